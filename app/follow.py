@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Follows a run's metrics and passes each step on to TensorBoard, Weights & Biases or MLflow, while the run trains.
+"""Follows a run's metrics and passes each step on to TensorBoard, W&B, MLflow or a TrainJob, while the run trains.
 
 follow.py checkpoints --sink tensorboard
 tensorboard --logdir checkpoints/tensorboard

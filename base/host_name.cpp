@@ -12,4 +12,12 @@ std::string host_name() {
   return name.data();
 }
 
+std::optional<std::string> name_in_job(const parallel::Environment& environment) {
+  for (const char* variable : {"SLURMD_NODENAME", "MPZERO_HOST"}) {
+    const std::optional<std::string> name = environment(variable);
+    if (name && !name->empty()) return name;
+  }
+  return std::nullopt;
+}
+
 }  // namespace mpzero

@@ -24,7 +24,7 @@ install(CODE [[
 ]])
 install(TARGETS mpzero zero_to_fp32 RUNTIME DESTINATION bin)
 
-install(DIRECTORY assets configs docs sbatch scripts singlenode DESTINATION . USE_SOURCE_PERMISSIONS
+install(DIRECTORY assets configs container docs sbatch scripts singlenode DESTINATION . USE_SOURCE_PERMISSIONS
   PATTERN __pycache__ EXCLUDE)
 install(PROGRAMS app/prepare_data.py app/plot_metrics.py app/report.py app/follow.py DESTINATION app)
 install(DIRECTORY app/run_files app/run_report app/run_follow DESTINATION app PATTERN __pycache__ EXCLUDE)

@@ -38,6 +38,13 @@ die() {
 # counted COUNT NOUN: "1 node", "2 nodes".
 counted() { printf '%s %s%s\n' "$1" "$2" "$( (($1 == 1)) || echo s)"; }
 
+# seconds_since_boot: bash's SECONDS jumps with the clock.
+seconds_since_boot() {
+  local seconds
+  read -r seconds _ </proc/uptime
+  printf '%s\n' "${seconds%%.*}"
+}
+
 # No text from outside may reach bash's arithmetic unchecked: (( )) runs the commands of a text such as "a[$(id)]", and takes 08 for
 # an octal number.
 

@@ -62,13 +62,6 @@ require_cuda_on_all_nodes() {
     die "CUDA_VERSION=$CUDA_VERSION asks for $CUDA_HOME, which does not exist on $without; install it there, leave these nodes out ('sbatch --exclude=$without'), or leave CUDA_VERSION unset."
 }
 
-# seconds_since_boot: bash's SECONDS jumps with the clock.
-seconds_since_boot() {
-  local seconds
-  read -r seconds _ </proc/uptime
-  printf '%s\n' "${seconds%%.*}"
-}
-
 # launch_ranks MINUTES COMMAND...: runs the command on all ranks and returns the highest exit status, MPZERO_TOO_LONG or
 # MPZERO_NO_STEP; MINUTES, where not 0, is the longest that it may take.
 launch_ranks() {

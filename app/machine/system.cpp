@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/host_name.hpp"
+
 namespace mpzero::doctor {
 
 namespace {
@@ -33,7 +35,7 @@ std::optional<int64_t> read_integer(const std::filesystem::path& file) {
 }
 
 std::string host_name(const System& system) {
-  if (const char* node = std::getenv("SLURMD_NODENAME"); node != nullptr && *node != '\0') return node;
+  if (const auto name = name_in_job(parallel::process_environment)) return *name;
   return read_line(system.root / "proc/sys/kernel/hostname").value_or("unknown");
 }
 

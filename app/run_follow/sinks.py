@@ -13,6 +13,7 @@ from typing import Protocol
 
 from run_follow.following import Row
 from run_follow.place import unusable
+from run_follow.train_job import TrainJobStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -232,4 +233,4 @@ class MLflow:
         self.id = None
 
 
-SINKS = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
+SINKS = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow, "trainjob": TrainJobStatus}

@@ -34,6 +34,7 @@ needs_programs = pytest.mark.skipif(
 SOURCES_OF_FLAGS = [
     *ROOT.glob("app/*.py"),
     *ROOT.glob("bench/*.py"),
+    ROOT / "kubernetes/manifests/command.py",
     ROOT / "tests/faults/main.cpp",
     ROOT / "test.sh",
     ROOT / "singlenode/train-singlenode.sh",
@@ -42,7 +43,10 @@ SOURCES_OF_FLAGS = [
 FOREIGN_FLAGS = {
     "sbatch, srun, scancel": "array auto-resume batch chdir comment error exclusive gpu-bind gpus gpus-per-node "
     "gpus-per-task gres job-name kill-on-bad-exit mpi no-requeue nodes ntasks partition signal switches",
-    "docker": "device ipc privileged shm-size",
+    "docker": "build-arg device file ipc privileged shm-size tag",
+    "kubectl": "follow kustomize output patch selector type",
+    "helm": "create-namespace install namespace values",
+    "Pyxis": "container-image container-mounts",
     "cmake, ctest": "build install prefix preset target test-dir",
     "uv, aws": "group instance-ids output query",
     "deepspeed": "hostfile",
@@ -274,7 +278,7 @@ def test_no_user_needs_uv_in_path() -> None:
 OTHER_VARIABLES = {
     "others'": "CUDA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST LD_LIBRARY_PATH NCCL_SOCKET_IFNAME OMP_NUM_THREADS "
     "SBATCH_SIGNAL SLURMD_NODENAME UV_NATIVE_TLS UV_SYSTEM_CERTS",
-    "for tests": "BUILD_DIR CUDA_PARENT EFA_PARENT HYPERPOD_FOLDER INFINIBAND_CLASS LIB64",
+    "for tests": "BUILD_DIR CUDA_PARENT EFA_PARENT HYPERPOD_FOLDER INFINIBAND_CLASS INFINIBAND_DEVICES LIB64",
 }
 OTHER_PREFIXES = ("OMPI_", "SLURM_", "MPZERO_")  # those of mpzero are the scripts' own, but for:
 SETTINGS_OF_MPZERO = {"MPZERO_GPU_ARCHITECTURES"}

@@ -163,7 +163,7 @@ def test_curves_in_tensorboard_while_it_trains_and_after(machine):
 
 def test_a_sink_that_is_not_there(machine):
     seen = machine.type("SINK=tensorbord ./train-singlenode.sh")
-    assert seen.status == 2 and "SINK=tensorbord is none of tensorboard, wandb and mlflow" in seen.stderr
+    assert seen.status == 2 and "SINK=tensorbord is none of tensorboard, wandb, mlflow and trainjob" in seen.stderr
     assert not (machine.checkout / "data").exists()
 
 

@@ -154,7 +154,7 @@ class Checkout:
         self.home = root / "home"
         for folder in (self.root, self.record, self.bin, self.home):
             folder.mkdir()
-        for folder in ("scripts", "singlenode", "sbatch"):
+        for folder in ("scripts", "singlenode", "sbatch", "container"):
             shutil.copytree(REPOSITORY / folder, self.root / folder, symlinks=True)
         shutil.copy(REPOSITORY / "uv.lock", self.root / "uv.lock")
         (self.root / "train-singlenode.sh").symlink_to("singlenode/train-singlenode.sh")

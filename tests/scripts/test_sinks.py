@@ -110,7 +110,9 @@ def refused(checkout, begin, **variables) -> str:
 
 @pytest.mark.parametrize("begin", [start, submit])
 def test_an_unknown_sink_is_refused(checkout, begin):
-    assert "SINK=tensorbord is none of tensorboard, wandb and mlflow" in refused(checkout, begin, SINK="tensorbord")
+    assert "SINK=tensorbord is none of tensorboard, wandb, mlflow and trainjob" in refused(
+        checkout, begin, SINK="tensorbord"
+    )
 
 
 @pytest.mark.parametrize("begin", [start, submit])

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -40,10 +39,7 @@ int64_t start_of(int64_t pid) {
 }
 
 // The name by which a job can exclude this node.
-std::string node_name() {
-  const char* name = std::getenv("SLURMD_NODENAME");
-  return name != nullptr && *name != '\0' ? name : host_name();
-}
+std::string node_name() { return name_in_job(parallel::process_environment).value_or(host_name()); }
 
 // Bridges of containers and virtual machines do not lead to other machines.
 bool leads_out(std::string_view interface) {

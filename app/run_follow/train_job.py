@@ -1,0 +1,121 @@
+"""Progress of a run in the status of its TrainJob: Kubeflow Trainer's status server, where the cluster has it.
+
+The server's address, its certificate and a token that is renewed are in three variables, which Kubeflow Trainer sets in
+the launcher's pod (feature gate TrainJobStatus, alpha in release 2.3).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+
+from run_files.values import is_whole, object_of
+
+from run_follow.following import FollowError, Row
+
+ADDRESS, CERTIFICATE, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
+# More often burdens the cluster's API server.
+PAUSE_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0
+METRICS = ("loss", "validation_loss", "lr", "grad_norm", "tokens", "tokens_per_second", "mfu", "step_seconds")
+
+
+class TrainJobStatus:
+    """The newest step alone counts. A server that does not answer gets one warning, and the next step."""
+
+    most_unsaved = 1000  # a step that comes again changes nothing
+
+    def __init__(self, folder: Path, project: str):
+        missing = [name for name in (ADDRESS, CERTIFICATE, TOKEN) if not os.environ.get(name)]
+        if missing:
+            raise FollowError(
+                f"{missing[0]} is not set: Kubeflow Trainer sets it where its feature gate TrainJobStatus is on."
+            )
+        self.address = os.environ[ADDRESS]
+        self.events = folder.parent / "events.jsonl"
+        self.row: Row | None = None  # to be sent
+        self.sent = 0.0  # when, by the clock that does not jump
+        self.warned = False
+
+    @property
+    def target(self) -> str:
+        return f"the TrainJob's status at {self.address}"
+
+    def begin(self, run_id: str, first_step: int) -> None:
+        pass
+
+    def write(self, row: Row) -> None:
+        self.row = row
+
+    def rewind(self, step: int) -> None:
+        pass
+
+    def flush(self) -> None:
+        if self.row is not None and time.monotonic() - self.sent >= PAUSE_SECONDS:
+            self._send()
+
+    def close(self) -> None:
+        if self.row is not None:
+            self._send()
+
+    def _send(self) -> None:
+        row, self.row, self.sent = self.row, None, time.monotonic()
+        try:
+            post(self.address, status_of(row, max_steps(self.events, row.run_id)))
+        except (OSError, ValueError) as error:
+            if not self.warned:
+                reason = " ".join(str(error).split())
+                print(f"follow.py: warning: {self.target} is not updated ({reason}).", file=sys.stderr, flush=True)
+            self.warned = True
+
+
+def post(address: str, status: dict[str, object]) -> None:
+    """Raises: OSError, urllib.error.URLError (an OSError)"""
+    # The token is renewed in its file.
+    token = Path(os.environ[TOKEN]).read_text().strip()
+    request = urllib.request.Request(
+        address,
+        data=json.dumps({"trainerStatus": status}).encode(),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+        method="POST",
+    )
+    context = ssl.create_default_context(cafile=os.environ[CERTIFICATE]) if address.startswith("https:") else None
+    with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=context):
+        pass
+
+
+def status_of(row: Row, steps: int | None) -> dict[str, object]:
+    """Of a run of so many steps; None: not known."""
+    metrics = [{"name": "step", "value": str(row.step)}]
+    metrics += [{"name": name, "value": f"{row.values[name]:.6g}"} for name in METRICS if name in row.values]
+    status: dict[str, object] = {
+        "metrics": metrics,
+        "lastUpdatedTime": datetime.fromtimestamp(row.time, UTC).isoformat(timespec="seconds"),
+    }
+    if steps:
+        left = max(steps - row.step, 0)
+        status["progressPercentage"] = min(100 * row.step // steps, 100)
+        if "step_seconds" in row.values:
+            status["estimatedRemainingSeconds"] = round(left * row.values["step_seconds"])
+    return status
+
+
+def max_steps(events: Path, run_id: str) -> int | None:
+    """By the run's newest start. None: there is none, or it cannot be read."""
+    newest = None
+    try:
+        with events.open("rb") as file:
+            for line in file:
+                fields = object_of(line)
+                if fields and fields.get("event") == "start" and fields.get("run") == run_id:
+                    newest = fields.get("max_steps")
+    except OSError:
+        return None
+    return newest if is_whole(newest) and newest > 0 else None

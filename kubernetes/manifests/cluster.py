@@ -1,0 +1,174 @@
+"""What the job needs of the cluster: nodes (Karpenter), storage (FSx for Lustre), a queue (Kueue)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manifests.job import resources
+from manifests.request import Request
+
+Manifest = dict[str, Any]
+
+
+def node_pool(request: Request) -> Manifest:
+    node = request.node
+    requirements = [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [node.type]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [request.capacity]},
+        # EFA does not leave a zone, and FSx for Lustre is in one.
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [request.zone]},
+        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+    ]
+    template: Manifest = {
+        "metadata": {"labels": {"mpzero.io/pool": request.pool}},
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": request.pool},
+            "requirements": requirements,
+            # A node that is replaced because of its age would end the run on it.
+            "expireAfter": "Never",
+            # As long as a pod has to save; then the node goes, whatever a disruption budget says.
+            "terminationGracePeriod": f"{request.grace_seconds + 60}s",
+        },
+    }
+    if node.gpus:
+        template["metadata"]["labels"]["nvidia.com/gpu.present"] = "true"
+        template["spec"]["taints"] = [{"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}]
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": request.pool},
+        "spec": {
+            "template": template,
+            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "10m"},
+            "limits": {"nvidia.com/gpu": str(node.gpus * request.nodes)}
+            if node.gpus
+            else {"cpu": str((node.cpus + 2) * request.nodes)},
+        },
+    }
+
+
+def node_class(request: Request) -> Manifest:
+    discovery = [{"tags": {"karpenter.sh/discovery": request.cluster}}]
+    spec: Manifest = {
+        # The image for GPUs has NVIDIA's driver and unlimited locked memory; Karpenter picks it for types with GPUs. A
+        # pod that asks for vpc.amazonaws.com/efa gets a node with EFA on every network card that can have it.
+        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "role": f"KarpenterNodeRole-{request.cluster}",
+        "subnetSelectorTerms": discovery,
+        # All traffic within the group is allowed, in and out (docs/ec2.md).
+        "securityGroupSelectorTerms": discovery,
+        # A container is one hop away; mpzero asks for spot notices.
+        "metadataOptions": {"httpEndpoint": "enabled", "httpPutResponseHopLimit": 2, "httpTokens": "required"},
+        "blockDeviceMappings": [
+            {
+                "deviceName": "/dev/xvda",
+                "ebs": {"volumeSize": "200Gi", "volumeType": "gp3", "encrypted": True, "deleteOnTermination": True},
+            }
+        ],
+        "tags": {"mpzero.io/pool": request.pool},
+    }
+    if request.node.gpus:
+        spec["instanceStorePolicy"] = "RAID0"
+    if request.placement_group:
+        spec["placementGroupSelector"] = {"name": request.placement_group}
+    if request.reservation:
+        spec["capacityReservationSelectorTerms"] = [{"id": request.reservation}]
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": request.pool},
+        "spec": spec,
+    }
+
+
+def storage(request: Request) -> list[Manifest]:
+    """A file system that exists. uid 1000 must be able to write to it."""
+    amount = {"storage": f"{request.storage_gib}Gi"}
+    name = f"mpzero-fsx-{request.namespace}"
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": amount,
+                "volumeMode": "Filesystem",
+                "accessModes": ["ReadWriteMany"],
+                # mpzero locks its checkpoint folder against a second run.
+                "mountOptions": ["flock"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "",
+                "claimRef": {"name": "mpzero-fsx", "namespace": request.namespace},
+                "csi": {
+                    "driver": "fsx.csi.aws.com",
+                    "volumeHandle": request.file_system,
+                    "volumeAttributes": {
+                        "dnsname": f"{request.file_system}.fsx.{request.region}.amazonaws.com",
+                        "mountname": request.mount_name,
+                    },
+                },
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "mpzero-fsx", "namespace": request.namespace},
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "storageClassName": "",
+                "volumeName": name,
+                "resources": {"requests": amount},
+            },
+        },
+    ]
+
+
+def queue(request: Request) -> list[Manifest]:
+    """Kueue admits all pods of a job or none, as far as the quota goes."""
+    quotas = [
+        {"name": name, "nominalQuota": total(amount, request.nodes)}
+        for name, amount in resources(request)["requests"].items()
+    ]
+    flavor: Manifest = {"nodeLabels": {"mpzero.io/pool": request.pool}}
+    made: list[Manifest] = []
+    if request.topology:
+        flavor["topologyName"] = "mpzero"
+        made.append(
+            kueue("Topology", "mpzero", {"levels": [{"nodeLabel": label} for label in topology_levels()]}),
+        )
+    if request.node.gpus:
+        flavor["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    made += [
+        kueue("ResourceFlavor", request.pool, flavor),
+        kueue(
+            "ClusterQueue",
+            "mpzero",
+            {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": request.namespace}},
+                "resourceGroups": [
+                    {
+                        "coveredResources": [quota["name"] for quota in quotas],
+                        "flavors": [{"name": request.pool, "resources": quotas}],
+                    }
+                ],
+            },
+        ),
+        kueue("LocalQueue", "mpzero", {"clusterQueue": "mpzero"}, namespace=request.namespace),
+    ]
+    return made
+
+
+def topology_levels() -> list[str]:
+    """EKS labels nodes by zone and by the three layers of EC2's network."""
+    layers = [f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)]
+    return ["topology.kubernetes.io/zone", *layers, "kubernetes.io/hostname"]
+
+
+def total(amount: str, nodes: int) -> str:
+    digits = amount.rstrip("GMi")
+    return f"{int(digits) * nodes}{amount[len(digits) :]}"
+
+
+def kueue(kind: str, name: str, spec: Manifest, namespace: str = "") -> Manifest:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec}

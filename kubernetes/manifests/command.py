@@ -1,0 +1,188 @@
+"""kubernetes/render: reads the arguments and writes the folder of a job."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from manifests import cluster, instances, job
+from manifests.request import Request
+
+NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+# A pod's host name is NAME-launcher-0-0, and has 63 characters at most.
+LONGEST_NAME = 40
+# Those that kubernetes/render sets by itself, since they say what is requested.
+OWN = ("MPZERO_NODES", "MPZERO_GPUS", "MPZERO_EFA", "GRACE_PERIOD", "NPROC")
+# Kubeflow Trainer refuses a TrainJob that sets one of these.
+RESERVED = ("OMPI_MCA_orte_", "OMPI_MCA_plm_rsh_args")
+
+
+class Mistake(ValueError):
+    """Of the user: one sentence."""
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        options = parse(arguments)
+        request = request_of(options)
+        write(Path(options.folder), request, base=options.base)
+    except (Mistake, instances.UnknownInstance) as error:
+        print(f"kubernetes/render: error: {error}", file=sys.stderr)
+        return 2
+    for line in placeholders(options):
+        print(f"kubernetes/render: {line}", file=sys.stderr)
+    return 0
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="kubernetes/render", description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("folder", help="where the manifests go")
+    add("--name", required=True, help="of the TrainJob")
+    add("--instance", required=True, help="EC2 instance type of all nodes")
+    add("--nodes", type=int, required=True)
+    add("--namespace", default="default")
+    add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="a variable of docs/slurm.md; repeatable")
+    add("--secret", action="append", default=[], metavar="VARIABLE=SECRET:KEY", help="such as HF_TOKEN; repeatable")
+    add("--flag", action="append", default=[], metavar="FLAG[=VALUE]", help="of mpzero train, without --; repeatable")
+    add("--ranks", type=int, default=2, help="of a node without GPUs")
+    add("--grace_seconds", type=int, default=600, help="in which the pods have to save and end")
+    add("--hugepages_mib", type=int, default=0, help="of 2 MiB, of each node; 0: none, and EFA uses none")
+    add("--capacity", choices=("on-demand", "spot", "reserved"), default="on-demand")
+    add("--no_efa", action="store_true", help="several nodes over TCP")
+    add("--zone", default="", help="availability zone of the nodes and of the file system")
+    add("--cluster", default="", help="name of the EKS cluster")
+    add("--placement_group", default="", help="name of one with the strategy cluster")
+    add("--reservation", default="", help="id of a capacity reservation or block, for --capacity reserved")
+    add("--file_system", default="", help="id of an FSx for Lustre file system")
+    add("--mount_name", default="", help="of that file system")
+    add("--storage_gib", type=int, default=1200)
+    add("--queue", action="store_true", help="let Kueue admit the job")
+    add("--topology", action="store_true", help="have Kueue keep the pods in one zone; needs nodes that are there")
+    add("--base", default="", help="the folder kubernetes/base, as the kustomization names it")
+    return parser.parse_args(arguments)
+
+
+def request_of(options: argparse.Namespace) -> Request:
+    if not NAME.fullmatch(options.name) or len(options.name) > LONGEST_NAME:
+        raise Mistake(
+            f"--name {options.name} must be small letters, digits and dashes, at most {LONGEST_NAME}, as pods' names."
+        )
+    for flag, least in (("nodes", 1), ("ranks", 1), ("grace_seconds", 60), ("hugepages_mib", 0), ("storage_gib", 1)):
+        if getattr(options, flag) < least:
+            raise Mistake(f"--{flag} {getattr(options, flag)} must be at least {least}.")
+    if (options.capacity == "reserved") != bool(options.reservation):
+        raise Mistake("--capacity reserved and --reservation ID belong together; give both or neither.")
+    if options.topology and not options.queue:
+        raise Mistake("--topology is Kueue's; give --queue with it.")
+    node = instances.find(options.instance)
+    variables = read_variables(options.set)
+    zone = options.zone or "us-west-2a"
+    # Strictly: a run without EFA is slower, and must not be so in silence.
+    if options.no_efa and options.nodes > 1:
+        variables.setdefault("NETWORK", "socket")
+    elif options.nodes > 1 and node.efa and node.gpus:
+        variables.setdefault("NETWORK", "efa")
+    return Request(
+        name=options.name,
+        node=node,
+        nodes=options.nodes,
+        namespace=options.namespace,
+        variables=variables,
+        secrets=read_secrets(options.secret),
+        flags=tuple(f"--{flag}" for flag in options.flag),
+        ranks=options.ranks,
+        grace_seconds=options.grace_seconds,
+        hugepages_mib=options.hugepages_mib,
+        capacity=options.capacity,
+        zone=zone,
+        region=re.sub(r"[a-z]$", "", zone),
+        cluster=options.cluster or "my-cluster",
+        placement_group=options.placement_group,
+        reservation=options.reservation,
+        file_system=options.file_system or "fs-0123456789abcdef0",
+        mount_name=options.mount_name or "fsx",
+        storage_gib=options.storage_gib,
+        queue=options.queue,
+        topology=options.topology,
+        # Ranks on CPUs talk by MPI over TCP.
+        efa=not options.no_efa and node.gpus > 0,
+    )
+
+
+def read_variables(words: list[str]) -> dict[str, str]:
+    variables = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise Mistake(f"--set {word} is not VARIABLE=VALUE.")
+        if name in OWN:
+            raise Mistake(
+                f"--set {name} may contradict what is requested: --nodes, --instance, --ranks, --grace_seconds say it."
+            )
+        if name.startswith(RESERVED):
+            raise Mistake(f"--set {name}: Kubeflow Trainer refuses a TrainJob that sets it, and container/launch does.")
+        variables[name] = value
+    return variables
+
+
+def read_secrets(words: list[str]) -> dict[str, tuple[str, str]]:
+    secrets = {}
+    for word in words:
+        found = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=([a-z0-9.-]+):([A-Za-z0-9._-]+)", word)
+        if not found:
+            raise Mistake(f"--secret {word} is not VARIABLE=SECRET:KEY, with the name of a Secret of the namespace.")
+        secrets[found[1]] = (found[2], found[3])
+    return secrets
+
+
+def placeholders(options: argparse.Namespace) -> Iterable[str]:
+    for flag in ("cluster", "zone", "file_system", "mount_name"):
+        if not getattr(options, flag):
+            yield f"--{flag} is not given: the manifests have an example's in its place, which must not be applied."
+
+
+def files(request: Request) -> dict[str, list[dict[str, Any]]]:
+    """The manifests of each file of the folder."""
+    made = {
+        "job.yaml": [job.train_job(request), job.disruption_budget(request)],
+        "nodes.yaml": [cluster.node_pool(request), cluster.node_class(request)],
+        "storage.yaml": cluster.storage(request),
+    }
+    if request.queue:
+        made["queue.yaml"] = cluster.queue(request)
+    return made
+
+
+def write(folder: Path, request: Request, base: str = "") -> None:
+    made = files(request)
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ([base] if base else []) + sorted(made),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, manifests in {**made, "kustomization.yaml": [kustomization]}.items():
+            (folder / name).write_text(text_of(manifests, request))
+        if "queue.yaml" not in made:
+            (folder / "queue.yaml").unlink(missing_ok=True)
+    except OSError as error:
+        raise Mistake(f"{error.filename} cannot be written ({error.strerror}); choose another folder.") from error
+
+
+class Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def text_of(manifests: list[dict[str, Any]], request: Request) -> str:
+    nodes = f"{request.nodes} × {request.node.type}"
+    head = f"# kubernetes/render has written this for {nodes}; change its arguments, and render again.\n"
+    return head + yaml.dump_all(manifests, Dumper=Plain, sort_keys=False, allow_unicode=True, width=120)

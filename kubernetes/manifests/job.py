@@ -1,0 +1,116 @@
+"""The TrainJob, and what keeps its pods where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manifests.request import Request
+
+Manifest = dict[str, Any]
+
+# Of terminationGracePeriodSeconds, so that the launcher ends by itself.
+SECONDS_TO_END = 30
+
+
+def resources(request: Request) -> Manifest:
+    """Of each pod that runs ranks: everything that its node offers."""
+    node = request.node
+    amounts: Manifest = {"cpu": str(node.cpus), "memory": f"{node.memory_gib - memory_of_hugepages(request)}Gi"}
+    if node.gpus:
+        amounts["nvidia.com/gpu"] = str(node.gpus)
+    if request.efa_devices:
+        amounts["vpc.amazonaws.com/efa"] = str(request.efa_devices)
+    if request.hugepages_mib:
+        amounts["hugepages-2Mi"] = f"{request.hugepages_mib}Mi"
+    # Devices and huge pages have to be the same in both; so the pod is Guaranteed, too.
+    return {"requests": amounts, "limits": dict(amounts)}
+
+
+def memory_of_hugepages(request: Request) -> int:
+    """GiB, rounded up."""
+    return -(-request.hugepages_mib // 1024)
+
+
+def environment(request: Request) -> list[Manifest]:
+    values = {
+        "MPZERO_NODES": str(request.nodes),
+        "MPZERO_GPUS": str(request.node.gpus),
+        "MPZERO_EFA": str(request.efa_devices),
+        "GRACE_PERIOD": str(request.grace_seconds - SECONDS_TO_END),
+        "CHECKPOINT_DIR": f"/fsx/checkpoints/{request.name}",
+        "DATA_DIR": "/fsx/data",
+        "HF_HOME": "/fsx/huggingface",
+    }
+    if request.efa_devices and not request.hugepages_mib:
+        # The node may have huge pages; a pod that asks for none is killed with a bus error when it uses one.
+        values["FI_EFA_USE_HUGE_PAGE"] = "0"
+    if request.efa_devices:
+        # A container hides the file from which NCCL's plugin and mpzero doctor read the type.
+        values["OFI_NCCL_FORCE_PRODUCT_NAME"] = request.node.type
+    values.update(request.variables)
+    made: list[Manifest] = [{"name": name, "value": value} for name, value in values.items()]
+    for name, (secret, key) in request.secrets.items():
+        made.append({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
+    return made
+
+
+def pod_patch(request: Request, name: str) -> Manifest:
+    """What this job changes of the runtime's pods."""
+    template: Manifest = {
+        "spec": {
+            "nodeSelector": {"node.kubernetes.io/instance-type": request.node.type},
+            "terminationGracePeriodSeconds": request.grace_seconds,
+        }
+    }
+    if request.topology:
+        template["metadata"] = {
+            "annotations": {
+                "kueue.x-k8s.io/podset-required-topology": "topology.kubernetes.io/zone",
+                "kueue.x-k8s.io/podset-group-name": request.name,
+            }
+        }
+    return {"name": name, "template": {"spec": {"template": template}}}
+
+
+def train_job(request: Request) -> Manifest:
+    metadata: Manifest = {"name": request.name, "namespace": request.namespace}
+    if request.queue:
+        metadata["labels"] = {"kueue.x-k8s.io/queue-name": "mpzero"}
+    jobs = ["launcher"] if request.nodes == 1 else ["node", "launcher"]
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": metadata,
+        "spec": {
+            "runtimeRef": {"name": request.runtime},
+            "runtimePatches": [
+                {
+                    "manager": "mpzero.io/render",
+                    "trainingRuntimeSpec": {
+                        "template": {"spec": {"replicatedJobs": [pod_patch(request, job) for job in jobs]}}
+                    },
+                }
+            ],
+            "trainer": {
+                "numNodes": request.nodes,
+                "numProcPerNode": request.ranks_per_node,
+                "resourcesPerNode": resources(request),
+                "args": ["--metrics_port", "9464", "--metrics_address", "0.0.0.0", *request.flags],
+                "env": environment(request),
+            },
+        },
+    }
+
+
+def disruption_budget(request: Request) -> Manifest:
+    """`kubectl drain` waits until the job is stopped or suspended: a run that loses a pod starts again."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": request.name, "namespace": request.namespace},
+        "spec": {
+            # Of pods that no Deployment or the like has made, a budget counts only so many that stay.
+            "minAvailable": request.nodes,
+            "selector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": request.name}},
+        },
+    }

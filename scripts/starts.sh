@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# How often in a row a job of Kubernetes has started and saved nothing, and whether it has saved at all. A JobSet counts its starts, and
+# knows neither.
+#
+# CHECKPOINT_DIR/starts.JOB.txt has one line: the starts in a row that saved nothing, "saved" or "unsaved", and the newest checkpoint when
+# the newest start began.
+
+readonly MPZERO_GIVES_UP=77 # exit status: another start would save nothing either
+
+MPZERO_CHECKPOINT_BEFORE="" # saved_state when this start began; empty: it has not
+
+# saved_state: another text as soon as another checkpoint has been saved.
+saved_state() { stat --dereference --format='%Y.%y.%i' "$CHECKPOINT_DIR/latest" 2>/dev/null | tr ' ' _ || echo none; }
+
+starts_file() { printf '%s/starts.%s.txt\n' "$CHECKPOINT_DIR" "$(printf %s "$MPZERO_JOB" | tr -c 'A-Za-z0-9._-' _ | head -c 100)"; }
+
+# begin_start: counts this start. A job that began with --overwrite or --resume_from_checkpoint resumes from its own checkpoint once it has
+# saved one.
+begin_start() {
+  local file unsaved=0 saved=unsaved before=""
+  MPZERO_CHECKPOINT_BEFORE=$(saved_state)
+  [[ -n $MPZERO_JOB ]] || return 0
+  file=$(starts_file)
+  if [[ -f $file ]]; then read -r -n 400 unsaved saved before <"$file" || true; fi
+  unsaved=$([[ $unsaved =~ ^[0-9]{1,6}$ ]] && echo "$((10#$unsaved))" || echo 0)
+  if [[ -n $before && $before != "$MPZERO_CHECKPOINT_BEFORE" ]]; then unsaved=0 saved=saved; fi
+  if ((unsaved > MAX_RESTARTS)); then
+    warn "This job has started $(counted "$unsaved" time) in a row and saved nothing, and MAX_RESTARTS is $MAX_RESTARTS: it fails. Save more often (CHECKPOINT_FREQ), or look at what ended it ('kubectl describe'); $file counts."
+    exit "$MPZERO_GIVES_UP"
+  fi
+  printf '%s %s %s\n' "$((unsaved + 1))" "$saved" "$MPZERO_CHECKPOINT_BEFORE" >"$file" ||
+    die "$file cannot be written, in which the job counts its starts; fix the permissions of CHECKPOINT_DIR."
+  if [[ $saved == saved ]] && { gives_any resume_from_checkpoint || has_switch overwrite; }; then
+    say "This job has saved since it began: --resume_from_checkpoint and --overwrite are left out, and it resumes from its own checkpoint."
+    drop_flag resume_from_checkpoint
+    drop_switch overwrite
+  fi
+}
+
+forget_starts() { [[ -z $MPZERO_JOB ]] || rm -f -- "$(starts_file)"; }
+
+# has_saved: whether this start has.
+has_saved() { [[ -n $MPZERO_CHECKPOINT_BEFORE && $(saved_state) != "$MPZERO_CHECKPOINT_BEFORE" ]]; }
+
+# end_start STATUS: says what has come of the ranks.
+end_start() {
+  local next="there is no checkpoint yet, so that the next start begins anew" tag
+  if tag=$(latest_tag); then next="the next start resumes from $CHECKPOINT_DIR/$tag"; fi
+  if (($1 == MPZERO_STOPPED)); then
+    say "The run was stopped and has saved; $next."
+  elif [[ -n $MPZERO_STOP ]]; then
+    say "This pod was asked to end (SIG$MPZERO_STOP), and the ranks ended with status $1; $next."
+  elif (($1 > 128)); then
+    say "A rank was ended by SIG$(kill -l $(($1 - 128)) 2>/dev/null || echo "NAL $(($1 - 128))")$( (($1 != 137)) || echo ", as where a pod needs more memory than its limit ('kubectl describe pod': OOMKilled)"); $next."
+  else
+    say "The run failed with status $1; $next."
+  fi
+}
+
+# pod_status STATUS: the exit status of the pod for that of mpirun, or of a step before it.
+pod_status() {
+  if (($1 == 0 || $1 == MPZERO_USER_ERROR || $1 == MPZERO_STOPPED || $1 == MPZERO_NOT_AS_ASKED)); then
+    echo "$1"
+  elif [[ -n $MPZERO_STOP ]]; then
+    # What was saved before the ranks were ended is not lost.
+    if has_saved; then echo "$MPZERO_STOPPED"; else echo 130; fi
+  elif (($1 > 128)); then
+    echo 1
+  else
+    echo "$1"
+  fi
+}

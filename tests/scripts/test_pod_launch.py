@@ -1,0 +1,381 @@
+"""container/launch and scripts/pods.sh, with stand-ins for ssh, mpirun and mpzero."""
+
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+# ssh to a pod: the words after the host run here, with the pod's name in POD. A pod whose file "gone.POD" is there does
+# not answer.
+SSH = """#!/bin/bash
+while [[ $1 == -* ]]; do case $1 in -n) shift ;; *) shift 2 ;; esac; done
+host=$1
+shift
+printf 'ssh %s %s\\n' "$host" "$*" >>"$RECORD/calls"
+if [[ -f $RECORD/gone.$host ]]; then
+  echo "ssh: connect to host $host port 2222: Connection refused" >&2
+  exit 255
+fi
+POD=${host%%.*} MPZERO_HOST=$host MPZERO_NODE_NAME=ip-10-0-0-${#host} bash -c "$*"
+"""
+HOSTNAME = """#!/bin/bash
+echo "${POD:-job-launcher-0-0}"
+"""
+# mpirun starts the ranks on the hosts of its hostfile, unless $RECORD/all_here is there: then on the launcher alone, as
+# Open MPI 5 does with the variables of Open MPI 4.
+MPIRUN = """#!/bin/bash
+[[ $1 != --version ]] || { echo "mpirun (Open MPI) 4.1.4"; exit; }
+printf 'mpirun %s\\n' "$*" >>"$RECORD/calls"
+env >"$RECORD/mpirun.env"
+ranks="" hostfile=""
+while [[ $1 == -* ]]; do
+  case $1 in
+    --hostfile) hostfile=$2; cp "$2" "$RECORD/hostfile"; shift 2 ;;
+    -n) ranks=$2; shift 2 ;;
+    *) shift 2 ;;
+  esac
+done
+if [[ $1 == bash ]]; then
+  while read -r host slots; do
+    for ((i = 0; i < ${slots#slots=}; ++i)); do
+      if [[ -f $RECORD/all_here ]]; then POD=job-launcher-0-0 "$@"; else POD=${host%%.*} "$@"; fi
+    done
+  done <"$hostfile"
+  exit
+fi
+if [[ $2 == doctor ]]; then
+  printf '%s\\n' "$@" >"$RECORD/doctor.flags"
+  exit "${FAKE_DOCTOR:-0}"
+fi
+export OMPI_COMM_WORLD_RANK=0
+if [[ -n ${FAKE_SAVES:-} ]]; then
+  trap 'kill -USR1 $child' USR1
+  "$@" &
+  child=$!
+  code=0
+  while :; do wait "$child" && code=0 || code=$?; kill -0 "$child" 2>/dev/null || exit "$code"; done
+fi
+exec "$@"
+"""
+HOSTS = ["job-node-0-0.job", "job-node-0-1.job", "job-launcher-0-0.job"]
+
+
+class Pods:
+    """The launcher's pod of a job of three nodes with two ranks each."""
+
+    def __init__(self, checkout):
+        self.checkout = checkout
+        self.record = checkout.record
+        for name, text in {"ssh": SSH, "hostname": HOSTNAME, "mpirun": MPIRUN}.items():
+            checkout.program(checkout.bin / name, text)
+        checkout.program(checkout.bin / "nvidia-smi", "#!/bin/bash\nexit 9\n")
+        self.checkpoints = checkout.root / "checkpoints"
+        self.hostfile = checkout.record / "given_hostfile"
+        self.list_hosts(HOSTS)
+        self.variables = {
+            "MPZERO_NODES": "3", "MPZERO_GPUS": "0", "MPZERO_EFA": "", "MPZERO_WAIT": "60",
+            "MPZERO_ASK_SECONDS": "0.05",
+            "MPZERO_HOSTFILE": str(self.hostfile), "MPZERO_JOB": "uid-1", "CHECKPOINT_DIR": str(self.checkpoints),
+            "INFINIBAND_CLASS": str(checkout.record / "infiniband"),
+            "INFINIBAND_DEVICES": str(checkout.record / "verbs"),
+        }  # fmt: skip
+
+    def list_hosts(self, hosts, slots: int = 2) -> None:
+        self.hostfile.write_text("".join(f"{host} slots={slots}\n" for host in hosts))
+
+    def command(self, *flags: str) -> list[str]:
+        return [str(self.checkout.root / "container/launch"), *flags]
+
+    def environment(self, variables) -> dict[str, str]:
+        return self.checkout.environment({**self.variables, **variables})
+
+    def run(self, *flags: str, **variables: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            self.command(*flags), env=self.environment(variables), cwd=self.checkout.root, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=120, start_new_session=True,
+        )  # fmt: skip
+
+    def trained(self) -> bool:
+        return (self.record / "mpzero.flags").exists()
+
+
+@pytest.fixture
+def pods(checkout):
+    return Pods(checkout)
+
+
+def refused(result, status: int = 2) -> str:
+    """The one sentence of an error."""
+    assert result.returncode == status, result.stdout + result.stderr
+    errors = [line for line in result.stderr.splitlines() if line.startswith("mpzero: error: ")]
+    assert len(errors) == 1, result.stderr
+    return errors[0]
+
+
+def test_a_run_trains_on_all_pods_with_rank_0_on_the_launcher(pods):
+    result = pods.run("--logging_freq", "1")
+    assert result.returncode == 0, result.stdout + result.stderr
+    flags = pods.checkout.flags()
+    assert flags["logging_freq"] == "1"
+    assert flags["device"] == "cpu"
+    hosts = (pods.record / "hostfile").read_text().splitlines()
+    # The launcher by the name under which it knows itself.
+    assert hosts == ["job-launcher-0-0 slots=2", "job-node-0-0.job slots=2", "job-node-0-1.job slots=2"]
+    training = [line for line in pods.checkout.calls().splitlines() if " train " in line]
+    assert len(training) == 1
+    assert "-n 6 " in training[0]
+    assert "ppr:2:node" in training[0]
+
+
+def test_open_mpi_4_and_5_get_their_own_variables(pods):
+    # What Kubeflow Trainer sets.
+    given = {"OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile", "OMPI_MCA_orte_set_default_slots": "2"}
+    assert pods.run(**given, OMPI_MCA_plm_rsh_args="-o ConnectionAttempts=10").returncode == 0
+    lines = (pods.record / "mpirun.env").read_text().splitlines()
+    seen = dict(line.split("=", 1) for line in lines if "_MCA_" in line)
+    assert seen["OMPI_MCA_orte_default_hostfile"] == seen["PRTE_MCA_prte_default_hostfile"] != "/etc/mpi/hostfile"
+    assert seen["OMPI_MCA_orte_keep_fqdn_hostnames"] == "true"
+    assert seen["PRTE_MCA_prte_keep_fqdn_hostnames"] == "false"
+    assert seen["OMPI_MCA_plm_rsh_args"] == seen["PRTE_MCA_plm_ssh_args"]
+    assert seen["OMPI_MCA_plm_rsh_args"].endswith("container/ssh_config")
+    assert "OMPI_MCA_orte_set_default_slots" not in seen
+
+
+def test_variables_that_count_reach_the_other_pods(pods):
+    pods.run(NCCL_DEBUG="INFO", HF_TOKEN="secret", MINE="1", OTHER="2", MPZERO_PASS="MINE", MPZERO_NODE_NAME="ip-1")
+    training = next(line for line in pods.checkout.calls().splitlines() if " train " in line)
+    for name in ("NCCL_DEBUG", "HF_TOKEN", "MINE", "OMP_NUM_THREADS"):
+        assert f"-x {name} " in training
+    for name in ("OTHER", "MPZERO_NODE_NAME", "MPZERO_HOST", "MPZERO_HOSTFILE", "secret"):
+        assert f"-x {name} " not in training
+    assert "secret" not in training
+
+
+def test_ranks_that_all_start_on_the_launcher_are_no_run(pods):
+    (pods.record / "all_here").touch()
+    error = refused(pods.run())
+    assert "job-launcher-0-0 has 6" in error
+    assert not pods.trained()
+
+
+@pytest.mark.parametrize(
+    ("variables", "hosts", "words"),
+    [
+        ({"MPZERO_NODES": "4"}, HOSTS, ["4 nodes", "3 hosts", "MPZERO_NODES"]),
+        ({"MPZERO_NODES": "1"}, HOSTS[1:], ["1 node", "mpzero-one-node"]),
+        ({"MPZERO_NODES": ""}, HOSTS, ["MPZERO_NODES is not set"]),
+        ({"NPROC": "4"}, HOSTS, ["2 slots", "4 ranks", "numProcPerNode"]),
+        ({}, [*HOSTS, HOSTS[0]], ["lists job-node-0-0.job twice"]),
+        ({}, [], ["lists no host"]),
+        ({"MPZERO_HOSTFILE": "/no/such/file"}, HOSTS, ["no hostfile /no/such/file"]),
+        ({"MPZERO_GPUS": "4"}, HOSTS, ["4 GPUs", "2 ranks", "numProcPerNode"]),
+        ({"MPZERO_NODES": "a[$(touch hacked)]"}, HOSTS, ["not a whole number"]),
+        ({"CHECK_NODES": "perhaps"}, HOSTS, ["CHECK_NODES=perhaps"]),
+    ],
+)
+def test_what_contradicts_the_job_is_one_sentence(pods, variables, hosts, words):
+    pods.list_hosts(hosts)
+    error = refused(pods.run(**variables))
+    for word in words:
+        assert word in error
+    assert not pods.trained()
+    assert not (pods.checkout.root / "hacked").exists()
+
+
+@pytest.mark.parametrize(
+    "line", ["job-node-0-0.job", "job-node-0-0.job slots=0", "-oProxyCommand=x slots=2", "a b slots=2"]
+)
+def test_a_hostfile_that_cannot_be_read_names_its_line(pods, line):
+    pods.hostfile.write_text(f"# a comment\n\n{line}\n")
+    assert f"Line 3 of {pods.hostfile} is '{line}'" in refused(pods.run())
+
+
+def test_a_pod_that_never_answers_is_named_and_the_status_asks_for_another_start(pods):
+    (pods.record / "gone.job-node-0-1.job").touch()
+    result = pods.run(MPZERO_WAIT="1")
+    error = refused(result, 3)
+    assert "1 pod of 3 did not answer within 1 s" in error
+    assert "job-node-0-1.job (ssh: connect to host" in error
+    assert "Waiting for 1 pod of 3: job-node-0-1.job." in result.stdout
+    assert not pods.trained()
+
+
+def test_a_pod_that_is_late_is_waited_for(pods):
+    gone = pods.record / "gone.job-node-0-0.job"
+    gone.touch()
+    process = subprocess.Popen(
+        pods.command(), env=pods.environment({}), cwd=pods.checkout.root, stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if "Waiting for 1 pod" in line:
+            gone.unlink()
+    assert process.wait(60) == 0
+    assert pods.trained()
+
+
+def test_sigterm_while_pods_are_awaited_ends_the_wait(pods):
+    (pods.record / "gone.job-node-0-0.job").touch()
+    process = subprocess.Popen(
+        pods.command(),
+        env=pods.environment({}),
+        cwd=pods.checkout.root,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while "Waiting for 1 pod" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    # Nothing was saved.
+    assert process.wait(60) == 130
+    process.stdout.close()
+
+
+def test_pods_with_fewer_gpus_than_asked_for_are_refused(pods):
+    # The launcher has two, and the others none, as with an older Kubeflow Trainer.
+    pods.checkout.program(
+        pods.checkout.bin / "nvidia-smi", '#!/bin/bash\n[[ -n ${POD:-} ]] || printf "GPU 0: A\\nGPU 1: B\\n"\n'
+    )
+    error = refused(pods.run(MPZERO_GPUS="2"))
+    assert "job-node-0-0.job has 0 GPUs, and the job asks for 2 a node" in error
+    assert "resourcesPerNode" in error
+
+
+def make_efa(record, numbers, opened) -> None:
+    driver = record / "drivers/efa"
+    driver.mkdir(parents=True)
+    for number in numbers:
+        device = record / f"devices/{number}"
+        (device / f"infiniband_verbs/uverbs{number}").mkdir(parents=True)
+        (device / "driver").symlink_to(driver)
+        (record / f"infiniband/rdmap{number}").mkdir(parents=True)
+        (record / f"infiniband/rdmap{number}/device").symlink_to(device)
+    (record / "verbs").mkdir()
+    for number in opened:
+        (record / f"verbs/uverbs{number}").touch()
+
+
+def test_a_pod_without_the_efa_devices_that_the_job_asks_for_is_refused(pods):
+    make_efa(pods.record, range(4), [1])
+    error = refused(pods.run(MPZERO_EFA="4"))
+    assert "has 1 EFA device, and the job asks for 4 a node (MPZERO_EFA)" in error
+    assert "vpc.amazonaws.com/efa" in error
+
+
+def test_efa_of_the_node_that_no_pod_asked_for_is_no_silent_tcp(pods):
+    make_efa(pods.record, range(4), [])
+    error = refused(pods.run())
+    assert "has 4 EFA devices, and the pod was given none" in error
+    assert "NETWORK=socket" in error
+    assert pods.run(NETWORK="socket").returncode == 0
+
+
+def test_pods_with_another_image_are_refused(pods):
+    # The other pods have another program: their checkout is a copy.
+    other = pods.checkout.root.parent / "other"
+    shutil.copytree(pods.checkout.root, other, symlinks=True)
+    (other / "build/bin/mpzero").write_text("another build")
+    ssh = SSH.replace(
+        'bash -c "$*"',
+        f'bash -c "${{*//{pods.checkout.root}/{other}}}"'.replace(
+            "//" + str(pods.checkout.root), '//$(printf %s "$CHECKOUT")'
+        ),
+    )
+    pods.checkout.program(pods.checkout.bin / "ssh", ssh)
+    error = refused(pods.run(CHECKOUT=str(pods.checkout.root)))
+    assert "runs another mpzero than job-launcher-0-0.job" in error
+    assert "trainer.image" in error
+
+
+@pytest.mark.parametrize(
+    ("doctor", "status", "word"), [("1", 3, "refuses a pod"), ("2", 2, "on any node"), ("122", 3, "refuses a pod")]
+)
+def test_the_doctor_ends_a_job_that_would_fail(pods, doctor, status, word):
+    error = refused(pods.run(FAKE_DOCTOR=doctor), status)
+    assert word in error
+    assert not pods.trained()
+    if status == 3:
+        assert "nothing is cordoned" in error
+
+
+def test_the_doctor_is_asked_like_the_run(pods):
+    assert pods.run(NETWORK="socket").returncode == 0
+    words = (pods.record / "doctor.flags").read_text().split()
+    for word in ("--quick", "--network", "socket", "--device", "cpu", "--checkpoint_dir"):
+        assert word in words
+    (pods.record / "doctor.flags").unlink()
+    assert pods.run(CHECK_NODES="false", MPZERO_JOB="uid-2").returncode == 0
+    assert not (pods.record / "doctor.flags").exists()
+
+
+@pytest.mark.parametrize(("ends", "status"), [("2", 2), ("1", 1), ("75", 75), ("137", 1), ("134", 1)])
+def test_the_status_of_the_run_is_that_of_the_pod(pods, ends, status):
+    result = pods.run(FAKE_EXIT=ends)
+    assert result.returncode == status, result.stdout + result.stderr
+    if ends == "137":
+        assert "SIGKILL" in result.stdout
+        assert "OOMKilled" in result.stdout
+
+
+def start_until_ready(pods, **variables) -> subprocess.Popen:
+    (pods.record / "ready.0").unlink(missing_ok=True)
+    process = subprocess.Popen(
+        pods.command(), env=pods.environment({"FAKE_SAVES": "true", **variables}), cwd=pods.checkout.root,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    while not (pods.record / "ready.0").exists():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.02)
+    return process
+
+
+def test_sigterm_has_the_ranks_save_and_the_next_start_resumes(pods):
+    process = start_until_ready(pods)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    assert "The run was stopped and has saved; the next start resumes from" in output
+    assert pods.run().returncode == 0
+    # The run is done: nothing counts any longer.
+    assert list(pods.checkpoints.glob("starts.*")) == []
+
+
+def test_a_job_whose_starts_save_nothing_fails_for_good(pods):
+    for _ in range(3):
+        assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2").returncode == 1
+    result = pods.run(FAKE_EXIT="1", MAX_RESTARTS="2")
+    assert result.returncode == 77, result.stdout + result.stderr
+    assert "started 3 times in a row and saved nothing" in result.stderr
+    # Another JobSet of that name starts anew.
+    assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2", MPZERO_JOB="uid-2").returncode == 1
+
+
+def test_a_start_that_saves_sets_the_count_back(pods):
+    for _ in range(2):
+        pods.run(FAKE_EXIT="1", MAX_RESTARTS="2")
+    process = start_until_ready(pods, MAX_RESTARTS="2")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 75
+    for _ in range(3):
+        assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2").returncode == 1
+    assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2").returncode == 77
+
+
+def test_flags_that_begin_a_run_count_once(pods):
+    process = start_until_ready(pods)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    result = pods.run("--overwrite", "--resume_from_checkpoint=elsewhere")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "it resumes from its own checkpoint" in result.stdout
+    words = (pods.record / "mpzero.flags").read_text()
+    assert "--overwrite" not in words and "elsewhere" not in words
+
+
+def test_one_node_needs_no_ssh(pods):
+    pods.list_hosts(["job-launcher-0-0.job"])
+    assert pods.run(MPZERO_NODES="1").returncode == 0
+    assert "ssh job-" not in pods.checkout.calls()
