@@ -101,6 +101,17 @@ std::vector<std::pair<int64_t, int64_t>> micro_batches_of(const CalibrateOptions
   return options.micro_batches.empty() ? default_micro_batches(device) : options.micro_batches;
 }
 
+// The names in an earlier calibration of the same device, which may be more than its own.
+std::optional<std::vector<std::string>> names_in(const fs::path& file, const std::string& device) {
+  try {
+    const CalibrationData before = read_calibration(file);
+    if (before.device == device) return before.names;
+  } catch (const UserError&) {
+    // None, or one that this replaces.
+  }
+  return std::nullopt;
+}
+
 // Measures into a CalibrationData until its time is over.
 class Measurement {
  public:
@@ -329,6 +340,7 @@ CalibrationData calibrate(const fs::path& file, const CalibrateOptions& options)
   // Not after a minute of work.
   io::check_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
   CalibrationData data = Measurement(options, device).run();
+  if (const auto names = names_in(file, data.device)) data.names = *names;
   write_calibration(file, data);
   return data;
 }

@@ -29,7 +29,8 @@ struct CalibrateOptions {
 std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device);
 
 // Measures a device and its host for at most about a minute, and replaces `file`: products as the engine tunes them,
-// attention, kernels, AdamW on device and host, copies. Shows its progress on stderr. Throws UserError if the device
+// attention, kernels, AdamW on device and host, copies. The names
+// of devices in a file of the same device stay. Shows its progress on stderr. Throws UserError if the device
 // cannot be used, or the file cannot be written, which is tried first.
 CalibrationData calibrate(const std::filesystem::path& file, const CalibrateOptions& options);
 

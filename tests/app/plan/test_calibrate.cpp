@@ -65,6 +65,22 @@ TEST_CASE("a CPU is calibrated, and its units have times from what was measured"
   }
 }
 
+TEST_CASE("a calibration made again keeps the names of its devices, that of another device does not") {
+  const Folder folder;
+  const fs::path file = folder.path / "cpu.json";
+  CalibrateOptions options = tiny();
+  options.models = {model::small_qwen3()};
+  options.micro_batches = {{1, 16}};
+  CalibrationData data = calibrate(file, options);
+  CHECK(data.names == std::vector<std::string>{data.device});
+  data.names.emplace_back("another name");
+  write_calibration(file, data);
+  CHECK(calibrate(file, options).names == data.names);
+  data.device = "another device";
+  write_calibration(file, data);
+  CHECK(calibrate(file, options).names.size() == 1);
+}
+
 TEST_CASE("a calibration whose time is over says how much it measured, or that it measured nothing") {
   const Folder folder;
   CalibrateOptions options = tiny();
