@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 namespace mpzero::measure {
 namespace {
@@ -28,10 +29,14 @@ int repeats_for(const Effort& effort, double round_seconds) {
   return std::max({1, effort.least, fit < effort.repeats ? static_cast<int>(fit) : effort.repeats});
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+// `seconds`: of the rounds.
+Timing timing_of(std::vector<double> seconds, std::optional<double> host_seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  const double between = seconds[seconds.size() * 3 / 4] - seconds[seconds.size() / 4];
+  return {.seconds = median,
+          .host_seconds = host_seconds.value_or(median),
+          .spread = seconds.size() >= Timing::kForSpread && median > 0 ? between / median : 0};
 }
 
 // `round` makes `sets` calls. Both return the timing of a round.
@@ -60,7 +65,7 @@ Timing measure_on_gpu(const Effort& effort, const std::function<void()>& round) 
   c10::cuda::device_synchronize();
   std::vector<double> seconds;
   for (const Round& timed : rounds) seconds.push_back(timed.seconds());
-  return {median(std::move(seconds)), host};
+  return timing_of(std::move(seconds), host);
 }
 
 Timing measure_on_cpu(const Effort& effort, const std::function<void()>& round) {
@@ -72,8 +77,7 @@ Timing measure_on_cpu(const Effort& effort, const std::function<void()>& round) 
     seconds.push_back(seconds_since(start));
     if (repeat == 0) repeats = repeats_for(effort, seconds.front());
   }
-  const double middle = median(std::move(seconds));
-  return {middle, middle};
+  return timing_of(std::move(seconds), std::nullopt);
 }
 
 }  // namespace
@@ -85,7 +89,7 @@ Timing measure(at::Device device, int sets, const Effort& effort, const Body& bo
   };
   round();
   const Timing timing = device.is_cuda() ? measure_on_gpu(effort, round) : measure_on_cpu(effort, round);
-  return {timing.seconds / sets, timing.host_seconds / sets};
+  return {timing.seconds / sets, timing.host_seconds / sets, timing.spread};
 }
 
 int sets_for(double bytes) { return static_cast<int>(std::clamp(std::ceil(kRotatedBytes / bytes), 2.0, 12.0)); }

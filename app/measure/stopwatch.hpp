@@ -14,6 +14,9 @@ using Body = std::function<std::vector<at::Tensor>(int set)>;
 struct Timing {
   double seconds = 0;       // on the device, per call
   double host_seconds = 0;  // that the host takes to queue one call
+  // Between the first and third quartile of the rounds, as a share of the median; 0: fewer rounds than kForSpread.
+  double spread = 0;
+  static constexpr int kForSpread = 3;
 };
 
 // How often a series of calls is repeated: `repeats` times, or fewer if they take longer than `seconds` together, but

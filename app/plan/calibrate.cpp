@@ -38,8 +38,9 @@ using model::Operation;
 using model::OperationKind;
 using model::Recompute;
 
-// Of plans for the machine that was measured.
+// Of plans for the machine that was measured, if it did nothing else meanwhile.
 constexpr double kError = 0.1;
+constexpr double kMostError = 0.9;
 constexpr double kLongestStep = 0.5;  // seconds that a size is repeated for, on the CPU
 
 at::Device choose_device(const std::string& wanted) {
@@ -125,7 +126,6 @@ class Measurement {
     data_.names = {data_.device};
     data_.gpu = device.is_cuda();
     data_.date = today();
-    data_.error = kError;
     data_.versions["torch"] = TORCH_VERSION;
     if (device.is_cuda()) {
       const auto* properties = at::cuda::getDeviceProperties(device.index());
@@ -147,6 +147,7 @@ class Measurement {
     bar.update(static_cast<int64_t>(works.size()));
     bar.clear();
     full_steps();
+    data_.error = std::clamp(typical_spread(), kError, kMostError);
     data_.source = fmt::format("mpzero plan --calibrate: {} of {} micro-batches of {} models measured in {:.0f} s{}",
                                done, works.size(), models_.size(), seconds(),
                                left_out_ > 0 ? fmt::format("; {} operations did not fit into memory", left_out_) : "");
@@ -260,8 +261,10 @@ class Measurement {
   void measure_operation(const Operation& operation) {
     // On the CPU nothing stays in a cache for long, and memory is dear.
     const int sets = device_.is_cuda() ? measure::sets_for(operation) : 1;
-    const double seconds =
-        measure::measure(device_, sets, effort(), measure::run_of(operation, matmuls_, device_, sets)).seconds;
+    const measure::Timing timing =
+        measure::measure(device_, sets, effort(), measure::run_of(operation, matmuls_, device_, sets));
+    const double seconds = timing.seconds;
+    if (timing.spread > 0) spreads_.push_back(timing.spread);
     switch (operation.kind) {
       case OperationKind::kMatmul:
         data_.matmuls.push_back({operation.matmul, operation.adds, seconds});
@@ -285,6 +288,14 @@ class Measurement {
     for (CalibrationData::Attention& measured : data_.attention) {
       if (measured.shape == operation.attention && measured.type == operation.type) measured.backward_seconds = seconds;
     }
+  }
+
+  // Of the times of an operation. Large where other programs use the device or the cores, too.
+  double typical_spread() {
+    if (spreads_.empty()) return 0;
+    const auto middle = spreads_.begin() + static_cast<std::ptrdiff_t>(spreads_.size() / 2);
+    std::nth_element(spreads_.begin(), middle, spreads_.end());
+    return *middle;
   }
 
   // Layers measured together, for some of the micro-batches whose operations were.
@@ -325,6 +336,7 @@ class Measurement {
   CalibrationData data_;
   model::Matmuls matmuls_;
   std::set<std::string> measured_;  // operations, as describe() says
+  std::vector<double> spreads_;     // of operations with several rounds
   int left_out_ = 0;
 };
 

@@ -12,6 +12,8 @@
 namespace mpzero::plan {
 namespace {
 
+// The error of a calibration on a machine that did nothing else.
+constexpr double kQuiet = 0.1;
 constexpr const char* kUsage = "mpzero plan --calibrate FILE [--device auto|cuda|cpu] [--calibrate_seconds N]";
 
 // The values of `--flag VALUE` and `--flag=VALUE`.
@@ -72,6 +74,10 @@ int calibrate_command(const std::vector<std::string>& arguments) {
   for (const auto& [name, times] : data.kernels) kernels += times.size();
   fmt::print("{}: {} products, {} shapes of attention and {} sizes of kernels\n{}\nThe calibration is in {}\n",
              data.device, data.matmuls.size(), data.attention.size(), kernels, data.source, file.string());
+  if (data.error > kQuiet) {
+    fmt::print("The times varied by {:.0f}%: other programs use this machine, too; measure again without them\n",
+               100 * data.error);
+  }
   return EXIT_SUCCESS;
 }
 

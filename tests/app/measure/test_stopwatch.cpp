@@ -1,3 +1,4 @@
+#include <chrono>
 #include <thread>
 
 #include "app/measure/stopwatch.hpp"
@@ -22,6 +23,17 @@ TEST_CASE("calls are repeated as often as asked, or as time allows, after a roun
   CHECK(calls == 2 * (1 + 2));
   CHECK(timing.seconds >= 2e-3);
   CHECK(timing.host_seconds == timing.seconds);
+}
+
+TEST_CASE("rounds of different length have a spread") {
+  int calls = 0;
+  // Every second round sleeps ten times as long.
+  const auto uneven = [&](int) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(calls++ % 2 == 0 ? 1 : 10));
+    return std::vector<at::Tensor>{};
+  };
+  CHECK(measure(at::kCPU, 1, {.repeats = 8}, uneven).spread > 0.5);
+  CHECK(measure(at::kCPU, 1, {.repeats = 2}, uneven).spread == 0);
 }
 
 TEST_CASE("sets fill more than a cache") {

@@ -47,6 +47,8 @@ TEST_CASE("a CPU is calibrated, and its units have times from what was measured"
   CHECK(data.host.threads > 0);
   CHECK(data.copies.on_device > 0);
   CHECK(data.launch_seconds == 0);
+  CHECK(data.error >= 0.1);
+  CHECK(data.error <= 0.9);
   CHECK_FALSE(data.full_step.empty());
   CHECK(to_json(read_calibration(file)) == to_json(data));
 
