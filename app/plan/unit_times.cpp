@@ -1,0 +1,118 @@
+#include "app/plan/unit_times.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include "base/error.hpp"
+#include "model/decoder.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+using model::Operation;
+using model::OperationKind;
+using model::Recompute;
+
+Seconds sum_of(const Calibration& calibration, std::span<const Operation> operations) {
+  Seconds sum;
+  for (const Operation& operation : operations) {
+    const Estimate one = calibration.seconds(operation);
+    const double seconds = static_cast<double>(operation.calls) * one.seconds;
+    switch (operation.kind) {
+      case OperationKind::kMatmul:
+        sum.matmuls += seconds;
+        break;
+      case OperationKind::kAttentionForward:
+      case OperationKind::kAttentionBackward:
+        sum.attention += seconds;
+        break;
+      default:
+        sum.elementwise += seconds;
+    }
+    if (one.extrapolated) sum.extrapolated += seconds;
+    sum.launch_bound += static_cast<double>(operation.calls) * calibration.data().launch_seconds;
+  }
+  return sum;
+}
+
+void scale(Seconds& seconds, double factor) {
+  for (double* part : {&seconds.matmuls, &seconds.attention, &seconds.elementwise, &seconds.extrapolated}) {
+    *part *= factor;
+  }
+}
+
+[[noreturn]] void throw_lacks(const Calibration& calibration, const char* what) {
+  throw_user_error("{}: the calibration does not say {}; make one on that machine with `mpzero plan --calibrate`",
+                   calibration.name(), what);
+}
+
+}  // namespace
+
+Seconds& Seconds::operator+=(const Seconds& other) {
+  matmuls += other.matmuls;
+  attention += other.attention;
+  elementwise += other.elementwise;
+  launch_bound += other.launch_bound;
+  extrapolated += other.extrapolated;
+  return *this;
+}
+
+UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
+                     const model::MicroBatchShape& micro_batch) {
+  const at::Device device(calibration.data().gpu ? at::kCUDA : at::kCPU);
+  const int64_t chunk = model::Decoder(model).tokens_per_chunk(micro_batch.tokens(), device);
+  UnitTimes times{
+      .embedding_forward = sum_of(calibration, embedding_forward_operations(model, micro_batch)),
+      .embedding_backward = sum_of(calibration, embedding_backward_operations(model, micro_batch)),
+      .layer_forward = sum_of(calibration, layer_forward_operations(model, micro_batch)),
+      .layer_backward = {},
+      .head = sum_of(calibration, head_operations(model, micro_batch, chunk)),
+  };
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    times.layer_backward[static_cast<size_t>(recompute)] =
+        sum_of(calibration, layer_backward_operations(model, micro_batch, recompute));
+  }
+  times.step_factor =
+      calibration.step_factor(times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device());
+  for (Seconds* part : {&times.embedding_forward, &times.embedding_backward, &times.layer_forward, &times.head}) {
+    scale(*part, times.step_factor);
+  }
+  for (Seconds& part : times.layer_backward) scale(part, times.step_factor);
+  return times;
+}
+
+double StateTypes::adamw_bytes() const {
+  const auto bytes = [](at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); };
+  return bytes(gradient) + 2 * bytes(at::kFloat) + 4 * bytes(moments) + bytes(parameter);
+}
+
+double adamw_seconds(const Calibration& calibration, int64_t parameters, const StateTypes& types) {
+  return calibration.kernel_seconds("adamw", at::kFloat, types.adamw_bytes() * static_cast<double>(parameters)).seconds;
+}
+
+double sum_of_squares_seconds(const Calibration& calibration, int64_t gradients, at::ScalarType gradient) {
+  const double bytes = static_cast<double>(c10::elementSize(gradient)) * static_cast<double>(gradients);
+  return calibration.kernel_seconds("sum_of_squares", gradient, bytes).seconds;
+}
+
+double host_adamw_seconds(const Calibration& calibration, int64_t parameters) {
+  const double rate = calibration.data().host.adamw_parameters_per_second;
+  if (rate <= 0) throw_lacks(calibration, "how fast AdamW is on the host");
+  return static_cast<double>(parameters) / rate;
+}
+
+double device_copy_seconds(const Calibration& calibration, double bytes) {
+  const double rate = calibration.data().copies.on_device;
+  if (rate <= 0) throw_lacks(calibration, "how fast the device copies");
+  return 2 * bytes / rate;
+}
+
+double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction, bool both_ways) {
+  const CalibrationData::Copies& copies = calibration.data().copies;
+  double rate = direction == PcieDirection::kToDevice ? copies.to_device : copies.from_device;
+  if (rate <= 0) throw_lacks(calibration, "how fast copies between host and device are");
+  if (both_ways && copies.both_ways > 0) rate = std::min(rate, copies.both_ways / 2);
+  return bytes / rate;
+}
+
+}  // namespace mpzero::plan
