@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -192,6 +193,8 @@ def main(arguments: list[str]) -> int:
     if reason := reason_to_skip():
         print(f"limited_network.py: {reason}", file=sys.stderr)
         return 2
+    # So that a run ends with this program.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.folder = args.folder.resolve()
     args.folder.mkdir(parents=True, exist_ok=True)
     (args.folder / "model.json").write_text(json.dumps(MODEL, indent=1))

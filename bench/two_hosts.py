@@ -11,13 +11,13 @@ through NCCL's sockets. FOLDER gets two_hosts.json, written anew after each part
   rows        mpzero: ZeRO-2 and ZeRO-3 on two levels over sockets, and on one level over NVLink
   deepspeed   stock DeepSpeed, ZeRO-2 and ZeRO-3, over the same sockets
 
-A part for which the budget of seconds has no time left is named in `left_out`. PACKAGES: a folder with wheels and the
-sdist of DeepSpeed, 6 MB in all, installed without a network; without it DeepSpeed must be there already. torch,
-transformers and setuptools must be there in any case. VERSION is that machine's Python, such as 3.12:
+A part for which the budget of seconds has no time left is named in `left_out`. PACKAGES, 15 MB in all: DeepSpeed as it
+is installed somewhere, and wheels of what it needs, which are installed without a network; without PACKAGES it must be
+there already. torch and transformers must be there in any case. VERSION is that machine's Python, such as 3.12:
 
-  pip download --no-deps --no-binary=:all: --no-build-isolation -d PACKAGES deepspeed==0.19.8
-  pip download --no-deps --only-binary=:all: --python-version VERSION -d PACKAGES hjson msgpack py-cpuinfo einops \\
-    ninja psutil pydantic pydantic-core annotated-types typing-extensions typing-inspection
+  cp -r .venv/lib/python3*/site-packages/deepspeed PACKAGES/
+  pip download --only-binary=:all: --python-version VERSION -d PACKAGES hjson msgpack py-cpuinfo einops ninja psutil \\
+    pydantic
 """
 
 from __future__ import annotations
@@ -161,30 +161,16 @@ def deepspeed(visit: Visit, stage: int) -> dict:
 
 
 def install(visit: Visit) -> dict:
-    """DeepSpeed and what it needs into a folder, from the files of another one."""
-    site = visit.folder / "site"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-index",
-        "--no-deps",
-        "--no-compile",
-        "--target",
-        str(site),
-    ]
-    wheels = sorted(map(str, visit.args.deepspeed.glob("*.whl")))
-    sources = sorted(map(str, visit.args.deepspeed.glob("*.tar.gz")))
+    """What DeepSpeed needs into a folder; DeepSpeed itself is used where it lies."""
+    packages, site = visit.args.deepspeed.resolve(), visit.folder / "site"
     os.environ["DS_BUILD_OPS"] = "0"
-    os.environ["PYTHONPATH"] = f"{site}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+    os.environ["PYTHONPATH"] = ":".join([str(site), str(packages), os.environ.get("PYTHONPATH", "")]).rstrip(":")
     # It looks for ninja in PATH.
     os.environ["PATH"] = f"{site / 'bin'}:{os.environ['PATH']}"
-    statuses = [visit.run("install_wheels", [*pip, *wheels], 60)[0]] if wheels else []
-    if sources:
-        statuses.append(visit.run("install_sources", [*pip, "--no-build-isolation", *sources], 90)[0])
-    return {"statuses": statuses, "files": len(wheels) + len(sources)}
+    wheels = sorted(map(str, packages.glob("*.whl")))
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile", f"--target={site}"]
+    status = visit.run("install", [*pip, *wheels], 60)[0] if wheels else 0
+    return {"status": status, "wheels": len(wheels), "deepspeed": (packages / "deepspeed" / "__init__.py").exists()}
 
 
 def main(arguments: list[str]) -> int:

@@ -1,8 +1,8 @@
 """Two hosts on one machine with a slow link between them: network namespaces, whose link has a rate and a latency.
 
 The kernel's token bucket (tbf) keeps the rate. Where packets are to arrive later they go through a process that holds
-them back (netem, which would do both, is not in every kernel). Needs root and Linux. Nothing is left behind, however
-the process ends that made them.
+them back (netem, which would do both, is not in every kernel). Needs root and Linux. However the process ends that made
+them, the hosts and their link end with it, but for programs that still run on them.
 """
 
 from __future__ import annotations

@@ -63,6 +63,19 @@ def test_streams_of_the_interface_to_others(tmp_path: Path, monkeypatch: pytest.
     assert two_hosts.interface_to_others() != "docker"
 
 
+def test_deepspeed_is_found_where_it_was_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONPATH", "DS_BUILD_OPS"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("PATH", two_hosts.os.environ["PATH"])
+    packages = tmp_path / "packages"
+    (packages / "deepspeed").mkdir(parents=True)
+    (packages / "deepspeed" / "__init__.py").write_text("print('carried')\n")
+    visit = visit_to(tmp_path / "out", deepspeed=packages)
+    assert two_hosts.install(visit) == {"status": 0, "wheels": 0, "deepspeed": True}
+    status, log = visit.run("import", [two_hosts.sys.executable, "-c", "import deepspeed"], 60)
+    assert (status, log.read_text()) == (0, "carried\n")
+
+
 def test_a_program_is_ended_with_its_limit(tmp_path: Path) -> None:
     status, log = visit_to(tmp_path).run("slow", ["sleep", "600"], 1)
     assert status == 124 and log.exists()
