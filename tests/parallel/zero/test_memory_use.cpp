@@ -20,6 +20,9 @@ class LoneRank final : public Communicator {
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
     return std::make_unique<CompletedCollective>();
   }
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override {
+    return std::make_unique<CompletedCollective>();
+  }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override {
     return std::make_unique<CompletedCollective>();
   }
