@@ -134,6 +134,8 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
   if (min_channels > 0) {
     config.minCTAs = min_channels;
     config.maxCTAs = kMostChannels;
+    // What goes from one rank to another and not around a ring: NCCL would take two.
+    config.nChannelsPerNetPeer = min_channels;
   }
   MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
 }

@@ -61,6 +61,12 @@ void GradientExchange::clear() {
   for (const at::Tensor& residual : residuals_) residual.zero_();
 }
 
+MemoryUse GradientExchange::memory_use() const {
+  MemoryUse use{.units_in_flight = static_cast<int64_t>(sent_.nbytes() + received_.nbytes())};
+  for (const at::Tensor& residual : residuals_) use.gradients += static_cast<int64_t>(residual.nbytes());
+  return use;
+}
+
 MemoryUse GradientExchange::memory_use(const std::vector<FlatLayout>& layouts, int nodes, const Options& options) {
   MemoryUse use{.units_in_flight = 2 * nodes * largest_message(layouts, options.compression.gradient_format())};
   for (const FlatLayout& layout : layouts) {

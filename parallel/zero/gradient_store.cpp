@@ -119,7 +119,7 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
 }
 
 MemoryUse GradientStore::memory_use() const {
-  MemoryUse use = sizes_.exchange;
+  MemoryUse use = exchange_ ? exchange_->memory_use() : MemoryUse{};
   use.units_in_flight += pool_.bytes() + inter_node_pool_.bytes() + reduce_scatter_bytes_;
   for (const UnitState& state : states_) {
     use.gradients += static_cast<int64_t>((sizes_.partitioned ? state.node_shard : state.full).nbytes());

@@ -59,6 +59,12 @@ std::unique_ptr<PendingCollective> ParameterExchange::gather(size_t unit, const 
   return std::make_unique<PendingExchange>(std::move(gathered), node_shard.is_cuda());
 }
 
+MemoryUse ParameterExchange::memory_use() const {
+  MemoryUse use{.units_in_flight = static_cast<int64_t>(messages_.nbytes())};
+  for (const at::Tensor& wanted : wanted_) use.parameters += static_cast<int64_t>(wanted.nbytes());
+  return use;
+}
+
 MemoryUse ParameterExchange::memory_use(const std::vector<FlatLayout>& layouts, int nodes, at::ScalarType dtype) {
   MemoryUse use{.units_in_flight = nodes * largest_message(layouts)};
   for (const FlatLayout& layout : layouts) {

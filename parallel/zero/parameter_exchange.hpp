@@ -37,6 +37,8 @@ class ParameterExchange {
   void begin_with_own(size_t unit) { next_[unit] = Next::kOwn; }
 
   // Of the wanted values and the messages.
+  MemoryUse memory_use() const;
+  // The same of an exchange that would be made so.
   static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, int nodes, at::ScalarType dtype);
 
  private:

@@ -76,10 +76,7 @@ MemoryUse ParameterStore::memory_of_exchange(const std::vector<FlatLayout>& layo
   return ParameterExchange::memory_use(layouts, ranks.nodes, options.dtype);
 }
 
-MemoryUse ParameterStore::memory_of_exchange() const {
-  if (!exchange_) return {};
-  return ParameterExchange::memory_use(layouts_, levels_.layout().nodes, tensor_options_.dtype().toScalarType());
-}
+MemoryUse ParameterStore::memory_of_exchange() const { return exchange_ ? exchange_->memory_use() : MemoryUse{}; }
 
 std::unique_ptr<PendingCollective> ParameterStore::gather_between_nodes(size_t unit) {
   UnitState& state = states_[unit];

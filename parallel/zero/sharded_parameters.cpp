@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/error.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/zero/stream_order.hpp"
 
@@ -55,6 +56,7 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
       offloaded_(is_offloaded(options)),
       pool_(levels.nearest(), tensor_options_),
       schedule_(full_sizes(layouts), options.limits) {
+  if (offloaded_ && exchange_) throw_failure("parameters in host memory are not compressed between nodes");
   const std::vector<int64_t> sizes = node_shard_sizes(layouts);
   if (options.device.is_cuda() && (offloaded_ || levels.has_nodes())) copy_stream_ = c10::cuda::getStreamFromPool();
   if (const int64_t staging = staging_size(layouts, levels.layout(), options); staging > 0) {

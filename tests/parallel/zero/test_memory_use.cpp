@@ -90,6 +90,25 @@ TEST_CASE("planned sizes of states are those of the engine") {
   }
 }
 
+TEST_CASE("planned sizes of what compression keeps are those of the engine") {
+  for (const int stage : {1, 2, 3}) {
+    for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 2}, {2, 2}, {3, 1}, {2, 5}}) {
+      for (const int64_t steps : {1, 4}) {
+        for (const Compression& compression :
+             {Compression{.gradient_bits = 8}, Compression{.gradient_bits = 4}, Compression{.weights = true},
+              Compression{.gradient_bits = 8, .weights = true}}) {
+          ZeroOptions options;
+          options.stage = stage;
+          options.gradient_accumulation_steps = steps;
+          options.compression = compression;
+          CAPTURE(compression.gradient_bits, compression.weights);
+          check_against_engine(options, ranks);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("types change the sizes of states") {
   ZeroOptions options;
   options.dtype = at::kFloat;
