@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "app/checkpoint/carried_states.hpp"
 #include "app/machine/host_threads.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
@@ -127,6 +128,10 @@ void Checkpointer::save(const RunPosition& position) {
   blocked_by_save_ = 0;
   io::SaveJob job = checkpoint_job(setup_, position, units_, engine_, mpi_.rank());
   job.check_owner = [this] { folder_.check_owner(); };
+  {
+    const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
+    job.carried = copy_carried(setup_, units_, engine_);
+  }
   if (snapshot_) {
     start_in_background(job);
   } else {

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "app/checkpoint/carried_states.hpp"
 #include "app/checkpoint/resume_checks.hpp"
 #include "app/checkpoint/resume_choice.hpp"
 #include "base/error.hpp"
@@ -199,9 +200,10 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
                                   parallel::ZeroEngine& engine, ProcessGroup& group,
                                   std::vector<std::string>& warnings) {
   const auto fill = [&](const io::StoredCheckpoint& stored) {
+    const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, warnings);
     engine.restore([&](size_t unit, StateKind kind, int64_t begin,
                        std::span<float> out) { stored.read_unit(units[unit], kind, begin, out); },
-                   group);
+                   group, carried);
     stored.verify_what_was_read(group);
   };
   return resume_with(setup, units, fill, WeightsCheck::kContent, group, warnings);

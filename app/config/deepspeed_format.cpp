@@ -34,6 +34,11 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
         "files "
         "with load_lr_scheduler_states=False.");
   }
+  if (config.zero.quantized_gradient_bits > 0 || config.zero.quantized_weights) {
+    warnings.emplace_back(
+        "--checkpoint_format deepspeed has no place for what zero_quantized_gradients and zero_quantized_weights carry "
+        "from step to step: a resumed run goes on without it, which changes its losses a little.");
+  }
   if (config.zero.stage == 0) {
     warnings.emplace_back(
         "--checkpoint_format deepspeed writes the files of ZeRO stage 1: give DeepSpeed stage 1 or 2 to go on from "

@@ -165,6 +165,24 @@ void resolve_levels(const DsConfig& file, ZeroConfig& zero, std::vector<std::str
   zero.ranks_per_node = kOneLevel;
 }
 
+// What crosses between nodes in fewer bits. Whether there are nodes is not known yet: see choose_layout.
+void resolve_compression(const DsConfig& file, const CommandLine& line, ZeroConfig& zero,
+                         std::vector<std::string>& warnings) {
+  if (file.zero.quantized_gradients.value) zero.quantized_gradient_bits = line.quantized_gradient_bits;
+  zero.quantized_weights = file.zero.quantized_weights.value;
+  if (line.gives("quantized_gradient_bits") && zero.quantized_gradient_bits == 0) {
+    warnings.push_back(fmt::format(
+        "--quantized_gradient_bits {} has no effect: {}zero_optimization.zero_quantized_gradients is not true.",
+        line.quantized_gradient_bits, file.given() ? file.path + ": " : std::string()));
+  }
+  if (zero.quantized_weights && zero.offload_param) {
+    throw_user_error(
+        "{}: zero_optimization.zero_quantized_weights needs the parameters of all nodes on the GPU, and offload_param "
+        "keeps them in host memory: remove one of the two.",
+        file.path);
+  }
+}
+
 void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, std::vector<std::string>& warnings) {
   if (!file.given()) {
     zero.stage = 2;
@@ -277,6 +295,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
   resolve_optimizer(file, merge, config);
   resolve_types(file, config);
   resolve_zero(file, model.hidden_size, config.zero, warnings);
+  resolve_compression(file, line, config.zero, warnings);
   resolve_schedule(line, file, merge, config, warnings);
   merge.finish();
   config.replaced = merge.replaced();

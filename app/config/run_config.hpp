@@ -29,6 +29,8 @@ struct ZeroConfig {
   // kOneLevel, kRanksOfHost, or a number, and the key that gives it; std::nullopt: none does, see choose_layout
   std::optional<int64_t> ranks_per_node;
   std::string ranks_per_node_key;
+  int64_t quantized_gradient_bits = 0;  // between nodes; 0: gradients cross as they are
+  bool quantized_weights = false;       // between nodes
 };
 
 // What one training run does, after the command line, ds_config.json and the number of ranks have been brought together

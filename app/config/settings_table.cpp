@@ -148,6 +148,16 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
   add("communication", "communication_data_type", config.communication_dtype, origins.communication_dtype);
   add("accumulation in", "grad_accum_dtype", config.accumulation_dtype, origins.accumulation_dtype);
   add("AdamW's moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
+  // Only where they are asked for, so that other runs' records stay as they are.
+  if (config.zero.quantized_gradient_bits > 0) {
+    add("gradients between nodes", "zero_quantized_gradients",
+        fmt::format("int{}", config.zero.quantized_gradient_bits),
+        {Origin::Kind::kFile, "zero_optimization.zero_quantized_gradients"});
+  }
+  if (config.zero.quantized_weights) {
+    add("parameters between nodes", "zero_quantized_weights", "int8",
+        {Origin::Kind::kFile, "zero_optimization.zero_quantized_weights"});
+  }
 }
 
 std::vector<Row> rows_of(const RunConfig& config) {

@@ -1,6 +1,6 @@
 #include "app/config/zero_options.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.hpp"
 #include "base/words.hpp"
@@ -28,6 +28,9 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
           .parameter_placement = placement(config.zero.offload_param),
           .pin_memory = config.zero.pin_memory,
           .overlap = config.zero.overlap_comm,
+          .compression = {.gradient_bits = static_cast<int>(config.zero.quantized_gradient_bits),
+                          .weights = config.zero.quantized_weights,
+                          .seed = config.seed},
           .limits = config.zero.limits,
           .adamw = {.beta1 = config.optimizer.beta1,
                     .beta2 = config.optimizer.beta2,
@@ -49,6 +52,15 @@ parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlac
         config.ds_config_path, config.zero.ranks_per_node_key, size, ranks.world_size);
   }
   return {.nodes = static_cast<int>(ranks.world_size / size), .ranks_per_node = static_cast<int>(size)};
+}
+
+std::string describe_compression(const RunConfig& config) {
+  std::vector<std::string> parts;
+  if (config.zero.quantized_gradient_bits > 0) {
+    parts.push_back(fmt::format("gradients in {} bits", config.zero.quantized_gradient_bits));
+  }
+  if (config.zero.quantized_weights) parts.emplace_back("parameters in 8 bits");
+  return fmt::to_string(fmt::join(parts, " and "));
 }
 
 std::string describe_levels(const parallel::ParallelLayout& layout) {

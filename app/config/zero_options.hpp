@@ -20,6 +20,8 @@ struct RankPlacement {
 // The nodes between which gradients and parameters travel once per step: the configuration's, or else a node a host.
 // Throws UserError if the ranks do not fill them.
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks);
+// What crosses between nodes in fewer bits, as "gradients in 8 bits and parameters in 8 bits"; empty: nothing.
+std::string describe_compression(const RunConfig& config);
 // What follows "ZeRO-3" in a line about the run: "" with one level.
 std::string describe_levels(const parallel::ParallelLayout& layout);
 

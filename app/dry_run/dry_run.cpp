@@ -153,6 +153,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
       choose_layout(setup, at::Device(maybe_on_gpus ? at::kCUDA : at::kCPU),
                     {.world_size = ranks.world_size, .per_host = ranks.per_host}, memory_limit(ranks, machine));
   setup.layout = nodes.layout;
+  if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   if (maybe_on_gpus) {
     if (const auto problem = memory_problem(setup, ranks, machine)) throw UserError(*problem);
   }

@@ -124,7 +124,11 @@ std::vector<Flag> adamw_flags() {
            .file = FileKey{.name = "gradient_clipping",
                            .read = [](const io::DsConfig& file) { return file.gradient_clipping; },
                            .has_section = is_given},
-           .trainer = TrainersFlag{.name = "max_grad_norm"}}};
+           .trainer = TrainersFlag{.name = "max_grad_norm"}},
+          {.name = "quantized_gradient_bits",
+           .value = choice<int64_t>(field<&Settings::quantized_gradient_bits>, {{"8", 8}, {"4", 4}}),
+           .help = "bits of a gradient between nodes, where zero_quantized_gradients is true",
+           .unit = "BITS"}};
 }
 
 // resolve_schedule brings these and the file's scheduler section together.

@@ -23,6 +23,8 @@ int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::Pa
 struct LayoutChoice {
   parallel::ParallelLayout layout;
   std::string line;
+  // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
+  std::string warning{};  // where compression between nodes is asked for and there is one node
 };
 
 // The nodes that ds_config.json gives. Where it says "auto", those with the fewest bytes between hosts that fit: a node

@@ -116,6 +116,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   LayoutChoice nodes;
   run_on_all_ranks(mpi, [&] { nodes = choose_layout(setup, choice.device, ranks, limit); });
   setup.layout = nodes.layout;
+  if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
   // Nothing here reads memory that it has not written, so filling all of it would only cost time.
   at::globalContext().setDeterministicFillUninitializedMemory(false);

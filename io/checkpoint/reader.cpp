@@ -229,6 +229,14 @@ void Hdf5Checkpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t beg
   }
 }
 
+std::optional<CarriedState> Hdf5Checkpoint::carried(int rank) const {
+  const std::string name = carried_file_name(progress().dtype, rank);
+  for (const ShardFile& file : impl_->files) {
+    if (file.path().filename() == name) return read_carried_file(file.path(), file.contents());
+  }
+  return std::nullopt;
+}
+
 // Each block was checked when it was read.
 void Hdf5Checkpoint::verify_what_was_read(ProcessGroup& group) const {
   check_same_files(folder(), {{kManifestName, manifest().checksum}}, group);
@@ -237,7 +245,11 @@ void Hdf5Checkpoint::verify_what_was_read(ProcessGroup& group) const {
 void Hdf5Checkpoint::verify() const {
   std::vector<float> buffer;
   for (ShardFile& file : impl_->files) {
-    if (!file.pieces().empty()) file.verify_structure();  // the model states were when they were read
+    if (!file.pieces().empty()) {
+      file.verify_structure();
+    } else if (file.path().filename() != kModelStatesName) {  // which were when they were read
+      file.contents();
+    }
     for (Piece& piece : file.pieces()) {
       constexpr int64_t kStride = 16 * kFloatsPerBlock;
       for (int64_t begin = 0; begin < piece.dataset.count; begin += kStride) {

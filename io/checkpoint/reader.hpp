@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ class Hdf5Checkpoint final : public StoredCheckpoint {
   std::span<const ParameterSpec> parameters() const override;
   void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const override;
   void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const override;
+  std::optional<CarriedState> carried(int rank) const override;
   void verify_what_was_read(ProcessGroup& group) const override;
   void verify() const override;
 

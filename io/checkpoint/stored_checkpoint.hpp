@@ -13,6 +13,7 @@
 #include "base/parameter_source.hpp"
 #include "base/parameter_spec.hpp"
 #include "base/process_group.hpp"
+#include "io/checkpoint/carried_file.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/run_record.hpp"
 #include "io/files/open_folder.hpp"
@@ -51,6 +52,9 @@ class StoredCheckpoint {
   virtual void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const = 0;
   // The same of a unit's concatenated parameters, however the checkpoint groups them.
   virtual void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const;
+
+  // What compression between nodes carried on this rank, if the checkpoint holds it.
+  virtual std::optional<CarriedState> carried(int /*rank*/) const { return std::nullopt; }
 
   // Collective: throws on every rank unless all that any rank has read so far is what was written, in one save.
   virtual void verify_what_was_read(ProcessGroup& group) const = 0;

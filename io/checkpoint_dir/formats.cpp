@@ -31,11 +31,11 @@ std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFold
 }
 
 std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, const TrainingProgress& progress,
-                                              std::span<const UnitShard> shards) {
+                                              std::span<const UnitShard> shards, const CarriedState* carried) {
   if (const auto* deepspeed = std::get_if<DeepSpeedSettings>(&format)) {
     return std::make_unique<DeepSpeedWriter>(progress, shards, *deepspeed);
   }
-  return std::make_unique<Hdf5Writer>(progress, shards);
+  return std::make_unique<Hdf5Writer>(progress, shards, carried);
 }
 
 }  // namespace mpzero::io

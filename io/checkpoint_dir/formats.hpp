@@ -5,6 +5,7 @@
 #include <span>
 #include <variant>
 
+#include "io/checkpoint/carried_file.hpp"
 #include "io/checkpoint/checkpoint_writer.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/deepspeed/plan.hpp"
@@ -29,8 +30,9 @@ bool looks_like_checkpoint(const std::filesystem::path& folder);
 std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder);
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& folder);
 
-// `progress` and `shards` outlive the writer. Throws Failure where the format cannot hold them.
+// The others outlive the writer. `carried`: see Hdf5Writer; DeepSpeed's format has no place for it. Throws Failure
+// where the format cannot hold the rest.
 std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, const TrainingProgress& progress,
-                                              std::span<const UnitShard> shards);
+                                              std::span<const UnitShard> shards, const CarriedState* carried = nullptr);
 
 }  // namespace mpzero::io

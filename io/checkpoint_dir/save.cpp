@@ -36,7 +36,7 @@ std::string now() {
 }
 
 std::unique_ptr<CheckpointWriter> open_writer(const SaveJob& job) {
-  return make_writer(job.format, job.progress, job.shards);
+  return make_writer(job.format, job.progress, job.shards, job.carried.get());
 }
 
 const std::string& writer_of(const SaveJob& job) { return job.start.empty() ? job.run.id : job.start; }

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/process_group.hpp"
+#include "io/checkpoint/carried_file.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/checkpoint_writer.hpp"
 #include "io/checkpoint/run_record.hpp"
@@ -31,7 +33,8 @@ struct SaveJob {
   // Rank 0 calls it, from any thread, before it removes or replaces anything: throws where the folder is another run's
   // by now (FolderLock).
   std::function<void()> check_owner{};
-  CheckpointFormat format{};  // a number of ranks in it is that of the run
+  CheckpointFormat format{};                      // a number of ranks in it is that of the run
+  std::shared_ptr<const CarriedState> carried{};  // by this rank between steps, besides its shards; null: nothing
 };
 
 // 1. Makes the folder that the checkpoint grows in. Collective: throws on all ranks if rank 0 could not, or where the

@@ -78,6 +78,9 @@ struct ZeroSection {
   // Ranks a node of two-level ZeRO; "auto": of a host.
   Setting<int64_t> hpz_partition_size{1};  // 1: one level
   Setting<int64_t> mics_shard_size{-1};    // -1: one level
+  // What crosses between nodes in fewer bits.
+  Setting<bool> quantized_gradients{false};
+  Setting<bool> quantized_weights{false};
 };
 
 // A ds_config.json as DeepSpeed 0.19 defines it. A default-constructed one means that no file was given.

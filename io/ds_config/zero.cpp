@@ -86,9 +86,7 @@ void read_levels(ObjectReader& section, ZeroSection& zero) {
 }
 
 void refuse_other_sharding(ObjectReader& section) {
-  section.only("zero_quantized_weights", false, "set it to false");
   section.only("zero_quantized_nontrainable_weights", false, "set it to false");
-  section.only("zero_quantized_gradients", false, "set it to false");
   section.only("mics_hierarchical_params_gather", false, kRemoveIt);
   section.only("zeropp_loco_param", nullptr, kRemoveIt);
   section.only("zenflow", nullptr, kRemoveIt);
@@ -112,6 +110,8 @@ void read_zero(ObjectReader& root, ZeroSection& zero) {
   read_stage3_size(*section, "max_live_parameters", zero.max_live_parameters);
   read_stage3_size(*section, "max_reuse_distance", zero.max_reuse_distance);
   read_levels(*section, zero);
+  section->read("zero_quantized_gradients", zero.quantized_gradients, Auto::kRefused);
+  section->read("zero_quantized_weights", zero.quantized_weights, Auto::kRefused);
   refuse_other_sharding(*section);
   section->not_acted_on(
       {"contiguous_gradients", "reduce_scatter", "allgather_partitions", "use_multi_rank_bucket_allreduce",

@@ -47,6 +47,9 @@ class Communicator {
   // or fp32. To overwrite, it may be that shard of full, whose content is destroyed in any case.
   virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                                 SumMode mode = SumMode::kOverwrite) = 0;
+  // received [world_size * n] <- this rank's shard of every rank's `sent` [world_size * n], by rank: each rank sends
+  // its shard r to rank r. The two do not overlap.
+  virtual std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) = 0;
   // tensor <- its sum over the ranks.
   virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;
 

@@ -19,6 +19,11 @@ std::unique_ptr<PendingCollective> LocalCommunicator::reduce_scatter_sum(const a
   return std::make_unique<CompletedCollective>();
 }
 
+std::unique_ptr<PendingCollective> LocalCommunicator::all_to_all(const at::Tensor& sent, const at::Tensor& received) {
+  received.copy_(sent);
+  return std::make_unique<CompletedCollective>();
+}
+
 std::unique_ptr<PendingCollective> LocalCommunicator::all_reduce_sum(const at::Tensor& tensor) {
   return std::make_unique<CompletedCollective>();
 }

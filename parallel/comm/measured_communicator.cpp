@@ -62,6 +62,12 @@ std::unique_ptr<PendingCollective> MeasuredCommunicator::reduce_scatter_sum(cons
   return measure("reduce_scatter", [&] { return communicator().reduce_scatter_sum(full, shard, mode); });
 }
 
+std::unique_ptr<PendingCollective> MeasuredCommunicator::all_to_all(const at::Tensor& sent,
+                                                                    const at::Tensor& received) {
+  count_sent(sent);
+  return measure("all_to_all", [&] { return communicator().all_to_all(sent, received); });
+}
+
 std::unique_ptr<PendingCollective> MeasuredCommunicator::all_reduce_sum(const at::Tensor& tensor) {
   count_sent(tensor, 2);
   return measure("all_reduce", [&] { return communicator().all_reduce_sum(tensor); });

@@ -21,11 +21,12 @@ class MeasuredCommunicator final : public ForwardingCommunicator, public StallSo
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                         SumMode mode = SumMode::kOverwrite) override;
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
   std::vector<Stall> take_stalls() override { return std::exchange(stalls_, {}); }
-  // What this rank has sent since the last call if the ranks pass data around in a ring, with which it is the least; in
-  // the types of the tensors.
+  // What this rank has sent since the last call if the ranks pass data around in a ring, with which it is the least,
+  // and what it sends to each other rank in all_to_all(); in the types of the tensors.
   int64_t take_sent_bytes() { return std::exchange(sent_bytes_, 0); }
 
  private:

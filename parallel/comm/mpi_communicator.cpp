@@ -22,6 +22,8 @@ int as_count(int64_t elements) {
 // A datatype of the element's size, for moving data without arithmetic.
 MPI_Datatype movable_type(const at::Tensor& tensor) {
   switch (tensor.element_size()) {
+    case 1:
+      return MPI_UINT8_T;
     case 2:
       return MPI_UINT16_T;
     case 4:
@@ -58,6 +60,13 @@ std::unique_ptr<PendingCollective> MpiCommunicator::reduce_scatter_sum(const at:
   MPZERO_MPI_CHECK(MPI_Reduce_scatter_block(addends.data_ptr(), sum.data_ptr(), as_count(shard.numel()),
                                             arithmetic_type(addends), MPI_SUM, group_.handle));
   mode == SumMode::kAdd ? shard.add_(sum) : shard.copy_(sum);
+  return std::make_unique<CompletedCollective>();
+}
+
+std::unique_ptr<PendingCollective> MpiCommunicator::all_to_all(const at::Tensor& sent, const at::Tensor& received) {
+  const int count = as_count(sent.numel() / world_size_);
+  const MPI_Datatype type = movable_type(sent);
+  MPZERO_MPI_CHECK(MPI_Alltoall(sent.data_ptr(), count, type, received.data_ptr(), count, type, group_.handle));
   return std::make_unique<CompletedCollective>();
 }
 

@@ -76,6 +76,8 @@ ncclDataType_t nccl_type(const at::Tensor& tensor) {
       return ncclFloat32;
     case at::kDouble:
       return ncclFloat64;
+    case at::kByte:
+      return ncclUint8;
     default:
       throw_failure("no NCCL collective is defined for tensors of type {}", c10::toString(tensor.scalar_type()));
   }
@@ -132,6 +134,8 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
   if (min_channels > 0) {
     config.minCTAs = min_channels;
     config.maxCTAs = kMostChannels;
+    // What goes from one rank to another and not around a ring: NCCL would take two.
+    config.nChannelsPerNetPeer = min_channels;
   }
   MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
 }
@@ -231,6 +235,12 @@ std::unique_ptr<PendingCollective> NcclCommunicator::reduce_scatter_sum(const at
     const c10::StreamGuard on_stream(stream_);
     mode == SumMode::kAdd ? shard.add_(sum) : shard.copy_(sum);
   }
+  return finish();
+}
+
+std::unique_ptr<PendingCollective> NcclCommunicator::all_to_all(const at::Tensor& sent, const at::Tensor& received) {
+  MPZERO_NCCL_CHECK(ncclAlltoAll(sent.data_ptr(), received.data_ptr(), static_cast<size_t>(sent.numel() / world_size_),
+                                 nccl_type(sent), comm_, start()));
   return finish();
 }
 

@@ -24,6 +24,11 @@ std::unique_ptr<PendingCollective> RecordedCommunicator::reduce_scatter_sum(cons
   return record("reduce_scatter", full, [&] { return communicator().reduce_scatter_sum(full, shard, mode); });
 }
 
+std::unique_ptr<PendingCollective> RecordedCommunicator::all_to_all(const at::Tensor& sent,
+                                                                    const at::Tensor& received) {
+  return record("all_to_all", sent, [&] { return communicator().all_to_all(sent, received); });
+}
+
 std::unique_ptr<PendingCollective> RecordedCommunicator::all_reduce_sum(const at::Tensor& tensor) {
   return record("all_reduce", tensor, [&] { return communicator().all_reduce_sum(tensor); });
 }

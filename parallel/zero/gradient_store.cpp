@@ -17,6 +17,11 @@ namespace {
 // they run one after another on one stream.
 constexpr int64_t kReductionsUnderWay = 3;
 
+// What is kept of compression has the type in which gradients cross without it.
+GradientExchange::Options exchange_options(const GradientStore::Options& options) {
+  return {.compression = options.compression, .residual_dtype = options.communication_dtype, .device = options.device};
+}
+
 }  // namespace
 
 GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
@@ -36,6 +41,8 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   }
   if (sharded && (ranks.ranks_per_node > 1 || ranks.nodes == 1)) sizes.reduce_scatter = largest;
   const bool converted = sizes.kept_dtype != options.communication_dtype;
+  const bool compressed = options.compression.gradient_bits > 0 && ranks.nodes > 1;
+  if (compressed) sizes.exchange = GradientExchange::memory_use(layouts, ranks.nodes, exchange_options(options));
   // The maximum number of units of each length that need a buffer at a time: the current unit and those that are being
   // summed. (If there are two current units, an embedding and a layer, or one that is still being summed since the last
   // micro-batch, take_buffer() waits for sums.)
@@ -47,13 +54,17 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
     }
     return buffers;
   };
-  if (sizes.partitioned || (ranks.world_size() > 1 && converted)) sizes.buffers = under_way(units);
-  if (sizes.partitioned && ranks.nodes > 1 && converted) sizes.inter_node_buffers = under_way(node_shards);
+  // An exchange reads gradients in their own type.
+  const bool only_exchanged = compressed && ranks.ranks_per_node == 1;
+  if (sizes.partitioned || (ranks.world_size() > 1 && converted && !only_exchanged)) sizes.buffers = under_way(units);
+  if (sizes.partitioned && ranks.nodes > 1 && converted && !compressed)
+    sizes.inter_node_buffers = under_way(node_shards);
   return sizes;
 }
 
 MemoryUse GradientStore::Sizes::memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const {
-  MemoryUse use{.units_in_flight = reduce_scatter_bytes};
+  MemoryUse use = exchange;
+  use.units_in_flight += reduce_scatter_bytes;
   for (const int64_t numel : kept) use.gradients += numel * static_cast<int64_t>(c10::elementSize(kept_dtype));
   for (const std::map<int64_t, int64_t>& pool : {buffers, inter_node_buffers}) {
     for (const auto& [numel, count] : pool) {
@@ -98,20 +109,26 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
   if (sizes_.reduce_scatter > 0) {
     reduce_scatter_bytes_ = levels.intra_node().reserve_reduce_scatter(sizes_.reduce_scatter, pool_.options());
   }
-  if (options.device.is_cuda() && levels.has_nodes() && levels.has_peers()) {
+  if (options.compression.gradient_bits > 0 && levels.has_nodes()) {
+    exchange_ =
+        std::make_unique<GradientExchange>(layouts, shard_index, levels.inter_node(), exchange_options(options));
+  }
+  if (options.device.is_cuda() && levels.has_nodes() && (levels.has_peers() || exchange_)) {
     inter_node_stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
   }
 }
 
 MemoryUse GradientStore::memory_use() const {
-  MemoryUse use{.units_in_flight = pool_.bytes() + inter_node_pool_.bytes() + reduce_scatter_bytes_};
+  MemoryUse use = exchange_ ? exchange_->memory_use() : MemoryUse{};
+  use.units_in_flight += pool_.bytes() + inter_node_pool_.bytes() + reduce_scatter_bytes_;
   for (const UnitState& state : states_) {
     use.gradients += static_cast<int64_t>((sizes_.partitioned ? state.node_shard : state.full).nbytes());
   }
   return use;
 }
 
-void GradientStore::begin_step() {
+void GradientStore::begin_step(int64_t step) {
+  if (exchange_) exchange_->begin_step(step);
   for (UnitState& state : states_) state.empty = true;
 }
 
@@ -153,12 +170,16 @@ void GradientStore::reduce_partitioned(size_t unit) {
 
 void GradientStore::reduce_between_nodes(Reduction& reduction, const at::Tensor& node_sum) {
   at::Tensor addends = node_sum;
-  if (node_sum.dtype() != pool_.options().dtype()) {
+  if (!exchange_ && node_sum.dtype() != pool_.options().dtype()) {
     reduction.inter_node_addends = take_buffer(inter_node_pool_, node_sum.numel());
     addends = reduction.inter_node_addends;
   }
   const auto start = [&] {
     if (reduction.pending) reduction.pending->wait();
+    if (exchange_) {
+      reduction.pending = exchange_->sum(reduction.unit, node_sum, states_[reduction.unit].shard);
+      return;
+    }
     if (!addends.is_same(node_sum)) addends.copy_(node_sum);
     reduction.pending = levels_.inter_node().reduce_scatter_sum(addends, states_[reduction.unit].shard);
   };
@@ -179,7 +200,8 @@ void GradientStore::reduce_full(size_t unit) {
   }
   const FlatLayout& layout = layouts_[unit];
   Reduction reduction{.unit = unit, .addends = state.full, .pooled = false, .inter_node_addends = {}, .pending = {}};
-  if (pool_.options().dtype() != state.full.dtype()) {
+  const bool only_exchanged = exchange_ && !levels_.has_peers();
+  if (pool_.options().dtype() != state.full.dtype() && !only_exchanged) {
     reduction.addends = take_buffer(pool_, layout.padded_numel());
     reduction.addends.copy_(state.full);
     reduction.pooled = true;

@@ -15,7 +15,9 @@
 #include "parallel/comm/communicator.hpp"
 #include "parallel/host/memory_use.hpp"
 #include "parallel/zero/buffer_pool.hpp"
+#include "parallel/zero/compression.hpp"
 #include "parallel/zero/flat_unit.hpp"
+#include "parallel/zero/gradient_exchange.hpp"
 #include "parallel/zero/levels.hpp"
 #include "parallel/zero/zero_limits.hpp"
 
@@ -29,8 +31,8 @@ struct GradientViews {
 
 // The units' gradients: accumulated in fp32 by default, summed over the ranks in the communication dtype. ZeRO 0 and 1
 // keep full gradients and sum once per step; ZeRO 2 and 3 keep this rank's node shard and sum over the node at every
-// micro-batch. Between nodes gradients are summed once per step, after the sum within the node. A rank without peers in
-// its node accumulates full gradients at every stage.
+// micro-batch. Between nodes gradients are summed once per step, after the sum within the node, by a GradientExchange
+// if they are compressed. A rank without peers in its node accumulates full gradients at every stage.
 //
 //   gradients() -> reduce(): [within the node] -> accumulated -> [last micro-batch: between nodes] -> on_summed()
 class GradientStore {
@@ -43,6 +45,7 @@ class GradientStore {
     at::Device device = at::kCPU;
     at::ScalarType communication_dtype = at::kFloat;
     at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
+    Compression compression = {};
   };
   // What a store allocates.
   struct Sizes {
@@ -53,6 +56,7 @@ class GradientStore {
     std::map<int64_t, int64_t> buffers{};
     std::map<int64_t, int64_t> inter_node_buffers{};
     int64_t reduce_scatter = 0;  // elements that the node's communicator reserves memory for, if it needs any
+    MemoryUse exchange{};        // of gradients that are compressed between nodes
 
     // `reduce_scatter_bytes`: the memory that the communicator reserves.
     MemoryUse memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const;
@@ -70,8 +74,8 @@ class GradientStore {
   using OnSummed = std::function<void(size_t unit)>;
   void on_summed(OnSummed callback) { on_summed_ = std::move(callback); }
 
-  // Clears the last step's gradients.
-  void begin_step();
+  // Clears the last step's gradients. `step`: for the random rounding of compressed gradients.
+  void begin_step(int64_t step = 0);
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
   // Valid until reduce(unit). Repeated calls in one micro-batch return the same.
   GradientViews gradients(size_t unit);
@@ -81,6 +85,9 @@ class GradientStore {
   void finish_step();
   // This rank's shard of the summed gradient [shard_numel], after finish_step().
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
+
+  // What compresses gradients between nodes, if they are.
+  GradientExchange* exchange() const { return exchange_.get(); }
 
   // Of the tensors that this store holds.
   MemoryUse memory_use() const;
@@ -126,6 +133,7 @@ class GradientStore {
   BufferPool inter_node_pool_;
   std::optional<c10::cuda::CUDAStream>
       inter_node_stream_;  // waits for sums within the node, so that computing need not
+  std::unique_ptr<GradientExchange> exchange_;
   int64_t reduce_scatter_bytes_ = 0;
   std::vector<UnitState> states_;
   std::deque<Reduction> under_way_;

@@ -24,7 +24,10 @@ ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::ve
       shard_index_(shard_index),
       tensor_options_(at::TensorOptions().dtype(options.dtype).device(options.device)),
       states_(units.size()),
-      overlap_(options.overlap) {}
+      overlap_(options.overlap) {
+  if (!options.compressed || !levels.has_nodes()) return;
+  exchange_ = std::make_unique<ParameterExchange>(layouts, shard_index, levels.inter_node(), tensor_options_);
+}
 
 void ParameterStore::start_next(const std::vector<Due>& steps) {
   for (const Due& step : steps) {
@@ -65,6 +68,33 @@ void ParameterStore::start_oldest() {
   }
   states_[unit].written = Written::kNow;
   due_.pop_front();
+}
+
+MemoryUse ParameterStore::memory_of_exchange(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                                             const ParameterStoreOptions& options) {
+  if (!options.compressed || ranks.nodes == 1) return {};
+  return ParameterExchange::memory_use(layouts, ranks.nodes, options.dtype);
+}
+
+MemoryUse ParameterStore::memory_of_exchange() const { return exchange_ ? exchange_->memory_use() : MemoryUse{}; }
+
+std::unique_ptr<PendingCollective> ParameterStore::gather_between_nodes(size_t unit) {
+  UnitState& state = states_[unit];
+  if (exchange_) return exchange_->gather(unit, state.node_shard);
+  return levels_.inter_node().all_gather(state.shard, state.node_shard);
+}
+
+at::Tensor ParameterStore::common_shard(size_t unit) {
+  start_all();
+  UnitState& state = states_[unit];
+  if (state.pending_node_shard) state.pending_node_shard->wait();
+  if (state.pending) state.pending->wait();
+  return exchange_->own(unit, state.node_shard);
+}
+
+void ParameterStore::set_common_shard(size_t unit, const at::Tensor& values) {
+  exchange_->own(unit, states_[unit].node_shard).copy_(values);
+  exchange_->begin_with_own(unit);
 }
 
 void ParameterStore::wait_for_writer(size_t unit) {
@@ -131,7 +161,7 @@ std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>
 MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                const ParameterStoreOptions& options, const std::vector<size_t>& uses) {
   return gathers_on_demand(layouts, ranks, options) ? ShardedParameters::memory_use(layouts, ranks, options, uses)
-                                                    : ReplicatedParameters::memory_use(layouts, options);
+                                                    : ReplicatedParameters::memory_use(layouts, ranks, options);
 }
 
 }  // namespace mpzero::parallel

@@ -19,6 +19,7 @@
 #include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/gather_schedule.hpp"
 #include "parallel/zero/levels.hpp"
+#include "parallel/zero/parameter_exchange.hpp"
 
 namespace mpzero::parallel {
 
@@ -39,7 +40,8 @@ struct ParameterStoreOptions {
   bool sharded = false;                      // ZeRO-3
   Placement placement = Placement::kDevice;  // of the shards; kHost is offload_param
   bool pinned = false;
-  bool overlap = true;  // gather while earlier work runs; else nothing runs during a gather
+  bool overlap = true;      // gather while earlier work runs; else nothing runs during a gather
+  bool compressed = false;  // between nodes: see ParameterExchange
   GatherLimits limits;
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
@@ -78,11 +80,22 @@ class ParameterStore {
   // Before the first publish() of an update: what is gathered is out of date.
   void invalidate();
   // This rank's shard: written by the optimizer, then made known to the other ranks by publish(). In host memory if
-  // offloaded and not moved.
+  // offloaded and not moved. Compressed parameters follow it, and what they lack follows in the next updates.
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
   // A shard written later is waited for in gather(); all ranks say the same. The units become known to the other ranks
   // in the order of these calls, or, if sharded, in that of the plan.
   void publish(size_t unit, Written written = Written::kNow);
+
+  // Whether parameters are compressed between nodes; these three are for that case.
+  bool is_compressed() const { return exchange_ != nullptr; }
+  // The next publish() of each unit makes all parameters equal to what is published.
+  void begin_with_published() { exchange_->begin_with_wanted(); }
+  // This rank's shard of the parameters as all ranks have them [shard_numel], for work queued on the current stream.
+  // Starts all gathers that are due, so all ranks call it in the same order.
+  at::Tensor common_shard(size_t unit);
+  // Sets it, and the next publish() makes it known instead of what is published. Between invalidate() and publish().
+  void set_common_shard(size_t unit, const at::Tensor& values);
+
   // Outlives the store; needed before the first shard that is written later.
   void set_writer(ShardWriter& writer);
 
@@ -131,6 +144,12 @@ class ParameterStore {
   void start_all();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
   void follow_between_nodes(UnitState& state, std::unique_ptr<PendingCollective> pending);
+  // Of what compression takes, as planned and as it is.
+  static MemoryUse memory_of_exchange(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                                      const ParameterStoreOptions& options);
+  MemoryUse memory_of_exchange() const;
+  // Gathers the unit's node shard, on one stream if compressed.
+  std::unique_ptr<PendingCollective> gather_between_nodes(size_t unit);
   // Waits for the shard's writer if it is written later.
   void wait_for_writer(size_t unit);
 
@@ -140,6 +159,7 @@ class ParameterStore {
   const int shard_index_;
   const at::TensorOptions tensor_options_;
   std::vector<UnitState> states_;
+  std::unique_ptr<ParameterExchange> exchange_;       // if compressed
   std::optional<c10::cuda::CUDAStream> copy_stream_;  // of shards that wait for the host, while the device computes
 
  private:

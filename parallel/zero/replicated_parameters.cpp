@@ -20,7 +20,7 @@ int64_t numel_of_all(const std::vector<FlatLayout>& layouts) {
 ReplicatedParameters::ReplicatedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
                                            int shard_index, const Levels& levels, const ParameterStoreOptions& options)
     : ParameterStore(units, layouts, shard_index, levels, options) {
-  if (options.device.is_cuda() && levels.has_nodes() && levels.has_peers())
+  if (options.device.is_cuda() && levels.has_nodes() && (levels.has_peers() || exchange_))
     copy_stream_ = c10::cuda::getStreamFromPool();
   // One buffer for all units, since registering one costs time and address space.
   const std::vector<at::Tensor> full =
@@ -28,7 +28,8 @@ ReplicatedParameters::ReplicatedParameters(const std::vector<UnitSpec>& units, c
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
     state.full = full[u];
-    state.shard = state.full.narrow(0, layouts[u].shard_begin(shard_index), layouts[u].shard_numel());
+    state.shard = exchange_ ? exchange_->wanted(u)
+                            : state.full.narrow(0, layouts[u].shard_begin(shard_index), layouts[u].shard_numel());
     state.node_shard = state.full.narrow(0, layouts[u].node_shard_begin(shard_index), layouts[u].node_shard_numel());
     state.views = parameter_views(state.full, units[u]);
   }
@@ -41,13 +42,13 @@ void ReplicatedParameters::start(size_t unit) {
   std::unique_ptr<PendingCollective> gathered;
   {
     c10::OptionalStreamGuard on_copy_stream;
-    if (copy_stream_ && (two_levels || state.written == Written::kLater)) {
+    if (copy_stream_ && (two_levels || exchange_ || state.written == Written::kLater)) {
       // For shards that are written later, invalidate() has made it wait for the old parameters' last use.
       if (state.written == Written::kNow) follow_current_stream(*copy_stream_);
       on_copy_stream.reset_stream(*copy_stream_);
     }
     wait_for_writer(unit);
-    if (levels_.has_nodes()) gathered = levels_.inter_node().all_gather(state.shard, state.node_shard);
+    if (levels_.has_nodes()) gathered = gather_between_nodes(unit);
     if (two_levels) gathered->wait();
     if (levels_.has_peers()) gathered = levels_.intra_node().all_gather(state.node_shard, state.full);
   }
@@ -66,13 +67,15 @@ void ReplicatedParameters::drop_gathered() {
   }
 }
 
-MemoryUse ReplicatedParameters::memory_use(const std::vector<FlatLayout>& layouts,
+MemoryUse ReplicatedParameters::memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                            const ParameterStoreOptions& options) {
-  return {.parameters = numel_of_all(layouts) * static_cast<int64_t>(c10::elementSize(options.dtype))};
+  MemoryUse use = memory_of_exchange(layouts, ranks, options);
+  use.parameters += numel_of_all(layouts) * static_cast<int64_t>(c10::elementSize(options.dtype));
+  return use;
 }
 
 MemoryUse ReplicatedParameters::memory_use() const {
-  MemoryUse use;
+  MemoryUse use = memory_of_exchange();
   for (const UnitState& state : states_) use.parameters += static_cast<int64_t>(state.full.nbytes());
   return use;
 }

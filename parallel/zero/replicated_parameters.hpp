@@ -13,7 +13,8 @@ class ReplicatedParameters final : public ParameterStore {
   ReplicatedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
                        const Levels& levels, const ParameterStoreOptions& options);
 
-  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options);
+  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                              const ParameterStoreOptions& options);
   MemoryUse memory_use() const override;
 
  private:

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/error.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/zero/stream_order.hpp"
 
@@ -55,12 +56,14 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
       offloaded_(is_offloaded(options)),
       pool_(levels.nearest(), tensor_options_),
       schedule_(full_sizes(layouts), options.limits) {
+  if (offloaded_ && exchange_) throw_failure("parameters in host memory are not compressed between nodes");
   const std::vector<int64_t> sizes = node_shard_sizes(layouts);
   if (options.device.is_cuda() && (offloaded_ || levels.has_nodes())) copy_stream_ = c10::cuda::getStreamFromPool();
   if (const int64_t staging = staging_size(layouts, levels.layout(), options); staging > 0) {
     inter_node_staging_ = levels.inter_node().buffer(staging, tensor_options_);
     inter_node_stream_ = c10::cuda::getStreamFromPool();
   }
+  if (options.device.is_cuda() && exchange_) inter_node_stream_ = c10::cuda::getStreamFromPool();
   // On the device one buffer for all units, since registering one costs time and address space.
   const std::vector<at::Tensor> node_shards =
       offloaded_ ? host_tensors(sizes, options.dtype, options.pinned)
@@ -71,6 +74,10 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
 void ShardedParameters::place(size_t unit, const at::Tensor& node_shard) {
   const FlatLayout& layout = layouts_[unit];
   states_[unit].node_shard = node_shard;
+  if (exchange_) {
+    states_[unit].shard = exchange_->wanted(unit);
+    return;
+  }
   states_[unit].shard = node_shard.narrow(0, layout.shard_begin(shard_index_) - layout.node_shard_begin(shard_index_),
                                           layout.shard_numel());
 }
@@ -153,12 +160,25 @@ void ShardedParameters::start(size_t unit) {
 void ShardedParameters::start_between_nodes(size_t unit) {
   UnitState& state = states_[unit];
   if (inter_node_stream_ && state.node_shard.is_cpu()) return start_between_hosts(unit);
+  if (inter_node_stream_) return start_compressed(unit);
   std::unique_ptr<PendingCollective> gathered;
   {
     c10::OptionalStreamGuard on_copy_stream;
     if (copy_stream_ && state.written == Written::kLater) on_copy_stream.reset_stream(*copy_stream_);
     wait_for_writer(unit);
-    gathered = levels_.inter_node().all_gather(state.shard, state.node_shard);
+    gathered = gather_between_nodes(unit);
+  }
+  follow_between_nodes(state, std::move(gathered));
+}
+
+void ShardedParameters::start_compressed(size_t unit) {
+  UnitState& state = states_[unit];
+  if (state.written == Written::kNow) follow_current_stream(*inter_node_stream_);
+  std::unique_ptr<PendingCollective> gathered;
+  {
+    const c10::StreamGuard on_own_stream(*inter_node_stream_);
+    wait_for_writer(unit);
+    gathered = gather_between_nodes(unit);
   }
   follow_between_nodes(state, std::move(gathered));
 }
@@ -251,8 +271,9 @@ void ShardedParameters::drop_gathered() {
 MemoryUse ShardedParameters::memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                         const ParameterStoreOptions& options, const std::vector<size_t>& uses) {
   const auto item = static_cast<int64_t>(c10::elementSize(options.dtype));
-  MemoryUse use{.units_in_flight = staging_size(layouts, ranks, options) * item};
-  (is_offloaded(options) ? use.host_parameters : use.parameters) = sum(node_shard_sizes(layouts)) * item;
+  MemoryUse use = memory_of_exchange(layouts, ranks, options);
+  use.units_in_flight += staging_size(layouts, ranks, options) * item;
+  (is_offloaded(options) ? use.host_parameters : use.parameters) += sum(node_shard_sizes(layouts)) * item;
   GatherSchedule schedule(full_sizes(layouts), options.limits);
   schedule.plan(uses);
   for (const auto& [numel, count] : schedule.buffers()) use.units_in_flight += numel * count * item;
@@ -260,7 +281,8 @@ MemoryUse ShardedParameters::memory_use(const std::vector<FlatLayout>& layouts, 
 }
 
 MemoryUse ShardedParameters::memory_use() const {
-  MemoryUse use{.units_in_flight = pool_.bytes()};
+  MemoryUse use = memory_of_exchange();
+  use.units_in_flight += pool_.bytes();
   if (inter_node_staging_.defined()) use.units_in_flight += static_cast<int64_t>(inter_node_staging_.nbytes());
   for (const UnitState& state : states_) {
     const auto bytes = static_cast<int64_t>(state.node_shard.nbytes());

@@ -39,6 +39,8 @@ class ShardedParameters final : public ParameterStore {
   static std::vector<Due> to_gather(const std::vector<size_t>& units);
   // The unit's node shard and shard are there from now on.
   void place(size_t unit, const at::Tensor& node_shard);
+  // start_between_nodes() of compressed parameters on a GPU.
+  void start_compressed(size_t unit);
   // start_between_nodes() of a unit in host memory.
   void start_between_hosts(size_t unit);
   // Gathers on copy_stream_ what it copies there first.

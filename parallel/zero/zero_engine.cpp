@@ -41,6 +41,7 @@ ParameterStoreOptions parameter_options(const ZeroOptions& options) {
           .placement = options.parameter_placement,
           .pinned = options.pin_memory,
           .overlap = options.overlap,
+          .compressed = options.compression.weights,
           .limits = options.limits.gather,
           .device = options.device,
           .dtype = options.dtype};
@@ -53,7 +54,8 @@ GradientStore::Options gradient_options(const ZeroOptions& options) {
           .gradient_accumulation_steps = options.gradient_accumulation_steps,
           .device = options.device,
           .communication_dtype = options.communication_dtype,
-          .accumulation_dtype = options.accumulation_dtype};
+          .accumulation_dtype = options.accumulation_dtype,
+          .compression = options.compression};
 }
 
 std::vector<bool> placed_on_host(const std::vector<UnitSpec>& units, const ZeroOptions& options) {
@@ -182,7 +184,7 @@ void ZeroEngine::initialize(const ParameterSource& source, ProcessGroup& group) 
   restore(read, group);
 }
 
-void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
+void ZeroEngine::restore(const StateReader& read, ProcessGroup& group, std::span<const Carried> carried) {
   if (host_) {
     host_->discard();
     host_->wait_for_all();
@@ -199,15 +201,36 @@ void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
       }
     }
   });
-  publish_all();
+  if (GradientExchange* exchange = gradients_.exchange()) {
+    exchange->clear();
+    for (size_t u = 0; u < carried.size(); ++u) {
+      if (carried[u].gradient_residual.defined()) exchange->residual(u).copy_(carried[u].gradient_residual);
+    }
+  }
+  publish_all(carried);
+}
+
+Carried ZeroEngine::carried(size_t unit) {
+  Carried carried;
+  if (const GradientExchange* exchange = gradients_.exchange()) carried.gradient_residual = exchange->residual(unit);
+  if (parameters_->is_compressed()) carried.parameters = parameters_->common_shard(unit);
+  return carried;
 }
 
 void ZeroEngine::publish(size_t unit) {
   parameters_->publish(unit, on_host(unit) && options_.overlap ? Written::kLater : Written::kNow);
 }
 
-void ZeroEngine::publish_all() {
+void ZeroEngine::publish_all(std::span<const Carried> carried) {
   parameters_->invalidate();
+  if (parameters_->is_compressed()) {
+    parameters_->begin_with_published();
+    for (size_t u = 0; u < carried.size(); ++u) {
+      if (carried[u].parameters.defined()) parameters_->set_common_shard(u, carried[u].parameters);
+    }
+    // Streams that gather follow what was set.
+    parameters_->invalidate();
+  }
   for (size_t u = 0; u < units_.size(); ++u) {
     if (on_host(u)) {
       host_->publish(u, parameters_->shard(u));
@@ -243,7 +266,7 @@ at::Tensor ZeroEngine::state(size_t unit, StateKind kind) const {
 void ZeroEngine::begin_step() { gradients_.begin_step(); }
 
 void ZeroEngine::begin_step(double lr, int64_t update) {
-  begin_step();
+  gradients_.begin_step(update);
   if (!host_ || !options_.overlap) return;
   if (options_.gradient_clipping > 0 && last_was_clipped_) return;
   host_->expect(scalars(lr, update));

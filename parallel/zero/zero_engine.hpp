@@ -47,7 +47,8 @@ struct ZeroOptions {
   HostUpdateOptions host_update = {};
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
-  bool overlap = true;  // collectives and updates on the host overlap with compute
+  bool overlap = true;           // collectives and updates on the host overlap with compute
+  Compression compression = {};  // between nodes
   ZeroLimits limits;
   AdamWOptions adamw;
   std::vector<std::string> no_decay = {};  // parameters without weight decay: see matches_any
@@ -59,6 +60,13 @@ struct StepSummary {
   double loss = 0.0;                // mean over micro-batches and ranks
   double grad_norm = 0.0;           // L2 over all parameters, before clipping
   std::span<const double> figures;  // measure()'s, summed over the ranks; valid until the next measure()
+};
+
+// What compression between nodes carries from step to step of one unit, besides its states; undefined where what it is
+// of is not compressed.
+struct Carried {
+  at::Tensor gradient_residual;  // [nodes - 1, shard_numel]: see GradientExchange
+  at::Tensor parameters;         // [shard_numel]: this rank's shard as all nodes have it, see ParameterExchange
 };
 
 // By unit: whether its states are on the host, if the host has this fraction of the parameters.
@@ -140,8 +148,16 @@ class ZeroEngine {
     if (host_) host_->add_spares_for_holds();
   }
   // Restores all states: `read` fills elements [begin, begin + out.size()) of a unit. Collective like initialize().
+  // `carried`: by unit, what carried() said when the states were saved, by a rank of the same place in the same layout;
+  // without it nothing is carried, and all nodes begin with equal parameters.
   using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;
-  void restore(const StateReader& read, ProcessGroup& group);
+  void restore(const StateReader& read, ProcessGroup& group, std::span<const Carried> carried = {});
+
+  // Whether compression between nodes carries anything from step to step.
+  bool carries() const { return gradients_.exchange() != nullptr || parameters_->is_compressed(); }
+  // What it carries, for work queued on the current stream. Waits for updates on the host. All ranks call it for the
+  // same units in the same order, between two steps.
+  Carried carried(size_t unit);
 
  private:
   // Lets the parameter store wait for the host's updates.
@@ -166,7 +182,8 @@ class ZeroEngine {
   AdamWUpdate scalars(double lr, int64_t update) const;
   // Publishes the shard's new values, which the unit's optimizer has written or will write.
   void publish(size_t unit);
-  void publish_all();
+  // Of what `carried` holds, if it holds anything.
+  void publish_all(std::span<const Carried> carried);
   // Measures this rank's shard of a unit's gradient and sends it to its optimizer while backward runs.
   void take_gradient(size_t unit);
   // Host memory of `count` fp32 values, the same memory at each call.

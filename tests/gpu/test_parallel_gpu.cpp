@@ -112,6 +112,45 @@ TEST_CASE("every ZeRO stage trains on GPUs with a node each as a serial fp64 run
   check_host_overlap(*device, {alone, parameters}, {alone, gradients}, mpi());
 }
 
+TEST_CASE("compressed runs on GPUs with a node each repeat, and all ranks have the same parameters") {
+  const auto device = rank_gpu();
+  if (!device || mpi().world_size() == 1) return;
+  LocalCommunicator alone;
+  NcclCommunicator parameters(mpi(), NcclEngine::kKernels);
+  NcclCommunicator gradients(mpi(), NcclEngine::kKernels);
+  for (const Compression& compression :
+       {Compression{.gradient_bits = 8, .weights = true}, Compression{.gradient_bits = 4, .weights = false}}) {
+    for (const int stage : {1, 2, 3}) {
+      for (const bool on_host : {false, true}) {
+        ToyRun run{.stage = stage, .samples = 2 * mpi().world_size(), .steps = 5, .dtype = at::kBFloat16};
+        run.compression = compression;
+        run.optimizer = on_host ? Placement::kHost : Placement::kDevice;
+        run.host_threads = on_host ? 2 : 0;
+        INFO("stage " << stage << ", on host " << on_host << ", " << compression.gradient_bits << " bits");
+        const auto outcome = [&](bool overlap) {
+          run.overlap = overlap;
+          return outcome_of(run, *device, {alone, parameters}, {alone, gradients}, mpi());
+        };
+        const std::vector<at::Tensor> overlapped = outcome(true), again = outcome(true), serial = outcome(false);
+        const size_t of_rank = 3 * toy_units().size();
+        for (size_t i = 0; i < serial.size(); ++i) {
+          INFO("tensor " << i << " of " << serial.size());
+          REQUIRE(same_bits(serial[i], overlapped[i]));
+          REQUIRE(same_bits(again[i], overlapped[i]));
+          if (i + of_rank >= serial.size()) continue;
+          // A weight as the pass has seen it.
+          const at::Tensor flat = serial[i].flatten().to(at::kFloat).contiguous();
+          const at::Tensor all = at::zeros({mpi().world_size() * flat.numel()}, flat.options());
+          parameters.all_gather(flat, all)->wait();
+          for (int rank = 0; rank < mpi().world_size(); ++rank) {
+            REQUIRE(same_bits(all.narrow(0, rank * flat.numel(), flat.numel()), flat));
+          }
+        }
+      }
+    }
+  }
+}
+
 // A missing wait between the streams of the levels changes the bits of what is gathered or updated.
 TEST_CASE("the levels' collectives on GPUs wait for each other, and what uses them for both") {
   const auto device = rank_gpu();
@@ -120,13 +159,15 @@ TEST_CASE("the levels' collectives on GPUs wait for each other, and what uses th
   for (const int ranks_per_node : {1, 2}) {
     for (const int stage : {1, 2, 3}) {
       for (const bool gathers_late : {false, true}) {
-        for (int variant = 0; variant < 4; ++variant) {
+        for (int variant = 0; variant < 6; ++variant) {
           ToyRun run{.stage = stage, .samples = 4 * ranks_per_node, .steps = 5, .dtype = at::kBFloat16};
           run.factor = [](int64_t step) { return step % 2 == 0 ? 0.004 : 1.0; };
-          run.optimizer = variant >= 1 ? Placement::kHost : Placement::kDevice;
-          run.host_threads = variant >= 1 ? 2 : 0;
+          const bool on_host = variant != 0 && variant != 4;
+          run.optimizer = on_host ? Placement::kHost : Placement::kDevice;
+          run.host_threads = on_host ? 2 : 0;
           run.host_ratio = variant == 2 ? 0.5 : 1.0;
           run.parameters = variant == 3 && stage == 3 ? Placement::kHost : Placement::kDevice;
+          if (variant >= 4) run.compression = {.gradient_bits = variant == 4 ? 8 : 4, .weights = true, .seed = 1};
           if (gathers_late) run.limits = GatherLimits{};
           const auto outcome = [&](bool overlap) {
             run.overlap = overlap;

@@ -59,6 +59,22 @@ inline void check_collectives(Communicator& communicator, at::Device device) {
       REQUIRE(full.equal(ramp * factor));
     }
   }
+  // Bytes: rank r sends 16 * r + s to rank s.
+  for (const int64_t n : {1, 48, 5000}) {
+    const auto bytes = at::TensorOptions().dtype(at::kByte).device(device);
+    const at::Tensor sent = communicator.buffer(n * world_size, bytes);
+    const at::Tensor received = communicator.buffer(n * world_size, bytes);
+    const at::Tensor expected = at::zeros({n * world_size}, bytes);
+    for (int r = 0; r < world_size; ++r) {
+      sent.narrow(0, r * n, n).fill_(16 * rank + r);
+      expected.narrow(0, r * n, n).fill_(16 * r + rank);
+    }
+    communicator.all_to_all(sent, received)->wait();
+    REQUIRE(received.equal(expected));
+    communicator.all_gather(sent.narrow(0, rank * n, n), received)->wait();
+    for (int r = 0; r < world_size; ++r) expected.narrow(0, r * n, n).fill_(17 * r);
+    REQUIRE(received.equal(expected));
+  }
 }
 
 }  // namespace mpzero::parallel

@@ -70,6 +70,7 @@ struct ToyRun {
   at::ScalarType dtype = at::kFloat;
   double clip = 0.5;
   std::vector<std::string> no_decay = {};
+  Compression compression = {};
   bool overlap = true;
   int host_threads = 0;                             // HostUpdateOptions::threads
   std::optional<int64_t> extra_bytes = {};          // HostUpdateOptions::extra_bytes
@@ -105,6 +106,7 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, const Le
                       .parameter_placement = run.parameters,
                       .pin_memory = device.is_cuda(),
                       .overlap = run.overlap,
+                      .compression = run.compression,
                       .limits = {.gather = run.limits},
                       .adamw = toy_adamw(),
                       .gradient_clipping = run.clip};

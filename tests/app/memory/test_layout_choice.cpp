@@ -105,5 +105,36 @@ TEST_CASE("the bytes between nodes follow the formulas of the papers") {
   CHECK(internode_bytes(options, one, 2, kParameters) == 168'000'000);
 }
 
+TEST_CASE("compression makes the bytes between nodes fewer, and the line says so") {
+  constexpr int64_t kParameters = 8'000'000;
+  parallel::ZeroOptions options;
+  options.stage = 3;
+  const parallel::ParallelLayout two{.nodes = 2, .ranks_per_node = 4};
+  // 8 or 4 bits, and a scale of 32 for 256 or 128 values.
+  options.compression.gradient_bits = 8;
+  CHECK(internode_bytes(options, two, 2, kParameters) == (8'125'000 + 16'000'000) / 2);
+  options.compression.gradient_bits = 4;
+  CHECK(internode_bytes(options, two, 2, kParameters) == (4'250'000 + 16'000'000) / 2);
+  options.compression.weights = true;
+  CHECK(internode_bytes(options, two, 2, kParameters) == (4'250'000 + 8'125'000) / 2);
+  const std::string both = R"("stage": 3, "zero_quantized_gradients": true, "zero_quantized_weights": true)";
+  const LayoutChoice choice = choose(both + R"(, "mics_shard_size": 4)", kTwoHostsOfFour);
+  CHECK_THAT(choice.line, Contains("GB (gradients in 8 bits and parameters in 8 bits) a node and step"));
+  CHECK(choice.warning.empty());
+}
+
+TEST_CASE("compression without nodes is named") {
+  const std::string gradients = R"("stage": 3, "zero_quantized_gradients": true)";
+  const LayoutChoice hosts = choose(gradients, kTwoHostsOfFour);
+  CHECK(hosts.warning ==
+        "ds.json: zero_optimization.zero_quantized_gradients has no effect: all ranks are one node, and mpzero "
+        "compresses between nodes only; \"zero_hpz_partition_size\": \"auto\" makes each host a node.");
+  const LayoutChoice host = choose(gradients + R"(, "zero_quantized_weights": true)", {.world_size = 8, .per_host = 8});
+  CHECK(host.warning ==
+        "ds.json: zero_optimization.zero_quantized_gradients and zero_quantized_weights have no effect: all ranks are "
+        "one node, and mpzero compresses between nodes only.");
+  CHECK(choose(R"("stage": 3)", kTwoHostsOfFour).warning.empty());
+}
+
 }  // namespace
 }  // namespace mpzero

@@ -237,8 +237,10 @@ TEST_CASE("settings that would change the training are refused by name") {
       {R"({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})", "offload_optimizer.device is \"nvme\""},
       {R"({"zero_optimization": {"offload_param": {"device": "nvme"}}})", "offload_param.device is \"nvme\""},
       {R"({"zero_optimization": {"cpu_offload": true, "offload_optimizer": {"device": "cpu"}}})", "remove cpu_offload"},
-      {R"({"zero_optimization": {"zero_quantized_weights": true}})", "zero_quantized_weights is true"},
-      {R"({"zero_optimization": {"zero_quantized_gradients": true}})", "zero_quantized_gradients is true"},
+      {R"({"zero_optimization": {"zero_quantized_weights": "int8"}})", "zero_quantized_weights is \"int8\""},
+      {R"({"zero_optimization": {"zero_quantized_gradients": "auto"}})", "zero_quantized_gradients cannot be \"auto\""},
+      {R"({"zero_optimization": {"zero_quantized_nontrainable_weights": true}})",
+       "zero_quantized_nontrainable_weights is true"},
       {R"({"zero_optimization": {"zero_hpz_partition_size": 0}})", "zero_hpz_partition_size is 0"},
       {R"({"zero_optimization": {"mics_shard_size": 0}})", "mics_shard_size is 0"},
       {R"({"zero_optimization": {"mics_shard_size": -2}})", "mics_shard_size is -2"},
@@ -264,6 +266,17 @@ TEST_CASE("settings that would change the training are refused by name") {
     INFO(text);
     CHECK_THAT(error_of(text), Contains("ds.json: ") && Contains(message));
   }
+}
+
+TEST_CASE("what is to be compressed between nodes") {
+  const DsConfig off = parse(R"({"zero_optimization": {"stage": 3}})");
+  CHECK(!off.zero.quantized_gradients.value);
+  CHECK(!off.zero.quantized_weights.value);
+  const DsConfig on =
+      parse(R"({"zero_optimization": {"zero_quantized_gradients": true, "zero_quantized_weights": true}})");
+  CHECK(on.zero.quantized_gradients.value);
+  CHECK(on.zero.quantized_weights.value);
+  CHECK(joined(on.warnings) == "");
 }
 
 TEST_CASE("settings that are off or match mpzero's behavior give no warning") {

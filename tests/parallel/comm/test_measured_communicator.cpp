@@ -23,6 +23,7 @@ class SlowCommunicator final : public Communicator {
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
     return start();
   }
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override { return start(); }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override { return start(); }
 
   int waits = 0;
@@ -72,7 +73,7 @@ double seconds_of(const Timeline& timeline, const std::vector<Stall>& stalls) {
 
 }  // namespace
 
-TEST_CASE("On the host, starting a collective and waiting for it count, for each of the three kinds") {
+TEST_CASE("On the host, starting a collective and waiting for it count, for each of the four kinds") {
   double clock = 100;
   HostTimeline timeline([&] { return clock; });
   auto slow = std::make_unique<SlowCommunicator>(clock);
@@ -90,11 +91,12 @@ TEST_CASE("On the host, starting a collective and waiting for it count, for each
   gathered->wait();
   communicator.reduce_scatter_sum(x, x)->wait();
   communicator.all_reduce_sum(x)->wait();
+  communicator.all_to_all(x, x)->wait();
   const std::vector<Stall> stalls = communicator.take_stalls();
-  CHECK(stalls.size() == 6);
-  CHECK(seconds_of(timeline, stalls) == Approx(3 * (kStartSeconds + kWaitSeconds)));
+  CHECK(stalls.size() == 8);
+  CHECK(seconds_of(timeline, stalls) == Approx(4 * (kStartSeconds + kWaitSeconds)));
   CHECK(communicator.take_stalls().empty());
-  CHECK(inner.waits == 3);
+  CHECK(inner.waits == 4);
 }
 
 TEST_CASE("On a device only the wait counts, and only on the timeline's stream") {

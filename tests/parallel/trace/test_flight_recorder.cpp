@@ -33,6 +33,7 @@ class DeviceCommunicator final : public Communicator {
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
     return start();
   }
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override { return start(); }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override {
     throw std::runtime_error("the peer is gone");
   }
@@ -68,20 +69,23 @@ TEST_CASE("A collective that completes within its call is recorded as completed,
   communicator.reduce_scatter_sum(one, one, SumMode::kOverwrite);
   const at::Tensor five = at::ones({5}, at::kDouble);
   communicator.all_reduce_sum(five);
-  const auto records = recorder.records(2);
+  communicator.all_to_all(one, at::ones({3}));
+  const auto records = recorder.records(3);
   REQUIRE(records.size() == 1);
   CHECK(records[0].name == "parameters");
-  CHECK(records[0].queued == 3);
-  CHECK(records[0].started == 3);
-  CHECK(records[0].completed == 3);
-  REQUIRE(records[0].last.size() == 2);
+  CHECK(records[0].queued == 4);
+  CHECK(records[0].started == 4);
+  CHECK(records[0].completed == 4);
+  REQUIRE(records[0].last.size() == 3);
   CHECK(records[0].last[0].operation == "reduce_scatter");
   CHECK(records[0].last[0].bytes == 12);
   CHECK(records[0].last[1].operation == "all_reduce");
   CHECK(records[0].last[1].sequence == 3);
   CHECK(records[0].last[1].bytes == 40);
   CHECK(records[0].last[1].state == CollectiveState::kCompleted);
-  CHECK(recorder.events() == 6);
+  CHECK(records[0].last[2].operation == "all_to_all");
+  CHECK(records[0].last[2].bytes == 12);
+  CHECK(recorder.events() == 8);
 }
 
 TEST_CASE("A collective that throws, e.g. because its peer has exited, stays open") {

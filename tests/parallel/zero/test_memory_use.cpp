@@ -20,6 +20,9 @@ class LoneRank final : public Communicator {
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
     return std::make_unique<CompletedCollective>();
   }
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override {
+    return std::make_unique<CompletedCollective>();
+  }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override {
     return std::make_unique<CompletedCollective>();
   }
@@ -80,6 +83,25 @@ TEST_CASE("planned sizes of states are those of the engine") {
           options.gradient_accumulation_steps = steps;
           options.limits.reduce_bucket_size = bucket;
           options.limits.gather.prefetch_bucket_size = bucket;
+          check_against_engine(options, ranks);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("planned sizes of what compression keeps are those of the engine") {
+  for (const int stage : {1, 2, 3}) {
+    for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 2}, {2, 2}, {3, 1}, {2, 5}}) {
+      for (const int64_t steps : {1, 4}) {
+        for (const Compression& compression :
+             {Compression{.gradient_bits = 8}, Compression{.gradient_bits = 4}, Compression{.weights = true},
+              Compression{.gradient_bits = 8, .weights = true}}) {
+          ZeroOptions options;
+          options.stage = stage;
+          options.gradient_accumulation_steps = steps;
+          options.compression = compression;
+          CAPTURE(compression.gradient_bits, compression.weights);
           check_against_engine(options, ranks);
         }
       }

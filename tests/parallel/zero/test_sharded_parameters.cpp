@@ -36,6 +36,10 @@ class TwinRanks final : public Communicator {
     // Completes when it is waited for, as on a GPU.
     return std::make_unique<PendingSum>(full, shard, mode);
   }
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override {
+    received.copy_(sent.narrow(0, 0, sent.numel() / 2).repeat(2));
+    return std::make_unique<CompletedCollective>();
+  }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override {
     tensor.mul_(2);
     return std::make_unique<CompletedCollective>();

@@ -8,6 +8,7 @@
 #include "tests/parallel/collective_checks.hpp"
 #include "tests/parallel/engine_checks.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
+#include "tests/parallel/virtual_nodes.hpp"
 
 namespace mpzero::parallel {
 
@@ -16,37 +17,6 @@ TEST_CASE("every ZeRO stage trains as a serial fp64 run does") {
   MpiCommunicator gradients(mpi());
   check_engine(at::kCPU, parameters, gradients, mpi());
 }
-
-namespace {
-
-// Virtual nodes: `ranks_per_node` consecutive ranks each. Their communicators of one use.
-class VirtualNodes {
- public:
-  explicit VirtualNodes(int ranks_per_node)
-      : node_(mpi().split(mpi().rank() / ranks_per_node)),
-        place_(mpi().split(mpi().rank() % ranks_per_node)),
-        intra_node_(*node_),
-        inter_node_(*place_) {}
-
-  Levels levels() { return {intra_node_, inter_node_}; }
-
- private:
-  std::unique_ptr<MpiRuntime> node_;
-  std::unique_ptr<MpiRuntime> place_;
-  MpiCommunicator intra_node_;
-  MpiCommunicator inter_node_;
-};
-
-// Every number of ranks a node that leaves several nodes of equal size.
-std::vector<int> node_sizes() {
-  std::vector<int> sizes;
-  for (int size = 1; size < mpi().world_size(); ++size) {
-    if (mpi().world_size() % size == 0) sizes.push_back(size);
-  }
-  return sizes;
-}
-
-}  // namespace
 
 TEST_CASE("every ZeRO stage trains on nodes as a serial fp64 run does") {
   for (const int size : node_sizes()) {

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include "parallel/quantization/block_format.hpp"
+#include "parallel/quantization/random_rounding.hpp"
+
+// What quantize.hpp computes, over raw memory.
+namespace mpzero::parallel {
+
+struct QuantizedSpans {
+  const void* values;  // or what is wanted
+  bool values_are_bf16;
+  void* residual;  // or, read only, what there is
+  bool residual_is_bf16;
+  int8_t* codes;  // two in a byte with 4 bits
+  float* scales;
+  int64_t count;
+  BlockFormat format;
+};
+
+// Adds up `rows` messages, `stride` bytes apart.
+struct SummedSpans {
+  const int8_t* codes;  // of the first message
+  int64_t scales_offset;
+  int64_t stride;
+  int64_t rows;
+  int64_t own_row;  // which `own` takes the place of
+  const void* own;
+  bool own_is_bf16;
+  void* sum;
+  bool sum_is_bf16;
+  int64_t count;
+  BlockFormat format;
+};
+
+void quantize_with_residual_host(const QuantizedSpans& spans, RoundingKey key, uint32_t first);
+void quantize_difference_host(const QuantizedSpans& spans);
+void sum_messages_host(const SummedSpans& spans);
+
+// On the current stream.
+void quantize_with_residual_cuda(const QuantizedSpans& spans, RoundingKey key, uint32_t first);
+void quantize_difference_cuda(const QuantizedSpans& spans);
+void sum_messages_cuda(const SummedSpans& spans);
+
+}  // namespace mpzero::parallel

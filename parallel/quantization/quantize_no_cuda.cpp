@@ -1,0 +1,12 @@
+// In a build without GPU kernels: what quantize_cuda.cu defines.
+
+#include "base/gpu_kernels.hpp"
+#include "parallel/quantization/quantize_kernels.hpp"
+
+namespace mpzero::parallel {
+
+void quantize_with_residual_cuda(const QuantizedSpans&, RoundingKey, uint32_t) { throw_no_gpu_kernels(); }
+void quantize_difference_cuda(const QuantizedSpans&) { throw_no_gpu_kernels(); }
+void sum_messages_cuda(const SummedSpans&) { throw_no_gpu_kernels(); }
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,208 @@
+"""zero_quantized_gradients and zero_quantized_weights: what crosses between nodes in fewer bits.
+
+The oracle is the exact run: near it in losses, and its formula of bytes with fewer bits. Reruns and resumed runs have
+the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from golden_run import train_golden
+from safetensors import safe_open
+from tiny_run import TinyRun
+from trainer import GOLDEN, metrics
+
+pytestmark = pytest.mark.e2e
+
+NAME = "qwen3-zero2-fp32"
+BOTH = {"zero_quantized_gradients": True, "zero_quantized_weights": True}
+# Bits of a value: 8 and a scale of 32 for 256, 4 and one for 128; as it is in fp32.
+INT8, INT4, EXACT = 8 + 32 / 256, 4 + 32 / 128, 32
+
+
+def parameters_of(name: str) -> int:
+    with safe_open(GOLDEN / name / "init" / "model.safetensors", framework="numpy") as weights:
+        return sum(int(np.prod(weights.get_slice(key).get_shape())) for key in weights.keys())  # noqa: SIM118
+
+
+def check_bytes(steps: list[dict], nodes: int, gradient_bits: float, weight_bits: float) -> None:
+    """The formula; not counted are what fills up shards and messages, and the step's own figures."""
+    formula = (gradient_bits + weight_bits) / 8 * parameters_of(NAME) * (nodes - 1) / nodes
+    # In the first step parameters cross as they are, too: at the start, and after it.
+    for step in steps[2:]:
+        assert formula <= step["internode_bytes"] <= 1.2 * formula, step
+
+
+def losses(steps: list[dict]) -> np.ndarray:
+    return np.array([step["loss"] for step in steps])
+
+
+def zero_of(ranks_per_node: int, **keys: object) -> dict:
+    return {"mics_shard_size": ranks_per_node, **keys}
+
+
+# Nodes, ranks a node, stage, optimizer in host memory, overlap.
+LAYOUTS = [(2, 1, 2, False, True), (2, 2, 3, True, True), (4, 1, 3, False, False), (2, 2, 1, True, False)]
+
+
+@pytest.mark.parametrize(("nodes", "ranks_per_node", "stage", "offload", "overlap"), LAYOUTS)
+def test_losses_are_near_and_bytes_are_few(
+    tmp_path: Path, nodes: int, ranks_per_node: int, stage: int, offload: bool, overlap: bool
+) -> None:
+    zero = zero_of(ranks_per_node, overlap_comm=overlap)
+    if offload:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    ranks = nodes * ranks_per_node
+    exact, _ = train_golden(NAME, tmp_path / "exact", ranks=ranks, stage=stage, zero=zero)
+    check_bytes(exact, nodes, EXACT, EXACT)
+    for name, keys, flags, bits, tolerance in [
+        ("gradients", {"zero_quantized_gradients": True}, [], (INT8, EXACT), 0.01),
+        ("four", {"zero_quantized_gradients": True}, ["--quantized_gradient_bits=4"], (INT4, EXACT), 0.05),
+        ("weights", {"zero_quantized_weights": True}, [], (EXACT, INT8), 0.01),
+        ("both", BOTH, [], (INT8, INT8), 0.01),
+    ]:
+        steps, result = train_golden(NAME, tmp_path / name, *flags, ranks=ranks, stage=stage, zero={**zero, **keys})
+        # The first step's loss is that of the same weights.
+        assert losses(steps)[0] == pytest.approx(losses(exact)[0], rel=1e-6)
+        assert losses(steps) == pytest.approx(losses(exact), rel=tolerance), name
+        assert losses(steps)[1:].tolist() != losses(exact)[1:].tolist(), name
+        check_bytes(steps, nodes, *bits)
+        assert re.search(r"Between nodes: [\d.]+ GB \((gradients|parameters) in [48] bits", result.stdout), (
+            result.stdout
+        )
+
+
+def same(one: list[dict], other: list[dict]) -> bool:
+    return all([step[key] for step in one] == [step[key] for step in other] for key in ("step", "loss", "grad_norm"))
+
+
+@pytest.mark.parametrize(("ranks", "ranks_per_node", "stage", "offload"), [(2, 1, 2, False), (4, 2, 3, True)])
+def test_a_stopped_run_goes_on_with_the_same_bits(
+    tmp_path: Path, ranks: int, ranks_per_node: int, stage: int, offload: bool
+) -> None:
+    zero = zero_of(ranks_per_node, **BOTH)
+    if offload:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    straight, _ = train_golden(NAME, tmp_path / "straight", ranks=ranks, stage=stage, zero=zero)
+    again, _ = train_golden(NAME, tmp_path / "again", ranks=ranks, stage=stage, zero=zero)
+    assert same(straight, again)
+    train_golden(NAME, tmp_path / "resumed", "--max_steps=3", ranks=ranks, stage=stage, zero=zero)
+    resumed, result = train_golden(NAME, tmp_path / "resumed", ranks=ranks, stage=stage, zero=zero)
+    assert "compression" not in result.stderr
+    assert same(straight, resumed)
+    files = sorted((tmp_path / "straight" / "checkpoints").glob("*/*_states.h5"))
+    assert len([file for file in files if "carried" in file.name]) == ranks
+    for file in files:
+        other = tmp_path / "resumed" / file.relative_to(tmp_path / "straight")
+        if "model_states" in file.name:
+            continue
+        assert file.read_bytes() == other.read_bytes(), file.name
+
+
+@pytest.mark.parametrize(("ranks", "stage", "offload"), [(2, 3, True), (4, 2, False)])
+def test_checkpoints_of_a_run_that_goes_on_change_nothing(
+    tmp_path: Path, ranks: int, stage: int, offload: bool
+) -> None:
+    """Written while it trains, of every step; a run that resumes from the middle one has its bits, too."""
+    zero = {"stage": stage, **zero_of(ranks // 2, **BOTH)}
+    if offload:
+        zero["offload_optimizer"] = {"device": "cpu"}
+
+    def trained(name: str, *flags: str) -> TinyRun:
+        run = TinyRun(tmp_path / name, ranks=ranks, bf16=True, config={"zero_optimization": zero})
+        run.train("--max_steps=8", *flags)
+        return run
+
+    straight = trained("straight")
+    saving = trained("saving", "--checkpoint_freq=1")
+    middle = f"--resume_from_checkpoint={saving.checkpoints / 'tiny-4steps'}"
+    resumed = trained("resumed", middle)
+    for run in (saving, resumed):
+        assert same(metrics(straight.folder / "metrics.jsonl")[-4:], metrics(run.folder / "metrics.jsonl")[-4:])
+        for file in straight.latest.glob("*_pp_rank_*.h5"):
+            assert file.read_bytes() == (run.latest / file.name).read_bytes(), file.name
+
+
+def test_what_a_checkpoint_carries(tmp_path: Path) -> None:
+    """docs/formats.md has the same."""
+    train_golden(NAME, tmp_path, ranks=4, stage=2, zero=zero_of(2, **BOTH))
+    files = sorted((tmp_path / "checkpoints").glob("*/zero_pp_rank_*_carried_states.h5"))
+    assert len(files) == 4
+    for file in files:
+        with h5py.File(file) as carried:
+            assert dict(carried.attrs) == {"format_version": 1, "nodes": 2, "ranks_per_node": 2}
+            for group in carried.values():
+                residual, parameters = group["gradient_residual"], group["parameters"]
+                assert residual.dtype == np.float32
+                assert residual.shape == (1, parameters.shape[0])
+                assert np.abs(parameters[:]).max() < 10
+
+
+@pytest.mark.parametrize("change", ["nodes", "none", "format", "damage"])
+def test_a_checkpoint_of_another_run(tmp_path: Path, change: str) -> None:
+    """Other nodes, no compression, a format without a place for it, a damaged file."""
+    compressed = zero_of(1, **BOTH)
+    flags = ["--checkpoint_format=deepspeed"] if change == "format" else []
+    _, first = train_golden(NAME, tmp_path, "--max_steps=2", *flags, ranks=2, stage=2, zero=compressed)
+    place = "--checkpoint_format deepspeed has no place for what zero_quantized_gradients and zero_quantized_weights"
+    assert (place in first.stderr) == (change == "format")
+    if change == "damage":
+        file = next((tmp_path / "checkpoints").glob("*/zero_pp_rank_1_*_carried_states.h5"))
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        with pytest.raises(AssertionError, match=r"carried_states\.h5 is damaged"):
+            train_golden(NAME, tmp_path, ranks=2, stage=2, zero=compressed)
+        return
+    ranks, zero = {"nodes": (4, zero_of(2, **BOTH)), "none": (2, zero_of(1)), "format": (2, compressed)}[change]
+    steps, result = train_golden(NAME, tmp_path, ranks=ranks, stage=2, zero=zero)
+    assert steps[-1]["step"] > 2
+    sentence = {
+        "nodes": "had not sent yet, which is left out: this run has other nodes",
+        "none": "had not sent yet, which is left out: this run does not compress",
+        "format": "holds nothing of the compression between nodes",
+    }[change]
+    assert result.stderr.count(sentence) == 1, result.stderr
+    exact, _ = train_golden(NAME, tmp_path / "exact", ranks=2, stage=2, zero=zero_of(1))
+    assert losses(steps)[-1] == pytest.approx(losses(exact)[-1], rel=0.01)
+
+
+def test_with_one_node_a_warning_says_that_nothing_is_compressed(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, config={"zero_optimization": {"stage": 2, **BOTH}})
+    result = run.train("--max_steps=1")
+    assert (
+        "zero_optimization.zero_quantized_gradients and zero_quantized_weights have no effect: all ranks are one node, "
+        "and mpzero compresses between nodes only." in result.stderr
+    )
+
+
+def test_refused_combinations(tmp_path: Path) -> None:
+    offload = {"stage": 3, "offload_param": {"device": "cpu"}, "zero_quantized_weights": True}
+    result = TinyRun(tmp_path / "a", config={"zero_optimization": offload}).train("--max_steps=1", check=False)
+    assert result.returncode == 2
+    assert "zero_quantized_weights needs the parameters of all nodes on the GPU" in result.stderr
+    run = TinyRun(tmp_path / "b")
+    result = run.train("--max_steps=1", "--quantized_gradient_bits=4")
+    assert "--quantized_gradient_bits 4 has no effect" in result.stderr
+    result = run.train("--max_steps=1", "--quantized_gradient_bits=6", check=False)
+    assert result.returncode == 2
+    assert "quantized_gradient_bits" in result.stderr
+
+
+def test_the_settings_are_recorded(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, config={"zero_optimization": {"stage": 2, "mics_shard_size": 1, **BOTH}})
+    result = run.train("--max_steps=2", "--quantized_gradient_bits=4")
+    assert re.search(r"gradients between nodes +int4 +file: zero_optimization.zero_quantized_gradients", result.stdout)
+    shutil.rmtree(tmp_path / "other", ignore_errors=True)
+    result = run.train("--max_steps=3")
+    assert "zero_quantized_gradients int4 -> int8" in result.stdout
+    settings = json.loads(h5py.File(run.latest / "mp_rank_00_model_states.h5").attrs["settings"])
+    assert settings["zero_quantized_gradients"] == "int8"
+    assert settings["zero_quantized_weights"] == "int8"
