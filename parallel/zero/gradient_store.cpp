@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "parallel/streams/streams.hpp"
 #include "parallel/trace/profile_range.hpp"
-#include "parallel/zero/stream_order.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -98,8 +98,8 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
   if (sizes_.reduce_scatter > 0) {
     reduce_scatter_bytes_ = levels.intra_node().reserve_reduce_scatter(sizes_.reduce_scatter, pool_.options());
   }
-  if (options.device.is_cuda() && levels.has_nodes() && levels.has_peers()) {
-    inter_node_stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
+  if (has_streams(options.device) && levels.has_nodes() && levels.has_peers()) {
+    inter_node_stream_ = new_stream(options.device, /*high_priority=*/true);
   }
 }
 
