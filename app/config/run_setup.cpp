@@ -18,6 +18,7 @@
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/data/token_dataset.hpp"
 #include "io/ds_config/ds_config.hpp"
+#include "io/files/config_folders.hpp"
 #include "io/weights/initial_folder.hpp"
 #include "parallel/optimizer/decay_ranges.hpp"
 
@@ -26,29 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tree that a program belongs to, which holds mpzero's pyproject.toml: the installed one (bin/mpzero), or the
-// checkout (build/bin/mpzero, build/asan/bin/mpzero). Where none does, that of build/bin/mpzero.
-fs::path tree_of(const fs::path& program) {
-  const fs::path above = program.parent_path().parent_path();
-  std::error_code ignored;
-  for (const fs::path& tree : {above, above.parent_path(), above.parent_path().parent_path()}) {
-    if (fs::exists(tree / "pyproject.toml", ignored)) return tree;
-  }
-  return above.parent_path();
-}
-
-// configs/models of the folder that mpzero was started from, then of the program's tree.
-std::vector<fs::path> preset_folders() {
-  std::vector<fs::path> folders{fs::current_path() / "configs" / "models"};
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) folders.push_back(tree_of(program) / "configs" / "models");
-  return folders;
-}
-
 fs::path preset_path(const std::string& model_type) {
   std::vector<std::string> known, folders;
-  for (const fs::path& folder : preset_folders()) {
+  for (const fs::path& folder : io::config_folders("models")) {
     if (fs::exists(folder / (model_type + ".json"))) return folder / (model_type + ".json");
     if (folders.empty() || folders.front() != folder.string()) folders.push_back(folder.string());
     std::error_code error;
@@ -157,6 +138,7 @@ void check_init_model(const CommandLine& command_line, const io::InitialFolder& 
 // Whether the file exists, which it may not where `data_files` says so.
 bool has_data_file(const std::string& path, const char* flag, const CommandLine& command_line, DataFiles data_files,
                    RunSetup& setup) {
+  if (path.empty() && data_files == DataFiles::kMayBeUnnamed) return false;
   if (path.empty()) throw_user_error("{} is missing: name a token file that app/prepare_data.py made", flag);
   if (fs::exists(path)) return true;
   const std::string command = prepare_data_command(command_line, path);
