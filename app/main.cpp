@@ -22,6 +22,7 @@
 #include "app/flags/options.hpp"
 #include "app/log/version.hpp"
 #include "app/memory/gpu_memory.hpp"
+#include "app/plan/command/plan_command.hpp"
 #include "app/top/top_command.hpp"
 #include "app/train/train.hpp"
 #include "base/error.hpp"
@@ -38,6 +39,7 @@ constexpr const char* kUsage =
     "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
     "  mpirun -n RANKS mpzero doctor        check every node for problems; `mpzero doctor --help`\n"
     "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
+    "  mpzero plan FLAGS                    what a run would take, before it; `mpzero plan --help`\n"
     "  mpzero top RUN|JOB                   look at a run on the terminal; `mpzero top --help`\n"
     "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
@@ -164,6 +166,10 @@ int main(int argc, char** argv) {
   }
   if (arguments.front() == "top") {
     return mpzero::run_alone([&] { return mpzero::run_top_command({arguments.begin() + 1, arguments.end()}); });
+  }
+  if (arguments.front() == "plan") {
+    return mpzero::run_alone(
+        [&] { return mpzero::plan::run_plan_command({arguments.begin() + 1, arguments.end()}); });
   }
   if (arguments.front() == "checkpoint") {
     return mpzero::run_alone([&] { return mpzero::checkpoint_command({arguments.begin() + 1, arguments.end()}); });

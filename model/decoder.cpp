@@ -1,6 +1,7 @@
 #include "model/decoder.hpp"
 
 #include <ATen/ops/embedding.h>
+#include <ATen/record_function.h>
 
 #include "model/architecture/architectures.hpp"
 #include "model/matmuls.hpp"
@@ -29,6 +30,7 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
 double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }
 
 at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) const {
+  RECORD_FUNCTION("mpzero::embedding_forward", (std::vector<c10::IValue>{embedding[0], tokens}));
   return at::embedding(embedding[0], tokens);
 }
 

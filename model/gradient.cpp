@@ -1,5 +1,7 @@
 #include "model/gradient.hpp"
 
+#include <ATen/record_function.h>
+
 #include <vector>
 
 #include "model/kernels/embedding.hpp"
@@ -28,7 +30,10 @@ void Gradient::add_matmul(const at::Tensor& a, const at::Tensor& b, Matmuls* mat
 }
 
 void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
-  if (std::exchange(empty_, false)) view_.zero_();
+  if (std::exchange(empty_, false)) {
+    RECORD_FUNCTION("mpzero::zero", (std::vector<c10::IValue>{view_}));
+    view_.zero_();
+  }
   embedding_backward(view_, rows, values);
 }
 

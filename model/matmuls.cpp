@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
+#include <ATen/record_function.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -160,6 +161,7 @@ void Matmuls::aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, co
 
 void Matmuls::multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                        const at::Tensor& addend) {
+  RECORD_FUNCTION("mpzero::matmul", (std::vector<c10::IValue>{out, a, b, addend, static_cast<int64_t>(layout)}));
   const Operands operands{layout, out, a, b, addend};
   const at::ScalarType type = out.scalar_type();
   const bool suits = a.is_cuda() && a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
@@ -170,7 +172,7 @@ void Matmuls::multiply(Layout layout, at::Tensor& out, const at::Tensor& a, cons
     aten_multiply(operands);
     return;
   }
-  const c10::cuda::CUDAGuard guard(a.device());
+  const c10::cuda::CUDAGuard device_guard(a.device());
   const bool a_transposed = layout == Layout::kATransposedB;
   const bool deterministic = at::globalContext().deterministicAlgorithms();
   const MatmulShape shape{.rows = out.size(0),

@@ -18,7 +18,7 @@
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/data/token_dataset.hpp"
 #include "io/ds_config/ds_config.hpp"
-#include "io/files/config_folders.hpp"
+#include "io/files/shipped_folders.hpp"
 #include "io/weights/initial_folder.hpp"
 #include "parallel/optimizer/decay_ranges.hpp"
 
@@ -27,9 +27,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of data that are not there either.
+constexpr const char* kUnnamed = "(no --train_data)";
+
 fs::path preset_path(const std::string& model_type) {
   std::vector<std::string> known, folders;
-  for (const fs::path& folder : io::config_folders("models")) {
+  for (const fs::path& folder : io::shipped_folders("models")) {
     if (fs::exists(folder / (model_type + ".json"))) return folder / (model_type + ".json");
     if (folders.empty() || folders.front() != folder.string()) folders.push_back(folder.string());
     std::error_code error;
@@ -138,7 +141,6 @@ void check_init_model(const CommandLine& command_line, const io::InitialFolder& 
 // Whether the file exists, which it may not where `data_files` says so.
 bool has_data_file(const std::string& path, const char* flag, const CommandLine& command_line, DataFiles data_files,
                    RunSetup& setup) {
-  if (path.empty() && data_files == DataFiles::kMayBeUnnamed) return false;
   if (path.empty()) throw_user_error("{} is missing: name a token file that app/prepare_data.py made", flag);
   if (fs::exists(path)) return true;
   const std::string command = prepare_data_command(command_line, path);
@@ -264,6 +266,7 @@ RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles d
 RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int world_size, DataFiles data_files) {
   CommandLine command_line = given;
   command_line.init_from = init.folder.string();
+  if (data_files == DataFiles::kMayBeUnnamed && command_line.train_data.empty()) command_line.train_data = kUnnamed;
   const io::DsConfig ds_config =
       command_line.deepspeed_config.empty() ? io::DsConfig{} : io::read_ds_config(command_line.deepspeed_config);
   RunSetup setup;

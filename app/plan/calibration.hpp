@@ -1,20 +1,49 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
 #include <string>
+#include <utility>
+
+#include "app/plan/calibration_data.hpp"
+#include "app/plan/time_table.hpp"
+#include "model/operations.hpp"
 
 namespace mpzero::plan {
 
-// Rates of a GPU and its host.
+// How long operations take on a device, from what was measured there.
 class Calibration {
  public:
-  static Calibration of_gpu(const std::string& name);
+  // `name`: the file, for messages.
+  Calibration(CalibrationData data, std::string name);
+  // Throws UserError naming the file if it cannot be read or is no calibration.
+  static Calibration from_file(const std::filesystem::path& path);
 
-  std::string gpu;
-  double product_flops = 0;
-  double attention_forward_flops = 0, attention_backward_flops = 0;
-  double memory_bytes = 0;
-  double pcie_bytes = 0;
-  double host_parameters = 0;
+  const CalibrationData& data() const { return data_; }
+  const std::string& name() const { return name_; }
+  // The relative error to expect of a step's time: half of an interval.
+  double error() const { return data_.error; }
+
+  // One call. Products and attention throw UserError for a type of operands that was not measured; a kernel that was
+  // not measured counts as a copy of its bytes.
+  Estimate seconds(const model::Operation& operation) const;
+  // A kernel by its name in the file.
+  Estimate kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes) const;
+  // What a step's operations take in a step, divided by what they take one by one: while the GPU is busy its clocks
+  // fall under the power limit, and small tensors are still in the cache. `layer_seconds`: of a layer's operations one
+  // by one, forward and backward. A line through the measured factors over the log of the time; no further than them.
+  double step_factor(double layer_seconds) const;
+
+ private:
+  [[noreturn]] void lacks(const std::string& what) const;
+
+  CalibrationData data_;
+  std::string name_;
+  std::map<at::ScalarType, TimeTable> matmuls_, attention_forward_, attention_backward_;
+  std::map<std::pair<std::string, at::ScalarType>, TimeTable> kernels_;
 };
 
 }  // namespace mpzero::plan

@@ -1,55 +1,118 @@
 #include "app/plan/unit_times.hpp"
 
-#include "app/plan/calibration.hpp"
+#include <algorithm>
+#include <span>
+
+#include "base/error.hpp"
+#include "model/decoder.hpp"
 
 namespace mpzero::plan {
+namespace {
 
-UnitTimes unit_times(const Calibration& rates, const model::ModelConfig& model, int64_t micro_batch,
-                     int64_t seq_length, bool bf16) {
-  const double tokens = static_cast<double>(micro_batch * seq_length);
-  const double item = bf16 ? 2 : 4;
-  const auto hidden = static_cast<double>(model.hidden_size);
-  const auto inner = static_cast<double>(model.intermediate_size);
-  const auto qkv = static_cast<double>(model.query_size() + 2 * model.key_value_size());
-  const double weights = hidden * (qkv + static_cast<double>(model.query_size()) + 3 * inner);
-  const double attention = 2 * tokens * static_cast<double>(seq_length) * static_cast<double>(model.query_size());
-  const double moved = tokens * item * (8 * hidden + 2 * qkv + 3 * inner);
-  const double logits = tokens * static_cast<double>(model.vocab_size);
-  UnitTimes times;
-  times.embedding_forward.elementwise = 2 * tokens * hidden * item / rates.memory_bytes;
-  times.embedding_backward.elementwise = 6 * tokens * hidden * item / rates.memory_bytes;
-  times.layer_forward = {.matmuls = 2 * tokens * weights / rates.product_flops,
-                         .attention = attention / rates.attention_forward_flops,
-                         .elementwise = moved / rates.memory_bytes,
-                         .launch_bound = 8.8e-5};
-  Seconds backward{.matmuls = 4 * tokens * weights / rates.product_flops,
-                   .attention = 2.5 * attention / rates.attention_backward_flops,
-                   .elementwise = 2 * moved / rates.memory_bytes,
-                   .launch_bound = 1.8e-4};
-  times.backward(model::Recompute::kNone) = backward;
-  Seconds selective = backward;
-  selective.elementwise += moved / rates.memory_bytes / 2;
-  times.backward(model::Recompute::kSelective) = selective;
-  backward += times.layer_forward;
-  times.backward(model::Recompute::kFull) = backward;
-  times.head = {.matmuls = 6 * logits * hidden / rates.product_flops,
-                .elementwise = 3 * item * logits / rates.memory_bytes,
-                .launch_bound = 2e-4};
-  times.head_forward = {.matmuls = 2 * logits * hidden / rates.product_flops,
-                        .elementwise = item * logits / rates.memory_bytes,
-                        .launch_bound = 1e-4};
+using model::Operation;
+using model::OperationKind;
+using model::Recompute;
+
+Seconds sum_of(const Calibration& calibration, std::span<const Operation> operations) {
+  Seconds sum;
+  for (const Operation& operation : operations) {
+    const Estimate one = calibration.seconds(operation);
+    const double seconds = static_cast<double>(operation.calls) * one.seconds;
+    switch (operation.kind) {
+      case OperationKind::kMatmul:
+        sum.matmuls += seconds;
+        break;
+      case OperationKind::kAttentionForward:
+      case OperationKind::kAttentionBackward:
+        sum.attention += seconds;
+        break;
+      default:
+        sum.elementwise += seconds;
+    }
+    if (one.extrapolated) sum.extrapolated += seconds;
+    sum.launch_bound += static_cast<double>(operation.calls) * calibration.data().launch_seconds;
+  }
+  return sum;
+}
+
+void scale(Seconds& seconds, double factor) {
+  for (double* part : {&seconds.matmuls, &seconds.attention, &seconds.elementwise, &seconds.extrapolated}) {
+    *part *= factor;
+  }
+}
+
+[[noreturn]] void throw_lacks(const Calibration& calibration, const char* what) {
+  throw_user_error("{}: the calibration does not say {}; make one on that machine with `mpzero plan --calibrate`",
+                   calibration.name(), what);
+}
+
+}  // namespace
+
+Seconds& Seconds::operator+=(const Seconds& other) {
+  matmuls += other.matmuls;
+  attention += other.attention;
+  elementwise += other.elementwise;
+  launch_bound += other.launch_bound;
+  extrapolated += other.extrapolated;
+  return *this;
+}
+
+UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
+                     const model::MicroBatchShape& micro_batch) {
+  const at::Device device(calibration.data().gpu ? at::kCUDA : at::kCPU);
+  const int64_t chunk = model::Decoder(model).tokens_per_chunk(micro_batch.tokens(), device);
+  UnitTimes times{
+      .embedding_forward = sum_of(calibration, embedding_forward_operations(model, micro_batch)),
+      .embedding_backward = sum_of(calibration, embedding_backward_operations(model, micro_batch)),
+      .layer_forward = sum_of(calibration, layer_forward_operations(model, micro_batch)),
+      .layer_backward = {},
+      .head = sum_of(calibration, head_operations(model, micro_batch, chunk)),
+  };
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    times.layer_backward[static_cast<size_t>(recompute)] =
+        sum_of(calibration, layer_backward_operations(model, micro_batch, recompute));
+  }
+  times.step_factor =
+      calibration.step_factor(times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device());
+  for (Seconds* part : {&times.embedding_forward, &times.embedding_backward, &times.layer_forward, &times.head}) {
+    scale(*part, times.step_factor);
+  }
+  for (Seconds& part : times.layer_backward) scale(part, times.step_factor);
   return times;
 }
 
-double adamw_seconds(const Calibration& rates, int64_t parameters) {
-  return 30.0 * static_cast<double>(parameters) / rates.memory_bytes;
+double StateTypes::adamw_bytes() const {
+  const auto bytes = [](at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); };
+  return bytes(gradient) + 2 * bytes(at::kFloat) + 4 * bytes(moments) + bytes(parameter);
 }
-double host_adamw_seconds(const Calibration& rates, int64_t parameters) {
-  return static_cast<double>(parameters) / rates.host_parameters;
+
+double adamw_seconds(const Calibration& calibration, int64_t parameters, const StateTypes& types) {
+  return calibration.kernel_seconds("adamw", at::kFloat, types.adamw_bytes() * static_cast<double>(parameters)).seconds;
 }
-double pcie_seconds(const Calibration& rates, int64_t bytes) { return static_cast<double>(bytes) / rates.pcie_bytes; }
-double memory_seconds(const Calibration& rates, int64_t bytes) {
-  return static_cast<double>(bytes) / rates.memory_bytes;
+
+double sum_of_squares_seconds(const Calibration& calibration, int64_t gradients, at::ScalarType gradient) {
+  const double bytes = static_cast<double>(c10::elementSize(gradient)) * static_cast<double>(gradients);
+  return calibration.kernel_seconds("sum_of_squares", gradient, bytes).seconds;
+}
+
+double host_adamw_seconds(const Calibration& calibration, int64_t parameters) {
+  const double rate = calibration.data().host.adamw_parameters_per_second;
+  if (rate <= 0) throw_lacks(calibration, "how fast AdamW is on the host");
+  return static_cast<double>(parameters) / rate;
+}
+
+double device_copy_seconds(const Calibration& calibration, double bytes) {
+  const double rate = calibration.data().copies.on_device;
+  if (rate <= 0) throw_lacks(calibration, "how fast the device copies");
+  return 2 * bytes / rate;
+}
+
+double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction, bool both_ways) {
+  const CalibrationData::Copies& copies = calibration.data().copies;
+  double rate = direction == PcieDirection::kToDevice ? copies.to_device : copies.from_device;
+  if (rate <= 0) throw_lacks(calibration, "how fast copies between host and device are");
+  if (both_ways && copies.both_ways > 0) rate = std::min(rate, copies.both_ways / 2);
+  return bytes / rate;
 }
 
 }  // namespace mpzero::plan

@@ -1,59 +1,57 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 
+#include "app/plan/calibration.hpp"
 #include "model/architecture/config.hpp"
+#include "model/operations.hpp"
 #include "model/recompute.hpp"
 
 namespace mpzero::plan {
 
-class Calibration;
-
-// Seconds of one unit's part of a micro-batch on the compute stream, by what runs. Parts of one stream do not overlap.
 struct Seconds {
-  double matmuls = 0;
-  double attention = 0;
-  double elementwise = 0;   // everything else that moves bytes: norms, rotations, activations, cross entropy, sums
-  double launch_bound = 0;  // what the host takes to queue it; not a part of device()
+  double matmuls = 0, attention = 0, elementwise = 0;  // on the device
+  double launch_bound = 0;                             // of the host, to queue them
+  double extrapolated = 0;                             // of the first three: sizes far from all that were measured
 
-  double device() const { return matmuls + attention + elementwise; }
-  // Where nothing has been queued ahead.
-  double total() const { return std::max(device(), launch_bound); }
-  Seconds& operator+=(const Seconds& other) {
-    matmuls += other.matmuls;
-    attention += other.attention;
-    elementwise += other.elementwise;
-    launch_bound += other.launch_bound;
-    return *this;
-  }
+  double on_device() const { return matmuls + attention + elementwise; }
+  // The device waits for the host where that takes longer.
+  double total() const { return on_device() > launch_bound ? on_device() : launch_bound; }
+  Seconds& operator+=(const Seconds& other);
 };
 
 // One micro-batch of one rank on one device.
 struct UnitTimes {
-  Seconds embedding_forward, embedding_backward;
-  Seconds layer_forward;
-  // Of a layer that kept what this level keeps, what it recomputes included.
-  std::array<Seconds, 3> layer_backward;
-  Seconds head;          // the head's forward, loss and backward
-  Seconds head_forward;  // without the backward, as in validation
+  Seconds embedding_forward, embedding_backward, layer_forward;
+  std::array<Seconds, 3> layer_backward;  // by what the forward kept
+  Seconds head;                           // forward and backward
+  double step_factor = 1;                 // contained in the times
 
-  const Seconds& backward(model::Recompute level) const { return layer_backward[static_cast<size_t>(level)]; }
-  Seconds& backward(model::Recompute level) { return layer_backward[static_cast<size_t>(level)]; }
+  const Seconds& backward(model::Recompute recompute) const { return layer_backward[static_cast<size_t>(recompute)]; }
 };
 
-// `bf16`: of weights and activations; else fp32.
-UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model, int64_t micro_batch,
-                     int64_t seq_length, bool bf16 = true);
+// Throws UserError if the calibration lacks the types of the micro-batch.
+UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
+                     const model::MicroBatchShape& micro_batch);
 
-// AdamW on the device, fused, of `parameters` with fp32 states: reads gradient and states, writes states and parameter.
-double adamw_seconds(const Calibration& calibration, int64_t parameters);
-// AdamW by all cores of the host.
+// AdamW and what it needs, for the parameters whose states a rank keeps.
+struct StateTypes {
+  at::ScalarType gradient = at::kBFloat16, moments = at::kFloat, parameter = at::kBFloat16;
+  // Bytes that an update reads and writes for each parameter: the gradient in; master and moments in and out; the
+  // parameter out.
+  double adamw_bytes() const;
+};
+double adamw_seconds(const Calibration& calibration, int64_t parameters, const StateTypes& types = {});
+double sum_of_squares_seconds(const Calibration& calibration, int64_t gradients,
+                              at::ScalarType gradient = at::kBFloat16);
+// With all threads of the calibrated machine. Throws UserError if that has not been measured.
 double host_adamw_seconds(const Calibration& calibration, int64_t parameters);
-// One direction between the device and pinned host memory.
-double pcie_seconds(const Calibration& calibration, int64_t bytes);
-// A kernel that reads and writes `bytes` of the device's memory in all: copies, conversions, sums of squares.
-double memory_seconds(const Calibration& calibration, int64_t bytes);
+// Copies on the device: `bytes` are read and as many written.
+double device_copy_seconds(const Calibration& calibration, double bytes);
+
+enum class PcieDirection : uint8_t { kToDevice, kFromDevice };
+// `both_ways`: copies in the other direction run at the same time. Throws UserError if that has not been measured.
+double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction, bool both_ways = false);
 
 }  // namespace mpzero::plan

@@ -12,6 +12,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -145,6 +146,7 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
 
 AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k,
                                   const at::Tensor& v) {
+  RECORD_FUNCTION("mpzero::attention_forward", (std::vector<c10::IValue>{q, k}));
   const int64_t group = repeats_keys(kernel) ? q.size(2) / k.size(2) : 1;
   const at::Tensor query = heads_first(q);
   const at::Tensor key = repeat_heads(heads_first(k), group);
@@ -189,6 +191,7 @@ AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, c
 
 AttentionGradients attention_backward(AttentionKernel kernel, const at::Tensor& dout, const at::Tensor& q,
                                       const at::Tensor& k, const at::Tensor& v, const AttentionOutput& forward) {
+  RECORD_FUNCTION("mpzero::attention_backward", (std::vector<c10::IValue>{q, k}));
   const int64_t group = repeats_keys(kernel) ? q.size(2) / k.size(2) : 1;
   const at::Tensor query = heads_first(q);
   const at::Tensor key = repeat_heads(heads_first(k), group);

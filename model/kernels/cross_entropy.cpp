@@ -1,6 +1,7 @@
 #include "model/kernels/cross_entropy.hpp"
 
 #include <ATen/ops/log_softmax.h>
+#include <ATen/record_function.h>
 
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cuda.hpp"
@@ -13,6 +14,7 @@ at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& tar
 }
 
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale) {
+  RECORD_FUNCTION("mpzero::cross_entropy", (std::vector<c10::IValue>{logits}));
   return cuda::has_kernels(logits) ? cuda::cross_entropy_forward_backward_(logits, targets, gradient_scale)
                                    : reference::cross_entropy_forward_backward_(logits, targets, gradient_scale);
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cuda.hpp"
@@ -9,6 +10,7 @@
 namespace mpzero::model {
 
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values) {
+  RECORD_FUNCTION("mpzero::embedding_backward", (std::vector<c10::IValue>{weight_gradient, values}));
   if (cuda::has_kernels(values) && cuda::has_kernels(weight_gradient)) {
     cuda::embedding_backward(weight_gradient, rows, values);
   } else {

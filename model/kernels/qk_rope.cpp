@@ -1,6 +1,7 @@
 #include "model/kernels/qk_rope.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/rms_norm.hpp"
@@ -8,6 +9,8 @@
 namespace mpzero::model {
 
 at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
+  RECORD_FUNCTION(norm.defined() ? "mpzero::qk_norm_rope_forward" : "mpzero::qk_rope_forward",
+                  (std::vector<c10::IValue>{qkv, heads.query, heads.key_value}));
   if (!cuda::has_kernels(qkv)) return reference::qk_rope_forward(qkv, heads, norm, rope);
   const int64_t rotated_heads = heads.query + heads.key_value;
   at::Tensor out =
@@ -19,6 +22,8 @@ at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeight
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
                                  const RopeTables& rope) {
+  RECORD_FUNCTION(norm.defined() ? "mpzero::qk_norm_rope_backward" : "mpzero::qk_rope_backward",
+                  (std::vector<c10::IValue>{qkv, heads.query, heads.key_value}));
   return cuda::has_kernels(dq) ? cuda::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope)
                                : reference::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope);
 }

@@ -1,16 +1,20 @@
 #include "model/kernels/rms_norm.hpp"
 
+#include <ATen/record_function.h>
+
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cuda.hpp"
 
 namespace mpzero::model {
 
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  RECORD_FUNCTION("mpzero::rms_norm_forward", (std::vector<c10::IValue>{x}));
   return cuda::has_kernels(x) ? cuda::rms_norm_forward(x, weight, eps) : reference::rms_norm_forward(x, weight, eps);
 }
 
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                    const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y) {
+  RECORD_FUNCTION("mpzero::rms_norm_backward", (std::vector<c10::IValue>{x, dresidual, with_y}));
   return cuda::has_kernels(x) ? cuda::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y)
                               : reference::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y);
 }

@@ -3,20 +3,24 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
+#include <ATen/record_function.h>
 
 #include "model/kernels/cuda.hpp"
 
 namespace mpzero::model {
 
 at::Tensor swiglu_forward(const at::Tensor& gate_up) {
+  RECORD_FUNCTION("mpzero::swiglu_forward", (std::vector<c10::IValue>{gate_up}));
   return cuda::has_kernels(gate_up) ? cuda::swiglu_forward(gate_up) : reference::swiglu_forward(gate_up);
 }
 
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+  RECORD_FUNCTION("mpzero::swiglu_backward", (std::vector<c10::IValue>{gate_up}));
   return cuda::has_kernels(gate_up) ? cuda::swiglu_backward(dy, gate_up) : reference::swiglu_backward(dy, gate_up);
 }
 
 SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up) {
+  RECORD_FUNCTION("mpzero::swiglu_backward_recompute", (std::vector<c10::IValue>{gate_up}));
   return cuda::has_kernels(gate_up)
              ? cuda::swiglu_backward_recompute(dy, gate_up)
              : SwigluRecomputed{reference::swiglu_backward(dy, gate_up), reference::swiglu_forward(gate_up)};

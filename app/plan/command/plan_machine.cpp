@@ -73,6 +73,7 @@ PlanMachine machine_of_gpu(const std::string& name, int per_host, int nodes, boo
           .gpu = name,
           .nodes = nodes,
           .gpus = per_host,
+          .gpu_gigabytes = found->gigabytes,
           .gpu_bytes = static_cast<int64_t>(found->gibibytes * (1 << 30)),
           .efa = efa,
           .links = links_of(found->nvlink, kPcieGigabytes, kTcpGigabits, efa),
@@ -80,6 +81,8 @@ PlanMachine machine_of_gpu(const std::string& name, int per_host, int nodes, boo
 }
 
 }  // namespace
+
+std::string PlanMachine::gpu_name() const { return fmt::format("{} {}GB", gpu, gpu_gigabytes); }
 
 PlanMachine machine_of_instance(const std::string& type, int nodes, const std::string& network) {
   const std::optional<doctor::Instance> instance = doctor::find_instance(type);
@@ -97,6 +100,7 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
           .gpu = instance->gpu,
           .nodes = nodes,
           .gpus = instance->gpus,
+          .gpu_gigabytes = instance->gpu_gigabytes,
           .gpu_bytes = memory_of(instance->gpu, instance->gpu_gigabytes),
           .host_bytes = int64_t{instance->host_gibibytes} << 30,
           .host_bytes_per_second = instance->host_gigabytes * 1e9,

@@ -15,6 +15,7 @@ struct PlanMachine {
   std::string gpu;
   int nodes = 1;
   int gpus = 1;                      // of a host
+  int gpu_gigabytes = 0;             // as in its name
   int64_t gpu_bytes = 0;             // of memory, as CUDA reports it
   int64_t host_bytes = 0;            // 0: not known
   double host_bytes_per_second = 0;  // of its memory; 0: as the calibration says
@@ -23,6 +24,8 @@ struct PlanMachine {
   Links links;
   std::optional<double> price;  // of a host and hour
 
+  // As calibrations name it.
+  std::string gpu_name() const;
   int world_size() const { return nodes * gpus; }
 };
 

@@ -95,9 +95,9 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   SimulatedDevice& here = device();
   const auto bytes = static_cast<int64_t>(source.nbytes());
   if (self.is_cpu()) {
-    here.queue(Work::kDown, "copy to host", here.costs().pcie(bytes), &here.down());
+    here.queue(Work::kDown, "copy to host", here.costs().down(bytes), &here.down());
   } else if (source.is_cpu()) {
-    here.queue(Work::kUp, "copy to device", here.costs().pcie(bytes), &here.up());
+    here.queue(Work::kUp, "copy to device", here.costs().up(bytes), &here.up());
   } else {
     here.queue(Work::kElementwise, "copy", here.costs().memory(bytes + static_cast<int64_t>(self.nbytes())));
     return self;

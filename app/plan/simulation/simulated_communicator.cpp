@@ -24,6 +24,10 @@ class Pending final : public PendingCollective {
 SimulatedCommunicator::SimulatedCommunicator(const Options& options, BusyLink& link)
     : options_(options), link_(link), stream_(parallel::new_stream(SimulatedDevice::device())) {}
 
+int64_t SimulatedCommunicator::reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) {
+  return numel * static_cast<int64_t>(options.dtype().itemsize());
+}
+
 std::unique_ptr<PendingCollective> SimulatedCommunicator::run(const char* name, Collective collective, int64_t bytes) {
   parallel::follow_current_stream(stream_);
   const c10::StreamGuard on_stream(stream_);

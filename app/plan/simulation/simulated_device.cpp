@@ -23,7 +23,7 @@ SimulatedDevice::SimulatedDevice(Costs costs) : costs_(std::move(costs)) {
           },
       .sum_of_squares =
           [this](const at::Tensor& tensor) {
-            queue(Work::kOptimizer, "squares", costs_.memory(static_cast<int64_t>(tensor.nbytes())));
+            queue(Work::kOptimizer, "squares", costs_.squares(tensor.numel()));
           }};
   the_current = this;
 }

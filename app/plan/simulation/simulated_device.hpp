@@ -27,8 +27,9 @@ class SimulatedDevice {
  public:
   struct Costs {
     std::function<double(int64_t)> memory;           // a kernel that reads and writes so many bytes
-    std::function<double(int64_t)> pcie;             // so many bytes in one direction
-    std::function<double(int64_t)> adamw;            // parameters updated on the device
+    std::function<double(int64_t)> down, up;         // so many bytes to the host, and to the device
+    std::function<double(int64_t)> adamw;            // so many parameters updated on the device
+    std::function<double(int64_t)> squares;          // the sum of squares of so many gradients
     double launch = 4e-6;                            // the host queues one kernel
   };
   struct Record {

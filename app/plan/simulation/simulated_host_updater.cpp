@@ -46,7 +46,7 @@ void SimulatedHostUpdater::run(size_t unit, double given, bool updates_states) {
     if (static_cast<int64_t>(in_flight_.size()) == options_.memory.pieces) in_flight_.pop_front();
     double arrived = issued_;
     if (updates_states) {
-      const double copy = device_.costs().pcie(count * state.gradient_bytes);
+      const double copy = device_.costs().down(count * state.gradient_bytes);
       arrived = device_.down().use(std::max(issued_, device_.stream_clock(down_)), copy);
       device_.wait_until(down_, arrived);
       device_.record(Work::kDown, "gradients to host", arrived - copy, arrived);
@@ -54,7 +54,7 @@ void SimulatedHostUpdater::run(size_t unit, double given, bool updates_states) {
     cores_free_ = std::max(cores_free_, arrived) + seconds_(count);
     double back = cores_free_;
     if (state.parameter_bytes > 0) {
-      const double copy = device_.costs().pcie(count * state.parameter_bytes);
+      const double copy = device_.costs().up(count * state.parameter_bytes);
       back = device_.up().use(std::max(cores_free_, device_.stream_clock(up_)), copy);
       device_.wait_until(up_, back);
       device_.record(Work::kUp, "parameters to device", back - copy, back);

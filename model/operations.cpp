@@ -1,0 +1,336 @@
+#include "model/operations.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "model/architecture/architectures.hpp"
+#include "model/architecture/layer_layout.hpp"
+#include "model/kernels/accumulate_type.hpp"
+
+namespace mpzero::model {
+namespace {
+
+constexpr std::array<std::string_view, static_cast<size_t>(OperationKind::kCount)> kNames{
+    "matmul",
+    "attention_forward",
+    "attention_backward",
+    "rms_norm_forward",
+    "rms_norm_backward",
+    "qk_rope_forward",
+    "qk_rope_backward",
+    "qk_norm_rope_forward",
+    "qk_norm_rope_backward",
+    "swiglu_forward",
+    "swiglu_backward",
+    "swiglu_backward_recompute",
+    "column_sum",
+    "row_sums",
+    "cross_entropy",
+    "embedding_forward",
+    "embedding_backward",
+    "zero",
+};
+
+// The kernels leave two partial sums for each of the 132 multiprocessors of an H100 or H200. Fewer on smaller GPUs; the
+// sums take little more than their launch.
+constexpr int64_t kPartials = 264;
+
+double size_of(at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); }
+
+double product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
+
+// Elements of `heads` heads.
+double head_elements(const AttentionShape& s, int64_t heads) {
+  return product(s.batch * s.length, heads) * static_cast<double>(s.head_dim);
+}
+
+const char* short_name(at::ScalarType type) {
+  return type == at::kBFloat16 ? "bf16" : type == at::kFloat ? "fp32" : "fp64";
+}
+
+// Makes the operations of a model's units for one micro-batch.
+class Builder {
+ public:
+  Builder(const ModelConfig& config, const MicroBatchShape& shape)
+      : config_(config),
+        shape_(shape),
+        layout_(find_architecture(config.model_type, "model configuration").layer_parameters(config)),
+        hidden_(config.hidden_size),
+        inner_(config.intermediate_size),
+        query_(config.query_size()),
+        packed_(config.query_size() + 2 * config.key_value_size()) {}
+
+  void layer_forward() {
+    rms_norm("input rms_norm");
+    forward("q, k, v", hidden_, packed_, has_bias() ? Extra::kBias : Extra::kNone);
+    rotation(true);
+    heads(OperationKind::kAttentionForward, "attention");
+    forward("output + residual", query_, hidden_, Extra::kResidual);
+    rms_norm("post-attention rms_norm");
+    forward("gate, up", hidden_, 2 * inner_);
+    elementwise(OperationKind::kSwigluForward, "swiglu", tokens(), inner_);
+    forward("down + residual", inner_, hidden_, Extra::kResidual);
+  }
+
+  void layer_backward(Recompute recompute) {
+    const bool selective = recompute == Recompute::kSelective;
+    if (recompute == Recompute::kFull) layer_forward();
+    data_gradient("down, data gradient", inner_, hidden_);
+    elementwise(selective ? OperationKind::kSwigluBackwardRecompute : OperationKind::kSwigluBackward, "swiglu",
+                tokens(), inner_);
+    weight_gradient("down, weight gradient", inner_, hidden_);
+    data_gradient("gate, up, data gradient", hidden_, 2 * inner_);
+    rms_norm_backward("post-attention rms_norm", true, selective);
+    weight_gradient("gate, up, weight gradient", hidden_, 2 * inner_);
+    weight_gradient("output, weight gradient", query_, hidden_);
+    data_gradient("output, data gradient", query_, hidden_);
+    // Without norms the rotated heads are a view of what is kept.
+    if (selective && has_qk_norm()) rotation(true);
+    heads(OperationKind::kAttentionBackward, "attention");
+    rotation(false);
+    if (has_bias()) elementwise(OperationKind::kColumnSum, "q, k, v, bias gradient", tokens(), packed_);
+    data_gradient("q, k, v, data gradient", hidden_, packed_);
+    rms_norm_backward("input rms_norm", true, selective);
+    weight_gradient("q, k, v, weight gradient", hidden_, packed_);
+    std::vector<int64_t> sums{hidden_};
+    if (has_qk_norm()) sums.insert(sums.end(), {config_.head_dim, config_.head_dim});
+    if (has_bias()) sums.push_back(packed_);
+    sums.push_back(hidden_);
+    row_sums("sums of norms' and biases' gradients", std::move(sums));
+  }
+
+  void head(int64_t chunk) {
+    rms_norm("rms_norm");
+    bool accumulates = shape_.accumulates;
+    const int64_t full = tokens() / chunk, rest = tokens() % chunk;
+    // The first chunk may overwrite the weight's gradient, and the last one be smaller.
+    std::vector<std::pair<int64_t, int64_t>> chunks;  // tokens, how many
+    if (full > 0) chunks.emplace_back(chunk, 1);
+    if (full > 1) chunks.emplace_back(chunk, full - 1);
+    if (rest > 0) chunks.emplace_back(rest, 1);
+    for (const auto& [rows, calls] : chunks) {
+      matmul("logits", {.rows = rows, .columns = config_.vocab_size, .inner = hidden_, .b_transposed = true}, false,
+             shape_.type, calls);
+      elementwise(OperationKind::kCrossEntropy, "cross entropy", rows, config_.vocab_size, calls);
+      matmul("data gradient", {.rows = rows, .columns = hidden_, .inner = config_.vocab_size}, false, shape_.type,
+             calls);
+      matmul("weight gradient", {.rows = config_.vocab_size, .columns = hidden_, .inner = rows, .a_transposed = true},
+             std::exchange(accumulates, true), shape_.gradient_type, calls);
+    }
+    rms_norm_backward("rms_norm", false, false);
+    row_sums("sums of the norm's gradient", {hidden_});
+  }
+
+  void embedding_forward() { embedding(OperationKind::kEmbeddingForward, "embedding"); }
+
+  void embedding_backward() {
+    // A tied head has written to it before.
+    if (!shape_.accumulates && !config_.tie_word_embeddings) {
+      elementwise(OperationKind::kZero, "zeros for the gradient", config_.vocab_size, hidden_);
+      made_.back().type = shape_.gradient_type;
+    }
+    embedding(OperationKind::kEmbeddingBackward, "embedding");
+  }
+
+  std::vector<Operation> take() { return std::move(made_); }
+
+ private:
+  enum class Extra { kNone, kBias, kResidual };
+
+  int64_t tokens() const { return shape_.tokens(); }
+  bool has_bias() const { return layout_.has(LayerRole::kQueryBias); }
+  bool has_qk_norm() const { return layout_.has(LayerRole::kQueryNorm); }
+
+  Operation& add(OperationKind kind, std::string_view name, int64_t calls = 1) {
+    made_.push_back({.kind = kind, .name = name, .calls = calls, .type = shape_.type});
+    return made_.back();
+  }
+
+  void matmul(std::string_view name, MatmulShape shape, bool adds, at::ScalarType out_type, int64_t calls = 1) {
+    shape.type = shape_.type;
+    shape.out_type = out_type;
+    Operation& made = add(OperationKind::kMatmul, name, calls);
+    made.matmul = shape;
+    made.adds = adds;
+  }
+  // a [N, in] times the transpose of a weight [out, in].
+  void forward(std::string_view name, int64_t in, int64_t out, Extra extra = Extra::kNone) {
+    matmul(name, {.rows = tokens(), .columns = out, .inner = in, .b_transposed = true, .bias = extra == Extra::kBias},
+           extra == Extra::kResidual, shape_.type);
+  }
+  void data_gradient(std::string_view name, int64_t in, int64_t out) {
+    matmul(name, {.rows = tokens(), .columns = in, .inner = out}, false, shape_.type);
+  }
+  void weight_gradient(std::string_view name, int64_t in, int64_t out) {
+    matmul(name, {.rows = out, .columns = in, .inner = tokens(), .a_transposed = true}, shape_.accumulates,
+           shape_.gradient_type);
+  }
+
+  void elementwise(OperationKind kind, std::string_view name, int64_t rows, int64_t columns, int64_t calls = 1) {
+    Operation& made = add(kind, name, calls);
+    made.rows = rows;
+    made.columns = columns;
+  }
+  void rms_norm(std::string_view name) { elementwise(OperationKind::kRmsNormForward, name, tokens(), hidden_); }
+  void rms_norm_backward(std::string_view name, bool residual, bool with_y) {
+    elementwise(OperationKind::kRmsNormBackward, name, tokens(), hidden_);
+    made_.back().residual = residual;
+    made_.back().with_y = with_y;
+  }
+  void heads(OperationKind kind, std::string_view name) {
+    add(kind, name).attention = {.batch = shape_.sequences,
+                                 .length = shape_.length,
+                                 .heads = config_.num_attention_heads,
+                                 .key_value_heads = config_.num_key_value_heads,
+                                 .head_dim = config_.head_dim};
+  }
+  void rotation(bool forward) {
+    using enum OperationKind;
+    heads(has_qk_norm() ? (forward ? kQkNormRopeForward : kQkNormRopeBackward)
+                        : (forward ? kQkRopeForward : kQkRopeBackward),
+          has_qk_norm() ? "norm and rotation of q, k" : "rotation of q, k");
+  }
+  void row_sums(std::string_view name, std::vector<int64_t> sums) {
+    Operation& made = add(OperationKind::kRowSums, name);
+    made.sums = std::move(sums);
+    made.partials = kPartials;
+    made.type = shape_.gradient_type;
+  }
+  void embedding(OperationKind kind, std::string_view name) {
+    elementwise(kind, name, tokens(), hidden_);
+    made_.back().vocabulary = config_.vocab_size;
+  }
+
+  const ModelConfig& config_;
+  const MicroBatchShape& shape_;
+  const LayerLayout layout_;
+  const int64_t hidden_, inner_, query_, packed_;
+  std::vector<Operation> made_;
+};
+
+}  // namespace
+
+std::string_view name(OperationKind kind) { return kNames[static_cast<size_t>(kind)]; }
+
+std::optional<OperationKind> operation_of(std::string_view name) {
+  const auto* found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<OperationKind>(found - kNames.begin());
+}
+
+double Operation::flops() const {
+  switch (kind) {
+    case OperationKind::kMatmul:
+      return 2.0 * product(matmul.rows, matmul.columns) * static_cast<double>(matmul.inner);
+    case OperationKind::kAttentionForward:
+      return 2.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
+    case OperationKind::kAttentionBackward:
+      return 5.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
+    default:
+      return 0;
+  }
+}
+
+double Operation::bytes() const {
+  using enum OperationKind;
+  const double element = size_of(type), matrix = element * product(rows, columns);
+  const double rotated = head_elements(attention, attention.heads + attention.key_value_heads);
+  const double packed = head_elements(attention, attention.heads + 2 * attention.key_value_heads);
+  switch (kind) {
+    case kMatmul:
+      return element * (product(matmul.rows, matmul.inner) + product(matmul.inner, matmul.columns)) +
+             size_of(matmul.out_type) * product(matmul.rows, matmul.columns) * (adds ? 2 : 1);
+    case kAttentionForward:  // q, k, v and the output
+      return 2 * element * rotated;
+    case kAttentionBackward:  // q, k, v, the output and its gradient; three gradients
+      return element * (2 * packed + 2 * head_elements(attention, attention.heads));
+    case kQkRopeForward:
+    case kQkNormRopeForward:
+      return 2 * element * rotated;
+    case kQkRopeBackward:  // the gradients, and that of the packed projection
+      return 2 * element * packed;
+    case kQkNormRopeBackward:  // and the inputs of the norms
+      return element * (2 * packed + rotated);
+    case kRmsNormForward:
+    case kEmbeddingForward:
+    case kCrossEntropy:
+      return 2 * matrix;
+    case kRmsNormBackward:
+      return matrix * (3 + (residual ? 1 : 0) + (with_y ? 1 : 0));
+    case kSwigluForward:
+    case kEmbeddingBackward:
+      return 3 * matrix;
+    case kSwigluBackward:
+      return 5 * matrix;
+    case kSwigluBackwardRecompute:
+      return 6 * matrix;
+    case kColumnSum:
+    case kZero:
+      return matrix;
+    case kRowSums: {
+      double all = 0;
+      for (const int64_t width : sums) all += product(partials, width);
+      return size_of(accumulate_type(type)) * all;
+    }
+    case kCount:
+      break;
+  }
+  return 0;
+}
+
+std::string describe(const Operation& o) {
+  const std::string start = fmt::format("{} {}", name(o.kind), short_name(o.type));
+  if (o.kind == OperationKind::kMatmul) {
+    const MatmulShape& s = o.matmul;
+    return fmt::format("{} {} x {} x {} {}{} into {}{}", start, s.rows, s.columns, s.inner, s.a_transposed ? 'T' : 'N',
+                       s.b_transposed ? 'T' : 'N', short_name(s.out_type),
+                       o.adds   ? " + matrix"
+                       : s.bias ? " + bias"
+                                : "");
+  }
+  if (o.kind == OperationKind::kRowSums) return fmt::format("{} of {} columns", start, fmt::join(o.sums, ", "));
+  if (o.attention.batch > 0) {
+    const AttentionShape& s = o.attention;
+    return fmt::format("{} {} x {}, {} and {} heads of {}", start, s.batch, s.length, s.heads, s.key_value_heads,
+                       s.head_dim);
+  }
+  return fmt::format("{} {} x {}{}{}", start, o.rows, o.columns, o.residual ? " + residual" : "",
+                     o.with_y ? " with y" : "");
+}
+
+std::vector<Operation> layer_forward_operations(const ModelConfig& config, const MicroBatchShape& shape) {
+  Builder builder(config, shape);
+  builder.layer_forward();
+  return builder.take();
+}
+
+std::vector<Operation> layer_backward_operations(const ModelConfig& config, const MicroBatchShape& shape,
+                                                 Recompute recompute) {
+  Builder builder(config, shape);
+  builder.layer_backward(recompute);
+  return builder.take();
+}
+
+std::vector<Operation> head_operations(const ModelConfig& config, const MicroBatchShape& shape, int64_t chunk) {
+  Builder builder(config, shape);
+  builder.head(chunk);
+  return builder.take();
+}
+
+std::vector<Operation> embedding_forward_operations(const ModelConfig& config, const MicroBatchShape& shape) {
+  Builder builder(config, shape);
+  builder.embedding_forward();
+  return builder.take();
+}
+
+std::vector<Operation> embedding_backward_operations(const ModelConfig& config, const MicroBatchShape& shape) {
+  Builder builder(config, shape);
+  builder.embedding_backward();
+  return builder.take();
+}
+
+}  // namespace mpzero::model

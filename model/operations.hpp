@@ -1,0 +1,96 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/architecture/config.hpp"
+#include "model/kernels/cublas_lt.hpp"
+#include "model/recompute.hpp"
+
+namespace mpzero::model {
+
+enum class OperationKind : uint8_t {
+  kMatmul,
+  kAttentionForward,
+  kAttentionBackward,
+  kRmsNormForward,
+  kRmsNormBackward,
+  kQkRopeForward,  // without norms
+  kQkRopeBackward,
+  kQkNormRopeForward,
+  kQkNormRopeBackward,
+  kSwigluForward,
+  kSwigluBackward,
+  kSwigluBackwardRecompute,
+  kColumnSum,
+  kRowSums,
+  kCrossEntropy,
+  kEmbeddingForward,
+  kEmbeddingBackward,
+  kZero,
+  kCount
+};
+// "matmul", "rms_norm_forward", …
+std::string_view name(OperationKind kind);
+// The kind of a name; std::nullopt for other names.
+std::optional<OperationKind> operation_of(std::string_view name);
+
+struct AttentionShape {
+  int64_t batch = 0, length = 0, heads = 0, key_value_heads = 0, head_dim = 0;
+  auto operator<=>(const AttentionShape&) const = default;
+};
+
+// One kernel, matrix product or attention of a training step, with its sizes.
+struct Operation {
+  OperationKind kind = OperationKind::kMatmul;
+  std::string_view name{};  // what it is for: "gate, up, weight gradient"
+  int64_t calls = 1;
+  at::ScalarType type = at::kBFloat16;  // of its operands
+
+  MatmulShape matmul{};        // of kMatmul
+  bool adds = false;           // the product is added to a matrix
+  AttentionShape attention{};  // of attention, norms and rotations of heads
+  // Of the others: the matrix [rows, columns] that it reads or, of an embedding's backward, the values that it adds;
+  // kZero, what it fills.
+  int64_t rows = 0, columns = 0;
+  bool residual = false;        // kRmsNormBackward: adds a gradient
+  bool with_y = false;          // kRmsNormBackward: recomputes the output
+  std::vector<int64_t> sums{};  // kRowSums: the columns of each sum
+  int64_t partials = 0;         // kRowSums: rows of each
+  int64_t vocabulary = 0;       // of embeddings: rows of the weight
+
+  // Floating-point operations of one call; 0 for what only moves bytes. Causal attention counts half of the square.
+  double flops() const;
+  // The least number of bytes that one call reads and writes.
+  double bytes() const;
+};
+
+// Kind and sizes, without name and calls: equal for what is the same work.
+std::string describe(const Operation& operation);
+
+// One micro-batch of one rank.
+struct MicroBatchShape {
+  int64_t sequences = 1, length = 1;
+  at::ScalarType type = at::kBFloat16;           // of weights and activations
+  at::ScalarType gradient_type = at::kBFloat16;  // of the weights' gradients
+  bool accumulates = false;                      // adds to the gradients of an earlier micro-batch of the step
+  int64_t tokens() const { return sequences * length; }
+};
+
+// What Decoder runs, in its order; tests/model/test_operations.cpp compares the lists with what ran. Left out is what
+// takes a few microseconds a step: the mean of the losses, copies of a loss per token.
+std::vector<Operation> layer_forward_operations(const ModelConfig& config, const MicroBatchShape& shape);
+// `recompute`: what the forward saved.
+std::vector<Operation> layer_backward_operations(const ModelConfig& config, const MicroBatchShape& shape,
+                                                 Recompute recompute);
+// `chunk`: Decoder::tokens_per_chunk().
+std::vector<Operation> head_operations(const ModelConfig& config, const MicroBatchShape& shape, int64_t chunk);
+std::vector<Operation> embedding_forward_operations(const ModelConfig& config, const MicroBatchShape& shape);
+std::vector<Operation> embedding_backward_operations(const ModelConfig& config, const MicroBatchShape& shape);
+
+}  // namespace mpzero::model

@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "app/plan/calibration.hpp"
+#include "app/plan/calibration_file.hpp"
+#include "tests/app/error_from.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+using model::MatmulShape;
+using model::Operation;
+using model::OperationKind;
+
+CalibrationData roofline() { return read_calibration(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json"); }
+
+Operation product(const MatmulShape& shape, bool adds = false) {
+  return {.kind = OperationKind::kMatmul, .type = shape.type, .matmul = shape, .adds = adds};
+}
+
+}  // namespace
+
+TEST_CASE("a measured size has its measured time") {
+  const CalibrationData data = roofline();
+  const Calibration calibration(data, "roofline");
+  for (const CalibrationData::Matmul& m : data.matmuls) {
+    const Estimate estimate = calibration.seconds(product(m.shape, m.adds));
+    CHECK(estimate.seconds == Approx(m.seconds));
+    CHECK_FALSE(estimate.extrapolated);
+  }
+  for (const CalibrationData::Attention& a : data.attention) {
+    const auto seconds = [&](OperationKind kind) {
+      return calibration.seconds({.kind = kind, .type = a.type, .attention = a.shape}).seconds;
+    };
+    CHECK(seconds(OperationKind::kAttentionForward) == Approx(a.forward_seconds));
+    CHECK(seconds(OperationKind::kAttentionBackward) == Approx(a.backward_seconds));
+  }
+}
+
+TEST_CASE("products are estimated from others within 20%, half of them within 5%") {
+  // Each of the measured products from those of other shapes.
+  const CalibrationData data = roofline();
+  std::vector<double> errors;
+  for (const CalibrationData::Matmul& left_out : data.matmuls) {
+    CalibrationData others = data;
+    const auto same = [&](const CalibrationData::Matmul& m) {
+      return m.shape.rows == left_out.shape.rows && m.shape.columns == left_out.shape.columns &&
+             m.shape.inner == left_out.shape.inner;
+    };
+    others.matmuls.erase(std::remove_if(others.matmuls.begin(), others.matmuls.end(), same), others.matmuls.end());
+    const Calibration calibration(others, "others");
+    errors.push_back(
+        std::abs(calibration.seconds(product(left_out.shape, left_out.adds)).seconds / left_out.seconds - 1));
+  }
+  std::sort(errors.begin(), errors.end());
+  CHECK(errors[errors.size() / 2] < 0.05);
+  CHECK(errors[errors.size() * 9 / 10] < 0.15);
+  CHECK(errors.back() < 0.25);
+}
+
+TEST_CASE("shapes far from all that were measured are extrapolated") {
+  const Calibration calibration(roofline(), "roofline");
+  const Estimate small = calibration.seconds(product({.rows = 64, .columns = 64, .inner = 64, .b_transposed = true}));
+  CHECK(small.extrapolated);
+  // Some microseconds, as any kernel.
+  CHECK(small.seconds > 1e-6);
+  CHECK(small.seconds < 2e-5);
+  // Attention of 32,768 tokens: the rate of 8,192, 16 times the work for as many heads.
+  const auto attention = [&](int64_t length) {
+    return calibration.seconds({.kind = OperationKind::kAttentionForward, .attention = {1, length, 32, 8, 128}});
+  };
+  CHECK(attention(65536).extrapolated);
+  CHECK(attention(32768).seconds == Approx(16 * attention(8192).seconds).epsilon(0.25));
+}
+
+TEST_CASE("kernels without a time of their own") {
+  CalibrationData data;
+  data.copies.on_device = 1e12;
+  data.kernels["swiglu_backward"] = {{at::kBFloat16, 1e6, 2e-6}};
+  data.kernels["rms_norm_forward"] = {{at::kBFloat16, 1e6, 2e-6}, {at::kFloat, 1e6, 4e-6}};
+  const Calibration calibration(data, "few");
+  CHECK(calibration.kernel_seconds("rms_norm_forward", at::kBFloat16, 1e6).seconds == Approx(2e-6));
+  CHECK(calibration.kernel_seconds("rms_norm_forward", at::kFloat, 1e6).seconds == Approx(4e-6));
+  CHECK_FALSE(calibration.kernel_seconds("rms_norm_forward", at::kFloat, 1e6).extrapolated);
+  // Its kin; another type; a copy.
+  CHECK(calibration.kernel_seconds("swiglu_backward_recompute", at::kBFloat16, 1e6).seconds == Approx(2e-6));
+  CHECK(calibration.kernel_seconds("swiglu_backward", at::kFloat, 1e6).seconds == Approx(2e-6));
+  CHECK(calibration.kernel_seconds("swiglu_backward", at::kFloat, 1e6).extrapolated);
+  CHECK(calibration.kernel_seconds("cross_entropy", at::kBFloat16, 1e6).seconds == Approx(1e-6));
+  CHECK(calibration.kernel_seconds("cross_entropy", at::kBFloat16, 1e6).extrapolated);
+  CHECK(error_from([] { Calibration(CalibrationData{}, "empty.json").kernel_seconds("adamw", at::kFloat, 1); }) ==
+        "empty.json: the calibration has no times of adamw; make one on that machine with `mpzero plan --calibrate`");
+}
+
+TEST_CASE("the factor of a step is a line through the measured ones") {
+  CalibrationData data;
+  CHECK(Calibration(data, "").step_factor(1e-3) == 1);
+  data.full_step = {{1e-3, 1.0}, {4e-3, 1.1}};
+  const Calibration line(data, "");
+  CHECK(line.step_factor(1e-3) == Approx(1.0));
+  CHECK(line.step_factor(2e-3) == Approx(1.05));
+  CHECK(line.step_factor(1e-5) == Approx(1.0));  // no further than measured
+  CHECK(line.step_factor(1) == Approx(1.1));
+}
+
+}  // namespace mpzero::plan

@@ -1,0 +1,134 @@
+// The sums of operations of bench/ROOFLINE.md: its table "Steps", "its operations one by one", from a calibration that
+// was made of the same page's calls.
+#include <string>
+#include <vector>
+
+#include "app/plan/calibration.hpp"
+#include "app/plan/unit_times.hpp"
+#include "tests/app/error_from.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+using model::MicroBatchShape;
+using model::ModelConfig;
+using model::Recompute;
+
+ModelConfig preset(const std::string& name) {
+  return ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/" + name + ".json");
+}
+
+const Calibration& roofline() {
+  static const Calibration kRead =
+      Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
+  return kRead;
+}
+
+// A device of round figures: a product takes a microsecond for each 1e9 operations, attention for each 1e8, a kernel
+// for each 1e6 bytes.
+CalibrationData round_figures() {
+  CalibrationData data;
+  data.device = "a device";
+  data.source = "made by hand";
+  data.error = 0.1;
+  const model::MatmulShape shape{.rows = 1000, .columns = 1000, .inner = 500};
+  data.matmuls.push_back({.shape = shape, .adds = false, .seconds = 1e-6});
+  data.attention.push_back({.shape = {1, 1000, 1, 1, 50}, .forward_seconds = 1e-6, .backward_seconds = 2.5e-6});
+  data.copies.on_device = 1e12;
+  data.launch_seconds = 1e-5;
+  return data;
+}
+
+}  // namespace
+
+TEST_CASE("operations add up to what the roofline's six works add up to") {
+  struct Work {
+    const char* preset;
+    int64_t sequences, length;
+    double forward, backward, head;  // ms, of all layers
+  };
+  for (const Work& work : std::vector<Work>{{"qwen3_0_6b", 8, 2048, 31.19, 73.96, 24.46},
+                                            {"qwen3_0_6b", 1, 2048, 5.39, 12.50, 2.90},
+                                            {"qwen2_5_0_5b", 8, 2048, 25.25, 53.43, 21.55},
+                                            {"qwen2_5_0_5b", 1, 2048, 4.26, 9.15, 2.65},
+                                            {"llama_3_8b", 1, 8192, 200.89, 438.33, 36.45},
+                                            {"llama_3_8b", 4, 512, 44.09, 92.75, 8.92}}) {
+    INFO(work.preset << " " << work.sequences << "x" << work.length);
+    const ModelConfig model = preset(work.preset);
+    const UnitTimes times = unit_times(roofline(), model, {.sequences = work.sequences, .length = work.length});
+    const double ms = 1e3 / times.step_factor;
+    const auto layers = static_cast<double>(model.num_hidden_layers);
+    CHECK(layers * times.layer_forward.on_device() * ms == Approx(work.forward).epsilon(0.02));
+    CHECK(layers * times.backward(Recompute::kNone).on_device() * ms == Approx(work.backward).epsilon(0.02));
+    // The page's products of the head all add to a gradient; the first of a step overwrites it.
+    CHECK(times.head.on_device() * ms == Approx(work.head).epsilon(0.05));
+    CHECK(times.layer_forward.extrapolated == 0);
+    CHECK(times.backward(Recompute::kNone).extrapolated == 0);
+    CHECK(times.layer_forward.total() >= times.layer_forward.on_device());
+  }
+}
+
+TEST_CASE("the optimizer's kernels of the roofline") {
+  // Qwen3-0.6B: 4.351 and 4.369 ms for 28 bytes of each of 596,049,920 parameters; squares 0.696 and 0.786 ms.
+  CHECK(adamw_seconds(roofline(), 596049920) == Approx(4.36e-3).epsilon(0.02));
+  CHECK(sum_of_squares_seconds(roofline(), 596049920) == Approx(0.74e-3).epsilon(0.1));
+  CHECK(StateTypes{}.adamw_bytes() == 28);
+  CHECK(StateTypes{.gradient = at::kFloat, .moments = at::kBFloat16}.adamw_bytes() == 22);
+  CHECK(host_adamw_seconds(roofline(), 605000000) == Approx(0.1));
+  CHECK(pcie_seconds(roofline(), 55.6e9, PcieDirection::kToDevice) == Approx(1));
+  CHECK(pcie_seconds(roofline(), 50.5e9, PcieDirection::kFromDevice, /*both_ways=*/true) == Approx(1));
+  CHECK(device_copy_seconds(roofline(), 2.12e12) == Approx(1));
+}
+
+TEST_CASE("a model of round figures by hand") {
+  const ModelConfig model = preset("llama_3_8b");
+  const Calibration calibration(round_figures(), "by hand");
+  const MicroBatchShape shape{.sequences = 1, .length = 1024};
+  const UnitTimes times = unit_times(calibration, model, shape);
+  // Weights of a layer: q, k, v 4096 x 6144, output 4096 x 4096, gate and up 4096 x 28672, down 14336 x 4096.
+  const double weights = 4096.0 * (6144 + 4096 + 28672 + 14336);
+  CHECK(times.layer_forward.matmuls == Approx(1e-15 * 2 * 1024 * weights));
+  CHECK(times.backward(Recompute::kNone).matmuls == Approx(2 * times.layer_forward.matmuls));
+  CHECK(times.backward(Recompute::kSelective).matmuls == Approx(2 * times.layer_forward.matmuls));
+  CHECK(times.backward(Recompute::kFull).matmuls == Approx(3 * times.layer_forward.matmuls));
+  // 2 x T^2 x heads x D operations, 1e14 a second; 2.5 times as many backward.
+  CHECK(times.layer_forward.attention == Approx(2e-14 * 1024 * 1024 * 4096));
+  CHECK(times.backward(Recompute::kNone).attention == Approx(2.5 * times.layer_forward.attention));
+  CHECK(times.backward(Recompute::kFull).attention == Approx(3.5 * times.layer_forward.attention));
+  // bf16: two norms of 2 x H, rotation of 2 x 40 heads, swiglu of 3 x I, at 1e12 bytes a second.
+  CHECK(times.layer_forward.elementwise == Approx(2e-12 * 1024 * (2 * 2 * 4096 + 2 * 40 * 128 + 3 * 14336)));
+  // Selective recomputation writes swiglu's and both norms' outputs again.
+  CHECK(times.backward(Recompute::kSelective).elementwise - times.backward(Recompute::kNone).elementwise ==
+        Approx(2e-12 * 1024 * (2 * 4096 + 14336)));
+  CHECK(times.layer_forward.launch_bound == Approx(9e-5));  // four products, attention, four kernels
+  CHECK(times.head.matmuls == Approx(1e-15 * 6 * 1024 * 4096.0 * 128256));
+  // Zeros for 128256 x 4096 gradients, unless they are there.
+  CHECK(times.embedding_backward.elementwise == Approx(2e-12 * 4096 * (128256 + 3.0 * 1024)));
+  MicroBatchShape later = shape;
+  later.accumulates = true;
+  CHECK(unit_times(calibration, model, later).embedding_backward.elementwise == Approx(2e-12 * 4096 * 3.0 * 1024));
+}
+
+TEST_CASE("the host bounds small micro-batches") {
+  const Calibration calibration(round_figures(), "by hand");
+  const UnitTimes times = unit_times(calibration, preset("qwen3_tiny"), {.sequences = 1, .length = 16});
+  CHECK(times.layer_forward.launch_bound > times.layer_forward.on_device());
+  CHECK(times.layer_forward.total() == times.layer_forward.launch_bound);
+  Seconds both = times.layer_forward;
+  both += times.head;
+  CHECK(both.launch_bound == Approx(times.layer_forward.launch_bound + times.head.launch_bound));
+  CHECK(both.matmuls == Approx(times.layer_forward.matmuls + times.head.matmuls));
+}
+
+TEST_CASE("what was not measured is named") {
+  const Calibration calibration(round_figures(), "round.json");
+  CHECK(error_from([&] { host_adamw_seconds(calibration, 1); }) ==
+        "round.json: the calibration does not say how fast AdamW is on the host; make one on that machine with `mpzero "
+        "plan --calibrate`");
+  CHECK(error_from([&] { unit_times(calibration, preset("qwen3_tiny"), {.type = at::kFloat}); }) ==
+        "round.json: the calibration has no times of matrix products in fp32; make one on that machine with `mpzero "
+        "plan --calibrate`");
+}
+
+}  // namespace mpzero::plan
