@@ -22,6 +22,7 @@
 #include "app/flags/options.hpp"
 #include "app/log/version.hpp"
 #include "app/memory/gpu_memory.hpp"
+#include "app/plan/command/plan_beside_run.hpp"
 #include "app/plan/command/plan_command.hpp"
 #include "app/top/top_command.hpp"
 #include "app/train/train.hpp"
@@ -47,7 +48,7 @@ constexpr const char* kUsage =
 // Returns the exit code.
 int dispatch(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
   if (arguments.front() == "doctor") return run_doctor({arguments.begin() + 1, arguments.end()}, mpi);
-  return train(line, mpi);
+  return train(line, mpi, plan::plan_beside_run);
 }
 
 constexpr const char* kOutOfHostMemory =

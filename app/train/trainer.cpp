@@ -223,6 +223,15 @@ void Trainer::advise(const StepReport& report) {
                          .mfu = log_.mfu(means.front().total()),
                          .throttled = slowed == throttled.end() ? "" : *slowed});
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
+  if (mpi_.rank() != 0 || !control_.plan || !device_.is_cuda()) return;
+  const auto* const gpu = at::cuda::getDeviceProperties(device_.index());
+  const std::string line = control_.plan({.setup = setup_,
+                                          .gpu = gpu->name,
+                                          .gpu_bytes = static_cast<int64_t>(gpu->totalGlobalMem),
+                                          .hosts = mpi_.world_size() / mpi_.local_size(),
+                                          .per_host = mpi_.local_size(),
+                                          .mean = means.front()});
+  if (!line.empty()) log_.say(line);
 }
 
 std::vector<double> Trainer::figures() const {

@@ -33,12 +33,17 @@ CommandLine read_train_flags(std::vector<std::string> arguments) {
   return line;
 }
 
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
 }  // namespace
 
-int run_plan_command(const std::vector<std::string>& arguments) {
+PlanOutput plan_output(const std::vector<std::string>& arguments) {
   if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
-    std::fputs(plan_help().c_str(), stdout);
-    return EXIT_SUCCESS;
+    return {.text = plan_help(), .warnings = {}};
   }
   const PlanOptions options = parse_plan_options(arguments);
   const CommandLine line = read_train_flags(options.rest);
@@ -52,25 +57,26 @@ int run_plan_command(const std::vector<std::string>& arguments) {
   setup.layout = layout_of(setup, machine);
   if (options.compare) {
     const PlanComparison comparison = compare_plans(line, setup, machine, options);
-    if (options.json) {
-      fmt::print("{}\n", comparison_json(comparison).dump(2));
-    } else {
-      for (const std::string& text : describe_comparison(comparison, options.tokens)) fmt::print("{}\n", text);
-    }
-    return comparison.ranked.empty() ? kUserErrorExitCode : EXIT_SUCCESS;
+    return {.text = options.json ? comparison_json(comparison).dump(2) + "\n"
+                                 : joined(describe_comparison(comparison, options.tokens)),
+            .warnings = setup.warnings,
+            .exit_code = comparison.ranked.empty() ? kUserErrorExitCode : EXIT_SUCCESS};
   }
   const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
                                     .network_factor = options.network_factor,
                                     .disk_rate = options.disk_rate};
   const PlanEstimate plan = estimate_plan(setup, machine, calibration, assumptions);
-  for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
   const PlanFacts facts{.setup = setup, .machine = machine, .calibration = calibration, .tokens = options.tokens};
-  if (options.json) {
-    fmt::print("{}\n", plan_json(facts, plan).dump(2));
-  } else {
-    for (const std::string& text : describe_plan(facts, plan)) fmt::print("{}\n", text);
-  }
-  return plan.memory.fits ? EXIT_SUCCESS : kUserErrorExitCode;
+  return {.text = options.json ? plan_json(facts, plan).dump(2) + "\n" : joined(describe_plan(facts, plan)),
+          .warnings = setup.warnings,
+          .exit_code = plan.memory.fits ? EXIT_SUCCESS : kUserErrorExitCode};
+}
+
+int run_plan_command(const std::vector<std::string>& arguments) {
+  const PlanOutput output = plan_output(arguments);
+  for (const std::string& warning : output.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
+  std::fputs(output.text.c_str(), stdout);
+  return output.exit_code;
 }
 
 }  // namespace mpzero::plan

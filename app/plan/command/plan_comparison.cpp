@@ -1,6 +1,6 @@
 #include "app/plan/command/plan_comparison.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostMicroBatches = 6;
-constexpr size_t kRowsOfTable = 12;
+constexpr int kRowsOfAsked = 8;
 
 // What a candidate changes.
 struct Choice {
@@ -140,15 +140,17 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   if (setup.config.recompute == Recomputation::kFull) recomputations.emplace_back("full");
   if (setup.config.recompute == Recomputation::kSelective) recomputations.emplace_back("selective");
   if (setup.config.recompute == Recomputation::kNone) recomputations.emplace_back("none");
-  PlanComparison comparison;
+  PlanComparison comparison{.ranked = {}, .asked = machine.name, .left_out = {}};
+  std::map<std::string, std::vector<std::string>> uncalibrated;  // instances by GPU
   for (const PlanMachine& hosts : machines(machine, options, line.network, comparison.left_out)) {
     const int ranks = hosts.world_size();
     if (setup.config.train_batch_size % ranks != 0) continue;
     std::optional<Calibration> calibration;
     try {
       calibration = calibration_of(hosts.gpu_name(), hosts.name == machine.name ? options.calibration : "");
-    } catch (const UserError& error) {
-      comparison.left_out.push_back(fmt::format("{}: {}", hosts.name, error.what()));
+    } catch (const UserError&) {
+      if (hosts.name == machine.name) throw;
+      uncalibrated[hosts.gpu_name()].push_back(hosts.name);
       continue;
     }
     const int64_t of_rank = setup.config.train_batch_size / ranks;
@@ -179,6 +181,9 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       }
     }
   }
+  for (const auto& [gpu, types] : uncalibrated) {
+    comparison.left_out.push_back(fmt::format("{}: there is no calibration of {}", fmt::join(types, ", "), gpu));
+  }
   std::stable_sort(comparison.ranked.begin(), comparison.ranked.end(), [](const auto& a, const auto& b) {
     return a.plan.step.seconds < b.plan.step.seconds;
   });
@@ -186,9 +191,10 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
 }
 
 std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens) {
-  std::vector<std::string> lines = {fmt::format("{} configurations, {} of them fit. The fastest of each instance, and "
-                                                "of all:",
-                                                comparison.tried, comparison.ranked.size())};
+  std::vector<std::string> lines = {fmt::format("{} configurations, {} of them fit. The fastest {} of {}, and the "
+                                                "fastest one of each other:",
+                                                comparison.tried, comparison.ranked.size(), kRowsOfAsked,
+                                                comparison.asked)};
   if (comparison.ranked.empty()) {
     lines.emplace_back("None fits: use more or larger GPUs, or a smaller model.");
     return lines;
@@ -197,10 +203,8 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
                               "ZeRO", "on the host", "nodes", "batch", "recompute", "step", "tokens/s/GPU", "MFU",
                               "GPU hours", "cost"));
   std::map<std::string, int> shown;
-  for (size_t i = 0; i < comparison.ranked.size(); ++i) {
-    const PlanCandidate& one = comparison.ranked[i];
-    const bool first_of_type = shown[one.machine.name]++ == 0;
-    if (!first_of_type && i >= kRowsOfTable) continue;
+  for (const PlanCandidate& one : comparison.ranked) {
+    if (shown[one.machine.name]++ >= (one.machine.name == comparison.asked ? kRowsOfAsked : 1)) continue;
     const double hours =
         tokens / static_cast<double>(one.plan.tokens_per_step) * one.plan.step.seconds / 3600;
     lines.push_back(fmt::format(

@@ -23,6 +23,7 @@ struct PlanCandidate {
 
 struct PlanComparison {
   std::vector<PlanCandidate> ranked;  // those that fit, the fastest first
+  std::string asked;                  // the machine that the user named
   int64_t tried = 0;
   std::vector<std::string> left_out;  // instances of the table, and why
 };

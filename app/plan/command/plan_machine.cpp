@@ -110,6 +110,22 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
           .price = std::nullopt};
 }
 
+PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts, int per_host, const std::string& type,
+                           const std::string& network) {
+  PlanMachine machine;
+  if (doctor::find_instance(type)) {
+    machine = machine_of_instance(type, hosts, network);
+  } else {
+    const auto* const found = std::find_if(kGpus.begin(), kGpus.end(), [&](const GpuModel& model) {
+      return gpu.find(model.name) != std::string::npos;
+    });
+    machine = machine_of_gpu(found == kGpus.end() ? gpu : std::string(found->name), per_host, hosts, network == "efa");
+  }
+  machine.gpus = per_host;
+  machine.gpu_bytes = gpu_bytes;
+  return machine;
+}
+
 std::optional<double> price_in_file(const std::string& file, const std::string& name) {
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
   if (!text) throw_user_error("--prices {}: it cannot be read; check the path.", file);

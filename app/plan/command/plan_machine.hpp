@@ -33,6 +33,10 @@ struct PlanMachine {
 PlanMachine find_machine(const PlanOptions& options, const std::string& network, int per_host);
 PlanMachine machine_of_instance(const std::string& type, int nodes, const std::string& network);
 
+// A machine that a run is on: an instance of this type, or else GPUs of this name and memory.
+PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts, int per_host, const std::string& type,
+                           const std::string& network);
+
 // The price of `name` in a file of prices; nothing where it has none.
 std::optional<double> price_in_file(const std::string& file, const std::string& name);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "app/config/zero_options.hpp"
@@ -118,7 +119,10 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
       fmt::format("  ZeRO-{}{}, {}, sequences of {} tokens, global batch {} = {} x {} x {}", config.zero.stage,
                   describe_levels(facts.setup.layout), config.dtype, config.seq_length, config.train_batch_size,
                   config.micro_batch_size, config.gradient_accumulation_steps, machine.world_size()),
-      fmt::format("  times of kernels: {} ({})", facts.calibration.name(), facts.calibration.data().source)};
+      fmt::format("  times of kernels: {}, {}", std::filesystem::path(facts.calibration.name()).filename().string(),
+                  facts.calibration.data().source.starts_with("Not measured") ? "not measured on such a GPU"
+                                                                              : "measured on " +
+                                                                                    facts.calibration.data().device)};
   add_memory(lines, facts, plan);
   if (plan.memory.fits) add_step(lines, facts, plan);
   lines.push_back(fmt::format(

@@ -37,7 +37,6 @@ double SimulatedHostUpdater::earliest_begin(double given) const {
 
 void SimulatedHostUpdater::run(size_t unit, double given, bool updates_states) {
   Unit& state = units_[unit];
-  const double began = earliest_begin(given);
   device_.wait_until(down_, state.released);
   device_.wait_until(up_, state.released);
   for (int64_t begin = 0; begin < state.numel; begin += options_.memory.piece_numel) {
@@ -51,7 +50,9 @@ void SimulatedHostUpdater::run(size_t unit, double given, bool updates_states) {
       device_.wait_until(down_, arrived);
       device_.record(Work::kDown, "gradients to host", arrived - copy, arrived);
     }
-    cores_free_ = std::max(cores_free_, arrived) + seconds_(count);
+    const double work = seconds_(count);
+    cores_free_ = std::max(cores_free_, arrived) + work;
+    device_.record(Work::kHostOptimizer, "AdamW on the host", cores_free_ - work, cores_free_);
     double back = cores_free_;
     if (state.parameter_bytes > 0) {
       const double copy = device_.costs().up(count * state.parameter_bytes);
@@ -63,7 +64,6 @@ void SimulatedHostUpdater::run(size_t unit, double given, bool updates_states) {
   }
   state.done = cores_free_;
   state.uploaded = device_.stream_clock(up_);
-  device_.record(Work::kHostOptimizer, "AdamW on the host", began, state.done);
 }
 
 void SimulatedHostUpdater::finish(const parallel::AdamWUpdate&) {
