@@ -41,6 +41,7 @@ constexpr const char* kUsage =
     "  mpirun -n RANKS mpzero doctor        check every node for problems; `mpzero doctor --help`\n"
     "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
     "  mpzero plan FLAGS                    what a run would take, before it; `mpzero plan --help`\n"
+    "  mpzero plan --calibrate FILE         measure this machine's kernels, for plans\n"
     "  mpzero top RUN|JOB                   look at a run on the terminal; `mpzero top --help`\n"
     "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";

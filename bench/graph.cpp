@@ -40,7 +40,7 @@ GraphTiming measure_graph(int sets, int repeats, const Body& body) {
   round();
   graph.capture_end();
   graph.instantiate();
-  const Timing replay = measure(1, repeats, [&](int) {
+  const Timing replay = time_of(1, repeats, [&](int) {
     graph.replay();
     return std::vector<at::Tensor>{};
   });

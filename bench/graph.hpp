@@ -1,6 +1,6 @@
 #pragma once
 
-#include "bench/stopwatch.hpp"
+#include "bench/roofline.hpp"
 
 namespace mpzero::bench {
 
@@ -9,7 +9,7 @@ struct GraphTiming {
   double kernels = 0;  // launched per call
 };
 
-// The calls of measure(), captured once as a CUDA graph and replayed: the time without waiting for launches. Throws
+// The calls of time_of(), captured once as a CUDA graph and replayed: the time without waiting for launches. Throws
 // c10::Error if `body` does something that cannot be captured.
 GraphTiming measure_graph(int sets, int repeats, const Body& body);
 

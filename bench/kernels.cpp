@@ -91,17 +91,17 @@ void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roo
     std::vector<Gradient> gradients = step.gradients(layer_unit(set));
     return Tensors{decoder.layer_backward(step.weights(layer_unit(set)), x[set], again, gradients)};
   };
-  roofline.full_pass("layers forward", layers, "layer forward", measure(sets, kRepeats, forward));
-  roofline.full_pass("layers backward", layers, "layer backward", measure(sets, kRepeats, backward));
+  roofline.full_pass("layers forward", layers, "layer forward", time_of(sets, kRepeats, forward));
+  roofline.full_pass("layers backward", layers, "layer backward", time_of(sets, kRepeats, backward));
   const size_t head_unit = decoder.head_unit(), output_unit = decoder.tied_head() ? 0 : head_unit;
-  const Timing head = measure(1, kRepeats, [&](int set) {
+  const Timing head = time_of(1, kRepeats, [&](int set) {
     std::vector<Gradient> gradients = step.gradients(head_unit), output = step.gradients(output_unit);
     const auto result = decoder.head_forward_backward(step.weights(head_unit), step.weights(output_unit).back(), x[set],
                                                       step.tokens(), 1.0, gradients, output.back());
     return Tensors{result.dx};
   });
   roofline.full_pass("head", 1, "head", head);
-  const Timing all = measure(1, kRepeats, [&](int) {
+  const Timing all = time_of(1, kRepeats, [&](int) {
     Tensors result{step.forward_backward()};
     if (workload.with_optimizer) {
       result.push_back(step.sum_of_squares());
@@ -120,18 +120,39 @@ void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roo
   if (!std::isfinite(loss)) throw_failure("bench_kernels: the loss of {} is {}", workload.name, loss);
 }
 
+// The products of a run that accumulates micro-batches, whose gradients are fp32.
+std::vector<model::Operation> weight_gradients(const model::ModelConfig& config, const model::MicroBatchShape& shape,
+                                               int64_t chunk) {
+  std::vector<model::Operation> all = layer_backward_operations(config, shape, model::Recompute::kNone);
+  const std::vector<model::Operation> head = head_operations(config, shape, chunk);
+  all.insert(all.end(), head.begin(), head.end());
+  std::erase_if(all, [](const model::Operation& o) {
+    return o.kind != model::OperationKind::kMatmul || o.matmul.out_type != at::kFloat;
+  });
+  return all;
+}
+
 nlohmann::json run(const Workload& workload, const std::filesystem::path& configs, const Ceilings& ceilings,
                    std::string& markdown) {
   const model::ModelConfig config = model::ModelConfig::from_file(configs / workload.preset);
   Roofline roofline(workload.name, ceilings);
   FullStep step(config, workload.micro_batch, workload.length, workload.with_optimizer);
-  Operations operations(config, workload.micro_batch, workload.length, roofline);
-  operations.forward_layer();
-  operations.backward_layer();
+  const auto layers = static_cast<double>(config.num_hidden_layers);
   const int64_t chunk = step.decoder().tokens_per_chunk(workload.micro_batch * workload.length, at::kCUDA);
-  operations.head(chunk);
-  operations.fp32_gradients(chunk);
-  operations.ends(step);
+  model::MicroBatchShape shape{.sequences = workload.micro_batch, .length = workload.length};
+  model::Matmuls matmuls;
+  const auto measure_part = [&](const std::string& part, const std::vector<model::Operation>& operations,
+                                double times) { measure_operations(part, operations, times, matmuls, roofline); };
+  measure_part("layer forward", layer_forward_operations(config, shape), layers);
+  measure_part("layer backward", layer_backward_operations(config, shape, model::Recompute::kNone), layers);
+  measure_part("head", head_operations(config, shape, chunk), 1);
+  measure_part("embedding", embedding_forward_operations(config, shape), 1);
+  measure_part("embedding", embedding_backward_operations(config, shape), 1);
+  for (const bool accumulates : {false, true}) {
+    shape.gradient_type = at::kFloat;
+    shape.accumulates = accumulates;
+    measure_part("fp32 gradients", weight_gradients(config, shape, chunk), 0);
+  }
   if (workload.with_optimizer) {
     const auto parameters = static_cast<double>(model::num_parameters(config));
     roofline.memory("optimizer", "sum of squares", 1, 2 * parameters, 1,
@@ -142,7 +163,7 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
     });
   }
   measure_chunks(workload, step, roofline);
-  roofline.tuned(operations.tuned());
+  roofline.tuned(matmuls.tuned());
   fmt::print("\n");
   measure_full_passes(workload, step, roofline);
   fmt::print("{}: the step's own tuning took {:.0f} ms\n", workload.name, step.decoder().tuning_seconds() * 1e3);

@@ -27,18 +27,22 @@ std::vector<at::Tensor> random_sets(int sets, at::IntArrayRef shape) {
 
 }  // namespace
 
+Timing time_of(int sets, int repeats, const Body& body) {
+  return measure::measure(at::kCUDA, sets, {.repeats = repeats, .least = repeats}, body);
+}
+
 Ceilings measure_ceilings() {
   const auto bytes = at::TensorOptions().dtype(at::kByte).device(at::kCUDA);
   const int64_t count = int64_t{1} << 30;
   const at::Tensor source = at::empty({count}, bytes).random_();
   at::Tensor destination = at::empty({count}, bytes);
-  const Timing copy = measure(2, kRepeats, [&](int) {
+  const Timing copy = time_of(2, kRepeats, [&](int) {
     destination.copy_(source);
     return std::vector<at::Tensor>{};
   });
   const int64_t side = 8192;
   const auto a = random_sets(2, {side, side}), b = random_sets(2, {side, side});
-  const Timing product = measure(2, kRepeats, [&](int set) {
+  const Timing product = time_of(2, kRepeats, [&](int set) {
     return std::vector<at::Tensor>{at::mm(a[static_cast<size_t>(set)], b[static_cast<size_t>(set)])};
   });
   const auto cube = static_cast<double>(side) * side * side;
@@ -57,7 +61,7 @@ double best_matmul_seconds(const model::MatmulShape& s, bool accumulates, int se
     outs.push_back(at::zeros({s.rows, s.columns}, bf16_on_gpu().dtype(s.out_type)));
   }
   const auto seconds = [&](size_t algorithm, int repeats) {
-    return measure(sets, repeats,
+    return time_of(sets, repeats,
                    [&](int set) {
                      at::Tensor& out = outs[static_cast<size_t>(set)];
                      matmul.run(a[static_cast<size_t>(set)], b[static_cast<size_t>(set)],
@@ -99,20 +103,20 @@ void Roofline::add(const std::string& part, const std::string& name, double call
 
 void Roofline::memory(const std::string& part, const std::string& name, double calls, double bytes, int sets,
                       const Body& body) {
-  add(part, name, calls, measure(sets, kRepeats, body).seconds, bytes * 1e-9, "GB/s",
+  add(part, name, calls, time_of(sets, kRepeats, body).seconds, bytes * 1e-9, "GB/s",
       bytes / ceilings_.bytes_per_second);
 }
 
 void Roofline::compute(const std::string& part, const std::string& name, double calls, double flops, int sets,
                        const Body& body) {
-  add(part, name, calls, measure(sets, kRepeats, body).seconds, flops * 1e-12, "TFLOPS", flops / ceilings_.flops);
+  add(part, name, calls, time_of(sets, kRepeats, body).seconds, flops * 1e-12, "TFLOPS", flops / ceilings_.flops);
 }
 
 void Roofline::matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
                       bool adds, int sets, const Body& body) {
   const double flops =
       2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns) * static_cast<double>(shape.inner);
-  add(part, name, calls, measure(sets, kRepeats, body).seconds, flops * 1e-12, "TFLOPS",
+  add(part, name, calls, time_of(sets, kRepeats, body).seconds, flops * 1e-12, "TFLOPS",
       best_matmul_seconds(shape, adds, sets));
 }
 

@@ -4,11 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "bench/stopwatch.hpp"
+#include "app/measure/stopwatch.hpp"
 #include "model/kernels/cublas_lt.hpp"
 #include "model/matmuls.hpp"
 
 namespace mpzero::bench {
+
+using measure::Body;
+using measure::Timing;
+
+// On the GPU.
+Timing time_of(int sets, int repeats, const Body& body);
 
 // The measured peak rates of this GPU.
 struct Ceilings {

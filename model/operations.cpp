@@ -106,26 +106,27 @@ class Builder {
   void head(int64_t chunk) {
     rms_norm("rms_norm");
     bool accumulates = shape_.accumulates;
-    const int64_t full = tokens() / chunk, rest = tokens() % chunk;
-    // The first chunk may overwrite the weight's gradient, and the last one be smaller.
-    std::vector<std::pair<int64_t, int64_t>> chunks;  // tokens, how many
-    if (full > 0) chunks.emplace_back(chunk, 1);
-    if (full > 1) chunks.emplace_back(chunk, full - 1);
-    if (rest > 0) chunks.emplace_back(rest, 1);
-    for (const auto& [rows, calls] : chunks) {
-      matmul("logits", {.rows = rows, .columns = config_.vocab_size, .inner = hidden_, .b_transposed = true}, false,
+    const auto chunks = [&](int64_t rows, int64_t calls) {
+      const int64_t vocabulary = config_.vocab_size;
+      matmul("logits", {.rows = rows, .columns = vocabulary, .inner = hidden_, .b_transposed = true}, false,
              shape_.type, calls);
-      elementwise(OperationKind::kCrossEntropy, "cross entropy", rows, config_.vocab_size, calls);
-      matmul("data gradient", {.rows = rows, .columns = hidden_, .inner = config_.vocab_size}, false, shape_.type,
-             calls);
-      matmul("weight gradient", {.rows = config_.vocab_size, .columns = hidden_, .inner = rows, .a_transposed = true},
-             std::exchange(accumulates, true), shape_.gradient_type, calls);
-    }
+      elementwise(OperationKind::kCrossEntropy, "cross entropy", rows, vocabulary, calls);
+      matmul("data gradient", {.rows = rows, .columns = hidden_, .inner = vocabulary}, false, shape_.type, calls);
+      const MatmulShape weight{.rows = vocabulary, .columns = hidden_, .inner = rows, .a_transposed = true};
+      if (!accumulates) {
+        matmul("weight gradient", weight, false, shape_.gradient_type);
+        --calls;
+        accumulates = true;
+      }
+      if (calls > 0) matmul("weight gradient (accumulating)", weight, true, shape_.gradient_type, calls);
+    };
+    if (const int64_t full = tokens() / chunk; full > 0) chunks(chunk, full);
+    if (const int64_t rest = tokens() % chunk; rest > 0) chunks(rest, 1);
     rms_norm_backward("rms_norm", false, false);
     row_sums("sums of the norm's gradient", {hidden_});
   }
 
-  void embedding_forward() { embedding(OperationKind::kEmbeddingForward, "embedding"); }
+  void embedding_forward() { embedding(OperationKind::kEmbeddingForward, "embedding forward"); }
 
   void embedding_backward() {
     // A tied head has written to it before.
@@ -133,7 +134,7 @@ class Builder {
       elementwise(OperationKind::kZero, "zeros for the gradient", config_.vocab_size, hidden_);
       made_.back().type = shape_.gradient_type;
     }
-    embedding(OperationKind::kEmbeddingBackward, "embedding");
+    embedding(OperationKind::kEmbeddingBackward, "embedding backward");
   }
 
   std::vector<Operation> take() { return std::move(made_); }

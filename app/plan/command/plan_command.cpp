@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/flags/options.hpp"
+#include "app/plan/calibrate_command.hpp"
 #include "app/plan/command/plan_comparison.hpp"
 #include "app/plan/command/plan_options.hpp"
 #include "app/plan/command/plan_report.hpp"
@@ -73,6 +74,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
 }
 
 int run_plan_command(const std::vector<std::string>& arguments) {
+  if (asks_to_calibrate(arguments)) return calibrate_command(arguments);
   const PlanOutput output = plan_output(arguments);
   for (const std::string& warning : output.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
   std::fputs(output.text.c_str(), stdout);

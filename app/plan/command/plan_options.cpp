@@ -126,6 +126,8 @@ std::string plan_help() {
          "  --straggler_factor X     the slowest rank's computing, as a multiple of the others' (default: 1)\n"
          "  --network_factor X       the time of every collective, as a multiple of the model's (default: 1)\n"
          "\n"
+         "  --calibrate FILE         measure this machine's kernels into a file for --calibration, and nothing else\n"
+         "\n"
          "All other flags are those of `mpzero train`, so that its command line can be given as it is; --train_data\n"
          "may be missing. --network socket plans for TCP.\n";
 }

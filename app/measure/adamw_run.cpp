@@ -1,0 +1,73 @@
+#include "app/measure/adamw_run.hpp"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "app/measure/stopwatch.hpp"
+#include "parallel/host/host_memory.hpp"
+#include "parallel/host/thread_team.hpp"
+#include "parallel/optimizer/adamw.hpp"
+#include "parallel/optimizer/adamw_kernels.hpp"
+
+namespace mpzero::measure {
+namespace {
+
+constexpr Effort kEffort{.repeats = 10, .seconds = 0.5, .least = 3};
+
+parallel::AdamWUpdate an_update() { return parallel::adamw_update({.weight_decay = 0.1}, 1e-5, 10, 1.0); }
+
+}  // namespace
+
+double adamw_seconds(at::Device device, int64_t parameters) {
+  const auto options = at::TensorOptions().device(device);
+  const auto state = [&] { return at::zeros({parameters}, options.dtype(at::kFloat)); };
+  const parallel::AdamWTensors tensors{.gradient = at::full({parameters}, 0.01, options.dtype(at::kBFloat16)),
+                                       .master = state(),
+                                       .exp_avg = state(),
+                                       .exp_avg_sq = state(),
+                                       .parameter = at::zeros({parameters}, options.dtype(at::kBFloat16))};
+  return measure(device, 1, kEffort,
+                 [&](int) {
+                   parallel::adamw(tensors, an_update());
+                   return std::vector<at::Tensor>{};
+                 })
+      .seconds;
+}
+
+double host_adamw_seconds(int64_t parameters, int threads) {
+  parallel::ThreadTeam team(threads);
+  const auto tensor = [&](at::ScalarType type) { return parallel::host_tensor(parameters, type, false, &team); };
+  const at::Tensor gradient = tensor(at::kBFloat16).fill_(0.01), parameter = tensor(at::kBFloat16);
+  const at::Tensor master = tensor(at::kFloat), exp_avg = tensor(at::kFloat), exp_avg_sq = tensor(at::kFloat);
+  const parallel::AdamWSpans spans{.gradient = gradient.const_data_ptr(),
+                                   .gradient_is_bf16 = true,
+                                   .master = master.data_ptr<float>(),
+                                   .exp_avg = exp_avg.data_ptr(),
+                                   .exp_avg_sq = exp_avg_sq.data_ptr(),
+                                   .moments_are_bf16 = false,
+                                   .parameter = parameter.data_ptr(),
+                                   .parameter_is_bf16 = true,
+                                   .count = parameters,
+                                   .first = 0};
+  constexpr int64_t kBlock = parallel::kHostBlock;
+  return measure(at::kCPU, 1, kEffort,
+                 [&](int) {
+                   team.run((parameters + kBlock - 1) / kBlock, [&](int64_t block) {
+                     parallel::adamw_host_range(spans, an_update(), block * kBlock,
+                                                std::min((block + 1) * kBlock, parameters));
+                   });
+                   return std::vector<at::Tensor>{};
+                 })
+      .seconds;
+}
+
+double sum_of_squares_seconds(at::Device device, int64_t gradients) {
+  const at::Tensor gradient = at::full({gradients}, 0.01, at::TensorOptions().device(device).dtype(at::kBFloat16));
+  return measure(device, 1, kEffort, [&](int) { return std::vector<at::Tensor>{parallel::sum_of_squares(gradient)}; })
+      .seconds;
+}
+
+}  // namespace mpzero::measure

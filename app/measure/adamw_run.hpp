@@ -1,0 +1,16 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace mpzero::measure {
+
+// Seconds of AdamW over `parameters`: gradient and parameter in bf16, master and moments in fp32. On the host with
+// `threads` threads, as the optimizer there updates.
+double adamw_seconds(at::Device device, int64_t parameters);
+double host_adamw_seconds(int64_t parameters, int threads);
+// Of the sum of squares of so many bf16 gradients.
+double sum_of_squares_seconds(at::Device device, int64_t gradients);
+
+}  // namespace mpzero::measure

@@ -1,0 +1,58 @@
+#include "app/measure/layer_run.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+
+#include <algorithm>
+
+namespace mpzero::measure {
+namespace {
+
+std::vector<at::Tensor> views(const at::Tensor& flat, const UnitSpec& unit) {
+  std::vector<at::Tensor> made;
+  int64_t offset = 0;
+  for (const ParameterSpec& parameter : unit.parameters) {
+    made.push_back(flat.narrow(0, offset, parameter.numel()).view(parameter.shape));
+    offset += parameter.numel();
+  }
+  return made;
+}
+
+}  // namespace
+
+LayerRun::LayerRun(const model::ModelConfig& config, const model::MicroBatchShape& shape, at::Device device, int layers)
+    : decoder_(config), device_(device) {
+  for (int layer = 0; layer < std::max(1, layers); ++layer) layers_.push_back(make_layer(shape));
+  forward({.repeats = 1});
+}
+
+LayerRun::Layer LayerRun::make_layer(const model::MicroBatchShape& shape) const {
+  const UnitSpec& unit = decoder_.units()[decoder_.layer_unit(0)];
+  const auto options = at::TensorOptions().dtype(shape.type).device(device_);
+  Layer made;
+  made.weights = views(at::empty({unit.numel()}, options).normal_(0.0, 0.02), unit);
+  for (at::Tensor& weight : made.weights) {
+    if (weight.dim() == 1) weight.fill_(1.0);
+  }
+  made.gradients = views(at::empty({unit.numel()}, options.dtype(shape.gradient_type)), unit);
+  made.x = at::randn({shape.sequences, shape.length, decoder_.config().hidden_size}, options);
+  return made;
+}
+
+Timing LayerRun::forward(const Effort& effort) {
+  return measure(device_, static_cast<int>(layers_.size()), effort, [this](int index) {
+    Layer& layer = layers_[static_cast<size_t>(index)];
+    return std::vector<at::Tensor>{decoder_.layer_forward(layer.weights, layer.x, &layer.kept)};
+  });
+}
+
+Timing LayerRun::backward(const Effort& effort) {
+  return measure(device_, static_cast<int>(layers_.size()), effort, [this](int index) {
+    Layer& layer = layers_[static_cast<size_t>(index)];
+    model::LayerActivations kept = layer.kept;
+    std::vector<model::Gradient> gradients(layer.gradients.begin(), layer.gradients.end());
+    return std::vector<at::Tensor>{decoder_.layer_backward(layer.weights, layer.x, kept, gradients)};
+  });
+}
+
+}  // namespace mpzero::measure

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "app/measure/stopwatch.hpp"
+#include "model/decoder.hpp"
+#include "model/operations.hpp"
+
+namespace mpzero::measure {
+
+// Decoder layers with random weights, and their forward and backward, which write the gradients anew: what bounds of
+// clocks and caches leave of the times of single operations.
+class LayerRun {
+ public:
+  // `layers`: with weights and activations of their own.
+  LayerRun(const model::ModelConfig& config, const model::MicroBatchShape& shape, at::Device device, int layers);
+
+  // Forward and backward of one layer after another.
+  Timing forward(const Effort& effort);
+  Timing backward(const Effort& effort);
+
+ private:
+  struct Layer {
+    std::vector<at::Tensor> weights;
+    std::vector<at::Tensor> gradients;
+    at::Tensor x;
+    model::LayerActivations kept;
+  };
+  Layer make_layer(const model::MicroBatchShape& shape) const;
+
+  model::Decoder decoder_;
+  at::Device device_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace mpzero::measure

@@ -1,0 +1,93 @@
+#include "app/measure/stopwatch.hpp"
+
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/Sleep.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace mpzero::measure {
+namespace {
+
+constexpr double kCyclesPerSecond = 2e9;     // no GPU is much faster than this
+constexpr double kRotatedBytes = 256 << 20;  // several times the L2 cache of an H200
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+struct Round {
+  at::cuda::CUDAEvent begin{cudaEventDefault}, end{cudaEventDefault};
+  double seconds() const { return begin.elapsed_time(end) * 1e-3; }
+};
+
+int repeats_for(const Effort& effort, double round_seconds) {
+  const double fit = round_seconds > 0 ? effort.seconds / round_seconds : effort.repeats;
+  return std::max({1, effort.least, fit < effort.repeats ? static_cast<int>(fit) : effort.repeats});
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// `round` makes `sets` calls. Both return the timing of a round.
+Timing measure_on_gpu(const Effort& effort, const std::function<void()>& round) {
+  const auto timed_round = [&] {
+    Round made;
+    made.begin.record();
+    round();
+    made.end.record();
+    return made;
+  };
+  c10::cuda::device_synchronize();
+  const auto start = Clock::now();
+  const Round first = timed_round();
+  const double host = seconds_since(start);
+  c10::cuda::device_synchronize();
+
+  // Only as long as the GPU would wait: longer pauses would let it cool down and run faster than in training.
+  const double ahead = std::clamp(1.5 * host - first.seconds(), 0.0, 0.02) + 2e-5;
+  std::vector<Round> rounds;
+  const int repeats = repeats_for(effort, first.seconds() + ahead);
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    at::cuda::sleep(static_cast<int64_t>(ahead * kCyclesPerSecond));
+    rounds.push_back(timed_round());
+  }
+  c10::cuda::device_synchronize();
+  std::vector<double> seconds;
+  for (const Round& timed : rounds) seconds.push_back(timed.seconds());
+  return {median(std::move(seconds)), host};
+}
+
+Timing measure_on_cpu(const Effort& effort, const std::function<void()>& round) {
+  std::vector<double> seconds;
+  int repeats = 1;
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    const auto start = Clock::now();
+    round();
+    seconds.push_back(seconds_since(start));
+    if (repeat == 0) repeats = repeats_for(effort, seconds.front());
+  }
+  const double middle = median(std::move(seconds));
+  return {middle, middle};
+}
+
+}  // namespace
+
+Timing measure(at::Device device, int sets, const Effort& effort, const Body& body) {
+  std::vector<std::vector<at::Tensor>> kept(static_cast<size_t>(sets));
+  const auto round = [&] {
+    for (int set = 0; set < sets; ++set) kept[static_cast<size_t>(set)] = body(set);
+  };
+  round();
+  const Timing timing = device.is_cuda() ? measure_on_gpu(effort, round) : measure_on_cpu(effort, round);
+  return {timing.seconds / sets, timing.host_seconds / sets};
+}
+
+int sets_for(double bytes) { return static_cast<int>(std::clamp(std::ceil(kRotatedBytes / bytes), 2.0, 12.0)); }
+
+}  // namespace mpzero::measure

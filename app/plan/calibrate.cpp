@@ -1,0 +1,336 @@
+#include "app/plan/calibrate.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include "app/measure/adamw_run.hpp"
+#include "app/measure/copy_rates.hpp"
+#include "app/measure/layer_run.hpp"
+#include "app/measure/operation_run.hpp"
+#include "app/plan/calibration.hpp"
+#include "app/plan/calibration_file.hpp"
+#include "app/plan/unit_times.hpp"
+#include "base/error.hpp"
+#include "base/gpu_kernels.hpp"
+#include "base/progress.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/files/shipped_folders.hpp"
+#include "model/decoder.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using model::MicroBatchShape;
+using model::ModelConfig;
+using model::Operation;
+using model::OperationKind;
+using model::Recompute;
+
+// Of plans for the machine that was measured.
+constexpr double kError = 0.1;
+constexpr double kLongestStep = 0.5;  // seconds that a size is repeated for, on the CPU
+
+at::Device choose_device(const std::string& wanted) {
+  if (wanted == "cpu") return at::kCPU;
+  const bool seen = c10::cuda::device_count() > 0;
+  if (seen && built_with_gpu_kernels()) return {at::kCUDA, 0};
+  if (wanted == "auto" && !seen) return at::kCPU;
+  if (seen) throw_user_error("--calibrate: {}", no_gpu_kernels());
+  throw_user_error(
+      "--calibrate with --device {}: CUDA shows no GPU here; start it on a node with one, or give --device cpu",
+      wanted);
+}
+
+std::string name_of(at::Device device) {
+  if (device.is_cuda()) return at::cuda::getDeviceProperties(device.index())->name;
+  std::ifstream cpus("/proc/cpuinfo");
+  constexpr std::string_view kKey = "model name";
+  for (std::string line; std::getline(cpus, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with(kKey) && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+}
+
+// The smallest first, so that what is left at the end is the largest. Presets that differ in what does not change a
+// shape count once.
+std::vector<ModelConfig> models_of(const CalibrateOptions& options) {
+  std::vector<ModelConfig> models = options.models;
+  if (models.empty()) {
+    std::set<fs::path> files;
+    for (const fs::path& folder : io::shipped_folders("models")) {
+      std::error_code error;
+      for (const auto& entry : fs::directory_iterator(folder, error)) {
+        if (entry.path().extension() == ".json") files.insert(entry.path());
+      }
+      if (!files.empty()) break;
+    }
+    for (const fs::path& file : files) models.push_back(ModelConfig::from_file(file));
+  }
+  if (models.empty()) {
+    throw_user_error(
+        "--calibrate: there are no presets in configs/models, whose shapes are measured; start mpzero in "
+        "its checkout");
+  }
+  std::sort(models.begin(), models.end(), [](const ModelConfig& a, const ModelConfig& b) {
+    return model::num_parameters(a) < model::num_parameters(b);
+  });
+  return models;
+}
+
+std::vector<std::pair<int64_t, int64_t>> micro_batches_of(const CalibrateOptions& options, at::Device device) {
+  return options.micro_batches.empty() ? default_micro_batches(device) : options.micro_batches;
+}
+
+// Measures into a CalibrationData until its time is over.
+class Measurement {
+ public:
+  Measurement(const CalibrateOptions& options, at::Device device)
+      : options_(options),
+        device_(device),
+        models_(models_of(options)),
+        micro_batches_(micro_batches_of(options, device)),
+        start_(Clock::now()) {
+    data_.device = name_of(device);
+    data_.names = {data_.device};
+    data_.gpu = device.is_cuda();
+    data_.date = today();
+    data_.error = kError;
+    data_.versions["torch"] = TORCH_VERSION;
+    if (device.is_cuda()) {
+      const auto* properties = at::cuda::getDeviceProperties(device.index());
+      data_.versions["compute_capability"] = fmt::format("{}.{}", properties->major, properties->minor);
+    }
+  }
+
+  CalibrationData run() {
+    host_and_links();
+    std::vector<Work> works = all_works();
+    ProgressBar bar("Calibrating", static_cast<int64_t>(works.size()));
+    int64_t done = 0;
+    bar.update(0);
+    for (const Work& work : works) {
+      if (over()) break;
+      measure_work(work);
+      bar.update(++done, fmt::format("{} {} x {}", work.model->model_type, work.shape.sequences, work.shape.length));
+    }
+    bar.update(static_cast<int64_t>(works.size()));
+    bar.clear();
+    full_steps();
+    data_.source = fmt::format("mpzero plan --calibrate: {} of {} micro-batches of {} models measured in {:.0f} s{}",
+                               done, works.size(), models_.size(), seconds(),
+                               left_out_ > 0 ? fmt::format("; {} operations did not fit into memory", left_out_) : "");
+    if (data_.matmuls.empty() || data_.attention.empty()) {
+      throw_user_error("--calibrate: not one micro-batch could be measured on {}: {}", data_.device,
+                       left_out_ > 0 ? "they do not fit into its memory; end other processes that use it"
+                                     : "the time was over before; give more");
+    }
+    return std::move(data_);
+  }
+
+ private:
+  // The units of a model for a micro-batch.
+  struct Work {
+    const ModelConfig* model;
+    MicroBatchShape shape;
+  };
+
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  bool over() const { return seconds() > options_.seconds; }
+  measure::Effort effort() const {
+    return device_.is_cuda() ? measure::Effort{.repeats = 10, .seconds = 0.03, .least = 3}
+                             : measure::Effort{.repeats = 5, .seconds = kLongestStep, .least = 1};
+  }
+
+  void host_and_links() {
+    const measure::CopyRates copies = measure::copy_rates(device_, options_.copy_bytes);
+    data_.copies = {copies.to_device, copies.from_device, copies.both_ways, copies.on_device};
+    const int threads = at::get_num_threads();
+    const auto parameters = static_cast<double>(options_.parameters);
+    data_.host.threads = threads;
+    data_.host.adamw_parameters_per_second = parameters / measure::host_adamw_seconds(options_.parameters, threads);
+    data_.host.memory_bytes_per_second = measure::host_copy_rate(options_.copy_bytes);
+    for (const int64_t part : {16, 4, 1}) {
+      const int64_t count = std::max<int64_t>(1, options_.parameters / part);
+      const auto size = static_cast<double>(count);
+      data_.kernels["adamw"].push_back({at::kFloat, 28 * size, measure::adamw_seconds(device_, count)});
+      data_.kernels["sum_of_squares"].push_back(
+          {at::kBFloat16, 2 * size, measure::sum_of_squares_seconds(device_, count)});
+    }
+    if (device_.is_cuda()) data_.launch_seconds = launch_seconds();
+  }
+
+  // What the host takes for each operation of a layer too small to keep the GPU busy.
+  double launch_seconds() const {
+    const MicroBatchShape shape{.sequences = 1, .length = 16};
+    measure::LayerRun layer(models_.front(), shape, device_, 8);
+    const double both = layer.forward({.repeats = 3}).host_seconds + layer.backward({.repeats = 3}).host_seconds;
+    const size_t operations = layer_forward_operations(models_.front(), shape).size() +
+                              layer_backward_operations(models_.front(), shape, Recompute::kNone).size();
+    return both / static_cast<double>(operations);
+  }
+
+  std::vector<Work> all_works() const {
+    std::vector<at::ScalarType> types{at::kBFloat16};
+    if (device_.is_cpu()) types.push_back(at::kFloat);
+    std::vector<Work> works;
+    for (const auto& [sequences, length] : micro_batches_) {
+      for (const ModelConfig& config : models_) {
+        for (const at::ScalarType type : types) {
+          works.push_back({&config, {.sequences = sequences, .length = length, .type = type, .gradient_type = type}});
+        }
+      }
+    }
+    return works;
+  }
+
+  // Each operation once, whichever unit and level of recomputation it belongs to.
+  std::vector<Operation> operations_of(const Work& work) const {
+    std::vector<Operation> all;
+    const auto add = [&](std::vector<Operation> operations) {
+      all.insert(all.end(), operations.begin(), operations.end());
+    };
+    const ModelConfig& config = *work.model;
+    const int64_t chunk = model::Decoder(config).tokens_per_chunk(work.shape.tokens(), device_);
+    add(layer_forward_operations(config, work.shape));
+    add(layer_backward_operations(config, work.shape, Recompute::kNone));
+    add(layer_backward_operations(config, work.shape, Recompute::kSelective));
+    add(head_operations(config, work.shape, chunk));
+    add(embedding_forward_operations(config, work.shape));
+    add(embedding_backward_operations(config, work.shape));
+    if (work.shape.type == at::kFloat) return all;
+    // A run that accumulates micro-batches has gradients in fp32.
+    MicroBatchShape wide = work.shape;
+    wide.gradient_type = at::kFloat;
+    for (const bool accumulates : {true, false}) {
+      wide.accumulates = accumulates;
+      for (const Operation& operation : layer_backward_operations(config, wide, Recompute::kNone)) {
+        if (operation.kind == OperationKind::kMatmul) all.push_back(operation);
+      }
+      for (const Operation& operation : head_operations(config, wide, chunk)) {
+        if (operation.kind == OperationKind::kMatmul) all.push_back(operation);
+      }
+    }
+    return all;
+  }
+
+  void measure_work(const Work& work) {
+    for (const Operation& operation : operations_of(work)) {
+      if (!measured_.insert(describe(operation)).second) continue;
+      if (over()) return;
+      try {
+        measure_operation(operation);
+      } catch (const c10::OutOfMemoryError&) {
+        ++left_out_;
+      }
+    }
+    if (device_.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+  }
+
+  void measure_operation(const Operation& operation) {
+    // On the CPU nothing stays in a cache for long, and memory is dear.
+    const int sets = device_.is_cuda() ? measure::sets_for(operation) : 1;
+    const double seconds =
+        measure::measure(device_, sets, effort(), measure::run_of(operation, matmuls_, device_, sets)).seconds;
+    switch (operation.kind) {
+      case OperationKind::kMatmul:
+        data_.matmuls.push_back({operation.matmul, operation.adds, seconds});
+        break;
+      case OperationKind::kAttentionForward:
+        data_.attention.push_back({operation.attention, operation.type, seconds, 0});
+        break;
+      case OperationKind::kAttentionBackward:
+        add_backward(operation, seconds);
+        break;
+      default: {
+        // Sums of rows read fp32, whatever they write.
+        const at::ScalarType type = operation.kind == OperationKind::kRowSums ? at::kFloat : operation.type;
+        data_.kernels[std::string(name(operation.kind))].push_back({type, operation.bytes(), seconds});
+      }
+    }
+  }
+
+  // Its forward comes first in the lists, so that it has been measured.
+  void add_backward(const Operation& operation, double seconds) {
+    for (CalibrationData::Attention& measured : data_.attention) {
+      if (measured.shape == operation.attention && measured.type == operation.type) measured.backward_seconds = seconds;
+    }
+  }
+
+  // Layers measured together, for some of the micro-batches whose operations were.
+  void full_steps() {
+    std::erase_if(data_.attention, [](const CalibrationData::Attention& a) { return a.backward_seconds <= 0; });
+    if (data_.matmuls.empty() || data_.attention.empty()) return;
+    const Calibration single(data_, "this calibration");
+    for (const auto& [sequences, length] : micro_batches_) {
+      if (sequences * length < 2048 && device_.is_cuda()) continue;
+      for (const ModelConfig& config : models_) {
+        const MicroBatchShape shape{.sequences = sequences, .length = length};
+        const UnitTimes times = unit_times(single, config, shape);
+        const double sum = times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device();
+        const bool bound = times.layer_forward.launch_bound > times.layer_forward.on_device();
+        if (bound || times.layer_forward.extrapolated > 0 || over_by(0.2)) continue;
+        try {
+          measure::LayerRun layer(config, shape, device_, device_.is_cuda() ? 4 : 1);
+          const measure::Effort effort{.repeats = 20, .seconds = device_.is_cuda() ? 0.3 : kLongestStep};
+          const double together = layer.forward(effort).seconds + layer.backward(effort).seconds;
+          data_.full_step.push_back({sum, together / sum});
+        } catch (const c10::OutOfMemoryError&) {
+          ++left_out_;
+        }
+      }
+      if (data_.full_step.size() >= kFullSteps) return;
+    }
+  }
+  // Whether the time is over by more than this share of it.
+  bool over_by(double share) const { return seconds() > options_.seconds * (1 + share); }
+
+  static constexpr size_t kFullSteps = 12;
+
+  const CalibrateOptions& options_;
+  const at::Device device_;
+  const std::vector<ModelConfig> models_;
+  const std::vector<std::pair<int64_t, int64_t>> micro_batches_;
+  const Clock::time_point start_;
+  CalibrationData data_;
+  model::Matmuls matmuls_;
+  std::set<std::string> measured_;  // operations, as describe() says
+  int left_out_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device) {
+  if (device.is_cpu()) return {{4, 256}, {1, 512}, {1, 128}, {1, 2048}, {8, 256}};
+  return {{1, 2048}, {8, 2048}, {1, 512}, {1, 8192}, {4, 512}, {1, 4096}, {1, 1024}, {2, 8192}, {4, 2048}, {16, 512}};
+}
+
+CalibrationData calibrate(const fs::path& file, const CalibrateOptions& options) {
+  const at::Device device = choose_device(options.device);
+  // Not after a minute of work.
+  io::check_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
+  CalibrationData data = Measurement(options, device).run();
+  write_calibration(file, data);
+  return data;
+}
+
+}  // namespace mpzero::plan

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/plan/calibration_data.hpp"
+#include "model/architecture/config.hpp"
+
+namespace mpzero::plan {
+
+struct CalibrateOptions {
+  std::string device = "auto";  // "auto": a GPU if there is one and this build has kernels for it; "cuda"; "cpu"
+  double seconds = 60;          // after so many, sizes that are left are not measured
+  // Whose layers and heads are measured; empty: the presets of configs/models, each shape once.
+  std::vector<model::ModelConfig> models;
+  // Micro-batches, sequences and their length, the most useful first; empty: those of the device
+  // (default_micro_batches).
+  std::vector<std::pair<int64_t, int64_t>> micro_batches;
+  int64_t parameters = 40'000'000;  // of the updates that are timed
+  int64_t copy_bytes = int64_t{1} << 28;
+};
+
+// From 512 to 16,384 tokens on a GPU, from 128 to 2,048 on a CPU.
+std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device);
+
+// Measures a device and its host for at most about a minute, and replaces `file`: products as the engine tunes them,
+// attention, kernels, AdamW on device and host, copies. Shows its progress on stderr. Throws UserError if the device
+// cannot be used, or the file cannot be written, which is tried first.
+CalibrationData calibrate(const std::filesystem::path& file, const CalibrateOptions& options);
+
+}  // namespace mpzero::plan

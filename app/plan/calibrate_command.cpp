@@ -1,0 +1,78 @@
+#include "app/plan/calibrate_command.hpp"
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "app/plan/calibrate.hpp"
+#include "base/error.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+constexpr const char* kUsage = "mpzero plan --calibrate FILE [--device auto|cuda|cpu] [--calibrate_seconds N]";
+
+// The values of `--flag VALUE` and `--flag=VALUE`.
+std::map<std::string, std::string> values_of(const std::vector<std::string>& arguments) {
+  std::map<std::string, std::string> values;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const size_t equals = arguments[i].find('=');
+    const std::string flag = arguments[i].substr(0, equals);
+    if (flag != "--calibrate" && flag != "--device" && flag != "--calibrate_seconds") {
+      throw_user_error("\"{}\" is no flag that goes with --calibrate; it is {}", arguments[i], kUsage);
+    }
+    std::string value;
+    if (equals != std::string::npos) {
+      value = arguments[i].substr(equals + 1);
+    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
+      value = arguments[++i];
+    }
+    if (value.empty()) throw_user_error("{} needs a value; give one: {}", flag, kUsage);
+    if (!values.emplace(flag, value).second) throw_user_error("{} is given twice; leave one out", flag);
+  }
+  return values;
+}
+
+double seconds_of(const std::string& text) {
+  double seconds = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || rest != text.data() + text.size() || !(seconds > 0) || seconds > 86400) {
+    throw_user_error("--calibrate_seconds must be a number of seconds, not \"{}\"", text);
+  }
+  return seconds;
+}
+
+}  // namespace
+
+bool asks_to_calibrate(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--calibrate" || argument.starts_with("--calibrate=")) return true;
+  }
+  return false;
+}
+
+int calibrate_command(const std::vector<std::string>& arguments) {
+  auto values = values_of(arguments);
+  if (!values.contains("--calibrate")) throw_user_error("--calibrate FILE is missing; it is {}", kUsage);
+  CalibrateOptions options;
+  if (const auto device = values.find("--device"); device != values.end()) {
+    options.device = device->second;
+    if (options.device != "auto" && options.device != "cuda" && options.device != "cpu") {
+      throw_user_error("--device must be auto, cuda or cpu, not \"{}\"", options.device);
+    }
+  }
+  if (const auto seconds = values.find("--calibrate_seconds"); seconds != values.end()) {
+    options.seconds = seconds_of(seconds->second);
+  }
+  const std::filesystem::path file = values.at("--calibrate");
+  const CalibrationData data = calibrate(file, options);
+  size_t kernels = 0;
+  for (const auto& [name, times] : data.kernels) kernels += times.size();
+  fmt::print("{}: {} products, {} shapes of attention and {} sizes of kernels\n{}\nThe calibration is in {}\n",
+             data.device, data.matmuls.size(), data.attention.size(), kernels, data.source, file.string());
+  return EXIT_SUCCESS;
+}
+
+}  // namespace mpzero::plan

@@ -1,0 +1,90 @@
+// The calibration of this machine's CPU from end to end, with a tiny model.
+#include <c10/cuda/CUDAFunctions.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "app/plan/calibrate.hpp"
+#include "app/plan/calibration.hpp"
+#include "app/plan/calibration_file.hpp"
+#include "app/plan/unit_times.hpp"
+#include "tests/app/error_from.hpp"
+#include "tests/catch.hpp"
+#include "tests/model/small_configs.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("mpzero_calibrate_" + std::to_string(getpid()));
+  ~Folder() { fs::remove_all(path); }
+};
+
+CalibrateOptions tiny() {
+  CalibrateOptions options;
+  options.device = "cpu";
+  options.seconds = 600;
+  options.models = {model::small_qwen3(), model::small_qwen2()};
+  options.micro_batches = {{1, 16}, {4, 32}};
+  options.parameters = 100'000;
+  options.copy_bytes = 1 << 20;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a CPU is calibrated, and its units have times from what was measured") {
+  const Folder folder;
+  const fs::path file = folder.path / "new/cpu.json";
+  const CalibrationData data = calibrate(file, tiny());
+  CHECK_FALSE(data.gpu);
+  CHECK_FALSE(data.device.empty());
+  CHECK(data.date.size() == 10);
+  CHECK(data.host.adamw_parameters_per_second > 0);
+  CHECK(data.host.threads > 0);
+  CHECK(data.copies.on_device > 0);
+  CHECK(data.launch_seconds == 0);
+  CHECK_FALSE(data.full_step.empty());
+  CHECK(to_json(read_calibration(file)) == to_json(data));
+
+  const Calibration calibration = Calibration::from_file(file);
+  for (const model::ModelConfig& config : {model::small_qwen3(), model::small_qwen2()}) {
+    for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
+      const UnitTimes times =
+          unit_times(calibration, config, {.sequences = 4, .length = 32, .type = type, .gradient_type = type});
+      CHECK(times.layer_forward.extrapolated == 0);
+      CHECK(times.backward(model::Recompute::kNone).extrapolated == 0);
+      CHECK(times.backward(model::Recompute::kSelective).extrapolated == 0);
+      CHECK(times.head.extrapolated == 0);
+      CHECK(times.embedding_backward.extrapolated == 0);
+      CHECK(times.layer_forward.total() > 0);
+    }
+  }
+}
+
+TEST_CASE("a calibration whose time is over says how much it measured, or that it measured nothing") {
+  const Folder folder;
+  CalibrateOptions options = tiny();
+  options.seconds = 1e-9;
+  CHECK(error_from([&] {
+          calibrate(folder.path / "cpu.json", options);
+        }).ends_with(": the time was over before; give more"));
+  CHECK_FALSE(fs::exists(folder.path / "cpu.json"));
+}
+
+TEST_CASE("a calibration is refused before it starts where it cannot end") {
+  const Folder folder;
+  fs::create_directories(folder.path / "a_file");
+  CalibrateOptions options = tiny();
+  options.models = {};
+  CHECK(error_from([&] { calibrate("/proc/cpu.json", options); }).find("/proc") != std::string::npos);
+  if (c10::cuda::device_count() > 0) return;
+  options.device = "cuda";
+  CHECK(error_from([&] { calibrate(folder.path / "gpu.json", options); }) ==
+        "--calibrate with --device cuda: CUDA shows no GPU here; start it on a node with one, or give --device cpu");
+}
+
+}  // namespace mpzero::plan

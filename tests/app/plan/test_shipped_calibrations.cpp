@@ -1,0 +1,65 @@
+#include <string>
+
+#include "app/plan/calibration.hpp"
+#include "app/plan/shipped_calibrations.hpp"
+#include "app/plan/unit_times.hpp"
+#include "tests/app/error_from.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<fs::path> kFolders{"/nonexistent", MPZERO_SOURCE_DIR "/configs/calibrations"};
+
+std::string file_for(const std::string& gpu) { return calibration_for(gpu, kFolders).filename().string(); }
+
+}  // namespace
+
+TEST_CASE("GPUs have their calibrations, by CUDA's names and by those of tables") {
+  CHECK(file_for("NVIDIA H200") == "h200.json");
+  CHECK(file_for("H200 141GB") == "h200.json");
+  CHECK(file_for("NVIDIA H100 80GB HBM3") == "h100.json");
+  CHECK(file_for("H100 80GB") == "h100.json");
+  CHECK(file_for("NVIDIA A100-SXM4-40GB") == "a100_40gb.json");
+  CHECK(file_for("A100 80GB") == "a100_80gb.json");
+  CHECK(file_for("NVIDIA L40S") == "l40s.json");
+  CHECK(file_for("L40S 48GB") == "l40s.json");
+  CHECK(
+      error_from([] { file_for("Tesla T4"); }) ==
+      "there is no calibration for Tesla T4 in configs/calibrations (there are NVIDIA A100-SXM4-40GB, NVIDIA "
+      "A100-SXM4-80GB, NVIDIA H100 80GB HBM3, NVIDIA H200, NVIDIA L40S); make one on such a machine with `mpzero plan "
+      "--calibrate FILE`, and give it");
+  CHECK(error_from([] { calibration_for("NVIDIA H200", {"/nonexistent", "/none"}); }) ==
+        "there are no calibrations in /nonexistent or /none, where mpzero looks for them; start it in its checkout, or "
+        "make one with `mpzero plan --calibrate FILE`");
+  CHECK(fs::exists(calibration_for("NVIDIA H200")));
+}
+
+TEST_CASE("the shipped calibrations rank GPUs as their data sheets do, and say how sure they are") {
+  const auto llama = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/llama_3_8b.json");
+  double last = 0;
+  for (const char* gpu : {"H200 141GB", "H100 80GB", "L40S", "A100 80GB", "A100 40GB"}) {
+    INFO(gpu);
+    const Calibration calibration = Calibration::from_file(calibration_for(gpu, kFolders));
+    const UnitTimes times = unit_times(calibration, llama, {.sequences = 1, .length = 8192});
+    if (std::string(gpu) == "L40S") {
+      // Faster products than an A100's by its data sheet, and far slower memory.
+      const UnitTimes a100 = unit_times(Calibration::from_file(calibration_for("A100 80GB", kFolders)), llama,
+                                        {.sequences = 1, .length = 8192});
+      CHECK(times.layer_forward.matmuls < a100.layer_forward.matmuls);
+      CHECK(times.layer_forward.elementwise > 2 * a100.layer_forward.elementwise);
+      CHECK(calibration.error() >= 0.25);
+      continue;
+    }
+    CHECK(times.layer_forward.total() > last);
+    last = times.layer_forward.total();
+    const bool measured = calibration.data().source.find("Not measured") == std::string::npos;
+    CHECK(measured == (std::string(gpu) == "H200 141GB"));
+    CHECK((calibration.error() > 0.1) == !measured);
+    CHECK(pcie_seconds(calibration, 1e9, PcieDirection::kToDevice) > 0);
+  }
+}
+
+}  // namespace mpzero::plan
