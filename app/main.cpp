@@ -170,8 +170,7 @@ int main(int argc, char** argv) {
     return mpzero::run_alone([&] { return mpzero::run_top_command({arguments.begin() + 1, arguments.end()}); });
   }
   if (arguments.front() == "plan") {
-    return mpzero::run_alone(
-        [&] { return mpzero::plan::run_plan_command({arguments.begin() + 1, arguments.end()}); });
+    return mpzero::run_alone([&] { return mpzero::plan::run_plan_command({arguments.begin() + 1, arguments.end()}); });
   }
   if (arguments.front() == "checkpoint") {
     return mpzero::run_alone([&] { return mpzero::checkpoint_command({arguments.begin() + 1, arguments.end()}); });

@@ -123,7 +123,8 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
                                   describe_changes(changes(plan.available - memory_margin(plan.available)))),
                       ErrorScope::kAllRanks);
     }
-    if (automatic) plan.levels = cheapest_levels(layers, sizes, room - memory_margin(plan.available)).value_or(plan.levels);
+    if (automatic)
+      plan.levels = cheapest_levels(layers, sizes, room - memory_margin(plan.available)).value_or(plan.levels);
   }
   plan_ = plan;
   return by_layer(plan.levels);

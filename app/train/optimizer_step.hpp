@@ -25,7 +25,7 @@ struct OptimizerStep {
   int64_t micro_batches = 1;
   int64_t losses = 1;  // over all ranks
   std::function<TokensOfMicroBatch()> next;
-  std::function<void()> before_update;            // the gradients are complete, the states as before
+  std::function<void()> before_update;           // the gradients are complete, the states as before
   std::function<std::vector<double>()> figures;  // see ZeroEngine::measure
 };
 
@@ -34,8 +34,8 @@ struct OptimizerStepResult {
   at::Tensor loss_sum;  // of this rank, a scalar on the device
 };
 
-// The calls of one step in their order, in a run and in a plan of it. The last phase of `timer` is still open; an update
-// on figures that are not finite has changed nothing.
+// The calls of one step in their order, in a run and in a plan of it. The last phase of `timer` is still open; an
+// update on figures that are not finite has changed nothing.
 OptimizerStepResult run_optimizer_step(parallel::ZeroEngine& engine, TrainingPass& pass, StepTimer& timer,
                                        const OptimizerStep& step);
 

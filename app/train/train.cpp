@@ -145,7 +145,8 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const Plan
   }
   WarningQueue warnings;
   std::unique_ptr<Ec2Watch> ec2;
-  RunControl control{.stop = stop, .liveness = liveness, .began = began, .ec2 = nullptr, .warnings = &warnings, .plan = plan};
+  RunControl control{
+      .stop = stop, .liveness = liveness, .began = began, .ec2 = nullptr, .warnings = &warnings, .plan = plan};
   // These are destroyed only after an error has been reported: the report shows their collectives as they were, and
   // destroying them may wait for operations that never end.
   RunSetup setup;

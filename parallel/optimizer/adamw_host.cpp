@@ -7,8 +7,8 @@
 
 #include "parallel/optimizer/adamw_avx512.hpp"
 #include "parallel/optimizer/adamw_kernels.hpp"
-#include "parallel/streams/streams.hpp"
 #include "parallel/optimizer/bf16_bits.hpp"
+#include "parallel/streams/streams.hpp"
 
 // The compiler generates a version for each instruction set; the loader selects one. All versions give the same bits:
 // only the conversion to bf16 rounds, and squares of fp32 numbers are exact in fp64.

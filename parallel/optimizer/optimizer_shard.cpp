@@ -37,7 +37,7 @@ OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
       decay_(options.decay.runs().empty() ? DecayRanges(numel) : options.decay) {
   if (on_host_) {
     states_ = options.device.type() == kSimulatedDevice ? states_without_memory(numel)
-                                                       : make_host_states(numel, options.team);
+                                                        : make_host_states(numel, options.team);
     return;
   }
   const auto make = [&](at::ScalarType dtype) {

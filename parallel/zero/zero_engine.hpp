@@ -184,8 +184,8 @@ class ZeroEngine {
   std::unique_ptr<ThreadTeam> team_;
   std::vector<OptimizerShard> shards_;
   HostWriter host_writer_{*this};
-  std::unique_ptr<HostUpdater> host_;                    // of the shards that it updates, if any
-  bool last_was_clipped_ = true;                           // or there was no step yet
+  std::unique_ptr<HostUpdater> host_;            // of the shards that it updates, if any
+  bool last_was_clipped_ = true;                 // or there was no step yet
   std::optional<c10::Stream> measuring_stream_;  // sums squares during backward
   at::Tensor partial_squares_;  // of this rank's gradients of this step, fp64 [units, partial sums] on the device
   at::Tensor totals_;           // squares, loss and figures over all ranks, fp64 in host memory

@@ -8,7 +8,7 @@ namespace mpzero::plan {
 struct PlanOutput {
   std::string text;                   // for stdout
   std::vector<std::string> warnings;  // for the user, one line each
-  int exit_code = 0;  // EXIT_SUCCESS, or kUserErrorExitCode where the run does not fit
+  int exit_code = 0;                  // EXIT_SUCCESS, or kUserErrorExitCode where the run does not fit
 };
 
 // What `mpzero plan` with these arguments says. Throws UserError for what the run would refuse.

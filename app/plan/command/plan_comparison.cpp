@@ -46,7 +46,8 @@ Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const Choic
   }
   if (choice.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
   if (choice.offload_param) zero["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};
-  if (machine.nodes > 1 && choice.stage > 0) zero["mics_shard_size"] = choice.node_a_host ? machine.gpus : -1;
+  if (machine.nodes > 1 && choice.stage > 0)
+    zero["mics_shard_size"] = choice.node_a_host ? machine.gpus : machine.world_size();
   return json;
 }
 
@@ -106,8 +107,8 @@ std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions&
   for (const doctor::Instance& instance : doctor::all_instances()) {
     if (instance.type == machine.name) continue;
     if (machine.world_size() % instance.gpus != 0) {
-      left_out.push_back(fmt::format("{}: {} GPUs do not fill hosts of {}", instance.type, machine.world_size(),
-                                     instance.gpus));
+      left_out.push_back(
+          fmt::format("{}: {} GPUs do not fill hosts of {}", instance.type, machine.world_size(), instance.gpus));
       continue;
     }
     PlanMachine other = machine_of_instance(instance.type, machine.world_size() / instance.gpus, network);
@@ -184,17 +185,16 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   for (const auto& [gpu, types] : uncalibrated) {
     comparison.left_out.push_back(fmt::format("{}: there is no calibration of {}", fmt::join(types, ", "), gpu));
   }
-  std::stable_sort(comparison.ranked.begin(), comparison.ranked.end(), [](const auto& a, const auto& b) {
-    return a.plan.step.seconds < b.plan.step.seconds;
-  });
+  std::stable_sort(comparison.ranked.begin(), comparison.ranked.end(),
+                   [](const auto& a, const auto& b) { return a.plan.step.seconds < b.plan.step.seconds; });
   return comparison;
 }
 
 std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens) {
-  std::vector<std::string> lines = {fmt::format("{} configurations, {} of them fit. The fastest {} of {}, and the "
-                                                "fastest one of each other:",
-                                                comparison.tried, comparison.ranked.size(), kRowsOfAsked,
-                                                comparison.asked)};
+  std::vector<std::string> lines = {
+      fmt::format("{} configurations, {} of them fit. The fastest {} of {}, and the "
+                  "fastest one of each other:",
+                  comparison.tried, comparison.ranked.size(), kRowsOfAsked, comparison.asked)};
   if (comparison.ranked.empty()) {
     lines.emplace_back("None fits: use more or larger GPUs, or a smaller model.");
     return lines;
@@ -205,8 +205,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
   std::map<std::string, int> shown;
   for (const PlanCandidate& one : comparison.ranked) {
     if (shown[one.machine.name]++ >= (one.machine.name == comparison.asked ? kRowsOfAsked : 1)) continue;
-    const double hours =
-        tokens / static_cast<double>(one.plan.tokens_per_step) * one.plan.step.seconds / 3600;
+    const double hours = tokens / static_cast<double>(one.plan.tokens_per_step) * one.plan.step.seconds / 3600;
     lines.push_back(fmt::format(
         "  {:<24} {:>4} {:<22} {:>6} {:>9} {:<10} {:>7.1f} ms {:>13.0f} {:>6} {:>10} {:>10}",
         fmt::format("{} x {}", one.machine.nodes, one.machine.name), one.stage, placement(one), one.layout.nodes,

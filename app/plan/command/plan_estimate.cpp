@@ -46,7 +46,8 @@ std::string memory_problem(const MemoryEstimate& estimate, const PlanMachine& ma
                        gibibytes(available(machine)), describe_changes(changes));
   }
   return fmt::format(
-      "a host needs {} of memory for {} ranks and has {}; use more hosts to shard the states, or keep a part of them on "
+      "a host needs {} of memory for {} ranks and has {}; use more hosts to shard the states, or keep a part of them "
+      "on "
       "the GPUs with \"ratio\" in offload_optimizer",
       gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(machine.host_bytes));
 }
@@ -68,8 +69,7 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   memory.fits = memory.problem.empty();
   const int64_t room = available(machine) - memory_margin(available(machine)) - device_bytes(memory.states);
   if (config.recompute == Recomputation::kAuto) {
-    memory.levels =
-        cheapest_levels(setup.model.num_hidden_layers, sizes, room).value_or(memory.levels);
+    memory.levels = cheapest_levels(setup.model.num_hidden_layers, sizes, room).value_or(memory.levels);
   }
   memory.activations = kept_activations(memory.levels, sizes);
   memory.workspace = activation_peak(memory.levels, sizes) - memory.activations;
@@ -79,6 +79,18 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
 void add_up(PlanEstimate::Memory& memory, int gpus) {
   memory.total = device_bytes(memory.states) + memory.activations + memory.workspace + memory.context;
   memory.host = host_bytes(memory.states) * gpus;
+}
+
+// Of one micro-batch's kernels.
+double extrapolated_share(const SimulatedRun& run) {
+  Seconds sum = run.times.embedding_forward;
+  sum += run.times.embedding_backward;
+  sum += run.times.head;
+  for (const model::Recompute level : run.recompute) {
+    sum += run.times.layer_forward;
+    sum += run.times.backward(level);
+  }
+  return sum.on_device() > 0 ? sum.extrapolated / sum.on_device() : 0;
 }
 
 std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, int world_size) {
@@ -150,22 +162,23 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                    .network_factor = assumptions.network_factor};
   set_rates(run, calibration, machine);
   run.options.host_update.extra_bytes = extra;
-  int64_t spare = std::max<int64_t>(0, available(machine) - memory_margin(available(machine)) -
-                                           (plan.memory.total - plan.memory.context));
+  int64_t spare = std::max<int64_t>(
+      0, available(machine) - memory_margin(available(machine)) - (plan.memory.total - plan.memory.context));
   if (config.zero.offload_ratio_automatic) {
     plan.host_ratio = smallest_host_ratio(plan.memory.states, spare);
     run.options.optimizer_host_ratio = plan.host_ratio;
     RunSetup moved = setup;
     moved.config.zero.offload_optimizer_ratio = plan.host_ratio;
     const MemoryEstimate after(moved.config, setup.model, at::Device(at::kCUDA), setup.layout);
-    spare = std::max<int64_t>(0, spare - (after.states_of(after.scenario(), extra).optimizer_states -
-                                          plan.memory.states.optimizer_states));
+    spare = std::max<int64_t>(
+        0, spare - (after.states_of(after.scenario(), extra).optimizer_states - plan.memory.states.optimizer_states));
   }
   run.memory_for_parameters = spare;
   plan.step = simulate(run);
   plan.memory.states = plan.step.memory;
   add_up(plan.memory, machine.gpus);
   plan.error = relative_error(calibration);
+  plan.extrapolated = extrapolated_share(run);
   const double tokens = static_cast<double>(plan.tokens_per_step) / machine.world_size();
   plan.tokens_per_second_per_gpu = tokens / plan.step.seconds;
   if (const auto peak = dense_bf16_flops(machine.gpu); peak && config.dtype == "bf16") {

@@ -37,7 +37,8 @@ struct PlanEstimate {
   int64_t micro_batch = 1, accumulation = 1;
   Memory memory;
   SimulatedStep step;
-  double error = 0;  // relative, of the step's time: half of an interval
+  double error = 0;         // relative, of the step's time: half of an interval
+  double extrapolated = 0;  // of the kernels' time: of sizes far from all that were measured
   double tokens_per_second_per_gpu = 0;
   std::optional<double> mfu;
   Checkpoint checkpoint;

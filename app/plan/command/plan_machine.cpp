@@ -17,16 +17,16 @@ namespace {
 
 struct GpuModel {
   std::string_view name;
-  int gigabytes;       // as EC2's table has it
-  double gibibytes;    // "total capacity" in PyTorch's messages
-  double nvlink;       // GB/s of one GPU to the others, per direction, where it is not EC2's; 0: PCIe only
+  int gigabytes;     // as EC2's table has it
+  double gibibytes;  // "total capacity" in PyTorch's messages
+  double nvlink;     // GB/s of one GPU to the others, per direction, where it is not EC2's; 0: PCIe only
 };
 
 // NVLink: half of NVIDIA's data sheets, which count both directions.
-constexpr std::array kGpus = {
-    GpuModel{"H200", 141, 139.8, 450}, GpuModel{"H100", 80, 79.1, 450},  GpuModel{"A100", 40, 39.4, 300},
-    GpuModel{"A100", 80, 79.2, 300},   GpuModel{"L40S", 48, 44.4, 0},    GpuModel{"A10G", 24, 22.0, 0},
-    GpuModel{"L4", 24, 22.0, 0},       GpuModel{"B200", 179, 178.3, 900}};
+constexpr std::array kGpus = {GpuModel{"H200", 141, 139.8, 450}, GpuModel{"H100", 80, 79.1, 450},
+                              GpuModel{"A100", 40, 39.4, 300},   GpuModel{"A100", 80, 79.2, 300},
+                              GpuModel{"L40S", 48, 44.4, 0},     GpuModel{"A10G", 24, 22.0, 0},
+                              GpuModel{"L4", 24, 22.0, 0},       GpuModel{"B200", 179, 178.3, 900}};
 
 // Steps of a ring and of a tree with NCCL's protocol "Simple": its own table (graph/tuning.cc, hwLat).
 constexpr double kNvlinkHop = 3.4e-6, kPcieHop = 5.7e-6, kNetworkHop = 14e-6;
@@ -41,13 +41,12 @@ constexpr double kOfNvlink = 0.78, kOfEfa = 0.85, kOfPcie = 0.4, kOfTcp = 0.45;
 constexpr double kTcpGigabits = 100;
 
 Links links_of(double nvlink_gigabytes, double pcie_gigabytes, double gigabits, bool efa) {
-  const double tcp = std::min(gigabits, kTcpGigabits);
-  return {.within_bytes_per_second =
-              1e9 * (nvlink_gigabytes > 0 ? kOfNvlink * nvlink_gigabytes : kOfPcie * pcie_gigabytes),
-          .within_hop_seconds = nvlink_gigabytes > 0 ? kNvlinkHop : kPcieHop,
-          .between_bytes_per_second = 1e9 / 8 * (efa ? kOfEfa * gigabits : kOfTcp * tcp),
-          .between_hop_seconds = efa ? kNetworkHop : kTcpHop,
-          .start_seconds = kStart};
+  return {
+      .within_bytes_per_second = 1e9 * (nvlink_gigabytes > 0 ? kOfNvlink * nvlink_gigabytes : kOfPcie * pcie_gigabytes),
+      .within_hop_seconds = nvlink_gigabytes > 0 ? kNvlinkHop : kPcieHop,
+      .between_bytes_per_second = 1e9 / 8 * (efa ? kOfEfa : kOfTcp) * gigabits,
+      .between_hop_seconds = efa ? kNetworkHop : kTcpHop,
+      .start_seconds = kStart};
 }
 
 int64_t memory_of(const std::string& gpu, int gigabytes) {
@@ -57,7 +56,7 @@ int64_t memory_of(const std::string& gpu, int gigabytes) {
   return gigabytes * int64_t{1'000'000'000};
 }
 
-PlanMachine machine_of_gpu(const std::string& name, int per_host, int nodes, bool efa) {
+PlanMachine machine_of_gpu(const std::string& name, int per_host, int nodes, bool efa, double gigabits) {
   const auto* const found =
       std::find_if(kGpus.begin(), kGpus.end(), [&](const GpuModel& model) { return model.name == name; });
   if (found == kGpus.end()) {
@@ -76,7 +75,7 @@ PlanMachine machine_of_gpu(const std::string& name, int per_host, int nodes, boo
           .gpu_gigabytes = found->gigabytes,
           .gpu_bytes = static_cast<int64_t>(found->gibibytes * (1 << 30)),
           .efa = efa,
-          .links = links_of(found->nvlink, kPcieGigabytes, kTcpGigabits, efa),
+          .links = links_of(found->nvlink, kPcieGigabytes, gigabits, efa),
           .price = std::nullopt};
 }
 
@@ -106,7 +105,8 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
           .host_bytes_per_second = instance->host_gigabytes * 1e9,
           .pcie_bytes_per_second = instance->pcie_gigabytes * 1e9,
           .efa = efa,
-          .links = links_of(instance->nvlink_gigabytes, instance->pcie_gigabytes, instance->gigabits, efa),
+          .links = links_of(instance->nvlink_gigabytes, instance->pcie_gigabytes,
+                            efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits), efa),
           .price = std::nullopt};
 }
 
@@ -116,10 +116,10 @@ PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts,
   if (doctor::find_instance(type)) {
     machine = machine_of_instance(type, hosts, network);
   } else {
-    const auto* const found = std::find_if(kGpus.begin(), kGpus.end(), [&](const GpuModel& model) {
-      return gpu.find(model.name) != std::string::npos;
-    });
-    machine = machine_of_gpu(found == kGpus.end() ? gpu : std::string(found->name), per_host, hosts, network == "efa");
+    const auto* const found = std::find_if(
+        kGpus.begin(), kGpus.end(), [&](const GpuModel& model) { return gpu.find(model.name) != std::string::npos; });
+    machine = machine_of_gpu(found == kGpus.end() ? gpu : std::string(found->name), per_host, hosts, network == "efa",
+                             kTcpGigabits);
   }
   machine.gpus = per_host;
   machine.gpu_bytes = gpu_bytes;
@@ -144,9 +144,9 @@ std::optional<double> price_in_file(const std::string& file, const std::string& 
 
 PlanMachine find_machine(const PlanOptions& options, const std::string& network, int per_host) {
   const int nodes = static_cast<int>(options.nodes);
-  PlanMachine machine = options.instance.empty()
-                            ? machine_of_gpu(options.gpu, per_host, nodes, network == "efa")
-                            : machine_of_instance(options.instance, nodes, network);
+  PlanMachine machine = options.instance.empty() ? machine_of_gpu(options.gpu, per_host, nodes, network == "efa",
+                                                                  options.host_gigabits.value_or(kTcpGigabits))
+                                                 : machine_of_instance(options.instance, nodes, network);
   machine.price = options.price;
   if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);
   return machine;

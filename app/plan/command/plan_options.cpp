@@ -41,6 +41,10 @@ std::vector<PlanFlag> plan_flags() {
        }},
       {"json", [](PlanOptions& o, const std::string&) { o.json = true; }, true},
       {"compare", [](PlanOptions& o, const std::string&) { o.compare = true; }, true},
+      {"host_gigabits",
+       [](PlanOptions& o, const std::string& value) {
+         o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s of a host's network, as 400");
+       }},
       {"straggler_factor",
        [](PlanOptions& o, const std::string& value) {
          o.straggler_factor = number("straggler_factor", value, 1, "a number of at least 1");
@@ -100,6 +104,10 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
     throw_user_error("--instance {} and --gpu {} both say what to plan for; keep one of the two.", options.instance,
                      options.gpu);
   }
+  if (options.host_gigabits && options.gpu.empty()) {
+    throw_user_error("--host_gigabits {}: --instance {} says how fast its network is; leave it out.",
+                     *options.host_gigabits, options.instance);
+  }
   if (options.price && !options.prices.empty()) {
     throw_user_error("--price and --prices both say what a host costs; keep one of the two.");
   }
@@ -115,6 +123,7 @@ std::string plan_help() {
          "  --instance TYPE          EC2's instance type; docs/ec2.md lists them\n"
          "  --gpu NAME               or a GPU, as H200; with --nproc_per_node of them on a host (default: 1)\n"
          "  --nodes N                hosts (default: 1)\n"
+         "  --host_gigabits N        with --gpu: Gb/s of a host's network (default: 100)\n"
          "  --tokens N               tokens of the whole training, as 15e9: for hours and costs\n"
          "  --compare                rank instances, ZeRO stages, offload, layouts, micro-batches and recomputation,\n"
          "                           and print the ds_config.json of the fastest\n"

@@ -79,8 +79,8 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   lines.push_back(fmt::format("Step: {}, give or take {:.0f}%", show_time(step.seconds), 100 * plan.error));
   const auto part = [&](const std::string& name, double seconds, const std::string& note = "") {
     if (seconds > 0) {
-      lines.push_back(row(name, show_time(seconds), fmt::format("{:>4.1f}%{}", 100 * seconds / step.seconds,
-                                                                note.empty() ? "" : "  " + note)));
+      lines.push_back(row(name, show_time(seconds),
+                          fmt::format("{:>4.1f}%{}", 100 * seconds / step.seconds, note.empty() ? "" : "  " + note)));
     }
   };
   part("forward", step.split.forward);
@@ -115,22 +115,27 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
   std::vector<std::string> lines = {
       fmt::format("Plan: {}, {} parameters, on {} x {} ({} x {}{})", config.model_type, plan.parameters, machine.nodes,
                   machine.name, machine.world_size(), machine.gpu,
-                  machine.nodes == 1 ? "" : machine.efa ? ", EFA" : ", TCP"),
+                  machine.nodes == 1 ? ""
+                  : machine.efa      ? ", EFA"
+                                     : ", TCP"),
       fmt::format("  ZeRO-{}{}, {}, sequences of {} tokens, global batch {} = {} x {} x {}", config.zero.stage,
                   describe_levels(facts.setup.layout), config.dtype, config.seq_length, config.train_batch_size,
                   config.micro_batch_size, config.gradient_accumulation_steps, machine.world_size()),
       fmt::format("  times of kernels: {}, {}", std::filesystem::path(facts.calibration.name()).filename().string(),
-                  facts.calibration.data().source.starts_with("Not measured") ? "not measured on such a GPU"
-                                                                              : "measured on " +
-                                                                                    facts.calibration.data().device)};
+                  facts.calibration.data().source.starts_with("Not measured")
+                      ? "not measured on such a GPU"
+                      : "measured on " + facts.calibration.data().device)};
+  if (plan.extrapolated > 0.005) {
+    lines.push_back(fmt::format("  {:.0f}% of the kernels' time is of sizes far from all that were measured",
+                                100 * plan.extrapolated));
+  }
   add_memory(lines, facts, plan);
   if (plan.memory.fits) add_step(lines, facts, plan);
-  lines.push_back(fmt::format(
-      "Checkpoint: {:.2f} GB{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
-      plan.checkpoint.seconds
-          ? fmt::format(", written in {}, while training continues where host memory has room",
-                        show_time(*plan.checkpoint.seconds))
-          : std::string("; give --disk_rate for the time to write it")));
+  lines.push_back(fmt::format("Checkpoint: {:.2f} GB{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
+                              plan.checkpoint.seconds
+                                  ? fmt::format(", written in {}, while training continues where host memory has room",
+                                                show_time(*plan.checkpoint.seconds))
+                                  : std::string("; give --disk_rate for the time to write it")));
   return lines;
 }
 
@@ -162,7 +167,8 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
         {"seq_length", config.seq_length},
         {"recompute",
          {{"none", memory.levels.none}, {"selective", memory.levels.selective}, {"full", memory.levels.full}}}}},
-      {"calibration", {{"name", facts.calibration.name()}, {"relative_error", plan.error}}},
+      {"calibration",
+       {{"name", facts.calibration.name()}, {"relative_error", plan.error}, {"extrapolated_share", plan.extrapolated}}},
       {"memory",
        {{"fits", memory.fits},
         {"problem", memory.problem},

@@ -39,18 +39,19 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup) 
 void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine) {
   const CalibrationData& data = calibration.data();
   const StateTypes types{.gradient = run.options.gradient_accumulation_steps > 1 ? run.options.accumulation_dtype
-                                                                                  : run.options.communication_dtype,
+                                                                                 : run.options.communication_dtype,
                          .moments = run.options.moment_dtype,
                          .parameter = run.options.dtype};
   run.costs.memory = [&calibration](int64_t bytes) {
     return kShortestKernel + device_copy_seconds(calibration, static_cast<double>(bytes) / 2);
   };
-  run.costs.adamw = [&calibration, types](int64_t parameters) {
-    return kShortestKernel + adamw_seconds(calibration, parameters, types);
+  // The calibration has times of whole models; units follow each other without a gap.
+  const int64_t whole = model::num_parameters(run.model);
+  run.costs.adamw = [rate = adamw_seconds(calibration, whole, types) / static_cast<double>(whole)](int64_t parameters) {
+    return kShortestKernel + rate * static_cast<double>(parameters);
   };
-  run.costs.squares = [&calibration, types](int64_t gradients) {
-    return kShortestKernel + sum_of_squares_seconds(calibration, gradients, types.gradient);
-  };
+  run.costs.squares = [rate = sum_of_squares_seconds(calibration, whole, types.gradient) / static_cast<double>(whole)](
+                          int64_t gradients) { return kShortestKernel + rate * static_cast<double>(gradients); };
   const auto copies = [&](PcieDirection direction) -> std::function<double(int64_t)> {
     if (machine.pcie_bytes_per_second > 0) {
       return [rate = kOfPcie * machine.pcie_bytes_per_second](int64_t bytes) {
@@ -66,9 +67,9 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   run.costs.launch = data.launch_seconds;
   // The ranks of a host share its memory.
   run.host_adamw = [&calibration, machine](int64_t parameters) {
-    const double one = machine.host_bytes_per_second > 0
-                           ? static_cast<double>(parameters) * kHostBytes / (kOfHostMemory * machine.host_bytes_per_second)
-                           : host_adamw_seconds(calibration, parameters);
+    const double one = machine.host_bytes_per_second > 0 ? static_cast<double>(parameters) * kHostBytes /
+                                                               (kOfHostMemory * machine.host_bytes_per_second)
+                                                         : host_adamw_seconds(calibration, parameters);
     return one * machine.gpus;
   };
 }

@@ -26,8 +26,8 @@ double ring_latency(Collective collective, const Group& group, const Links& link
 
 double tree_latency(Collective collective, const Group& group, const Links& links) {
   const double rounds = collective == Collective::kAllReduce ? 2 : 1;
-  return rounds * (links.between_hop_seconds * steps_of_a_tree(group.hosts) +
-                   links.within_hop_seconds * (group.per_host - 1));
+  return rounds *
+         (links.between_hop_seconds * steps_of_a_tree(group.hosts) + links.within_hop_seconds * (group.per_host - 1));
 }
 
 // NCCL has trees for all-reduces, and since 2.23 PAT for gathers and scatters with one rank a host.

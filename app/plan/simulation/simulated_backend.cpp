@@ -21,9 +21,7 @@ namespace {
 constexpr auto kKeys = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1);
 
 SimulatedDevice& device() { return SimulatedDevice::current(); }
-c10::Stream as_stream(c10::StreamId id) {
-  return c10::Stream(c10::Stream::UNSAFE, SimulatedDevice::device(), id);
-}
+c10::Stream as_stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, SimulatedDevice::device(), id); }
 
 // Streams and events.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -42,7 +40,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream stream) const override {
     return as_stream(device().exchange_stream(stream.id()));
   }
-  bool queryStream(const c10::Stream& stream) const override { return device().clock(stream.id()) <= device().host_now(); }
+  bool queryStream(const c10::Stream& stream) const override {
+    return device().clock(stream.id()) <= device().host_now();
+  }
   void synchronizeStream(const c10::Stream& stream) const override {
     device().host_waits_until(device().clock(stream.id()));
   }
@@ -51,7 +51,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     if (*event == nullptr) *event = std::make_unique<double>().release();
     time_of(*event) = device().clock(stream.id());
   }
-  void block(void* event, const c10::Stream& stream) const override { device().wait_until(stream.id(), time_of(event)); }
+  void block(void* event, const c10::Stream& stream) const override {
+    device().wait_until(stream.id(), time_of(event));
+  }
   bool queryEvent(void* event) const override { return time_of(event) <= device().host_now(); }
   void synchronizeEvent(void* event) const override { device().host_waits_until(time_of(event)); }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {

@@ -17,8 +17,8 @@ class SimulatedCommunicator final : public parallel::Communicator {
   struct Options {
     Group group;
     Links links;
-    int rings = 1;         // see collective_seconds
-    double slowdown = 1;   // of each collective
+    int rings = 1;                      // see collective_seconds
+    double slowdown = 1;                // of each collective
     const char* gather = "all-gather";  // names in the records
     const char* scatter = "reduce-scatter";
     const char* reduce = "all-reduce";

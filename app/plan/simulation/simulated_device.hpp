@@ -19,18 +19,18 @@ namespace mpzero::plan {
 enum class Work : uint8_t { kMatmuls, kAttention, kElementwise, kOptimizer, kHostOptimizer, kDown, kUp, kCollective };
 
 // A device whose streams are clocks, and the host that queues its work. Work begins when its stream is free and the
-// host has queued it; an event has the time that its stream has when it is recorded, and a stream that waits for it goes
-// on no earlier. So code that orders its work by streams and events runs as it does on a GPU and gives the times that a
-// GPU would take. Its tensors have shapes and no memory; an operator of ATen takes the time to read and write what it
-// is given. One object at a time is current, for the process. All times are seconds since the object was made.
+// host has queued it; an event has the time that its stream has when it is recorded, and a stream that waits for it
+// goes on no earlier. So code that orders its work by streams and events runs as it does on a GPU and gives the times
+// that a GPU would take. Its tensors have shapes and no memory; an operator of ATen takes the time to read and write
+// what it is given. One object at a time is current, for the process. All times are seconds since the object was made.
 class SimulatedDevice {
  public:
   struct Costs {
-    std::function<double(int64_t)> memory;           // a kernel that reads and writes so many bytes
-    std::function<double(int64_t)> down, up;         // so many bytes to the host, and to the device
-    std::function<double(int64_t)> adamw;            // so many parameters updated on the device
-    std::function<double(int64_t)> squares;          // the sum of squares of so many gradients
-    double launch = 4e-6;                            // the host queues one kernel
+    std::function<double(int64_t)> memory;    // a kernel that reads and writes so many bytes
+    std::function<double(int64_t)> down, up;  // so many bytes to the host, and to the device
+    std::function<double(int64_t)> adamw;     // so many parameters updated on the device
+    std::function<double(int64_t)> squares;   // the sum of squares of so many gradients
+    double launch = 4e-6;                     // the host queues one kernel
   };
   struct Record {
     Work work;

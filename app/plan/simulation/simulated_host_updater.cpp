@@ -30,8 +30,7 @@ void SimulatedHostUpdater::take_gradient(size_t unit, const at::Tensor& gradient
 }
 
 double SimulatedHostUpdater::earliest_begin(double given) const {
-  const double buffer =
-      static_cast<int64_t>(in_flight_.size()) < options_.memory.pieces ? 0 : in_flight_.front();
+  const double buffer = static_cast<int64_t>(in_flight_.size()) < options_.memory.pieces ? 0 : in_flight_.front();
   return std::max({issued_, given, buffer});
 }
 

@@ -40,10 +40,10 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
 
  private:
   struct Unit {
-    int64_t numel = 0;  // 0: updated elsewhere
+    int64_t numel = 0;                                // 0: updated elsewhere
     int64_t gradient_bytes = 0, parameter_bytes = 0;  // of an element; the latter 0 if parameters stay on the host
-    double released = 0;  // the gradient is complete
-    double done = 0;      // the states are updated
+    double released = 0;                              // the gradient is complete
+    double done = 0;                                  // the states are updated
     double uploaded = 0;
   };
   struct Arrived {
@@ -63,9 +63,9 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
   bool expects_ = false;
   std::deque<Arrived> arrived_;  // that could be updated ahead
   int64_t ahead_ = 0;
-  double issued_ = 0;               // the thread has issued the last piece
-  double cores_free_ = 0;           // pieces are updated in their order
-  std::deque<double> in_flight_;    // when the last pieces, as many as there are buffers, give theirs back
+  double issued_ = 0;             // the thread has issued the last piece
+  double cores_free_ = 0;         // pieces are updated in their order
+  std::deque<double> in_flight_;  // when the last pieces, as many as there are buffers, give theirs back
 };
 
 }  // namespace mpzero::plan

@@ -1,5 +1,4 @@
 #include "parallel/streams/streams.hpp"
-
 #include "tests/catch.hpp"
 
 using namespace mpzero::parallel;

@@ -1,6 +1,5 @@
-#include "app/plan/command/plan_beside_run.hpp"
-
 #include "app/flags/options.hpp"
+#include "app/plan/command/plan_beside_run.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 

@@ -1,5 +1,4 @@
 #include "app/plan/command/plan_command.hpp"
-
 #include "tests/app/error_from.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"

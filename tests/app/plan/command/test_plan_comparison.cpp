@@ -1,8 +1,7 @@
-#include "app/plan/command/plan_comparison.hpp"
-
 #include <filesystem>
 #include <fstream>
 
+#include "app/plan/command/plan_comparison.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 
@@ -27,7 +26,8 @@ TEST_CASE("configurations of one global batch are ranked by their steps") {
   const nlohmann::json& ranked = found["ranked"];
   CHECK(ranked.size() > 10);
   for (size_t i = 0; i < ranked.size(); ++i) {
-    CHECK(ranked[i]["train_micro_batch_size_per_gpu"].get<int>() * ranked[i]["gradient_accumulation_steps"].get<int>() ==
+    CHECK(ranked[i]["train_micro_batch_size_per_gpu"].get<int>() *
+              ranked[i]["gradient_accumulation_steps"].get<int>() ==
           4);
     if (i > 0) CHECK(ranked[i]["step_seconds"] >= ranked[i - 1]["step_seconds"]);
   }
@@ -45,8 +45,8 @@ TEST_CASE("the best one's ds_config.json is one for a run, and plans the same") 
 }
 
 TEST_CASE("where nothing fits the comparison says so") {
-  const PlanOutput output =
-      output_of({"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=2000", "--gpu=H200", "--compare"});
+  const PlanOutput output = output_of(
+      {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=2000", "--gpu=H200", "--compare"});
   CHECK(output.exit_code == 2);
   CHECK_THAT(output.text, Contains("None fits"));
 }

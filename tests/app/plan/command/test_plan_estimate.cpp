@@ -1,5 +1,4 @@
 #include "app/plan/command/plan_estimate.hpp"
-
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 
@@ -27,8 +26,8 @@ TEST_CASE("parts of a step's time add up to it") {
   CHECK(sum == Approx(seconds(plan)).epsilon(0.01));
   const nlohmann::json& gpu = plan["memory"]["gpu_bytes"];
   int64_t bytes = 0;
-  for (const char* part : {"parameters", "gradients", "optimizer_states", "units_in_flight", "activations", "workspace",
-                           "context"}) {
+  for (const char* part :
+       {"parameters", "gradients", "optimizer_states", "units_in_flight", "activations", "workspace", "context"}) {
     bytes += gpu[part].get<int64_t>();
   }
   CHECK(bytes == gpu["total"].get<int64_t>());
@@ -54,9 +53,8 @@ TEST_CASE("slower networks and ranks take longer") {
 }
 
 TEST_CASE("a run that does not fit is told what would") {
-  const PlanOutput output =
-      output_of({"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H200", "--seq_length=8192",
-                 "--train_micro_batch_size_per_gpu=64", "--recompute=none"});
+  const PlanOutput output = output_of({"--model_config=" + kModels + "llama_3_8b.json", "--gpu=H200",
+                                       "--seq_length=8192", "--train_micro_batch_size_per_gpu=64", "--recompute=none"});
   CHECK(output.exit_code == 2);
   CHECK_THAT(output.text, Contains("does not fit") && Contains("what would fit"));
 }

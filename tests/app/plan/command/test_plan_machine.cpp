@@ -1,9 +1,8 @@
-#include "app/plan/command/plan_machine.hpp"
-
 #include <filesystem>
 #include <fstream>
 
 #include "app/machine/instances.hpp"
+#include "app/plan/command/plan_machine.hpp"
 #include "tests/app/error_from.hpp"
 #include "tests/catch.hpp"
 

@@ -1,5 +1,4 @@
 #include "app/plan/command/plan_options.hpp"
-
 #include "tests/app/error_from.hpp"
 #include "tests/catch.hpp"
 

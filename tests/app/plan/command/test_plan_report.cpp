@@ -1,8 +1,7 @@
-#include "app/plan/command/plan_report.hpp"
-
 #include <fstream>
 #include <sstream>
 
+#include "app/plan/command/plan_report.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 

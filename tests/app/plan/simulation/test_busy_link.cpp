@@ -1,5 +1,4 @@
 #include "app/plan/simulation/busy_link.hpp"
-
 #include "tests/catch.hpp"
 
 using mpzero::plan::BusyLink;

@@ -1,7 +1,6 @@
 // Oracle: the textbook costs of rings and trees (Thakur et al. 2005), by hand.
 
 #include "app/plan/simulation/network_model.hpp"
-
 #include "tests/catch.hpp"
 
 using namespace mpzero::plan;

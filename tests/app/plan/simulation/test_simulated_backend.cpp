@@ -1,10 +1,9 @@
-#include "app/plan/simulation/simulated_backend.hpp"
-
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
+#include "app/plan/simulation/simulated_backend.hpp"
 #include "app/plan/simulation/simulated_device.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"

@@ -1,7 +1,6 @@
-#include "app/plan/simulation/simulated_communicator.hpp"
-
 #include <ATen/ops/empty.h>
 
+#include "app/plan/simulation/simulated_communicator.hpp"
 #include "app/plan/simulation/simulated_device.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"
@@ -12,8 +11,8 @@ using namespace mpzero::plan;
 TEST_CASE("a collective follows its inputs, and computing waits where it says so") {
   SimulatedDevice device(small_run().costs);
   BusyLink link;
-  const SimulatedCommunicator::Options options{
-      .group = {.hosts = 1, .per_host = 2}, .links = {.within_bytes_per_second = 1e30, .start_seconds = 3}};
+  const SimulatedCommunicator::Options options{.group = {.hosts = 1, .per_host = 2},
+                                               .links = {.within_bytes_per_second = 1e30, .start_seconds = 3}};
   SimulatedCommunicator first(options, link), second(options, link);
   const at::Tensor tensor = at::empty({8}, at::TensorOptions().device(SimulatedDevice::device()));
   CHECK(first.world_size() == 2);

@@ -1,7 +1,6 @@
-#include "app/plan/simulation/simulated_decoder.hpp"
-
 #include <ATen/ops/empty.h>
 
+#include "app/plan/simulation/simulated_decoder.hpp"
 #include "app/plan/simulation/simulated_device.hpp"
 #include "base/error.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"

@@ -1,8 +1,7 @@
-#include "app/plan/simulation/simulated_device.hpp"
-
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 
+#include "app/plan/simulation/simulated_device.hpp"
 #include "base/error.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"

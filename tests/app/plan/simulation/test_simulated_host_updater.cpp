@@ -1,9 +1,8 @@
-#include "app/plan/simulation/simulated_host_updater.hpp"
-
 #include <ATen/ops/empty.h>
 
 #include <memory>
 
+#include "app/plan/simulation/simulated_host_updater.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"
 

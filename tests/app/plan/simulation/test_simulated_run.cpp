@@ -2,7 +2,6 @@
 // layers 20 ms each, embedding 2 ms; 68 ms in all.
 
 #include "app/plan/simulation/simulated_run.hpp"
-
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"
 
@@ -55,8 +54,8 @@ TEST_CASE("micro-batches follow each other") {
 TEST_CASE("ZeRO-2 hides sums behind backward and gathers behind forward") {
   const SimulatedStep step = simulate(two_ranks(2));
   // From the norm on: the embedding's gather ends at 3, layer 0's at 6 (2 after the embedding's forward), the others'
-  // in time. The layers' and the head's sums run during backward; layer 0's ends 1 ms after the embedding's backward, the
-  // embedding's 3 ms later. Then the all-reduce.
+  // in time. The layers' and the head's sums run during backward; layer 0's ends 1 ms after the embedding's backward,
+  // the embedding's 3 ms later. Then the all-reduce.
   CHECK(step.seconds == Approx(0.068 + 0.003 + 0.002 + 0.001 + 0.003 + 0.003));
   CHECK(step.split.exposed_parameters == Approx(0.005));
   CHECK(step.split.exposed_gradients == Approx(0.007));
@@ -74,10 +73,8 @@ TEST_CASE("another order of the engine is another plan") {
 
 TEST_CASE("ZeRO-3 gathers again for backward what it has given up") {
   SimulatedRun run = two_ranks(3);
-  run.options.limits.gather = {.prefetch_bucket_size = 0,
-                               .param_persistence_threshold = 0,
-                               .max_live_parameters = 0,
-                               .max_reuse_distance = 0};
+  run.options.limits.gather = {
+      .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
   const SimulatedStep step = simulate(run);
   // Embedding, layers and head in forward, layers in backward; the last layer stays for the unit after the head.
   CHECK(step.collectives.at("all-gather").calls >= 5);
