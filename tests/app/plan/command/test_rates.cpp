@@ -2,6 +2,7 @@
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 
+using namespace mpzero;
 using namespace mpzero::plan;
 
 TEST_CASE("a host's own memory and bus replace the calibrated ones, and its ranks share them") {
