@@ -22,7 +22,8 @@
 #include "app/flags/options.hpp"
 #include "app/log/version.hpp"
 #include "app/memory/gpu_memory.hpp"
-#include "app/plan/calibrate_command.hpp"
+#include "app/plan/command/plan_beside_run.hpp"
+#include "app/plan/command/plan_command.hpp"
 #include "app/top/top_command.hpp"
 #include "app/train/train.hpp"
 #include "base/error.hpp"
@@ -39,6 +40,7 @@ constexpr const char* kUsage =
     "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
     "  mpirun -n RANKS mpzero doctor        check every node for problems; `mpzero doctor --help`\n"
     "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
+    "  mpzero plan FLAGS                    what a run would take, before it; `mpzero plan --help`\n"
     "  mpzero plan --calibrate FILE         measure this machine's kernels, for plans\n"
     "  mpzero top RUN|JOB                   look at a run on the terminal; `mpzero top --help`\n"
     "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
@@ -47,7 +49,7 @@ constexpr const char* kUsage =
 // Returns the exit code.
 int dispatch(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
   if (arguments.front() == "doctor") return run_doctor({arguments.begin() + 1, arguments.end()}, mpi);
-  return train(line, mpi);
+  return train(line, mpi, plan::plan_beside_run);
 }
 
 constexpr const char* kOutOfHostMemory =
@@ -168,7 +170,7 @@ int main(int argc, char** argv) {
     return mpzero::run_alone([&] { return mpzero::run_top_command({arguments.begin() + 1, arguments.end()}); });
   }
   if (arguments.front() == "plan") {
-    return mpzero::run_alone([&] { return mpzero::plan::calibrate_command({arguments.begin() + 1, arguments.end()}); });
+    return mpzero::run_alone([&] { return mpzero::plan::run_plan_command({arguments.begin() + 1, arguments.end()}); });
   }
   if (arguments.front() == "checkpoint") {
     return mpzero::run_alone([&] { return mpzero::checkpoint_command({arguments.begin() + 1, arguments.end()}); });

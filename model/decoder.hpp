@@ -37,10 +37,11 @@ struct DecoderOptions {
 // hidden size, V: vocabulary. Weights and activations have one dtype (fp64, fp32 or bf16) and device. No autograd: pass
 // tensors that require no gradient. Bits are reproducible on the GPU under
 // at::globalContext().setDeterministicAlgorithms (otherwise matrix products are tuned when a shape is first used), and
-// always on the CPU.
+// always on the CPU. A simulation overrides what computes.
 class Decoder {
  public:
   explicit Decoder(ModelConfig config, DecoderOptions options = {});
+  virtual ~Decoder() = default;
 
   const ModelConfig& config() const { return config_; }
 
@@ -53,22 +54,22 @@ class Decoder {
   bool tied_head() const { return config_.tie_word_embeddings; }
 
   // tokens [B, T] int64 -> [B, T, H] in the weights' dtype.
-  at::Tensor embed_forward(Weights embedding, const at::Tensor& tokens) const;
+  virtual at::Tensor embed_forward(Weights embedding, const at::Tensor& tokens) const;
   // Adds the embedding's gradient. dy: [B, T, H].
-  void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const;
+  virtual void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const;
 
   // x: [B, T, H] -> [B, T, H]. `activations`: null if no backward follows (validation); otherwise receives what
   // `recompute` saves, and layer_backward recomputes the rest. The layers of one model may use different levels.
-  at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
-                           Recompute recompute = Recompute::kNone) const;
+  virtual at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
+                                   Recompute recompute = Recompute::kNone) const;
   // dy: [B, T, H] -> dx [B, T, H]. Frees `activations`.
-  at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
-                            Gradients gradients) const;
+  virtual at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
+                                    Gradients gradients) const;
 
   // Mean cross-entropy over all B*T targets, fp32 scalar on the device of x (fp64 for fp64). `output_weight` [V, H] is
   // head[1], or the embedding's weight if the head is tied; `targets` [B, T] int64.
-  at::Tensor head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
-                       const at::Tensor& targets) const;
+  virtual at::Tensor head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
+                               const at::Tensor& targets) const;
 
   struct HeadResult {
     at::Tensor loss;  // as in head_loss: not scaled
@@ -77,9 +78,9 @@ class Decoder {
   // Loss and backward in one call, in chunks of tokens, so that no [B*T, V] tensor in fp32 ever exists. Gradients are
   // those of loss * loss_scale. `head_gradients` are those of the head's unit; `output_weight_gradient` is
   // head_gradients[1], or the embedding's if the head is tied.
-  HeadResult head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
-                                   const at::Tensor& targets, double loss_scale, Gradients head_gradients,
-                                   Gradient& output_weight_gradient) const;
+  virtual HeadResult head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
+                                           const at::Tensor& targets, double loss_scale, Gradients head_gradients,
+                                           Gradient& output_weight_gradient) const;
 
   // Bytes of the LayerActivations of one layer between forward and backward, including its input, for batch sequences
   // of `length` tokens and this type of weights and activations. The result depends on the attention kernel that will

@@ -27,6 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of data that are not there either.
+constexpr const char* kUnnamed = "(no --train_data)";
+
 fs::path preset_path(const std::string& model_type) {
   std::vector<std::string> known, folders;
   for (const fs::path& folder : io::shipped_folders("models")) {
@@ -263,6 +266,7 @@ RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles d
 RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int world_size, DataFiles data_files) {
   CommandLine command_line = given;
   command_line.init_from = init.folder.string();
+  if (data_files == DataFiles::kMayBeUnnamed && command_line.train_data.empty()) command_line.train_data = kUnnamed;
   const io::DsConfig ds_config =
       command_line.deepspeed_config.empty() ? io::DsConfig{} : io::read_ds_config(command_line.deepspeed_config);
   RunSetup setup;

@@ -37,8 +37,8 @@ struct RunSetup {
 };
 
 // Whether the token files must exist. Without the training data its size is not known, and what depends on it (the
-// steps of --epochs, data_order) stays open.
-enum class DataFiles : uint8_t { kMustExist, kMayBeMissing };
+// steps of --epochs, data_order) stays open. kMayBeUnnamed: nor need --train_data be given.
+enum class DataFiles : uint8_t { kMustExist, kMayBeMissing, kMayBeUnnamed };
 
 // What --init_from names; empty without the flag. Where its weights are gone, and the run in --checkpoint_dir (or
 // --resume_from_checkpoint) began with them, the folder that the run recorded, with the run's model. Reads `latest`,

@@ -20,6 +20,10 @@ struct Instance {
   double nvlink_gigabytes;  // of one GPU to the others, per second, in each direction; 0: PCIe only
   bool gpu_direct;          // the GPUs must reach EFA without host memory
   const char* efa;          // what an instance must be started with to have them
+  int vcpus;                // hardware threads; 0: not known, as in what follows
+  int host_gibibytes;       // memory of the host
+  double host_gigabytes;    // of it, per second, by the processor's data sheet
+  double pcie_gigabytes;    // between host and one GPU, per second, in each direction
 };
 
 // std::nullopt for a type that is not in the table.

@@ -76,6 +76,16 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
 
 }  // namespace
 
+int64_t memory_margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
+
+std::vector<model::Recompute> by_layer(const LayerLevels& levels) {
+  std::vector<model::Recompute> layers;
+  layers.insert(layers.end(), static_cast<size_t>(levels.full), model::Recompute::kFull);
+  layers.insert(layers.end(), static_cast<size_t>(levels.selective), model::Recompute::kSelective);
+  layers.insert(layers.end(), static_cast<size_t>(levels.none), model::Recompute::kNone);
+  return layers;
+}
+
 std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes) {

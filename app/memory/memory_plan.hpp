@@ -7,10 +7,19 @@
 #include <vector>
 
 #include "app/config/run_config.hpp"
+#include "model/recompute.hpp"
 
 namespace mpzero {
 
 // What fits on a GPU, as a function of sizes only; all in bytes of one rank.
+
+// The memory that a plan leaves free: for kernels that CUDA loads and channels that NCCL opens in the first steps, for
+// fragmentation, and for what the estimate of temporaries misses.
+int64_t memory_margin(int64_t available);
+// Host memory that a run leaves free: the system, the data loader's pages, other buffers of the process.
+constexpr int64_t kHostMargin = int64_t{1} << 30;
+// What CUDA and NCCL's communicators take of a GPU, before it is known.
+constexpr int64_t kUsualContext = int64_t{3} << 30;
 
 // How many decoder layers keep which activations for their backward. The first layers of the model keep the least,
 // since the last layers are done, and their memory is free, when the first ones recompute their forward.
@@ -42,6 +51,9 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 // layer at `full` recomputes its full forward, a layer at `selective` a few passes over its activations, far less than
 // a tenth of that: so as few layers as possible are at `full`, then as few as possible at `selective`.
 std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes& sizes, int64_t budget);
+
+// By layer.
+std::vector<model::Recompute> by_layer(const LayerLevels& levels);
 
 // The levels that --recompute requests; for kAuto those with the lowest peak. The last layers may still keep more than
 // their input: they would recompute it immediately.

@@ -16,15 +16,6 @@
 namespace mpzero {
 namespace {
 
-// The memory that a plan leaves free: for kernels that CUDA loads and channels that NCCL opens in the first steps, for
-// fragmentation, and for what the estimate of temporaries misses.
-int64_t margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
-
-// Host memory that a run leaves free: the system, the data loader's pages, other buffers of the process.
-constexpr int64_t kHostMargin = int64_t{1} << 30;
-// What CUDA and NCCL's communicators take of a GPU, before it is known.
-constexpr int64_t kUsualContext = int64_t{3} << 30;
-
 // e.g. "none x 20, selective x 8".
 std::string describe(const LayerLevels& levels) {
   std::vector<std::string> parts;
@@ -129,17 +120,14 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
       throw UserError(fmt::format("the run does not fit: with --recompute full it needs {} of GPU memory as planned, "
                                   "and a GPU has {} available; {}",
                                   gibibytes(planned_bytes()), gibibytes(plan.available),
-                                  describe_changes(changes(plan.available - margin(plan.available)))),
+                                  describe_changes(changes(plan.available - memory_margin(plan.available)))),
                       ErrorScope::kAllRanks);
     }
-    if (automatic) plan.levels = cheapest_levels(layers, sizes, room - margin(plan.available)).value_or(plan.levels);
+    if (automatic)
+      plan.levels = cheapest_levels(layers, sizes, room - memory_margin(plan.available)).value_or(plan.levels);
   }
   plan_ = plan;
-  std::vector<model::Recompute> by_layer;
-  by_layer.insert(by_layer.end(), static_cast<size_t>(plan.levels.full), model::Recompute::kFull);
-  by_layer.insert(by_layer.end(), static_cast<size_t>(plan.levels.selective), model::Recompute::kSelective);
-  by_layer.insert(by_layer.end(), static_cast<size_t>(plan.levels.none), model::Recompute::kNone);
-  return by_layer;
+  return by_layer(plan.levels);
 }
 
 std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
@@ -164,12 +152,12 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
 }
 
 int64_t RunMemory::measured_spare(ProcessGroup& group) const {
-  const int64_t left = plan_->available - margin(plan_->available) - peak().total;
+  const int64_t left = plan_->available - memory_margin(plan_->available) - peak().total;
   return std::max<int64_t>(0, min(group, left));
 }
 
 int64_t RunMemory::spare() const {
-  return std::max<int64_t>(0, plan_->available - margin(plan_->available) - planned_bytes());
+  return std::max<int64_t>(0, plan_->available - memory_margin(plan_->available) - planned_bytes());
 }
 
 void RunMemory::states_have_grown(const parallel::MemoryUse& states) {
@@ -203,7 +191,7 @@ std::optional<std::string> RunMemory::warning() const {
   if (device_.is_cpu() || !plan_ || planned_bytes() <= plan_->available) return std::nullopt;
   return fmt::format("as planned, the run needs {} of GPU memory, and a GPU has {} available; {}",
                      gibibytes(planned_bytes()), gibibytes(plan_->available),
-                     describe_changes(changes(plan_->available - margin(plan_->available))));
+                     describe_changes(changes(plan_->available - memory_margin(plan_->available))));
 }
 
 std::optional<int64_t> RunMemory::planned() const {
@@ -233,7 +221,7 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
   const int64_t context = plan_ ? plan_->context : at_start_.outside_allocator();
   const int64_t planned = planned_bytes();
   const int64_t available = plan_ ? plan_->available : at_start_.total - context;
-  int64_t limit = available - margin(available);
+  int64_t limit = available - memory_margin(available);
   std::string what = first_line(error);
   if (refused_ && refused_->last()) {
     const RefusedAllocation& refused = *refused_->last();
@@ -258,7 +246,7 @@ MemoryNeed memory_limit(at::Device device, parallel::MpiRuntime& mpi) {
                    .host = (available_host_bytes() - kHostMargin) / mpi.local_size()};
   if (device.is_cuda()) {
     const int64_t total = gpu_memory(device).total;
-    limit.device = total - kUsualContext - margin(total);
+    limit.device = total - kUsualContext - memory_margin(total);
   }
   return {.device = min(mpi, limit.device), .host = min(mpi, limit.host)};
 }

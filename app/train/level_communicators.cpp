@@ -39,6 +39,13 @@ LevelCommunicators::LevelCommunicators(Network& network, const parallel::Paralle
   inter_node_.emplace(open_communicator(network, Level::kInterNode, layout, liveness, name), timeline);
 }
 
+LevelCommunicators::LevelCommunicators(const parallel::ParallelLayout& layout, bool several_hosts,
+                                       std::unique_ptr<parallel::Communicator> intra_node,
+                                       std::unique_ptr<parallel::Communicator> inter_node, parallel::Timeline& timeline)
+    : layout_(layout), several_hosts_(several_hosts), intra_node_(std::move(intra_node), timeline) {
+  if (inter_node) inter_node_.emplace(std::move(inter_node), timeline);
+}
+
 parallel::Levels LevelCommunicators::levels() {
   return inter_node_ ? parallel::Levels(intra_node_, *inter_node_) : parallel::Levels(intra_node_);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,11 @@ class LevelCommunicators final : public parallel::StallSource {
   // Collective, after network.divide(layout). `timeline` and `liveness` outlive the communicators.
   LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Liveness& liveness,
                      parallel::Timeline& timeline, const std::string& name);
+
+  // Of communicators that exist; `inter_node` is null where there is one level.
+  LevelCommunicators(const parallel::ParallelLayout& layout, bool several_hosts,
+                     std::unique_ptr<parallel::Communicator> intra_node,
+                     std::unique_ptr<parallel::Communicator> inter_node, parallel::Timeline& timeline);
 
   parallel::Levels levels();
   std::vector<parallel::Communicator*> all();

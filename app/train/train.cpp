@@ -135,7 +135,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
 
 }  // namespace
 
-int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
+int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const PlanBesideRun& plan) {
   const double began = seconds_since_1970();
   StopRequest stop;
   // Before anything that may hang on one rank: files, GPUs, the network.
@@ -146,7 +146,8 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   }
   WarningQueue warnings;
   std::unique_ptr<Ec2Watch> ec2;
-  RunControl control{.stop = stop, .liveness = liveness, .began = began, .ec2 = nullptr, .warnings = &warnings};
+  RunControl control{
+      .stop = stop, .liveness = liveness, .began = began, .ec2 = nullptr, .warnings = &warnings, .plan = plan};
   // These are destroyed only after an error has been reported: the report shows their collectives as they were, and
   // destroying them may wait for operations that never end.
   RunSetup setup;

@@ -1,12 +1,14 @@
 #pragma once
 
 #include "app/flags/options.hpp"
+#include "app/train/measured_run.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
 
 namespace mpzero {
 
 // `mpzero train` with these flags. Collective over all ranks of `mpi`. Returns the exit code:
 // EXIT_SUCCESS, or kStoppedExitCode if the run was asked to stop and its state is saved.
-int train(const CommandLine& command_line, parallel::MpiRuntime& mpi);
+// `plan`: for the log, see MeasuredRun.
+int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const PlanBesideRun& plan = {});
 
 }  // namespace mpzero

@@ -15,6 +15,7 @@
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
 #include "app/train/gpu_collector.hpp"
+#include "app/train/optimizer_step.hpp"
 #include "app/train/start_facts.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
@@ -203,6 +204,15 @@ void Trainer::advise(const StepReport& report) {
                          .mfu = log_.mfu(means.front().total()),
                          .throttled = slowed == throttled.end() ? "" : *slowed});
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
+  if (mpi_.rank() != 0 || !control_.plan || !device_.is_cuda()) return;
+  const auto* const gpu = at::cuda::getDeviceProperties(device_.index());
+  const std::string line = control_.plan({.setup = setup_,
+                                          .gpu = gpu->name,
+                                          .gpu_bytes = static_cast<int64_t>(gpu->totalGlobalMem),
+                                          .hosts = mpi_.world_size() / mpi_.local_size(),
+                                          .per_host = mpi_.local_size(),
+                                          .mean = means.front()});
+  if (!line.empty()) log_.say(line);
 }
 
 std::vector<double> Trainer::figures() const {
@@ -306,30 +316,26 @@ void Trainer::log_memory() {
 StepReport Trainer::train_step() {
   const Clock::time_point start = Clock::now();
   const parallel::ProfileRange range("step", std::to_string(position_.step + 1));
-  timer_.enter(Phase::kData);
-  const int64_t micro_batches = config_.gradient_accumulation_steps;
-  at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_));
   const int64_t update = position_.step + 1;
   const double lr = config_.lr(update);
-  engine_.begin_step(lr, update);
-  for (int64_t a = 0; a < micro_batches; ++a) {
-    timer_.enter(Phase::kData);
+  double blocked_by_checkpoints = 0;
+  const auto next = [&] {
     const io::MicroBatch batch = train_data_->next();
     const at::Tensor inputs = to_device(batch.inputs, config_.micro_batch_size);
-    const at::Tensor targets = to_device(batch.targets, config_.micro_batch_size);
-    loss_sum.add_(pass_.train(inputs, targets, /*last_of_step=*/a + 1 == micro_batches));
-  }
-  timer_.enter(Phase::kOptimizer);
-  // Before measure(): the figures that it copies from the GPU would wait for a snapshot that is still being copied to
-  // the host.
-  const double blocked_by_checkpoints = checkpointer_.before_update();
-  engine_.measure(loss_sum, micro_batches * mpi_.world_size(), figures());
-  engine_.update(lr, update);
-  // While the GPU still updates; an update on figures that are not finite has changed nothing.
-  const parallel::StepSummary summary = engine_.summary();
-  timer_.caught_up();
-  timer_.held_up_by_updates(engine_.parameters().take_stalls());
-  check_finite(summary, loss_sum);
+    return TokensOfMicroBatch{.inputs = inputs, .targets = to_device(batch.targets, config_.micro_batch_size)};
+  };
+  const OptimizerStepResult result =
+      run_optimizer_step(engine_, pass_, timer_,
+                         {.device = device_,
+                          .lr = lr,
+                          .update = update,
+                          .micro_batches = config_.gradient_accumulation_steps,
+                          .losses = config_.gradient_accumulation_steps * mpi_.world_size(),
+                          .next = next,
+                          .before_update = [&] { blocked_by_checkpoints = checkpointer_.before_update(); },
+                          .figures = [&] { return figures(); }});
+  const parallel::StepSummary& summary = result.summary;
+  check_finite(summary, result.loss_sum);
 
   stops_ = summary.figures[kStopVotes] > 0;
   warned_ = summary.figures[kWarnings] > 0;

@@ -22,6 +22,7 @@
 #include "app/log/warning_queue.hpp"
 #include "app/memory/run_memory.hpp"
 #include "app/memory/state_placement.hpp"
+#include "app/train/measured_run.hpp"
 #include "app/train/metrics_endpoint.hpp"
 #include "app/train/network.hpp"
 #include "app/train/profiler.hpp"
@@ -47,6 +48,7 @@ struct RunControl {
   double began = seconds_since_1970();  // when this start of the run began
   const Ec2Watch* ec2 = nullptr;        // null: EC2's notices are not watched by this rank
   WarningQueue* warnings = nullptr;     // of threads of this rank; null: there are none
+  PlanBesideRun plan = {};              // called after the first steps; null: there is no plan
 };
 
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.

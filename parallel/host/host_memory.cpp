@@ -125,4 +125,8 @@ std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::Scal
   return tensors;
 }
 
+at::Tensor host_tensor_without_memory(int64_t numel, at::ScalarType dtype) {
+  return at::from_blob(nullptr, {numel}, at::TensorOptions().dtype(dtype));
+}
+
 }  // namespace mpzero::parallel

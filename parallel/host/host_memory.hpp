@@ -17,4 +17,7 @@ at::Tensor host_tensor(int64_t numel, at::ScalarType dtype, bool pinned, ThreadT
 std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::ScalarType dtype, bool pinned,
                                      ThreadTeam* team = nullptr);
 
+// The same without memory behind it, for a simulated device: nothing reads or writes it.
+at::Tensor host_tensor_without_memory(int64_t numel, at::ScalarType dtype);
+
 }  // namespace mpzero::parallel

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "parallel/optimizer/adamw_kernels.hpp"
+#include "parallel/streams/streams.hpp"
 
 namespace mpzero::parallel {
 AdamWUpdate adamw_update(const AdamWOptions& options, double lr, int64_t update, double gradient_scale) {
@@ -28,6 +29,7 @@ void adamw(const AdamWTensors& tensors, const AdamWUpdate& update) {
   TORCH_CHECK(tensors.gradient.numel() == n && tensors.exp_avg.numel() == n && tensors.exp_avg_sq.numel() == n &&
                   tensors.parameter.numel() == n,
               "adamw: tensors of different lengths");
+  if (tensors.master.device().type() == kSimulatedDevice) return simulated_kernels().adamw(tensors);
   const AdamWSpans spans{.gradient = tensors.gradient.const_data_ptr(),
                          .gradient_is_bf16 = tensors.gradient.scalar_type() == at::kBFloat16,
                          .master = tensors.master.data_ptr<float>(),
@@ -47,6 +49,11 @@ void adamw(const AdamWTensors& tensors, const AdamWUpdate& update) {
   }
 }
 
+SimulatedKernels& simulated_kernels() {
+  static SimulatedKernels kernels;
+  return kernels;
+}
+
 at::Tensor sum_of_squares(const at::Tensor& tensor) {
   const at::Tensor partial = at::empty({num_square_partials(tensor.device())}, tensor.options().dtype(at::kDouble));
   partial_sums_of_squares(tensor, partial);
@@ -60,6 +67,7 @@ double clipping_scale(double squares, double clip) {
 }
 
 void clipping_scale_out(const at::Tensor& scale, const at::Tensor& totals, double clip) {
+  if (scale.device().type() == kSimulatedDevice) return;  // one number
   clipping_scale_cuda(scale, totals, clip);
 }
 

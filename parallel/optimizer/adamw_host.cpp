@@ -8,6 +8,7 @@
 #include "parallel/optimizer/adamw_avx512.hpp"
 #include "parallel/optimizer/adamw_kernels.hpp"
 #include "parallel/optimizer/bf16_bits.hpp"
+#include "parallel/streams/streams.hpp"
 
 // The compiler generates a version for each instruction set; the loader selects one. All versions give the same bits:
 // only the conversion to bf16 rounds, and squares of fp32 numbers are exact in fp64.
@@ -132,7 +133,9 @@ double sum_of_squares_host(const at::Tensor& tensor) {
 }  // namespace
 
 void partial_sums_of_squares(const at::Tensor& tensor, const at::Tensor& partial) {
-  if (tensor.is_cuda()) {
+  if (tensor.device().type() == kSimulatedDevice) {
+    simulated_kernels().sum_of_squares(tensor);
+  } else if (tensor.is_cuda()) {
     partial_sums_of_squares_cuda(tensor, partial);
   } else {
     *partial.data_ptr<double>() = sum_of_squares_host(tensor);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "parallel/optimizer/adamw.hpp"
 
@@ -28,6 +29,13 @@ struct AdamWSpans {
   // On the host: `parameter` is a buffer that is soon read and reused, so it should stay in the cache.
   bool parameter_stays_cached = false;
 };
+
+// In the kernels' place on the simulated device.
+struct SimulatedKernels {
+  std::function<void(const AdamWTensors&)> adamw;
+  std::function<void(const at::Tensor&)> sum_of_squares;
+};
+SimulatedKernels& simulated_kernels();
 
 // On the host a block of elements is updated by one thread. Blocks begin at multiples of this many elements, so that
 // each element is processed by the same instructions, whichever thread updates it and however many threads there are.

@@ -13,11 +13,8 @@
 #include <vector>
 
 #include "parallel/host/thread_team.hpp"
-#include "parallel/optimizer/adamw.hpp"
-#include "parallel/optimizer/host_memory_plan.hpp"
-#include "parallel/optimizer/optimizer_shard.hpp"
+#include "parallel/optimizer/host_updater.hpp"
 #include "parallel/optimizer/spare_states.hpp"
-#include "parallel/optimizer/state_hold.hpp"
 
 namespace mpzero::parallel {
 
@@ -32,9 +29,7 @@ namespace mpzero::parallel {
 //
 // Held states are never written to. An update of a held unit writes into spare states, too, and waits if there are
 // none.
-//
-// All calls come from one thread unless stated otherwise. Once the work has failed, every wait throws that failure.
-class HostOptimizer {
+class HostOptimizer final : public HostUpdater {
  public:
   // The state machine of a unit's spare states. At most one job of a unit is in progress at a time: an ordered update
   // begins when the previous one has no spare states left in use, and only then is it decided where it writes.
@@ -58,57 +53,26 @@ class HostOptimizer {
   //   kDropped    | last piece of those begun done          | gives the spare states back: kNone
   enum class Ahead : uint8_t { kNone, kRunning, kComputed, kConfirmed, kDropped };
 
-  struct Options {
-    at::Device device = at::kCPU;  // for training
-    bool pinned = false;
-    at::ScalarType gradient_dtype = at::kFloat;
-    at::ScalarType parameter_dtype = at::kFloat;
-    HostMemoryPlan memory;  // of these units
-  };
   // `shards`: by unit; null for those that are updated elsewhere. The shards and the team outlive the optimizer.
   HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shards, const Options& options);
   // Completes the work in progress and leaves the rest undone.
-  ~HostOptimizer();
-  HostOptimizer(const HostOptimizer&) = delete;
-  HostOptimizer& operator=(const HostOptimizer&) = delete;
+  ~HostOptimizer() override;
 
-  bool updates(size_t unit) const { return units_[unit].shard != nullptr; }
-
-  // The expected scalars of the next finish().
-  void expect(const AdamWUpdate& update);
-  // The gradient [numel] of a unit is complete once the work queued on the current stream is done, and no work queued
-  // after it reads the unit's parameters before finish() or discard(). Both tensors, on the training device or in host
-  // memory, remain valid until the update that finish() orders is done; `parameter` [numel] receives the rounded master
-  // weights.
-  void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter);
-  // Updates all units, in their order, with the gradients taken since the last finish().
-  void finish(const AdamWUpdate& update);
-  // Drops these gradients. When it returns, states and parameters are as they were before.
-  void discard();
-  // Writes the master weights, rounded, to `parameter` [numel], which no work queued after this call reads.
-  void publish(size_t unit, const at::Tensor& parameter);
-
-  // Whether everything ordered for the unit is done, so that wait() returns immediately.
-  bool ready(size_t unit);
-  // Waits for that; work queued on the current stream from now on sees the uploaded parameters.
-  void wait(size_t unit);
-  void wait_for_all();
-  // Waits until the unit's states are updated as ordered; the parameters may still be in transfer. From any thread,
-  // while nothing more is ordered.
-  void wait_for_states(size_t unit);
-
-  // The unit's states after everything ordered. From any thread, while nothing more is ordered.
-  StateHold hold(size_t unit);
-  // Allocates spare states for every unit, so that no update has to wait for the end of a hold if each unit is held at
-  // most once. Uses as much memory as the states. From any thread, once.
-  void add_spares_for_holds();
-  // Waits until nothing holds the unit's states.
-  void wait_for_holds(size_t unit);
-
-  // Gives up the unit's states, which something else updates from now on. Waits until nothing holds them.
-  void release(size_t unit);
-
-  MemoryUse memory_use() const;
+  bool updates(size_t unit) const override { return units_[unit].shard != nullptr; }
+  void expect(const AdamWUpdate& update) override;
+  void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) override;
+  void finish(const AdamWUpdate& update) override;
+  void discard() override;
+  void publish(size_t unit, const at::Tensor& parameter) override;
+  bool ready(size_t unit) override;
+  void wait(size_t unit) override;
+  void wait_for_all() override;
+  void wait_for_states(size_t unit) override;
+  StateHold hold(size_t unit) override;
+  void add_spares_for_holds() override;
+  void wait_for_holds(size_t unit) override;
+  void release(size_t unit) override;
+  MemoryUse memory_use() const override;
   // For tests, from any thread.
   Ahead ahead(size_t unit) const;
 

@@ -4,18 +4,24 @@
 #include <ATen/ops/zeros.h>
 
 #include "parallel/host/host_memory.hpp"
+#include "parallel/streams/streams.hpp"
 
 namespace mpzero::parallel {
 
 namespace {
 
 bool is_on_host(const OptimizerShard::Options& options) {
-  return options.placement == Placement::kHost && options.device.is_cuda();
+  return options.placement == Placement::kHost && has_streams(options.device);
 }
 
 // On the host the moments are fp32.
 at::ScalarType type_of_moments(const OptimizerShard::Options& options) {
   return is_on_host(options) ? at::kFloat : options.moment_dtype;
+}
+
+OptimizerStates states_without_memory(int64_t numel) {
+  const auto make = [&] { return host_tensor_without_memory(numel, at::kFloat); };
+  return {.master = make(), .exp_avg = make(), .exp_avg_sq = make()};
 }
 
 }  // namespace
@@ -30,7 +36,8 @@ OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
       first_(options.first),
       decay_(options.decay.runs().empty() ? DecayRanges(numel) : options.decay) {
   if (on_host_) {
-    states_ = make_host_states(numel, options.team);
+    states_ = options.device.type() == kSimulatedDevice ? states_without_memory(numel)
+                                                        : make_host_states(numel, options.team);
     return;
   }
   const auto make = [&](at::ScalarType dtype) {

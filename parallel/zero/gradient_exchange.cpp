@@ -54,7 +54,7 @@ std::unique_ptr<PendingCollective> GradientExchange::sum(size_t unit, const at::
   std::unique_ptr<PendingCollective> exchanged = inter_node_.all_to_all(sent, received);
   exchanged->wait();
   sum_messages(received.view({nodes, message}), own, shard_of(own), shard, format);
-  return std::make_unique<PendingExchange>(std::move(exchanged), options_.device.is_cuda());
+  return std::make_unique<PendingExchange>(std::move(exchanged), options_.device);
 }
 
 void GradientExchange::clear() {

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "parallel/streams/streams.hpp"
 #include "parallel/trace/profile_range.hpp"
-#include "parallel/zero/stream_order.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -113,8 +113,8 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
     exchange_ =
         std::make_unique<GradientExchange>(layouts, shard_index, levels.inter_node(), exchange_options(options));
   }
-  if (options.device.is_cuda() && levels.has_nodes() && (levels.has_peers() || exchange_)) {
-    inter_node_stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
+  if (has_streams(options.device) && levels.has_nodes() && (levels.has_peers() || exchange_)) {
+    inter_node_stream_ = new_stream(options.device, /*high_priority=*/true);
   }
 }
 

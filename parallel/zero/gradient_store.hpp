@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/cuda/CUDAStream.h>
+#include <c10/core/Stream.h>
 
 #include <deque>
 #include <functional>
@@ -131,8 +131,7 @@ class GradientStore {
   OnSummed on_summed_;
   BufferPool pool_;  // in the communication dtype
   BufferPool inter_node_pool_;
-  std::optional<c10::cuda::CUDAStream>
-      inter_node_stream_;  // waits for sums within the node, so that computing need not
+  std::optional<c10::Stream> inter_node_stream_;  // waits for sums within the node, so that computing need not
   std::unique_ptr<GradientExchange> exchange_;
   int64_t reduce_scatter_bytes_ = 0;
   std::vector<UnitState> states_;

@@ -56,7 +56,7 @@ std::unique_ptr<PendingCollective> ParameterExchange::gather(size_t unit, const 
   for (int64_t node = 0; node < nodes; ++node) {
     add_message(message_of(node), node_shard.narrow(0, node * count, count), kInt8);
   }
-  return std::make_unique<PendingExchange>(std::move(gathered), node_shard.is_cuda());
+  return std::make_unique<PendingExchange>(std::move(gathered), node_shard.device());
 }
 
 MemoryUse ParameterExchange::memory_use() const {

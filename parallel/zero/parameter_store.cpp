@@ -1,9 +1,9 @@
 #include "parallel/zero/parameter_store.hpp"
 
+#include "parallel/streams/streams.hpp"
 #include "parallel/trace/profile_range.hpp"
 #include "parallel/zero/replicated_parameters.hpp"
 #include "parallel/zero/sharded_parameters.hpp"
-#include "parallel/zero/stream_order.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -146,7 +146,8 @@ void ParameterStore::publish(size_t unit, Written written) {
 
 void ParameterStore::set_writer(ShardWriter& writer) {
   writer_ = &writer;
-  if (tensor_options_.device().is_cuda() && !copy_stream_) copy_stream_ = c10::cuda::getStreamFromPool();
+  const at::Device device = tensor_options_.device();
+  if (has_streams(device) && !copy_stream_) copy_stream_ = new_stream(device);
 }
 
 std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>& units,

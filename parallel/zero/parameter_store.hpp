@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/cuda/CUDAStream.h>
+#include <c10/core/Stream.h>
 
 #include <cstdint>
 #include <deque>
@@ -159,8 +159,8 @@ class ParameterStore {
   const int shard_index_;
   const at::TensorOptions tensor_options_;
   std::vector<UnitState> states_;
-  std::unique_ptr<ParameterExchange> exchange_;       // if compressed
-  std::optional<c10::cuda::CUDAStream> copy_stream_;  // of shards that wait for the host, while the device computes
+  std::unique_ptr<ParameterExchange> exchange_;  // if compressed
+  std::optional<c10::Stream> copy_stream_;       // of shards that wait for the host, while the device computes
 
  private:
   void start_certain();

@@ -1,32 +1,33 @@
 #pragma once
 
-#include <ATen/cuda/CUDAEvent.h>
-#include <c10/cuda/CUDAStream.h>
-
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "parallel/comm/communicator.hpp"
+#include "parallel/streams/streams.hpp"
 
 namespace mpzero::parallel {
 
 // A collective, and the work on its result that the current stream has when this is made.
 class PendingExchange final : public PendingCollective {
  public:
-  PendingExchange(std::unique_ptr<PendingCollective> collective, bool on_device)
-      : collective_(std::move(collective)), on_device_(on_device) {
-    if (on_device_) done_.record(c10::cuda::getCurrentCUDAStream());
+  PendingExchange(std::unique_ptr<PendingCollective> collective, c10::Device device)
+      : collective_(std::move(collective)), device_(device) {
+    if (!has_streams(device)) return;
+    done_.emplace(device.type());
+    done_->record(current_stream(device));
   }
   // The collective's own wait comes first, so that its time is measured as such.
   void wait() override {
     collective_->wait();
-    if (on_device_) done_.block(c10::cuda::getCurrentCUDAStream());
+    if (done_) done_->block(current_stream(device_));
   }
 
  private:
   std::unique_ptr<PendingCollective> collective_;
-  bool on_device_;
-  at::cuda::CUDAEvent done_;
+  c10::Device device_;
+  std::optional<c10::Event> done_;
 };
 
 }  // namespace mpzero::parallel

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "parallel/zero/stream_order.hpp"
+#include "parallel/streams/streams.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -20,8 +20,9 @@ int64_t numel_of_all(const std::vector<FlatLayout>& layouts) {
 ReplicatedParameters::ReplicatedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
                                            int shard_index, const Levels& levels, const ParameterStoreOptions& options)
     : ParameterStore(units, layouts, shard_index, levels, options) {
-  if (options.device.is_cuda() && levels.has_nodes() && (levels.has_peers() || exchange_))
-    copy_stream_ = c10::cuda::getStreamFromPool();
+  if (has_streams(options.device) && levels.has_nodes() && (levels.has_peers() || exchange_)) {
+    copy_stream_ = new_stream(options.device);
+  }
   // One buffer for all units, since registering one costs time and address space.
   const std::vector<at::Tensor> full =
       split_buffer(levels.nearest().buffer(numel_of_all(layouts), tensor_options_), full_sizes(layouts));

@@ -1,6 +1,5 @@
 #include "parallel/zero/sharded_parameters.hpp"
 
-#include <ATen/cuda/CUDAEvent.h>
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "parallel/host/host_memory.hpp"
-#include "parallel/zero/stream_order.hpp"
+#include "parallel/streams/streams.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -17,11 +16,14 @@ namespace {
 // A copy, queued on a stream of its own.
 class PendingCopy final : public PendingCollective {
  public:
-  explicit PendingCopy(const c10::cuda::CUDAStream& stream) { done_.record(stream); }
-  void wait() override { done_.block(c10::cuda::getCurrentCUDAStream()); }
+  explicit PendingCopy(const c10::Stream& stream) : done_(stream.device_type()), device_(stream.device()) {
+    done_.record(stream);
+  }
+  void wait() override { done_.block(current_stream(device_)); }
 
  private:
-  at::cuda::CUDAEvent done_;
+  c10::Event done_;
+  at::Device device_;
 };
 
 std::vector<int64_t> node_shard_sizes(const std::vector<FlatLayout>& layouts) {
@@ -38,6 +40,13 @@ int64_t staging_size(const std::vector<FlatLayout>& layouts, const ParallelLayou
   return *std::max_element(sizes.begin(), sizes.end());
 }
 
+std::vector<at::Tensor> host_shards(const std::vector<int64_t>& sizes, const ParameterStoreOptions& options) {
+  if (options.device.type() != kSimulatedDevice) return host_tensors(sizes, options.dtype, options.pinned);
+  std::vector<at::Tensor> shards;
+  for (const int64_t size : sizes) shards.push_back(host_tensor_without_memory(size, options.dtype));
+  return shards;
+}
+
 int64_t sum(const std::vector<int64_t>& sizes) {
   int64_t total = 0;
   for (const int64_t size : sizes) total += size;
@@ -47,7 +56,7 @@ int64_t sum(const std::vector<int64_t>& sizes) {
 }  // namespace
 
 bool is_offloaded(const ParameterStoreOptions& options) {
-  return options.placement == Placement::kHost && options.device.is_cuda();
+  return options.placement == Placement::kHost && has_streams(options.device);
 }
 
 ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
@@ -58,15 +67,15 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
       schedule_(full_sizes(layouts), options.limits) {
   if (offloaded_ && exchange_) throw_failure("parameters in host memory are not compressed between nodes");
   const std::vector<int64_t> sizes = node_shard_sizes(layouts);
-  if (options.device.is_cuda() && (offloaded_ || levels.has_nodes())) copy_stream_ = c10::cuda::getStreamFromPool();
+  if (has_streams(options.device) && (offloaded_ || levels.has_nodes())) copy_stream_ = new_stream(options.device);
   if (const int64_t staging = staging_size(layouts, levels.layout(), options); staging > 0) {
     inter_node_staging_ = levels.inter_node().buffer(staging, tensor_options_);
-    inter_node_stream_ = c10::cuda::getStreamFromPool();
+    inter_node_stream_ = new_stream(options.device);
   }
-  if (options.device.is_cuda() && exchange_) inter_node_stream_ = c10::cuda::getStreamFromPool();
+  if (has_streams(options.device) && exchange_) inter_node_stream_ = new_stream(options.device);
   // On the device one buffer for all units, since registering one costs time and address space.
   const std::vector<at::Tensor> node_shards =
-      offloaded_ ? host_tensors(sizes, options.dtype, options.pinned)
+      offloaded_ ? host_shards(sizes, options)
                  : split_buffer(levels.nearest().buffer(sum(sizes), tensor_options_), sizes);
   for (size_t u = 0; u < units.size(); ++u) place(u, node_shards[u]);
 }

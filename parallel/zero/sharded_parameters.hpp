@@ -55,7 +55,7 @@ class ShardedParameters final : public ParameterStore {
   // With offloaded parameters and several nodes: the largest node shard on its way between host and network, and the
   // stream on which all of it is used.
   at::Tensor inter_node_staging_;
-  std::optional<c10::cuda::CUDAStream> inter_node_stream_;
+  std::optional<c10::Stream> inter_node_stream_;
   GatherSchedule schedule_;
 };
 

@@ -14,8 +14,8 @@
 #include "base/error.hpp"
 #include "base/parameter_ranges.hpp"
 #include "parallel/host/host_memory.hpp"
+#include "parallel/streams/streams.hpp"
 #include "parallel/trace/profile_range.hpp"
-#include "parallel/zero/stream_order.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -65,13 +65,13 @@ std::vector<bool> placed_on_host(const std::vector<UnitSpec>& units, const ZeroO
 // Whether the engine's threads update states on the host; otherwise the process's threads do so in update().
 bool has_host_threads(const ZeroOptions& options) {
   return options.optimizer_placement == Placement::kHost &&
-         (options.device.is_cuda() || options.host_update.threads > 0);
+         (has_streams(options.device) || options.host_update.threads > 0);
 }
 
 // The host memory that these units' updates need. `gradient_dtype`: GradientStore::shard_dtype().
 HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vector<FlatLayout>& layouts,
                                     const std::vector<bool>& on_host, at::ScalarType gradient_dtype) {
-  const bool staged = options.device.is_cuda();
+  const bool staged = has_streams(options.device);
   HostMemoryDemand demand{.lengths = {},
                           .staged = staged,
                           .parameters_stay = staged && options.parameter_placement == Placement::kHost,
@@ -112,7 +112,8 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
       shard_index_(options.stage == 0 ? 0 : gradient_levels.shard_index()),
       layouts_(make_layouts(units, options, gradient_levels.layout())),
       parameters_(make_parameter_store(units_, layouts_, shard_index_, parameter_levels, parameter_options(options))),
-      gradients_(units_, layouts_, shard_index_, gradient_levels, gradient_options(options)) {
+      gradients_(units_, layouts_, shard_index_, gradient_levels, gradient_options(options)),
+      totals_arrived_(options.device.type()) {
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
   const std::vector<bool> host_units = placed_on_host(units_, options);
@@ -123,7 +124,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
         "{}",
         offload ? "remove offload_optimizer" : "train on a GPU");
   }
-  if (has_host_threads(options)) {
+  if (has_host_threads(options) && !options.host_update.make) {
     const int threads = options.host_update.threads > 0 ? options.host_update.threads : at::get_num_threads();
     team_ = std::make_unique<ThreadTeam>(threads, options.host_update.cores);
   }
@@ -140,13 +141,13 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
                                                  .decay = DecayRanges(units_[u], begin, numel, options.no_decay)});
     first += units_[u].numel();
   }
-  if (team_) make_host_optimizer(host_units);
+  if (has_host_threads(options)) make_host_optimizer(host_units);
   partial_squares_ = at::zeros({static_cast<int64_t>(units_.size()), num_square_partials(options.device)},
                                at::TensorOptions().dtype(at::kDouble).device(options.device));
   totals_ = at::zeros({kOwnTotals}, at::TensorOptions().dtype(at::kDouble).pinned_memory(options.device.is_cuda()));
-  if (options.device.is_cuda()) {
+  if (has_streams(options.device)) {
     gradient_scale_ = at::zeros({}, at::TensorOptions().device(options.device));
-    measuring_stream_ = c10::cuda::getStreamFromPool();
+    measuring_stream_ = new_stream(options.device);
   }
 }
 
@@ -155,13 +156,14 @@ void ZeroEngine::make_host_optimizer(const std::vector<bool>& host_units) {
   if (demand.lengths.empty()) return;
   std::vector<OptimizerShard*> shards;
   for (size_t u = 0; u < units_.size(); ++u) shards.push_back(host_units[u] ? &shards_[u] : nullptr);
-  host_ =
-      std::make_unique<HostOptimizer>(*team_, std::move(shards),
-                                      HostOptimizer::Options{.device = options_.device,
-                                                             .pinned = options_.pin_memory && options_.device.is_cuda(),
-                                                             .gradient_dtype = demand.gradient_dtype,
-                                                             .parameter_dtype = demand.parameter_dtype,
-                                                             .memory = host_memory_plan(options_, demand)});
+  const HostUpdater::Options host_options{.device = options_.device,
+                                          .pinned = options_.pin_memory && options_.device.is_cuda(),
+                                          .gradient_dtype = demand.gradient_dtype,
+                                          .parameter_dtype = demand.parameter_dtype,
+                                          .memory = host_memory_plan(options_, demand)};
+  const MakeHostUpdater& make = options_.host_update.make;
+  host_ = make ? make(std::move(shards), host_options)
+               : std::make_unique<HostOptimizer>(*team_, std::move(shards), host_options);
   parameters_->set_writer(host_writer_);
 }
 
@@ -295,9 +297,9 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<co
   gradients_.finish_step();
   num_losses_ = count;
   if (measuring_stream_) {
-    at::cuda::CUDAEvent measured;
+    c10::Event measured(options_.device.type());
     measured.record(*measuring_stream_);
-    measured.block(c10::cuda::getCurrentCUDAStream());
+    measured.block(current_stream(options_.device));
   }
   at::Tensor squares = partial_squares_.sum();
   // With unsharded states every rank has counted the full gradient.
@@ -314,8 +316,8 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<co
   if (totals_.numel() != length) totals_ = at::zeros({length}, pinned);
   sum_over_ranks(totals);
   totals_.copy_(totals, /*non_blocking=*/true);
-  if (!options_.device.is_cuda()) return;
-  totals_arrived_.record(c10::cuda::getCurrentCUDAStream());
+  if (!has_streams(options_.device)) return;
+  totals_arrived_.record(current_stream(options_.device));
   clipping_scale_out(gradient_scale_, totals, options_.gradient_clipping);
 }
 
@@ -330,7 +332,7 @@ void ZeroEngine::sum_over_ranks(const at::Tensor& tensor) {
 }
 
 StepSummary ZeroEngine::summary() {
-  if (options_.device.is_cuda()) totals_arrived_.synchronize();
+  if (has_streams(options_.device)) totals_arrived_.synchronize();
   const double* values = totals_.const_data_ptr<double>();
   return {.loss = values[1] / static_cast<double>(num_losses_),
           .grad_norm = std::sqrt(values[0]),
@@ -381,7 +383,7 @@ MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroO
   const std::vector<FlatLayout> layouts = make_layouts(units, options, ranks);
   const GradientStore::Sizes gradients = GradientStore::sizes(layouts, ranks, gradient_options(options));
   // If NCCL sums with copy engines, as it does on GPUs that can access each other, the received shards need memory.
-  const int64_t room = options.device.is_cuda() ? gradients.reduce_scatter : 0;
+  const int64_t room = has_streams(options.device) ? gradients.reduce_scatter : 0;
   MemoryUse use = memory_of_parameters(layouts, ranks, parameter_options(options), uses);
   use += gradients.memory_use(options.communication_dtype,
                               room * static_cast<int64_t>(c10::elementSize(options.communication_dtype)));

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAEvent.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
 #include <functional>
 #include <limits>
@@ -32,6 +33,7 @@ struct HostUpdateOptions {
   int threads = 0;
   std::vector<int> cores;              // hardware threads that ThreadTeam binds them to; empty: no binding
   std::optional<int64_t> extra_bytes;  // for updates before the norm is known; std::nullopt: see default_extra_bytes
+  MakeHostUpdater make = {};           // of a simulated device; there are no threads then
 };
 
 struct ZeroOptions {
@@ -199,13 +201,13 @@ class ZeroEngine {
   std::unique_ptr<ThreadTeam> team_;
   std::vector<OptimizerShard> shards_;
   HostWriter host_writer_{*this};
-  std::unique_ptr<HostOptimizer> host_;                    // of the shards that it updates, if any
-  bool last_was_clipped_ = true;                           // or there was no step yet
-  std::optional<c10::cuda::CUDAStream> measuring_stream_;  // sums squares during backward
+  std::unique_ptr<HostUpdater> host_;            // of the shards that it updates, if any
+  bool last_was_clipped_ = true;                 // or there was no step yet
+  std::optional<c10::Stream> measuring_stream_;  // sums squares during backward
   at::Tensor partial_squares_;  // of this rank's gradients of this step, fp64 [units, partial sums] on the device
   at::Tensor totals_;           // squares, loss and figures over all ranks, fp64 in host memory
   at::Tensor gradient_scale_;   // fp32 scalar on the GPU
-  at::cuda::CUDAEvent totals_arrived_;
+  c10::Event totals_arrived_;
   int64_t num_losses_ = 1;
   at::Tensor staging_;
 };

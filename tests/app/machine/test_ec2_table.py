@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 ROW = re.compile(
     r'^\{"(?P<type>[^"]+)", (?P<gpus>\d+), "(?P<gpu>[^"]+)", (?P<memory>\d+), (?P<efa>\d+), (?P<gigabits>\d+), '
-    r'(?P<nvlink>\d+), (?P<direct>true|false), "[^"]+"\},$',
+    r'(?P<nvlink>\d+), (?P<direct>true|false), "[^"]+", '
+    r"(?P<vcpus>\d+), (?P<host>\d+), (?P<host_rate>\d+), (?P<pcie>\d+)\},$",
     re.MULTILINE,
 )
 

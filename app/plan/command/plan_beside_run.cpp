@@ -1,0 +1,58 @@
+#include "app/plan/command/plan_beside_run.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "app/machine/instances.hpp"
+#include "app/machine/system.hpp"
+#include "app/plan/command/plan_estimate.hpp"
+#include "app/plan/command/rates.hpp"
+#include "base/error.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", seconds * 1e3); }
+
+}  // namespace
+
+std::string beside(const StepSplit& planned, const StepSplit& measured, double error) {
+  struct Part {
+    const char* name;
+    double planned, measured;
+    double difference() const { return measured - planned; }
+  };
+  const std::array parts = {Part{"forward", planned.forward, measured.forward},
+                            Part{"backward", planned.backward, measured.backward},
+                            Part{"optimizer", planned.optimizer, measured.optimizer},
+                            Part{"waiting for parameters", planned.exposed_parameters, measured.exposed_parameters},
+                            Part{"waiting for gradients", planned.exposed_gradients, measured.exposed_gradients},
+                            Part{"data", planned.data, measured.data}};
+  const Part* most = parts.data();
+  std::string text = fmt::format("Plan beside measured: step {} and {} ({:+.0f}%; the plan says give or take {:.0f}%)",
+                                 milliseconds(planned.total()), milliseconds(measured.total()),
+                                 100 * (measured.total() / planned.total() - 1), 100 * error);
+  for (const Part& part : parts) {
+    if (std::abs(part.difference()) > std::abs(most->difference())) most = &part;
+    if (part.planned < 5e-5 && part.measured < 5e-5) continue;
+    text += fmt::format(", {} {} and {}", part.name, milliseconds(part.planned), milliseconds(part.measured));
+  }
+  return text + fmt::format("; the largest difference is in {}: {:+.1f} ms", most->name, 1e3 * most->difference());
+}
+
+std::string plan_beside_run(const MeasuredRun& run) {
+  try {
+    const PlanMachine machine = machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
+                                               doctor::instance_type(doctor::System{}), run.setup.config.network);
+    const Calibration calibration = calibration_of(run.gpu, "");
+    const PlanEstimate plan = estimate_plan(run.setup, machine, calibration, {});
+    if (!plan.memory.fits) return "";
+    return beside(plan.step.split, run.mean, plan.error);
+  } catch (const UserError& error) {
+    return fmt::format("Plan beside measured: there is none, since {}", error.what());
+  }
+}
+
+}  // namespace mpzero::plan

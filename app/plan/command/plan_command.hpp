@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace mpzero::plan {
+
+struct PlanOutput {
+  std::string text;                   // for stdout
+  std::vector<std::string> warnings;  // for the user, one line each
+  int exit_code = 0;                  // EXIT_SUCCESS, or kUserErrorExitCode where the run does not fit
+};
+
+// What `mpzero plan` with these arguments says. Throws UserError for what the run would refuse.
+PlanOutput plan_output(const std::vector<std::string>& arguments);
+
+// `mpzero plan`: prints it, and returns the exit code.
+int run_plan_command(const std::vector<std::string>& arguments);
+
+}  // namespace mpzero::plan

@@ -1,0 +1,252 @@
+#include "app/plan/command/plan_comparison.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "app/config/zero_options.hpp"
+#include "app/machine/instances.hpp"
+#include "app/plan/command/rates.hpp"
+#include "base/error.hpp"
+#include "io/files/scratch_file.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostMicroBatches = 6;
+constexpr int kRowsOfAsked = 8;
+
+// What a candidate changes.
+struct Choice {
+  int stage = 0;
+  bool offload_optimizer = false, offload_param = false;
+  bool node_a_host = false;  // two levels
+  int64_t micro_batch = 1, accumulation = 1;
+  std::string recompute;
+};
+
+// The user's file with a candidate's keys; all of them can be read by `mpzero train`.
+Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const Choice& choice) {
+  Json json = setup.config.ds_config_json.empty() ? Json{{"bf16", {{"enabled", setup.config.dtype == "bf16"}}}}
+                                                  : Json::parse(setup.config.ds_config_json);
+  json["train_batch_size"] = setup.config.train_batch_size;
+  json["train_micro_batch_size_per_gpu"] = choice.micro_batch;
+  json["gradient_accumulation_steps"] = choice.accumulation;
+  Json& zero = json["zero_optimization"];
+  if (!zero.is_object()) zero = Json::object();
+  zero["stage"] = choice.stage;
+  for (const char* key : {"offload_optimizer", "offload_param", "cpu_offload", "cpu_offload_param",
+                          "zero_hpz_partition_size", "mics_shard_size"}) {
+    zero.erase(key);
+  }
+  if (choice.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
+  if (choice.offload_param) zero["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};
+  if (machine.nodes > 1 && choice.stage > 0)
+    zero["mics_shard_size"] = choice.node_a_host ? machine.gpus : machine.world_size();
+  return json;
+}
+
+Recomputation recomputation_of(const std::string& name) {
+  const std::map<std::string, Recomputation> names = {{"none", Recomputation::kNone},
+                                                      {"selective", Recomputation::kSelective},
+                                                      {"full", Recomputation::kFull},
+                                                      {"auto", Recomputation::kAuto}};
+  return names.at(name);
+}
+
+// Nothing where the run would refuse it.
+std::optional<PlanCandidate> evaluate(const CommandLine& line, const RunSetup& base, const PlanMachine& machine,
+                                      const Calibration& calibration, const PlanAssumptions& assumptions,
+                                      const Choice& choice) {
+  PlanCandidate candidate{.machine = machine,
+                          .ds_config = ds_config_of(base, machine, choice),
+                          .recompute = choice.recompute,
+                          .stage = choice.stage,
+                          .offload_optimizer = choice.offload_optimizer,
+                          .offload_param = choice.offload_param,
+                          .layout = {},
+                          .plan = {}};
+  const io::ScratchFile file;
+  std::ofstream(file.path()) << candidate.ds_config.dump(2);
+  CommandLine changed = line;
+  changed.deepspeed_config = file.path().string();
+  changed.recompute = recomputation_of(choice.recompute);
+  changed.gradient_checkpointing.reset();
+  for (const char* flag : {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
+    changed.given.erase(flag);
+  }
+  try {
+    RunSetup setup = set_up_run(changed, machine.world_size(), DataFiles::kMayBeUnnamed);
+    setup.layout = layout_of(setup, machine);
+    candidate.layout = setup.layout;
+    candidate.plan = estimate_plan(setup, machine, calibration, assumptions);
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+  return candidate;
+}
+
+std::vector<int64_t> micro_batches(int64_t of_rank) {
+  std::vector<int64_t> divisors;
+  for (int64_t size = 1; size <= of_rank && divisors.size() < kMostMicroBatches; ++size) {
+    if (of_rank % size == 0) divisors.push_back(size);
+  }
+  return divisors;
+}
+
+// Hosts of other types with as many GPUs in all.
+std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions& options, const std::string& network,
+                                  std::vector<std::string>& left_out) {
+  std::vector<PlanMachine> all = {machine};
+  if (options.instance.empty()) return all;
+  for (const doctor::Instance& instance : doctor::all_instances()) {
+    if (instance.type == machine.name) continue;
+    if (machine.world_size() % instance.gpus != 0) {
+      left_out.push_back(
+          fmt::format("{}: {} GPUs do not fill hosts of {}", instance.type, machine.world_size(), instance.gpus));
+      continue;
+    }
+    PlanMachine other = machine_of_instance(instance.type, machine.world_size() / instance.gpus, network);
+    if (!options.prices.empty()) other.price = price_in_file(options.prices, other.name);
+    all.push_back(other);
+  }
+  return all;
+}
+
+std::string placement(const PlanCandidate& candidate) {
+  if (candidate.offload_param) return "optimizer, parameters";
+  return candidate.offload_optimizer ? "optimizer" : "";
+}
+
+std::string recomputed(const LayerLevels& levels) {
+  if (levels.none == levels.count()) return "none";
+  if (levels.full == levels.count()) return "full";
+  if (levels.selective == levels.count()) return "selective";
+  return "mixed";
+}
+
+}  // namespace
+
+PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, const PlanMachine& machine,
+                             const PlanOptions& options) {
+  const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
+                                    .network_factor = options.network_factor,
+                                    .disk_rate = options.disk_rate};
+  std::vector<std::string> recomputations = {"auto"};
+  if (setup.config.recompute == Recomputation::kFull) recomputations.emplace_back("full");
+  if (setup.config.recompute == Recomputation::kSelective) recomputations.emplace_back("selective");
+  if (setup.config.recompute == Recomputation::kNone) recomputations.emplace_back("none");
+  PlanComparison comparison{.ranked = {}, .asked = machine.name, .left_out = {}};
+  std::map<std::string, std::vector<std::string>> uncalibrated;  // instances by GPU
+  for (const PlanMachine& hosts : machines(machine, options, line.network, comparison.left_out)) {
+    const int ranks = hosts.world_size();
+    if (setup.config.train_batch_size % ranks != 0) continue;
+    std::optional<Calibration> calibration;
+    try {
+      calibration = calibration_of(hosts.gpu_name(), hosts.name == machine.name ? options.calibration : "");
+    } catch (const UserError&) {
+      if (hosts.name == machine.name) throw;
+      uncalibrated[hosts.gpu_name()].push_back(hosts.name);
+      continue;
+    }
+    const int64_t of_rank = setup.config.train_batch_size / ranks;
+    const auto try_one = [&](const Choice& choice) {
+      ++comparison.tried;
+      std::optional<PlanCandidate> candidate = evaluate(line, setup, hosts, *calibration, assumptions, choice);
+      if (!candidate || !candidate->plan.memory.fits) return false;
+      comparison.ranked.push_back(*std::move(candidate));
+      return true;
+    };
+    for (const std::string& recompute : recomputations) {
+      for (const int64_t micro_batch : micro_batches(of_rank)) {
+        for (const int stage : ranks == 1 ? std::vector<int>{0} : std::vector<int>{1, 2, 3}) {
+          for (const bool node_a_host : {false, true}) {
+            if (node_a_host && hosts.nodes == 1) continue;
+            Choice choice{.stage = stage,
+                          .node_a_host = node_a_host,
+                          .micro_batch = micro_batch,
+                          .accumulation = of_rank / micro_batch,
+                          .recompute = recompute};
+            if (try_one(choice)) continue;
+            choice.offload_optimizer = true;
+            if (try_one(choice) || stage != 3) continue;
+            choice.offload_param = true;
+            try_one(choice);
+          }
+        }
+      }
+    }
+  }
+  for (const auto& [gpu, types] : uncalibrated) {
+    comparison.left_out.push_back(fmt::format("{}: there is no calibration of {}", fmt::join(types, ", "), gpu));
+  }
+  std::stable_sort(comparison.ranked.begin(), comparison.ranked.end(),
+                   [](const auto& a, const auto& b) { return a.plan.step.seconds < b.plan.step.seconds; });
+  return comparison;
+}
+
+std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens) {
+  std::vector<std::string> lines = {
+      fmt::format("{} configurations, {} of them fit. The fastest {} of {}, and the "
+                  "fastest one of each other:",
+                  comparison.tried, comparison.ranked.size(), kRowsOfAsked, comparison.asked)};
+  if (comparison.ranked.empty()) {
+    lines.emplace_back("None fits: use more or larger GPUs, or a smaller model.");
+    return lines;
+  }
+  lines.push_back(fmt::format("  {:<24} {:>4} {:<22} {:>6} {:>9} {:<10} {:>10} {:>13} {:>6} {:>10} {:>10}", "hosts",
+                              "ZeRO", "on the host", "nodes", "batch", "recompute", "step", "tokens/s/GPU", "MFU",
+                              "GPU hours", "cost"));
+  std::map<std::string, int> shown;
+  for (const PlanCandidate& one : comparison.ranked) {
+    if (shown[one.machine.name]++ >= (one.machine.name == comparison.asked ? kRowsOfAsked : 1)) continue;
+    const double hours = tokens / static_cast<double>(one.plan.tokens_per_step) * one.plan.step.seconds / 3600;
+    lines.push_back(fmt::format(
+        "  {:<24} {:>4} {:<22} {:>6} {:>9} {:<10} {:>7.1f} ms {:>13.0f} {:>6} {:>10} {:>10}",
+        fmt::format("{} x {}", one.machine.nodes, one.machine.name), one.stage, placement(one), one.layout.nodes,
+        fmt::format("{} x {}", one.plan.micro_batch, one.plan.accumulation), recomputed(one.plan.memory.levels),
+        one.plan.step.seconds * 1e3, one.plan.tokens_per_second_per_gpu,
+        one.plan.mfu ? fmt::format("{:.1f}%", 100 * *one.plan.mfu) : "",
+        tokens > 0 ? fmt::format("{:.0f}", hours * one.machine.world_size()) : "",
+        tokens > 0 && one.machine.price ? fmt::format("{:.0f}", *one.machine.price * one.machine.nodes * hours) : ""));
+  }
+  for (const std::string& left_out : comparison.left_out) lines.push_back("  left out: " + left_out);
+  const PlanCandidate& best = comparison.ranked.front();
+  lines.push_back(fmt::format("ds_config.json of the fastest, on {} x {} with --recompute {}, give or take {:.0f}%:",
+                              best.machine.nodes, best.machine.name, best.recompute, 100 * best.plan.error));
+  lines.push_back(best.ds_config.dump(2));
+  return lines;
+}
+
+Json comparison_json(const PlanComparison& comparison) {
+  Json ranked = Json::array();
+  for (const PlanCandidate& one : comparison.ranked) {
+    ranked.push_back({{"instance", one.machine.name},
+                      {"nodes", one.machine.nodes},
+                      {"zero_stage", one.stage},
+                      {"nodes_of_zero", one.layout.nodes},
+                      {"offload_optimizer", one.offload_optimizer},
+                      {"offload_param", one.offload_param},
+                      {"train_micro_batch_size_per_gpu", one.plan.micro_batch},
+                      {"gradient_accumulation_steps", one.plan.accumulation},
+                      {"recompute", one.recompute},
+                      {"step_seconds", one.plan.step.seconds},
+                      {"relative_error", one.plan.error},
+                      {"tokens_per_second_per_gpu", one.plan.tokens_per_second_per_gpu},
+                      {"mfu", one.plan.mfu ? Json(*one.plan.mfu) : Json(nullptr)},
+                      {"price", one.machine.price ? Json(*one.machine.price) : Json(nullptr)}});
+  }
+  return {{"format", "mpzero-plan-comparison"},
+          {"version", 1},
+          {"tried", comparison.tried},
+          {"ranked", ranked},
+          {"left_out", comparison.left_out},
+          {"best_ds_config", comparison.ranked.empty() ? Json(nullptr) : comparison.ranked.front().ds_config}};
+}
+
+}  // namespace mpzero::plan

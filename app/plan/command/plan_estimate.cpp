@@ -1,0 +1,191 @@
+#include "app/plan/command/plan_estimate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "app/config/zero_options.hpp"
+#include "app/log/bottleneck.hpp"
+#include "app/memory/gpu_peak.hpp"
+#include "app/memory/host_ratio.hpp"
+#include "app/memory/layout_choice.hpp"
+#include "app/memory/memory_estimate.hpp"
+#include "app/plan/command/rates.hpp"
+#include "model/decoder.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+int64_t host_limit(const PlanMachine& machine) {
+  return machine.host_bytes > 0 ? (machine.host_bytes - kHostMargin) / machine.gpus : kUnlimited;
+}
+
+// Of a GPU, for states and activations.
+int64_t available(const PlanMachine& machine) { return machine.gpu_bytes - kUsualContext; }
+
+// For updates ahead of the norm: see RunMemory::host_extra_bytes.
+std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const PlanMachine& machine) {
+  const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
+  const int64_t left = host_limit(machine) == kUnlimited ? kUnlimited : host_limit(machine) - least;
+  if (host_bytes(estimate.states_of(estimate.scenario())) - least <= left) return std::nullopt;
+  return std::max<int64_t>(0, left);
+}
+
+std::string memory_problem(const MemoryEstimate& estimate, const PlanMachine& machine, const MemoryNeed& need) {
+  const bool device = need.device > available(machine);
+  if (!device && need.host <= host_limit(machine)) return "";
+  const auto changes =
+      changes_that_fit(estimate.scenario(), machine.world_size(),
+                       {.device = available(machine) - memory_margin(available(machine)), .host = host_limit(machine)},
+                       [&](const MemoryScenario& changed) { return estimate.need(changed); });
+  if (device) {
+    return fmt::format("it needs {} of GPU memory, and {} are available; {}", gibibytes(need.device),
+                       gibibytes(available(machine)), describe_changes(changes));
+  }
+  return fmt::format(
+      "a host needs {} of memory for {} ranks and has {}; use more hosts to shard the states, or keep a part of them "
+      "on "
+      "the GPUs with \"ratio\" in offload_optimizer",
+      gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(machine.host_bytes));
+}
+
+// Fills in what RunMemory would plan.
+PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machine, const MemoryEstimate& estimate,
+                                 std::optional<int64_t> extra) {
+  const RunConfig& config = setup.config;
+  const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
+  PlanEstimate::Memory memory{.states = estimate.states_of(estimate.scenario(), extra),
+                              .levels = estimate.leanest(config.recompute),
+                              .context = kUsualContext,
+                              .of_gpu = machine.gpu_bytes,
+                              .of_host = machine.host_bytes,
+                              .problem = ""};
+  const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
+  const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes), .host = least};
+  memory.problem = memory_problem(estimate, machine, need);
+  memory.fits = memory.problem.empty();
+  const int64_t room = available(machine) - memory_margin(available(machine)) - device_bytes(memory.states);
+  if (config.recompute == Recomputation::kAuto) {
+    memory.levels = cheapest_levels(setup.model.num_hidden_layers, sizes, room).value_or(memory.levels);
+  }
+  memory.activations = kept_activations(memory.levels, sizes);
+  memory.workspace = activation_peak(memory.levels, sizes) - memory.activations;
+  return memory;
+}
+
+void add_up(PlanEstimate::Memory& memory, int gpus) {
+  memory.total = device_bytes(memory.states) + memory.activations + memory.workspace + memory.context;
+  memory.host = host_bytes(memory.states) * gpus;
+}
+
+// Of one micro-batch's kernels.
+double extrapolated_share(const SimulatedRun& run) {
+  Seconds sum = run.times.embedding_forward;
+  sum += run.times.embedding_backward;
+  sum += run.times.head;
+  for (const model::Recompute level : run.recompute) {
+    sum += run.times.layer_forward;
+    sum += run.times.backward(level);
+  }
+  return sum.on_device() > 0 ? sum.extrapolated / sum.on_device() : 0;
+}
+
+std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, int world_size) {
+  const SimulatedStep& step = plan.step;
+  const int64_t spare = plan.memory.of_gpu - plan.memory.total;
+  const auto advice = bottleneck({step.split}, {.on_gpu = true,
+                                                .world_size = world_size,
+                                                .zero_stage = config.zero.stage,
+                                                .offloads_optimizer = config.zero.offload_optimizer,
+                                                .micro_batch_tokens = config.micro_batch_size * config.seq_length,
+                                                .spare_bytes = std::max<int64_t>(0, spare),
+                                                .host_states_bytes = plan.memory.states.host_optimizer_states,
+                                                .mfu = plan.mfu,
+                                                .throttled = ""});
+  if (advice) return *advice;
+  struct Share {
+    const char* what;
+    double seconds;
+  };
+  const auto shares = {Share{"matrix products", step.matmuls}, Share{"attention", step.attention},
+                       Share{"other kernels", step.elementwise}, Share{"the optimizer", step.split.optimizer},
+                       Share{"communication", step.split.exposed_communication()}};
+  const Share most = std::max(shares, [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
+  return fmt::format("computing: {} are {:.0f}% of a step", most.what, 100 * most.seconds / step.seconds);
+}
+
+}  // namespace
+
+parallel::ParallelLayout layout_of(const RunSetup& setup, const PlanMachine& machine) {
+  return choose_layout(setup, at::Device(at::kCUDA), {.world_size = machine.world_size(), .per_host = machine.gpus},
+                       {.device = available(machine) - memory_margin(machine.gpu_bytes), .host = host_limit(machine)})
+      .layout;
+}
+
+PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration& calibration,
+                           const PlanAssumptions& assumptions) {
+  const RunConfig& config = setup.config;
+  const MemoryEstimate estimate(config, setup.model, at::Device(at::kCUDA), setup.layout);
+  const std::optional<int64_t> extra = host_extra_bytes(estimate, machine);
+  PlanEstimate plan{.parameters = model::num_parameters(setup.model),
+                    .tokens_per_step = config.train_batch_size * config.seq_length,
+                    .micro_batch = config.micro_batch_size,
+                    .accumulation = config.gradient_accumulation_steps,
+                    .memory = plan_memory(setup, machine, estimate, extra),
+                    .step = {},
+                    .mfu = std::nullopt,
+                    .checkpoint = {},
+                    .bottleneck = ""};
+  const int64_t moment = config.moment_dtype == "bf16" ? 2 : 4;
+  plan.checkpoint.bytes = plan.parameters * (4 + 2 * moment);
+  const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : disk_bytes_per_second(calibration);
+  if (disk > 0) plan.checkpoint.seconds = static_cast<double>(plan.checkpoint.bytes) / (disk * machine.nodes);
+  add_up(plan.memory, machine.gpus);
+  if (!plan.memory.fits) return plan;
+
+  SimulatedRun run{.model = setup.model,
+                   .options = zero_options(config, at::Device(at::kCUDA)),
+                   .layout = setup.layout,
+                   .ranks = {.hosts = machine.nodes, .per_host = machine.gpus},
+                   .micro_batch = config.micro_batch_size,
+                   .seq_length = config.seq_length,
+                   .recompute = by_layer(plan.memory.levels),
+                   .gather_limits_automatic = config.zero.gather_limits_automatic,
+                   .times = times_of_units(calibration, setup),
+                   .costs = {},
+                   .host_adamw = {},
+                   .links = machine.links,
+                   .straggler_factor = assumptions.straggler_factor,
+                   .network_factor = assumptions.network_factor};
+  set_rates(run, calibration, machine);
+  run.options.host_update.extra_bytes = extra;
+  int64_t spare = std::max<int64_t>(
+      0, available(machine) - memory_margin(available(machine)) - (plan.memory.total - plan.memory.context));
+  if (config.zero.offload_ratio_automatic) {
+    plan.host_ratio = smallest_host_ratio(plan.memory.states, spare);
+    run.options.optimizer_host_ratio = plan.host_ratio;
+    RunSetup moved = setup;
+    moved.config.zero.offload_optimizer_ratio = plan.host_ratio;
+    const MemoryEstimate after(moved.config, setup.model, at::Device(at::kCUDA), setup.layout);
+    spare = std::max<int64_t>(
+        0, spare - (after.states_of(after.scenario(), extra).optimizer_states - plan.memory.states.optimizer_states));
+  }
+  run.memory_for_parameters = spare;
+  plan.step = simulate(run);
+  plan.memory.states = plan.step.memory;
+  add_up(plan.memory, machine.gpus);
+  plan.error = relative_error(calibration);
+  plan.extrapolated = extrapolated_share(run);
+  const double tokens = static_cast<double>(plan.tokens_per_step) / machine.world_size();
+  plan.tokens_per_second_per_gpu = tokens / plan.step.seconds;
+  if (const auto peak = dense_bf16_flops(machine.gpu); peak && config.dtype == "bf16") {
+    plan.mfu = tokens * model::flops_per_token(setup.model, config.seq_length) / *peak / plan.step.seconds;
+  }
+  plan.bottleneck = what_holds_up(plan, config, machine.world_size());
+  return plan;
+}
+
+}  // namespace mpzero::plan

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "app/plan/command/plan_options.hpp"
+#include "app/plan/simulation/network_model.hpp"
+
+namespace mpzero::plan {
+
+// Hosts of one kind.
+struct PlanMachine {
+  std::string name;  // EC2's type, or the GPU
+  std::string gpu;
+  int nodes = 1;
+  int gpus = 1;                      // of a host
+  int gpu_gigabytes = 0;             // as in its name
+  int64_t gpu_bytes = 0;             // of memory, as CUDA reports it
+  int64_t host_bytes = 0;            // 0: not known
+  double host_bytes_per_second = 0;  // of its memory; 0: as the calibration says
+  double pcie_bytes_per_second = 0;  // likewise
+  bool efa = false;
+  Links links;
+  std::optional<double> price;  // of a host and hour
+
+  // As calibrations name it.
+  std::string gpu_name() const;
+  int world_size() const { return nodes * gpus; }
+};
+
+// Throws UserError for an instance type or GPU that is not known. `network`: as the flag says. `per_host`: with --gpu.
+PlanMachine find_machine(const PlanOptions& options, const std::string& network, int per_host);
+PlanMachine machine_of_instance(const std::string& type, int nodes, const std::string& network);
+
+// A machine that a run is on: an instance of this type, or else GPUs of this name and memory.
+PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts, int per_host, const std::string& type,
+                           const std::string& network);
+
+// The price of `name` in a file of prices; nothing where it has none.
+std::optional<double> price_in_file(const std::string& file, const std::string& name);
+
+}  // namespace mpzero::plan

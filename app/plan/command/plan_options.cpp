@@ -1,0 +1,144 @@
+#include "app/plan/command/plan_options.hpp"
+
+#include <charconv>
+#include <functional>
+
+#include "base/error.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+struct PlanFlag {
+  std::string name;
+  std::function<void(PlanOptions&, const std::string& value)> set;
+  bool is_switch = false;
+};
+
+double number(const char* flag, const std::string& text, double least, const char* what) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= least) || value > 1e30) {
+    throw_user_error("--{} must be {}, not \"{}\".", flag, what, text);
+  }
+  return value;
+}
+
+std::vector<PlanFlag> plan_flags() {
+  return {
+      {"instance", [](PlanOptions& o, const std::string& value) { o.instance = value; }},
+      {"gpu", [](PlanOptions& o, const std::string& value) { o.gpu = value; }},
+      {"nodes",
+       [](PlanOptions& o, const std::string& value) {
+         const double nodes = number("nodes", value, 1, "a whole number of hosts from 1 to 100000");
+         o.nodes = static_cast<int64_t>(nodes);
+         if (static_cast<double>(o.nodes) != nodes || nodes > 100'000) {
+           throw_user_error("--nodes must be a whole number of hosts from 1 to 100000, not \"{}\".", value);
+         }
+       }},
+      {"tokens",
+       [](PlanOptions& o, const std::string& value) {
+         o.tokens = number("tokens", value, 1, "a number of tokens, as 15e9");
+       }},
+      {"json", [](PlanOptions& o, const std::string&) { o.json = true; }, true},
+      {"compare", [](PlanOptions& o, const std::string&) { o.compare = true; }, true},
+      {"host_gigabits",
+       [](PlanOptions& o, const std::string& value) {
+         o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s of a host's network, as 400");
+       }},
+      {"straggler_factor",
+       [](PlanOptions& o, const std::string& value) {
+         o.straggler_factor = number("straggler_factor", value, 1, "a number of at least 1");
+       }},
+      {"network_factor",
+       [](PlanOptions& o, const std::string& value) {
+         o.network_factor = number("network_factor", value, 1, "a number of at least 1");
+       }},
+      {"price",
+       [](PlanOptions& o, const std::string& value) {
+         o.price = number("price", value, 0, "what a host costs in an hour, as 55.04");
+       }},
+      {"prices", [](PlanOptions& o, const std::string& value) { o.prices = value; }},
+      {"calibration", [](PlanOptions& o, const std::string& value) { o.calibration = value; }},
+      {"disk_rate",
+       [](PlanOptions& o, const std::string& value) {
+         o.disk_rate = number("disk_rate", value, 1e-3, "GB/s that a host writes, as 2.5");
+       }},
+  };
+}
+
+}  // namespace
+
+PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
+  PlanOptions options;
+  const std::vector<PlanFlag> known = plan_flags();
+  std::vector<std::string> seen;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    const size_t equals = argument.find('=');
+    const PlanFlag* flag = nullptr;
+    for (const PlanFlag& candidate : known) {
+      if (argument.substr(0, equals) == "--" + candidate.name) flag = &candidate;
+    }
+    if (flag == nullptr) {
+      options.rest.push_back(argument);
+      continue;
+    }
+    for (const std::string& name : seen) {
+      if (name == flag->name) throw_user_error("--{} is given twice; keep one of the two.", name);
+    }
+    seen.push_back(flag->name);
+    std::string value;
+    if (equals != std::string::npos) value = argument.substr(equals + 1);
+    if (flag->is_switch) {
+      if (equals != std::string::npos) throw_user_error("--{} takes no value; leave it out.", flag->name);
+    } else if (equals == std::string::npos && i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
+      value = arguments[++i];
+    }
+    if (!flag->is_switch && value.empty()) throw_user_error("--{} needs a value; give one.", flag->name);
+    flag->set(options, value);
+  }
+  if (options.instance.empty() && options.gpu.empty()) {
+    throw_user_error("what to plan for is missing: give --instance, as p5.48xlarge, or --gpu, as H200.");
+  }
+  if (!options.instance.empty() && !options.gpu.empty()) {
+    throw_user_error("--instance {} and --gpu {} both say what to plan for; keep one of the two.", options.instance,
+                     options.gpu);
+  }
+  if (options.host_gigabits && options.gpu.empty()) {
+    throw_user_error("--host_gigabits {}: --instance {} says how fast its network is; leave it out.",
+                     *options.host_gigabits, options.instance);
+  }
+  if (options.price && !options.prices.empty()) {
+    throw_user_error("--price and --prices both say what a host costs; keep one of the two.");
+  }
+  return options;
+}
+
+std::string plan_help() {
+  return "mpzero plan says before a run what it would take: memory, the time of a step, hours. It runs mpzero's own\n"
+         "engine on a simulated device, with measured times of kernels; it needs no GPU and no MPI.\n"
+         "\n"
+         "  mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config ds_config.json\n"
+         "\n"
+         "  --instance TYPE          EC2's instance type; docs/ec2.md lists them\n"
+         "  --gpu NAME               or a GPU, as H200; with --nproc_per_node of them on a host (default: 1)\n"
+         "  --nodes N                hosts (default: 1)\n"
+         "  --host_gigabits N        with --gpu: Gb/s of a host's network (default: 100)\n"
+         "  --tokens N               tokens of the whole training, as 15e9: for hours and costs\n"
+         "  --compare                rank instances, ZeRO stages, offload, layouts, micro-batches and recomputation,\n"
+         "                           and print the ds_config.json of the fastest\n"
+         "  --json                   print JSON; docs/formats.md has its fields\n"
+         "  --calibration FILE       times of kernels (default: configs/calibrations has one of the GPU)\n"
+         "  --price N                what a host costs in an hour, in any currency\n"
+         "  --prices FILE            JSON: {\"p5.48xlarge\": 55.04, ...}, for --compare\n"
+         "  --disk_rate N            GB/s that a host writes checkpoints with (default: the calibration's)\n"
+         "  --straggler_factor X     the slowest rank's computing, as a multiple of the others' (default: 1)\n"
+         "  --network_factor X       the time of every collective, as a multiple of the model's (default: 1)\n"
+         "\n"
+         "  --calibrate FILE         measure this machine's kernels into a file for --calibration, and nothing else\n"
+         "\n"
+         "All other flags are those of `mpzero train`, so that its command line can be given as it is; --train_data\n"
+         "may be missing. --network socket plans for TCP.\n";
+}
+
+}  // namespace mpzero::plan

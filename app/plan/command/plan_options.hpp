@@ -1,0 +1,31 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpzero::plan {
+
+// The flags of `mpzero plan` itself. All others are those of `mpzero train`.
+struct PlanOptions {
+  std::string instance;  // EC2's type
+  std::string gpu;       // or a GPU by its name
+  int64_t nodes = 1;     // hosts
+  double tokens = 0;     // of the whole training; 0: not given
+  bool json = false;
+  bool compare = false;
+  std::optional<double> host_gigabits;  // per second, of a host's network, with --gpu
+  double straggler_factor = 1;
+  double network_factor = 1;
+  std::optional<double> price;      // of a host and hour
+  std::string prices;               // a file of them
+  std::string calibration;          // a file
+  std::optional<double> disk_rate;  // GB/s that a host writes
+  std::vector<std::string> rest;    // flags of `mpzero train`
+};
+
+// Throws UserError naming the flag.
+PlanOptions parse_plan_options(const std::vector<std::string>& arguments);
+std::string plan_help();
+
+}  // namespace mpzero::plan

@@ -1,0 +1,226 @@
+#include "app/plan/command/plan_report.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "app/config/zero_options.hpp"
+#include "base/words.hpp"
+#include "model/architecture/config.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+std::string show_time(double seconds) {
+  if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
+  return seconds < 120 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.1f} min", seconds / 60);
+}
+
+std::string row(const std::string& name, const std::string& value, const std::string& note = "") {
+  return fmt::format("  {:<30}{:>12}{}", name, value, note.empty() ? "" : "  " + note);
+}
+
+std::string levels(const LayerLevels& levels) {
+  std::string text;
+  for (const auto& [name, layers] :
+       {std::pair{"none", levels.none}, {"selective", levels.selective}, {"full", levels.full}}) {
+    if (layers > 0) text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", name, layers);
+  }
+  return text;
+}
+
+struct Length {
+  double steps = 0, hours = 0, gpu_hours = 0;
+  std::optional<double> cost;
+};
+
+Length length_of(const PlanFacts& facts, const PlanEstimate& plan) {
+  const double steps = facts.tokens > 0 ? std::ceil(facts.tokens / static_cast<double>(plan.tokens_per_step))
+                                        : static_cast<double>(facts.setup.config.max_steps);
+  const double hours = steps * plan.step.seconds / 3600;
+  const PlanMachine& machine = facts.machine;
+  return {.steps = steps,
+          .hours = hours,
+          .gpu_hours = hours * machine.world_size(),
+          .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
+}
+
+void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
+  const PlanEstimate::Memory& memory = plan.memory;
+  lines.push_back(fmt::format("Memory of each GPU: {} of {}{}", gibibytes(memory.total), gibibytes(memory.of_gpu),
+                              memory.fits ? "" : ": the run does not fit"));
+  const auto part = [&](const char* name, int64_t bytes, const std::string& note = "") {
+    if (bytes > 0) lines.push_back(row(name, gibibytes(bytes), note));
+  };
+  part("parameters", memory.states.parameters);
+  part("gradients", memory.states.gradients);
+  part("optimizer states", memory.states.optimizer_states);
+  part("units in flight", memory.states.units_in_flight);
+  part("activations", memory.activations, fmt::format("recompute {}", levels(memory.levels)));
+  part("workspace", memory.workspace);
+  part("CUDA and NCCL", memory.context, "as usual");
+  if (memory.host > 0) {
+    lines.push_back(fmt::format("Memory of each host: {}{} for {}", gibibytes(memory.host),
+                                memory.of_host > 0 ? " of " + gibibytes(memory.of_host) : "",
+                                counted(facts.machine.gpus, "rank")));
+    const int64_t ranks = facts.machine.gpus;
+    part("optimizer states", memory.states.host_optimizer_states * ranks);
+    part("parameters", memory.states.host_parameters * ranks);
+    part("in transfer", memory.states.host_staging * ranks);
+    part("spare states", memory.states.host_spares * ranks, "to update ahead of the norm");
+  }
+  if (!memory.fits) lines.push_back(fmt::format("It does not fit: {}", memory.problem));
+}
+
+void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
+  const SimulatedStep& step = plan.step;
+  lines.push_back(fmt::format("Step: {}, give or take {:.0f}%", show_time(step.seconds), 100 * plan.error));
+  const auto part = [&](const std::string& name, double seconds, const std::string& note = "") {
+    if (seconds > 0) {
+      lines.push_back(row(name, show_time(seconds),
+                          fmt::format("{:>4.1f}%{}", 100 * seconds / step.seconds, note.empty() ? "" : "  " + note)));
+    }
+  };
+  part("forward", step.split.forward);
+  part("backward", step.split.backward);
+  part("optimizer", step.split.optimizer, "what computing waits for");
+  part("waiting for parameters", step.split.exposed_parameters);
+  part("waiting for gradients", step.split.exposed_gradients);
+  lines.emplace_back("What runs in it, several at a time:");
+  part("matrix products", step.matmuls);
+  part("attention", step.attention);
+  part("other kernels", step.elementwise);
+  part("AdamW on the GPU", step.optimizer);
+  part("AdamW on the host", step.host_optimizer);
+  part("PCIe to the host", step.down);
+  part("PCIe to the GPU", step.up);
+  for (const auto& [name, time] : step.collectives) part(name, time.seconds, fmt::format("{} a step", time.calls));
+  lines.push_back(fmt::format("Speed: {:.0f} tokens/s/GPU, {:.0f} in all{}", plan.tokens_per_second_per_gpu,
+                              plan.tokens_per_second_per_gpu * facts.machine.world_size(),
+                              plan.mfu ? fmt::format(", MFU {:.1f}%", 100 * *plan.mfu) : ""));
+  const Length length = length_of(facts, plan);
+  lines.push_back(fmt::format("Length: {:.0f} steps of {} tokens: {:.1f} hours, {:.1f} GPU hours{}", length.steps,
+                              plan.tokens_per_step, length.hours, length.gpu_hours,
+                              length.cost ? fmt::format(", costs {:.2f}", *length.cost) : ""));
+  lines.push_back("Bottleneck: " + plan.bottleneck);
+}
+
+}  // namespace
+
+std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimate& plan) {
+  const RunConfig& config = facts.setup.config;
+  const PlanMachine& machine = facts.machine;
+  std::vector<std::string> lines = {
+      fmt::format("Plan: {}, {} parameters, on {} x {} ({} x {}{})", config.model_type, plan.parameters, machine.nodes,
+                  machine.name, machine.world_size(), machine.gpu,
+                  machine.nodes == 1 ? ""
+                  : machine.efa      ? ", EFA"
+                                     : ", TCP"),
+      fmt::format("  ZeRO-{}{}, {}, sequences of {} tokens, global batch {} = {} x {} x {}", config.zero.stage,
+                  describe_levels(facts.setup.layout), config.dtype, config.seq_length, config.train_batch_size,
+                  config.micro_batch_size, config.gradient_accumulation_steps, machine.world_size()),
+      fmt::format("  times of kernels: {}, {}", std::filesystem::path(facts.calibration.name()).filename().string(),
+                  facts.calibration.data().source.starts_with("Not measured")
+                      ? "not measured on such a GPU"
+                      : "measured on " + facts.calibration.data().device)};
+  if (plan.extrapolated > 0.005) {
+    lines.push_back(fmt::format("  {:.0f}% of the kernels' time is of sizes far from all that were measured",
+                                100 * plan.extrapolated));
+  }
+  add_memory(lines, facts, plan);
+  if (plan.memory.fits) add_step(lines, facts, plan);
+  lines.push_back(fmt::format("Checkpoint: {:.2f} GB{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
+                              plan.checkpoint.seconds
+                                  ? fmt::format(", written in {}, while training continues where host memory has room",
+                                                show_time(*plan.checkpoint.seconds))
+                                  : std::string("; give --disk_rate for the time to write it")));
+  return lines;
+}
+
+nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& plan) {
+  using Json = nlohmann::ordered_json;
+  const RunConfig& config = facts.setup.config;
+  const PlanMachine& machine = facts.machine;
+  const PlanEstimate::Memory& memory = plan.memory;
+  const SimulatedStep& step = plan.step;
+  const auto optional = [](const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); };
+  Json json = {
+      {"format", "mpzero-plan"},
+      {"version", 1},
+      {"machine",
+       {{"name", machine.name},
+        {"gpu", machine.gpu},
+        {"nodes", machine.nodes},
+        {"gpus_per_node", machine.gpus},
+        {"network", machine.efa ? "efa" : "socket"}}},
+      {"model", {{"name", config.model_type}, {"parameters", plan.parameters}}},
+      {"run",
+       {{"zero_stage", config.zero.stage},
+        {"nodes_of_zero", facts.setup.layout.nodes},
+        {"offload_optimizer", config.zero.offload_optimizer},
+        {"offload_param", config.zero.offload_param},
+        {"train_batch_size", config.train_batch_size},
+        {"train_micro_batch_size_per_gpu", config.micro_batch_size},
+        {"gradient_accumulation_steps", config.gradient_accumulation_steps},
+        {"seq_length", config.seq_length},
+        {"recompute",
+         {{"none", memory.levels.none}, {"selective", memory.levels.selective}, {"full", memory.levels.full}}}}},
+      {"calibration",
+       {{"name", facts.calibration.name()}, {"relative_error", plan.error}, {"extrapolated_share", plan.extrapolated}}},
+      {"memory",
+       {{"fits", memory.fits},
+        {"problem", memory.problem},
+        {"gpu_bytes",
+         {{"parameters", memory.states.parameters},
+          {"gradients", memory.states.gradients},
+          {"optimizer_states", memory.states.optimizer_states},
+          {"units_in_flight", memory.states.units_in_flight},
+          {"activations", memory.activations},
+          {"workspace", memory.workspace},
+          {"context", memory.context},
+          {"total", memory.total},
+          {"of", memory.of_gpu}}},
+        {"host_bytes",
+         {{"optimizer_states", memory.states.host_optimizer_states * machine.gpus},
+          {"parameters", memory.states.host_parameters * machine.gpus},
+          {"in_transfer", memory.states.host_staging * machine.gpus},
+          {"spare_states", memory.states.host_spares * machine.gpus},
+          {"total", memory.host},
+          {"of", memory.of_host > 0 ? Json(memory.of_host) : Json(nullptr)}}}}},
+      {"checkpoint", {{"bytes", plan.checkpoint.bytes}, {"seconds", optional(plan.checkpoint.seconds)}}},
+      {"step", nullptr}};
+  if (!memory.fits) return json;
+  Json collectives = Json::object();
+  for (const auto& [name, time] : step.collectives) {
+    collectives[name] = {{"seconds", time.seconds}, {"calls", time.calls}};
+  }
+  json["step"] = {{"seconds", step.seconds},
+                  {"forward_seconds", step.split.forward},
+                  {"backward_seconds", step.split.backward},
+                  {"optimizer_seconds", step.split.optimizer},
+                  {"exposed_parameters_seconds", step.split.exposed_parameters},
+                  {"exposed_gradients_seconds", step.split.exposed_gradients},
+                  {"data_seconds", step.split.data},
+                  {"busy_seconds",
+                   {{"matmuls", step.matmuls},
+                    {"attention", step.attention},
+                    {"elementwise", step.elementwise},
+                    {"optimizer", step.optimizer},
+                    {"host_optimizer", step.host_optimizer},
+                    {"pcie_down", step.down},
+                    {"pcie_up", step.up}}},
+                  {"collectives", collectives}};
+  const Length length = length_of(facts, plan);
+  json["tokens_per_second_per_gpu"] = plan.tokens_per_second_per_gpu;
+  json["mfu"] = optional(plan.mfu);
+  json["length"] = {{"steps", length.steps},
+                    {"hours", length.hours},
+                    {"gpu_hours", length.gpu_hours},
+                    {"cost", optional(length.cost)}};
+  json["bottleneck"] = plan.bottleneck;
+  return json;
+}
+
+}  // namespace mpzero::plan

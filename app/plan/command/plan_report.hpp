@@ -1,0 +1,24 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "app/plan/command/plan_estimate.hpp"
+
+namespace mpzero::plan {
+
+// What a plan is about, for its report.
+struct PlanFacts {
+  const RunSetup& setup;
+  const PlanMachine& machine;
+  const Calibration& calibration;
+  double tokens = 0;  // of the whole training; 0: not given
+};
+
+// A line each.
+std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimate& plan);
+// docs/formats.md has the fields.
+nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& plan);
+
+}  // namespace mpzero::plan

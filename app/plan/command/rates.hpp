@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "app/config/run_setup.hpp"
+#include "app/plan/calibration.hpp"
+#include "app/plan/command/plan_machine.hpp"
+#include "app/plan/simulation/simulated_run.hpp"
+
+namespace mpzero::plan {
+
+// What a simulation takes from a calibration, and from the hosts where these differ from the calibrated one.
+
+// Reads `file` or, where that is empty, the one of configs/calibrations that is for the GPU. Throws UserError.
+Calibration calibration_of(const std::string& gpu, const std::string& file);
+
+UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup);
+// Sets run.costs and run.host_adamw.
+void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine);
+// 0: not measured.
+double disk_bytes_per_second(const Calibration& calibration);
+// Of a step's time: half of an interval.
+double relative_error(const Calibration& calibration);
+
+}  // namespace mpzero::plan

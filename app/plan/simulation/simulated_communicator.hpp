@@ -1,0 +1,46 @@
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <memory>
+
+#include "app/plan/simulation/busy_link.hpp"
+#include "app/plan/simulation/network_model.hpp"
+#include "parallel/comm/communicator.hpp"
+
+namespace mpzero::plan {
+
+// Rank 0's communicator on the simulated device: a stream of its own, as NCCL's, on which each collective takes the
+// time of the network's model. Communicators that share a link take turns on it.
+class SimulatedCommunicator final : public parallel::Communicator {
+ public:
+  struct Options {
+    Group group;
+    Links links;
+    int rings = 1;                      // see collective_seconds
+    double slowdown = 1;                // of each collective
+    const char* gather = "all-gather";  // names in the records
+    const char* scatter = "reduce-scatter";
+    const char* reduce = "all-reduce";
+  };
+  // `link` outlives the communicator.
+  SimulatedCommunicator(const Options& options, BusyLink& link);
+
+  int rank() const override { return 0; }
+  int world_size() const override { return options_.group.size(); }
+  // As much as NCCL's sums by copy engines take.
+  int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
+  std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
+  std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
+                                                                  parallel::SumMode mode) override;
+  std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
+
+ private:
+  std::unique_ptr<parallel::PendingCollective> run(const char* name, Collective collective, int64_t bytes);
+
+  Options options_;
+  BusyLink& link_;
+  c10::Stream stream_;
+};
+
+}  // namespace mpzero::plan

@@ -1,0 +1,56 @@
+#include "app/plan/simulation/simulated_decoder.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include "app/plan/simulation/simulated_device.hpp"
+#include "base/error.hpp"
+
+namespace mpzero::plan {
+
+void SimulatedDecoder::take(const Seconds& seconds) const {
+  SimulatedDevice& device = SimulatedDevice::current();
+  const double queued = device.host_now() + seconds.launch_bound * slowdown_;
+  device.queue(Work::kMatmuls, "products", seconds.matmuls * slowdown_);
+  device.queue(Work::kAttention, "attention", seconds.attention * slowdown_);
+  device.queue(Work::kElementwise, "elementwise", seconds.elementwise * slowdown_);
+  // The last kernel begins once the host has queued it.
+  device.host_waits_until(queued);
+  device.wait_until(device.current_stream(), queued);
+}
+
+at::Tensor SimulatedDecoder::embed_forward(model::Weights embedding, const at::Tensor& tokens) const {
+  take(times_.embedding_forward);
+  return at::empty({tokens.size(0), tokens.size(1), config().hidden_size}, embedding.front().options());
+}
+
+void SimulatedDecoder::embed_backward(const at::Tensor&, const at::Tensor&, model::Gradients) const {
+  take(times_.embedding_backward);
+}
+
+at::Tensor SimulatedDecoder::layer_forward(model::Weights, const at::Tensor& x, model::LayerActivations* activations,
+                                           model::Recompute recompute) const {
+  take(times_.layer_forward);
+  if (activations != nullptr) kept_.push_back(recompute);
+  return x;
+}
+
+at::Tensor SimulatedDecoder::layer_backward(model::Weights, const at::Tensor& dy, model::LayerActivations&,
+                                            model::Gradients) const {
+  if (kept_.empty()) throw_failure("the backward of a layer without its forward");
+  take(times_.backward(kept_.back()));
+  kept_.pop_back();
+  return dy;
+}
+
+at::Tensor SimulatedDecoder::head_loss(model::Weights, const at::Tensor&, const at::Tensor&, const at::Tensor&) const {
+  throw_failure("a validation is simulated");
+}
+
+model::Decoder::HeadResult SimulatedDecoder::head_forward_backward(model::Weights, const at::Tensor&,
+                                                                   const at::Tensor& x, const at::Tensor&, double,
+                                                                   model::Gradients, model::Gradient&) const {
+  take(times_.head);
+  return {.loss = at::empty({}, x.options().dtype(at::kFloat)), .dx = x};
+}
+
+}  // namespace mpzero::plan

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <vector>
+
+#include "app/plan/unit_times.hpp"
+#include "model/decoder.hpp"
+
+namespace mpzero::plan {
+
+// A decoder whose units take the times of a calibration and compute nothing. Tensors are those of the simulated device.
+class SimulatedDecoder final : public model::Decoder {
+ public:
+  // `slowdown`: of everything that it computes. `levels`: what each layer's backward recomputes.
+  SimulatedDecoder(model::ModelConfig config, const UnitTimes& times, double slowdown = 1)
+      : Decoder(std::move(config)), times_(times), slowdown_(slowdown) {}
+
+  at::Tensor embed_forward(model::Weights embedding, const at::Tensor& tokens) const override;
+  void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, model::Gradients embedding) const override;
+  at::Tensor layer_forward(model::Weights layer, const at::Tensor& x, model::LayerActivations* activations,
+                           model::Recompute recompute) const override;
+  at::Tensor layer_backward(model::Weights layer, const at::Tensor& dy, model::LayerActivations& activations,
+                            model::Gradients gradients) const override;
+  at::Tensor head_loss(model::Weights head, const at::Tensor& output_weight, const at::Tensor& x,
+                       const at::Tensor& targets) const override;
+  HeadResult head_forward_backward(model::Weights head, const at::Tensor& output_weight, const at::Tensor& x,
+                                   const at::Tensor& targets, double loss_scale, model::Gradients head_gradients,
+                                   model::Gradient& output_weight_gradient) const override;
+
+ private:
+  void take(const Seconds& seconds) const;
+
+  UnitTimes times_;
+  double slowdown_;
+  // Of the layers whose backward is still to come, the last one last.
+  mutable std::vector<model::Recompute> kept_;
+};
+
+}  // namespace mpzero::plan

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/plan/simulation/busy_link.hpp"
+#include "parallel/streams/streams.hpp"
+
+namespace mpzero::plan {
+
+// What work is, for the report.
+enum class Work : uint8_t { kMatmuls, kAttention, kElementwise, kOptimizer, kHostOptimizer, kDown, kUp, kCollective };
+
+// A device whose streams are clocks, and the host that queues its work. Work begins when its stream is free and the
+// host has queued it; an event has the time that its stream has when it is recorded, and a stream that waits for it
+// goes on no earlier. So code that orders its work by streams and events runs as it does on a GPU and gives the times
+// that a GPU would take. Its tensors have shapes and no memory; an operator of ATen takes the time to read and write
+// what it is given. One object at a time is current, for the process. All times are seconds since the object was made.
+class SimulatedDevice {
+ public:
+  struct Costs {
+    std::function<double(int64_t)> memory;    // a kernel that reads and writes so many bytes
+    std::function<double(int64_t)> down, up;  // so many bytes to the host, and to the device
+    std::function<double(int64_t)> adamw;     // so many parameters updated on the device
+    std::function<double(int64_t)> squares;   // the sum of squares of so many gradients
+    double launch = 4e-6;                     // the host queues one kernel
+  };
+  struct Record {
+    Work work;
+    const char* name;
+    double begin, end;
+  };
+
+  explicit SimulatedDevice(Costs costs);
+  ~SimulatedDevice();
+  SimulatedDevice(const SimulatedDevice&) = delete;
+  SimulatedDevice& operator=(const SimulatedDevice&) = delete;
+  // Throws Failure if there is none.
+  static SimulatedDevice& current();
+  static c10::Device device() { return {parallel::kSimulatedDevice, 0}; }
+
+  const Costs& costs() const { return costs_; }
+  double host_now() const { return host_; }
+  void host_works(double seconds) { host_ += seconds; }
+  void host_waits_until(double time) { host_ = std::max(host_, time); }
+
+  c10::StreamId current_stream() const { return current_; }
+  c10::StreamId exchange_stream(c10::StreamId stream);
+  c10::StreamId new_stream();
+  // When what the stream has been given so far is done.
+  double clock(c10::StreamId stream) const { return std::max(clocks_[static_cast<size_t>(stream)], host_); }
+  // The same for a thread of its own that queues the work.
+  double stream_clock(c10::StreamId stream) const { return clocks_[static_cast<size_t>(stream)]; }
+  void wait_until(c10::StreamId stream, double time);
+
+  // Queues work on the current stream: with `link` no earlier than that is free. Returns when it ends.
+  double queue(Work work, const char* name, double seconds, BusyLink* link = nullptr);
+  // Work that no stream has, as of the host's cores.
+  void record(Work work, const char* name, double begin, double end) { records_.push_back({work, name, begin, end}); }
+
+  BusyLink& down() { return down_; }
+  BusyLink& up() { return up_; }
+  const std::vector<Record>& records() const { return records_; }
+  void forget_records() { records_.clear(); }
+
+ private:
+  Costs costs_;
+  double host_ = 0;
+  c10::StreamId current_ = 0;
+  std::vector<double> clocks_{0};
+  BusyLink down_, up_;
+  std::vector<Record> records_;
+};
+
+}  // namespace mpzero::plan

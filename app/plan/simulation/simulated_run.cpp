@@ -1,0 +1,147 @@
+#include "app/plan/simulation/simulated_run.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "app/plan/simulation/simulated_communicator.hpp"
+#include "app/plan/simulation/simulated_decoder.hpp"
+#include "app/plan/simulation/simulated_host_updater.hpp"
+#include "app/plan/simulation/simulated_timeline.hpp"
+#include "app/train/level_communicators.hpp"
+#include "app/train/optimizer_step.hpp"
+#include "app/train/training_pass.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+// Steps until they repeat: the first gathers at its first use, the second follows its update.
+constexpr int64_t kStepsBefore = 3;
+constexpr double kAnyRate = 1e-4;
+
+// A run's links, as long as its communicators live.
+struct SharedLinks {
+  BusyLink within, between;
+};
+
+struct Names {
+  const char *gather, *scatter, *reduce;
+};
+constexpr Names kWithin{"all-gather", "reduce-scatter", "all-reduce"};
+constexpr Names kBetween{"all-gather between nodes", "reduce-scatter between nodes", "all-reduce between nodes"};
+
+std::unique_ptr<parallel::Communicator> communicator(const SimulatedRun& run, const Group& group, int rings,
+                                                     const Names& names, SharedLinks& links) {
+  return std::make_unique<SimulatedCommunicator>(SimulatedCommunicator::Options{.group = group,
+                                                                                .links = run.links,
+                                                                                .rings = rings,
+                                                                                .slowdown = run.network_factor,
+                                                                                .gather = names.gather,
+                                                                                .scatter = names.scatter,
+                                                                                .reduce = names.reduce},
+                                                 group.hosts > 1 ? links.between : links.within);
+}
+
+LevelCommunicators communicators(const SimulatedRun& run, parallel::Timeline& timeline, SharedLinks& links) {
+  const parallel::ParallelLayout& layout = run.layout;
+  const bool several_hosts = run.ranks.hosts > 1;
+  if (layout.nodes == 1) {
+    return {layout, several_hosts, communicator(run, run.ranks, 1, kWithin, links), nullptr, timeline};
+  }
+  const int per_host = run.ranks.per_host, per_node = layout.ranks_per_node;
+  const bool node_in_host = per_node <= per_host;
+  // The ranks of a node, and those at one place of all nodes; every place of a host uses the network.
+  const Group node = node_in_host ? Group{.hosts = 1, .per_host = per_node}
+                                  : Group{.hosts = per_node / per_host, .per_host = per_host};
+  const Group places = node_in_host ? Group{.hosts = run.ranks.hosts, .per_host = per_host / per_node}
+                                    : Group{.hosts = layout.nodes, .per_host = 1};
+  return {layout, several_hosts, communicator(run, node, 1, kWithin, links),
+          communicator(run, places, node_in_host ? per_node : per_host, kBetween, links), timeline};
+}
+
+void count(SimulatedStep& step, const SimulatedDevice::Record& record, double steps) {
+  const double seconds = (record.end - record.begin) / steps;
+  switch (record.work) {
+    case Work::kMatmuls:
+      step.matmuls += seconds;
+      break;
+    case Work::kAttention:
+      step.attention += seconds;
+      break;
+    case Work::kElementwise:
+      step.elementwise += seconds;
+      break;
+    case Work::kOptimizer:
+      step.optimizer += seconds;
+      break;
+    case Work::kHostOptimizer:
+      step.host_optimizer += seconds;
+      break;
+    case Work::kDown:
+      step.down += seconds;
+      break;
+    case Work::kUp:
+      step.up += seconds;
+      break;
+    case Work::kCollective: {
+      SimulatedStep::CollectiveTime& time = step.collectives[record.name];
+      time.seconds += seconds;
+      ++time.calls;
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+SimulatedStep simulate(const SimulatedRun& run) {
+  SimulatedDevice device(run.costs);
+  SimulatedTimeline timeline;
+  SharedLinks links;
+  LevelCommunicators of_parameters = communicators(run, timeline, links);
+  LevelCommunicators of_gradients = communicators(run, timeline, links);
+  StepTimer timer(timeline, of_parameters, of_gradients);
+  const SimulatedDecoder decoder(run.model, run.times, run.straggler_factor);
+
+  parallel::ZeroOptions options = run.options;
+  options.device = SimulatedDevice::device();
+  options.host_update.make = [&](const std::vector<parallel::OptimizerShard*>& shards,
+                                 const parallel::HostUpdater::Options& of_host) {
+    return std::make_unique<SimulatedHostUpdater>(shards, of_host, run.host_adamw);
+  };
+  parallel::ZeroEngine engine(decoder.units(), options, of_parameters.levels(), of_gradients.levels());
+  engine.parameters().measure_waits(timeline);
+  const int64_t micro_batches = options.gradient_accumulation_steps;
+  TrainingPass pass(decoder, engine, timer,
+                    {.loss_scale = 1.0 / static_cast<double>(micro_batches * run.layout.world_size()),
+                     .micro_batches = micro_batches});
+  pass.recompute(run.recompute);
+  const int64_t moved = engine.parameters().move_to_device(run.memory_for_parameters);
+  if (run.gather_limits_automatic) engine.parameters().use_memory(run.memory_for_parameters - moved);
+
+  // The loader has read ahead.
+  const at::Tensor read = at::empty({run.micro_batch, run.seq_length}, at::kLong);
+  const auto tokens = [&] { return read.to(SimulatedDevice::device(), /*non_blocking=*/false, /*copy=*/true); };
+  SimulatedStep step;
+  for (int64_t update = 1; update <= kStepsBefore + 1; ++update) {
+    const double began = device.host_now();
+    if (update == kStepsBefore + 1) device.forget_records();
+    run_optimizer_step(engine, pass, timer,
+                       {.device = SimulatedDevice::device(),
+                        .lr = kAnyRate,
+                        .update = update,
+                        .micro_batches = micro_batches,
+                        .losses = micro_batches * run.layout.world_size(),
+                        .next = [&] { return TokensOfMicroBatch{.inputs = tokens(), .targets = tokens()}; },
+                        .before_update = [] {},
+                        .figures = [] { return std::vector<double>(2, 0.0); }});
+    step.split = timer.finish_step();
+    step.seconds = device.host_now() - began;
+  }
+  for (const SimulatedDevice::Record& record : device.records()) count(step, record, 1);
+  step.memory = engine.memory_use();
+  return step;
+}
+
+}  // namespace mpzero::plan

@@ -1,0 +1,33 @@
+#include "app/flags/options.hpp"
+#include "app/plan/command/plan_beside_run.hpp"
+#include "tests/app/plan/command/plan_of.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero;
+using namespace mpzero::plan;
+using Catch::Contains;
+
+TEST_CASE("the line has both sides of each part, and names the one that differs the most") {
+  const StepSplit planned{.forward = 0.1, .backward = 0.2, .optimizer = 0.05};
+  const StepSplit measured{.forward = 0.11, .backward = 0.19, .optimizer = 0.05, .exposed_gradients = 0.035};
+  const std::string line = beside(planned, measured, 0.1);
+  CHECK_THAT(line, Contains("step 350.0 ms and 385.0 ms (+10%; the plan says give or take 10%)"));
+  CHECK_THAT(line, Contains("forward 100.0 ms and 110.0 ms") && Contains("waiting for gradients 0.0 ms and 35.0 ms"));
+  CHECK_THAT(line, Contains("the largest difference is in waiting for gradients: +35.0 ms"));
+  CHECK_THAT(line, !Contains("data") && !Contains("parameters"));
+}
+
+TEST_CASE("a run is planned from its own setup, and a GPU without a calibration is a sentence") {
+  RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}), 2,
+                              DataFiles::kMayBeUnnamed);
+  setup.layout = {.nodes = 1, .ranks_per_node = 2};
+  MeasuredRun run{.setup = setup,
+                  .gpu = "NVIDIA H200",
+                  .gpu_bytes = int64_t{139} << 30,
+                  .hosts = 1,
+                  .per_host = 2,
+                  .mean = {.forward = 0.1, .backward = 0.2}};
+  CHECK_THAT(plan_beside_run(run), Contains("Plan beside measured: step"));
+  run.gpu = "NVIDIA T4";
+  CHECK_THAT(plan_beside_run(run), Contains("there is none"));
+}

@@ -1,0 +1,42 @@
+#include "app/plan/command/plan_options.hpp"
+#include "tests/app/error_from.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero;
+using namespace mpzero::plan;
+using Catch::Contains;
+
+TEST_CASE("the plan's own flags are read, the others left to mpzero train") {
+  const PlanOptions options = parse_plan_options({"--instance", "p5.48xlarge", "--seq_length=4096", "--nodes=4",
+                                                  "--json", "--tokens", "15e9", "--price=55.04", "--bf16"});
+  CHECK(options.instance == "p5.48xlarge");
+  CHECK(options.nodes == 4);
+  CHECK(options.tokens == 15e9);
+  CHECK(options.price == 55.04);
+  CHECK(options.json);
+  CHECK_FALSE(options.compare);
+  CHECK(options.rest == std::vector<std::string>{"--seq_length=4096", "--bf16"});
+}
+
+TEST_CASE("a mistake is one sentence that names the flag") {
+  const auto error = [](std::vector<std::string> arguments) {
+    return error_from([&] { parse_plan_options(arguments); });
+  };
+  CHECK_THAT(error({}), Contains("--instance") && Contains("--gpu"));
+  CHECK_THAT(error({"--instance=p5.48xlarge", "--gpu=H100"}), Contains("keep one"));
+  CHECK_THAT(error({"--gpu=H100", "--nodes=0"}), Contains("--nodes") && Contains("\"0\""));
+  CHECK_THAT(error({"--gpu=H100", "--nodes=1.5"}), Contains("--nodes"));
+  CHECK_THAT(error({"--gpu=H100", "--tokens=many"}), Contains("--tokens") && Contains("many"));
+  CHECK_THAT(error({"--gpu=H100", "--gpu=H200"}), Contains("given twice"));
+  CHECK_THAT(error({"--gpu"}), Contains("--gpu needs a value"));
+  CHECK_THAT(error({"--gpu=H100", "--json=yes"}), Contains("takes no value"));
+  CHECK_THAT(error({"--gpu=H100", "--network_factor=0.5"}), Contains("at least 1"));
+  CHECK_THAT(error({"--gpu=H100", "--price=1", "--prices=p.json"}), Contains("keep one"));
+}
+
+TEST_CASE("the help names every flag") {
+  for (const char* flag : {"--instance", "--gpu", "--nodes", "--tokens", "--compare", "--json", "--calibration",
+                           "--price ", "--prices", "--disk_rate", "--straggler_factor", "--network_factor"}) {
+    CHECK_THAT(plan_help(), Contains(flag));
+  }
+}

@@ -1,0 +1,19 @@
+#include <fstream>
+#include <sstream>
+
+#include "app/plan/command/plan_report.hpp"
+#include "tests/app/plan/command/plan_of.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero::plan;
+
+// Golden: tests/app/plan/command/plan_of_llama.txt, which `mpzero plan` printed for these flags.
+TEST_CASE("the plan of a run prints as it did") {
+  std::ifstream file(MPZERO_SOURCE_DIR "/tests/app/plan/command/plan_of_llama.txt");
+  std::stringstream golden;
+  golden << file.rdbuf();
+  CHECK(output_of({"--model_config=" + kModels + "llama_3_8b.json", "--instance=p5e.48xlarge", "--nodes=2",
+                   "--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/ds_config_llama3_8b_zero3_offload.json",
+                   "--seq_length=4096", "--tokens=15e9", "--price=40", "--disk_rate=2.5"})
+            .text == golden.str());
+}

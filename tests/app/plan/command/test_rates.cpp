@@ -1,0 +1,29 @@
+#include "app/plan/command/rates.hpp"
+#include "tests/app/plan/command/plan_of.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero;
+using namespace mpzero::plan;
+
+TEST_CASE("a host's own memory and bus replace the calibrated ones, and its ranks share them") {
+  const Calibration calibration = Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
+  PlanMachine machine{.name = "x", .gpu = "H200", .gpus = 4, .links = {}, .price = std::nullopt};
+  SimulatedRun run{.model = model::ModelConfig::from_file(kModels + "qwen3_0_6b.json"),
+                   .options = {},
+                   .layout = {},
+                   .ranks = {},
+                   .recompute = {},
+                   .times = {},
+                   .costs = {},
+                   .host_adamw = {},
+                   .links = {}};
+  set_rates(run, calibration, machine);
+  CHECK(run.host_adamw(1'000'000) == Approx(4 * host_adamw_seconds(calibration, 1'000'000)));
+  machine.host_bytes_per_second = 100e9;
+  machine.pcie_bytes_per_second = 50e9;
+  set_rates(run, calibration, machine);
+  // 24 bytes a parameter at 80% of 100 GB/s, four ranks; 86% of 50 GB/s after 10 us.
+  CHECK(run.host_adamw(1'000'000) == Approx(4 * 24e6 / 80e9));
+  CHECK(run.costs.down(43'000'000) == Approx(1e-5 + 1e-3));
+  CHECK(run.costs.up(43'000'000) == Approx(1e-5 + 1e-3));
+}

@@ -1,0 +1,34 @@
+#include <ATen/ops/empty.h>
+
+#include "app/plan/simulation/simulated_decoder.hpp"
+#include "app/plan/simulation/simulated_device.hpp"
+#include "base/error.hpp"
+#include "tests/app/plan/simulation/small_run.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero;
+using namespace mpzero::plan;
+
+TEST_CASE("a unit takes its time, and a layer's backward that of its level") {
+  const SimulatedRun run = small_run();
+  const SimulatedDevice device(run.costs);
+  const SimulatedDecoder decoder(run.model, run.times, /*slowdown=*/2);
+  const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
+  model::LayerActivations activations;
+  decoder.layer_forward({}, x, &activations, model::Recompute::kFull);
+  CHECK(device.clock(0) == Approx(0.020));
+  decoder.layer_backward({}, x, activations, {});
+  CHECK(device.clock(0) == Approx(0.080));
+  CHECK_THROWS_AS(decoder.layer_backward({}, x, activations, {}), Failure);
+}
+
+TEST_CASE("a unit takes no less than the host needs to queue it") {
+  SimulatedRun run = small_run();
+  run.times.layer_forward.launch_bound = 0.015;
+  const SimulatedDevice device(run.costs);
+  const SimulatedDecoder decoder(run.model, run.times);
+  const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
+  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone);
+  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone);
+  CHECK(device.clock(0) == Approx(0.030));
+}

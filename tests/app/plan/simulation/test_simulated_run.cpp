@@ -1,0 +1,127 @@
+// Oracle: schedules of a few units, drawn by hand. Forward: embedding 1 ms, two layers 10 ms each; head 5 ms; backward:
+// layers 20 ms each, embedding 2 ms; 68 ms in all.
+
+#include "app/plan/simulation/simulated_run.hpp"
+#include "tests/app/plan/simulation/small_run.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero;
+using namespace mpzero::plan;
+
+namespace {
+
+// Each collective takes 3 ms, whatever its size.
+SimulatedRun two_ranks(int stage) {
+  SimulatedRun run = small_run();
+  run.options.stage = stage;
+  run.ranks = {.hosts = 1, .per_host = 2};
+  run.layout = {.nodes = 1, .ranks_per_node = 2};
+  run.links = {.within_bytes_per_second = 1e30, .start_seconds = 3e-3};
+  return run;
+}
+
+SimulatedRun offloaded(int64_t spare_bytes) {
+  SimulatedRun run = small_run();
+  run.options.optimizer_placement = parallel::Placement::kHost;
+  run.options.host_update.extra_bytes = spare_bytes;
+  run.host_adamw = [](int64_t) { return 7e-3; };
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("one rank computes and waits for nothing") {
+  const SimulatedStep step = simulate(small_run());
+  CHECK(step.seconds == Approx(0.068));
+  CHECK(step.split.forward == Approx(0.021));
+  CHECK(step.split.backward == Approx(0.047));
+  CHECK(step.matmuls == Approx(0.068));
+  CHECK(step.split.exposed_communication() == Approx(0.0).margin(1e-12));
+}
+
+TEST_CASE("recomputation takes its time") {
+  SimulatedRun run = small_run();
+  run.recompute = {model::Recompute::kFull, model::Recompute::kSelective};
+  CHECK(simulate(run).seconds == Approx(0.068 + 0.010 + 0.002));
+}
+
+TEST_CASE("micro-batches follow each other") {
+  SimulatedRun run = small_run();
+  run.options.gradient_accumulation_steps = 3;
+  CHECK(simulate(run).seconds == Approx(3 * 0.068));
+}
+
+TEST_CASE("ZeRO-2 hides sums behind backward and gathers behind forward") {
+  const SimulatedStep step = simulate(two_ranks(2));
+  // From the norm on: the embedding's gather ends at 3, layer 0's at 6 (2 after the embedding's forward), the others'
+  // in time. The layers' and the head's sums run during backward; layer 0's ends 1 ms after the embedding's backward,
+  // the embedding's 3 ms later. Then the all-reduce.
+  CHECK(step.seconds == Approx(0.068 + 0.003 + 0.002 + 0.001 + 0.003 + 0.003));
+  CHECK(step.split.exposed_parameters == Approx(0.005));
+  CHECK(step.split.exposed_gradients == Approx(0.007));
+  CHECK(step.collectives.at("all-gather").calls == 4);
+  CHECK(step.collectives.at("reduce-scatter").calls == 4);
+  CHECK(step.collectives.at("all-reduce").seconds == Approx(0.003));
+}
+
+TEST_CASE("another order of the engine is another plan") {
+  SimulatedRun run = two_ranks(2);
+  run.options.overlap = false;
+  // Nothing runs during the nine collectives.
+  CHECK(simulate(run).seconds == Approx(0.068 + 9 * 0.003));
+}
+
+TEST_CASE("ZeRO-3 gathers again for backward what it has given up") {
+  SimulatedRun run = two_ranks(3);
+  run.options.limits.gather = {
+      .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
+  const SimulatedStep step = simulate(run);
+  // Embedding, layers and head in forward, layers in backward; the last layer stays for the unit after the head.
+  CHECK(step.collectives.at("all-gather").calls >= 5);
+  CHECK(step.seconds > simulate(two_ranks(2)).seconds);
+}
+
+TEST_CASE("the next forward follows the host's updates unit by unit") {
+  // The norm is known at 68. Updates end at 7, 14, 21 and 28 after it; the embedding waits 7, layer 0 another 6.
+  const SimulatedStep step = simulate(offloaded(0));
+  CHECK(step.seconds == Approx(0.068 + 0.007 + 0.006));
+  CHECK(step.host_optimizer == Approx(4 * 0.007));
+}
+
+TEST_CASE("updates ahead of the norm hide behind backward") {
+  // Gradients arrive at 26, 46, 66 and 68: updates end at 33, 53, 73 and 80, of which the next forward waits for the
+  // last, the embedding's.
+  CHECK(simulate(offloaded(int64_t{1} << 40)).seconds == Approx(0.080));
+}
+
+TEST_CASE("two levels have their own collectives") {
+  SimulatedRun run = two_ranks(2);
+  run.ranks = {.hosts = 2, .per_host = 2};
+  run.layout = {.nodes = 2, .ranks_per_node = 2};
+  run.links.between_bytes_per_second = 1e30;
+  const SimulatedStep step = simulate(run);
+  CHECK(step.collectives.contains("all-gather between nodes"));
+  CHECK(step.collectives.contains("reduce-scatter between nodes"));
+  CHECK(step.seconds > simulate(two_ranks(2)).seconds);
+}
+
+TEST_CASE("factors lengthen what they are about") {
+  SimulatedRun run = two_ranks(2);
+  const double before = simulate(run).seconds;
+  run.network_factor = 2;
+  const double slow_network = simulate(run).seconds;
+  CHECK(slow_network > before);
+  run.straggler_factor = 1.5;
+  CHECK(simulate(run).seconds > slow_network + 0.9 * 0.034);
+}
+
+TEST_CASE("a faster link is never a slower step, and more bytes never a faster one") {
+  double last = 1e9;
+  for (const double rate : {1e6, 1e7, 1e8, 1e9, 1e12}) {
+    SimulatedRun run = two_ranks(3);
+    run.links.within_bytes_per_second = rate;
+    const double seconds = simulate(run).seconds;
+    CHECK(seconds <= last + 1e-9);
+    last = seconds;
+  }
+}
