@@ -4,12 +4,12 @@
 
 #include <array>
 #include <cmath>
+#include <exception>
 
 #include "app/machine/instances.hpp"
 #include "app/machine/system.hpp"
 #include "app/plan/command/plan_estimate.hpp"
 #include "app/plan/command/rates.hpp"
-#include "base/error.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -50,7 +50,7 @@ std::string plan_beside_run(const MeasuredRun& run) {
     const PlanEstimate plan = estimate_plan(run.setup, machine, calibration, {});
     if (!plan.memory.fits) return "";
     return beside(plan.step.split, run.mean, plan.error);
-  } catch (const UserError& error) {
+  } catch (const std::exception& error) {  // no plan is worth a run
     return fmt::format("Plan beside measured: there is none, since {}", error.what());
   }
 }

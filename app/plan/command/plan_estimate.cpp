@@ -12,6 +12,7 @@
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/memory_estimate.hpp"
 #include "app/plan/command/rates.hpp"
+#include "base/error.hpp"
 #include "model/decoder.hpp"
 
 namespace mpzero::plan {
@@ -128,6 +129,12 @@ parallel::ParallelLayout layout_of(const RunSetup& setup, const PlanMachine& mac
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration& calibration,
                            const PlanAssumptions& assumptions) {
   const RunConfig& config = setup.config;
+  const parallel::Compression compression = zero_options(config, at::Device(at::kCUDA)).compression;
+  if (compression.gradient_bits > 0 || compression.weights) {
+    throw_user_error(
+        "zero_quantized_gradients and zero_quantized_weights are not planned yet, since the time of their kernels has "
+        "not been measured: leave them out of the file for the plan of the exact run");
+  }
   const MemoryEstimate estimate(config, setup.model, at::Device(at::kCUDA), setup.layout);
   const std::optional<int64_t> extra = host_extra_bytes(estimate, machine);
   PlanEstimate plan{.parameters = model::num_parameters(setup.model),

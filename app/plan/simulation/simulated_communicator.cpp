@@ -47,6 +47,10 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::reduce_scatter_sum(con
   return run(options_.scatter, Collective::kReduceScatter, static_cast<int64_t>(full.nbytes()));
 }
 
+std::unique_ptr<PendingCollective> SimulatedCommunicator::all_to_all(const at::Tensor& sent, const at::Tensor&) {
+  return run(options_.exchange, Collective::kReduceScatter, static_cast<int64_t>(sent.nbytes()));
+}
+
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_reduce_sum(const at::Tensor& tensor) {
   return run(options_.reduce, Collective::kAllReduce, static_cast<int64_t>(tensor.nbytes()));
 }

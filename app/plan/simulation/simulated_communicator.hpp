@@ -21,6 +21,7 @@ class SimulatedCommunicator final : public parallel::Communicator {
     double slowdown = 1;                // of each collective
     const char* gather = "all-gather";  // names in the records
     const char* scatter = "reduce-scatter";
+    const char* exchange = "all-to-all";
     const char* reduce = "all-reduce";
   };
   // `link` outlives the communicator.
@@ -33,6 +34,8 @@ class SimulatedCommunicator final : public parallel::Communicator {
   std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
   std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                                   parallel::SumMode mode) override;
+  // As a reduce-scatter of the same bytes: each rank sends all of them but its own shard.
+  std::unique_ptr<parallel::PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override;
   std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
  private:
