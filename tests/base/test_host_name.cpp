@@ -1,10 +1,9 @@
-#include "base/host_name.hpp"
-
 #include <unistd.h>
 
 #include <array>
 #include <map>
 
+#include "base/host_name.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
