@@ -220,7 +220,7 @@ run_ranks() {
   watcher=$!
   # shellcheck disable=SC2016 # the new shell expands it
   run_interruptibly bash -c 'echo $$ >"$0" && exec "$@"' "$file" "${MPZERO_MPIRUN[@]}" "$@" || code=$?
-  end_process KILL "$watcher"
+  end_process TERM "$watcher"
   rm -f "$file"
   return "$code"
 }
@@ -229,7 +229,6 @@ run_ranks() {
 # MPI 5 was seen to. The ranks watch each other, and nobody watches mpirun.
 watch_mpirun() {
   local file=$1 seen=false patience=${MPZERO_MPIRUN_PATIENCE:-120} gone=0
-  trap '' USR1 TERM
   while sleep 1; do
     if pgrep --exact mpzero >/dev/null; then
       seen=true gone=0

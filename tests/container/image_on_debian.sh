@@ -5,7 +5,7 @@
 #
 # Needs root, mmdebstrap and a network; 20 GB in FOLDER, and as long as a build takes. A later start uses what is there. With
 # MPZERO_BUILT=true the checkout and its built .venv and build are used as they are, by the path that they have here, and nothing is compiled:
-# for a machine that is a Debian 12 itself.
+# for a machine that is a Debian 12 itself. UV_CACHE_DIR and CCACHE_DIR are the caches of this machine, which then serve the image, too.
 set -euo pipefail
 
 folder=${1:?say where the root file systems are to be made}
@@ -18,13 +18,15 @@ inside() {
   # shellcheck disable=SC2016 # the new shell expands it
   unshare --mount --pid --fork bash -c '
     mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/tmp"
+    if [[ -n $4 ]]; then mkdir -p "$0/root/.cache/uv" && mount --bind "$4" "$0/root/.cache/uv"; fi
+    if [[ -n $5 ]]; then mkdir -p "$0$5" && mount --bind "$5" "$0$5"; fi
     if [[ $3 == true ]]; then
       mkdir -p "$0$2" && mount --bind "$2" "$0$2"
       python=$(readlink -f "$2/.venv/bin/python")
       mkdir -p "$0${python%/bin/*}" && mount --bind "${python%/bin/*}" "$0${python%/bin/*}"
     fi
-    exec chroot "$0" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 bash -ec "$1"' \
-    "$1" "$2" "$checkout" "${MPZERO_BUILT:-false}"
+    exec chroot "$0" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 ${5:+"CCACHE_DIR=$5"} bash -ec "$1"' \
+    "$1" "$2" "$checkout" "${MPZERO_BUILT:-false}" "${UV_CACHE_DIR:-}" "${CCACHE_DIR:-}"
 }
 
 mkdir -p "$folder"
@@ -45,7 +47,7 @@ elif [[ -d $folder/build$source ]]; then
 else
   git clone --quiet "$checkout" "$folder/build$source"
 fi
-if [[ ! -d $folder/build/opt/mpzero/bin ]]; then
+if [[ ! -f $folder/build/opt/mpzero/installation || ! -f $folder/build/opt/mpzero/system-packages ]]; then
   inside "$folder/build" "UV_PYTHON=/usr/bin/python3 $source/container/install build /opt/mpzero $architectures"
 fi
 rm -rf "$folder/runtime/opt/mpzero"
