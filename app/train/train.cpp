@@ -25,7 +25,7 @@
 #include "app/memory/gpu_memory.hpp"
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/run_memory.hpp"
-#include "app/train/network.hpp"
+#include "app/train/communicators/network.hpp"
 #include "app/train/trainer.hpp"
 #include "app/train/watched_run.hpp"
 #include "base/collectives.hpp"

@@ -13,7 +13,7 @@
 #include "app/config/zero_options.hpp"
 #include "app/liveness/liveness.hpp"
 #include "app/memory/run_memory.hpp"
-#include "app/train/network.hpp"
+#include "app/train/communicators/network.hpp"
 #include "app/train/trainer.hpp"
 #include "base/collectives.hpp"
 #include "model/decoder.hpp"

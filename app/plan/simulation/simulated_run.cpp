@@ -9,7 +9,7 @@
 #include "app/plan/simulation/simulated_decoder.hpp"
 #include "app/plan/simulation/simulated_host_updater.hpp"
 #include "app/plan/simulation/simulated_timeline.hpp"
-#include "app/train/level_communicators.hpp"
+#include "app/train/communicators/level_communicators.hpp"
 #include "app/train/optimizer_step.hpp"
 #include "app/train/training_pass.hpp"
 

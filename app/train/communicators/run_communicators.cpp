@@ -1,4 +1,4 @@
-#include "app/train/run_communicators.hpp"
+#include "app/train/communicators/run_communicators.hpp"
 
 namespace mpzero {
 namespace {

@@ -1,4 +1,4 @@
-#include "app/train/level_communicators.hpp"
+#include "app/train/communicators/level_communicators.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "app/train/level_communicators.hpp"
+#include "app/train/communicators/level_communicators.hpp"
 
 namespace mpzero {
 

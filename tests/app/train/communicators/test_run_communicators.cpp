@@ -1,7 +1,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include "app/train/run_communicators.hpp"
+#include "app/train/communicators/run_communicators.hpp"
 #include "parallel/trace/timeline.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"

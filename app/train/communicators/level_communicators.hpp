@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/liveness/liveness.hpp"
-#include "app/train/network.hpp"
+#include "app/train/communicators/network.hpp"
 #include "parallel/comm/measured_communicator.hpp"
 #include "parallel/trace/timeline.hpp"
 #include "parallel/zero/levels.hpp"

@@ -1,4 +1,4 @@
-#include "app/train/network.hpp"
+#include "app/train/communicators/network.hpp"
 
 #include <fmt/format.h>
 
