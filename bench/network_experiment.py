@@ -45,12 +45,16 @@ class Row:
     parts: dict[str, float] | None = None  # of mpzero
     internode_megabytes: float | None = None
     over: str = ""  # the network that was used, in the program's own words
+    nodes: int = 1  # of the layout that was used
     program: str = "mpzero"
     error: str = ""
 
     @property
     def name(self) -> str:
         return f"{self.network}-zero{self.stage}-{self.ranks_per_node.replace(' ', '_')}"
+
+    def wants_nodes(self) -> bool:
+        return self.ranks_per_node not in ("one level", DEEPSPEED)
 
     def zero(self) -> dict:
         if self.ranks_per_node == DEEPSPEED:
@@ -164,7 +168,11 @@ def run(row: Row, settings: Settings) -> None:
     text = log.read_text(errors="replace")
     found = re.search(r"Using network (\S+)" if is_deepspeed else r"^Network: (\S+)", text, re.MULTILINE)
     row.over = found[1].rstrip(":,;") if found else ""
-    if status == 0:
+    found = re.search(r" over (\d+) nodes of \d+ rank", text)
+    row.nodes = int(found[1]) if found else 1
+    if status == 0 and row.wants_nodes() and row.nodes == 1:
+        row.error = f"with {row.ranks_per_node} the run had one level"
+    elif status == 0:
         read_deepspeed(row, log) if is_deepspeed else read_mpzero(row, metrics, settings.warm_up)
     if row.step is None:
         row.error = row.error or sentence_of(text)
@@ -259,7 +267,12 @@ def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | No
     parser.add_argument("--launch", default="", help="the command that starts the ranks, without mpzero")
     parser.add_argument("--networks", nargs="+", default=["socket"], choices=["auto", "efa", "socket"])
     parser.add_argument("--stages", nargs="+", type=int, default=[2, 3], choices=[1, 2, 3])
-    parser.add_argument("--ranks_per_node", nargs="+", default=["one level", "auto"], metavar="N|auto|'one level'")
+    parser.add_argument(
+        "--ranks_per_node",
+        nargs="+",
+        metavar="N|auto|'one level'",
+        help="default: 'one level' and auto; without --launch 'one level' and 1, since mpzero sees one host",
+    )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warm_up", type=int, default=5, help="steps that do not count")
     parser.add_argument("--limit", type=int, default=600, help="seconds for one run")
@@ -269,7 +282,9 @@ def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | No
     args = parser.parse_args(own)
     if args.warm_up >= args.steps:
         parser.error("--warm_up leaves no step to measure")
-    for size in args.ranks_per_node:
+    # Two ranks of one machine are one host to mpzero, whatever NCCL takes them for.
+    sizes = args.ranks_per_node or ["one level", "auto" if args.launch else "1"]
+    for size in sizes:
         if size not in ("one level", "auto") and not re.fullmatch("[1-9][0-9]*", size):
             parser.error(f"--ranks_per_node {size}: give numbers, auto or 'one level'")
     file = take_flag(flags, "deepspeed_config")
@@ -293,7 +308,7 @@ def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | No
         meet=args.meet,
         deepspeed_flags=("--cpu",) if "--device=cpu" in flags or "--device cpu" in " ".join(flags) else (),
     )
-    layouts = [*args.ranks_per_node, *([DEEPSPEED] if args.deepspeed else [])]
+    layouts = [*sizes, *([DEEPSPEED] if args.deepspeed else [])]
     rows = [Row(n, s, r) for n in args.networks for s in args.stages for r in layouts]
     streams = json.loads(args.streams.read_text()) if args.streams and args.streams.exists() else None
     return settings, rows, streams

@@ -30,7 +30,7 @@ std::string without_nodes(const RunConfig& config, int hosts) {
   if (config.zero.quantized_gradient_bits > 0) keys.emplace_back("zero_quantized_gradients");
   if (config.zero.quantized_weights) keys.emplace_back("zero_quantized_weights");
   if (keys.empty()) return "";
-  const bool could_have = hosts > 1 && config.zero.stage > 0;
+  const bool could_have = hosts > 1 && config.zero.stage > 0 && !config.zero.ranks_per_node;
   return fmt::format(
       "{}: zero_optimization.{} {} no effect: all ranks are one node, and mpzero compresses between "
       "nodes only{}.",

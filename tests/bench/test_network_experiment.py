@@ -52,6 +52,22 @@ def test_rows_differ_in_what_crosses_and_not_in_the_losses(tmp_path: Path, capsy
     assert (folder / "steps.svg").stat().st_size > 1000
 
 
+def test_two_ranks_of_this_machine_have_rows_of_two_levels(tmp_path: Path) -> None:
+    assert run(tmp_path / "out", TinyRun(tmp_path), "--networks", "auto", "--stages", "3", launch="") == 0
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert [(row["ranks_per_node"], row["nodes"]) for row in rows] == [("one level", 1), ("1", 2)]
+    assert rows[1]["internode_megabytes"] > 0
+
+
+def test_a_row_of_nodes_that_has_none_is_no_row(tmp_path: Path) -> None:
+    """The ranks of LAUNCH are on one host."""
+    assert (
+        run(tmp_path / "out", TinyRun(tmp_path), "--networks", "auto", "--stages", "3", "--ranks_per_node", "auto") == 1
+    )
+    (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert row["error"] == "with auto the run had one level"
+
+
 def test_status_1_if_no_row_ran(tmp_path: Path) -> None:
     assert run(tmp_path / "out", TinyRun(tmp_path), "--stages", "2", "--ranks_per_node", "3") == 1
 

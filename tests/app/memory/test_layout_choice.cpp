@@ -134,6 +134,10 @@ TEST_CASE("compression without nodes is named") {
         "ds.json: zero_optimization.zero_quantized_gradients and zero_quantized_weights have no effect: all ranks are "
         "one node, and mpzero compresses between nodes only.");
   CHECK(choose(R"("stage": 3)", kTwoHostsOfFour).warning.empty());
+  // Who has asked for one level is not told to ask for nodes.
+  CHECK(choose(gradients + R"(, "zero_hpz_partition_size": 1)", kTwoHostsOfFour).warning ==
+        "ds.json: zero_optimization.zero_quantized_gradients has no effect: all ranks are one node, and mpzero "
+        "compresses between nodes only.");
 }
 
 }  // namespace

@@ -170,6 +170,8 @@ TEST_CASE("without EFA, auto leaves the choice to NCCL, efa is refused and socke
   CHECK(settings(free) == sockets);
   CHECK(free.min_channels == 8);
   CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_MIN_NCHANNELS", "2"}}).min_channels == 0);
+  CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_MAX_NCHANNELS", "2"}}).min_channels == 0);
+  CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_MAX_CTAS", "4"}}).min_channels == 0);
   // NCCL multiplies the two: where the user sets one, the other is left to NCCL.
   CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_NSOCKS_PERTHREAD", "8"}}).settings.empty());
   CHECK_THROWS_WITH(plan(NetworkChoice::kEfa, {kTcpA, kTcpB}), Catch::Contains("a, b have no EFA device"));
