@@ -19,7 +19,10 @@ starts_file() { printf '%s/starts.%s.txt\n' "$CHECKPOINT_DIR" "$(printf %s "$MPZ
 begin_start() {
   local file unsaved=0 saved=unsaved before=""
   MPZERO_CHECKPOINT_BEFORE=$(saved_state)
-  [[ -n $MPZERO_JOB ]] || return 0
+  if [[ -z $MPZERO_JOB ]]; then
+    warn "MPZERO_JOB is not set: starts that save nothing are not counted, and --overwrite counts for each start. The runtime mpzero sets it to the JobSet's uid."
+    return
+  fi
   file=$(starts_file)
   if [[ -f $file ]]; then read -r -n 400 unsaved saved before <"$file" || true; fi
   unsaved=$([[ $unsaved =~ ^[0-9]{1,6}$ ]] && echo "$((10#$unsaved))" || echo 0)

@@ -379,3 +379,10 @@ def test_one_node_needs_no_ssh(pods):
     pods.list_hosts(["job-launcher-0-0.job"])
     assert pods.run(MPZERO_NODES="1").returncode == 0
     assert "ssh job-" not in pods.checkout.calls()
+
+
+def test_a_job_that_cannot_be_counted_says_so(pods):
+    result = pods.run(MPZERO_JOB="")
+    assert result.returncode == 0
+    assert "MPZERO_JOB is not set: starts that save nothing are not counted" in result.stderr
+    assert list(pods.checkpoints.glob("starts.*")) == []
