@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Many nodes on paper: draws docs/scale.png and prints the tables of docs/scale.md, from `mpzero plan`.
+"""Many nodes on paper: draws speeds by the number of GPUs and prints them, from `mpzero plan`, and the best interval
+between checkpoints.
 
-bench/scale.py [--program build/bin/mpzero] [--instance p5.48xlarge] [--figure docs/scale.png]
+bench/scale.py [--program build/bin/mpzero] [--instance p5.48xlarge] [--figure scale.png]
 
 Llama-3-8B, 8,192 tokens, micro-batch 1, no accumulation: the work of a GPU stays the same while there are more of them.
 Needs no GPU.
@@ -23,7 +24,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[1]
-NODES = [1, 4, 16, 64, 256, 512]
+NODES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 GPUS_PER_NODE = 8
 # Name, ZeRO stage, two levels, network.
 LAYOUTS = [
@@ -125,7 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "bin" / "mpzero")
     parser.add_argument("--instance", default="p5.48xlarge")
-    parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "scale.png")
+    parser.add_argument("--figure", type=Path, default=Path("scale.png"))
     arguments = parser.parse_args()
     with ThreadPoolExecutor(2) as pool:
         found = pool.map(lambda layout: curve(arguments.program, arguments.instance, layout), LAYOUTS)
