@@ -24,6 +24,9 @@ class Watched final : public parallel::Communicator {
                                                                   parallel::SumMode) override {
     return nullptr;
   }
+  std::unique_ptr<parallel::PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override {
+    return nullptr;
+  }
   std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor&) override { return nullptr; }
   std::optional<std::string> asynchronous_error() override { return error; }
   void abort() override { ++aborted; }

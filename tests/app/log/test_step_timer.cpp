@@ -45,6 +45,7 @@ class FakeCommunicator final : public parallel::Communicator {
                                                         parallel::SumMode) override {
     return start();
   }
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override { return start(); }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override { return start(); }
 
  private:
