@@ -21,7 +21,8 @@ TEST_CASE("a step asks for its micro-batches, then for what comes before the upd
   parallel::MeasuredCommunicator of_gradients(std::make_unique<parallel::LocalCommunicator>(), timeline);
   StepTimer timer(timeline, of_parameters, of_gradients);
   const SimulatedDecoder decoder(run.model, run.times);
-  parallel::ZeroOptions options{.device = SimulatedDevice::device()};
+  parallel::ZeroOptions options;
+  options.device = SimulatedDevice::device();
   options.gradient_accumulation_steps = 2;
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters, of_gradients);
   TrainingPass pass(decoder, engine, timer, {.loss_scale = 0.5, .micro_batches = 2});
