@@ -63,10 +63,9 @@ def run(name: str, folder: Path, args: argparse.Namespace, config: dict, flags: 
     words += ["--save_final=false", f"--checkpoint_dir={own / 'checkpoints'}", f"--metrics_file={metrics}"]
     if name.startswith("int4"):
         words.append("--quantized_gradient_bits=4")
+    program = [str(args.build / "bin" / "mpzero"), "train"]
     with log.open("w") as output:
-        process = subprocess.Popen(
-            command_of(args.launch, args.build / "bin" / "mpzero", words), stdout=output, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen(command_of(args.launch, program + words), stdout=output, stderr=subprocess.STDOUT)
         try:
             status = process.wait(timeout=args.limit)
         except subprocess.TimeoutExpired:
