@@ -30,7 +30,7 @@ install(PROGRAMS app/prepare_data.py app/plot_metrics.py app/report.py app/follo
 install(DIRECTORY app/run_files app/run_report app/run_follow DESTINATION app PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY app/prepare DESTINATION app PATTERN __pycache__ EXCLUDE)
 install(FILES train-singlenode.sh train.sbatch LICENSE README.md CONTRIBUTING.md pyproject.toml uv.lock DESTINATION .)
-install(FILES bench/PLAN.md bench/RESULTS.md bench/ROOFLINE.md DESTINATION bench)  # pages that the others link to
+install(FILES bench/PLAN.md bench/README.md bench/RESULTS.md bench/ROOFLINE.md DESTINATION bench)  # pages that the others link to
 install(DIRECTORY DESTINATION logs)
 file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
 install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)
