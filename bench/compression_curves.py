@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 from measures import read_metrics
-from network_experiment import command_of, sentence_of, take_flag
+from network_experiment import command_of, sentence_of, split_flags, take_flag
 
 KEYS = {
     "exact": {},
@@ -149,9 +149,7 @@ def plot(rows: dict[str, list[dict]], window: int, file: Path, title: str) -> No
 
 
 def main(arguments: list[str]) -> int:
-    own, flags = arguments, []
-    if "--" in arguments:
-        own, flags = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    own, flags = split_flags(arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))

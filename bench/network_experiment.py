@@ -79,6 +79,14 @@ class Settings:
     deepspeed_flags: tuple[str, ...] = ()
 
 
+def split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments before `--`, and mpzero's flags after it."""
+    if "--" not in arguments:
+        return arguments, []
+    place = arguments.index("--")
+    return arguments[:place], arguments[place + 1 :]
+
+
 def take_flag(flags: list[str], name: str) -> str | None:
     """Removes --name VALUE or --name=VALUE from the flags; returns the value."""
     for index, word in enumerate(flags):
@@ -258,9 +266,7 @@ def write(rows: list[Row], folder: Path, streams: dict | None) -> str:
 
 
 def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | None]:
-    own, flags = arguments, []
-    if "--" in arguments:
-        own, flags = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    own, flags = split_flags(arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))
