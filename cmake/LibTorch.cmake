@@ -5,6 +5,9 @@
 #   LibTorch::cpu    ATen on the CPU, with every header (CUDA's too)
 #   LibTorch::cuda   the above, the CUDA half of ATen and the CUDA runtime
 #   NCCL::nccl       the one NCCL of the process: header and library of the wheel
+#   CUDA::cublasLt   cuBLASLt, whose headers LibTorch::cpu has
+# Without GPU kernels nothing is linked but the first and the CUDA runtime, which libtorch_cpu.so needs itself:
+# base/without_cuda takes the place of the second, and the others are empty.
 # and MPZERO_CUDA_ROOT, the wheel's CUDA toolkit, which must be known before project(... CUDA).
 
 set(MPZERO_VENV "${CMAKE_SOURCE_DIR}/.venv" CACHE PATH "virtual environment made by `uv sync`")
@@ -13,12 +16,13 @@ list(GET _site_packages 0 _site)
 set(MPZERO_TORCH_ROOT "${_site}/torch" CACHE PATH "the torch wheel: include/ and lib/")
 set(MPZERO_NVIDIA_ROOT "${_site}/nvidia" CACHE PATH "the nvidia wheels: cu13/, nccl/, cudnn/")
 set(MPZERO_CUDA_ROOT "${MPZERO_NVIDIA_ROOT}/cu13")
-if(NOT EXISTS "${MPZERO_TORCH_ROOT}/lib/libtorch_cpu.so" OR NOT EXISTS "${MPZERO_CUDA_ROOT}/bin/nvcc")
+if(NOT EXISTS "${MPZERO_TORCH_ROOT}/lib/libtorch_cpu.so" OR
+   NOT (EXISTS "${MPZERO_CUDA_ROOT}/bin/nvcc" OR MPZERO_GPU_ARCHITECTURES STREQUAL "none"))
   message(FATAL_ERROR "No torch or nvcc under ${MPZERO_VENV}: run `uv sync` first, or set MPZERO_VENV.")
 endif()
 
 # nvcc looks for its libraries in lib64; the wheels have lib.
-if(NOT EXISTS "${MPZERO_CUDA_ROOT}/lib64")
+if(EXISTS "${MPZERO_CUDA_ROOT}/lib" AND NOT EXISTS "${MPZERO_CUDA_ROOT}/lib64")
   file(CREATE_LINK lib "${MPZERO_CUDA_ROOT}/lib64" SYMBOLIC)
 endif()
 
@@ -32,13 +36,19 @@ function(mpzero_define_torch_targets)
   # The torch libraries find their own dependencies by rpath; the linker need not.
   target_link_options(LibTorch::cpu INTERFACE "LINKER:--allow-shlib-undefined")
 
-  # ATen reaches its CUDA half through a registry, not through symbols, so the linker needs a flag to keep it.
   add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)
-  target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu
-    "-Wl,--push-state,--no-as-needed" "${torch_lib}/libtorch_cuda.so" "-Wl,--pop-state"
-    "${torch_lib}/libc10_cuda.so" "${MPZERO_CUDA_ROOT}/lib/libcudart.so.13")
-
   add_library(NCCL::nccl INTERFACE IMPORTED GLOBAL)
+  add_library(CUDA::cublasLt INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu "${MPZERO_CUDA_ROOT}/lib/libcudart.so.13")
+  if(NOT MPZERO_GPU_KERNELS)
+    target_link_libraries(LibTorch::cuda INTERFACE mpzero_base_without_cuda)
+    return()
+  endif()
+  # ATen reaches its CUDA half through a registry, not through symbols, so the linker needs a flag to keep it.
+  target_link_libraries(LibTorch::cuda INTERFACE
+    "-Wl,--push-state,--no-as-needed" "${torch_lib}/libtorch_cuda.so" "-Wl,--pop-state"
+    "${torch_lib}/libc10_cuda.so")
   target_include_directories(NCCL::nccl SYSTEM INTERFACE "${MPZERO_NVIDIA_ROOT}/nccl/include")
   target_link_libraries(NCCL::nccl INTERFACE "${MPZERO_NVIDIA_ROOT}/nccl/lib/libnccl.so.2")
+  target_link_libraries(CUDA::cublasLt INTERFACE "${MPZERO_CUDA_ROOT}/lib/libcublasLt.so.13")
 endfunction()
