@@ -60,6 +60,14 @@ gpu_architectures() {
   fi
 }
 
+# libraries_for GPUS: the group of sync_environment that a build for the GPUS of this machine needs.
+libraries_for() {
+  local hash tests architectures state
+  read -r hash tests architectures state < <(configured_options) || true
+  architectures=$(gpu_architectures "$1" "${architectures:-}") || exit
+  if [[ $architectures == none ]]; then echo cpu; else echo cuda; fi
+}
+
 # build_programs WITH_TESTS GPUS [TARGET...]: configures where the build folder was not yet made for this lock file, with tests
 # (WITH_TESTS: on or off) and with kernels for the GPUS that this machine has, and lets ninja find out what there is to do. A folder
 # made for tests serves training, and one with GPU kernels a machine without GPUs.
@@ -142,5 +150,6 @@ build_gpu_kernels() {
   [[ -z $missing ]] ||
     die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
   say "The programs were built without GPU kernels: building those now."
+  sync_environment cuda
   build_programs off "$1" mpzero zero_to_fp32
 }

@@ -210,11 +210,22 @@ replace_folder() {
   { cp -p "$file" "$file.$$" && printf '%s' "${text//"$from"/"$MPZERO_VENV"}" >"$file.$$" && mv -f "$file.$$" "$file"; } 2>/dev/null
 }
 
-# sync_environment GROUP...: `uv sync` of these groups and the default ones, from the committed uv.lock. The stamp in .venv says for
-# which lock file and groups that was done, and, on its second line, what was there then: a plain `uv sync`, which takes away what other
-# groups have, is noticed. Groups that other scripts added stay (--inexact).
+# What torch brings along for GPUs, and the compiler for them: 2.2 GB of downloads that programs without GPU kernels do not load.
+MPZERO_GPU_WHEELS=(
+  nvidia-cublas nvidia-cuda-cccl nvidia-cuda-nvcc nvidia-cuda-nvrtc nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand
+  nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx nvidia-nvvm
+  triton
+)
+
+# without_gpu_wheels: the arguments of `uv sync` that leave them out, as lines.
+without_gpu_wheels() { printf -- '--no-install-package\n%s\n' "${MPZERO_GPU_WHEELS[@]}"; }
+
+# sync_environment GROUP...: `uv sync` of these groups and the default ones, from the committed uv.lock. The group cpu, which is not of
+# the lock file, is cuda without MPZERO_GPU_WHEELS. The stamp in .venv says for which lock file and groups that was done, and, on its
+# second line, what was there then: a plain `uv sync`, which takes away what other groups have, is noticed. Groups that other scripts
+# added stay (--inexact).
 sync_environment() {
-  local stamp=$MPZERO_VENV/mpzero-synced hash group uv installed=""
+  local stamp=$MPZERO_VENV/mpzero-synced hash group uv installed="" without=""
   local -a have=() want=("$@") arguments=()
   follow_environment
   hash=$(lock_hash)
@@ -229,9 +240,13 @@ sync_environment() {
     fi
   fi
   local all_there=true
+  if [[ " ${want[*]} ${have[*]:1} " != *" cuda "* && " ${want[*]} " == *" cpu "* ]]; then
+    mapfile -t arguments < <(without_gpu_wheels)
+    without=", without the libraries for GPUs"
+  fi
   for group in "${want[@]}"; do
-    [[ " ${have[*]:1} " == *" $group "* ]] || all_there=false
-    arguments+=(--group "$group")
+    [[ " ${have[*]:1} " == *" $group "* || ($group == cpu && " ${have[*]:1} " == *" cuda "*) ]] || all_there=false
+    arguments+=(--group "${group/#cpu/cuda}")
   done
   if [[ ${#have[@]} -gt 0 && $all_there == true ]]; then return; fi
   install_uv
@@ -240,7 +255,7 @@ sync_environment() {
   if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
     export UV_NATIVE_TLS=${UV_NATIVE_TLS:-true} UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
   fi
-  say "Installing the Python environment of uv.lock into .venv (groups: data ${want[*]})."
+  say "Installing the Python environment of uv.lock into .venv (groups: data ${want[*]}$without)."
   (cd "$MPZERO_ROOT" && unset VIRTUAL_ENV && UV_PROJECT_ENVIRONMENT=$MPZERO_VENV "$uv" sync --frozen --inexact "${arguments[@]}") ||
     die "'uv sync' failed; its message is above."
   mapfile -t have < <(printf '%s\n' "${have[@]:1}" "${want[@]}" | sed '/^$/d' | sort -u)

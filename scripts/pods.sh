@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # What a run asks of the pods that Kubernetes has given it: that all are there, that they are what the job asked for, and that the ranks
-# are spread over them. The caller has sourced common.sh and environment.sh.
+# are spread over them. The caller has sourced common.sh and environment.sh, and for survey_hosts training.sh.
 #
 # Kubeflow Trainer lists the pods in a hostfile, HOST slots=RANKS in each line, where HOST is the pod's name, a dot and the job's service.
 
@@ -108,17 +108,28 @@ survey_pod() {
   printf 'survey %s gpus=%s efa=%s cores=%s shm=%s programs=%s node=%s\n' "${MPZERO_HOST:-$(hostname)}" "$(pod_gpus)" "$(efa_devices)" "$(env -u OMP_NUM_THREADS nproc)" \
     "$(df --output=size --block-size=1M /dev/shm 2>/dev/null | tail -n 1 | tr -d ' ')" \
     "$(sha256sum <"$MPZERO_BUILD/bin/mpzero" | cut -c 1-16)" "${MPZERO_NODE_NAME:-unknown}"
+  failing_driver | sed 's/^/driver /'
 }
 
 # pod_gpus: those that the driver shows, else, where the image has no nvidia-smi, the device files.
 pod_gpus() {
-  local -a devices
   if command -v nvidia-smi >/dev/null; then
     nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
   else
-    mapfile -t devices < <(compgen -G '/dev/nvidia[0-9]*')
-    echo "${#devices[@]}"
+    gpu_files | wc -l
   fi
+}
+
+# gpu_files: the GPUs that the pod may open, a line each.
+gpu_files() { compgen -G "${NVIDIA_DEVICES:-/dev}/nvidia[0-9]*" || true; }
+
+# failing_driver: what nvidia-smi says in a line, and its status, where the pod was given GPUs and it fails. Without a device file it fails,
+# too: such a pod was given none.
+failing_driver() {
+  local said code=0
+  command -v nvidia-smi >/dev/null && [[ -n $(gpu_files) ]] || return 0
+  said=$(nvidia-smi -L 2>&1) || code=$?
+  ((code == 0)) || printf '%s (status %d)\n' "$(tr -s '[:space:]' ' ' <<<"$said" | cut -c 1-300 | sed 's/ $//')" "$code"
 }
 
 # efa_devices: "2/4": this pod may open 2 of the machine's 4. The kernel shows all of them in /sys; the pod's own are device files.
@@ -145,16 +156,29 @@ survey_hosts() {
     asking+=($!)
   done
   wait "${asking[@]}" || true
+  # A signal ends the wait, and those that have not said anything yet are not to blame.
+  if [[ -n $MPZERO_STOP ]]; then
+    rm -rf "$folder"
+    end_with "$MPZERO_ENDED_BY_SIGUSR1"
+  fi
   for host in "${MPZERO_HOSTS[@]}"; do
     line=$(grep -m 1 '^survey ' "$folder/$host") ||
       refuse "$host does not say what it has ($(tail -n 1 "$folder/$host.said")); look at its log: kubectl logs ${host%%.*}."
     say "$host: $(surveyed gpus "$line") GPUs, $(surveyed efa "$line") EFA devices, $(surveyed cores "$line") cores, /dev/shm of $(surveyed shm "$line") MiB, on the node $(surveyed node "$line")."
     [[ -n $first ]] || first=$line
+    judge_driver "$host" "$line" "$(sed -n 's/^driver //p' "$folder/$host")"
     judge_pod "$host" "$line" "$1" "$2"
     [[ $(surveyed programs "$line") == "$(surveyed programs "$first")" ]] ||
       die "$host runs another mpzero than ${MPZERO_HOSTS[0]}: trainer.image of a TrainJob changes the launcher's image alone; leave it out, and set the image in the runtime, for both jobs."
   done
   rm -rf "$folder"
+}
+
+# judge_driver HOST LINE WORDS: ends the script where nvidia-smi fails in a pod with GPUs, with these words. It is the node's fault.
+judge_driver() {
+  local host=$1 line=$2 words=$3
+  [[ -z $words ]] || on_cpu ||
+    refuse "The NVIDIA driver of $host fails: nvidia-smi says '$words'; 'kubectl cordon $(surveyed node "$line")' keeps the next start off its node."
 }
 
 # judge_pod HOST LINE GPUS EFA: ends the script where a pod has other devices than was asked for. (A run on fewer EFA devices than the node
@@ -163,6 +187,8 @@ judge_pod() {
   local host=$1 line=$2 gpus=$3 efa=$4 devices has all older
   older="resourcesPerNode of the TrainJob asks for them, and an older Kubeflow Trainer then gives them to the launcher alone"
   has=$(surveyed gpus "$line")
+  [[ -z $gpus ]] || ((gpus == 0 || has == 0 || has >= gpus)) ||
+    refuse "$host has $(counted "$has" GPU), and the job asks for $gpus a node (MPZERO_GPUS): one has failed; 'nvidia-smi' in the pod says which, and 'kubectl cordon NODE' keeps the next start off the node $(surveyed node "$line")."
   [[ -z $gpus ]] || ((gpus == 0)) || [[ $has == "$gpus" ]] ||
     die "$host has $(counted "$has" GPU), and the job asks for $gpus a node (MPZERO_GPUS): $older (nvidia.com/gpu)."
   devices=$(surveyed efa "$line")

@@ -229,7 +229,8 @@ else
   mkdir -p logs 2>/dev/null || die "$MPZERO_ROOT/logs cannot be made, where the build writes; start this as a user who may write to the checkout."
   lock logs/setup.lock "build"
   install_packages "${MPZERO_BUILD_PACKAGES[@]}"
-  sync_environment cuda
+  libraries=$(libraries_for "$gpus") || exit
+  sync_environment "$libraries"
   [[ $build_only == true ]] || require_sink
   build_programs off "$gpus" mpzero zero_to_fp32
   unlock

@@ -26,7 +26,7 @@ def node_pool(request: Request) -> Manifest:
             "requirements": requirements,
             # A node that is replaced because of its age would end the run on it.
             "expireAfter": "Never",
-            # As long as a pod has to save; then the node goes, whatever a disruption budget says.
+            # As long as a pod has to save; then the node goes, whatever a pod's disruption budget says.
             "terminationGracePeriod": f"{request.grace_seconds + 60}s",
         },
     }
@@ -39,7 +39,13 @@ def node_pool(request: Request) -> Manifest:
         "metadata": {"name": request.pool},
         "spec": {
             "template": template,
-            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "10m"},
+            "disruption": {
+                "consolidationPolicy": "WhenEmpty",
+                "consolidateAfter": "10m",
+                # A new image would replace nodes under a run: where terminationGracePeriod is set, drift heeds neither
+                # karpenter.sh/do-not-disrupt nor a PodDisruptionBudget. Other reasons have no limit.
+                "budgets": [{"nodes": "0", "reasons": ["Drifted"]}],
+            },
             "limits": {"nvidia.com/gpu": str(node.gpus * request.nodes)}
             if node.gpus
             else {"cpu": str((node.cpus + 2) * request.nodes)},
@@ -132,9 +138,9 @@ def queue(request: Request) -> list[Manifest]:
     flavor: Manifest = {"nodeLabels": {"mpzero.io/pool": request.pool}}
     made: list[Manifest] = []
     if request.topology:
-        flavor["topologyName"] = "mpzero"
+        flavor["topologyName"] = request.pool
         made.append(
-            kueue("Topology", "mpzero", {"levels": [{"nodeLabel": label} for label in topology_levels()]}),
+            kueue("Topology", request.pool, {"levels": [{"nodeLabel": label} for label in topology_levels()]}),
         )
     if request.node.gpus:
         flavor["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
@@ -142,7 +148,7 @@ def queue(request: Request) -> list[Manifest]:
         kueue("ResourceFlavor", request.pool, flavor),
         kueue(
             "ClusterQueue",
-            "mpzero",
+            request.pool,
             {
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": request.namespace}},
                 "resourceGroups": [
@@ -153,7 +159,7 @@ def queue(request: Request) -> list[Manifest]:
                 ],
             },
         ),
-        kueue("LocalQueue", "mpzero", {"clusterQueue": "mpzero"}, namespace=request.namespace),
+        kueue("LocalQueue", request.pool, {"clusterQueue": request.pool}, namespace=request.namespace),
     ]
     return made
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,19 +11,8 @@ from typing import Any
 import yaml
 
 from manifests import cluster, instances, job
+from manifests.checks import Mistake, check_hugepages, check_network, check_options, read_secrets, read_variables
 from manifests.request import Request
-
-NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
-# A pod's host name is NAME-launcher-0-0, and has 63 characters at most.
-LONGEST_NAME = 40
-# Those that kubernetes/render sets by itself, since they say what is requested.
-OWN = ("MPZERO_NODES", "MPZERO_GPUS", "MPZERO_EFA", "GRACE_PERIOD", "NPROC")
-# Kubeflow Trainer refuses a TrainJob that sets one of these.
-RESERVED = ("OMPI_MCA_orte_", "OMPI_MCA_plm_rsh_args")
-
-
-class Mistake(ValueError):
-    """Of the user: one sentence."""
 
 
 def main(arguments: list[str]) -> int:
@@ -70,39 +58,31 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def request_of(options: argparse.Namespace) -> Request:
-    if not NAME.fullmatch(options.name) or len(options.name) > LONGEST_NAME:
-        raise Mistake(
-            f"--name {options.name} must be small letters, digits and dashes, at most {LONGEST_NAME}, as pods' names."
-        )
-    for flag, least in (("nodes", 1), ("ranks", 1), ("grace_seconds", 60), ("hugepages_mib", 0), ("storage_gib", 1)):
-        if getattr(options, flag) < least:
-            raise Mistake(f"--{flag} {getattr(options, flag)} must be at least {least}.")
-    if (options.capacity == "reserved") != bool(options.reservation):
-        raise Mistake("--capacity reserved and --reservation ID belong together; give both or neither.")
-    if options.topology and not options.queue:
-        raise Mistake("--topology is Kueue's; give --queue with it.")
+    check_options(options)
     node = instances.find(options.instance)
+    check_hugepages(options.hugepages_mib, node)
     variables = read_variables(options.set)
+    secrets = read_secrets(options.secret, variables)
     zone = options.zone or "us-west-2a"
     # Strictly: a run without EFA is slower, and must not be so in silence.
     if options.no_efa and options.nodes > 1:
         variables.setdefault("NETWORK", "socket")
     elif options.nodes > 1 and node.efa and node.gpus:
         variables.setdefault("NETWORK", "efa")
-    return Request(
+    request = Request(
         name=options.name,
         node=node,
         nodes=options.nodes,
         namespace=options.namespace,
         variables=variables,
-        secrets=read_secrets(options.secret),
+        secrets=secrets,
         flags=tuple(f"--{flag}" for flag in options.flag),
         ranks=options.ranks,
         grace_seconds=options.grace_seconds,
         hugepages_mib=options.hugepages_mib,
         capacity=options.capacity,
         zone=zone,
-        region=re.sub(r"[a-z]$", "", zone),
+        region=zone[:-1],
         cluster=options.cluster or "my-cluster",
         placement_group=options.placement_group,
         reservation=options.reservation,
@@ -114,32 +94,8 @@ def request_of(options: argparse.Namespace) -> Request:
         # Ranks on CPUs talk by MPI over TCP.
         efa=not options.no_efa and node.gpus > 0,
     )
-
-
-def read_variables(words: list[str]) -> dict[str, str]:
-    variables = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise Mistake(f"--set {word} is not VARIABLE=VALUE.")
-        if name in OWN:
-            raise Mistake(
-                f"--set {name} may contradict what is requested: --nodes, --instance, --ranks, --grace_seconds say it."
-            )
-        if name.startswith(RESERVED):
-            raise Mistake(f"--set {name}: Kubeflow Trainer refuses a TrainJob that sets it, and container/launch does.")
-        variables[name] = value
-    return variables
-
-
-def read_secrets(words: list[str]) -> dict[str, tuple[str, str]]:
-    secrets = {}
-    for word in words:
-        found = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=([a-z0-9.-]+):([A-Za-z0-9._-]+)", word)
-        if not found:
-            raise Mistake(f"--secret {word} is not VARIABLE=SECRET:KEY, with the name of a Secret of the namespace.")
-        secrets[found[1]] = (found[2], found[3])
-    return secrets
+    check_network(request, options.no_efa)
+    return request
 
 
 def placeholders(options: argparse.Namespace) -> Iterable[str]:

@@ -48,7 +48,9 @@ def environment(request: Request) -> list[Manifest]:
         # A container hides the file from which NCCL's plugin and mpzero doctor read the type.
         values["OFI_NCCL_FORCE_PRODUCT_NAME"] = request.node.type
     values.update(request.variables)
-    made: list[Manifest] = [{"name": name, "value": value} for name, value in values.items()]
+    made: list[Manifest] = [
+        {"name": name, "value": value} for name, value in values.items() if name not in request.secrets
+    ]
     for name, (secret, key) in request.secrets.items():
         made.append({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
     return made
@@ -58,7 +60,10 @@ def pod_patch(request: Request, name: str) -> Manifest:
     """What this job changes of the runtime's pods."""
     template: Manifest = {
         "spec": {
-            "nodeSelector": {"node.kubernetes.io/instance-type": request.node.type},
+            "nodeSelector": {
+                "node.kubernetes.io/instance-type": request.node.type,
+                "mpzero.io/pool": request.pool,
+            },
             "terminationGracePeriodSeconds": request.grace_seconds,
         }
     }
@@ -75,7 +80,7 @@ def pod_patch(request: Request, name: str) -> Manifest:
 def train_job(request: Request) -> Manifest:
     metadata: Manifest = {"name": request.name, "namespace": request.namespace}
     if request.queue:
-        metadata["labels"] = {"kueue.x-k8s.io/queue-name": "mpzero"}
+        metadata["labels"] = {"kueue.x-k8s.io/queue-name": request.pool}
     jobs = ["launcher"] if request.nodes == 1 else ["node", "launcher"]
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from manifests.instances import Node
 
@@ -47,5 +48,6 @@ class Request:
 
     @property
     def pool(self) -> str:
-        """The Karpenter NodePool of this job's nodes."""
-        return f"mpzero-{self.node.type.replace('.', '-')}"
+        """Name of the job's NodePool, node class, flavor and queues, which belong to the whole cluster: a DNS label."""
+        other = "" if self.namespace == "default" else "-" + sha256(self.namespace.encode()).hexdigest()[:8]
+        return f"mpzero-{self.name}{other}"

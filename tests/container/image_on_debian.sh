@@ -31,7 +31,9 @@ inside() {
 
 mkdir -p "$folder"
 if [[ ! -d $folder/base/etc ]]; then
-  mmdebstrap --variant=minbase --include=ca-certificates,git,python3 bookworm "$folder/base" http://deb.debian.org/debian
+  # Without what Docker's debian:12-slim leaves out.
+  mmdebstrap --variant=minbase --include=ca-certificates --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+    --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$folder/base" http://deb.debian.org/debian
 fi
 for stage in build runtime; do
   [[ -d $folder/$stage ]] || cp -a "$folder/base" "$folder/$stage"
@@ -40,6 +42,7 @@ for stage in build runtime; do
   find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$folder/$stage/usr/local/share/ca-certificates/" \;
   inside "$folder/$stage" 'update-ca-certificates >/dev/null 2>&1'
 done
+inside "$folder/build" 'command -v git >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends git python3 >/dev/null; }'
 if [[ ${MPZERO_BUILT:-false} == true ]]; then
   source=$checkout
 elif [[ -d $folder/build$source ]]; then
@@ -56,6 +59,7 @@ unset MPZERO_BUILT
 inside "$folder/runtime" '/opt/mpzero/container/install runtime /opt/mpzero'
 printf 'The image has %s MiB, of which the environment %s.\n' \
   "$(du -sxm "$folder/runtime" | cut -f 1)" "$(du -sxm "$folder/runtime/opt/mpzero/.venv" | cut -f 1)"
+inside "$folder/runtime" '/opt/mpzero/.venv/bin/python -c "import datasets, h5py, matplotlib.pyplot, numpy, pandas, plotly, pyarrow.dataset, pyarrow.parquet, tokenizers, xxhash"'
 # As the runtime starts it: the user, and a hostfile of one pod.
 # shellcheck disable=SC2016 # the new shell expands it
 inside "$folder/runtime" '

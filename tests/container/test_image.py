@@ -32,5 +32,5 @@ def test_the_image_trains_without_a_compiler(tmp_path_factory):
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
     assert "Training qwen3_tiny on 1 pod" in result.stdout
     mebibytes = int(result.stdout.split("The image has ")[1].split(" MiB")[0])
-    # Of the GPU variant, and of the one without kernels: torch's CUDA libraries are linked in both.
-    assert mebibytes < 6 * 1024
+    # Without GPU kernels, as the script builds it unless it is told otherwise.
+    assert mebibytes < 1024

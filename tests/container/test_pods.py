@@ -137,7 +137,8 @@ def test_what_the_controller_sets_for_open_mpi_4_is_not_all_that_counts(pods):
     pods.start_nodes(**RUN)
     launcher = pods.launch(*FLAGS, **RUN, MAX_STEPS="1")
     assert launcher.wait() == 0, launcher.output()
-    assert "ZeRO-2 over 3 nodes" in launcher.output() or "3 nodes" in launcher.output()
+    # The ranks are on several hosts, and mpzero sees them so.
+    assert "Between hosts: " in launcher.output()
 
 
 def test_a_mistake_of_the_user_s_ends_in_one_sentence(pods):

@@ -18,9 +18,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 
 import schema
+from rendering import KUBERNETES, ROOT, manifests, of_kind, render, rendered, variables
 
-ROOT = Path(__file__).resolve().parents[2]
-KUBERNETES = ROOT / "kubernetes"
 JOBS = sorted(path.name for path in (KUBERNETES / "jobs").iterdir())
 DEVICES = dict(
     re.findall(r'^\{("[^"]+"), (\d+, "[^"]+", \d+, \d+), ', (ROOT / "app/machine/ec2_instances.inc").read_text(), re.M)
@@ -34,36 +33,6 @@ def builder() -> list[str] | None:
 
 
 needs_kustomize = pytest.mark.skipif(builder() is None, reason="neither kubectl nor kustomize is installed")
-
-
-def render(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, str(KUBERNETES / "render"), *arguments, str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
-def rendered(folder: Path, *arguments: str) -> list[dict[str, Any]]:
-    result = render(folder, *arguments)
-    assert result.returncode == 0, result.stderr
-    return manifests(folder)
-
-
-def manifests(folder: Path) -> list[dict[str, Any]]:
-    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
-    return [made for name in listed for made in yaml.safe_load_all((folder / name).read_text())]
-
-
-def of_kind(made: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    found = [manifest for manifest in made if manifest["kind"] == kind]
-    assert len(found) == 1, kind
-    return found[0]
-
-
-def variables(job: dict[str, Any]) -> dict[str, str]:
-    return {entry["name"]: entry.get("value", "") for entry in job["spec"]["trainer"]["env"]}
 
 
 def all_shipped() -> list[tuple[str, dict[str, Any]]]:
@@ -105,15 +74,77 @@ def test_each_type_is_asked_for_what_it_has(tmp_path, kind, nodes):
     assert {entry["name"]: entry["nominalQuota"] for entry in quota}["nvidia.com/gpu"] == str(gpus * nodes)
 
 
+def test_karpenter_does_not_replace_nodes_that_a_job_runs_on():
+    """With a terminationGracePeriod, Karpenter's drift heeds neither disruption budgets of pods nor do-not-disrupt."""
+    pools = [made["spec"] for _, made in all_shipped() if made["kind"] == "NodePool"]
+    assert len(pools) == len(JOBS)
+    for pool in pools:
+        assert pool["template"]["spec"]["expireAfter"] == "Never"
+        assert pool["disruption"]["budgets"] == [{"nodes": "0", "reasons": ["Drifted"]}]
+        # So that a job's end renews them: empty nodes may all go.
+        assert pool["disruption"]["consolidationPolicy"] == "WhenEmpty"
+
+
+DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+OF_A_NAMESPACE = {"TrainJob", "PodDisruptionBudget", "PersistentVolumeClaim", "LocalQueue"}
+
+
+def named(made: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The objects as the API server tells them apart."""
+    return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one["spec"] for one in made}
+
+
+def test_no_job_writes_over_another_s_objects(tmp_path):
+    given = ["--instance", "g6e.12xlarge", "--nodes", "2", "--queue", "--topology"]
+    long = ["--name", "n" * 40, "--namespace", "s" * 63]
+    jobs = [
+        named(rendered(tmp_path / str(number), *given, *words))
+        for number, words in enumerate(
+            [
+                ["--name", "a"],
+                ["--name", "b", "--capacity", "spot", "--nodes", "4"],
+                ["--name", "a", "--namespace", "team", "--nodes", "3"],
+                long,
+            ]
+        )
+    ]
+    for job in jobs:
+        for kind, namespace, name in job:
+            assert DNS_LABEL.fullmatch(name) or kind == "PersistentVolume", name
+            assert bool(namespace) == (kind in OF_A_NAMESPACE)
+    for number, job in enumerate(jobs):
+        for other in jobs[:number]:
+            # The claim of a namespace is one, with one content.
+            assert all(other[key] == job[key] for key in job.keys() & other.keys())
+            shared = {kind for kind, _, _ in job.keys() & other.keys()}
+            assert shared <= {"PersistentVolume", "PersistentVolumeClaim"}
+
+
+def test_a_job_runs_on_the_nodes_of_its_own_pool(tmp_path):
+    made = rendered(tmp_path, "--name", "a", "--instance", "p5.48xlarge", "--nodes", "2", "--queue")
+    job = of_kind(made, "TrainJob")
+    patches = job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    labels = of_kind(made, "NodePool")["spec"]["template"]["metadata"]["labels"]
+    for patch in patches:
+        assert patch["template"]["spec"]["template"]["spec"]["nodeSelector"]["mpzero.io/pool"] == "mpzero-a"
+    assert labels["mpzero.io/pool"] == "mpzero-a"
+    assert of_kind(made, "ResourceFlavor")["spec"]["nodeLabels"] == {"mpzero.io/pool": "mpzero-a"}
+    flavor = of_kind(made, "ClusterQueue")["spec"]["resourceGroups"][0]["flavors"][0]["name"]
+    assert flavor == of_kind(made, "ResourceFlavor")["metadata"]["name"]
+    queue = of_kind(made, "LocalQueue")
+    assert queue["metadata"]["name"] == job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+    assert queue["spec"]["clusterQueue"] == of_kind(made, "ClusterQueue")["metadata"]["name"]
+
+
 def test_a_pod_fits_on_its_node_beside_the_node_s_own(tmp_path):
     for line in (KUBERNETES / "instances.csv").read_text().splitlines():
         if line.startswith(("#", "type,")):
             continue
-        kind, vcpus, millis, memory = line.split(",")
+        kind, millis, memory = line.split(",")
         asked = of_kind(rendered(tmp_path / kind, "--name", "a", "--instance", kind, "--nodes", "2"), "TrainJob")[
             "spec"
         ]["trainer"]["resourcesPerNode"]["limits"]
-        assert int(asked["cpu"]) * 1000 <= int(millis) - 1000 < int(vcpus) * 1000
+        assert int(asked["cpu"]) * 1000 <= int(millis) - 1000
         # And no second pod beside it.
         assert int(asked["cpu"]) * 2000 > int(millis)
         assert 0.9 * int(memory) < int(asked["memory"].removesuffix("Gi")) * 1024 < 0.96 * int(memory)
@@ -136,32 +167,6 @@ def test_the_users_two_set_ups_are_there():
     sequences = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * 16
     assert sequences == 256
     assert variables(llama)["SEQ_LENGTH"] == "512"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--instance", "g6e.12xlage"], ["g6e.12xlage is not known", "did you mean g6e.12xlarge?"]),
-        (["--name", "Llama_3"], ["--name Llama_3", "small letters"]),
-        (["--name", "a" * 41], ["at most 40"]),
-        (["--nodes", "0"], ["--nodes 0 must be at least 1"]),
-        (["--set", "MPZERO_NODES=3"], ["--set MPZERO_NODES", "--nodes"]),
-        (["--set", "OMPI_MCA_orte_default_hostfile=x"], ["Kubeflow Trainer refuses"]),
-        (["--set", "MAX_STEPS"], ["--set MAX_STEPS is not VARIABLE=VALUE"]),
-        (["--secret", "HF_TOKEN=hugging-face"], ["VARIABLE=SECRET:KEY"]),
-        (["--capacity", "reserved"], ["--reservation"]),
-        (["--reservation", "cr-1"], ["--capacity reserved"]),
-        (["--topology"], ["--queue"]),
-    ],
-)
-def test_a_mistake_is_one_sentence(tmp_path, arguments, words):
-    given = ["--name", "a", "--instance", "p5.48xlarge", "--nodes", "2", *arguments]
-    result = render(tmp_path / "job", *given)
-    assert result.returncode == 2
-    assert result.stderr.count("\n") == 1, result.stderr
-    for word in words:
-        assert word in result.stderr
-    assert not (tmp_path / "job").exists()
 
 
 def test_what_is_left_to_fill_in_is_said(tmp_path):

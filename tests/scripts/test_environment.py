@@ -188,6 +188,31 @@ def test_groups_already_synced_are_not_synced_again(checkout):
     assert checkout.calls().count("uv sync") == 1
 
 
+def test_a_build_without_gpu_kernels_leaves_out_the_libraries_for_gpus(checkout):
+    (checkout.root / ".venv/mpzero-synced").unlink()
+    checkout.program(checkout.bin / "uv", '#!/bin/bash\nprintf "uv %s\\n" "$*" >>"$RECORD/calls"\n')
+    result = checkout.shell('sync_environment "$(libraries_for 0)"', MPZERO_GPU_ARCHITECTURES="none")
+    assert "without the libraries for GPUs" in result.stdout, result.stderr
+    sync = [line for line in checkout.calls().splitlines() if " sync " in line]
+    assert len(sync) == 1 and "--group cuda" in sync[0] and "--no-install-package nvidia-cublas" in sync[0]
+    assert checkout.shell("sync_environment cpu").stdout == ""
+    # A build with GPU kernels needs them, and what has them serves one without.
+    checkout.shell('sync_environment "$(libraries_for 0)"', MPZERO_GPU_ARCHITECTURES="90")
+    sync = [line for line in checkout.calls().splitlines() if " sync " in line]
+    assert len(sync) == 2 and "--no-install-package" not in sync[1]
+    assert checkout.shell("sync_environment cpu").stdout == ""
+
+
+def test_the_libraries_for_gpus_are_those_of_the_lock_file(checkout):
+    # The runtime and CUPTI are those that libtorch_cpu.so itself loads, and its headers include those of crt.
+    needed = {"nvidia-cuda-crt", "nvidia-cuda-cupti", "nvidia-cuda-runtime"}
+    lock = tomllib.loads((Path(__file__).resolve().parents[2] / "uv.lock").read_text())
+    names = {package["name"] for package in lock["package"]}
+    of_gpus = {name for name in names if name.startswith("nvidia-") or name == "triton"} - needed
+    listed = checkout.shell('printf "%s\\n" "${MPZERO_GPU_WHEELS[@]}"').stdout.split()
+    assert set(listed) == of_gpus - {"nvidia-ml-py"} and needed <= names
+
+
 RESTORING_UV = """#!/bin/bash
 printf "uv %s\n" "$*" >>"$RECORD/calls"
 [[ $1 != sync ]] || mkdir -p .venv/lib/python3.11/site-packages/nvidia_cuda_nvcc-13.0.88.dist-info

@@ -233,6 +233,29 @@ def test_sigterm_while_pods_are_awaited_ends_the_wait(pods):
     process.stdout.close()
 
 
+def test_sigterm_during_the_survey_blames_no_pod(pods):
+    """The last pod's survey is slow, and the others are done."""
+    survey = pods.checkout.root / "container/survey"
+    survey.write_text(
+        survey.read_text().replace(
+            "set -euo pipefail",
+            'if [[ ${POD:-} == job-node-0-1 ]]; then : >"$RECORD/surveying"; sleep 5; fi\nset -euo pipefail',
+        )
+    )
+    process = subprocess.Popen(
+        pods.command(), env=pods.environment({}), cwd=pods.checkout.root, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    while not (pods.record / "surveying").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "does not say what it has" not in errors
+    assert not pods.trained()
+
+
 def test_pods_with_fewer_gpus_than_asked_for_are_refused(pods):
     # The launcher has two, and the others none, as with an older Kubeflow Trainer.
     pods.checkout.program(
@@ -240,6 +263,53 @@ def test_pods_with_fewer_gpus_than_asked_for_are_refused(pods):
     )
     error = refused(pods.run(MPZERO_GPUS="2"))
     assert "job-node-0-0.job has 0 GPUs, and the job asks for 2 a node" in error
+    assert "resourcesPerNode" in error
+
+
+def test_a_pod_that_has_lost_a_gpu_is_refused_and_the_job_starts_again(pods):
+    pods.checkout.program(pods.checkout.bin / "nvidia-smi", '#!/bin/bash\necho "GPU 0: A"\n')
+    result = pods.run(MPZERO_GPUS="2")
+    assert result.returncode == 3
+    assert "has 1 GPU, and the job asks for 2 a node (MPZERO_GPUS): one has failed" in result.stderr
+
+
+FAILED = "Failed to initialize NVML: Driver/library version mismatch"
+
+
+def fail_driver(pods, where: str = "job-node-0-1", device: bool = True) -> None:
+    """nvidia-smi of a pod cannot talk to the driver, and that of the others shows two GPUs."""
+    pods.checkout.program(
+        pods.checkout.bin / "nvidia-smi",
+        f"#!/bin/bash\n[[ ${{POD:-}} != {where} ]] || "
+        f'{{ printf "{FAILED}\\nNVML library version: 550.54\\n"; exit 18; }}\n'
+        'printf "GPU 0: A\\nGPU 1: B\\n"\n',
+    )
+    pods.variables["NVIDIA_DEVICES"] = str(pods.record / "dev")
+    (pods.record / "dev").mkdir()
+    if device:
+        (pods.record / "dev/nvidia0").touch()
+
+
+@pytest.mark.parametrize("asked", ["2", ""])
+def test_a_driver_that_fails_is_the_node_s_and_the_job_starts_again(pods, asked):
+    fail_driver(pods)
+    error = refused(pods.run(MPZERO_GPUS=asked), 3)
+    assert "job-node-0-1.job" in error
+    assert FAILED in error
+    assert "kubectl cordon ip-10-0-0-16" in error
+    assert "Kubeflow" not in error
+    assert not pods.trained()
+
+
+def test_no_driver_is_judged_for_a_run_on_cpus(pods):
+    fail_driver(pods)
+    assert pods.run(MPZERO_GPUS="0").returncode == 0
+
+
+def test_a_pod_that_was_given_no_gpu_is_not_a_driver_that_fails(pods):
+    fail_driver(pods, device=False)
+    error = refused(pods.run(MPZERO_GPUS="2"))
+    assert "job-node-0-1.job has 0 GPUs" in error
     assert "resourcesPerNode" in error
 
 

@@ -1,0 +1,43 @@
+"""Calls kubernetes/render, and reads what it has written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+KUBERNETES = ROOT / "kubernetes"
+
+
+def render(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, str(KUBERNETES / "render"), *arguments, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def rendered(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    result = render(folder, *arguments)
+    assert result.returncode == 0, result.stderr
+    return manifests(folder)
+
+
+def manifests(folder: Path) -> list[dict[str, Any]]:
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    return [made for name in listed for made in yaml.safe_load_all((folder / name).read_text())]
+
+
+def of_kind(made: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    found = [manifest for manifest in made if manifest["kind"] == kind]
+    assert len(found) == 1, kind
+    return found[0]
+
+
+def variables(job: dict[str, Any]) -> dict[str, str]:
+    return {entry["name"]: entry.get("value", "") for entry in job["spec"]["trainer"]["env"]}
