@@ -24,6 +24,7 @@
 #include "app/memory/gpu_memory.hpp"
 #include "app/plan/command/plan_beside_run.hpp"
 #include "app/plan/command/plan_command.hpp"
+#include "app/plan/command/predicted_step.hpp"
 #include "app/top/top_command.hpp"
 #include "app/train/train.hpp"
 #include "base/error.hpp"
@@ -49,7 +50,7 @@ constexpr const char* kUsage =
 // Returns the exit code.
 int dispatch(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
   if (arguments.front() == "doctor") return run_doctor({arguments.begin() + 1, arguments.end()}, mpi);
-  return train(line, mpi, plan::plan_beside_run);
+  return train(line, mpi, plan::plan_beside_run, plan::predicted_step);
 }
 
 constexpr const char* kOutOfHostMemory =
@@ -136,7 +137,8 @@ CommandLine read_flags(const std::vector<std::string>& arguments) {
 // One of the started processes describes the run for all of them.
 int dry_run_once(const CommandLine& line) {
   if (!parallel::is_first_task(parallel::process_environment)) return EXIT_SUCCESS;
-  return run_alone([&] { return dry_run(line, parallel::launch_size(parallel::process_environment)); });
+  return run_alone(
+      [&] { return dry_run(line, parallel::launch_size(parallel::process_environment), plan::predicted_step); });
 }
 
 }  // namespace

@@ -47,21 +47,14 @@ void report(Candidate& candidate, int64_t parameters, int threads, double ceilin
 void measure(int64_t parameters, int threads) {
   ThreadTeam team(threads);
   const auto tensor = [&](at::ScalarType dtype) { return host_tensor(parameters, dtype, false, &team); };
-  const at::Tensor gradient = tensor(at::kBFloat16).fill_(0.01), parameter = tensor(at::kBFloat16);
-  const at::Tensor master = tensor(at::kFloat).fill_(0.01), exp_avg = tensor(at::kFloat),
-                   exp_avg_sq = tensor(at::kFloat);
+  const AdamWTensors tensors{.gradient = tensor(at::kBFloat16).fill_(0.01),
+                             .master = tensor(at::kFloat).fill_(0.01),
+                             .exp_avg = tensor(at::kFloat),
+                             .exp_avg_sq = tensor(at::kFloat),
+                             .parameter = tensor(at::kBFloat16)};
   const at::Tensor next_master = tensor(at::kFloat), next_exp_avg = tensor(at::kFloat),
                    next_exp_avg_sq = tensor(at::kFloat);
-  const AdamWSpans in_place{.gradient = gradient.const_data_ptr(),
-                            .gradient_is_bf16 = true,
-                            .master = master.data_ptr<float>(),
-                            .exp_avg = exp_avg.data_ptr(),
-                            .exp_avg_sq = exp_avg_sq.data_ptr(),
-                            .moments_are_bf16 = false,
-                            .parameter = parameter.data_ptr(),
-                            .parameter_is_bf16 = true,
-                            .count = parameters,
-                            .first = 0};
+  const AdamWSpans in_place = spans_of(tensors);
   AdamWSpans ahead = in_place;
   ahead.next_master = next_master.data_ptr<float>();
   ahead.next_exp_avg = next_exp_avg.data_ptr<float>();
@@ -69,8 +62,8 @@ void measure(int64_t parameters, int threads) {
   const AdamWUpdate update = adamw_update({.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1}, 1e-4, 10, 0.5);
   const bench::BareAdamW arrays{.gradient = static_cast<const uint16_t*>(in_place.gradient),
                                 .master = in_place.master,
-                                .exp_avg = exp_avg.data_ptr<float>(),
-                                .exp_avg_sq = exp_avg_sq.data_ptr<float>(),
+                                .exp_avg = tensors.exp_avg.data_ptr<float>(),
+                                .exp_avg_sq = tensors.exp_avg_sq.data_ptr<float>(),
                                 .parameter = static_cast<uint16_t*>(in_place.parameter)};
 
   const auto with_team = [&](const AdamWSpans& spans) {

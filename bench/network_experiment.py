@@ -53,8 +53,17 @@ class Row:
     def name(self) -> str:
         return f"{self.network}-zero{self.stage}-{self.ranks_per_node.replace(' ', '_')}"
 
-    def wants_nodes(self) -> bool:
-        return self.ranks_per_node not in ("one level", DEEPSPEED)
+    def needs_nodes(self) -> bool:
+        """With auto mpzero may choose one level."""
+        return self.ranks_per_node not in ("one level", "auto", DEEPSPEED)
+
+    def layout(self) -> str:
+        """What the row is of, for the table."""
+        if self.program != "mpzero":
+            return self.program
+        if self.ranks_per_node != "auto" or self.step is None:
+            return self.ranks_per_node
+        return f"auto: {self.nodes} nodes" if self.nodes > 1 else "auto: one level"
 
     def zero(self) -> dict:
         if self.ranks_per_node == DEEPSPEED:
@@ -178,7 +187,7 @@ def run(row: Row, settings: Settings) -> None:
     row.over = found[1].rstrip(":,;") if found else ""
     found = re.search(r" over (\d+) nodes of \d+ rank", text)
     row.nodes = int(found[1]) if found else 1
-    if status == 0 and row.wants_nodes() and row.nodes == 1:
+    if status == 0 and row.needs_nodes() and row.nodes == 1:
         row.error = f"with {row.ranks_per_node} the run had one level"
     elif status == 0:
         read_deepspeed(row, log) if is_deepspeed else read_mpzero(row, metrics, settings.warm_up)
@@ -207,9 +216,8 @@ def table(rows: list[Row]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        layout = row.ranks_per_node if row.program == "mpzero" else row.program
         network = row.network if row.over.lower() in ("", row.network) else f"{row.network} ({row.over})"
-        begin = f"| {network} | {row.stage} | {layout} |"
+        begin = f"| {network} | {row.stage} | {row.layout()} |"
         if row.step is None:
             lines.append(f"{begin} not run: {row.error.replace('|', '/')} | | | |")
             continue

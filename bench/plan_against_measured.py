@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What `mpzero plan` says of the runs in bench/plan_measured.json, beside what they took.
 
-bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md]
+bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
-A run that the plan cannot describe is listed with the reason and not counted. Needs no GPU. The exit status is 1 where
-fewer than 90% of the counted steps are within 10%, or one is beyond 20%.
+--runs: what bench/plan_runs.py has written (bench/plan_runs.json, where there is one); runs that were planned before
+they were made are counted apart. A run that the plan cannot describe is listed with the reason and not counted. Needs
+no GPU. The exit status is 1 where fewer than 90% of the counted steps are within 10%, or one is beyond 20%.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+FROZEN = ROOT / "bench" / "plan_runs.json"  # what bench/plan_runs.py wrote in the last visit
 CLOSE, FAR, MOST_CLOSE = 0.10, 0.20, 0.90
+MEMORY_CLOSE = 0.01
 GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
-# Gb/s that make the plan's TCP as fast as the sockets of that machine: more connections, and NCCL's own two. Chosen by
-# the first row of each, which says nothing about the model; the others do.
-TCP_GIGABITS = {"tcp": 110, "tcp_default": 42}
+# GB/s of the sockets between two hosts that are one machine, with more connections and with NCCL's own two: chosen by
+# the rows of CHOOSING, which test nothing. A run of bench/plan_runs.py has the rate that the doctor measured before it.
+TCP_RATES = {"tcp": 12.0, "tcp_default": 3.0}
+CHOOSING = {"hosts_zero2_two_levels", "hosts_zero2_two_levels_own"}
+# mpzero saw one host, where NCCL saw two.
+SUMMED_BY_ALL_TO_ALL = "its gradients were summed by all-to-all, as only GPUs of one host do"
 CONTEXT_GIB = 3.0  # what the plan counts for CUDA and NCCL, and measured tensors do not
 
 
@@ -36,12 +42,29 @@ def reason_to_leave_out(run: dict) -> str | None:
         return "the plan assumes that steps are not clipped"
     if run["name"].endswith("params_on_host"):
         return "parameters stay on GPUs with room for them"
+    if run["nodes"] > 1 and run["layout"] == "one_level" and not run.get("after_freeze"):
+        return SUMMED_BY_ALL_TO_ALL
+    if run["name"] in CHOOSING:
+        return "it has chosen the network's rate"
     if "earlier commit" in run["note"] or run["note"].startswith("before"):
         return "of an earlier engine"
     return None
 
 
+def users_config(run: dict) -> dict:
+    """The users' own file, with what the run has changed of it."""
+    name = "ds_config_llama3_8b_zero3_offload" if run["model"] == "llama_3_8b" else "ds_config"
+    config = json.loads((ROOT / "configs" / f"{name}.json").read_text())
+    config["train_micro_batch_size_per_gpu"] = run["micro_batch"]
+    config["gradient_accumulation_steps"] = run["accumulation"]
+    if run["offload_ratio"] != 1:
+        config["zero_optimization"]["offload_optimizer"]["ratio"] = run["offload_ratio"]
+    return config
+
+
 def ds_config(run: dict) -> dict:
+    if run["name"].startswith("users_"):
+        return users_config(run)
     zero: dict = {"stage": run["zero_stage"]}
     if run["offload_optimizer"]:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
@@ -51,9 +74,6 @@ def ds_config(run: dict) -> dict:
         zero["offload_param"] = {"device": "cpu", "pin_memory": True}
     if run["nodes"] > 1:
         zero["mics_shard_size"] = 1 if run["layout"] == "two_levels" else run["gpus"]
-    if run["name"].startswith("users_llama3"):
-        users = json.loads((ROOT / "configs/ds_config_llama3_8b_zero3_offload.json").read_text())["zero_optimization"]
-        zero |= {key: value for key, value in users.items() if key.startswith("stage3_max")}
     bf16: dict = {"enabled": True}
     if run["moments"] == "bf16":
         bf16["bf16_optimizer_states"] = True
@@ -82,10 +102,12 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
             f"--recompute={run['recompute']}",
             f"--deepspeed_config={file.name}",
         ]
+        command += [f"--{flag}={value}" for flag, value in run.get("model_flags", {}).items()]
         if run["vocab_size"]:
             command.append(f"--vocab_size={run['vocab_size']}")
         if run["nodes"] > 1:
-            command += ["--network=socket", f"--host_gigabits={TCP_GIGABITS[run['network']]}"]
+            rate = run.get("network_rate") or TCP_RATES[run["network"]]
+            command += ["--network=socket", f"--network_rate={rate}"]
         if calibration:
             command.append(f"--calibration={calibration}")
         result = subprocess.run(command, capture_output=True, text=True)
@@ -94,12 +116,49 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
         return json.loads(result.stdout)
 
 
-def table(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], bool]:
-    lines = [
-        "| run | plan | measured | difference | memory, plan | measured |",
-        "|---|---|---|---|---|---|",
-    ]
-    left_out, errors, memory_errors = [], [], []
+def has_memory(run: dict) -> bool:
+    """Whether a plan's memory can be compared: runs on text are of an engine before its plans of memory."""
+    return bool(run["memory_gib"]) and not run["name"].startswith("text_")
+
+
+class Difference:
+    """How far plans are from measurements, as shares of these."""
+
+    def __init__(self) -> None:
+        self.of_steps: list[float] = []
+        self.of_memory: list[float] = []
+
+    def add(self, planned_ms: float, planned_gib: float, run: dict) -> float:
+        self.of_steps.append(planned_ms / run["step_ms"] - 1)
+        if has_memory(run):
+            self.of_memory.append(planned_gib / run["memory_gib"] - 1)
+        return self.of_steps[-1]
+
+    def good(self) -> bool:
+        close = sum(abs(error) <= CLOSE for error in self.of_steps)
+        return close >= MOST_CLOSE * len(self.of_steps) and all(abs(error) <= FAR for error in self.of_steps)
+
+    def sentence(self) -> str:
+        if not self.of_steps:
+            return "no runs."
+        close = sum(abs(error) <= CLOSE for error in self.of_steps)
+        far = sum(abs(error) <= FAR for error in self.of_steps)
+        text = (
+            f"{len(self.of_steps)} runs: {close} within 10%, {far} within 20%, the largest difference "
+            f"{max(self.of_steps, key=abs):+.1%}."
+        )
+        if self.of_memory:
+            exact = sum(abs(error) <= MEMORY_CLOSE for error in self.of_memory)
+            text += (
+                f" Memory: {len(self.of_memory)} runs, {exact} within 1%, the largest difference "
+                f"{max(self.of_memory, key=abs):+.1%}."
+            )
+        return text
+
+
+def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], Difference, list[str]]:
+    """Rows of the table, how far they are off, and the runs that are left out."""
+    lines, difference, left_out = [], Difference(), []
     for run in runs:
         reason = reason_to_leave_out(run)
         if reason:
@@ -107,28 +166,41 @@ def table(runs: list[dict], program: Path, calibration: str | None) -> tuple[lis
             continue
         found = plan(run, program, calibration)
         planned = found["step"]["seconds"] * 1e3
-        error = planned / run["step_ms"] - 1
-        errors.append(error)
         bytes_of = found["memory"]["gpu_bytes"]
         gib = (bytes_of["total"] - bytes_of["context"]) / 2**30
-        if run["memory_gib"]:
-            memory_errors.append(gib / run["memory_gib"] - 1)
+        error = difference.add(planned, gib, run)
+        memory = f"{run['memory_gib']:.1f}" if has_memory(run) else ""
+        before = f" ({run['plan_ms']:,.1f} before the run)" if run.get("plan_ms") else ""
         lines.append(
-            f"| {run['name']} | {planned:,.1f} ms | {run['step_ms']:,.1f} ms | {error:+.1%} | {gib:.1f} GiB | "
-            f"{run['memory_gib'] or ''} |"
+            f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | {gib:.1f} GiB | "
+            f"{memory} |"
         )
-    close = sum(abs(error) <= CLOSE for error in errors)
-    lines += [
-        "",
-        f"{len(errors)} runs: {close} within 10%, {sum(abs(error) <= FAR for error in errors)} within 20%, the largest "
-        f"difference {max(errors, key=abs):+.1%}. Memory: {len(memory_errors)} runs, the largest difference "
-        f"{max(memory_errors, key=abs):+.1%}.",
-        "",
-        "Left out:",
-        "",
-        *left_out,
+    return lines, difference, left_out
+
+
+def table(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], bool]:
+    head = [
+        "| run | plan | measured | difference | memory, plan | measured |",
+        "|---|---|---|---|---|---|",
     ]
-    return lines, close >= MOST_CLOSE * len(errors) and all(abs(error) <= FAR for error in errors)
+    lines: list[str] = []
+    left_out: list[str] = []
+    good = True
+    for title, frozen in (("Made before the model was frozen", False), ("Made after", True)):
+        chosen = [run for run in runs if run.get("after_freeze", False) == frozen]
+        if not chosen:
+            continue
+        found, difference, without = rows_of(chosen, program, calibration)
+        left_out += without
+        good = good and difference.good()
+        lines += [*head, *found, "", f"{title}: {difference.sentence()}", ""]
+        before = Difference()
+        for run in chosen:
+            if run.get("plan_ms") and not reason_to_leave_out(run):
+                before.add(run["plan_ms"], run["plan_gib"], run)
+        if before.of_steps:
+            lines += [f"What the plan said before they were made: {before.sentence()}", ""]
+    return [*lines, "Left out:", "", *left_out], good
 
 
 def main() -> int:
@@ -136,8 +208,11 @@ def main() -> int:
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "bin" / "mpzero")
     parser.add_argument("--calibration")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--runs", type=Path, nargs="*", help="more of them, of bench/plan_runs.py")
     arguments = parser.parse_args()
-    runs = json.loads((ROOT / "bench" / "plan_measured.json").read_text())["runs"]
+    more = arguments.runs if arguments.runs is not None else [file for file in [FROZEN] if file.exists()]
+    files = [ROOT / "bench" / "plan_measured.json", *more]
+    runs = [run for file in files for run in json.loads(file.read_text())["runs"]]
     lines, good = table(runs, arguments.program, arguments.calibration)
     text = "\n".join(lines) + "\n"
     if arguments.output:

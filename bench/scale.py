@@ -32,17 +32,25 @@ LAYOUTS = [
     ("ZeRO-2, two levels, EFA", 2, True, "efa"),
     ("ZeRO-3, one level, EFA", 3, False, "efa"),
     ("ZeRO-3, two levels, EFA", 3, True, "efa"),
+    ("ZeRO-2, one level, TCP", 2, False, "socket"),
+    ("ZeRO-2, two levels, TCP", 2, True, "socket"),
     ("ZeRO-3, one level, TCP", 3, False, "socket"),
     ("ZeRO-3, two levels, TCP", 3, True, "socket"),
 ]
-# 419 unexpected interruptions in 54 days of 16,384 GPUs: "The Llama 3 Herd of Models" (2024), section 3.3.4.
-NODE_HOURS_BETWEEN_FAILURES = 54 * 24 * 16384 / GPUS_PER_NODE / 419
+# Mean hours between failures of a node. 419 unexpected interruptions in 54 days of 16,384 GPUs: "The Llama 3 Herd of
+# Models" (2024), section 3.3.4. The other is a cluster six times as bad.
+NODE_HOURS_BETWEEN_FAILURES = (54 * 24 * 16384 / GPUS_PER_NODE / 419, 1000.0)
 CHECKPOINT_BYTES = 12 * 8_030_261_248
-# Assumptions: what a shared file system takes from all nodes together, and from one; detection, requeue and first step.
-FILE_SYSTEM_RATE, NODE_RATE = 50e9, 2.5e9
-RESTART_SECONDS = 300
-# Measured on one node (bench/RESULTS.md): training stands still while states are copied.
+# Assumptions: what a shared file system takes from all nodes together, and gives them.
+FILE_SYSTEM_RATE = 50e9
+# Measured (bench/RESULTS.md): what one node writes and reads; training stands still while states are copied.
+NODE_WRITES, NODE_READS = 2.5e9, 4.06e9
 STANDSTILL_SECONDS = 0.11
+# Measured: until a rank that does not answer is named, and from mpirun to the first step of 8B on four GPUs.
+DETECTION_SECONDS, START_SECONDS = 12.5, 11.2
+# An assumption: Slurm gives the job its nodes again.
+REQUEUE_SECONDS = 120.0
+PAYS = 0.9  # of the best layout's speed on the same network
 
 
 def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool, network: str) -> dict | None:
@@ -92,33 +100,74 @@ def speed_table(curves: dict[str, list[float | None]]) -> list[str]:
     return lines
 
 
+def where_it_stops(curves: dict[str, list[float | None]]) -> list[str]:
+    """For each layout the last number of GPUs up to which it has PAYS of the best one's speed on its network."""
+    lines = ["| layout | pays up to | speed there, of one node's |", "|---|---|---|"]
+    for name, values in curves.items():
+        network = name.split(", ")[-1]
+        of_network = [curve for other, curve in curves.items() if other.endswith(network)]
+        best = [max(curve[place] or 0 for curve in of_network) for place in range(len(NODES))]
+        last = 0
+        while last + 1 < len(NODES) and (values[last + 1] or 0) >= PAYS * best[last + 1]:
+            last += 1
+        shown = f"{NODES[last] * GPUS_PER_NODE:,} GPUs" + (" and more" if last + 1 == len(NODES) else "")
+        share = f"{(values[last] or 0) / values[0]:.0%}" if values[0] else ""
+        lines.append(f"| {name} | {shown} | {share} |")
+    return lines
+
+
 def save_seconds(nodes: int) -> float:
-    return CHECKPOINT_BYTES / min(FILE_SYSTEM_RATE, NODE_RATE * nodes)
+    return CHECKPOINT_BYTES / min(FILE_SYSTEM_RATE, NODE_WRITES * nodes)
 
 
-def best_interval(cost: float, between_failures: float) -> float:
-    """Daly 2006, first order with the checkpoint's own time left out: sqrt(2 cost M) - cost."""
-    return math.sqrt(2 * cost * between_failures) - cost
+def restart_seconds(nodes: int) -> float:
+    """From a failure to the first step after it, without the steps that are done again."""
+    reading = CHECKPOINT_BYTES / min(FILE_SYSTEM_RATE, NODE_READS * nodes)
+    return DETECTION_SECONDS + REQUEUE_SECONDS + START_SECONDS + reading
 
 
-def failure_table() -> list[str]:
+def young(cost: float, between_failures: float) -> float:
+    """Young 1974: the time of training between two saves that cost `cost`."""
+    return math.sqrt(2 * cost * between_failures)
+
+
+def daly(cost: float, between_failures: float) -> float:
+    """Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps", equation 37."""
+    if cost >= 2 * between_failures:
+        return between_failures
+    share = cost / (2 * between_failures)
+    return young(cost, between_failures) * (1 + math.sqrt(share) / 3 + share / 9) - cost
+
+
+def lost(cost: float, interval: float, save: float, restart: float, between_failures: float) -> float:
+    """Share of the time: saves, and for each failure half an interval, the save that was under way, and the restart."""
+    return cost / (interval + cost) + (interval / 2 + save + restart) / between_failures
+
+
+def failure_table(hours: float) -> list[str]:
     lines = [
-        "| GPUs | between failures | a save takes | best interval, training stands still during a save | lost | "
-        "best interval, saves in the background | lost |",
-        "|---|---|---|---|---|---|---|",
+        "| GPUs | between failures | a save takes | a restart takes | training stands still: Young | Daly | lost | "
+        "saves in the background: Daly | lost |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for nodes in NODES:
-        between = NODE_HOURS_BETWEEN_FAILURES * 3600 / nodes
-        save = save_seconds(nodes)
-        cells = []
-        for cost, least in ((save, 0.0), (STANDSTILL_SECONDS, save)):
-            interval = max(best_interval(cost, between), least)
-            # The last saved state is on average half an interval and a save old.
-            lost = cost / interval + (interval / 2 + save + RESTART_SECONDS) / between
-            cells += [f"{interval / 60:.1f} min", f"{lost:.2%}"]
-        lines.append(
-            f"| {nodes * GPUS_PER_NODE:,} | {between / 3600:,.0f} h | {save:.1f} s | " + " | ".join(cells) + " |"
-        )
+        between = hours * 3600 / nodes
+        save, restart = save_seconds(nodes), restart_seconds(nodes)
+        still = daly(save, between)
+        # The next save begins when the last one has been written.
+        background = max(daly(STANDSTILL_SECONDS, between), save)
+        cells = [
+            f"{nodes * GPUS_PER_NODE:,}",
+            f"{between / 3600:,.1f} h",
+            f"{save:.1f} s",
+            f"{restart:.0f} s",
+            f"{young(save, between) / 60:.1f} min",
+            f"{still / 60:.1f} min",
+            f"{lost(save, still, 0, restart, between):.2%}",
+            f"{background / 60:.1f} min",
+            f"{lost(STANDSTILL_SECONDS, background, save, restart, between):.2%}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
@@ -145,7 +194,10 @@ def main() -> None:
     axes.set_title("Llama-3-8B, 8,192 tokens, micro-batch 1: computed, not measured", fontsize=10)
     figure.tight_layout()
     figure.savefig(arguments.figure, dpi=110)
-    print("\n".join([*speed_table(curves), "", *failure_table()]))
+    lines = [*speed_table(curves), "", *where_it_stops(curves)]
+    for hours in NODE_HOURS_BETWEEN_FAILURES:
+        lines += ["", f"{hours:,.0f} hours between failures of a node:", "", *failure_table(hours)]
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -71,6 +71,9 @@ class Visit:
                 self.results[name] = {"error": f"{type(error).__name__}: {error}"}
             self.results["seconds"][name] = round(time.monotonic() - start, 1)
             print(f"{name}: {json.dumps(self.results[name])}", flush=True)
+        self.save()
+
+    def save(self) -> None:
         (self.folder / "two_hosts.json").write_text(json.dumps(self.results, indent=1) + "\n")
 
     def run(self, name: str, command: list[str], limit: float) -> tuple[int, Path]:
@@ -89,14 +92,19 @@ class Visit:
 
 def interface_to_others() -> str:
     """The one that leads to other machines, which NCCL takes unless NCCL_SOCKET_IFNAME names another."""
+    names = sorted(path.name for path in Path("/sys/class/net").iterdir())
     named = os.environ.get("NCCL_SOCKET_IFNAME", "")
     if re.fullmatch(r"=?[a-z][\w.-]*", named):
-        return named.removeprefix("=")
+        # To NCCL it is the beginning of a name, unless it begins with "=".
+        found = [name for name in names if (name == named[1:] if named[0] == "=" else name.startswith(named))]
+        if not found:
+            raise ValueError(f"NCCL_SOCKET_IFNAME={named} is none of {', '.join(names)}")
+        return found[0]
     for line in Path("/proc/net/route").read_text().splitlines()[1:]:
         interface, destination = line.split()[:2]
         if destination == "00000000":
             return interface
-    others = sorted(path.name for path in Path("/sys/class/net").iterdir() if path.name != "lo")
+    others = [name for name in names if name != "lo"]
     return others[0] if others else "lo"
 
 

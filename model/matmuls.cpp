@@ -1,13 +1,13 @@
 #include "model/matmuls.hpp"
 
 #include <ATen/Context.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/Sleep.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <ATen/record_function.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -52,7 +52,7 @@ class RunTimer {
 
   std::vector<double> operator()(std::span<const size_t> candidates) {
     struct Run {
-      at::cuda::CUDAEvent begin{cudaEventDefault}, end{cudaEventDefault};
+      c10::cuda::CUDAEvent begin{cudaEventDefault}, end{cudaEventDefault};
     };
     std::vector<Run> runs(candidates.size());
     for (const size_t candidate : candidates) warm_up(candidate);

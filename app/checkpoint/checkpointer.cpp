@@ -44,7 +44,8 @@ class Stopwatch {
 
 int64_t bytes_of(const io::SaveJob& job) {
   constexpr int64_t kBytesOfStates = 3 * sizeof(float);
-  return std::accumulate(job.shards.begin(), job.shards.end(), int64_t{0},
+  const int64_t carried = job.carried ? job.carried->bytes() : 0;
+  return std::accumulate(job.shards.begin(), job.shards.end(), carried,
                          [](int64_t sum, const io::UnitShard& shard) { return sum + shard.count * kBytesOfStates; });
 }
 
@@ -92,7 +93,8 @@ void Checkpointer::prepare(int64_t steps_done, int64_t available_bytes) {
   std::vector<bool> writes;
   writes.reserve(shards.size());
   for (const io::UnitShard& shard : shards) writes.push_back(shard.count > 0);
-  auto snapshot = std::make_unique<StateSnapshot>(engine_, std::move(writes), device_, at::get_num_threads());
+  auto snapshot = std::make_unique<StateSnapshot>(engine_, std::move(writes), saves_carried(setup_, engine_), device_,
+                                                  at::get_num_threads());
   // Ranks of one machine share its memory; all must come to the same answer.
   struct Need {
     int64_t wanted = 0;
@@ -128,13 +130,14 @@ void Checkpointer::save(const RunPosition& position) {
   blocked_by_save_ = 0;
   io::SaveJob job = checkpoint_job(setup_, position, units_, engine_, mpi_.rank());
   job.check_owner = [this] { folder_.check_owner(); };
-  {
-    const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
-    job.carried = copy_carried(setup_, units_, engine_);
-  }
   if (snapshot_) {
+    job.carried = carried_in(*snapshot_, setup_, units_, engine_);
     start_in_background(job);
   } else {
+    {
+      const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
+      job.carried = carried_now(setup_, units_, engine_);
+    }
     save_while_training_waits(job);
   }
 }

@@ -1,8 +1,8 @@
 #include "app/checkpoint/state_snapshot.hpp"
 
-#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDAFunctions.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,14 +18,55 @@ namespace {
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kPageElements = io::kPageBytes / kFloatBytes;
 // What a thread copies at a time: small compared with a unit, large compared with the cost of distributing it.
-constexpr int64_t kCopyElements = int64_t{1} << 20;
+constexpr int64_t kCopyBytes = int64_t{4} << 20;
 constexpr StateKind kKinds[] = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
 int64_t round_up_to_page_elements(int64_t count) { return (count + kPageElements - 1) / kPageElements * kPageElements; }
 
+// Copies between places in host memory, divided among threads.
+class Copies {
+ public:
+  void add(const void* from, void* to, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += kCopyBytes) {
+      pieces_.push_back({static_cast<const std::byte*>(from) + at, static_cast<std::byte*>(to) + at,
+                         std::min(kCopyBytes, bytes - at)});
+    }
+  }
+  void run(int threads) const {
+    io::parallel_for(static_cast<int64_t>(pieces_.size()), threads, [&](int64_t i) {
+      const Piece& piece = pieces_[static_cast<size_t>(i)];
+      std::memcpy(piece.to, piece.from, static_cast<size_t>(piece.bytes));
+    });
+  }
+
+ private:
+  struct Piece {
+    const std::byte* from;
+    std::byte* to;
+    int64_t bytes;
+  };
+  std::vector<Piece> pieces_;
+};
+
+std::vector<parallel::Carried> carried_of(size_t units, const auto& of_unit) {
+  std::vector<parallel::Carried> all;
+  for (size_t u = 0; u < units; ++u) all.push_back(of_unit(u));
+  return all;
+}
+
 }  // namespace
 
-StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> writes, at::Device device,
+std::vector<at::Tensor> carried_tensors(std::span<const parallel::Carried> values) {
+  std::vector<at::Tensor> tensors;
+  for (const parallel::Carried& of_unit : values) {
+    for (const at::Tensor& tensor : {of_unit.gradient_residual, of_unit.parameters}) {
+      if (tensor.defined()) tensors.push_back(tensor);
+    }
+  }
+  return tensors;
+}
+
+StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> writes, bool carried, at::Device device,
                              int copy_threads)
     : engine_(engine),
       device_(device),
@@ -47,6 +88,16 @@ StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> wri
     }
   }
   if (parts_.empty()) held_bytes_ = 0;
+  if (carried) {
+    const auto like = carried_of(writes.size(), [&](size_t u) { return engine.like_carried(u); });
+    for (const at::Tensor& tensor : carried_tensors(like)) {
+      const auto bytes = static_cast<int64_t>(tensor.nbytes());
+      carried_.push_back({.begin = elements, .bytes = bytes});
+      elements += round_up_to_page_elements((bytes + kFloatBytes - 1) / kFloatBytes);
+      pinned_ = pinned_ || tensor.is_cuda();
+    }
+    if (!carried_.empty()) engine.set_residual_reader([this] { wait_for_carried(); });
+  }
   // A page more, since memory need not begin at one.
   copied_bytes_ = elements == 0 ? 0 : (elements + kPageElements) * kFloatBytes;
 }
@@ -54,6 +105,7 @@ StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> wri
 StateSnapshot::~StateSnapshot() {
   if (from_host_.valid()) from_host_.wait();
   if (stream_) copied_.synchronize();
+  if (!carried_.empty()) engine_.set_residual_reader({});
 }
 
 void StateSnapshot::allocate() {
@@ -73,46 +125,57 @@ void StateSnapshot::allocate() {
 
 void StateSnapshot::begin() {
   gpu_waited_ = false;
-  if (parts_.empty()) return;
+  if (parts_.empty() && carried_.empty()) return;
   allocate();
   if (allocation_.valid()) memory_ = allocation_.get();
-  if (pinned_ && !stream_) stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
-  if (stream_) {
-    at::cuda::CUDAEvent updated;
-    updated.record(c10::cuda::getCurrentCUDAStream());
-    updated.block(*stream_);
-    const c10::StreamGuard guard(*stream_);
-    for (const Part& part : parts_) {
-      if (part.way != Way::kFromGpu) continue;
-      memory_.narrow(0, part.begin, part.count).copy_(engine_.state(part.unit, part.kind), /*non_blocking=*/true);
-    }
-    copied_.record(*stream_);
+  std::vector<at::Tensor> carried;
+  if (!carried_.empty()) {
+    carried = carried_tensors(carried_of(holds_.size(), [&](size_t u) { return engine_.carried(u); }));
   }
-  from_host_ = std::async(std::launch::async, [this] { take_from_host(); }).share();
+  if (pinned_ && !stream_) stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
+  if (stream_) take_from_gpu(carried);
+  from_host_ = std::async(std::launch::async, [this, carried] { take_from_host(carried); }).share();
 }
 
-void StateSnapshot::take_from_host() {
-  struct Piece {
-    const float* from;
-    float* to;
-    int64_t count;
-  };
-  std::vector<Piece> pieces;
+void StateSnapshot::take_from_gpu(const std::vector<at::Tensor>& carried) {
+  c10::cuda::CUDAEvent updated;
+  updated.record(c10::cuda::getCurrentCUDAStream());
+  updated.block(*stream_);
+  const c10::StreamGuard guard(*stream_);
+  for (size_t i = 0; i < carried.size(); ++i) {
+    const at::Tensor bytes = carried[i].flatten().view(at::kByte);
+    memory_.view(at::kByte)
+        .narrow(0, carried_[i].begin * kFloatBytes, carried_[i].bytes)
+        .copy_(bytes, /*non_blocking=*/true);
+  }
+  if (!carried.empty()) carried_copied_.record(*stream_);
+  for (const Part& part : parts_) {
+    if (part.way != Way::kFromGpu) continue;
+    memory_.narrow(0, part.begin, part.count).copy_(engine_.state(part.unit, part.kind), /*non_blocking=*/true);
+  }
+  copied_.record(*stream_);
+}
+
+void StateSnapshot::take_from_host(const std::vector<at::Tensor>& carried) {
+  Copies copies;
+  for (size_t i = 0; i < carried.size(); ++i) {
+    if (!carried[i].is_cpu()) continue;
+    copies.add(carried[i].const_data_ptr(), memory_.data_ptr<float>() + carried_[i].begin, carried_[i].bytes);
+  }
   for (size_t u = 0; u < holds_.size(); ++u) {
     if (part_of_unit_[u] && parts_[*part_of_unit_[u]].way == Way::kHeld) holds_[u] = engine_.hold(u);
   }
   for (const Part& part : parts_) {
     if (part.way != Way::kFromHost) continue;
-    const auto* state = engine_.state(part.unit, part.kind).const_data_ptr<float>();
-    auto* const memory = memory_.data_ptr<float>() + part.begin;
-    for (int64_t at = 0; at < part.count; at += kCopyElements) {
-      pieces.push_back({state + at, memory + at, std::min(kCopyElements, part.count - at)});
-    }
+    copies.add(engine_.state(part.unit, part.kind).const_data_ptr<float>(), memory_.data_ptr<float>() + part.begin,
+               part.count * kFloatBytes);
   }
-  io::parallel_for(static_cast<int64_t>(pieces.size()), copy_threads_, [&](int64_t i) {
-    const Piece& piece = pieces[static_cast<size_t>(i)];
-    std::memcpy(piece.to, piece.from, static_cast<size_t>(piece.count * kFloatBytes));
-  });
+  copies.run(copy_threads_);
+}
+
+void StateSnapshot::wait_for_carried() {
+  if (stream_) carried_copied_.block(c10::cuda::getCurrentCUDAStream(device_.index()));
+  if (device_.is_cpu() && from_host_.valid()) from_host_.wait();
 }
 
 void StateSnapshot::before_update() {
@@ -148,6 +211,12 @@ std::span<const float> StateSnapshot::values(size_t unit, StateKind kind) const 
   const float* const values = part.way == Way::kHeld ? holds_[unit].states()[kind].const_data_ptr<float>()
                                                      : memory_.const_data_ptr<float>() + part.begin;
   return {values, static_cast<size_t>(part.count)};
+}
+
+std::span<const std::byte> StateSnapshot::carried(size_t index) const {
+  const CarriedPart& part = carried_[index];
+  return {reinterpret_cast<const std::byte*>(memory_.const_data_ptr<float>() + part.begin),
+          static_cast<size_t>(part.bytes)};
 }
 
 }  // namespace mpzero

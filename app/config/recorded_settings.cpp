@@ -141,11 +141,13 @@ json known_settings(const io::TrainingProgress& progress, const std::string& che
   if (!progress.dtype.empty()) settings["dtype"] = progress.dtype;
   if (!progress.settings_json.empty()) {
     settings.update(parse_object(progress.settings_json, "the settings of " + checkpoint));
+    for (const char* key : kOnlyWhereAsked) settings.emplace(key, nullptr);
   }
   return settings;
 }
 
-std::vector<std::string> changed_settings(const json& known, const ordered_json& now) {
+std::vector<std::string> changed_settings(const json& known, ordered_json now) {
+  for (const char* key : kOnlyWhereAsked) now.emplace(key, nullptr);
   std::vector<std::string> changes;
   for (const auto& [key, value] : now.items()) {
     if (key == kTrainData || is_told_apart(key) || !known.contains(key)) continue;

@@ -37,7 +37,7 @@ nlohmann::json known_settings(const io::TrainingProgress& progress, const std::s
 
 // One text for each setting that is known of the checkpoint's run and has another value now, in the order of `now`:
 // "beta2 0.95 -> 0.999". Settings that `now` lacks come last. The training data is not among them.
-std::vector<std::string> changed_settings(const nlohmann::json& known, const nlohmann::ordered_json& now);
+std::vector<std::string> changed_settings(const nlohmann::json& known, nlohmann::ordered_json now);
 
 // Which of the data, by key, both know, with as many tokens and without a checksum in common: whether they are the same
 // is not known.

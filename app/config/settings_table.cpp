@@ -148,31 +148,34 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
   add("communication", "communication_data_type", config.communication_dtype, origins.communication_dtype);
   add("accumulation in", "grad_accum_dtype", config.accumulation_dtype, origins.accumulation_dtype);
   add("AdamW's moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
-  // Only where they are asked for, so that other runs' records stay as they are.
-  if (config.zero.quantized_gradient_bits > 0) {
-    add("gradients between nodes", "zero_quantized_gradients",
-        fmt::format("int{}", config.zero.quantized_gradient_bits),
-        {Origin::Kind::kFile, "zero_optimization.zero_quantized_gradients"});
-  }
-  if (config.zero.quantized_weights) {
-    add("parameters between nodes", "zero_quantized_weights", "int8",
-        {Origin::Kind::kFile, "zero_optimization.zero_quantized_weights"});
-  }
 }
 
-std::vector<Row> rows_of(const RunConfig& config) {
+// Only where it is asked for, so that other runs' records stay as they are.
+void add_compression(const RunConfig& config, int nodes, std::vector<Row>& rows) {
+  const auto add = [&](const char* name, std::string key, const std::string& type) {
+    const std::string value = nodes > 1 ? type : "not compressed: all ranks are one node";
+    const Origin origin{Origin::Kind::kFile, "zero_optimization." + key};
+    rows.push_back({name, value, describe(origin), {{std::move(key), type}}});
+  };
+  const int64_t bits = config.zero.quantized_gradient_bits;
+  if (bits > 0) add("gradients between nodes", kOnlyWhereAsked[0], fmt::format("int{}", bits));
+  if (config.zero.quantized_weights) add("parameters between nodes", kOnlyWhereAsked[1], "int8");
+}
+
+std::vector<Row> rows_of(const RunConfig& config, int nodes) {
   std::vector<Row> rows;
   add_optimizer(config, rows);
   add_schedule(config, rows);
   add_batch(config, rows);
   add_types(config, rows);
+  add_compression(config, nodes, rows);
   return rows;
 }
 
 }  // namespace
 
-std::vector<std::string> settings_table(const RunConfig& config) {
-  const std::vector<Row> rows = rows_of(config);
+std::vector<std::string> settings_table(const RunConfig& config, int nodes) {
+  const std::vector<Row> rows = rows_of(config, nodes);
   size_t name_width = 0, value_width = 0;
   for (const Row& row : rows) {
     name_width = std::max(name_width, row.name.size());
@@ -189,15 +192,16 @@ std::vector<std::string> settings_table(const RunConfig& config) {
   return lines;
 }
 
-std::vector<std::array<std::string, 3>> settings_rows(const RunConfig& config) {
+std::vector<std::array<std::string, 3>> settings_rows(const RunConfig& config, int nodes) {
   std::vector<std::array<std::string, 3>> rows;
-  for (Row& row : rows_of(config)) rows.push_back({std::move(row.name), std::move(row.value), std::move(row.origin)});
+  for (Row& row : rows_of(config, nodes))
+    rows.push_back({std::move(row.name), std::move(row.value), std::move(row.origin)});
   return rows;
 }
 
 nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
-  for (const Row& row : rows_of(config)) record.update(row.record);
+  for (const Row& row : rows_of(config, /*nodes=*/1)) record.update(row.record);
   // As it is in force: a resumed run may have changed it.
   if (config.resumed_schedule) record[kScheduleInForce] = schedule_record(*config.resumed_schedule);
   for (const FlagGroup& group : training_flags()) {

@@ -14,16 +14,20 @@ namespace mpzero {
 inline constexpr const char* kScheduleInForce = "schedule_in_force";
 inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
 
+// Those that a record has only where they are asked for: one without them says that there is none.
+inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero_quantized_weights"};
+
 // What decides the numbers of a run, one line each: its name, its value, and which key of the file, flag or default it
-// comes from. Begins with a line that names the file. Complete once apply_epochs has been called.
-std::vector<std::string> settings_table(const RunConfig& config);
+// comes from. Begins with a line that names the file. Complete once apply_epochs has been called. `nodes`: those of the
+// run's layout.
+std::vector<std::string> settings_table(const RunConfig& config, int nodes);
 
 // Its lines but the first, as name, value and origin.
-std::vector<std::array<std::string, 3>> settings_rows(const RunConfig& config);
+std::vector<std::array<std::string, 3>> settings_rows(const RunConfig& config, int nodes);
 
-// The same as an object, with the flags that are recorded and have no line: the key of ds_config.json, or the flag, and
-// its value; null where it does not apply, as total_num_steps to a constant rate. How the global batch is divided among
-// ranks is left out: any division gives the same.
+// The same as an object, as it is asked for on any number of nodes, with the flags that are recorded and have no line:
+// the key of ds_config.json, or the flag, and its value; null where it does not apply, as total_num_steps to a constant
+// rate. How the global batch is divided among ranks is left out: any division gives the same.
 nlohmann::ordered_json settings_record(const RunConfig& config);
 
 }  // namespace mpzero

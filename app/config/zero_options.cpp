@@ -2,6 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "base/error.hpp"
 #include "base/words.hpp"
 
@@ -9,6 +13,12 @@ namespace mpzero {
 namespace {
 
 at::ScalarType as_scalar_type(const std::string& name) { return name == "fp32" ? at::kFloat : at::kBFloat16; }
+
+std::map<int, int> ranks_by_host(const std::vector<int>& host_of) {
+  std::map<int, int> ranks;
+  for (const int host : host_of) ++ranks[host];
+  return ranks;
+}
 
 }  // namespace
 
@@ -41,14 +51,51 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
           .gradient_clipping = config.gradient_clipping};
 }
 
+int RankPlacement::hosts() const {
+  return per_host ? world_size / *per_host : static_cast<int>(std::set<int>(host_of.begin(), host_of.end()).size());
+}
+
+RankPlacement placement_of(const std::vector<int>& host_of) {
+  const int world_size = static_cast<int>(host_of.size());
+  const int size = ranks_by_host(host_of).at(host_of.front());
+  bool even = world_size % size == 0;
+  std::set<int> seen;
+  for (int rank = 0; rank < world_size && even; ++rank) {
+    const int host = host_of[static_cast<size_t>(rank)];
+    even = rank % size == 0 ? seen.insert(host).second : host == host_of[static_cast<size_t>(rank) - 1];
+  }
+  if (even) return {.world_size = world_size, .per_host = size};
+  return {.world_size = world_size, .per_host = std::nullopt, .host_of = host_of};
+}
+
+std::string describe_unevenness(const RankPlacement& ranks) {
+  if (ranks.per_host) return "";
+  const std::map<int, int> counts = ranks_by_host(ranks.host_of);
+  const auto [fewest, most] = std::minmax_element(counts.begin(), counts.end(),
+                                                  [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (fewest->second != most->second) {
+    return fmt::format("hosts have {} to {} ranks: start as many on each", fewest->second, most->second);
+  }
+  return "the ranks of a host are not consecutive: start them host by host (mpirun --map-by slot, srun "
+         "--distribution=block)";
+}
+
+bool has_nodes_across_hosts(const parallel::ParallelLayout& layout, const RankPlacement& ranks) {
+  if (layout.nodes == 1) return false;
+  for (int rank = 0; rank < ranks.world_size; ++rank) {
+    if (ranks.host(rank) != ranks.host(rank - rank % layout.ranks_per_node)) return true;
+  }
+  return false;
+}
+
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks) {
   int64_t size = config.zero.ranks_per_node.value_or(kRanksOfHost);
   if (size == kRanksOfHost) size = ranks.per_host.value_or(kOneLevel);
   if (size == kOneLevel) size = ranks.world_size;
   if (ranks.world_size % size != 0) {
     throw_user_error(
-        "{}: {} is {}, which does not divide the run's {} ranks; give a divisor, or \"auto\" for a node "
-        "per host",
+        "{}: {} is {}, which does not divide the run's {} ranks; give a divisor, or \"auto\", which takes "
+        "nodes of one host or one level",
         config.ds_config_path, config.zero.ranks_per_node_key, size, ranks.world_size);
   }
   return {.nodes = static_cast<int>(ranks.world_size / size), .ranks_per_node = static_cast<int>(size)};

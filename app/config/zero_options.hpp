@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/config/run_config.hpp"
 #include "parallel/zero/levels.hpp"
@@ -15,8 +16,24 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device);
 // Where a run's ranks are.
 struct RankPlacement {
   int world_size = 1;
-  std::optional<int> per_host;  // if each host has as many consecutive ranks
+  std::optional<int> per_host;    // if each host has as many consecutive ranks
+  std::vector<int> host_of = {};  // by rank, if not
+
+  bool one_nvlink_domain = false;  // of the GPUs of all hosts
+
+  int hosts() const;
+  int host(int rank) const { return per_host ? rank / *per_host : host_of[static_cast<size_t>(rank)]; }
 };
+
+// `host_of`: of each rank; other numbers for other hosts.
+RankPlacement placement_of(const std::vector<int>& host_of);
+
+// Why hosts cannot be nodes, and what to do; empty where each host has as many consecutive ranks.
+std::string describe_unevenness(const RankPlacement& ranks);
+
+// Whether a node of several has ranks of several hosts.
+bool has_nodes_across_hosts(const parallel::ParallelLayout& layout, const RankPlacement& ranks);
+
 // The nodes between which gradients and parameters travel once per step: the configuration's, or else a node a host.
 // Throws UserError if the ranks do not fill them.
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks);

@@ -29,6 +29,7 @@ bool is_short(const CudaSurvey& survey, int allotted) {
 }
 
 Finding check_start(const Job& job, const std::vector<CudaSurvey>& surveys) {
+  const int given = job.given_gpus.count;
   std::set<std::string> all;
   for (const CudaSurvey& survey : surveys) {
     if (survey.error == cuda_error::kNoDevice && survey.listed == 0 && job.device != "cuda") {
@@ -38,10 +39,10 @@ Finding check_start(const Job& job, const std::vector<CudaSurvey>& surveys) {
     all.insert(survey.gpus.begin(), survey.gpus.end());
   }
   for (const CudaSurvey& survey : surveys) {
-    if (!is_short(survey, job.allotted_gpus)) continue;
+    if (!is_short(survey, given)) continue;
     return failure("cuda",
-                   fmt::format("CUDA shows {} of the {} GPUs that Slurm has given to the job", survey.gpus.size(),
-                               std::min(job.allotted_gpus, survey.listed.value_or(job.allotted_gpus))),
+                   fmt::format("CUDA shows {} of the {} GPUs that {} has given to the job", survey.gpus.size(),
+                               std::min(given, survey.listed.value_or(given)), job.given_gpus.by),
                    explain_cuda_error(cuda_error::kNoDevice).remedy);
   }
   return ok("cuda", fmt::format("starts on {} GPU{}", all.size(), all.size() == 1 ? "" : "s"));
@@ -78,7 +79,7 @@ Finding check_fabric_manager(const std::vector<GpuState>& gpus, bool cuda_starts
 }  // namespace
 
 bool needs_cuda(const Job& job, const GpuSurvey& gpus) {
-  return job.device != "cpu" && (job.device == "cuda" || !gpus.gpus.empty() || job.allotted_gpus > 0);
+  return job.device != "cpu" && (job.device == "cuda" || !gpus.gpus.empty() || job.given_gpus.count > 0);
 }
 
 std::vector<Finding> check_cuda_start(const Job& job, const GpuSurvey& gpus, const std::vector<CudaSurvey>& surveys) {

@@ -280,7 +280,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
                    .world_size = mpi.world_size(),
                    .hosts = static_cast<int>(hosts.names.size()),
                    .device = options.device,
-                   .allotted_gpus = gpus_from_slurm(parallel::process_environment)};
+                   .given_gpus = given_gpus(parallel::process_environment)};
   HostReport report{.host = hosts.names[hosts.own], .findings = {}};
   const auto add = [&](const std::vector<Finding>& findings) {
     report.findings.insert(report.findings.end(), findings.begin(), findings.end());

@@ -46,7 +46,8 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   const auto instance = find_instance(type);
   const int on_bus = gpus_on_bus(system.root);
   const int of_type = instance ? instance->gpus : 0;
-  const int expected = job.allotted_gpus > 0 ? job.allotted_gpus : of_type;
+  const int given = job.given_gpus.count;
+  const int expected = given > 0 ? given : of_type;
   constexpr const char* kReplace = "reboot or replace the node; `nvidia-smi` and `dmesg | grep -i nvrm` show details";
   if (!survey.problem.empty()) return failure("gpus", survey.problem, kReplace);
   if (!survey.library && std::max(on_bus, expected) > 0) {
@@ -59,12 +60,12 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   }
   if (found < expected) {
     return failure("gpus",
-                   job.allotted_gpus > 0 ? fmt::format("{} GPUs, but Slurm gave {} to the job", found, expected)
-                                         : fmt::format("{} GPUs, but a {} has {}", found, type, expected),
+                   given > 0 ? fmt::format("{} GPUs, but {} gave {} to the job", found, job.given_gpus.by, expected)
+                             : fmt::format("{} GPUs, but a {} has {}", found, type, expected),
                    kReplace);
   }
   // A container or a job's control group may intentionally show only some of them.
-  if (found < on_bus && job.allotted_gpus == 0) {
+  if (found < on_bus && given == 0) {
     return warning("gpus", fmt::format("the driver shows {} GPUs, the PCI bus {}", found, on_bus),
                    "unless this is intended (a container with some of the GPUs), reboot or replace the node");
   }
@@ -176,9 +177,11 @@ Finding check_others(const Job& job, const std::vector<GpuState>& gpus,
       those(gpus, [&](const GpuState& gpu) { return is_shown(gpu) ? memory_in_use(gpu) : std::string(); });
   if (taken.empty()) return ok("gpu_memory", "free");
   constexpr const char* kRemedy = "`nvidia-smi` lists the processes that use it: end them";
-  // Slurm gives a GPU to one job at a time, so that processes of an earlier one are left.
-  if (job.allotted_gpus > 0) {
-    return failure("gpu_memory", taken + " in use already, of GPUs that Slurm has given to this job", kRemedy);
+  // A cluster gives a GPU to one job at a time, so that processes of an earlier one are left.
+  if (job.given_gpus.count > 0) {
+    return failure("gpu_memory",
+                   fmt::format("{} in use already, of GPUs that {} has given to this job", taken, job.given_gpus.by),
+                   kRemedy);
   }
   return warning("gpu_memory", taken + " in use already", kRemedy);
 }

@@ -102,6 +102,17 @@ void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, s
   warnings.push_back(sentence);
 }
 
+PredictStep prediction(const RunSetup& setup, const DryRunRanks& ranks, const MachineMemory& machine, bool on_gpus,
+                       const PredictRun& predict) {
+  if (!predict || !on_gpus || !can_be_host_of(machine, ranks)) return {};
+  const PlannedRun run{.setup = setup,
+                       .gpu = machine.gpu_name,
+                       .gpu_bytes = *machine.smallest_gpu,
+                       .hosts = ranks.world_size / ranks.per_host,
+                       .per_host = ranks.per_host};
+  return [run, &predict](const parallel::ParallelLayout& layout) { return predict(run, layout); };
+}
+
 }  // namespace
 
 DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& launch) {
@@ -109,11 +120,27 @@ DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& l
   const int all = ranks.world_size;
   const int placed = line.world_size ? all : launch.per_host.value_or(all);
   ranks.per_host = static_cast<int>(line.nproc_per_node.value_or(placed));
+  ranks.started = !line.world_size && launch.world_size > 1;
+  ranks.consecutive = line.world_size.has_value() || !launch.around_hosts;
   if (all % ranks.per_host != 0) {
     throw_user_error("{} ranks do not fill hosts of --nproc_per_node {} evenly; give --world_size, or another number.",
                      all, ranks.per_host);
   }
   return ranks;
+}
+
+RankPlacement placement_of(const DryRunRanks& ranks) {
+  const int hosts = ranks.world_size / ranks.per_host;
+  std::vector<int> host_of;
+  for (int rank = 0; rank < ranks.world_size; ++rank) {
+    host_of.push_back(ranks.consecutive ? rank / ranks.per_host : rank % hosts);
+  }
+  return placement_of(host_of);
+}
+
+bool chooses_for_gpus(const std::string& device, const DryRunRanks& ranks, const MachineMemory& machine) {
+  if (device != "auto") return device == "cuda";
+  return machine.gpus > 0 || (!ranks.started && ranks.world_size > ranks.per_host);
 }
 
 std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& ranks, const ResumePreview& preview) {
@@ -138,7 +165,7 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
   return lines;
 }
 
-int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
+int dry_run(const CommandLine& line, const parallel::LaunchSize& launch, const PredictRun& predict) {
   const DryRunRanks ranks = dry_run_ranks(line, launch);
   RunSetup setup = set_up_run(line, ranks.world_size, DataFiles::kMayBeMissing);
   check_tokenizer(line, setup.model, setup.warnings);
@@ -149,9 +176,10 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   if (preview.resumed) setup.config.resumed_schedule = preview.resumed->schedule;
   const MachineMemory machine = this_machine();
   const bool maybe_on_gpus = setup.config.device != "cpu";
+  const bool on_gpus = chooses_for_gpus(setup.config.device, ranks, machine);
   const LayoutChoice nodes =
-      choose_layout(setup, at::Device(maybe_on_gpus ? at::kCUDA : at::kCPU),
-                    {.world_size = ranks.world_size, .per_host = ranks.per_host}, memory_limit(ranks, machine));
+      choose_layout(setup, at::Device(on_gpus ? at::kCUDA : at::kCPU), placement_of(ranks),
+                    memory_limit(ranks, machine, on_gpus), prediction(setup, ranks, machine, on_gpus, predict));
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   if (maybe_on_gpus) {
@@ -161,10 +189,10 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (!nodes.line.empty()) lines.push_back("  " + nodes.line);
   if (maybe_on_gpus) add(memory_report(setup, ranks, /*on_gpus=*/true));
-  if (setup.config.device == "cpu" || (setup.config.device == "auto" && machine.gpus == 0)) {
+  if (!maybe_on_gpus || (setup.config.device != "cuda" && machine.gpus == 0)) {
     add(memory_report(setup, ranks, /*on_gpus=*/false));
   }
-  add(settings_table(setup.config));
+  add(settings_table(setup.config, setup.layout.nodes));
   lines.emplace_back("Not checked: GPUs and network (mpzero doctor), the bytes of data, weights and checkpoint.");
   for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
   for (const std::string& text : lines) fmt::print("{}\n", text);

@@ -8,6 +8,7 @@
 #include "app/gpu/nvml.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/memory/memory_estimate.hpp"
+#include "app/memory/memory_limit.hpp"
 #include "base/words.hpp"
 
 namespace mpzero {
@@ -40,18 +41,27 @@ MachineMemory this_machine() {
   MachineMemory machine{.gpus = 0, .smallest_gpu = std::nullopt, .host = available_host_bytes()};
   const doctor::GpuSurvey survey = doctor::survey_gpus({"libnvidia-ml.so.1"});
   machine.gpus = static_cast<int>(survey.gpus.size());
+  if (!survey.gpus.empty()) machine.gpu_name = survey.gpus.front().name;
   for (const doctor::GpuState& gpu : survey.gpus) {
     if (!gpu.total_memory) continue;
     const auto total = static_cast<int64_t>(*gpu.total_memory);
     machine.smallest_gpu = std::min(machine.smallest_gpu.value_or(total), total);
+    machine.gpu_used = std::max(machine.gpu_used, static_cast<int64_t>(gpu.used_memory.value_or(0)));
   }
   return machine;
 }
 
-MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine) {
+bool can_be_host_of(const MachineMemory& machine, const DryRunRanks& ranks) {
+  return machine.gpus >= ranks.per_host && machine.smallest_gpu.has_value();
+}
+
+MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine, bool on_gpus) {
   constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-  if (machine.gpus < ranks.per_host || !machine.smallest_gpu) return {.device = kUnlimited, .host = kUnlimited};
-  return {.device = *machine.smallest_gpu, .host = machine.host / ranks.per_host};
+  const bool is_host = on_gpus ? can_be_host_of(machine, ranks) : ranks.started || ranks.world_size == ranks.per_host;
+  if (!is_host) return {.device = kUnlimited, .host = kUnlimited};
+  if (!on_gpus) return memory_limit({.gpu = std::nullopt, .host = machine.host, .ranks = ranks.per_host});
+  return memory_limit(
+      {.gpu = machine.smallest_gpu, .gpu_used = machine.gpu_used, .host = machine.host, .ranks = ranks.per_host});
 }
 
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus) {
@@ -75,7 +85,7 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
 
 std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRanks& ranks,
                                           const MachineMemory& machine) {
-  if (machine.gpus < ranks.per_host || !machine.smallest_gpu) return std::nullopt;
+  if (!can_be_host_of(machine, ranks)) return std::nullopt;
   const MemoryEstimate estimate = estimate_of(setup, /*on_gpus=*/true);
   const MemoryNeed need = estimate.need(estimate.scenario());
   if (need.device > *machine.smallest_gpu) {

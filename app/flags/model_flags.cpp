@@ -28,7 +28,7 @@ FlagGroup model_flags() {
         .unit = "NAME"},
        {.name = "model_config",
         .value = Text{field<&Settings::model_config>},
-        .help = "a Hugging Face config.json instead of a preset",
+        .help = "a Hugging Face config.json, or its folder, instead of a preset",
         .unit = "FILE"},
        {.name = "init_from",
         .value = Text{field<&Settings::init_from>},

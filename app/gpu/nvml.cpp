@@ -31,6 +31,16 @@ struct FabricInfo {
   unsigned char state;
 };
 
+// A cluster of NVLink and the clique in it, whose GPUs reach each other; a host alone has a cluster of zeros.
+std::string domain_of(const FabricInfo& fabric) {
+  if (std::all_of(std::begin(fabric.cluster), std::end(fabric.cluster), [](unsigned char byte) { return byte == 0; })) {
+    return "";
+  }
+  std::string domain;
+  for (const unsigned char byte : fabric.cluster) domain += fmt::format("{:02x}", byte);
+  return fmt::format("{} {}", domain, fabric.clique);
+}
+
 std::vector<GpuProcess> processes_on(const NvmlLibrary& library, NvmlDevice device) {
   constexpr unsigned kMost = 64;
   std::array<ProcessInfo, kMost> found{};
@@ -77,7 +87,10 @@ GpuState look(const NvmlLibrary& library, NvmlDevice device) {
   const auto fabric = library.ask<FabricInfo>("nvmlDeviceGetGpuFabricInfo", device);
   if (fabric && fabric->state <= static_cast<unsigned char>(GpuFabric::kCompleted)) {
     gpu.fabric = static_cast<GpuFabric>(fabric->state);
-    if (gpu.fabric == GpuFabric::kCompleted) gpu.fabric_error = fabric->status;
+    if (gpu.fabric == GpuFabric::kCompleted) {
+      gpu.fabric_error = fabric->status;
+      gpu.nvlink_domain = domain_of(*fabric);
+    }
   }
   return gpu;
 }

@@ -36,6 +36,7 @@ struct GpuState {
   std::optional<bool> mig;               // the GPU is divided into instances, which jobs may share
   std::vector<GpuProcess> processes;     // those with a CUDA context
   std::optional<GpuFabric> fabric;
+  std::string nvlink_domain = {};   // of several hosts, that this GPU has joined; empty: none
   std::optional<int> fabric_error;  // of kCompleted, an nvmlReturn_t; 0: none
 };
 

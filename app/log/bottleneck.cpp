@@ -20,13 +20,19 @@ constexpr int64_t kSmallMicroBatch = 8192;
 
 double gibibytes_of(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
-std::string of_communication(double share, const StepSplit& mean, const BottleneckFacts& facts) {
+// The larger part first; a part that rounds to nothing is left out.
+std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts) {
   const bool parameters = mean.exposed_parameters > mean.exposed_gradients;
-  const bool large = facts.zero_stage == 3;
+  const bool large = facts.zero_stage == 3 && !facts.keeps_parameters;
+  const double of_parameters = 100 * mean.exposed_parameters / mean.total();
+  const double of_gradients = 100 * mean.exposed_gradients / mean.total();
+  const char *const for_parameters = "parameters from other ranks", *const for_gradients = "the sums of gradients";
+  const double smaller = std::min(of_parameters, of_gradients);
   return fmt::format(
-      "{:.0f}% of a step wait for {}: raise gradient_accumulation_steps or train_micro_batch_size_per_gpu, so that "
+      "{:.0f}% of a step wait for {}{}: raise gradient_accumulation_steps or train_micro_batch_size_per_gpu, so that "
       "there is more to compute for each byte{}",
-      100 * share, parameters ? "parameters from other ranks" : "the sums of gradients",
+      std::max(of_parameters, of_gradients), parameters ? for_parameters : for_gradients,
+      smaller < 0.5 ? "" : fmt::format(" and {:.0f}% for {}", smaller, parameters ? for_gradients : for_parameters),
       large && parameters ? ", or take \"stage\": 2 if the parameters fit into each GPU" : "");
 }
 
@@ -111,7 +117,7 @@ std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const
     return (a.counts ? a.share : 0) < (b.counts ? b.share : 0);
   });
   if (worst->counts) {
-    if (worst->rule == kCommunication) return of_communication(worst->share, slowest, facts);
+    if (worst->rule == kCommunication) return of_communication(slowest, facts);
     if (worst->rule == kHostUpdate) return of_host_update(worst->share, facts);
     return of_data(data);
   }

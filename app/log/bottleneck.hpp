@@ -14,6 +14,7 @@ struct BottleneckFacts {
   bool on_gpu = false;
   int world_size = 1;
   int zero_stage = 0;
+  bool keeps_parameters = false;  // all of them on each GPU, at stage 3 too: a node has one rank
   bool offloads_optimizer = false;
   int64_t micro_batch_tokens = 0;
   int64_t spare_bytes = 0;        // GPU memory that the plan leaves, of each rank

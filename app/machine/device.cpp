@@ -1,7 +1,6 @@
 #include "app/machine/device.hpp"
 
 #include <ATen/Parallel.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
@@ -67,7 +66,7 @@ void end_for_faults(const std::string& fault, ProcessGroup& group) {
 
 // Makes the GPU current and creates CUDA's context there, which only then finds some of its faults. Collective.
 void start_gpu(int index, const std::string& gpu, const std::string& host, ProcessGroup& group) {
-  const bool promised = gpus_from_slurm(parallel::process_environment) > 0;
+  const bool promised = given_gpus(parallel::process_environment).count > 0;
   end_for_faults(
       promised ? memory_of_others(doctor::survey_gpus(doctor::System{}.nvml), gpu, host, parallel::process_environment)
                : "",
@@ -76,7 +75,7 @@ void start_gpu(int index, const std::string& gpu, const std::string& host, Proce
   cudaError_t result = cudaSetDevice(index);
   if (result == cudaSuccess) result = cudaMemGetInfo(&free, &total);
   const std::string fault = result == cudaSuccess ? "" : gpu_does_not_start(answer(host, result), gpu);
-  // Without Slurm the user has chosen a GPU that others may use as well.
+  // Without a scheduler the user has chosen a GPU that others may use as well.
   const bool of_user = !promised && (result == cudaErrorMemoryAllocation || result == cudaErrorDevicesUnavailable);
   run_on_all_ranks(group, [&] {
     if (of_user) throw_user_error("{}, or choose other GPUs with CUDA_VISIBLE_DEVICES", fault);
@@ -87,7 +86,7 @@ void start_gpu(int index, const std::string& gpu, const std::string& host, Proce
 // The warning of the first host that has one.
 std::string warning_of_cpu(const std::string& host, ProcessGroup& group) {
   for (const std::string& warning :
-       all_gather(group, cpu_instead_of_gpus(gpus_from_slurm(parallel::process_environment), host))) {
+       all_gather(group, cpu_instead_of_gpus(given_gpus(parallel::process_environment), host))) {
     if (!warning.empty()) return warning;
   }
   return "";
@@ -135,8 +134,8 @@ void share_cores(const parallel::MpiRuntime& mpi) {
 
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi) {
   if (device.is_cpu()) return fmt::format("CPU, {} ranks of {} threads", mpi.world_size(), at::get_num_threads());
-  return fmt::format("{} x {}, {} threads a rank", mpi.world_size(),
-                     at::cuda::getDeviceProperties(device.index())->name, at::get_num_threads());
+  return fmt::format("{} x {}, {} threads a rank", mpi.world_size(), parallel::gpu_properties(device.index()).name,
+                     at::get_num_threads());
 }
 
 int64_t peak_memory_bytes(const at::Device& device) {

@@ -72,10 +72,15 @@ std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& envi
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
   const std::string start = fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_error,
                                         visible_devices(environment));
-  if (environment("SLURM_JOB_ID") && gpus_from_slurm(environment) == 0) {
+  const bool has_none = given_gpus(environment).count == 0;
+  if (environment("SLURM_JOB_ID") && has_none) {
     return start +
            ": Slurm has given this step no GPU there; request GPUs with sbatch --gpus-per-node=N (srun accepts it "
            "too), or use --device cpu";
+  }
+  if (environment("MPZERO_GPUS") && has_none) {
+    return start +
+           ": the TrainJob asks for no GPU (MPZERO_GPUS=0); render it for an instance with GPUs, or use --device cpu";
   }
   if (!seen.driver_found) {
     return start +
@@ -88,7 +93,8 @@ std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& envi
 
 std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int local_rank, bool others_see_gpus,
                           const parallel::Environment& environment) {
-  const auto promised = static_cast<size_t>(gpus_from_slurm(environment));
+  const GivenGpus of_cluster = given_gpus(environment);
+  const auto promised = static_cast<size_t>(of_cluster.count);
   const auto listed = static_cast<size_t>(listed_gpus(environment).value_or(static_cast<int>(promised)));
   const size_t expected = std::min(promised, listed);
   const std::vector<std::string>& view = views[static_cast<size_t>(local_rank)];
@@ -96,7 +102,8 @@ std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int loc
     // A container without the driver's libraries is the same on all hosts.
     const bool without_libraries = seen.driver_found && seen.code == cuda_error::kInsufficientDriver;
     if (!is_fault_of_host(seen.code) && (expected == 0 || (without_libraries && !others_see_gpus))) return {};
-    const std::string given = promised == 0 ? "" : fmt::format(" to which Slurm has given {}", gpus(promised));
+    const std::string given =
+        promised == 0 ? "" : fmt::format(" to which {} has given {}", of_cluster.by, gpus(promised));
     const std::string start =
         fmt::format("CUDA shows no GPU on {}{} (error {}, {}; {})", seen.host, given.empty() ? "" : "," + given,
                     seen.code, seen.cuda_error, visible_devices(environment));
@@ -104,8 +111,8 @@ std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int loc
     return start + ": NVIDIA's driver is not loaded there: load it, or replace the node";
   }
   if (view.size() >= expected || all_in(views).size() >= views.size()) return {};
-  return fmt::format("CUDA shows {} of the {} GPUs that Slurm has given to {}, too few for its {} ranks{}", view.size(),
-                     expected, seen.host, views.size(), explained(seen.code));
+  return fmt::format("CUDA shows {} of the {} GPUs that {} has given to {}, too few for its {} ranks{}", view.size(),
+                     expected, of_cluster.by, seen.host, views.size(), explained(seen.code));
 }
 
 std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu) {
@@ -115,26 +122,26 @@ std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu) {
 
 std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string& gpu, const std::string& host,
                              const parallel::Environment& environment) {
-  if (gpus_from_slurm(environment) == 0) return {};
+  const GivenGpus given = given_gpus(environment);
+  if (given.count == 0) return {};
   for (const doctor::GpuState& one : survey.gpus) {
     if (!parallel::same_gpu(one.pci_address, gpu)) continue;
     const std::string used = doctor::memory_in_use(one);
     if (used.empty()) return {};
     return fmt::format(
-        "other processes use {} of GPU {} of {}, which Slurm has given to this job: end them (`nvidia-smi` lists "
-        "them), "
+        "other processes use {} of GPU {} of {}, which {} has given to this job: end them (`nvidia-smi` lists them), "
         "or leave the node out",
-        used, gpu, host);
+        used, gpu, host, given.by);
   }
   return {};
 }
 
-std::string cpu_instead_of_gpus(int promised, const std::string& host) {
-  if (promised == 0) return "";
+std::string cpu_instead_of_gpus(const GivenGpus& given, const std::string& host) {
+  if (given.count == 0) return "";
   return fmt::format(
-      "training on the CPU, although Slurm has given this job {} on {} (SLURM_GPUS_ON_NODE={}): CUDA shows none; "
-      "--device cuda ends the run instead and reports the reason; use --device cpu if this is intended",
-      gpus(static_cast<size_t>(promised)), host, promised);
+      "training on the CPU, although {} has given this job {} on {} ({}={}): CUDA shows none; --device cuda ends the "
+      "run instead and reports the reason; use --device cpu if this is intended",
+      given.by, gpus(static_cast<size_t>(given.count)), host, given.where, given.count);
 }
 
 }  // namespace mpzero

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "app/gpu/nvml.hpp"
+#include "app/machine/gpu_promise.hpp"
 #include "base/environment.hpp"
 
 namespace mpzero {
@@ -29,22 +30,22 @@ struct CudaAnswer {
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment);
 
 // The sentence for a host whose GPUs do not work, rather than being hidden or not requested: CUDA fails there, or shows
-// fewer GPUs than Slurm has given to the host, and too few for its ranks. Empty: the host is not to blame. `views`: of
-// the machine's ranks, of which `local_rank` got the answer `seen`. `others_see_gpus`: a rank of the job does, on any
-// machine.
+// fewer GPUs than the cluster has given to the host, and too few for its ranks. Empty: the host is not to blame.
+// `views`: of the machine's ranks, of which `local_rank` got the answer `seen`. `others_see_gpus`: a rank of the job
+// does, on any machine.
 std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int local_rank, bool others_see_gpus,
                           const parallel::Environment& environment);
 
 // The sentence for a GPU on which CUDA does not start.
 std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu);
 
-// The sentence for a GPU that Slurm has given to this job, and whose memory other processes hold. Empty: Slurm has
+// The sentence for a GPU that the cluster has given to this job, and whose memory other processes hold. Empty: it has
 // given none, or the memory is free. `gpu`: its PCI address.
 std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string& gpu, const std::string& host,
                              const parallel::Environment& environment);
 
-// The warning for a run that trains on the CPU although Slurm has given it GPUs, which is rarely intended; empty: none.
-// `promised`: gpus_from_slurm() on that host.
-std::string cpu_instead_of_gpus(int promised, const std::string& host);
+// The warning for a run that trains on the CPU although the cluster has given it GPUs, which is rarely intended; empty:
+// none. `given`: on that host.
+std::string cpu_instead_of_gpus(const GivenGpus& given, const std::string& host);
 
 }  // namespace mpzero

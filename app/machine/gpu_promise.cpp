@@ -28,8 +28,6 @@ int sum_of_types(std::string_view list) {
   return sum;
 }
 
-}  // namespace
-
 int gpus_from_slurm(const parallel::Environment& environment) {
   const auto on_node = environment("SLURM_GPUS_ON_NODE");
   if (on_node && !on_node->empty()) return sum_of_types(*on_node);
@@ -38,6 +36,15 @@ int gpus_from_slurm(const parallel::Environment& environment) {
   if (environment("SLURM_STEP_ID")) return 0;
   if (const auto of_job = environment("SLURM_JOB_GPUS")) return count_words(*of_job);
   return sum_of_types(environment("SLURM_GPUS_PER_NODE").value_or(""));
+}
+
+}  // namespace
+
+GivenGpus given_gpus(const parallel::Environment& environment) {
+  const int of_slurm = gpus_from_slurm(environment);
+  if (of_slurm > 0 || environment("SLURM_JOB_ID")) return {of_slurm, "Slurm", "SLURM_GPUS_ON_NODE"};
+  const int of_pod = sum_of_types(environment("MPZERO_GPUS").value_or(""));
+  return of_pod > 0 ? GivenGpus{of_pod, "Kubernetes", "MPZERO_GPUS"} : GivenGpus{};
 }
 
 std::optional<int> listed_gpus(const parallel::Environment& environment) {

@@ -17,6 +17,12 @@
 namespace mpzero {
 namespace {
 
+// OMP_NUM_THREADS; 0: not given, or no number of threads.
+int threads_asked_for() {
+  const char* const text = std::getenv("OMP_NUM_THREADS");
+  return text == nullptr ? 0 : std::max(0, std::atoi(text));
+}
+
 // Whether the ranks of this machine are bound to different cores.
 bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {
   const std::pair mine(host_name(), cores);
@@ -58,10 +64,7 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
   if (const int allowed = allowed_cores(); allowed > 0) {
     options.threads = std::clamp(allowed / mpi.local_size(), 1, options.threads);
   }
-  if (const char* wanted = std::getenv("OMP_NUM_THREADS")) {
-    const int threads = std::atoi(wanted);
-    if (threads > 0) options.threads = threads;
-  }
+  if (const int threads = threads_asked_for(); threads > 0) options.threads = threads;
   // The system places the threads if there are more of them than cores.
   if (static_cast<size_t>(options.threads) > options.cores.size()) {
     options.cores.clear();
@@ -100,7 +103,7 @@ std::optional<std::string> slower_update(parallel::HostKernel kernel) {
 
 std::optional<std::string> few_threads(const parallel::HostUpdateOptions& options, int local_size, int online) {
   const int used = options.threads * local_size;
-  if (options.threads == 0 || 4 * used >= online || std::getenv("OMP_NUM_THREADS") != nullptr) return std::nullopt;
+  if (options.threads == 0 || 4 * used >= online || threads_asked_for() > 0) return std::nullopt;
   return fmt::format(
       "AdamW on the host has {} of the {} hardware threads of rank 0's machine and is slow: what has started the ranks "
       "gives them no more. mpirun --bind-to none, or srun --cpu-bind=none and --cpus-per-task, give them all",

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "app/machine/gpu_promise.hpp"
+
 namespace mpzero::doctor {
 
 // Where the doctor looks. Tests use their own folders and libraries.
@@ -24,7 +26,7 @@ struct Job {
   int world_size = 1;
   int hosts = 1;
   std::string device = "auto";  // the device to train on: "auto", "cuda" or "cpu"
-  int allotted_gpus = 0;        // given by the scheduler to the job on this host; 0: all of them, or unknown
+  GivenGpus given_gpus = {};    // on this host; none: all GPUs, or unknown
 };
 
 // The first line of a file without blanks at its ends; std::nullopt if it cannot be read or is empty.

@@ -40,18 +40,12 @@ double adamw_seconds(at::Device device, int64_t parameters) {
 double host_adamw_seconds(int64_t parameters, int threads) {
   parallel::ThreadTeam team(threads);
   const auto tensor = [&](at::ScalarType type) { return parallel::host_tensor(parameters, type, false, &team); };
-  const at::Tensor gradient = tensor(at::kBFloat16).fill_(0.01), parameter = tensor(at::kBFloat16);
-  const at::Tensor master = tensor(at::kFloat), exp_avg = tensor(at::kFloat), exp_avg_sq = tensor(at::kFloat);
-  const parallel::AdamWSpans spans{.gradient = gradient.const_data_ptr(),
-                                   .gradient_is_bf16 = true,
-                                   .master = master.data_ptr<float>(),
-                                   .exp_avg = exp_avg.data_ptr(),
-                                   .exp_avg_sq = exp_avg_sq.data_ptr(),
-                                   .moments_are_bf16 = false,
-                                   .parameter = parameter.data_ptr(),
-                                   .parameter_is_bf16 = true,
-                                   .count = parameters,
-                                   .first = 0};
+  const parallel::AdamWTensors tensors{.gradient = tensor(at::kBFloat16).fill_(0.01),
+                                       .master = tensor(at::kFloat),
+                                       .exp_avg = tensor(at::kFloat),
+                                       .exp_avg_sq = tensor(at::kFloat),
+                                       .parameter = tensor(at::kBFloat16)};
+  const parallel::AdamWSpans spans = parallel::spans_of(tensors);
   constexpr int64_t kBlock = parallel::kHostBlock;
   return measure(at::kCPU, 1, kEffort,
                  [&](int) {

@@ -1,9 +1,9 @@
 #include "app/measure/copy_rates.hpp"
 
 #include <ATen/Parallel.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -24,11 +24,11 @@ constexpr int64_t kBlock = int64_t{1} << 20;
 // Two copies at the same time, each on a stream of its own; the current stream waits for both.
 void copy_both_ways(at::Tensor& device_a, const at::Tensor& host_a, at::Tensor& host_b, const at::Tensor& device_b,
                     const std::vector<c10::cuda::CUDAStream>& streams) {
-  at::cuda::CUDAEvent begin;
+  c10::cuda::CUDAEvent begin;
   begin.record();
   for (const bool up : {true, false}) {
     const c10::cuda::CUDAStream stream = streams[up ? 0 : 1];
-    at::cuda::CUDAEvent end;
+    c10::cuda::CUDAEvent end;
     {
       const c10::cuda::CUDAStreamGuard guard(stream);
       begin.block(stream);

@@ -1,7 +1,7 @@
 #include "app/measure/stopwatch.hpp"
 
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/Sleep.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 struct Round {
-  at::cuda::CUDAEvent begin{cudaEventDefault}, end{cudaEventDefault};
+  c10::cuda::CUDAEvent begin{cudaEventDefault}, end{cudaEventDefault};
   double seconds() const { return begin.elapsed_time(end) * 1e-3; }
 };
 

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "parallel/comm/gpu_address.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -32,6 +34,15 @@ std::optional<double> dense_bf16_flops(std::string_view gpu_name) {
     if (gpu_name.find(peak.name) != std::string_view::npos) return peak.teraflops * 1e12;
   }
   return std::nullopt;
+}
+
+std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size) {
+  const RunConfig& config = setup.config;
+  if (device.is_cpu() || config.dtype != "bf16") return std::nullopt;
+  const std::optional<double> peak = dense_bf16_flops(parallel::gpu_properties(device.index()).name);
+  if (!peak) return std::nullopt;
+  const double tokens = static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length);
+  return tokens * model::flops_per_token(setup.model, config.seq_length) / world_size / *peak;
 }
 
 }  // namespace mpzero

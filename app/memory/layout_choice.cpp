@@ -2,17 +2,26 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "app/memory/memory_estimate.hpp"
 #include "base/words.hpp"
 
 namespace mpzero {
 namespace {
 
-std::string gigabytes(int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
+std::string traffic(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (value >= 1e9) return fmt::format("{:.2f} GB", value / 1e9);
+  return value >= 1e6 ? fmt::format("{:.1f} MB", value / 1e6) : fmt::format("{:.1f} kB", value / 1e3);
+}
 
+// What is needed at least: spare states are left out where there is no room for them.
 MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout) {
   const MemoryEstimate estimate(setup.config, setup.model, device, layout);
-  const MemoryNeed need = estimate.need(estimate.scenario());
+  const MemoryNeed need{.device = estimate.need(estimate.scenario()).device,
+                        .host = host_bytes(estimate.states_of(estimate.scenario(), 0))};
   // On the CPU all of it is host memory.
   return device.is_cpu() ? MemoryNeed{.device = 0, .host = need.device + need.host} : need;
 }
@@ -22,61 +31,178 @@ int64_t bytes_of(const parallel::BlockFormat& format, int64_t parameters) {
   return format.code_bytes(parameters) + format.blocks(parameters) * static_cast<int64_t>(sizeof(float));
 }
 
-int hosts_of(const RankPlacement& ranks) { return ranks.per_host ? ranks.world_size / *ranks.per_host : 1; }
-
-// A sentence on the keys that ask for compression, where all ranks are one node; empty: none does.
-std::string without_nodes(const RunConfig& config, int hosts) {
+// A sentence on the keys that ask for compression, where all ranks are one node; empty: none does. `instead`: how to
+// get nodes, or why there are none.
+std::string without_nodes(const RunConfig& config, const std::string& instead) {
   std::vector<std::string> keys;
   if (config.zero.quantized_gradient_bits > 0) keys.emplace_back("zero_quantized_gradients");
   if (config.zero.quantized_weights) keys.emplace_back("zero_quantized_weights");
   if (keys.empty()) return "";
-  const bool could_have = hosts > 1 && config.zero.stage > 0 && !config.zero.ranks_per_node;
   return fmt::format(
       "{}: zero_optimization.{} {} no effect: all ranks are one node, and mpzero compresses between "
-      "nodes only{}.",
-      config.ds_config_path, fmt::join(keys, " and "), keys.size() > 1 ? "have" : "has",
-      could_have ? "; \"zero_hpz_partition_size\": \"auto\" makes each host a node" : "");
+      "nodes only{}{}.",
+      config.ds_config_path, fmt::join(keys, " and "), keys.size() > 1 ? "have" : "has", instead.empty() ? "" : "; ",
+      instead);
 }
 
-LayoutChoice choose_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
-                          const MemoryNeed& limit) {
+struct Candidate {
+  parallel::ParallelLayout layout;
+  int64_t bytes = 0;  // that a host sends
+  MemoryNeed need;
+  bool fits = true;
+  std::optional<PredictedStep> step;
+};
+
+// What "auto" chooses from.
+struct Candidates {
+  Candidate nodes, one_level;  // a node a host
+  MemoryNeed limit;
+};
+
+Candidates candidates(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,
+                      const PredictStep& predict) {
+  const auto candidate = [&](const parallel::ParallelLayout& layout) {
+    Candidate one{.layout = layout,
+                  .bytes = internode_bytes(zero_options(setup.config, device), layout, ranks.hosts(),
+                                           model::num_parameters(setup.model)),
+                  .need = need_of(setup, device, layout),
+                  .step = std::nullopt};
+    one.fits = one.need.device <= limit.device && one.need.host <= limit.host;
+    if (one.fits && predict) one.step = predict(layout);
+    return one;
+  };
+  return {.nodes = candidate({.nodes = ranks.hosts(), .ranks_per_node = *ranks.per_host}),
+          .one_level = candidate({.nodes = 1, .ranks_per_node = ranks.world_size}),
+          .limit = limit};
+}
+
+// By more than the error of the predictions.
+bool is_shorter(const Candidate& one, const Candidate& other) {
+  constexpr double kUsualError = 0.05;
+  if (!one.step || !other.step) return false;
+  const double known = std::max(one.step->error, other.step->error);
+  return one.step->seconds * (1 + (known > 0 ? known : kUsualError)) < other.step->seconds;
+}
+
+bool takes_nodes(const Candidates& all) {
+  if (!all.nodes.fits || !all.one_level.fits) return all.nodes.fits;
+  if (is_shorter(all.nodes, all.one_level)) return true;
+  return !is_shorter(all.one_level, all.nodes) && all.nodes.bytes < all.one_level.bytes;
+}
+
+// "300 ms instead of 200 ms by the plan"
+std::string compare_times(const Candidate& one, const Candidate& taken) {
+  const auto milliseconds = [](double seconds) {
+    return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.0f} ms", 1e3 * seconds);
+  };
+  return fmt::format("{} instead of {} by the plan", milliseconds(one.step->seconds),
+                     milliseconds(taken.step->seconds));
+}
+
+// Why nodes were not taken: what they lack, or how long a step would be. Empty: one level sends as few bytes.
+std::string drawback(const Candidates& all) {
+  const MemoryNeed& need = all.nodes.need;
+  if (!all.nodes.fits) {
+    const bool on_host = need.host > all.limit.host;
+    return fmt::format("they need {} of {} memory a rank, and there are {}",
+                       gibibytes(on_host ? need.host : need.device), on_host ? "host" : "GPU",
+                       gibibytes(on_host ? all.limit.host : all.limit.device));
+  }
+  if (!is_shorter(all.one_level, all.nodes)) return "";
+  return fmt::format("a step would take {}", compare_times(all.nodes, all.one_level));
+}
+
+// The line about layouts that were compared.
+std::string describe_choice(const Candidates& all, const RunSetup& setup, const std::string& up_to) {
+  const std::string compressed = describe_compression(setup.config);
+  const std::string in_bits = compressed.empty() ? "" : fmt::format(" ({})", compressed);
+  const std::string nodes = traffic(all.nodes.bytes) + in_bits, one_level = up_to + traffic(all.one_level.bytes);
+  if (takes_nodes(all)) {
+    const bool shorter = is_shorter(all.nodes, all.one_level);
+    return fmt::format("Between nodes: {} a node and step; with one level of ZeRO it would be {}{}", nodes, one_level,
+                       shorter ? ", and a step " + compare_times(all.one_level, all.nodes) : "");
+  }
+  const std::string against = drawback(all);
+  return fmt::format("Between hosts: {} a host and step; two levels of ZeRO would make it {}{}{}", one_level,
+                     all.nodes.bytes == all.one_level.bytes ? "as many" : nodes, against.empty() ? "" : ", but ",
+                     against);
+}
+
+// A choice, and what a warning about compression says where it has one node.
+struct Chosen {
+  LayoutChoice choice;
+  std::string instead = {};
+};
+
+// Where hosts can be nodes and the file leaves it open. `is_default`: it says nothing.
+Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::string& up_to, bool is_default) {
+  const bool takes = takes_nodes(all);
+  const std::string against = drawback(all);
+  Chosen chosen;
+  chosen.instead = takes ? "\"zero_hpz_partition_size\": \"auto\" makes each host a node"
+                         : fmt::format("two levels of ZeRO were not taken, since {}",
+                                       against.empty() ? "as many bytes would cross" : against);
+  chosen.choice.layout = takes && !is_default ? all.nodes.layout : all.one_level.layout;
+  if (!is_default) {
+    chosen.choice.line = describe_choice(all, setup, up_to);
+    return chosen;
+  }
+  const std::string hint = takes
+                               ? fmt::format("; \"zero_hpz_partition_size\": \"auto\" in zero_optimization makes it {}",
+                                             traffic(all.nodes.bytes))
+                               : "";
+  chosen.choice.line = fmt::format("Between hosts: {}{} a host and step{}", up_to, traffic(all.one_level.bytes), hint);
+  return chosen;
+}
+
+Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,
+                    const PredictStep& predict) {
   const parallel::ParallelLayout one_level{.nodes = 1, .ranks_per_node = ranks.world_size};
   const parallel::ParallelLayout wanted = parallel_layout(setup.config, ranks);
   const parallel::ZeroOptions options = zero_options(setup.config, device);
-  const int hosts = hosts_of(ranks);
+  const int hosts = ranks.hosts();
   const int64_t parameters = model::num_parameters(setup.model);
-  const std::string at_one_level = fmt::format("{}{}", options.stage == 3 ? "up to " : "",
-                                               gigabytes(internode_bytes(options, one_level, hosts, parameters)));
-  if (wanted.nodes == 1) {
-    if (hosts == 1) return {.layout = wanted, .line = ""};
-    return {.layout = wanted, .line = fmt::format("Between hosts: {} a host and step", at_one_level)};
+  const std::string up_to = options.stage == 3 ? "up to " : "";
+  const std::string at_one_level =
+      fmt::format("{}{} a host and step", up_to, traffic(internode_bytes(options, one_level, hosts, parameters)));
+  const bool open = setup.config.zero.ranks_per_node.value_or(kRanksOfHost) == kRanksOfHost;
+  if (!open && wanted.nodes > 1) {
+    const std::string compressed = describe_compression(setup.config);
+    return {{.layout = wanted,
+             .line = fmt::format("Between nodes: {}{} a node and step",
+                                 traffic(internode_bytes(options, wanted, hosts, parameters)),
+                                 compressed.empty() ? "" : fmt::format(" ({})", compressed))}};
   }
-  const std::string compressed = describe_compression(setup.config);
-  const std::string at_two = gigabytes(internode_bytes(options, wanted, hosts, parameters)) +
-                             (compressed.empty() ? "" : fmt::format(" ({})", compressed));
-  if (setup.config.zero.ranks_per_node.value_or(kRanksOfHost) != kRanksOfHost) {
-    return {.layout = wanted, .line = fmt::format("Between nodes: {} a node and step", at_two)};
+  if (hosts == 1) return {{.layout = wanted, .line = ""}};
+  if (!open) return {{.layout = wanted, .line = "Between hosts: " + at_one_level}};
+  if (!ranks.per_host) {
+    return {{.layout = one_level,
+             .line = fmt::format("Between hosts: {}, with one level of ZeRO, since {}", at_one_level,
+                                 describe_unevenness(ranks))},
+            "hosts cannot be nodes: " + describe_unevenness(ranks)};
   }
-  // Not run yet on hosts of several GPUs, so that it is no default there.
-  if (!setup.config.zero.ranks_per_node && device.is_cuda() && wanted.ranks_per_node > 1) {
-    return {.layout = one_level,
-            .line = fmt::format("Between hosts: {} a host and step; \"zero_hpz_partition_size\": \"auto\" in "
-                                "zero_optimization makes it {}",
-                                at_one_level, at_two)};
+  const bool given = setup.config.zero.ranks_per_node.has_value();
+  const Candidates all = candidates(setup, device, ranks, limit, predict);
+  // Two levels have not run yet on hosts of several GPUs, so that they are no default there.
+  const bool hint_only = !given && (ranks.one_nvlink_domain || (device.is_cuda() && *ranks.per_host > 1));
+  Chosen chosen = choose_open(all, setup, up_to, hint_only);
+  // The network between its hosts is not the one that is predicted.
+  if (!given && ranks.one_nvlink_domain) {
+    chosen.choice.line = fmt::format("Between hosts: {}, over the NVLink that connects them", at_one_level);
   }
-  const MemoryNeed need = need_of(setup, device, wanted);
-  if (need.device <= limit.device && need.host <= limit.host) {
-    return {.layout = wanted,
-            .line = fmt::format("Between nodes: {} a node and step; with one level of ZeRO it would be {}", at_two,
-                                at_one_level)};
-  }
-  const bool on_host = need.host > limit.host;
-  return {
-      .layout = one_level,
-      .line = fmt::format("Between hosts: {} a host and step; two levels of ZeRO would make it {}, but need {} of {} "
-                          "memory a rank, and there are {}",
-                          at_one_level, at_two, gibibytes(on_host ? need.host : need.device), on_host ? "host" : "GPU",
-                          gibibytes(on_host ? limit.host : limit.device))};
+  return chosen;
+}
+
+// A sentence on a number of ranks that makes nodes of parts of several hosts; empty: it does not.
+std::string across_hosts(const RunConfig& config, const parallel::ParallelLayout& layout, const RankPlacement& ranks) {
+  if (config.zero.ranks_per_node.value_or(kRanksOfHost) == kRanksOfHost) return "";
+  if (!has_nodes_across_hosts(layout, ranks)) return "";
+  return fmt::format(
+      "{}: {} {} makes nodes of ranks on several hosts, and what a node's ranks tell each other at every micro-batch "
+      "crosses the network; unless NVLink connects the hosts, {}.",
+      config.ds_config_path, config.zero.ranks_per_node_key, layout.ranks_per_node,
+      ranks.per_host ? fmt::format("give {}, the ranks of a host, or a divisor of it", *ranks.per_host)
+                     : fmt::format("see to the places of the ranks: {}", describe_unevenness(ranks)));
 }
 
 }  // namespace
@@ -93,6 +219,8 @@ int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::Pa
     return (gradients + weights) / layout.nodes * (layout.nodes - 1);
   }
   if (hosts == 1) return 0;
+  // Each rank gets all sums, and updates all parameters itself.
+  if (options.stage == 0) return 2 * gradients / layout.ranks_per_node * (layout.ranks_per_node - 1);
   const int64_t sums = options.stage >= 2 ? steps : 1;
   // ZeRO-3 gathers for each forward and backward pass, as far as units do not stay gathered.
   const int64_t gathers = options.stage == 3 ? 2 * steps : 1;
@@ -100,9 +228,11 @@ int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::Pa
 }
 
 LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
-                           const MemoryNeed& limit) {
-  LayoutChoice choice = choose_nodes(setup, device, ranks, limit);
-  if (choice.layout.nodes == 1) choice.warning = without_nodes(setup.config, hosts_of(ranks));
+                           const MemoryNeed& limit, const PredictStep& predict) {
+  Chosen chosen = choose_nodes(setup, device, ranks, limit, predict);
+  LayoutChoice& choice = chosen.choice;
+  choice.warning = choice.layout.nodes == 1 ? without_nodes(setup.config, chosen.instead)
+                                            : across_hosts(setup.config, choice.layout, ranks);
   return choice;
 }
 

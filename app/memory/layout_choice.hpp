@@ -3,6 +3,8 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "app/config/run_setup.hpp"
@@ -23,14 +25,36 @@ int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::Pa
 struct LayoutChoice {
   parallel::ParallelLayout layout;
   std::string line;
+  // Where compression between nodes is asked for and there is one node, or a number makes nodes across hosts.
   // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
-  std::string warning{};  // where compression between nodes is asked for and there is one node
+  std::string warning{};
 };
 
-// The nodes that ds_config.json gives. Where it says "auto", those with the fewest bytes between hosts that fit: a node
-// a host, if a rank's memory of each kind is at most `limit`, or else one level. Where it says nothing the same, but
-// one level on hosts of several GPUs. Throws UserError if the ranks do not fill the nodes.
+struct PredictedStep {
+  double seconds = 0;
+  double error = 0;  // relative, half of an interval; 0: not known
+};
+
+// A step of the run with this layout; std::nullopt: it cannot be predicted.
+using PredictStep = std::function<std::optional<PredictedStep>(const parallel::ParallelLayout&)>;
+
+// The same of any run on GPUs: what plans runs is given to those who start them.
+struct PlannedRun {
+  const RunSetup& setup;
+  std::string gpu;  // its name
+  int64_t gpu_bytes = 0;
+  int hosts = 1;
+  int per_host = 1;
+};
+using PredictRun = std::function<std::optional<PredictedStep>(const PlannedRun&, const parallel::ParallelLayout&)>;
+
+// The nodes that ds_config.json gives. Where it says "auto": of nodes of one host and one level, those with the shorter
+// predicted step, if both fit, which means that a rank's memory of each kind is at most `limit`. Where the predictions
+// differ by no more than their error, or there are none, those with fewer bytes between hosts; one level where they are
+// as many. One level if neither fits. Nodes of several hosts are only the file's number. One level where hosts have
+// different numbers of ranks, or ranks that are not consecutive. Where the file says nothing the same, but one level on
+// hosts of several GPUs and where NVLink connects the hosts. Throws UserError if the ranks do not fill the nodes.
 LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
-                           const MemoryNeed& limit);
+                           const MemoryNeed& limit, const PredictStep& predict = {});
 
 }  // namespace mpzero

@@ -18,7 +18,10 @@ MemoryScenario MemoryEstimate::scenario() const {
           .gradient_accumulation_steps = config_.gradient_accumulation_steps,
           .zero_stage = config_.zero.stage,
           .offload_optimizer = config_.zero.offload_optimizer,
-          .offload_param = config_.zero.offload_param};
+          .offload_param = config_.zero.offload_param,
+          // An update on the host has moments in fp32; compressed parameters are on the GPU: see resolve_compression.
+          .may_offload_optimizer = config_.moment_dtype == "fp32",
+          .may_offload_param = !config_.zero.quantized_weights};
 }
 
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {

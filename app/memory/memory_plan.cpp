@@ -45,10 +45,10 @@ std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
   for (int level = std::max(now.zero_stage + 1, 2); level <= 3 && world_size > 1; ++level) {
     stage.values.emplace_back([level](MemoryScenario& s) { s.zero_stage = level; });
   }
-  if (!now.offload_optimizer) {
+  if (!now.offload_optimizer && now.may_offload_optimizer) {
     optimizer.values.emplace_back([](MemoryScenario& s) { s.offload_optimizer = true; });
   }
-  if (!now.offload_param) {
+  if (!now.offload_param && now.may_offload_param) {
     parameters.values.emplace_back([](MemoryScenario& s) {
       s.offload_param = true;
       s.zero_stage = 3;

@@ -67,6 +67,9 @@ struct MemoryScenario {
   int zero_stage = 0;
   bool offload_optimizer = false;
   bool offload_param = false;
+  // What other settings of the run leave open, which stay as they are.
+  bool may_offload_optimizer = true;
+  bool may_offload_param = true;
 };
 
 struct MemoryNeed {

@@ -1,17 +1,17 @@
 #include "app/memory/run_memory.hpp"
 
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "app/config/size_limits.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/memory/host_ratio.hpp"
+#include "app/memory/memory_limit.hpp"
 #include "base/collectives.hpp"
+#include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero {
 namespace {
@@ -168,8 +168,8 @@ void RunMemory::states_have_grown(const parallel::MemoryUse& states) {
 std::vector<std::string> RunMemory::breakdown() const {
   if (device_.is_cpu() || !plan_) return {};
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
-  std::vector<std::string> lines{fmt::format("Planned GPU memory, each of {} x {}:", world_size_,
-                                             at::cuda::getDeviceProperties(device_.index())->name)};
+  std::vector<std::string> lines{
+      fmt::format("Planned GPU memory, each of {} x {}:", world_size_, parallel::gpu_properties(device_.index()).name)};
   for (const Part& part : device_parts(plan_->states, plan_->levels, sizes, plan_->context)) {
     lines.push_back(fmt::format("  {:<18}{:>12}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format("  ({})", part.note)));
@@ -242,12 +242,13 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
 }
 
 MemoryNeed memory_limit(at::Device device, parallel::MpiRuntime& mpi) {
-  MemoryNeed limit{.device = std::numeric_limits<int64_t>::max(),
-                   .host = (available_host_bytes() - kHostMargin) / mpi.local_size()};
+  MachineSizes machine{.gpu = std::nullopt, .host = available_host_bytes(), .ranks = mpi.local_size()};
   if (device.is_cuda()) {
-    const int64_t total = gpu_memory(device).total;
-    limit.device = total - kUsualContext - memory_margin(total);
+    const GpuMemory now = gpu_memory(device);
+    machine.gpu = now.total;
+    machine.gpu_used = now.outside_allocator();
   }
+  const MemoryNeed limit = memory_limit(machine);
   return {.device = min(mpi, limit.device), .host = min(mpi, limit.host)};
 }
 

@@ -1,8 +1,8 @@
 #include "app/plan/calibrate.hpp"
 
 #include <ATen/Parallel.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <torch/headeronly/version.h>
 
@@ -26,6 +26,7 @@
 #include "io/files/atomic_file.hpp"
 #include "io/files/shipped_folders.hpp"
 #include "model/decoder.hpp"
+#include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -55,7 +56,7 @@ at::Device choose_device(const std::string& wanted) {
 }
 
 std::string name_of(at::Device device) {
-  if (device.is_cuda()) return at::cuda::getDeviceProperties(device.index())->name;
+  if (device.is_cuda()) return parallel::gpu_properties(device.index()).name;
   std::ifstream cpus("/proc/cpuinfo");
   constexpr std::string_view kKey = "model name";
   for (std::string line; std::getline(cpus, line);) {
@@ -128,8 +129,13 @@ class Measurement {
     data_.date = today();
     data_.versions["torch"] = TORCH_VERSION;
     if (device.is_cuda()) {
-      const auto* properties = at::cuda::getDeviceProperties(device.index());
-      data_.versions["compute_capability"] = fmt::format("{}.{}", properties->major, properties->minor);
+      const auto attribute = [&](cudaDeviceAttr name) {
+        int value = 0;
+        C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, name, device.index()));
+        return value;
+      };
+      data_.versions["compute_capability"] = fmt::format("{}.{}", attribute(cudaDevAttrComputeCapabilityMajor),
+                                                         attribute(cudaDevAttrComputeCapabilityMinor));
     }
   }
 

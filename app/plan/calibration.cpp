@@ -1,5 +1,7 @@
 #include "app/plan/calibration.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "app/plan/calibration_file.hpp"
-#include "base/error.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -109,8 +110,8 @@ Calibration Calibration::from_file(const std::filesystem::path& path) {
 }
 
 void Calibration::lacks(const std::string& what) const {
-  throw_user_error("{}: the calibration has no times of {}; make one on that machine with `mpzero plan --calibrate`",
-                   name_, what);
+  throw MissingTimes(fmt::format(
+      "{}: the calibration has no times of {}; make one on that machine with `mpzero plan --calibrate`", name_, what));
 }
 
 Estimate Calibration::seconds(const Operation& operation) const {

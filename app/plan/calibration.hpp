@@ -10,9 +10,16 @@
 
 #include "app/plan/calibration_data.hpp"
 #include "app/plan/time_table.hpp"
+#include "base/error.hpp"
 #include "model/operations.hpp"
 
 namespace mpzero::plan {
+
+// A calibration without the times that a plan needs; the run itself may be possible.
+class MissingTimes final : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 // How long operations take on a device, from what was measured there.
 class Calibration {
@@ -27,7 +34,7 @@ class Calibration {
   // The relative error to expect of a step's time: half of an interval.
   double error() const { return data_.error; }
 
-  // One call. Products and attention throw UserError for a type of operands that was not measured; a kernel that was
+  // One call. Products and attention throw MissingTimes for a type of operands that was not measured; a kernel that was
   // not measured counts as a copy of its bytes.
   Estimate seconds(const model::Operation& operation) const;
   // A kernel by its name in the file.

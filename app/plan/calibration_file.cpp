@@ -26,6 +26,13 @@ constexpr int64_t kVersion = 1;
 constexpr double kMicro = 1e-6, kGiga = 1e9;
 constexpr const char* kRemedy = "correct it, or make the file again with `mpzero plan --calibrate`";
 
+// What times, rates and factors of any machine are within. Beyond them sums and fits of the plan would lose all digits.
+struct Bounds {
+  double least, most;
+};
+constexpr Bounds kMicroseconds{1e-3, 1e9}, kGigabytes{1e-3, 1e6}, kParametersPerSecond{1, 1e15}, kBytes{1, 1e15};
+constexpr Bounds kFactor{1e-3, 1e3};
+
 // One object of the file, by key. What is missing or of another type is a UserError.
 class Fields {
  public:
@@ -41,7 +48,18 @@ class Fields {
     if (!(number > 0) || !std::isfinite(number)) wrong(key, "a number above 0");
     return number;
   }
-  double positive_or_zero(const char* key) const { return !has(key) || at(key) == 0 ? 0 : positive(key); }
+  double within(const char* key, const Bounds& bounds) const {
+    const double number = positive(key);
+    if (number < bounds.least || number > bounds.most) {
+      wrong(key, fmt::format("from {:g} to {:g}", bounds.least, bounds.most));
+    }
+    return number;
+  }
+  double within_or_zero(const char* key, const Bounds& bounds) const {
+    return !has(key) || at(key) == 0 ? 0 : within(key, bounds);
+  }
+  double seconds(const char* key) const { return kMicro * within(key, kMicroseconds); }
+  double bytes_per_second(const char* key) const { return kGiga * within_or_zero(key, kGigabytes); }
   int64_t size(const char* key) const {
     const double number = positive(key);
     if (number != std::floor(number) || number > 1e15) wrong(key, "a whole number above 0");
@@ -119,7 +137,7 @@ CalibrationData::Matmul read_matmul(const Fields& fields) {
                     .bias = adds == "bias",
                     .out_type = fields.type("out")},
           .adds = adds == "matrix",
-          .seconds = fields.positive("us") * kMicro};
+          .seconds = fields.seconds("us")};
 }
 
 CalibrationData::Attention read_attention(const Fields& fields) {
@@ -130,8 +148,8 @@ CalibrationData::Attention read_attention(const Fields& fields) {
                     .key_value_heads = fields.size("key_value_heads"),
                     .head_dim = fields.size("head_dim")},
           .type = fields.type("type"),
-          .forward_seconds = fields.positive("forward_us") * kMicro,
-          .backward_seconds = fields.positive("backward_us") * kMicro};
+          .forward_seconds = fields.seconds("forward_us"),
+          .backward_seconds = fields.seconds("backward_us")};
 }
 
 void read_host_and_links(const Fields& file, CalibrationData& data) {
@@ -139,26 +157,26 @@ void read_host_and_links(const Fields& file, CalibrationData& data) {
     const Fields copies = file.section("copies");
     copies.only(
         {"to_device_gb_per_second", "from_device_gb_per_second", "both_ways_gb_per_second", "on_device_gb_per_second"});
-    data.copies = {.to_device = kGiga * copies.positive_or_zero("to_device_gb_per_second"),
-                   .from_device = kGiga * copies.positive_or_zero("from_device_gb_per_second"),
-                   .both_ways = kGiga * copies.positive_or_zero("both_ways_gb_per_second"),
-                   .on_device = kGiga * copies.positive_or_zero("on_device_gb_per_second")};
+    data.copies = {.to_device = copies.bytes_per_second("to_device_gb_per_second"),
+                   .from_device = copies.bytes_per_second("from_device_gb_per_second"),
+                   .both_ways = copies.bytes_per_second("both_ways_gb_per_second"),
+                   .on_device = copies.bytes_per_second("on_device_gb_per_second")};
   }
   if (file.has("host")) {
     const Fields host = file.section("host");
     host.only({"adamw_parameters_per_second", "threads", "memory_gb_per_second", "disk_write_gb_per_second"});
     data.host = {
-        .adamw_parameters_per_second = host.positive_or_zero("adamw_parameters_per_second"),
+        .adamw_parameters_per_second = host.within_or_zero("adamw_parameters_per_second", kParametersPerSecond),
         .threads = host.has("threads") ? static_cast<int>(std::min<int64_t>(host.size("threads"), 1 << 20)) : 0,
-        .memory_bytes_per_second = kGiga * host.positive_or_zero("memory_gb_per_second"),
-        .disk_write_bytes_per_second = kGiga * host.positive_or_zero("disk_write_gb_per_second")};
+        .memory_bytes_per_second = host.bytes_per_second("memory_gb_per_second"),
+        .disk_write_bytes_per_second = host.bytes_per_second("disk_write_gb_per_second")};
   }
-  if (file.has("launch_us")) data.launch_seconds = kMicro * file.positive_or_zero("launch_us");
+  if (file.has("launch_us")) data.launch_seconds = kMicro * file.within_or_zero("launch_us", kMicroseconds);
   if (file.has("full_step")) {
     data.full_step.clear();
     for (const Fields& point : file.list("full_step")) {
       point.only({"layer_us", "factor"});
-      data.full_step.push_back({point.positive("layer_us") * kMicro, point.positive("factor")});
+      data.full_step.push_back({point.seconds("layer_us"), point.within("factor", kFactor)});
     }
   }
 }
@@ -191,7 +209,7 @@ CalibrationData read_measured(const Fields& file) {
   for (const Fields& kernel : file.list("kernels")) {
     kernel.only({"kernel", "type", "bytes", "us"});
     data.kernels[kernel.text("kernel")].push_back(
-        {.type = kernel.type("type"), .bytes = kernel.positive("bytes"), .seconds = kernel.positive("us") * kMicro});
+        {.type = kernel.type("type"), .bytes = kernel.within("bytes", kBytes), .seconds = kernel.seconds("us")});
   }
   read_host_and_links(file, data);
   return data;
@@ -214,12 +232,12 @@ CalibrationData read_scaled(const Fields& file, const fs::path& path) {
   const Fields rates = file.section("rates");
   rates.only({"matmuls", "attention", "memory", "launch_us"});
   // What a kernel takes however small it is, and whatever the rates.
-  const double launch = kMicro * rates.positive("launch_us");
+  const double launch = rates.seconds("launch_us");
   const auto scale = [&](double& seconds, double rate) {
     seconds = seconds > launch ? launch + (seconds - launch) / rate : seconds;
   };
-  const double matmuls = rates.positive("matmuls"), attention = rates.positive("attention"),
-               memory = rates.positive("memory");
+  const double matmuls = rates.within("matmuls", kFactor), attention = rates.within("attention", kFactor),
+               memory = rates.within("memory", kFactor);
   for (CalibrationData::Matmul& m : data.matmuls) scale(m.seconds, matmuls);
   for (CalibrationData::Attention& a : data.attention) {
     scale(a.forward_seconds, attention);

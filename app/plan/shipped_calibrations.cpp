@@ -45,7 +45,7 @@ fs::path calibration_for(const std::string& gpu, const std::vector<fs::path>& fo
   }
   throw_user_error(
       "there is no calibration for {} in configs/calibrations (there are {}); make one on such a machine with `mpzero "
-      "plan --calibrate FILE`, and give it",
+      "plan --calibrate FILE`, and give it with --calibration",
       gpu, fmt::join(known, ", "));
 }
 

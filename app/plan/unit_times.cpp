@@ -1,9 +1,10 @@
 #include "app/plan/unit_times.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 
-#include "base/error.hpp"
 #include "model/decoder.hpp"
 
 namespace mpzero::plan {
@@ -42,8 +43,9 @@ void scale(Seconds& seconds, double factor) {
 }
 
 [[noreturn]] void throw_lacks(const Calibration& calibration, const char* what) {
-  throw_user_error("{}: the calibration does not say {}; make one on that machine with `mpzero plan --calibrate`",
-                   calibration.name(), what);
+  throw MissingTimes(
+      fmt::format("{}: the calibration does not say {}; make one on that machine with `mpzero plan --calibrate`",
+                  calibration.name(), what));
 }
 
 }  // namespace

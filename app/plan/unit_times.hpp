@@ -31,7 +31,7 @@ struct UnitTimes {
   const Seconds& backward(model::Recompute recompute) const { return layer_backward[static_cast<size_t>(recompute)]; }
 };
 
-// Throws UserError if the calibration lacks the types of the micro-batch.
+// Throws MissingTimes if the calibration lacks the types of the micro-batch.
 UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
                      const model::MicroBatchShape& micro_batch);
 
@@ -45,13 +45,13 @@ struct StateTypes {
 double adamw_seconds(const Calibration& calibration, int64_t parameters, const StateTypes& types = {});
 double sum_of_squares_seconds(const Calibration& calibration, int64_t gradients,
                               at::ScalarType gradient = at::kBFloat16);
-// With all threads of the calibrated machine. Throws UserError if that has not been measured.
+// With all threads of the calibrated machine. Throws MissingTimes if that has not been measured.
 double host_adamw_seconds(const Calibration& calibration, int64_t parameters);
 // Copies on the device: `bytes` are read and as many written.
 double device_copy_seconds(const Calibration& calibration, double bytes);
 
 enum class PcieDirection : uint8_t { kToDevice, kFromDevice };
-// `both_ways`: copies in the other direction run at the same time. Throws UserError if that has not been measured.
+// `both_ways`: copies in the other direction run at the same time. Throws MissingTimes if that has not been measured.
 double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction, bool both_ways = false);
 
 }  // namespace mpzero::plan

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,11 +18,13 @@
 #include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/ec2/ec2_watch.hpp"
+#include "app/gpu/nvml.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/liveness/final_report.hpp"
 #include "app/liveness/liveness.hpp"
 #include "app/log/warning_queue.hpp"
 #include "app/machine/device.hpp"
+#include "app/machine/system.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/run_memory.hpp"
@@ -31,6 +34,7 @@
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/text/times.hpp"
+#include "parallel/comm/gpu_address.hpp"
 #include "parallel/mpi/deadline.hpp"
 
 namespace mpzero {
@@ -93,28 +97,64 @@ io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, para
   return init;
 }
 
-RankPlacement find_placement(parallel::MpiRuntime& mpi) {
-  const std::vector<std::pair<int, int>> hosts = all_gather(mpi, std::pair(mpi.local_rank(), mpi.local_size()));
-  const int size = mpi.local_size();
-  for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    if (hosts[rank] != std::pair(static_cast<int>(rank) % size, size))
-      return {.world_size = mpi.world_size(), .per_host = std::nullopt};
-  }
-  return {.world_size = mpi.world_size(), .per_host = size};
+// Of all of this host's GPUs; empty: they are in none, or in several.
+std::string nvlink_domain() {
+  const doctor::GpuSurvey survey = doctor::survey_gpus(doctor::System{}.nvml);
+  if (survey.gpus.empty()) return "";
+  const std::string& first = survey.gpus.front().nvlink_domain;
+  const bool same = std::all_of(survey.gpus.begin(), survey.gpus.end(),
+                                [&](const doctor::GpuState& gpu) { return gpu.nvlink_domain == first; });
+  return same ? first : "";
+}
+
+// A host is known by its first rank. Collective.
+RankPlacement find_placement(at::Device device, parallel::MpiRuntime& mpi) {
+  const int first = broadcast(*mpi.this_machine(), mpi.rank());
+  RankPlacement ranks = placement_of(all_gather(mpi, first));
+  if (!device.is_cuda() || ranks.hosts() == 1) return ranks;
+  const std::vector<std::string> domains = all_gather(mpi, nvlink_domain());
+  ranks.one_nvlink_domain =
+      !domains.front().empty() &&
+      std::all_of(domains.begin(), domains.end(), [&](const auto& one) { return one == domains.front(); });
+  return ranks;
+}
+
+// Rank 0 predicts for all, since only the first host may have the files for it. Collective, as its calls are.
+PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const PredictRun& predict,
+                       parallel::MpiRuntime& mpi) {
+  if (!predict || !device.is_cuda() || !ranks.per_host) return {};
+  const parallel::GpuProperties gpu = parallel::gpu_properties(device.index());
+  const PlannedRun run{.setup = setup,
+                       .gpu = gpu.name,
+                       .gpu_bytes = gpu.memory_bytes,
+                       .hosts = ranks.hosts(),
+                       .per_host = *ranks.per_host};
+  return [run, &predict, &mpi](const parallel::ParallelLayout& layout) {
+    return broadcast(mpi, mpi.rank() == 0 ? predict(run, layout) : std::optional<PredictedStep>());
+  };
+}
+
+// Collective.
+LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const PredictRun& predict,
+                        parallel::MpiRuntime& mpi) {
+  const RankPlacement ranks = find_placement(device, mpi);
+  const MemoryNeed limit = memory_limit(device, mpi);
+  LayoutChoice nodes;
+  run_on_all_ranks(
+      mpi, [&] { nodes = choose_layout(setup, device, ranks, limit, prediction(setup, device, ranks, predict, mpi)); });
+  return nodes;
 }
 
 // Reads what the run is to be, and prints it. Returns the device that this rank trains on. Collective.
-at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
+at::Device set_up(const CommandLine& command_line, const PredictRun& predict, parallel::MpiRuntime& mpi,
+                  RunSetup& setup) {
   const io::InitialFolder init = find_init_from_on_rank_0(command_line, mpi);
   run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, init, mpi.world_size()); });
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
   share_cores(mpi);
-  const RankPlacement ranks = find_placement(mpi);
-  const MemoryNeed limit = memory_limit(choice.device, mpi);
-  LayoutChoice nodes;
-  run_on_all_ranks(mpi, [&] { nodes = choose_layout(setup, choice.device, ranks, limit); });
+  const LayoutChoice nodes = find_nodes(setup, choice.device, predict, mpi);
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
@@ -127,7 +167,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
                describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
                config.zero.stage, describe_levels(setup.layout), config.dtype);
     if (!nodes.line.empty()) fmt::print("{}\n", nodes.line);
-    for (const std::string& line : settings_table(config)) fmt::print("{}\n", line);
+    for (const std::string& line : settings_table(config, setup.layout.nodes)) fmt::print("{}\n", line);
     std::fflush(stdout);
   }
   return choice.device;
@@ -135,7 +175,8 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
 
 }  // namespace
 
-int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const PlanBesideRun& plan) {
+int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const PlanBesideRun& plan,
+          const PredictRun& predict) {
   const double began = seconds_since_1970();
   StopRequest stop;
   // Before anything that may hang on one rank: files, GPUs, the network.
@@ -155,7 +196,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const Plan
   std::optional<RunMemory> memory;
   std::optional<Trainer> trainer;
   return run_watched(liveness, [&] {
-    const at::Device device = set_up(command_line, mpi, setup);
+    const at::Device device = set_up(command_line, predict, mpi, setup);
     liveness.use_device(device);
     ec2 = watch_ec2(setup.config, began, stop, warnings, mpi);
     control.ec2 = ec2.get();

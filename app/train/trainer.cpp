@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "app/checkpoint/resume.hpp"
@@ -14,12 +13,15 @@
 #include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
+#include "app/memory/gpu_peak.hpp"
+#include "app/train/finite_check.hpp"
 #include "app/train/gpu_collector.hpp"
 #include "app/train/optimizer_step.hpp"
 #include "app/train/start_facts.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
+#include "parallel/comm/gpu_address.hpp"
 #include "parallel/mpi/late_sum.hpp"
 #include "parallel/trace/profile_range.hpp"
 
@@ -34,9 +36,6 @@ constexpr size_t kWarnings = 1;
 constexpr size_t kOwnSeconds = 2;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// Of a number that is not finite.
-const char* describe(double value) { return std::isnan(value) ? "NaN" : "infinite"; }
 
 parallel::ZeroOptions engine_options(const RunConfig& config, at::Device device, const RunMemory& memory,
                                      parallel::MpiRuntime& mpi) {
@@ -134,6 +133,8 @@ TrainingEnd Trainer::train_to_the_end() {
   // Not before the states are where they stay.
   if (!placement_.leaves_ratio_open()) checkpointer_.prepare(position_.step, available_host_bytes());
   first_step_ = position_.step + 1;
+  // The first parameters are no step's.
+  communicators_.take_internode_bytes();
   while (!at_end()) {
     control_.liveness.enter(position_.step + 1 == first_step_ ? RunPhase::kFirstStep : RunPhase::kTraining,
                             position_.step + 1);
@@ -197,6 +198,7 @@ void Trainer::advise(const StepReport& report) {
       bottleneck(means, {.on_gpu = device_.is_cuda(),
                          .world_size = mpi_.world_size(),
                          .zero_stage = config_.zero.stage,
+                         .keeps_parameters = setup_.layout.ranks_per_node == 1,
                          .offloads_optimizer = config_.zero.offload_optimizer,
                          .micro_batch_tokens = config_.micro_batch_size * config_.seq_length,
                          .spare_bytes = device_.is_cuda() ? memory_.spare() : 0,
@@ -205,10 +207,10 @@ void Trainer::advise(const StepReport& report) {
                          .throttled = slowed == throttled.end() ? "" : *slowed});
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
   if (mpi_.rank() != 0 || !control_.plan || !device_.is_cuda()) return;
-  const auto* const gpu = at::cuda::getDeviceProperties(device_.index());
+  const parallel::GpuProperties gpu = parallel::gpu_properties(device_.index());
   const std::string line = control_.plan({.setup = setup_,
-                                          .gpu = gpu->name,
-                                          .gpu_bytes = static_cast<int64_t>(gpu->totalGlobalMem),
+                                          .gpu = gpu.name,
+                                          .gpu_bytes = gpu.memory_bytes,
                                           .hosts = mpi_.world_size() / mpi_.local_size(),
                                           .per_host = mpi_.local_size(),
                                           .mean = means.front()});
@@ -335,7 +337,12 @@ StepReport Trainer::train_step() {
                           .before_update = [&] { blocked_by_checkpoints = checkpointer_.before_update(); },
                           .figures = [&] { return figures(); }});
   const parallel::StepSummary& summary = result.summary;
-  check_finite(summary, result.loss_sum);
+  check_finite({.step = update,
+                .summary = summary,
+                .loss_sum = result.loss_sum,
+                .micro_batches = config_.gradient_accumulation_steps,
+                .saved_step = checkpointer_.saved_step()},
+               mpi_);
 
   stops_ = summary.figures[kStopVotes] > 0;
   warned_ = summary.figures[kWarnings] > 0;
@@ -358,24 +365,6 @@ StepReport Trainer::train_step() {
           .slowest = slowest,
           .rank_seconds = {summary.figures.begin() + kOwnSeconds, summary.figures.end()},
           .checkpoint_blocked_seconds = blocked_by_checkpoints};
-}
-
-void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum) {
-  if (std::isfinite(summary.loss) && std::isfinite(summary.grad_norm)) return;
-  const int64_t step = position_.step + 1;
-  std::string saved = "no checkpoint was saved yet";
-  if (const auto last = checkpointer_.saved_step()) saved = fmt::format("the checkpoint of step {} is intact", *last);
-  run_on_all_ranks(mpi_, [&] {
-    const double loss = loss_sum.item<double>() / static_cast<double>(config_.gradient_accumulation_steps);
-    if (std::isfinite(loss)) return;
-    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or check the data",
-                  describe(loss), step, saved);
-  });
-  throw Failure(
-      fmt::format("the gradient norm is {} at step {} while the loss is finite: {}; lower the learning rate or warm "
-                  "up longer",
-                  describe(summary.grad_norm), step, saved),
-      ErrorScope::kAllRanks);
 }
 
 std::optional<double> Trainer::validate() {

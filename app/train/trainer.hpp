@@ -89,7 +89,6 @@ class Trainer {
   void comment_on(int64_t step, const Profiler::Outcome& trace);
   // Says once, after the run's first steps, what holds them up and what to change. Collective.
   void advise(const StepReport& report);
-  void check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum);
   at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
 
   parallel::MpiRuntime& mpi_;

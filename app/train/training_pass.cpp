@@ -1,10 +1,7 @@
 #include "app/train/training_pass.hpp"
 
-#include <ATen/cuda/CUDAContext.h>
-
 #include <utility>
 
-#include "app/memory/gpu_peak.hpp"
 #include "app/memory/unit_order.hpp"
 #include "parallel/trace/profile_range.hpp"
 
@@ -129,15 +126,6 @@ at::Tensor TrainingPass::validate(const at::Tensor& inputs, const at::Tensor& ta
   }
   parameters_.plan(order_of_training(decoder_, options_.micro_batches));
   return loss;
-}
-
-std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size) {
-  const RunConfig& config = setup.config;
-  if (device.is_cpu() || config.dtype != "bf16") return std::nullopt;
-  const std::optional<double> peak = dense_bf16_flops(at::cuda::getDeviceProperties(device.index())->name);
-  if (!peak) return std::nullopt;
-  const double tokens = static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length);
-  return tokens * model::flops_per_token(setup.model, config.seq_length) / world_size / *peak;
 }
 
 }  // namespace mpzero

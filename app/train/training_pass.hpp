@@ -2,12 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "app/config/run_setup.hpp"
 #include "app/log/step_timer.hpp"
 #include "model/decoder.hpp"
 #include "parallel/zero/zero_engine.hpp"
@@ -50,8 +48,5 @@ class TrainingPass {
   std::vector<model::Recompute> recompute_;           // by layer
   std::vector<model::LayerActivations> activations_;  // by layer
 };
-
-// How long this rank's part of a step would take at its GPU's dense bf16 rate; nothing where that is not known.
-std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size);
 
 }  // namespace mpzero

@@ -1,11 +1,11 @@
 #include "io/checkpoint/carried_file.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
 #include "io/bytes/checksum.hpp"
-#include "io/files/damaged.hpp"
 #include "io/files/output_file.hpp"
 #include "io/files/scratch_file.hpp"
 #include "io/hdf5/file.hpp"
@@ -18,36 +18,78 @@ constexpr int64_t kFormatVersion = 1;
 
 std::vector<uint64_t> extents(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end()}; }
 
+constexpr std::string_view kNameEnd = "_carried_states.h5";
+
+// The data set's bytes, unless it is of another shape or type than `wanted`.
 template <typename T>
-CarriedValues read_values(const hdf5::Dataset& dataset, const std::string& unit, const std::string& name) {
-  auto values = std::make_shared<std::vector<T>>(dataset.size());
+std::optional<std::vector<std::byte>> read_values(const hdf5::Dataset& dataset, const CarriedValues& wanted) {
+  if (!dataset.holds<T>() || dataset.shape() != extents(wanted.shape)) return std::nullopt;
+  std::vector<std::byte> bytes(static_cast<size_t>(wanted.bytes()));
   const std::vector<uint64_t> begin(dataset.shape().size(), 0);
-  if (!values->empty()) dataset.read(std::span(begin), std::span(dataset.shape()), std::span(*values));
-  return {.unit = unit,
-          .name = name,
-          .shape = {dataset.shape().begin(), dataset.shape().end()},
-          .is_bf16 = sizeof(T) == sizeof(uint16_t),
-          .bytes = std::as_bytes(std::span(*values)),
-          .owner = values};
+  const std::span<T> values(reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T));
+  if (!values.empty()) dataset.read(std::span(begin), std::span(dataset.shape()), values);
+  return bytes;
+}
+
+std::optional<std::vector<std::byte>> find_values(const hdf5::File& file, const CarriedValues& wanted) {
+  if (!file.contains(wanted.unit)) return std::nullopt;
+  const hdf5::Group group = file.group(wanted.unit);
+  if (!group.contains(wanted.name)) return std::nullopt;
+  const hdf5::Dataset dataset = group.dataset(wanted.name);
+  return wanted.is_bf16 ? read_values<uint16_t>(dataset, wanted) : read_values<float>(dataset, wanted);
+}
+
+std::span<const std::byte> fetch_checked(const CarriedState& state, size_t index) {
+  const CarriedValues& values = state.values[index];
+  const std::span<const std::byte> bytes = state.fetch(index);
+  if (static_cast<int64_t>(bytes.size()) != values.bytes()) {
+    throw_failure("{} of unit {} has {} bytes instead of {}", values.name, values.unit, bytes.size(), values.bytes());
+  }
+  return bytes;
 }
 
 }  // namespace
 
+int64_t CarriedValues::bytes() const {
+  int64_t bytes = is_bf16 ? sizeof(uint16_t) : sizeof(float);
+  for (const int64_t extent : shape) bytes *= extent;
+  return bytes;
+}
+
+int64_t CarriedState::bytes() const {
+  int64_t total = 0;
+  for (const CarriedValues& some : values) total += some.bytes();
+  return total;
+}
+
 std::string carried_file_name(const std::string& dtype, int rank) {
-  return fmt::format("{}zero_pp_rank_{}_mp_rank_00_carried_states.h5", dtype == "bf16" ? "bf16_" : "", rank);
+  return fmt::format("{}zero_pp_rank_{}_mp_rank_00{}", dtype == "bf16" ? "bf16_" : "", rank, kNameEnd);
+}
+
+bool is_carried_file(const std::string& name) { return name.ends_with(kNameEnd); }
+
+int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks) {
+  // Each of two data sets of a unit in fp32 has an element for each parameter at most, and for what fills up the shards
+  // of all ranks; it begins at a page, and HDF5 describes it in less than another.
+  constexpr int64_t kMostOfShard = 64, kDataSets = 2;
+  int64_t elements = 0;
+  for (const UnitSpec& unit : units) elements += unit.numel() + kMostOfShard * ranks;
+  const auto count = static_cast<int64_t>(units.size());
+  return kDataSets * (elements * static_cast<int64_t>(sizeof(float)) + (count + 1) * 2 * OutputFile::kAlignment);
 }
 
 ManifestFile write_carried_file(const fs::path& folder, const std::string& name, const CarriedState& state,
                                 const WriteOptions& options) {
   const ScratchFile scratch;
-  std::vector<std::pair<int64_t, const CarriedValues*>> places;  // offset in the file
+  std::vector<std::pair<int64_t, size_t>> places;  // offset in the file, index of the values
   hdf5::File out = hdf5::File::create(scratch.path(), OutputFile::kAlignment);
-  for (const CarriedValues& values : state.values) {
+  for (size_t i = 0; i < state.values.size(); ++i) {
+    const CarriedValues& values = state.values[i];
     hdf5::Group group = out.contains(values.unit) ? out.group(values.unit) : out.create_group(values.unit);
     const std::vector<uint64_t> shape = extents(values.shape);
     const int64_t offset = values.is_bf16 ? group.reserve_dataset<uint16_t>(values.name, shape)
                                           : group.reserve_dataset<float>(values.name, shape);
-    if (!values.bytes.empty()) places.emplace_back(offset, &values);
+    if (values.bytes() > 0) places.emplace_back(offset, i);
   }
   out.set_attribute("format_version", kFormatVersion);
   out.set_attribute("nodes", state.nodes);
@@ -70,37 +112,26 @@ ManifestFile write_carried_file(const fs::path& folder, const std::string& name,
     laid_out.read(position, structure);
     add(structure);
   };
-  for (const auto& [offset, values] : places) {
+  for (const auto& [offset, index] : places) {
     add_structure(offset);
-    add(values->bytes);
+    add(fetch_checked(state, index));
   }
   add_structure(laid_out.size());
   file.finish();
   return {.name = name, .size = file.size(), .structure_checksum = sum.value(), .datasets = {}};
 }
 
-CarriedState read_carried_file(const fs::path& path, std::span<const std::byte> bytes) {
+StoredCarried read_carried_file(const fs::path& path, std::span<const std::byte> bytes,
+                                std::span<const CarriedValues> wanted) {
   const hdf5::File in = hdf5::File::open_image(path, bytes);
   if (const auto version = in.attribute<int64_t>("format_version"); version != kFormatVersion) {
     throw_user_error("{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it",
                      path.string(), version, kFormatVersion);
   }
-  CarriedState state{
+  StoredCarried stored{
       .nodes = in.attribute<int64_t>("nodes"), .ranks_per_node = in.attribute<int64_t>("ranks_per_node"), .values = {}};
-  for (const std::string& unit : in.names()) {
-    const hdf5::Group group = in.group(unit);
-    for (const std::string& name : group.names()) {
-      const hdf5::Dataset dataset = group.dataset(name);
-      if (dataset.holds<uint16_t>()) {
-        state.values.push_back(read_values<uint16_t>(dataset, unit, name));
-      } else if (dataset.holds<float>()) {
-        state.values.push_back(read_values<float>(dataset, unit, name));
-      } else {
-        throw_damaged(path, fmt::format("{} of {} is neither float nor uint16", name, unit));
-      }
-    }
-  }
-  return state;
+  for (const CarriedValues& values : wanted) stored.values.push_back(find_values(in, values));
+  return stored;
 }
 
 }  // namespace mpzero::io

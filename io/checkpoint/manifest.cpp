@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "io/bytes/checksum.hpp"
+#include "io/checkpoint/carried_file.hpp"
 #include "io/files/damaged.hpp"
 
 namespace mpzero::io {
@@ -209,13 +210,17 @@ void check_sizes(const fs::path& folder, const Manifest& manifest) { check_sizes
 
 void check_sizes(const OpenFolder& folder, const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) {
-    const fs::path shard = folder.path() / file.name;
-    const std::optional<FileIdentity> found = folder.find(file.name);
-    if (!found) throw_damaged(shard, "the file is missing");
-    if (found->size != file.size) {
-      throw_damaged(shard, fmt::format("it has {} bytes where {} were written, so it is {}", found->size, file.size,
-                                       found->size < file.size ? "truncated" : "another file"));
-    }
+    if (!is_carried_file(file.name)) check_size(folder, file);
+  }
+}
+
+void check_size(const OpenFolder& folder, const ManifestFile& file) {
+  const fs::path path = folder.path() / file.name;
+  const std::optional<FileIdentity> found = folder.find(file.name);
+  if (!found) throw_damaged(path, "the file is missing");
+  if (found->size != file.size) {
+    throw_damaged(path, fmt::format("it has {} bytes where {} were written, so it is {}", found->size, file.size,
+                                    found->size < file.size ? "truncated" : "another file"));
   }
 }
 

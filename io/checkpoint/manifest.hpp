@@ -86,9 +86,12 @@ Manifest read_manifest(const OpenFolder& folder);
 Manifest read_manifest(const std::filesystem::path& folder);
 // Throws the error of read_manifest for a missing manifest: the save was not finished.
 [[noreturn]] void throw_no_manifest(const std::filesystem::path& folder);
-// Checks the sizes of the files. Throws Damaged naming the first that differs.
+// Checks the sizes of the files that every run needs: carried states are not among them. Throws Damaged naming the
+// first that differs.
 void check_sizes(const OpenFolder& folder, const Manifest& manifest);
 void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
+// The same of one file.
+void check_size(const OpenFolder& folder, const ManifestFile& file);
 
 // Describes the first error if the files do not hold every element of every unit exactly once for each kind. Empty: no
 // error.

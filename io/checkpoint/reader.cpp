@@ -41,12 +41,14 @@ class ShardFile {
   }
 
   const fs::path& path() const { return path_; }
+  int64_t size() const { return entry_.size; }
   std::deque<Piece>& pieces() { return pieces_; }
 
   void verify_structure() { file(); }
 
   // All of a file without data sets, verified.
   std::vector<std::byte> contents() const {
+    check_size(folder_, entry_);
     std::vector<std::byte> bytes(static_cast<size_t>(entry_.size));
     folder_.open(entry_.name).read(0, bytes);
     if (!entry_.datasets.empty() || checksum(bytes) != entry_.structure_checksum) throw_other_structure();
@@ -86,6 +88,7 @@ class ShardFile {
   const InputFile& file() {
     const std::scoped_lock lock(opening_);
     if (!file_) {
+      check_size(folder_, entry_);
       InputFile opened(folder_.open(entry_.name));
       if (structure_checksum(opened.file(), entry_.datasets, entry_.size) != entry_.structure_checksum) {
         throw_other_structure();
@@ -229,12 +232,20 @@ void Hdf5Checkpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t beg
   }
 }
 
-std::optional<CarriedState> Hdf5Checkpoint::carried(int rank) const {
+int64_t Hdf5Checkpoint::carrying_ranks() const {
+  return std::ranges::count_if(impl_->files,
+                               [](const ShardFile& file) { return is_carried_file(file.path().filename()); });
+}
+
+std::optional<StoredCarried> Hdf5Checkpoint::carried(int rank, std::span<const CarriedValues> wanted) const {
   const std::string name = carried_file_name(progress().dtype, rank);
-  for (const ShardFile& file : impl_->files) {
-    if (file.path().filename() == name) return read_carried_file(file.path(), file.contents());
+  const auto file = std::ranges::find_if(impl_->files, [&](const ShardFile& f) { return f.path().filename() == name; });
+  if (file == impl_->files.end()) return std::nullopt;
+  if (const int64_t most = largest_carried_file(units(), carrying_ranks()); file->size() > most) {
+    throw_damaged(file->path(),
+                  fmt::format("it has {} bytes, where a run of this model needs {} at most", file->size(), most));
   }
-  return std::nullopt;
+  return read_carried_file(file->path(), file->contents(), wanted);
 }
 
 // Each block was checked when it was read.
@@ -245,11 +256,8 @@ void Hdf5Checkpoint::verify_what_was_read(ProcessGroup& group) const {
 void Hdf5Checkpoint::verify() const {
   std::vector<float> buffer;
   for (ShardFile& file : impl_->files) {
-    if (!file.pieces().empty()) {
-      file.verify_structure();
-    } else if (file.path().filename() != kModelStatesName) {  // which were when they were read
-      file.contents();
-    }
+    // The model states were when they were read.
+    if (file.path().filename() != kModelStatesName) file.verify_structure();
     for (Piece& piece : file.pieces()) {
       constexpr int64_t kStride = 16 * kFloatsPerBlock;
       for (int64_t begin = 0; begin < piece.dataset.count; begin += kStride) {

@@ -31,7 +31,8 @@ class Hdf5Checkpoint final : public StoredCheckpoint {
   std::span<const ParameterSpec> parameters() const override;
   void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const override;
   void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const override;
-  std::optional<CarriedState> carried(int rank) const override;
+  int64_t carrying_ranks() const override;
+  std::optional<StoredCarried> carried(int rank, std::span<const CarriedValues> wanted) const override;
   void verify_what_was_read(ProcessGroup& group) const override;
   void verify() const override;
 

@@ -53,8 +53,13 @@ class StoredCheckpoint {
   // The same of a unit's concatenated parameters, however the checkpoint groups them.
   virtual void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const;
 
-  // What compression between nodes carried on this rank, if the checkpoint holds it.
-  virtual std::optional<CarriedState> carried(int /*rank*/) const { return std::nullopt; }
+  // On how many ranks compression between nodes carried what the checkpoint holds.
+  virtual int64_t carrying_ranks() const { return 0; }
+  // What it carried on this rank of what is wanted; std::nullopt: the checkpoint holds none of the rank. Only this
+  // needs the rank's file, which may be missing or damaged, and throws Damaged then.
+  virtual std::optional<StoredCarried> carried(int /*rank*/, std::span<const CarriedValues> /*wanted*/) const {
+    return std::nullopt;
+  }
 
   // Collective: throws on every rank unless all that any rank has read so far is what was written, in one save.
   virtual void verify_what_was_read(ProcessGroup& group) const = 0;

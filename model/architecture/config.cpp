@@ -87,12 +87,14 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
 }
 
 ModelConfig ModelConfig::from_file(const std::filesystem::path& path) {
-  const std::optional<std::string> text = read_json_text(path, kConfigurationLimits);
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::is_directory(path, error) ? path / "config.json" : path;
+  const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
   if (!text) {
     throw_user_error("The model configuration {} cannot be read; give a preset's name or the path of a config.json.",
-                     path.string());
+                     file.string());
   }
-  return from_json(*text, path.string());
+  return from_json(*text, file.string());
 }
 
 void ModelConfig::validate(const std::string& source) const {

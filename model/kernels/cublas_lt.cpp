@@ -3,6 +3,7 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cublasLt.h>
 
 #include <algorithm>
 #include <cstring>
@@ -25,10 +26,16 @@ cudaDataType_t data_type(at::ScalarType type) {
   return type == at::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-}  // namespace
+template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
+struct Destroy {
+  void operator()(Handle handle) const { kDestroy(handle); }
+};
+template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<Handle, kDestroy>>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
 // cuBLASLt is column-major: a row-major matrix is its transpose.
-LtMatmul::Layout LtMatmul::layout(at::ScalarType type, int64_t rows, int64_t columns) {
+Layout layout(at::ScalarType type, int64_t rows, int64_t columns) {
   cublasLtMatrixLayout_t made = nullptr;
   check(cublasLtMatrixLayoutCreate(&made, data_type(type), static_cast<uint64_t>(columns), static_cast<uint64_t>(rows),
                                    columns),
@@ -36,7 +43,27 @@ LtMatmul::Layout LtMatmul::layout(at::ScalarType type, int64_t rows, int64_t col
   return Layout(made);
 }
 
-LtMatmul::LtMatmul(const MatmulShape& s, int most, Candidates candidates)
+}  // namespace
+
+class LtMatmul::Handles {
+ public:
+  Handles(const MatmulShape& shape, int most, Candidates candidates);
+  size_t algorithms() const { return algorithms_.size(); }
+  void run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out, size_t algorithm) const;
+  std::string describe(size_t algorithm) const;
+
+ private:
+  // Appends at most `most` proposals that are not yet in the list. `reductions`: the allowed ways to add parts of the
+  // inner dimension, as cublasLtReductionScheme_t.
+  void propose(int most, uint32_t reductions, uint32_t alignment);
+
+  bool bias_;
+  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;
+  Layout a_, b_, out_;
+  std::vector<cublasLtMatmulAlgo_t> algorithms_;
+};
+
+LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates)
     : bias_(s.bias),
       a_(s.a_transposed ? layout(s.type, s.inner, s.rows) : layout(s.type, s.rows, s.inner)),
       b_(s.b_transposed ? layout(s.type, s.columns, s.inner) : layout(s.type, s.inner, s.columns)),
@@ -72,7 +99,7 @@ LtMatmul::LtMatmul(const MatmulShape& s, int most, Candidates candidates)
   propose(most - static_cast<int>(algorithms()), CUBLASLT_REDUCTION_SCHEME_NONE, s.alignment);
 }
 
-void LtMatmul::propose(int most, uint32_t reductions, uint32_t alignment) {
+void LtMatmul::Handles::propose(int most, uint32_t reductions, uint32_t alignment) {
   if (most <= 0) return;
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -108,7 +135,7 @@ void LtMatmul::propose(int most, uint32_t reductions, uint32_t alignment) {
   }
 }
 
-std::string LtMatmul::describe(size_t algorithm) const {
+std::string LtMatmul::Handles::describe(size_t algorithm) const {
   const auto value = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, auto initial) {
     size_t written = 0;
     const cublasStatus_t status =
@@ -124,8 +151,8 @@ std::string LtMatmul::describe(size_t algorithm) const {
          value(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, uint32_t{});
 }
 
-void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
-                   size_t algorithm) const {
+void LtMatmul::Handles::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
+                            size_t algorithm) const {
   const bool adds = addend.defined() && !bias_;
   const float alpha = 1.0F, beta = adds ? 1.0F : 0.0F;
   const at::Tensor& c = adds ? addend : out;
@@ -144,5 +171,16 @@ void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
                        c10::cuda::getCurrentCUDAStream()),
         "cublasLtMatmul");
 }
+
+LtMatmul::LtMatmul(const MatmulShape& shape, int most, Candidates candidates)
+    : handles_(std::make_unique<Handles>(shape, most, candidates)) {}
+LtMatmul::~LtMatmul() = default;
+LtMatmul::LtMatmul(LtMatmul&&) noexcept = default;
+size_t LtMatmul::algorithms() const { return handles_->algorithms(); }
+void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
+                   size_t algorithm) const {
+  handles_->run(a, b, addend, out, algorithm);
+}
+std::string LtMatmul::describe(size_t algorithm) const { return handles_->describe(algorithm); }
 
 }  // namespace mpzero::model

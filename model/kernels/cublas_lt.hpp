@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <cublasLt.h>
 
 #include <cstdint>
 #include <memory>
@@ -42,8 +41,10 @@ class LtMatmul {
   // The algorithms that cuBLASLt proposes, the one it predicts to be fastest first; at most `most`, possibly none. The
   // same in every process on the same kind of device. For the current device.
   LtMatmul(const MatmulShape& shape, int most, Candidates candidates = Candidates::kAll);
+  ~LtMatmul();
+  LtMatmul(LtMatmul&& other) noexcept;
 
-  size_t algorithms() const { return algorithms_.size(); }
+  size_t algorithms() const;
   // out = op(a) op(b) + addend, on the current stream. `addend`: with `bias` the vector, otherwise undefined or of
   // out's shape, possibly `out` itself. Throws c10::Error where cuBLASLt does.
   void run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
@@ -52,22 +53,8 @@ class LtMatmul {
   std::string describe(size_t algorithm) const;
 
  private:
-  template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
-  struct Destroy {
-    void operator()(Handle handle) const { kDestroy(handle); }
-  };
-  template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
-  using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<Handle, kDestroy>>;
-  using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-  static Layout layout(at::ScalarType type, int64_t rows, int64_t columns);
-  // Appends at most `most` proposals that are not yet in the list. `reductions`: the allowed ways to add parts of the
-  // inner dimension, as cublasLtReductionScheme_t.
-  void propose(int most, uint32_t reductions, uint32_t alignment);
-
-  bool bias_;
-  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;
-  Layout a_, b_, out_;
-  std::vector<cublasLtMatmulAlgo_t> algorithms_;
+  class Handles;  // cuBLASLt's, whose header is for builds with GPU kernels alone
+  std::unique_ptr<Handles> handles_;
 };
 
 }  // namespace mpzero::model

@@ -1,6 +1,8 @@
 #include "model/kernels/cuda.hpp"
 
-#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
 
 namespace mpzero::model::cuda {
 
@@ -8,6 +10,10 @@ bool has_kernels(const at::Tensor& tensor) {
   return tensor.is_cuda() && (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
 }
 
-int multiprocessor_count() { return at::cuda::getCurrentDeviceProperties()->multiProcessorCount; }
+int multiprocessor_count() {
+  int count = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, c10::cuda::current_device()));
+  return count;
+}
 
 }  // namespace mpzero::model::cuda

@@ -1,7 +1,23 @@
-// In a build without GPU kernels: what the .cu files of this folder define.
+// In a build without GPU kernels: what the .cu files of this folder and cublas_lt.cpp define.
 
 #include "base/gpu_kernels.hpp"
+#include "model/kernels/cublas_lt.hpp"
 #include "model/kernels/cuda.hpp"
+
+namespace mpzero::model {
+
+class LtMatmul::Handles {};
+
+LtMatmul::LtMatmul(const MatmulShape&, int, Candidates) { throw_no_gpu_kernels(); }
+LtMatmul::~LtMatmul() = default;
+LtMatmul::LtMatmul(LtMatmul&&) noexcept = default;
+size_t LtMatmul::algorithms() const { throw_no_gpu_kernels(); }
+void LtMatmul::run(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&, size_t) const {
+  throw_no_gpu_kernels();
+}
+std::string LtMatmul::describe(size_t) const { throw_no_gpu_kernels(); }
+
+}  // namespace mpzero::model
 
 namespace mpzero::model::cuda {
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <cctype>
 
+#include "base/error.hpp"
+
 namespace mpzero::parallel {
 namespace {
 
@@ -34,6 +36,13 @@ std::vector<std::string> visible_gpus() {
   addresses.reserve(static_cast<size_t>(count));
   for (int device = 0; device < count; ++device) addresses.push_back(gpu_address(device));
   return addresses;
+}
+
+GpuProperties gpu_properties(int device) {
+  cudaDeviceProp properties{};
+  const cudaError_t result = cudaGetDeviceProperties(&properties, device);
+  if (result != cudaSuccess) throw_failure("CUDA does not describe GPU {}: {}", device, cudaGetErrorString(result));
+  return {.name = properties.name, .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
 }
 
 bool same_gpu(const std::string& a, const std::string& b) { return !a.empty() && canonical(a) == canonical(b); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,14 @@ std::string gpu_address(int device);
 
 // The addresses of all devices visible to this process, in CUDA's order.
 std::vector<std::string> visible_gpus();
+
+struct GpuProperties {
+  std::string name;          // "NVIDIA H200"
+  int64_t memory_bytes = 0;  // in all
+};
+
+// Of a CUDA device by its index in this process. Throws Failure if CUDA does not describe it.
+GpuProperties gpu_properties(int device);
 
 // Whether two addresses are equal: NVIDIA's libraries write the domain with four or eight digits, in either case.
 bool same_gpu(const std::string& a, const std::string& b);

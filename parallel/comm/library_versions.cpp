@@ -3,14 +3,10 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <mpi.h>
-#include <nccl.h>
+
+#include "base/gpu_kernels.hpp"
 
 namespace mpzero::parallel {
-
-int nccl_version_code() {
-  int version = 0;
-  return ncclGetVersion(&version) == ncclSuccess ? version : 0;
-}
 
 std::string version_text(int nccl_version) {
   return fmt::format("{}.{}.{}", nccl_version / 10000, nccl_version / 100 % 100, nccl_version % 100);
@@ -18,6 +14,7 @@ std::string version_text(int nccl_version) {
 
 std::string nccl_version() {
   const int version = nccl_version_code();
+  if (!built_with_gpu_kernels()) return "none";
   return version == 0 ? "unknown" : version_text(version);
 }
 

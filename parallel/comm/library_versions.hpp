@@ -5,7 +5,7 @@
 namespace mpzero::parallel {
 
 // Versions of the libraries in this process.
-std::string nccl_version();  // "2.28.9"
+std::string nccl_version();  // "2.28.9"; "none" in a build without GPU kernels
 int nccl_version_code();     // 10000 * major + 100 * minor + patch; 0: unknown
 std::string version_text(int nccl_version);
 std::string mpi_version();   // "Open MPI v4.1.4"

@@ -1,9 +1,9 @@
 #include "parallel/comm/nccl_communicator.hpp"
 
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <nccl.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void check_memory_left(const char* call) {
 // Two points of a collective's stream. Querying an event neither waits for it nor changes it.
 class NcclWork final : public DeviceWork {
  public:
-  NcclWork(at::cuda::CUDAEvent inputs_ready, at::cuda::CUDAEvent done)
+  NcclWork(c10::cuda::CUDAEvent inputs_ready, c10::cuda::CUDAEvent done)
       : inputs_ready_(std::move(inputs_ready)), done_(std::move(done)) {}
   CollectiveState state() const override {
     if (done_.query()) return CollectiveState::kCompleted;
@@ -54,8 +54,8 @@ class NcclWork final : public DeviceWork {
   void block(const c10::cuda::CUDAStream& stream) { done_.block(stream); }
 
  private:
-  at::cuda::CUDAEvent inputs_ready_;
-  at::cuda::CUDAEvent done_;
+  c10::cuda::CUDAEvent inputs_ready_;
+  c10::cuda::CUDAEvent done_;
 };
 
 class NcclCollective final : public PendingCollective {
@@ -186,14 +186,14 @@ std::optional<std::string> NcclCommunicator::asynchronous_error() {
 }
 
 c10::cuda::CUDAStream& NcclCommunicator::start() {
-  inputs_ready_ = at::cuda::CUDAEvent();
+  inputs_ready_ = c10::cuda::CUDAEvent();
   inputs_ready_.record(c10::cuda::getCurrentCUDAStream());
   inputs_ready_.block(stream_);
   return stream_;
 }
 
 std::unique_ptr<PendingCollective> NcclCommunicator::finish() {
-  at::cuda::CUDAEvent done;
+  c10::cuda::CUDAEvent done;
   done.record(stream_);
   return std::make_unique<NcclCollective>(std::make_shared<NcclWork>(std::move(inputs_ready_), std::move(done)));
 }

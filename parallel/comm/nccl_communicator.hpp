@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <atomic>
@@ -75,7 +75,7 @@ class NcclCommunicator final : public Communicator {
   Unwinding unwinding_;
   ncclComm* comm_ = nullptr;
   c10::cuda::CUDAStream stream_;
-  at::cuda::CUDAEvent inputs_ready_;  // of the collective between start() and finish()
+  c10::cuda::CUDAEvent inputs_ready_;  // of the collective between start() and finish()
   std::atomic<bool> aborted_{false};
   std::vector<Buffer> buffers_;
   bool copy_engines_;

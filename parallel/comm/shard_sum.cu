@@ -6,25 +6,15 @@
 #include <cstdint>
 
 #include "parallel/comm/shard_sum.hpp"
+#include "parallel/streams/packs.cuh"
 
 namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPack = 8;  // elements per thread
 // Two blocks per multiprocessor of the largest GPUs, which loop: enough bytes in flight, and room for concurrent
 // compute.
 constexpr int64_t kMostBlocks = 264;
-
-template <typename T>
-struct alignas(16) Pack {
-  T v[kPack];
-};
-
-__device__ inline float widen(float x) { return x; }
-__device__ inline float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ inline void round_to(float* p, float value) { *p = value; }
-__device__ inline void round_to(__nv_bfloat16* p, float value) { *p = __float2bfloat16_rn(value); }
 
 template <typename In, typename Out>
 __global__ void __launch_bounds__(kThreads)

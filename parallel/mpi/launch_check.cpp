@@ -98,8 +98,17 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
 }
 
 LaunchSize launch_size(const Environment& environment) {
-  LaunchSize size{.world_size = find_launch(environment).tasks, .per_host = std::nullopt};
+  const Launch launch = find_launch(environment);
+  LaunchSize size{.world_size = launch.tasks, .per_host = std::nullopt};
   if (const auto local = environment("OMPI_COMM_WORLD_LOCAL_SIZE")) size.per_host = std::atoi(local->c_str());
+  const auto is = [&](const char* name, const char* value) {
+    return environment(name).value_or("").starts_with(value);
+  };
+  // Open MPI 4's and 5's; a step's own.
+  size.around_hosts =
+      launch.program == Launch::Program::kSrun
+          ? is("SLURM_DISTRIBUTION", "cyclic")
+          : is("OMPI_MCA_rmaps_base_mapping_policy", "node") || is("PRTE_MCA_rmaps_default_mapping_policy", "node");
   return size;
 }
 

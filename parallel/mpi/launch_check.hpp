@@ -28,6 +28,7 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
 struct LaunchSize {
   int world_size = 1;
   std::optional<int> per_host;  // known of mpirun's
+  bool around_hosts = false;    // one rank after another on the next host: mpirun --map-by node, srun -m cyclic
 };
 LaunchSize launch_size(const Environment& environment);
 

@@ -24,22 +24,26 @@ AdamWUpdate adamw_update(const AdamWOptions& options, double lr, int64_t update,
           .inverse_sqrt_bias2 = static_cast<float>(1 / std::sqrt(bias2))};
 }
 
+AdamWSpans spans_of(const AdamWTensors& tensors) {
+  return {.gradient = tensors.gradient.const_data_ptr(),
+          .gradient_is_bf16 = tensors.gradient.scalar_type() == at::kBFloat16,
+          .master = tensors.master.data_ptr<float>(),
+          .exp_avg = tensors.exp_avg.data_ptr(),
+          .exp_avg_sq = tensors.exp_avg_sq.data_ptr(),
+          .moments_are_bf16 = tensors.exp_avg.scalar_type() == at::kBFloat16,
+          .parameter = tensors.parameter.data_ptr(),
+          .parameter_is_bf16 = tensors.parameter.scalar_type() == at::kBFloat16,
+          .count = tensors.master.numel(),
+          .first = tensors.first};
+}
+
 void adamw(const AdamWTensors& tensors, const AdamWUpdate& update) {
   const int64_t n = tensors.master.numel();
   TORCH_CHECK(tensors.gradient.numel() == n && tensors.exp_avg.numel() == n && tensors.exp_avg_sq.numel() == n &&
                   tensors.parameter.numel() == n,
               "adamw: tensors of different lengths");
   if (tensors.master.device().type() == kSimulatedDevice) return simulated_kernels().adamw(tensors);
-  const AdamWSpans spans{.gradient = tensors.gradient.const_data_ptr(),
-                         .gradient_is_bf16 = tensors.gradient.scalar_type() == at::kBFloat16,
-                         .master = tensors.master.data_ptr<float>(),
-                         .exp_avg = tensors.exp_avg.data_ptr(),
-                         .exp_avg_sq = tensors.exp_avg_sq.data_ptr(),
-                         .moments_are_bf16 = tensors.exp_avg.scalar_type() == at::kBFloat16,
-                         .parameter = tensors.parameter.data_ptr(),
-                         .parameter_is_bf16 = tensors.parameter.scalar_type() == at::kBFloat16,
-                         .count = n,
-                         .first = tensors.first};
+  const AdamWSpans spans = spans_of(tensors);
   if (n == 0) return;
   if (tensors.master.is_cuda()) {
     adamw_cuda(spans, update);

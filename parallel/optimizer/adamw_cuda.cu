@@ -9,25 +9,14 @@
 #include <type_traits>
 
 #include "parallel/optimizer/adamw_kernels.hpp"
+#include "parallel/streams/packs.cuh"
 
 namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPack = 8;  // elements per thread
 // Enough blocks to fill any GPU; a fixed number, so that sums repeat.
 constexpr int kSumBlocks = 1024;
-
-// Neighbouring elements that are read or written in one access of 16 bytes.
-template <typename T>
-struct alignas(16) Pack {
-  T v[kPack];
-};
-
-__device__ inline float widen(float x) { return x; }
-__device__ inline float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ inline void round_to(float* p, float value) { *p = value; }
-__device__ inline void round_to(__nv_bfloat16* p, float value) { *p = __float2bfloat16_rn(value); }
 
 bool aligned(std::initializer_list<const void*> addresses) {
   return std::all_of(addresses.begin(), addresses.end(),

@@ -30,10 +30,14 @@ struct AdamWSpans {
   bool parameter_stays_cached = false;
 };
 
+// Valid as long as the tensors.
+AdamWSpans spans_of(const AdamWTensors& tensors);
+
 // In the kernels' place on the simulated device.
 struct SimulatedKernels {
   std::function<void(const AdamWTensors&)> adamw;
   std::function<void(const at::Tensor&)> sum_of_squares;
+  std::function<void(int64_t)> others;  // that read and write so many bytes
 };
 SimulatedKernels& simulated_kernels();
 

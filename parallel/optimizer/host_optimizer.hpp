@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <deque>
@@ -80,8 +80,8 @@ class HostOptimizer final : public HostUpdater {
   struct Unit {
     OptimizerShard* shard = nullptr;
     at::Tensor gradient, parameter;
-    at::cuda::CUDAEvent released;  // the gradient is complete and the parameters may be overwritten
-    at::cuda::CUDAEvent uploaded;
+    c10::cuda::CUDAEvent released;  // the gradient is complete and the parameters may be overwritten
+    c10::cuda::CUDAEvent uploaded;
     bool taken = false;  // since the last finish() or discard()
     Ahead ahead = Ahead::kNone;
     OptimizerStates next;       // spare states in use; none in kNone
@@ -102,7 +102,7 @@ class HostOptimizer final : public HostUpdater {
   // Buffers for a piece in transfer, if the training device is a GPU.
   struct Slot {
     at::Tensor gradient, parameter;
-    at::cuda::CUDAEvent arrived, uploaded;
+    c10::cuda::CUDAEvent arrived, uploaded;
   };
   struct Piece {
     std::shared_ptr<Job> job;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "parallel/quantization/quantize_kernels.hpp"
+#include "parallel/streams/packs.cuh"
 
 // A thread has kPack neighbouring elements of a block, whose threads are neighbours in a warp. Products are fused where
 // quantize_host.cpp fuses them: __fmul_rn and __fadd_rn are not.
@@ -13,19 +14,8 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPack = 8;
 // As shard_sum.cu: enough bytes in flight, and room for concurrent compute.
 constexpr int64_t kMostBlocks = 264;
-
-template <typename T>
-struct alignas(16) Pack {
-  T v[kPack];
-};
-
-__device__ inline float widen(float x) { return x; }
-__device__ inline float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ inline void round_to(float* p, float value) { *p = value; }
-__device__ inline void round_to(__nv_bfloat16* p, float value) { *p = __float2bfloat16_rn(value); }
 
 template <int kBits>
 struct alignas(kBits) CodePack {
@@ -168,25 +158,10 @@ unsigned grid_of(int64_t count) {
   return static_cast<unsigned>(std::min((count + per_block - 1) / per_block, kMostBlocks));
 }
 
-template <typename A, typename B>
-struct Types {
-  using First = A;
-  using Second = B;
-};
-
-template <typename Call>
-void with_types(bool first_is_bf16, bool second_is_bf16, const Call& call) {
-  if (first_is_bf16) {
-    second_is_bf16 ? call(Types<__nv_bfloat16, __nv_bfloat16>()) : call(Types<__nv_bfloat16, float>());
-  } else {
-    second_is_bf16 ? call(Types<float, __nv_bfloat16>()) : call(Types<float, float>());
-  }
-}
-
 template <bool kResidual>
 void quantize(const QuantizedSpans& s, RoundingKey key, uint32_t first) {
   if (s.count == 0) return;
-  with_types(s.values_are_bf16, s.residual_is_bf16, [&](auto types) {
+  with_types<__nv_bfloat16>(s.values_are_bf16, s.residual_is_bf16, [&](auto types) {
     using Value = typename decltype(types)::First;
     using Other = typename decltype(types)::Second;
     const auto kernel = s.format.bits == 8 ? quantize_kernel<kResidual, 8, kInt8.block, Value, Other>
@@ -208,7 +183,7 @@ void quantize_difference_cuda(const QuantizedSpans& spans) { quantize<false>(spa
 
 void sum_messages_cuda(const SummedSpans& s) {
   if (s.count == 0) return;
-  with_types(s.own_is_bf16, s.sum_is_bf16, [&](auto types) {
+  with_types<__nv_bfloat16>(s.own_is_bf16, s.sum_is_bf16, [&](auto types) {
     using Own = typename decltype(types)::First;
     using Sum = typename decltype(types)::Second;
     const auto kernel =

@@ -168,22 +168,6 @@ void sum_block_portable(const SummedSpans& s, int64_t block) {
 
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
-template <typename A, typename B>
-struct Types {
-  using First = A;
-  using Second = B;
-};
-
-// Calls `call` with the types that two flags name.
-template <typename Call>
-void with_types(bool first_is_bf16, bool second_is_bf16, const Call& call) {
-  if (first_is_bf16) {
-    second_is_bf16 ? call(Types<Bf16Bits, Bf16Bits>()) : call(Types<Bf16Bits, float>());
-  } else {
-    second_is_bf16 ? call(Types<float, Bf16Bits>()) : call(Types<float, float>());
-  }
-}
-
 template <typename Block>
 void for_each_block(int64_t count, const BlockFormat& format, const Block& work) {
   at::parallel_for(0, format.blocks(count), kGrain, [&](int64_t begin, int64_t end) {
@@ -194,7 +178,7 @@ void for_each_block(int64_t count, const BlockFormat& format, const Block& work)
 }  // namespace
 
 void quantize_with_residual_host(const QuantizedSpans& spans, RoundingKey key, uint32_t first) {
-  with_types(spans.values_are_bf16, spans.residual_is_bf16, [&]<typename T>(T) {
+  with_types<Bf16Bits>(spans.values_are_bf16, spans.residual_is_bf16, [&]<typename T>(T) {
     const auto kernel = has_avx2() ? with_residual_avx2<typename T::First, typename T::Second>
                                    : with_residual_portable<typename T::First, typename T::Second>;
     for_each_block(spans.count, spans.format, [&](int64_t block) { kernel(spans, block, key, first); });
@@ -202,7 +186,7 @@ void quantize_with_residual_host(const QuantizedSpans& spans, RoundingKey key, u
 }
 
 void quantize_difference_host(const QuantizedSpans& spans) {
-  with_types(spans.values_are_bf16, spans.residual_is_bf16, [&]<typename T>(T) {
+  with_types<Bf16Bits>(spans.values_are_bf16, spans.residual_is_bf16, [&]<typename T>(T) {
     const auto kernel = has_avx2() ? difference_avx2<typename T::First, typename T::Second>
                                    : difference_portable<typename T::First, typename T::Second>;
     for_each_block(spans.count, spans.format, [&](int64_t block) { kernel(spans, block); });
@@ -210,7 +194,7 @@ void quantize_difference_host(const QuantizedSpans& spans) {
 }
 
 void sum_messages_host(const SummedSpans& spans) {
-  with_types(spans.own_is_bf16, spans.sum_is_bf16, [&]<typename T>(T) {
+  with_types<Bf16Bits>(spans.own_is_bf16, spans.sum_is_bf16, [&]<typename T>(T) {
     const auto kernel = has_avx2() ? sum_block_avx2<typename T::First, typename T::Second>
                                    : sum_block_portable<typename T::First, typename T::Second>;
     for_each_block(spans.count, spans.format, [&](int64_t block) { kernel(spans, block); });

@@ -34,6 +34,22 @@ struct SummedSpans {
   BlockFormat format;
 };
 
+template <typename A, typename B>
+struct Types {
+  using First = A;
+  using Second = B;
+};
+
+// Calls `call` with the types, float or `Bf16`, that two flags name.
+template <typename Bf16, typename Call>
+void with_types(bool first_is_bf16, bool second_is_bf16, const Call& call) {
+  if (first_is_bf16) {
+    second_is_bf16 ? call(Types<Bf16, Bf16>()) : call(Types<Bf16, float>());
+  } else {
+    second_is_bf16 ? call(Types<float, Bf16>()) : call(Types<float, float>());
+  }
+}
+
 void quantize_with_residual_host(const QuantizedSpans& spans, RoundingKey key, uint32_t first);
 void quantize_difference_host(const QuantizedSpans& spans);
 void sum_messages_host(const SummedSpans& spans);

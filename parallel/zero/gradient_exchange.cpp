@@ -36,6 +36,7 @@ GradientExchange::GradientExchange(const std::vector<FlatLayout>& layouts, int s
 
 std::unique_ptr<PendingCollective> GradientExchange::sum(size_t unit, const at::Tensor& node_sum,
                                                          const at::Tensor& shard) {
+  if (wait_for_reader_) wait_for_reader_();
   const BlockFormat& format = options_.compression.gradient_format();
   const FlatLayout& layout = layouts_[unit];
   const int64_t count = layout.shard_numel();

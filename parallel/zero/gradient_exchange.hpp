@@ -3,7 +3,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/communicator.hpp"
@@ -30,6 +32,8 @@ class GradientExchange {
   GradientExchange(const std::vector<FlatLayout>& layouts, int shard_index, Communicator& inter_node,
                    const Options& options);
 
+  // Before sum() changes residuals, it calls this, which makes the current stream wait for whoever reads them.
+  void set_reader(std::function<void()> wait) { wait_for_reader_ = std::move(wait); }
   // Steps of one number round alike.
   void begin_step(int64_t step) { step_ = step; }
   // shard [shard_numel] <- the sum over the nodes of node_sum [node_shard_numel], both fp32 or bf16; `shard` may be
@@ -55,6 +59,7 @@ class GradientExchange {
   int64_t step_ = 0;
   std::vector<at::Tensor> residuals_;
   at::Tensor sent_, received_;  // bytes: a message for each node, and from each
+  std::function<void()> wait_for_reader_;
 };
 
 }  // namespace mpzero::parallel

@@ -31,10 +31,22 @@ ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::ve
 
 void ParameterStore::start_next(const std::vector<Due>& steps) {
   for (const Due& step : steps) {
-    if (!step.between_nodes) states_[step.unit].due = true;
+    UnitState& state = states_[step.unit];
+    if (step.between_nodes && state.written == Written::kLater) {
+      state.node_shard_is_held = true;
+      continue;
+    }
+    if (!step.between_nodes) {
+      state.due = true;
+      let_go(step.unit);
+    }
     due_.push_back(step);
   }
   start_certain();
+}
+
+void ParameterStore::let_go(size_t unit) {
+  if (std::exchange(states_[unit].node_shard_is_held, false)) due_.push_back({.unit = unit, .between_nodes = true});
 }
 
 void ParameterStore::start_certain() {
@@ -54,6 +66,7 @@ void ParameterStore::start_until(size_t unit) {
 }
 
 void ParameterStore::start_all() {
+  for (size_t unit = 0; unit < states_.size(); ++unit) let_go(unit);
   while (!due_.empty()) start_oldest();
 }
 

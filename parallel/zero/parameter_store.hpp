@@ -49,11 +49,29 @@ struct ParameterStoreOptions {
 
 // The units' parameters in the compute dtype: this rank's shard of each, and the full parameters for as long as a unit
 // runs. ReplicatedParameters keeps all of them full on every rank (ZeRO 0 to 2); ShardedParameters gathers each unit
-// when it is needed (ZeRO-3 and offloaded parameters). Both start their gathers in one order on every rank, each as
-// soon as the shard that it sends has been written. With several nodes a node shard is gathered once per update from
+// when it is needed (ZeRO-3 and offloaded parameters). With several nodes a node shard is gathered once per update from
 // the nodes, and units are gathered from the ranks of the node.
 //
 //   publish (the optimizer)  ->  due  ->  started (pending)  ->  gather() waits  ->  views are valid  ->  release()
+//
+// All gathers are started in one order, that in which they become due, and it is the same on every rank: what is due
+// follows from the calls only, never from how far a rank's host is. Each starts as soon as its rank's shard has been
+// written, so ranks differ in when, but not in what comes next. That holds over both levels, not only within one:
+// gathers of two NCCL communicators may wait for each other (for multiprocessors, or in one of CUDA's queues), so two
+// ranks that started them in different orders could wait forever.
+//
+// That is why a node shard whose own shard is written later does not become due when it is published: the gathers of
+// all units behind it would wait for its host. The states of a unit's node shard, of stores that gather them:
+//
+//   in          | event                              | then
+//   ------------+------------------------------------+-----------------------------------------------------------
+//   -           | publish(kNow)                      | kDue: all nodes have it long before it is used
+//   -           | publish(kLater)                    | kHeldBack
+//   kHeldBack   | its unit becomes due in the node   | kDue, in front of its unit and behind what is due already
+//   kHeldBack   | start_all()                        | kDue, in the order of the units
+//   kDue        | all due before it have started,    | kStarted
+//               |   and its shard has been written,  |
+//               |   or somebody must wait for it     |
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
@@ -115,7 +133,8 @@ class ParameterStore {
     std::unique_ptr<PendingCollective> pending_node_shard;  // its gather from the nodes, until another stream waits
     std::unique_ptr<PendingCollective> pending;
     Written written = Written::kNow;
-    bool due = false;  // in due_, to be gathered
+    bool due = false;                 // in due_, to be gathered
+    bool node_shard_is_held = false;  // kHeldBack
   };
   // A step towards gathered parameters.
   struct Due {
@@ -141,6 +160,7 @@ class ParameterStore {
   // Notes what is to be gathered, and starts what needs no waiting for on any rank.
   void start_next(const std::vector<Due>& steps);
   void start_until(size_t unit);
+  // Node shards that were held back, too.
   void start_all();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
   void follow_between_nodes(UnitState& state, std::unique_ptr<PendingCollective> pending);
@@ -163,13 +183,13 @@ class ParameterStore {
   std::optional<c10::Stream> copy_stream_;       // of shards that wait for the host, while the device computes
 
  private:
+  void let_go(size_t unit);
   void start_certain();
   void start_written();
   void start_oldest();
 
   const bool overlap_;
-  // What is to be gathered and has not been started: all ranks start it in this order, each as soon as it can.
-  std::deque<Due> due_;
+  std::deque<Due> due_;  // in kDue, or units that are to be gathered within the node: the order of all starts
   ShardWriter* writer_ = nullptr;
   Timeline* timeline_ = nullptr;
   std::vector<Stall> stalls_;

@@ -70,9 +70,8 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
   if (has_streams(options.device) && (offloaded_ || levels.has_nodes())) copy_stream_ = new_stream(options.device);
   if (const int64_t staging = staging_size(layouts, levels.layout(), options); staging > 0) {
     inter_node_staging_ = levels.inter_node().buffer(staging, tensor_options_);
-    inter_node_stream_ = new_stream(options.device);
   }
-  if (has_streams(options.device) && exchange_) inter_node_stream_ = new_stream(options.device);
+  if (has_streams(options.device) && levels.has_nodes()) inter_node_stream_ = new_stream(options.device);
   // On the device one buffer for all units, since registering one costs time and address space.
   const std::vector<at::Tensor> node_shards =
       offloaded_ ? host_shards(sizes, options)
@@ -169,23 +168,14 @@ void ShardedParameters::start(size_t unit) {
 void ShardedParameters::start_between_nodes(size_t unit) {
   UnitState& state = states_[unit];
   if (inter_node_stream_ && state.node_shard.is_cpu()) return start_between_hosts(unit);
-  if (inter_node_stream_) return start_compressed(unit);
   std::unique_ptr<PendingCollective> gathered;
   {
-    c10::OptionalStreamGuard on_copy_stream;
-    if (copy_stream_ && state.written == Written::kLater) on_copy_stream.reset_stream(*copy_stream_);
-    wait_for_writer(unit);
-    gathered = gather_between_nodes(unit);
-  }
-  follow_between_nodes(state, std::move(gathered));
-}
-
-void ShardedParameters::start_compressed(size_t unit) {
-  UnitState& state = states_[unit];
-  if (state.written == Written::kNow) follow_current_stream(*inter_node_stream_);
-  std::unique_ptr<PendingCollective> gathered;
-  {
-    const c10::StreamGuard on_own_stream(*inter_node_stream_);
+    c10::OptionalStreamGuard on_own_stream;
+    // On copy_stream_ it would wait for the buffers that units before it are gathered into.
+    if (inter_node_stream_ && (exchange_ || state.written == Written::kLater)) {
+      if (state.written == Written::kNow) follow_current_stream(*inter_node_stream_);
+      on_own_stream.reset_stream(*inter_node_stream_);
+    }
     wait_for_writer(unit);
     gathered = gather_between_nodes(unit);
   }

@@ -13,7 +13,8 @@ bool is_offloaded(const ParameterStoreOptions& options);
 
 // This rank's node shard of each unit, on the device or in host memory; full units are gathered on demand into buffers
 // that are used again, as a GatherSchedule says: ZeRO-3, and offloaded parameters. Between nodes a node shard is
-// gathered once after each update, in the order of publish(), whether or not the unit is needed soon.
+// gathered once after each update: at publish(), whether or not the unit is needed soon, or with the unit's first
+// gather if the host writes it later.
 class ShardedParameters final : public ParameterStore {
  public:
   ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
@@ -39,8 +40,6 @@ class ShardedParameters final : public ParameterStore {
   static std::vector<Due> to_gather(const std::vector<size_t>& units);
   // The unit's node shard and shard are there from now on.
   void place(size_t unit, const at::Tensor& node_shard);
-  // start_between_nodes() of compressed parameters on a GPU.
-  void start_compressed(size_t unit);
   // start_between_nodes() of a unit in host memory.
   void start_between_hosts(size_t unit);
   // Gathers on copy_stream_ what it copies there first.
@@ -52,9 +51,9 @@ class ShardedParameters final : public ParameterStore {
 
   const bool offloaded_;  // as far as shards have not moved to the device
   BufferPool pool_;
-  // With offloaded parameters and several nodes: the largest node shard on its way between host and network, and the
-  // stream on which all of it is used.
+  // With offloaded parameters and several nodes: the largest node shard on its way between host and network.
   at::Tensor inter_node_staging_;
+  // With several nodes: what is gathered between them and is not there yet, is compressed, or comes from host memory.
   std::optional<c10::Stream> inter_node_stream_;
   GatherSchedule schedule_;
 };

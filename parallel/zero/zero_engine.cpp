@@ -213,10 +213,20 @@ void ZeroEngine::restore(const StateReader& read, ProcessGroup& group, std::span
 }
 
 Carried ZeroEngine::carried(size_t unit) {
-  Carried carried;
-  if (const GradientExchange* exchange = gradients_.exchange()) carried.gradient_residual = exchange->residual(unit);
+  Carried carried = like_carried(unit);
   if (parameters_->is_compressed()) carried.parameters = parameters_->common_shard(unit);
   return carried;
+}
+
+Carried ZeroEngine::like_carried(size_t unit) const {
+  Carried carried;
+  if (const GradientExchange* exchange = gradients_.exchange()) carried.gradient_residual = exchange->residual(unit);
+  if (parameters_->is_compressed()) carried.parameters = parameters_->shard(unit);
+  return carried;
+}
+
+void ZeroEngine::set_residual_reader(const std::function<void()>& wait) {
+  if (GradientExchange* exchange = gradients_.exchange()) exchange->set_reader(wait);
 }
 
 void ZeroEngine::publish(size_t unit) {

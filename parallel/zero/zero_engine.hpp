@@ -160,6 +160,12 @@ class ZeroEngine {
   // What it carries, for work queued on the current stream. Waits for updates on the host. All ranks call it for the
   // same units in the same order, between two steps.
   Carried carried(size_t unit);
+  // Tensors of the same shapes and types, on the same device, whose values may be others; waits for nothing.
+  Carried like_carried(size_t unit) const;
+  // `wait`, if any, is called before a residual that carried() gave is changed, from the thread that uses the engine:
+  // it makes the current stream, on the CPU the caller, wait for whoever reads it. Parameters change after update()
+  // only.
+  void set_residual_reader(const std::function<void()>& wait);
 
  private:
   // Lets the parameter store wait for the host's updates.

@@ -2,7 +2,9 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <span>
@@ -37,6 +39,7 @@ struct SnapshotRun {
   at::ScalarType moment_dtype = at::kFloat;
   int host_threads = 0;   // HostUpdateOptions::threads
   double clipping = 1.0;  // 0: none, so that updates do not wait for the norm
+  parallel::Compression compression = {};
 };
 
 // The value of each gradient of a step. Norms below and above 1 alternate, so that with a clipping of 1 an update that
@@ -64,6 +67,21 @@ inline void pass_before_update(parallel::ZeroEngine& engine, int64_t step) {
       at::scalar_tensor(1.0, at::TensorOptions().dtype(at::kFloat).device(engine.parameters().shard(0).device())), 1);
 }
 
+// What compression carries, by index: see carried_tensors().
+using CarriedBytes = std::vector<std::vector<std::byte>>;
+
+inline CarriedBytes carried_bytes(parallel::ZeroEngine& engine) {
+  std::vector<parallel::Carried> carried;
+  for (size_t u = 0; u < snapshot_units().size(); ++u) carried.push_back(engine.carried(u));
+  CarriedBytes all;
+  for (const at::Tensor& tensor : carried_tensors(carried)) {
+    const at::Tensor values = tensor.cpu().contiguous();
+    const auto* const bytes = static_cast<const std::byte*>(values.const_data_ptr());
+    all.emplace_back(bytes, bytes + values.nbytes());
+  }
+  return all;
+}
+
 using States = std::map<std::pair<size_t, StateKind>, std::vector<float>>;
 
 inline States read_states(parallel::ZeroEngine& engine) {
@@ -79,8 +97,8 @@ inline States read_states(parallel::ZeroEngine& engine) {
 
 // Snapshots equal the result of read_state() at their beginning, bit for bit, although training continues while they
 // are taken. They do not change training.
-inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel::Communicator& parameters,
-                            parallel::Communicator& gradients, ProcessGroup& group) {
+inline void check_snapshots(const SnapshotRun& run, at::Device device, const parallel::Levels& parameters,
+                            const parallel::Levels& gradients, ProcessGroup& group) {
   CAPTURE(run.stage, run.host_ratio, run.optimizer == parallel::Placement::kHost, run.host_threads, run.clipping);
   const parallel::ZeroOptions options{.stage = run.stage,
                                       .device = device,
@@ -91,6 +109,7 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel:
                                       .optimizer_host_ratio = run.host_ratio,
                                       .host_update = {.threads = run.host_threads, .cores = {}, .extra_bytes = {}},
                                       .pin_memory = device.is_cuda(),
+                                      .compression = run.compression,
                                       .limits = {},
                                       .adamw = {},
                                       .gradient_clipping = run.clipping};
@@ -100,11 +119,14 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel:
   undisturbed.initialize(SnapshotWeights(), group);
   const auto update = [](parallel::ZeroEngine& of, int64_t step) { of.update(1e-2, step + 1); };
 
-  StateSnapshot snapshot(engine, {true, true, true}, device, /*copy_threads=*/2);
-  CHECK(snapshot.bytes() >= 12 * engine.shard(0).count);
+  StateSnapshot snapshot(engine, {true, true, true}, engine.carries(), device, /*copy_threads=*/2);
+  int64_t least = 12 * engine.shard(0).count;
+  for (const auto& bytes : carried_bytes(engine)) least += static_cast<int64_t>(bytes.size());
+  CHECK(snapshot.bytes() >= least);
   snapshot.allocate();
   for (int64_t step = 0; step < 4; ++step) {
     const States expected = read_states(engine);
+    const CarriedBytes carried = carried_bytes(engine);
     snapshot.begin();
     pass_before_update(engine, step);
     snapshot.before_update();
@@ -126,6 +148,12 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel:
         CHECK(io::is_page_aligned(reinterpret_cast<const std::byte*>(copied.data())));
       }
     }
+    for (size_t i = 0; i < carried.size(); ++i) {
+      CAPTURE(step, i);
+      const std::span<const std::byte> copied = snapshot.carried(i);
+      REQUIRE(std::ranges::equal(copied, carried[i]));
+      CHECK(io::is_page_aligned(copied.data()));
+    }
     for (int64_t same = 0; same < (step % 2 == 0 ? 3 : 1); ++same) {
       pass_before_update(undisturbed, step + same);
       update(undisturbed, step + same);
@@ -133,17 +161,19 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel:
     const States after = read_states(engine);
     REQUIRE((after == read_states(undisturbed)));
     REQUIRE((after != expected));
+    REQUIRE((carried.empty() || carried_bytes(engine) != carried));
+    REQUIRE((carried_bytes(engine) == carried_bytes(undisturbed)));
     snapshot.release();
   }
 
   // A rank that writes some units, or none.
-  StateSnapshot part(engine, {false, true, false}, device, 1);
+  StateSnapshot part(engine, {false, true, false}, /*carried=*/false, device, 1);
   CHECK((part.bytes() < snapshot.bytes() || run.optimizer == parallel::Placement::kHost));
   part.begin();
   part.wait();
   CHECK(part.values(0, StateKind::kMaster).empty());
   CHECK(part.values(1, StateKind::kMaster).size() == static_cast<size_t>(engine.shard(1).count));
-  StateSnapshot none(engine, {false, false, false}, device, 1);
+  StateSnapshot none(engine, {false, false, false}, /*carried=*/false, device, 1);
   CHECK(none.bytes() == 0);
   none.begin();
   none.before_update();

@@ -59,13 +59,22 @@ def test_two_ranks_of_this_machine_have_rows_of_two_levels(tmp_path: Path) -> No
     assert rows[1]["internode_megabytes"] > 0
 
 
-def test_a_row_of_nodes_that_has_none_is_no_row(tmp_path: Path) -> None:
-    """The ranks of LAUNCH are on one host."""
-    assert (
-        run(tmp_path / "out", TinyRun(tmp_path), "--networks", "auto", "--stages", "3", "--ranks_per_node", "auto") == 1
-    )
-    (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
-    assert row["error"] == "with auto the run had one level"
+def test_a_row_says_which_layout_auto_took(tmp_path: Path) -> None:
+    """The ranks of LAUNCH are on one host. A number that makes one node of them is no row of nodes."""
+    own = ["--networks", "auto", "--stages", "3", "--ranks_per_node", "auto", "4"]
+    assert run(tmp_path / "out", TinyRun(tmp_path), *own) == 0
+    auto, number = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert (auto["nodes"], auto["error"]) == (1, "")
+    assert auto["step"] > 0
+    assert (number["step"], number["error"]) == (None, "with 4 the run had one level")
+    rows = (tmp_path / "out" / "table.md").read_text().splitlines()[2:]
+    assert rows[0].startswith("| auto | 3 | auto: one level | ")
+    assert rows[1].startswith("| auto | 3 | 4 | not run: with 4 the run had one level | ")
+
+
+def test_the_layout_of_a_row() -> None:
+    row = network_experiment.Row("efa", 3, "auto", step=1.0, nodes=2)
+    assert row.layout() == "auto: 2 nodes"
 
 
 def test_status_1_if_no_row_ran(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import plan_against_measured
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +49,32 @@ def test_a_run_is_one_of_the_page(run: dict) -> None:
     else:
         assert any(written in text for written in texts_of(run)), f"{page} has no step of {run['step_ms']} ms"
     assert run["zero_stage"] in (0, 1, 2, 3)
-    assert run["recompute"] in ("none", "selective", "full")
+    assert run["recompute"] in ("none", "selective", "full", "auto")
     if run["memory_gib"] is not None:
         assert f"{run['memory_gib']:.1f}" in text
+
+
+def test_runs_that_were_planned_before_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned(run: dict, program: Path, calibration: str | None) -> dict:
+        gpu = {"total": (run["memory_gib"] + 3) * 2**30, "context": 3 * 2**30}
+        return {"step": {"seconds": run["step_ms"] / 1e3 * 1.05}, "memory": {"gpu_bytes": gpu}}
+
+    monkeypatch.setattr(plan_against_measured, "plan", planned)
+    old = next(run for run in RUNS if run["name"] == "users_qwen3_zero2_ratio_auto")
+    new = {**old, "name": "new", "after_freeze": True, "plan_ms": old["step_ms"] * 1.3, "plan_gib": old["memory_gib"]}
+    lines, good = plan_against_measured.table([old, new], Path("mpzero"), None)
+    text = "\n".join(lines)
+    assert good
+    assert "Made before the model was frozen: 1 runs: 1 within 10%" in text
+    assert "Made after: 1 runs: 1 within 10%, 1 within 20%, the largest difference +5.0%" in text
+    assert "What the plan said before they were made: 1 runs: 0 within 10%, 0 within 20%" in text
+    assert "Memory: 1 runs, 1 within 1%" in text
+
+
+@pytest.mark.skipif(not plan_against_measured.FROZEN.exists(), reason="no runs since the model was frozen")
+def test_runs_since_the_freeze_have_what_the_table_reads() -> None:
+    runs = json.loads(plan_against_measured.FROZEN.read_text())["runs"]
+    assert not {run["name"] for run in runs} & {run["name"] for run in RUNS}
+    for run in runs:
+        assert run.keys() >= RUNS[0].keys() | {"after_freeze", "plan_ms", "plan_gib", "network_rate"}
+        assert run["step_ms"] > 0 and run["after_freeze"] is True

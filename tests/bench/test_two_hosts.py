@@ -59,6 +59,12 @@ def test_streams_of_the_interface_to_others(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(two_hosts, "STREAMS", [1])
     found = two_hosts.streams(visit_to(tmp_path, stream_seconds=0.2))
     assert found["interface"] == "lo" and found["sent"]["1"] > 0
+    # The beginning of a name, as to NCCL.
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "l")
+    assert two_hosts.interface_to_others() == "lo"
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=l")
+    with pytest.raises(ValueError, match=r"NCCL_SOCKET_IFNAME==l is none of .*lo"):
+        two_hosts.interface_to_others()
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "^docker,lo")
     assert two_hosts.interface_to_others() != "docker"
 

@@ -45,12 +45,16 @@ SOURCES_OF_FLAGS = [
 FOREIGN_FLAGS = {
     "sbatch, srun, scancel": "array auto-resume batch chdir comment error exclusive gpu-bind gpus gpus-per-node "
     "gpus-per-task gres job-name kill-on-bad-exit mpi no-requeue nodes ntasks partition signal switches",
-    "docker": "build-arg device file ipc privileged shm-size tag",
-    "kubectl": "follow kustomize output patch selector type",
-    "helm": "create-namespace install namespace values",
+    "docker": "build-arg device file ipc password-stdin privileged shm-size tag username",
+    "kubectl": "filename follow for from-file kustomize output patch selector timeout type watch",
+    "helm": "create-namespace install namespace values version wait",
+    "eksctl": "config-file",
+    "base64": "decode",
     "Pyxis": "container-image container-mounts",
     "cmake, ctest": "build install prefix preset target test-dir",
-    "uv, aws": "group instance-ids output query",
+    "uv, aws": "aws-service-name capabilities file-system-ids file-system-type file-system-type-version filters group "
+    "group-name instance-ids lustre-configuration name output parameter-overrides query repository-name resources "
+    "security-group-ids stack-name storage-capacity storage-type strategy subnet-ids tags template-file",
     "deepspeed": "hostfile",
     "nvidia-smi": "format query-gpu",
 }
@@ -280,7 +284,8 @@ def test_no_user_needs_uv_in_path() -> None:
 OTHER_VARIABLES = {
     "others'": "CUDA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST LD_LIBRARY_PATH NCCL_SOCKET_IFNAME OMP_NUM_THREADS "
     "SBATCH_SIGNAL SLURMD_NODENAME UV_NATIVE_TLS UV_SYSTEM_CERTS",
-    "for tests": "BUILD_DIR CUDA_PARENT EFA_PARENT HYPERPOD_FOLDER INFINIBAND_CLASS INFINIBAND_DEVICES LIB64",
+    "for tests": "BUILD_DIR CUDA_PARENT EFA_PARENT HYPERPOD_FOLDER INFINIBAND_CLASS INFINIBAND_DEVICES LIB64 "
+    "NVIDIA_DEVICES",
 }
 OTHER_PREFIXES = ("OMPI_", "SLURM_", "MPZERO_")  # those of mpzero are the scripts' own, but for:
 SETTINGS_OF_MPZERO = {"MPZERO_GPU_ARCHITECTURES"}

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/Sleep.h>
 #include <ATen/ops/mul.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <memory>
@@ -55,16 +55,16 @@ class AbsentPeers final : public Communicator {
  private:
   class Pending final : public PendingCollective {
    public:
-    explicit Pending(at::cuda::CUDAEvent done) : done_(std::move(done)) {}
+    explicit Pending(c10::cuda::CUDAEvent done) : done_(std::move(done)) {}
     void wait() override { done_.block(c10::cuda::getCurrentCUDAStream()); }
 
    private:
-    at::cuda::CUDAEvent done_;
+    c10::cuda::CUDAEvent done_;
   };
 
   template <typename Work>
   std::unique_ptr<PendingCollective> late(const Work& work) {
-    at::cuda::CUDAEvent inputs_ready, done;
+    c10::cuda::CUDAEvent inputs_ready, done;
     inputs_ready.record(c10::cuda::getCurrentCUDAStream());
     inputs_ready.block(stream_);
     const c10::StreamGuard on_stream(stream_);

@@ -1,11 +1,11 @@
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/Sleep.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -20,6 +20,7 @@
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/adamw_checks.hpp"
 #include "tests/parallel/collective_checks.hpp"
+#include "tests/parallel/compression_checks.hpp"
 #include "tests/parallel/decay_checks.hpp"
 #include "tests/parallel/engine_checks.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
@@ -147,6 +148,20 @@ TEST_CASE("compressed runs on GPUs with a node each repeat, and all ranks have t
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("compression on a GPU rounds with the CPU's random numbers, of their own for each step, unit and node") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  SingleProcess one;
+  for (const int nodes : {2, 3}) {
+    for (int node = 0; node < nodes; ++node) {
+      AbsentPeers alone(0, 1, 1), place(node, nodes, 2), gradient_place(node, nodes, 3);
+      check_exchange_rounding(place, {.nodes = nodes, .ranks_per_node = 2}, nodes + node, *device);
+      check_engine_rounding(*device, {alone, place}, {alone, gradient_place}, one);
+      c10::cuda::device_synchronize();
     }
   }
 }
@@ -310,7 +325,7 @@ TEST_CASE("shards that move to the GPU wait for gathers that still read the host
     for (size_t u = 0; u < units.size(); ++u) store.shard(u).fill_(static_cast<double>(u + 1));
     store.plan({0, 1, 0, 1});
     store.invalidate();
-    at::cuda::CUDAEvent held_up;
+    c10::cuda::CUDAEvent held_up;
     {
       // The gathers wait for the work queued on this stream; the following work is on another one.
       const c10::StreamGuard on_other_stream(c10::cuda::getStreamFromPool());

@@ -2,6 +2,7 @@
 
 #include "parallel/comm/nccl_communicator.hpp"
 #include "tests/app/snapshot_checks.hpp"
+#include "tests/gpu/absent_peers.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
@@ -21,6 +22,27 @@ TEST_CASE("a snapshot of states on the GPU, on the host and on both is the state
         check_snapshots(
             {.stage = stage, .optimizer = parallel::Placement::kHost, .host_ratio = ratio, .clipping = clipping},
             device, parameters, gradients, parallel::mpi());
+      }
+    }
+  }
+}
+
+TEST_CASE("a snapshot of a GPU has what compression carries at its begin while training goes on") {
+  if (!has_gpu(parallel::mpi().local_size())) return;
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(parallel::mpi().local_rank()));
+  c10::cuda::set_device(device.index());
+  SingleProcess one;
+  for (const int stage : {1, 2, 3}) {
+    for (const int ranks_per_node : {1, 2}) {
+      for (const bool on_host : {false, true}) {
+        const SnapshotRun run{.stage = stage,
+                              .optimizer = on_host ? parallel::Placement::kHost : parallel::Placement::kDevice,
+                              .clipping = 0,
+                              .compression = {.gradient_bits = on_host ? 4 : 8, .weights = true}};
+        parallel::AbsentPeers node(0, ranks_per_node, 1), place(0, 2, 2);
+        parallel::AbsentPeers gradient_node(0, ranks_per_node, 3), gradient_place(0, 2, 4);
+        check_snapshots(run, device, {node, place}, {gradient_node, gradient_place}, one);
+        c10::cuda::device_synchronize();
       }
     }
   }

@@ -1,6 +1,6 @@
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/Sleep.h>
 #include <ATen/ops/ones.h>
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include "app/log/step_timer.hpp"
@@ -34,10 +34,10 @@ class SleepingCommunicator final : public parallel::Communicator {
  private:
   struct Pending final : PendingCollective {
     void wait() override { done.block(c10::cuda::getCurrentCUDAStream()); }
-    at::cuda::CUDAEvent done;
+    c10::cuda::CUDAEvent done;
   };
   std::unique_ptr<PendingCollective> start() {
-    at::cuda::CUDAEvent inputs_ready;
+    c10::cuda::CUDAEvent inputs_ready;
     inputs_ready.record(c10::cuda::getCurrentCUDAStream());
     inputs_ready.block(stream_);
     const c10::cuda::CUDAStreamGuard on_stream(stream_);
@@ -109,7 +109,7 @@ TEST_CASE("GPU: phases are measured separately, and an update that still runs is
     bench.timer.enter(Phase::kBackward);
     at::cuda::sleep(3 * kCycles);
     bench.timer.enter(Phase::kOptimizer);
-    at::cuda::CUDAEvent summary;
+    c10::cuda::CUDAEvent summary;
     summary.record();
     at::cuda::sleep(8 * kCycles);
     summary.synchronize();

@@ -175,7 +175,11 @@ def test_the_tests_of_a_room_lie_in_the_folder_of_its_name() -> None:
         for path in (ROOT / "tests" / top).rglob("test_*.cpp"):
             folder = str(path.parent.relative_to(ROOT / "tests"))
             assert folder in ROOMS, f"tests/{folder} is no room's name"
-            assert folder in rooms_of_test(path), f"{path.relative_to(ROOT)} includes nothing of {folder}"
+            # base/without_cuda defines what others declare.
+            has_headers = any((ROOT / folder).glob("*.hpp"))
+            assert not has_headers or folder in rooms_of_test(path), (
+                f"{path.relative_to(ROOT)} includes nothing of {folder}"
+            )
 
 
 def listed_sources() -> list[str]:
@@ -196,3 +200,19 @@ def test_each_source_has_a_test_of_its_own_unless_it_is_listed() -> None:
     assert sorted(untested - set(listed)) == [], "each of these needs a test file of its own: tests/a/test_b.cpp"
     assert sorted(set(listed) - untested) == [], f"these have one, or are gone: remove them from {NO_OWN_TEST.name}"
     assert listed == sorted(set(listed)), f"{NO_OWN_TEST.name} is not in order"
+
+
+def test_headers_of_atens_cuda_half_are_for_builds_with_gpu_kernels():
+    """They include those of cuBLAS, cuSPARSE and cuSOLVER, which a machine without GPUs does not get."""
+    found = []
+    for folder in [ROOT / top for top in TOPS]:
+        for path in sorted(folder.rglob("*.[ch]pp")):
+            headers = set(
+                re.findall(
+                    r"#include <(ATen/cuda/[^>]+|cu(?:blas|dnn|sparse|solver)[^>]*|nccl[^>]*)>", path.read_text()
+                )
+            )
+            cmake = (path.parent / "CMakeLists.txt").read_text()
+            if headers - {"ATen/cuda/Sleep.h"} and path.name not in names_of(cmake, "CUDA"):
+                found.append(str(path.relative_to(ROOT)))
+    assert found == []

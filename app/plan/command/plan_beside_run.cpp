@@ -47,7 +47,7 @@ std::string plan_beside_run(const MeasuredRun& run) {
     const PlanMachine machine = machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
                                                doctor::instance_type(doctor::System{}), run.setup.config.network);
     const Calibration calibration = calibration_of(run.gpu, "");
-    const PlanEstimate plan = estimate_plan(run.setup, machine, calibration, {});
+    const PlanEstimate plan = estimate_plan(run.setup, machine, &calibration, {});
     if (!plan.memory.fits) return "";
     return beside(plan.step.split, run.mean, plan.error);
   } catch (const std::exception& error) {  // no plan is worth a run

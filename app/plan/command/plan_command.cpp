@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/flags/options.hpp"
 #include "app/plan/calibrate_command.hpp"
@@ -30,8 +31,19 @@ CommandLine read_train_flags(std::vector<std::string> arguments) {
   if (line.world_size) {
     throw_user_error("--world_size {} is not for a plan: give --instance or --gpu, and --nodes.", *line.world_size);
   }
-  if (line.device == "cpu") throw_user_error("--device cpu: a plan is of GPUs; leave it out.");
+  if (line.device == "cpu") {
+    throw_user_error(
+        "--device cpu: a plan is of GPUs, whose kernels are calibrated; leave it out, or let `mpzero train --dry_run` "
+        "say what memory a run on CPUs takes.");
+  }
   return line;
+}
+
+// Of the whole training; 0: not known, since the data say how many steps --epochs are.
+double tokens_of(const PlanOptions& options, const RunConfig& config) {
+  if (options.tokens > 0 || config.counts_epochs()) return options.tokens;
+  return static_cast<double>(config.max_steps) * static_cast<double>(config.train_batch_size) *
+         static_cast<double>(config.seq_length);
 }
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -53,21 +65,40 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
                      *line.nproc_per_node, options.instance);
   }
   const PlanMachine machine = find_machine(options, line.network, static_cast<int>(line.nproc_per_node.value_or(1)));
-  const Calibration calibration = calibration_of(machine.gpu_name(), options.calibration);
-  RunSetup setup = set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
-  setup.layout = layout_of(setup, machine);
-  if (options.compare) {
-    const PlanComparison comparison = compare_plans(line, setup, machine, options);
-    return {.text = options.json ? comparison_json(comparison).dump(2) + "\n"
-                                 : joined(describe_comparison(comparison, options.tokens)),
-            .warnings = setup.warnings,
-            .exit_code = comparison.ranked.empty() ? kUserErrorExitCode : EXIT_SUCCESS};
+  std::optional<Calibration> calibration;
+  std::string memory_only;
+  try {
+    calibration = calibration_of(machine.gpu_name(), options.calibration);
+  } catch (const UserError& error) {
+    if (options.compare || !options.calibration.empty()) throw;
+    memory_only = fmt::format("memory alone is planned: {}", error.what());
   }
   const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
                                     .network_factor = options.network_factor,
                                     .disk_rate = options.disk_rate};
-  const PlanEstimate plan = estimate_plan(setup, machine, calibration, assumptions);
-  const PlanFacts facts{.setup = setup, .machine = machine, .calibration = calibration, .tokens = options.tokens};
+  RunSetup setup = set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
+  // A comparison chooses its layouts itself.
+  const LayoutChoice nodes =
+      layout_of(setup, machine, calibration && !options.compare ? &*calibration : nullptr, assumptions);
+  setup.layout = nodes.layout;
+  if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
+  if (!memory_only.empty()) setup.warnings.push_back(memory_only);
+  if (options.compare) {
+    const PlanComparison comparison = compare_plans(line, setup, machine, options);
+    setup.warnings.insert(setup.warnings.end(), comparison.warnings.begin(), comparison.warnings.end());
+    return {.text = options.json ? comparison_json(comparison).dump(2) + "\n"
+                                 : joined(describe_comparison(comparison, tokens_of(options, setup.config))),
+            .warnings = setup.warnings,
+            .exit_code = comparison.ranked.empty() ? kUserErrorExitCode : EXIT_SUCCESS};
+  }
+  if (!options.prices.empty() && !machine.price) {
+    setup.warnings.push_back(
+        fmt::format("--prices {} has no price of {}, so that there is no cost.", options.prices, machine.name));
+  }
+  const Calibration* const times = calibration ? &*calibration : nullptr;
+  const PlanEstimate plan = estimate_plan(setup, machine, times, assumptions);
+  const PlanFacts facts{
+      .setup = setup, .machine = machine, .calibration = times, .tokens = options.tokens, .nodes = nodes.line};
   return {.text = options.json ? plan_json(facts, plan).dump(2) + "\n" : joined(describe_plan(facts, plan)),
           .warnings = setup.warnings,
           .exit_code = plan.memory.fits ? EXIT_SUCCESS : kUserErrorExitCode};

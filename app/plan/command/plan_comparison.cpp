@@ -6,11 +6,13 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "app/config/zero_options.hpp"
 #include "app/machine/instances.hpp"
 #include "app/plan/command/rates.hpp"
 #include "base/error.hpp"
+#include "base/words.hpp"
 #include "io/files/scratch_file.hpp"
 
 namespace mpzero::plan {
@@ -30,10 +32,68 @@ struct Choice {
   std::string recompute;
 };
 
+// `scheduler`; nothing where a flag gives the schedule, or the rate is constant.
+std::optional<Json> scheduler_of(const RunConfig& config) {
+  // Not known before the data are.
+  const bool open = config.counts_epochs();
+  const auto steps = [](int64_t count, bool unknown) { return unknown ? Json("auto") : Json(count); };
+  const auto section = [&](const char* type, Json params, const auto& schedule) {
+    params["warmup_num_steps"] = steps(schedule.warmup_num_steps, open && config.warmup_ratio.has_value());
+    params["warmup_type"] = schedule.warmup_type == parallel::WarmupType::kLog ? "log" : "linear";
+    if constexpr (requires { schedule.total_num_steps; }) {
+      params["total_num_steps"] = steps(schedule.total_num_steps, open && config.schedule_ends_at_max_steps);
+    }
+    return Json{{"type", type}, {"params", std::move(params)}};
+  };
+  const parallel::LrSchedule::Variant& variant = config.schedule.variant();
+  if (const auto* one = std::get_if<parallel::WarmupLr>(&variant)) {
+    return section("WarmupLR", {{"warmup_min_lr", one->min_lr}, {"warmup_max_lr", one->max_lr}}, *one);
+  }
+  if (const auto* one = std::get_if<parallel::WarmupDecayLr>(&variant)) {
+    return section("WarmupDecayLR", {{"warmup_min_lr", one->min_lr}, {"warmup_max_lr", one->max_lr}}, *one);
+  }
+  if (const auto* one = std::get_if<parallel::WarmupCosineLr>(&variant)) {
+    return section("WarmupCosineLR",
+                   {{"warmup_min_ratio", one->warmup_min_ratio}, {"cos_min_ratio", one->cos_min_ratio}}, *one);
+  }
+  return std::nullopt;
+}
+
+// What the run trains with, whether flags, the file or defaults say it.
+void add_training(Json& json, const RunConfig& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  Json& section = json["optimizer"];
+  if (!section.is_object()) section = {{"type", "AdamW"}};
+  Json& params = section["params"];
+  if (!params.is_object()) params = Json::object();
+  params["lr"] = optimizer.lr;
+  params["betas"] = {optimizer.beta1, optimizer.beta2};
+  params["eps"] = optimizer.eps;
+  params["weight_decay"] = optimizer.weight_decay;
+  json["gradient_clipping"] = config.gradient_clipping;
+  json.erase("scheduler");
+  if (const auto scheduler = scheduler_of(config)) json["scheduler"] = *scheduler;
+}
+
+// The flags that say otherwise than a candidate.
+std::vector<std::string> contradicting(const CommandLine& line, const Choice& choice) {
+  std::vector<std::string> flags;
+  const auto add = [&](const char* flag, int64_t given, int64_t chosen) {
+    if (line.gives(flag) && given != chosen) flags.push_back(fmt::format("--{} {}", line.name_of(flag), given));
+  };
+  add("train_micro_batch_size_per_gpu", line.micro_batch_size, choice.micro_batch);
+  add("gradient_accumulation_steps", line.gradient_accumulation_steps, choice.accumulation);
+  if (line.gradient_checkpointing) {
+    flags.push_back(fmt::format("--{} {}", line.name_of("gradient_checkpointing"), *line.gradient_checkpointing));
+  }
+  return flags;
+}
+
 // The user's file with a candidate's keys; all of them can be read by `mpzero train`.
 Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const Choice& choice) {
   Json json = setup.config.ds_config_json.empty() ? Json{{"bf16", {{"enabled", setup.config.dtype == "bf16"}}}}
                                                   : Json::parse(setup.config.ds_config_json);
+  add_training(json, setup.config);
   json["train_batch_size"] = setup.config.train_batch_size;
   json["train_micro_batch_size_per_gpu"] = choice.micro_batch;
   json["gradient_accumulation_steps"] = choice.accumulation;
@@ -59,12 +119,13 @@ Recomputation recomputation_of(const std::string& name) {
   return names.at(name);
 }
 
-// Nothing where the run would refuse it.
+// Nothing where the run would refuse it. Throws MissingTimes.
 std::optional<PlanCandidate> evaluate(const CommandLine& line, const RunSetup& base, const PlanMachine& machine,
                                       const Calibration& calibration, const PlanAssumptions& assumptions,
                                       const Choice& choice) {
   PlanCandidate candidate{.machine = machine,
                           .ds_config = ds_config_of(base, machine, choice),
+                          .contradicting = contradicting(line, choice),
                           .recompute = choice.recompute,
                           .stage = choice.stage,
                           .offload_optimizer = choice.offload_optimizer,
@@ -82,9 +143,12 @@ std::optional<PlanCandidate> evaluate(const CommandLine& line, const RunSetup& b
   }
   try {
     RunSetup setup = set_up_run(changed, machine.world_size(), DataFiles::kMayBeUnnamed);
-    setup.layout = layout_of(setup, machine);
+    setup.layout = layout_of(setup, machine, &calibration, assumptions).layout;
     candidate.layout = setup.layout;
-    candidate.plan = estimate_plan(setup, machine, calibration, assumptions);
+    candidate.plan = estimate_plan(setup, machine, &calibration, assumptions);
+    candidate.host_is_measured = host_estimate(calibration, machine).bytes_per_second == 0;
+  } catch (const MissingTimes&) {
+    throw;
   } catch (const UserError&) {
     return std::nullopt;
   }
@@ -118,6 +182,31 @@ std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions&
   return all;
 }
 
+// Of prices and of what the ranking compares.
+std::vector<std::string> warnings_of(const std::vector<PlanCandidate>& ranked, const PlanOptions& options) {
+  std::vector<std::string> warnings;
+  std::set<std::string> without_price;
+  bool measured = false, estimated = false;
+  for (const PlanCandidate& one : ranked) {
+    if (!one.machine.price) without_price.insert(one.machine.name);
+    if (one.offload_optimizer) (one.host_is_measured ? measured : estimated) = true;
+  }
+  if (options.price && !without_price.empty()) {
+    warnings.push_back(fmt::format("--price {} is of the asked hosts alone: {} have no cost; give all with --prices.",
+                                   *options.price, fmt::join(without_price, ", ")));
+  }
+  if (!options.prices.empty() && !without_price.empty()) {
+    warnings.push_back(fmt::format("--prices {} has no price of {}, so that there is no cost of them.", options.prices,
+                                   fmt::join(without_price, ", ")));
+  }
+  if (measured && estimated) {
+    warnings.emplace_back(
+        "AdamW on the host is measured on some of these hosts and an estimate by data sheets on others: compare those "
+        "that offload with care.");
+  }
+  return warnings;
+}
+
 std::string placement(const PlanCandidate& candidate) {
   if (candidate.offload_param) return "optimizer, parameters";
   return candidate.offload_optimizer ? "optimizer" : "";
@@ -141,8 +230,9 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   if (setup.config.recompute == Recomputation::kFull) recomputations.emplace_back("full");
   if (setup.config.recompute == Recomputation::kSelective) recomputations.emplace_back("selective");
   if (setup.config.recompute == Recomputation::kNone) recomputations.emplace_back("none");
-  PlanComparison comparison{.ranked = {}, .asked = machine.name, .left_out = {}};
+  PlanComparison comparison{.ranked = {}, .asked = machine.name, .left_out = {}, .warnings = {}};
   std::map<std::string, std::vector<std::string>> uncalibrated;  // instances by GPU
+  std::map<std::string, int64_t> without_times;                  // configurations by the reason, with the hosts
   for (const PlanMachine& hosts : machines(machine, options, line.network, comparison.left_out)) {
     const int ranks = hosts.world_size();
     if (setup.config.train_batch_size % ranks != 0) continue;
@@ -157,7 +247,13 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
     const int64_t of_rank = setup.config.train_batch_size / ranks;
     const auto try_one = [&](const Choice& choice) {
       ++comparison.tried;
-      std::optional<PlanCandidate> candidate = evaluate(line, setup, hosts, *calibration, assumptions, choice);
+      std::optional<PlanCandidate> candidate;
+      try {
+        candidate = evaluate(line, setup, hosts, *calibration, assumptions, choice);
+      } catch (const MissingTimes& error) {  // it fits
+        ++without_times[fmt::format("on {} x {}: {}", hosts.nodes, hosts.name, error.what())];
+        return true;
+      }
       if (!candidate || !candidate->plan.memory.fits) return false;
       comparison.ranked.push_back(*std::move(candidate));
       return true;
@@ -185,40 +281,54 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   for (const auto& [gpu, types] : uncalibrated) {
     comparison.left_out.push_back(fmt::format("{}: there is no calibration of {}", fmt::join(types, ", "), gpu));
   }
+  for (const auto& [reason, count] : without_times) {
+    comparison.without_times += count;
+    comparison.left_out.push_back(fmt::format("{} {}", counted(count, "configuration"), reason));
+  }
   std::stable_sort(comparison.ranked.begin(), comparison.ranked.end(),
                    [](const auto& a, const auto& b) { return a.plan.step.seconds < b.plan.step.seconds; });
+  comparison.warnings = warnings_of(comparison.ranked, options);
   return comparison;
 }
 
 std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens) {
-  std::vector<std::string> lines = {
-      fmt::format("{} configurations, {} of them fit. The fastest {} of {}, and the "
-                  "fastest one of each other:",
-                  comparison.tried, comparison.ranked.size(), kRowsOfAsked, comparison.asked)};
+  const int64_t fitting = std::ssize(comparison.ranked) + comparison.without_times;
+  std::vector<std::string> lines = {fmt::format(
+      "{} configurations, {} of them fit{}. The fastest {} of {}, and the fastest one of each other:", comparison.tried,
+      fitting, comparison.without_times > 0 ? fmt::format(", {} without times", comparison.without_times) : "",
+      kRowsOfAsked, comparison.asked)};
+  const auto add_left_out = [&] {
+    for (const std::string& left_out : comparison.left_out) lines.push_back("  left out: " + left_out);
+  };
   if (comparison.ranked.empty()) {
-    lines.emplace_back("None fits: use more or larger GPUs, or a smaller model.");
+    lines.emplace_back(comparison.without_times > 0 ? "None can be ranked: what fits has no times."
+                                                    : "None fits: use more or larger GPUs, or a smaller model.");
+    add_left_out();
     return lines;
   }
-  lines.push_back(fmt::format("  {:<24} {:>4} {:<22} {:>6} {:>9} {:<10} {:>10} {:>13} {:>6} {:>10} {:>10}", "hosts",
-                              "ZeRO", "on the host", "nodes", "batch", "recompute", "step", "tokens/s/GPU", "MFU",
-                              "GPU hours", "cost"));
+  lines.push_back(fmt::format("  {:<24} {:>4} {:<22} {:>6} {:>9} {:<10} {:>10} {:>5} {:>13} {:>6} {:>10} {:>10}",
+                              "hosts", "ZeRO", "on the host", "nodes", "batch", "recompute", "step", "+/-",
+                              "tokens/s/GPU", "MFU", "GPU hours", "cost"));
   std::map<std::string, int> shown;
   for (const PlanCandidate& one : comparison.ranked) {
     if (shown[one.machine.name]++ >= (one.machine.name == comparison.asked ? kRowsOfAsked : 1)) continue;
     const double hours = tokens / static_cast<double>(one.plan.tokens_per_step) * one.plan.step.seconds / 3600;
     lines.push_back(fmt::format(
-        "  {:<24} {:>4} {:<22} {:>6} {:>9} {:<10} {:>7.1f} ms {:>13.0f} {:>6} {:>10} {:>10}",
+        "  {:<24} {:>4} {:<22} {:>6} {:>9} {:<10} {:>7.1f} ms {:>5} {:>13.0f} {:>6} {:>10} {:>10}",
         fmt::format("{} x {}", one.machine.nodes, one.machine.name), one.stage, placement(one), one.layout.nodes,
         fmt::format("{} x {}", one.plan.micro_batch, one.plan.accumulation), recomputed(one.plan.memory.levels),
-        one.plan.step.seconds * 1e3, one.plan.tokens_per_second_per_gpu,
+        one.plan.step.seconds * 1e3, fmt::format("{:.0f}%", 100 * one.plan.error), one.plan.tokens_per_second_per_gpu,
         one.plan.mfu ? fmt::format("{:.1f}%", 100 * *one.plan.mfu) : "",
         tokens > 0 ? fmt::format("{:.0f}", hours * one.machine.world_size()) : "",
         tokens > 0 && one.machine.price ? fmt::format("{:.0f}", *one.machine.price * one.machine.nodes * hours) : ""));
   }
-  for (const std::string& left_out : comparison.left_out) lines.push_back("  left out: " + left_out);
+  add_left_out();
   const PlanCandidate& best = comparison.ranked.front();
   lines.push_back(fmt::format("ds_config.json of the fastest, on {} x {} with --recompute {}, give or take {:.0f}%:",
                               best.machine.nodes, best.machine.name, best.recompute, 100 * best.plan.error));
+  if (!best.contradicting.empty()) {
+    lines.push_back(fmt::format("Leave out {}, which it contradicts.", fmt::join(best.contradicting, ", ")));
+  }
   lines.push_back(best.ds_config.dump(2));
   return lines;
 }
@@ -241,12 +351,15 @@ Json comparison_json(const PlanComparison& comparison) {
                       {"mfu", one.plan.mfu ? Json(*one.plan.mfu) : Json(nullptr)},
                       {"price", one.machine.price ? Json(*one.machine.price) : Json(nullptr)}});
   }
-  return {{"format", "mpzero-plan-comparison"},
-          {"version", 1},
-          {"tried", comparison.tried},
-          {"ranked", ranked},
-          {"left_out", comparison.left_out},
-          {"best_ds_config", comparison.ranked.empty() ? Json(nullptr) : comparison.ranked.front().ds_config}};
+  return {
+      {"format", "mpzero-plan-comparison"},
+      {"version", 1},
+      {"tried", comparison.tried},
+      {"without_times", comparison.without_times},
+      {"ranked", ranked},
+      {"left_out", comparison.left_out},
+      {"best_ds_config", comparison.ranked.empty() ? Json(nullptr) : comparison.ranked.front().ds_config},
+      {"best_leave_out", comparison.ranked.empty() ? Json(nullptr) : Json(comparison.ranked.front().contradicting)}};
 }
 
 }  // namespace mpzero::plan

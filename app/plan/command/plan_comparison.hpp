@@ -14,9 +14,11 @@ namespace mpzero::plan {
 struct PlanCandidate {
   PlanMachine machine;
   nlohmann::ordered_json ds_config;
-  std::string recompute;  // --recompute
+  std::vector<std::string> contradicting;  // flags of the command line, with their values, that say otherwise
+  std::string recompute;                   // --recompute
   int stage = 0;
   bool offload_optimizer = false, offload_param = false;
+  bool host_is_measured = true;  // else AdamW there is an estimate
   parallel::ParallelLayout layout;
   PlanEstimate plan;
 };
@@ -25,7 +27,9 @@ struct PlanComparison {
   std::vector<PlanCandidate> ranked;  // those that fit, the fastest first
   std::string asked;                  // the machine that the user named
   int64_t tried = 0;
-  std::vector<std::string> left_out;  // instances of the table, and why
+  int64_t without_times = 0;          // that fit, but need times that no calibration has
+  std::vector<std::string> left_out;  // instances of the table and configurations without times, and why
+  std::vector<std::string> warnings;  // for the user, one line each
 };
 
 // Tries ZeRO stages, offload, layouts, micro-batches and recomputation on `machine` and, where that is an instance, on
@@ -34,7 +38,7 @@ struct PlanComparison {
 PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, const PlanMachine& machine,
                              const PlanOptions& options);
 
-// A table, then the ds_config.json of the fastest and the flags that go with it.
+// `tokens`: of the whole training. A table, then the ds_config.json of the fastest and the flags that go with it.
 std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens);
 nlohmann::ordered_json comparison_json(const PlanComparison& comparison);
 

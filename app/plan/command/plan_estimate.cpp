@@ -11,6 +11,8 @@
 #include "app/memory/host_ratio.hpp"
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/memory_estimate.hpp"
+#include "app/memory/memory_limit.hpp"
+#include "app/plan/command/plan_error.hpp"
 #include "app/plan/command/rates.hpp"
 #include "base/error.hpp"
 #include "model/decoder.hpp"
@@ -20,12 +22,18 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
+// CUDA's share of a GPU that no other rank is connected to, in the middle of what a run allows: Qwen2.5-7B on one H200
+// recomputed as much as 0.45 to 0.86 GiB leave (133.4 GiB in bench/RESULTS.md). With NCCL it is kUsualContext.
+constexpr int64_t kContextAlone = int64_t{655} << 20;
+
+int64_t context_of(const PlanMachine& machine) { return machine.world_size() == 1 ? kContextAlone : kUsualContext; }
+
 int64_t host_limit(const PlanMachine& machine) {
   return machine.host_bytes > 0 ? (machine.host_bytes - kHostMargin) / machine.gpus : kUnlimited;
 }
 
 // Of a GPU, for states and activations.
-int64_t available(const PlanMachine& machine) { return machine.gpu_bytes - kUsualContext; }
+int64_t available(const PlanMachine& machine) { return machine.gpu_bytes - context_of(machine); }
 
 // For updates ahead of the norm: see RunMemory::host_extra_bytes.
 std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const PlanMachine& machine) {
@@ -35,22 +43,44 @@ std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const Pl
   return std::max<int64_t>(0, left);
 }
 
-std::string memory_problem(const MemoryEstimate& estimate, const PlanMachine& machine, const MemoryNeed& need) {
+// The least number of hosts, in doublings, over which the run fits as it is: a batch that grows with them.
+std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstimate& estimate,
+                                       const PlanMachine& machine) {
+  constexpr int kMost = 1024;
+  const int64_t now = estimate.need(estimate.scenario()).device;
+  for (int hosts = 2 * machine.nodes; hosts <= kMost * machine.nodes; hosts *= 2) {
+    const MemoryEstimate there(setup.config, setup.model, at::Device(at::kCUDA),
+                               {.nodes = 1, .ranks_per_node = hosts * machine.gpus});
+    const MemoryNeed need = there.need(there.scenario());
+    const int64_t room = machine.gpu_bytes - kUsualContext;
+    if (need.device > room - memory_margin(room) || need.host > host_limit(machine)) continue;
+    return MemoryChange{
+        .scenario = estimate.scenario(),
+        .text = fmt::format("--nodes {}, with a global batch {} times as large", hosts, hosts / machine.nodes),
+        .saves = now - need.device};
+  }
+  return std::nullopt;
+}
+
+std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate, const PlanMachine& machine,
+                           const MemoryNeed& need) {
   const bool device = need.device > available(machine);
   if (!device && need.host <= host_limit(machine)) return "";
-  const auto changes =
+  std::vector<MemoryChange> changes =
       changes_that_fit(estimate.scenario(), machine.world_size(),
                        {.device = available(machine) - memory_margin(available(machine)), .host = host_limit(machine)},
                        [&](const MemoryScenario& changed) { return estimate.need(changed); });
+  const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
   if (device) {
+    if (changes.size() < 2 && hosts) changes.push_back(*hosts);
     return fmt::format("it needs {} of GPU memory, and {} are available; {}", gibibytes(need.device),
                        gibibytes(available(machine)), describe_changes(changes));
   }
   return fmt::format(
-      "a host needs {} of memory for {} ranks and has {}; use more hosts to shard the states, or keep a part of them "
-      "on "
-      "the GPUs with \"ratio\" in offload_optimizer",
-      gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(machine.host_bytes));
+      "a host needs {} of memory for {} ranks and has {}; {} to shard the states, or keep a part of them on the GPUs "
+      "with \"ratio\" in offload_optimizer",
+      gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(machine.host_bytes),
+      hosts ? "use " + hosts->text + "," : "use more hosts");
 }
 
 // Fills in what RunMemory would plan.
@@ -60,13 +90,13 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
   PlanEstimate::Memory memory{.states = estimate.states_of(estimate.scenario(), extra),
                               .levels = estimate.leanest(config.recompute),
-                              .context = kUsualContext,
+                              .context = context_of(machine),
                               .of_gpu = machine.gpu_bytes,
                               .of_host = machine.host_bytes,
                               .problem = ""};
   const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
   const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes), .host = least};
-  memory.problem = memory_problem(estimate, machine, need);
+  memory.problem = memory_problem(setup, estimate, machine, need);
   memory.fits = memory.problem.empty();
   const int64_t room = available(machine) - memory_margin(available(machine)) - device_bytes(memory.states);
   if (config.recompute == Recomputation::kAuto) {
@@ -94,12 +124,13 @@ double extrapolated_share(const SimulatedRun& run) {
   return sum.on_device() > 0 ? sum.extrapolated / sum.on_device() : 0;
 }
 
-std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, int world_size) {
+std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, int world_size, bool keeps_parameters) {
   const SimulatedStep& step = plan.step;
   const int64_t spare = plan.memory.of_gpu - plan.memory.total;
   const auto advice = bottleneck({step.split}, {.on_gpu = true,
                                                 .world_size = world_size,
                                                 .zero_stage = config.zero.stage,
+                                                .keeps_parameters = keeps_parameters,
                                                 .offloads_optimizer = config.zero.offload_optimizer,
                                                 .micro_batch_tokens = config.micro_batch_size * config.seq_length,
                                                 .spare_bytes = std::max<int64_t>(0, spare),
@@ -120,21 +151,24 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, int
 
 }  // namespace
 
-parallel::ParallelLayout layout_of(const RunSetup& setup, const PlanMachine& machine) {
+LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
+                       const PlanAssumptions& assumptions) {
+  MemoryNeed limit = memory_limit({.gpu = machine.gpu_bytes, .host = machine.host_bytes, .ranks = machine.gpus});
+  if (machine.host_bytes == 0) limit.host = kUnlimited;
+  const auto predict = [&](const parallel::ParallelLayout& layout) -> std::optional<PredictedStep> {
+    RunSetup with_layout = setup;
+    with_layout.layout = layout;
+    const PlanEstimate plan = estimate_plan(with_layout, machine, calibration, assumptions);
+    if (!plan.memory.fits) return std::nullopt;
+    return PredictedStep{.seconds = plan.step.seconds, .error = plan.error};
+  };
   return choose_layout(setup, at::Device(at::kCUDA), {.world_size = machine.world_size(), .per_host = machine.gpus},
-                       {.device = available(machine) - memory_margin(machine.gpu_bytes), .host = host_limit(machine)})
-      .layout;
+                       limit, calibration != nullptr ? PredictStep(predict) : PredictStep());
 }
 
-PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration& calibration,
+PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions) {
   const RunConfig& config = setup.config;
-  const parallel::Compression compression = zero_options(config, at::Device(at::kCUDA)).compression;
-  if (compression.gradient_bits > 0 || compression.weights) {
-    throw_user_error(
-        "zero_quantized_gradients and zero_quantized_weights are not planned yet, since the time of their kernels has "
-        "not been measured: leave them out of the file for the plan of the exact run");
-  }
   const MemoryEstimate estimate(config, setup.model, at::Device(at::kCUDA), setup.layout);
   const std::optional<int64_t> extra = host_extra_bytes(estimate, machine);
   PlanEstimate plan{.parameters = model::num_parameters(setup.model),
@@ -148,10 +182,11 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                     .bottleneck = ""};
   const int64_t moment = config.moment_dtype == "bf16" ? 2 : 4;
   plan.checkpoint.bytes = plan.parameters * (4 + 2 * moment);
-  const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : disk_bytes_per_second(calibration);
+  const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;
+  const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : known_rate;
   if (disk > 0) plan.checkpoint.seconds = static_cast<double>(plan.checkpoint.bytes) / (disk * machine.nodes);
   add_up(plan.memory, machine.gpus);
-  if (!plan.memory.fits) return plan;
+  if (!plan.memory.fits || calibration == nullptr) return plan;
 
   SimulatedRun run{.model = setup.model,
                    .options = zero_options(config, at::Device(at::kCUDA)),
@@ -161,13 +196,13 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                    .seq_length = config.seq_length,
                    .recompute = by_layer(plan.memory.levels),
                    .gather_limits_automatic = config.zero.gather_limits_automatic,
-                   .times = times_of_units(calibration, setup),
+                   .times = times_of_units(*calibration, setup),
                    .costs = {},
                    .host_adamw = {},
                    .links = machine.links,
                    .straggler_factor = assumptions.straggler_factor,
                    .network_factor = assumptions.network_factor};
-  set_rates(run, calibration, machine);
+  set_rates(run, *calibration, machine);
   run.options.host_update.extra_bytes = extra;
   int64_t spare = std::max<int64_t>(
       0, available(machine) - memory_margin(available(machine)) - (plan.memory.total - plan.memory.context));
@@ -184,14 +219,18 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   plan.step = simulate(run);
   plan.memory.states = plan.step.memory;
   add_up(plan.memory, machine.gpus);
-  plan.error = relative_error(calibration);
+  const bool host_is_estimate =
+      config.zero.offload_optimizer && host_estimate(*calibration, machine).bytes_per_second > 0;
+  plan.error = error_of_step(plan.step.split, {.kernels = relative_error(*calibration),
+                                               .communication = machine.network_error,
+                                               .host_optimizer = host_is_estimate ? kErrorOfEstimate : 0});
   plan.extrapolated = extrapolated_share(run);
   const double tokens = static_cast<double>(plan.tokens_per_step) / machine.world_size();
   plan.tokens_per_second_per_gpu = tokens / plan.step.seconds;
   if (const auto peak = dense_bf16_flops(machine.gpu); peak && config.dtype == "bf16") {
     plan.mfu = tokens * model::flops_per_token(setup.model, config.seq_length) / *peak / plan.step.seconds;
   }
-  plan.bottleneck = what_holds_up(plan, config, machine.world_size());
+  plan.bottleneck = what_holds_up(plan, config, machine.world_size(), setup.layout.ranks_per_node == 1);
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/config/run_setup.hpp"
+#include "app/memory/layout_choice.hpp"
 #include "app/memory/memory_plan.hpp"
 #include "app/plan/calibration.hpp"
 #include "app/plan/command/plan_machine.hpp"
@@ -53,11 +54,13 @@ struct PlanAssumptions {
   std::optional<double> disk_rate;  // GB/s of a host
 };
 
-// `setup`: with its layout. Where the memory does not suffice there is no step: its time is 0.
-PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration& calibration,
+// `setup`: with its layout. Without a calibration, and where the memory does not suffice, there is no step: its time
+// is 0.
+PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions);
 
 // The layout that the run would choose on these hosts.
-parallel::ParallelLayout layout_of(const RunSetup& setup, const PlanMachine& machine);
+LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
+                       const PlanAssumptions& assumptions);
 
 }  // namespace mpzero::plan

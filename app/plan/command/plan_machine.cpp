@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "app/machine/instances.hpp"
+#include "app/plan/command/plan_error.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/words.hpp"
@@ -20,33 +23,76 @@ struct GpuModel {
   int gigabytes;     // as EC2's table has it
   double gibibytes;  // "total capacity" in PyTorch's messages
   double nvlink;     // GB/s of one GPU to the others, per direction, where it is not EC2's; 0: PCIe only
+  double pcie;       // GB/s of 16 lanes of its generation, per direction
 };
 
 // NVLink: half of NVIDIA's data sheets, which count both directions.
-constexpr std::array kGpus = {GpuModel{"H200", 141, 139.8, 450}, GpuModel{"H100", 80, 79.1, 450},
-                              GpuModel{"A100", 40, 39.4, 300},   GpuModel{"A100", 80, 79.2, 300},
-                              GpuModel{"L40S", 48, 44.4, 0},     GpuModel{"A10G", 24, 22.0, 0},
-                              GpuModel{"L4", 24, 22.0, 0},       GpuModel{"B200", 179, 178.3, 900}};
+constexpr std::array kGpus = {GpuModel{"H200", 141, 139.8, 450, 64}, GpuModel{"H100", 80, 79.1, 450, 64},
+                              GpuModel{"A100", 40, 39.4, 300, 32},   GpuModel{"A100", 80, 79.2, 300, 32},
+                              GpuModel{"L40S", 48, 44.4, 0, 32},     GpuModel{"A10G", 24, 22.0, 0, 32},
+                              GpuModel{"L4", 24, 22.0, 0, 32},       GpuModel{"B200", 179, 178.3, 900, 64}};
 
-// Steps of a ring and of a tree with NCCL's protocol "Simple": its own table (graph/tuning.cc, hwLat).
+// Also with its memory, as "A100-80GB", which two of them need.
+bool is_named(const GpuModel& model, const std::string& name) {
+  return name == model.name || name == fmt::format("{}-{}GB", model.name, model.gigabytes);
+}
+
+// Steps of a ring and of a tree with NCCL's protocol "Simple": the table hwLatencies of NCCL 2.28.9 (graph/tuning.cc).
 constexpr double kNvlinkHop = 3.4e-6, kPcieHop = 5.7e-6, kNetworkHop = 14e-6;
 // Sockets wake threads on both sides. An assumption.
 constexpr double kTcpHop = 40e-6;
+// baseLatencies of the same table: 8.4 us.
 constexpr double kStart = 1e-5;
-// What of a link's rate the bytes of a collective reach. NVLink: nccl-tests on H100s, 340 to 370 of 450 GB/s. EFA: the
-// same on p4d and p5, 80 to 90%. Through host memory, without access between GPUs, each byte crosses PCIe twice. TCP:
-// one core copies each connection's bytes; an assumption.
-constexpr double kOfNvlink = 0.78, kOfEfa = 0.85, kOfPcie = 0.4, kOfTcp = 0.45;
+// What of a link's rate the bytes of a collective reach; docs/plan.md has the sources, and says which are estimates.
+// NVLink: 360 to 370 of 450 GB/s on H100s, 231 of 300 on A100s. EFA that GPUs reach: 350 to 357 of 400 GB/s in
+// all-reduces of 8 GB on 4 to 16 p5.48xlarge. PCIe, an estimate: without access between GPUs each byte crosses it
+// twice.
+constexpr double kOfNvlink = 0.78, kOfEfa = 0.85, kOfPcie = 0.4, kOfTcp = 0.8;
+// Estimates of what a host's processors pass on, by measurements on other hosts with 100 Gb/s: EFA through host memory
+// 50 to 60 Gb/s on 8 to 32 p3dn.24xlarge, sockets 32 to 48 Gb/s with the best connections between four hosts.
+constexpr double kMostEfaThroughHost = 50, kMostTcp = 40;
+// An all-to-all over sockets, beside a ring's rate: its messages are of 128 KiB (NCCL_P2P_NET_CHUNKSIZE), a ring's of
+// 512 (NCCL_BUFFSIZE over 8 steps). Rows of bench/RESULTS.md, "Two hosts": 2.0 and 3.0 GB/s with NCCL's own
+// connections, 6.1 and 11 GB/s with more.
+constexpr double kAllToAllOfTcp = 0.6;
 // The interface that sockets take is one of the cards.
 constexpr double kTcpGigabits = 100;
 
-Links links_of(double nvlink_gigabytes, double pcie_gigabytes, double gigabits, bool efa) {
+struct Network {
+  double gigabits;  // of a host's cards
+  bool efa;
+  bool direct = true;  // GPUs reach EFA without host memory
+};
+
+double collective_gigabits(const Network& network) {
+  if (!network.efa) return std::min(kMostTcp, kOfTcp * network.gigabits);
+  return network.direct ? kOfEfa * network.gigabits : std::min(kMostEfaThroughHost, kOfEfa * network.gigabits);
+}
+
+std::string basis_of(const Network& network) {
+  if (network.efa && network.direct) return "by published measurements on p5.48xlarge";
+  const double share = network.efa ? kOfEfa : kOfTcp, most = network.efa ? kMostEfaThroughHost : kMostTcp;
+  if (share * network.gigabits <= most) return "an estimate";
+  return fmt::format("an estimate: {} at most {:g} of its {:g} Gb/s",
+                     network.efa ? "through host memory it passes on" : "sockets pass on", most, network.gigabits);
+}
+
+// Of the links that its collectives take most of their time on.
+double error_of(const Network& network, int nodes, bool peer_access) {
+  if (nodes > 1) return network.efa && network.direct ? kErrorOfPublished : kErrorOfEstimate;
+  return peer_access ? 0 : kErrorOfEstimate;
+}
+
+Links links_of(double nvlink_gigabytes, double pcie_gigabytes, const Network& network) {
+  const double between = 1e9 / 8 * collective_gigabits(network);
   return {
       .within_bytes_per_second = 1e9 * (nvlink_gigabytes > 0 ? kOfNvlink * nvlink_gigabytes : kOfPcie * pcie_gigabytes),
       .within_hop_seconds = nvlink_gigabytes > 0 ? kNvlinkHop : kPcieHop,
-      .between_bytes_per_second = 1e9 / 8 * (efa ? kOfEfa : kOfTcp) * gigabits,
-      .between_hop_seconds = efa ? kNetworkHop : kTcpHop,
-      .start_seconds = kStart};
+      .between_bytes_per_second = between,
+      .between_all_to_all_bytes_per_second = network.efa ? between : kAllToAllOfTcp * between,
+      .between_hop_seconds = network.efa ? kNetworkHop : kTcpHop,
+      .start_seconds = kStart,
+      .peer_access = nvlink_gigabytes > 0};
 }
 
 int64_t memory_of(const std::string& gpu, int gigabytes) {
@@ -56,27 +102,47 @@ int64_t memory_of(const std::string& gpu, int gigabytes) {
   return gigabytes * int64_t{1'000'000'000};
 }
 
-PlanMachine machine_of_gpu(const std::string& name, int per_host, int nodes, bool efa, double gigabits) {
+// The memory of a host with such GPUs: of the largest instance in the table.
+void assume_host(PlanMachine& machine) {
+  int most = 0;
+  for (const doctor::Instance& instance : doctor::all_instances()) {
+    if (instance.gpu != machine.gpu || instance.gpu_gigabytes != machine.gpu_gigabytes) continue;
+    if (instance.gpus <= most || instance.host_gigabytes <= 0) continue;
+    most = instance.gpus;
+    machine.assumed_host = instance.type;
+    machine.assumed_host_bytes_per_second = instance.host_gigabytes * 1e9 / instance.gpus;
+  }
+}
+
+PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bool efa, double gigabits) {
+  std::string name = asked;
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
   const auto* const found =
-      std::find_if(kGpus.begin(), kGpus.end(), [&](const GpuModel& model) { return model.name == name; });
+      std::find_if(kGpus.begin(), kGpus.end(), [&](const GpuModel& model) { return is_named(model, name); });
   if (found == kGpus.end()) {
-    std::vector<std::string_view> known;
+    std::vector<std::string> known;
     for (const GpuModel& model : kGpus) {
-      if (known.empty() || known.back() != model.name) known.push_back(model.name);
+      const bool first = std::ranges::none_of(known, [&](const auto& one) { return one == model.name; });
+      known.push_back(first ? std::string(model.name) : fmt::format("{}-{}GB", model.name, model.gigabytes));
     }
-    throw_user_error("--gpu {}: the plan knows {}; name one of them, or an instance with --instance.", name,
+    throw_user_error("--gpu {}: the plan knows {}; name one of them, or an instance with --instance.", asked,
                      fmt::join(known, ", "));
   }
-  constexpr double kPcieGigabytes = 64;
-  return {.name = name,
-          .gpu = name,
-          .nodes = nodes,
-          .gpus = per_host,
-          .gpu_gigabytes = found->gigabytes,
-          .gpu_bytes = static_cast<int64_t>(found->gibibytes * (1 << 30)),
-          .efa = efa,
-          .links = links_of(found->nvlink, kPcieGigabytes, gigabits, efa),
-          .price = std::nullopt};
+  const Network network{.gigabits = gigabits, .efa = efa, .direct = found->nvlink > 0};
+  PlanMachine machine{.name = name,
+                      .gpu = std::string(found->name),
+                      .nodes = nodes,
+                      .gpus = per_host,
+                      .gpu_gigabytes = found->gigabytes,
+                      .gpu_bytes = static_cast<int64_t>(found->gibibytes * (1 << 30)),
+                      .assumed_host = "",
+                      .efa = efa,
+                      .links = links_of(found->nvlink, found->pcie, network),
+                      .network_basis = basis_of(network),
+                      .network_error = error_of(network, nodes, found->nvlink > 0),
+                      .price = std::nullopt};
+  assume_host(machine);
+  return machine;
 }
 
 }  // namespace
@@ -95,6 +161,10 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
                      type);
   }
   const bool efa = network != "socket";
+  // Of those that NCCL's plugin does not require it of, only the P types have it (aws-ofi-nccl, issue 547).
+  const Network cards{.gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits),
+                      .efa = efa,
+                      .direct = instance->gpu_direct || type.starts_with("p")};
   return {.name = type,
           .gpu = instance->gpu,
           .nodes = nodes,
@@ -104,9 +174,11 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
           .host_bytes = int64_t{instance->host_gibibytes} << 30,
           .host_bytes_per_second = instance->host_gigabytes * 1e9,
           .pcie_bytes_per_second = instance->pcie_gigabytes * 1e9,
+          .assumed_host = "",
           .efa = efa,
-          .links = links_of(instance->nvlink_gigabytes, instance->pcie_gigabytes,
-                            efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits), efa),
+          .links = links_of(instance->nvlink_gigabytes, instance->pcie_gigabytes, cards),
+          .network_basis = basis_of(cards),
+          .network_error = error_of(cards, nodes, instance->nvlink_gigabytes > 0),
           .price = std::nullopt};
 }
 
@@ -116,14 +188,28 @@ PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts,
   if (doctor::find_instance(type)) {
     machine = machine_of_instance(type, hosts, network);
   } else {
-    const auto* const found = std::find_if(
-        kGpus.begin(), kGpus.end(), [&](const GpuModel& model) { return gpu.find(model.name) != std::string::npos; });
-    machine = machine_of_gpu(found == kGpus.end() ? gpu : std::string(found->name), per_host, hosts, network == "efa",
-                             kTcpGigabits);
+    const auto* found = kGpus.end();
+    for (const auto* model = kGpus.begin(); model != kGpus.end(); ++model) {  // the nearest of that name's memories
+      const auto away = [&](const GpuModel& one) {
+        return std::abs(one.gibibytes - static_cast<double>(gpu_bytes) / (1 << 30));
+      };
+      if (gpu.find(model->name) == std::string::npos) continue;
+      if (found == kGpus.end() || (found->name == model->name && away(*model) < away(*found))) found = model;
+    }
+    machine = machine_of_gpu(found == kGpus.end() ? gpu : fmt::format("{}-{}GB", found->name, found->gigabytes),
+                             per_host, hosts, network == "efa", kTcpGigabits);
   }
   machine.gpus = per_host;
   machine.gpu_bytes = gpu_bytes;
   return machine;
+}
+
+void set_network_rate(PlanMachine& machine, double gigabytes) {
+  Links& links = machine.links;
+  links.between_all_to_all_bytes_per_second *= 1e9 * gigabytes / links.between_bytes_per_second;
+  links.between_bytes_per_second = 1e9 * gigabytes;
+  machine.network_basis = "as given by --network_rate";
+  machine.network_error = 0;
 }
 
 std::optional<double> price_in_file(const std::string& file, const std::string& name) {
@@ -148,6 +234,7 @@ PlanMachine find_machine(const PlanOptions& options, const std::string& network,
                                                                   options.host_gigabits.value_or(kTcpGigabits))
                                                  : machine_of_instance(options.instance, nodes, network);
   machine.price = options.price;
+  if (options.network_rate) set_network_rate(machine, *options.network_rate);
   if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);
   return machine;
 }

@@ -20,8 +20,14 @@ struct PlanMachine {
   int64_t host_bytes = 0;            // 0: not known
   double host_bytes_per_second = 0;  // of its memory; 0: as the calibration says
   double pcie_bytes_per_second = 0;  // likewise
+  // Of a host whose type is not known, where the calibration does not say: the memory's rate for each GPU of the
+  // instance that `assumed_host` names.
+  double assumed_host_bytes_per_second = 0;
+  std::string assumed_host;
   bool efa = false;
   Links links;
+  std::string network_basis;    // where the rate between hosts is from
+  double network_error = 0;     // relative, of collectives' times; 0: no more than the calibration's
   std::optional<double> price;  // of a host and hour
 
   // As calibrations name it.
@@ -36,6 +42,11 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
 // A machine that a run is on: an instance of this type, or else GPUs of this name and memory.
 PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts, int per_host, const std::string& type,
                            const std::string& network);
+
+// Replaces what the plan assumes of the network between hosts by GB/s that a host sends in collectives, as `mpzero
+// doctor
+// --bandwidth` measures them. An all-to-all keeps its share.
+void set_network_rate(PlanMachine& machine, double gigabytes);
 
 // The price of `name` in a file of prices; nothing where it has none.
 std::optional<double> price_in_file(const std::string& file, const std::string& name);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/error.hpp"
+#include "base/words.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -45,6 +46,11 @@ std::vector<PlanFlag> plan_flags() {
        [](PlanOptions& o, const std::string& value) {
          o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s of a host's network, as 400");
        }},
+      {"network_rate",
+       [](PlanOptions& o, const std::string& value) {
+         o.network_rate =
+             number("network_rate", value, 1e-3, "GB/s that a host sends in collectives between hosts, as 4.6");
+       }},
       {"straggler_factor",
        [](PlanOptions& o, const std::string& value) {
          o.straggler_factor = number("straggler_factor", value, 1, "a number of at least 1");
@@ -64,6 +70,20 @@ std::vector<PlanFlag> plan_flags() {
          o.disk_rate = number("disk_rate", value, 1e-3, "GB/s that a host writes, as 2.5");
        }},
   };
+}
+
+// A flag of the rest that is nearly one of the plan's, and which.
+std::optional<std::pair<std::string, std::string>> mistyped(const std::vector<std::string>& rest,
+                                                            const std::vector<PlanFlag>& known) {
+  std::vector<std::string> names;
+  names.reserve(known.size());
+  for (const PlanFlag& flag : known) names.push_back(flag.name);
+  for (const std::string& argument : rest) {
+    if (!argument.starts_with("--")) continue;
+    const std::string name = argument.substr(2, argument.find('=') - 2);
+    if (const auto nearest = nearest_name(name, names)) return std::pair(name, *nearest);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -98,6 +118,9 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
     flag->set(options, value);
   }
   if (options.instance.empty() && options.gpu.empty()) {
+    if (const auto typo = mistyped(options.rest, known)) {
+      throw_user_error("--{} is not a known flag; did you mean --{}?", typo->first, typo->second);
+    }
     throw_user_error("what to plan for is missing: give --instance, as p5.48xlarge, or --gpu, as H200.");
   }
   if (!options.instance.empty() && !options.gpu.empty()) {
@@ -107,6 +130,17 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   if (options.host_gigabits && options.gpu.empty()) {
     throw_user_error("--host_gigabits {}: --instance {} says how fast its network is; leave it out.",
                      *options.host_gigabits, options.instance);
+  }
+  if (options.host_gigabits && options.nodes == 1) {
+    throw_user_error("--host_gigabits {}: one host sends nothing to others; give --nodes, or leave it out.",
+                     *options.host_gigabits);
+  }
+  if (options.network_rate && options.host_gigabits) {
+    throw_user_error("--network_rate and --host_gigabits both say how fast the network is; keep one of the two.");
+  }
+  if (options.network_rate && options.nodes == 1) {
+    throw_user_error("--network_rate {}: one host sends nothing to others; give --nodes, or leave it out.",
+                     *options.network_rate);
   }
   if (options.price && !options.prices.empty()) {
     throw_user_error("--price and --prices both say what a host costs; keep one of the two.");
@@ -121,9 +155,10 @@ std::string plan_help() {
          "  mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config ds_config.json\n"
          "\n"
          "  --instance TYPE          EC2's instance type; docs/ec2.md lists them\n"
-         "  --gpu NAME               or a GPU, as H200; with --nproc_per_node of them on a host (default: 1)\n"
+         "  --gpu NAME               or a GPU, as H200 or A100-80GB; with --nproc_per_node of them on a host (default: "
+         "1)\n"
          "  --nodes N                hosts (default: 1)\n"
-         "  --host_gigabits N        with --gpu: Gb/s of a host's network (default: 100)\n"
+         "  --host_gigabits N        with --gpu and --nodes: Gb/s of a host's network (default: 100)\n"
          "  --tokens N               tokens of the whole training, as 15e9: for hours and costs\n"
          "  --compare                rank instances, ZeRO stages, offload, layouts, micro-batches and recomputation,\n"
          "                           and print the ds_config.json of the fastest\n"
@@ -132,6 +167,9 @@ std::string plan_help() {
          "  --price N                what a host costs in an hour, in any currency\n"
          "  --prices FILE            JSON: {\"p5.48xlarge\": 55.04, ...}, for --compare\n"
          "  --disk_rate N            GB/s that a host writes checkpoints with (default: the calibration's)\n"
+         "  --network_rate N         GB/s that a host sends in collectives between hosts, as `mpzero doctor "
+         "--bandwidth`\n"
+         "                           measures them (default: a share of the network's rate)\n"
          "  --straggler_factor X     the slowest rank's computing, as a multiple of the others' (default: 1)\n"
          "  --network_factor X       the time of every collective, as a multiple of the model's (default: 1)\n"
          "\n"

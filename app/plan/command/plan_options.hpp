@@ -15,6 +15,7 @@ struct PlanOptions {
   bool json = false;
   bool compare = false;
   std::optional<double> host_gigabits;  // per second, of a host's network, with --gpu
+  std::optional<double> network_rate;   // GB/s that a host sends in collectives between hosts
   double straggler_factor = 1;
   double network_factor = 1;
   std::optional<double> price;      // of a host and hour

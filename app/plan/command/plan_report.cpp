@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/config/zero_options.hpp"
+#include "app/plan/command/rates.hpp"
 #include "base/words.hpp"
 #include "model/architecture/config.hpp"
 
@@ -93,9 +94,15 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   part("attention", step.attention);
   part("other kernels", step.elementwise);
   part("AdamW on the GPU", step.optimizer);
-  part("AdamW on the host", step.host_optimizer);
-  part("PCIe to the host", step.down);
-  part("PCIe to the GPU", step.up);
+  const HostEstimate host = host_estimate(*facts.calibration, facts.machine);
+  const char* const of_instance = "by the instance's data sheets, an estimate";
+  part("AdamW on the host", step.host_optimizer,
+       host.bytes_per_second == 0                ? ""
+       : facts.machine.host_bytes_per_second > 0 ? of_instance
+                                                 : "by the data sheets of " + host.instance + ", an estimate");
+  const char* const of_pcie = facts.machine.pcie_bytes_per_second > 0 ? of_instance : "";
+  part("PCIe to the host", step.down, of_pcie);
+  part("PCIe to the GPU", step.up, of_pcie);
   for (const auto& [name, time] : step.collectives) part(name, time.seconds, fmt::format("{} a step", time.calls));
   lines.push_back(fmt::format("Speed: {:.0f} tokens/s/GPU, {:.0f} in all{}", plan.tokens_per_second_per_gpu,
                               plan.tokens_per_second_per_gpu * facts.machine.world_size(),
@@ -121,16 +128,27 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
       fmt::format("  ZeRO-{}{}, {}, sequences of {} tokens, global batch {} = {} x {} x {}", config.zero.stage,
                   describe_levels(facts.setup.layout), config.dtype, config.seq_length, config.train_batch_size,
                   config.micro_batch_size, config.gradient_accumulation_steps, machine.world_size()),
-      fmt::format("  times of kernels: {}, {}", std::filesystem::path(facts.calibration.name()).filename().string(),
-                  facts.calibration.data().source.starts_with("Not measured")
-                      ? "not measured on such a GPU"
-                      : "measured on " + facts.calibration.data().device)};
+      facts.calibration == nullptr ? "  times of kernels: not known, so that memory alone is planned"
+                                   : fmt::format("  times of kernels: {}, {}",
+                                                 std::filesystem::path(facts.calibration->name()).filename().string(),
+                                                 facts.calibration->data().source.starts_with("Not measured")
+                                                     ? "not measured on such a GPU"
+                                                     : "measured on " + facts.calibration->data().device)};
+  if (!facts.nodes.empty()) lines.push_back("  " + facts.nodes);
+  if (machine.nodes > 1) {
+    const double gigabytes = machine.links.between_bytes_per_second / 1e9;
+    lines.push_back(fmt::format("  network: a host sends {:.{}f} GB/s in collectives, {}{}", gigabytes,
+                                gigabytes < 20 ? 1 : 0, machine.network_basis,
+                                machine.network_basis.starts_with("an estimate")
+                                    ? "; `mpzero doctor --bandwidth` measures it for --network_rate"
+                                    : ""));
+  }
   if (plan.extrapolated > 0.005) {
     lines.push_back(fmt::format("  {:.0f}% of the kernels' time is of sizes far from all that were measured",
                                 100 * plan.extrapolated));
   }
   add_memory(lines, facts, plan);
-  if (plan.memory.fits) add_step(lines, facts, plan);
+  if (plan.step.seconds > 0) add_step(lines, facts, plan);
   lines.push_back(fmt::format("Checkpoint: {:.2f} GB{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
                               plan.checkpoint.seconds
                                   ? fmt::format(", written in {}, while training continues where host memory has room",
@@ -154,7 +172,9 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
         {"gpu", machine.gpu},
         {"nodes", machine.nodes},
         {"gpus_per_node", machine.gpus},
-        {"network", machine.efa ? "efa" : "socket"}}},
+        {"network", machine.efa ? "efa" : "socket"},
+        {"network_rate", machine.nodes > 1 ? Json(machine.links.between_bytes_per_second / 1e9) : Json(nullptr)},
+        {"network_basis", machine.nodes > 1 ? Json(machine.network_basis) : Json(nullptr)}}},
       {"model", {{"name", config.model_type}, {"parameters", plan.parameters}}},
       {"run",
        {{"zero_stage", config.zero.stage},
@@ -167,8 +187,10 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
         {"seq_length", config.seq_length},
         {"recompute",
          {{"none", memory.levels.none}, {"selective", memory.levels.selective}, {"full", memory.levels.full}}}}},
-      {"calibration",
-       {{"name", facts.calibration.name()}, {"relative_error", plan.error}, {"extrapolated_share", plan.extrapolated}}},
+      {"calibration", facts.calibration == nullptr ? Json(nullptr)
+                                                   : Json{{"name", facts.calibration->name()},
+                                                          {"relative_error", plan.error},
+                                                          {"extrapolated_share", plan.extrapolated}}},
       {"memory",
        {{"fits", memory.fits},
         {"problem", memory.problem},
@@ -191,7 +213,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
           {"of", memory.of_host > 0 ? Json(memory.of_host) : Json(nullptr)}}}}},
       {"checkpoint", {{"bytes", plan.checkpoint.bytes}, {"seconds", optional(plan.checkpoint.seconds)}}},
       {"step", nullptr}};
-  if (!memory.fits) return json;
+  if (step.seconds == 0) return json;
   Json collectives = Json::object();
   for (const auto& [name, time] : step.collectives) {
     collectives[name] = {{"seconds", time.seconds}, {"calls", time.calls}};

@@ -12,8 +12,9 @@ namespace mpzero::plan {
 struct PlanFacts {
   const RunSetup& setup;
   const PlanMachine& machine;
-  const Calibration& calibration;
-  double tokens = 0;  // of the whole training; 0: not given
+  const Calibration* calibration = nullptr;  // none: there is no step
+  double tokens = 0;                         // of the whole training; 0: not given
+  std::string nodes = {};                    // why this layout; empty: one host
 };
 
 // A line each.

@@ -66,12 +66,18 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   run.costs.up = copies(PcieDirection::kToDevice);
   run.costs.launch = data.launch_seconds;
   // The ranks of a host share its memory.
-  run.host_adamw = [&calibration, machine](int64_t parameters) {
-    const double one = machine.host_bytes_per_second > 0 ? static_cast<double>(parameters) * kHostBytes /
-                                                               (kOfHostMemory * machine.host_bytes_per_second)
-                                                         : host_adamw_seconds(calibration, parameters);
-    return one * machine.gpus;
+  const double memory = host_estimate(calibration, machine).bytes_per_second;
+  run.host_adamw = [&calibration, ranks = machine.gpus, memory](int64_t parameters) {
+    const double one = memory > 0 ? static_cast<double>(parameters) * kHostBytes / (kOfHostMemory * memory)
+                                  : host_adamw_seconds(calibration, parameters);
+    return one * ranks;
   };
+}
+
+HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine) {
+  if (machine.host_bytes_per_second > 0) return {machine.host_bytes_per_second, machine.name};
+  if (calibration.data().host.adamw_parameters_per_second > 0) return {};
+  return {machine.assumed_host_bytes_per_second * machine.gpus, machine.assumed_host};
 }
 
 double disk_bytes_per_second(const Calibration& calibration) {

@@ -17,6 +17,13 @@ Calibration calibration_of(const std::string& gpu, const std::string& file);
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup);
 // Sets run.costs and run.host_adamw.
 void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine);
+// AdamW on the host by data sheets, not measured: bytes a second of a host's memory and the instance that has it. 0:
+// the calibration says it.
+struct HostEstimate {
+  double bytes_per_second = 0;
+  std::string instance;
+};
+HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine);
 // 0: not measured.
 double disk_bytes_per_second(const Calibration& calibration);
 // Of a step's time: half of an interval.

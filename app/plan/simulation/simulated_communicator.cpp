@@ -25,6 +25,7 @@ SimulatedCommunicator::SimulatedCommunicator(const Options& options, BusyLink& l
     : options_(options), link_(link), stream_(parallel::new_stream(SimulatedDevice::device())) {}
 
 int64_t SimulatedCommunicator::reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) {
+  if (options_.group.hosts > 1 || !options_.links.peer_access) return 0;
   return numel * static_cast<int64_t>(options.dtype().itemsize());
 }
 
@@ -48,7 +49,7 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::reduce_scatter_sum(con
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_to_all(const at::Tensor& sent, const at::Tensor&) {
-  return run(options_.exchange, Collective::kReduceScatter, static_cast<int64_t>(sent.nbytes()));
+  return run(options_.exchange, Collective::kAllToAll, static_cast<int64_t>(sent.nbytes()));
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_reduce_sum(const at::Tensor& tensor) {

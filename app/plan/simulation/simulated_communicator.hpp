@@ -29,12 +29,11 @@ class SimulatedCommunicator final : public parallel::Communicator {
 
   int rank() const override { return 0; }
   int world_size() const override { return options_.group.size(); }
-  // As much as NCCL's sums by copy engines take.
+  // As much as sums by copy engines take, which reach GPUs of the same host that are peers; NCCL's kernels take none.
   int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
   std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
   std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                                   parallel::SumMode mode) override;
-  // As a reduce-scatter of the same bytes: each rank sends all of them but its own shard.
   std::unique_ptr<parallel::PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override;
   std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 

@@ -22,7 +22,8 @@ SimulatedDevice::SimulatedDevice(Costs costs) : costs_(std::move(costs)) {
             queue(Work::kOptimizer, "AdamW", costs_.adamw(tensors.master.numel()));
           },
       .sum_of_squares =
-          [this](const at::Tensor& tensor) { queue(Work::kOptimizer, "squares", costs_.squares(tensor.numel())); }};
+          [this](const at::Tensor& tensor) { queue(Work::kOptimizer, "squares", costs_.squares(tensor.numel())); },
+      .others = [this](int64_t bytes) { queue(Work::kElementwise, "compression", costs_.memory(bytes)); }};
   the_current = this;
 }
 

@@ -26,10 +26,11 @@ struct SharedLinks {
 };
 
 struct Names {
-  const char *gather, *scatter, *reduce;
+  const char *gather, *scatter, *exchange, *reduce;
 };
-constexpr Names kWithin{"all-gather", "reduce-scatter", "all-reduce"};
-constexpr Names kBetween{"all-gather between nodes", "reduce-scatter between nodes", "all-reduce between nodes"};
+constexpr Names kWithin{"all-gather", "reduce-scatter", "all-to-all", "all-reduce"};
+constexpr Names kBetween{"all-gather between nodes", "reduce-scatter between nodes", "all-to-all between nodes",
+                         "all-reduce between nodes"};
 
 std::unique_ptr<parallel::Communicator> communicator(const SimulatedRun& run, const Group& group, int rings,
                                                      const Names& names, SharedLinks& links) {
@@ -39,6 +40,7 @@ std::unique_ptr<parallel::Communicator> communicator(const SimulatedRun& run, co
                                                                                 .slowdown = run.network_factor,
                                                                                 .gather = names.gather,
                                                                                 .scatter = names.scatter,
+                                                                                .exchange = names.exchange,
                                                                                 .reduce = names.reduce},
                                                  group.hosts > 1 ? links.between : links.within);
 }

@@ -2,9 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <functional>
+#include <tuple>
+
 #include "app/checkpoint/carried_states.hpp"
 #include "app/checkpoint/run_state.hpp"
 #include "base/collectives.hpp"
+#include "base/error.hpp"
 #include "io/checkpoint/reader.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "tests/catch.hpp"
@@ -17,24 +22,62 @@ namespace {
 using parallel::mpi;
 using parallel::toy_units;
 
+// What a rank's file holds.
+struct Contents {
+  io::CarriedState state;
+  std::vector<std::vector<std::byte>> bytes;
+};
+
+std::shared_ptr<Contents> contents_of(const std::shared_ptr<const io::CarriedState>& state) {
+  auto contents = std::make_shared<Contents>(Contents{*state, {}});
+  for (size_t i = 0; i < state->values.size(); ++i) {
+    const std::span<const std::byte> bytes = state->fetch(i);
+    contents->bytes.emplace_back(bytes.begin(), bytes.end());
+  }
+  return contents;
+}
+
 // A checkpoint that holds what each rank says here, and nothing else.
 class CarryingCheckpoint final : public io::StoredCheckpoint {
  public:
-  explicit CarryingCheckpoint(std::shared_ptr<const io::CarriedState> state) : state_(std::move(state)) {}
+  // `holders`: ranks that have a file, by the manifest. `contents`: of this rank's; null: it has none. `damage`: why it
+  // cannot be read.
+  CarryingCheckpoint(int64_t holders, std::shared_ptr<const Contents> contents, std::string damage = "")
+      : holders_(holders), contents_(std::move(contents)), damage_(std::move(damage)) {}
   const std::filesystem::path& folder() const override { return folder_; }
   const io::RunRecord& run() const override { return run_; }
   const io::TrainingProgress& progress() const override { return progress_; }
   std::span<const ParameterSpec> parameters() const override { return {}; }
   void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
-  std::optional<io::CarriedState> carried(int) const override { return state_ ? std::optional(*state_) : std::nullopt; }
+  int64_t carrying_ranks() const override { return holders_; }
+  std::optional<io::StoredCarried> carried(int, std::span<const io::CarriedValues> wanted) const override {
+    if (!damage_.empty()) throw Damaged(damage_);
+    if (!contents_) return std::nullopt;
+    const io::CarriedState& state = contents_->state;
+    io::StoredCarried stored{.nodes = state.nodes, .ranks_per_node = state.ranks_per_node, .values = {}};
+    for (const io::CarriedValues& values : wanted) {
+      const auto found = std::ranges::find_if(state.values, [&](const io::CarriedValues& other) {
+        return other.unit == values.unit && other.name == values.name && other.shape == values.shape &&
+               other.is_bf16 == values.is_bf16;
+      });
+      stored.values.emplace_back();
+      if (found != state.values.end()) {
+        stored.values.back() = contents_->bytes[static_cast<size_t>(found - state.values.begin())];
+      }
+    }
+    return stored;
+  }
   void verify_what_was_read(ProcessGroup&) const override {}
   void verify() const override {}
+  void set_settings(const std::string& json) { progress_.settings_json = json; }
 
  private:
   std::filesystem::path folder_ = "checkpoints/model-2steps";
   io::RunRecord run_;
   io::TrainingProgress progress_;
-  std::shared_ptr<const io::CarriedState> state_;
+  int64_t holders_;
+  std::shared_ptr<const Contents> contents_;
+  std::string damage_;
 };
 
 RunSetup setup_of(const parallel::Levels& levels) {
@@ -50,75 +93,242 @@ parallel::ToyRun toy_run(const parallel::Compression& compression) {
 }
 
 const parallel::Compression kBoth{.gradient_bits = 8, .weights = true, .seed = 1};
+const parallel::Compression kGradients{.gradient_bits = 8, .weights = false, .seed = 1};
+const parallel::Compression kWeights{.gradient_bits = 0, .weights = true, .seed = 1};
 
-}  // namespace
-
-TEST_CASE("what is carried comes back bit for bit") {
-  parallel::VirtualNodes parameters(1), gradients(1);
-  const parallel::ToyRun run = toy_run(kBoth);
-  parallel::ZeroEngine engine = parallel::make_toy_engine(run, at::kCPU, parameters.levels(), gradients.levels());
-  engine.initialize(parallel::ToyWeights(), mpi());
-  parallel::train_toy(engine, run, at::kCPU, mpi().rank(), mpi().world_size());
-  const RunSetup setup = setup_of(parameters.levels());
-  const auto state = copy_carried(setup, toy_units(), engine);
-  if (mpi().world_size() == 1) {
-    CHECK(state == nullptr);
-    return;
+// The ranks as nodes, with an engine that has trained.
+struct Run {
+  explicit Run(const parallel::Compression& compression)
+      : engine(parallel::make_toy_engine(toy_run(compression), at::kCPU, parameters.levels(), gradients.levels())),
+        setup(setup_of(parameters.levels())) {
+    engine.initialize(parallel::ToyWeights(), mpi());
+    parallel::train_toy(engine, toy_run(compression), at::kCPU, mpi().rank(), mpi().world_size());
   }
-  REQUIRE(state != nullptr);
-  CHECK(state->values.size() == 2 * toy_units().size());
+
+  std::shared_ptr<Contents> saved() { return contents_of(carried_now(setup, toy_units(), engine)); }
+
+  parallel::VirtualNodes parameters{1}, gradients{1};
+  parallel::ZeroEngine engine;
+  RunSetup setup;
+};
+
+// What all ranks take from such a checkpoint, which must be the same: of which kinds, and with which sentences.
+struct Taken {
+  bool gradients = false;
+  bool parameters = false;
   std::vector<std::string> warnings;
-  const std::vector<parallel::Carried> read =
-      read_carried(CarryingCheckpoint(state), setup, toy_units(), engine, mpi(), warnings);
-  CHECK(warnings.empty());
-  REQUIRE(read.size() == toy_units().size());
-  for (size_t u = 0; u < read.size(); ++u) {
-    const parallel::Carried now = engine.carried(u);
-    CHECK(parallel::same_bits(read[u].gradient_residual, now.gradient_residual));
-    CHECK(parallel::same_bits(read[u].parameters, now.parameters));
+};
+
+Taken take(const CarryingCheckpoint& checkpoint, Run& run, const RunSetup& setup) {
+  Taken taken;
+  const std::vector<parallel::Carried> carried =
+      read_carried(checkpoint, setup, toy_units(), run.engine, mpi(), taken.warnings);
+  for (const parallel::Carried& of_unit : carried) {
+    CHECK(of_unit.gradient_residual.defined() == carried[0].gradient_residual.defined());
+    CHECK(of_unit.parameters.defined() == carried[0].parameters.defined());
+    taken.gradients = of_unit.gradient_residual.defined();
+    taken.parameters = of_unit.parameters.defined();
+  }
+  const auto of_rank = std::tuple(taken.gradients, taken.parameters, taken.warnings);
+  for (const auto& other : all_gather(mpi(), of_rank)) CHECK(other == of_rank);
+  return taken;
+}
+
+Taken take(const CarryingCheckpoint& checkpoint, Run& run) { return take(checkpoint, run, run.setup); }
+
+void drop(Contents& contents, const std::string& name) {
+  for (size_t i = contents.bytes.size(); i-- > 0;) {
+    if (contents.state.values[i].name != name) continue;
+    contents.state.values.erase(contents.state.values.begin() + static_cast<int64_t>(i));
+    contents.bytes.erase(contents.bytes.begin() + static_cast<int64_t>(i));
   }
 }
 
-TEST_CASE("what does not belong to the run is left out on all ranks, with a sentence") {
-  if (mpi().world_size() == 1) return;
-  parallel::VirtualNodes parameters(1), gradients(1);
-  const auto engine_of = [&](const parallel::Compression& compression) {
-    return parallel::make_toy_engine(toy_run(compression), at::kCPU, parameters.levels(), gradients.levels());
-  };
-  const RunSetup setup = setup_of(parameters.levels());
-  parallel::ZeroEngine both = engine_of(kBoth);
-  both.initialize(parallel::ToyWeights(), mpi());
-  const auto state = copy_carried(setup, toy_units(), both);
-  const auto sentence_of = [&](const RunSetup& of, parallel::ZeroEngine& engine,
-                               const std::shared_ptr<const io::CarriedState>& stored) {
-    std::vector<std::string> warnings;
-    CHECK(read_carried(CarryingCheckpoint(stored), of, toy_units(), engine, mpi(), warnings).empty());
-    return warnings.empty() ? std::string() : warnings.front();
-  };
-  using Catch::Contains;
-  RunSetup other = setup;
-  other.layout = {.nodes = 1, .ranks_per_node = mpi().world_size()};
-  CHECK_THAT(sentence_of(other, both, state), Contains("checkpoints/model-2steps holds what compression between") &&
-                                                  Contains("this run has other nodes, or compresses other values"));
-  parallel::ZeroEngine exact = engine_of({});
-  CHECK(copy_carried(setup, toy_units(), exact) == nullptr);
-  CHECK_THAT(sentence_of(setup, exact, state), Contains("this run does not compress"));
-  CHECK_THAT(sentence_of(setup, both, nullptr), Contains("holds nothing of the compression between nodes"));
-  CHECK(sentence_of(setup, exact, nullptr).empty());
-  // One rank's is missing.
-  CHECK_THAT(sentence_of(setup, both, mpi().rank() == 0 ? state : nullptr), Contains("which is left out"));
-  // Of a run that compressed gradients only, where this one needs both.
-  parallel::ZeroEngine gradients_only = engine_of({.gradient_bits = 8, .weights = false, .seed = 1});
-  const auto part = copy_carried(setup, toy_units(), gradients_only);
-  CHECK_THAT(sentence_of(setup, both, part), Contains("compresses other values"));
-  // And the other way round: what is needed is there.
+bool is_last_rank() { return mpi().rank() + 1 == mpi().world_size(); }
+
+}  // namespace
+
+using Catch::Contains;
+
+TEST_CASE("what is carried comes back bit for bit") {
+  Run run(kBoth);
+  const int ranks = mpi().world_size();
+  if (ranks == 1) {
+    CHECK(carried_now(run.setup, toy_units(), run.engine) == nullptr);
+    return;
+  }
+  const auto saved = run.saved();
+  CHECK(saved->state.values.size() == 2 * toy_units().size());
   std::vector<std::string> warnings;
-  CHECK(read_carried(CarryingCheckpoint(state), setup, toy_units(), gradients_only, mpi(), warnings).size() ==
-        toy_units().size());
+  const std::vector<parallel::Carried> read =
+      read_carried(CarryingCheckpoint(ranks, saved), run.setup, toy_units(), run.engine, mpi(), warnings);
   CHECK(warnings.empty());
-  RunSetup deepspeed = setup;
+  REQUIRE(read.size() == toy_units().size());
+  for (size_t u = 0; u < read.size(); ++u) {
+    const parallel::Carried now = run.engine.carried(u);
+    CHECK(parallel::same_bits(read[u].gradient_residual, now.gradient_residual));
+    CHECK(parallel::same_bits(read[u].parameters, now.parameters));
+  }
+  RunSetup deepspeed = run.setup;
   deepspeed.config.deepspeed_format = true;
-  CHECK(copy_carried(deepspeed, toy_units(), both) == nullptr);
+  CHECK(carried_now(deepspeed, toy_units(), run.engine) == nullptr);
+  CHECK_FALSE(saves_carried(deepspeed, run.engine));
+}
+
+TEST_CASE("a snapshot has what is carried at its begin, in a save's order") {
+  Run run(kBoth);
+  if (mpi().world_size() == 1) return;
+  StateSnapshot snapshot(run.engine, std::vector<bool>(toy_units().size(), true), saves_carried(run.setup, run.engine),
+                         at::kCPU, 2);
+  const auto expected = run.saved();
+  snapshot.begin();
+  const auto copied = contents_of(carried_in(snapshot, run.setup, toy_units(), run.engine));
+  CHECK((copied->bytes == expected->bytes));
+  CHECK(snapshot.bytes() >= copied->state.bytes());
+  snapshot.release();
+}
+
+TEST_CASE("gradients and parameters are taken each for itself") {
+  if (mpi().world_size() == 1) return;
+  const int ranks = mpi().world_size();
+  Run both(kBoth), gradients(kGradients), weights(kWeights);
+  const auto of_both = both.saved(), of_gradients = gradients.saved(), of_weights = weights.saved();
+
+  Taken taken = take({ranks, of_gradients}, both);
+  CHECK((taken.gradients && !taken.parameters));
+  REQUIRE(taken.warnings.size() == 1);
+  const std::string on_both = "for ranks 0 and 1, ";
+  CHECK_THAT(taken.warnings.front(),
+             Contains("model-2steps does not hold, " + on_both + "the parameters as all nodes "));
+  taken = take({ranks, of_weights}, both);
+  CHECK((!taken.gradients && taken.parameters));
+  REQUIRE(taken.warnings.size() == 1);
+  CHECK_THAT(taken.warnings.front(), Contains(on_both + "what was not sent yet of the gradients in this run's shapes"));
+  // What the run does not need is not missed.
+  for (Run* const run : {&gradients, &weights}) {
+    taken = take({ranks, of_both}, *run);
+    CHECK((taken.gradients == (run == &gradients) && taken.parameters == (run == &weights)));
+    CHECK(taken.warnings.empty());
+  }
+  taken = take({ranks, of_weights}, gradients);
+  CHECK((!taken.gradients && !taken.parameters));
+  CHECK(taken.warnings.size() == 1);
+}
+
+TEST_CASE("where one rank's file differs, all ranks take the same") {
+  if (mpi().world_size() == 1) return;
+  const int ranks = mpi().world_size();
+  Run run(kBoth);
+  const auto mine = [&](const std::function<void(Contents&)>& change) {
+    const auto contents = run.saved();
+    if (is_last_rank()) change(*contents);
+    return contents;
+  };
+  const auto check = [&](const CarryingCheckpoint& checkpoint, bool gradients, bool parameters, const char* sentence) {
+    const Taken taken = take(checkpoint, run);
+    CHECK((taken.gradients == gradients && taken.parameters == parameters));
+    REQUIRE(!taken.warnings.empty());
+    CHECK_THAT(taken.warnings.front(), Contains(sentence));
+  };
+  check({ranks, mine([](Contents& contents) { drop(contents, "parameters"); })}, true, false,
+        "does not hold, for rank 1, the parameters as all nodes had them");
+  check({ranks, mine([](Contents& contents) { contents.state.values[0].shape[1] += 64; })}, false, true,
+        "does not hold, for rank 1, what was not sent yet of the gradients");
+  check({ranks, mine([](Contents& contents) { contents.state.values[0].is_bf16 = false; })}, false, true,
+        "does not hold, for rank 1, what was not sent yet of the gradients");
+  check({ranks, mine([](Contents& contents) { contents.state.nodes = 4; })}, false, false,
+        "which is left out: it is of 4 nodes of 1 rank, this run has 2 nodes of 1 rank");
+  check({ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "does not hold, for rank 1,");
+  // As from two manifests.
+  check({is_last_rank() ? 0 : ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "which is left out");
+}
+
+TEST_CASE("a damaged file stops all ranks of a run that needs it, and no other run") {
+  if (mpi().world_size() == 1) return;
+  const int ranks = mpi().world_size();
+  const std::string damage = is_last_rank() ? "carried_states.h5 is damaged: the checksum" : "";
+  Run run(kBoth), exact({});
+  std::vector<std::string> warnings;
+  const CarryingCheckpoint damaged(ranks, run.saved(), damage);
+  bool is_damaged = false;
+  try {
+    read_carried(damaged, run.setup, toy_units(), run.engine, mpi(), warnings);
+  } catch (const Damaged& error) {
+    is_damaged = true;
+    CHECK(error.scope() == ErrorScope::kAllRanks);
+    CHECK_THAT(error.what(), Contains("carried_states.h5 is damaged"));
+  }
+  CHECK(is_damaged);
+
+  const auto goes_on = [&](Run& of, const RunSetup& setup, const CarryingCheckpoint& checkpoint) {
+    const Taken taken = take(checkpoint, of, setup);
+    CHECK((!taken.gradients && !taken.parameters));
+    REQUIRE(taken.warnings.size() == 1);
+    CHECK_THAT(taken.warnings.front(), Contains("which is left out"));
+  };
+  goes_on(exact, exact.setup, damaged);
+  RunSetup other = run.setup;
+  other.layout = {.nodes = 1, .ranks_per_node = ranks};
+  goes_on(run, other, damaged);
+  goes_on(run, run.setup, {ranks + 1, nullptr, damage});
+}
+
+TEST_CASE("what does not belong to the run is left out, with a sentence") {
+  const int ranks = mpi().world_size();
+  if (ranks == 1) return;
+  Run run(kBoth), exact({});
+  const auto saved = run.saved();
+  const auto sentence_of = [&](Run& of, const CarryingCheckpoint& checkpoint) {
+    const Taken taken = take(checkpoint, of);
+    CHECK((!taken.gradients && !taken.parameters));
+    return taken.warnings.empty() ? std::string() : taken.warnings.front();
+  };
+  CHECK(sentence_of(exact, {ranks, saved}) ==
+        "checkpoints/model-2steps holds what compression between nodes carried, which is left out: this run does not "
+        "compress.");
+  const std::string gradients = "what was not sent yet of the gradients, less than one step's rounding";
+  const std::string parameters = "the parameters as all nodes had them";
+  const auto sentence_with = [&](const char* settings) {
+    CarryingCheckpoint checkpoint(ranks, saved);
+    checkpoint.set_settings(settings);
+    return sentence_of(exact, checkpoint);
+  };
+  CHECK_THAT(sentence_with(R"({"zero_quantized_gradients": "int8", "zero_quantized_weights": "int8"})"),
+             Contains("does not compress; that is " + gradients + ", and " + parameters));
+  CHECK_THAT(sentence_with(R"({"zero_quantized_gradients": "none", "zero_quantized_weights": "int8"})"),
+             Contains("does not compress; that is " + parameters) && !Contains("rounding"));
+  CHECK_THAT(sentence_of(run, {2 * ranks, saved}), Contains("left out: it is of 4 ranks, this run has 2"));
+  CHECK_THAT(sentence_of(run, {0, nullptr}), Contains("holds nothing of the compression between nodes"));
+  CHECK(sentence_of(exact, {0, nullptr}).empty());
+}
+
+TEST_CASE("what all ranks take follows from what all have found") {
+  const parallel::ParallelLayout layout{.nodes = 2, .ranks_per_node = 2};
+  const CarriedFound good{4, true, "", 2, 2, true, true};
+  const auto choose = [&](const std::function<void(std::vector<CarriedFound>&)>& change, bool gradients = true,
+                          bool parameters = true) {
+    std::vector<CarriedFound> found(4, good);
+    change(found);
+    return choose_carried(found, layout, gradients, parameters);
+  };
+  CarriedChoice choice = choose([](auto&) {});
+  CHECK((choice.gradients && choice.parameters && !choice.damaged && choice.left_out.empty()));
+  choice = choose([](auto& found) { found[1].gradients = found[3].gradients = false; });
+  CHECK((!choice.gradients && choice.parameters));
+  CHECK(choice.gradients_missing == "ranks 1 and 3");
+  CHECK(choice.parameters_missing.empty());
+  choice = choose([](auto& found) { found[2].parameters = false; }, true, false);
+  CHECK((choice.gradients && !choice.parameters && choice.parameters_missing.empty()));
+  choice = choose([](auto& found) { found[2] = {4, true, "damaged", 0, 0, false, false}; });
+  CHECK(choice.damaged);
+  // Another rank's file tells that it is not needed.
+  choice = choose([](auto& found) {
+    found[2] = {4, true, "damaged", 0, 0, false, false};
+    found[3].nodes = 4;
+  });
+  CHECK((!choice.damaged && choice.left_out == "it is of 4 nodes of 2 ranks, this run has 2 nodes of 2 ranks"));
+  choice = choose([](auto& found) { found[2].damage = "damaged"; }, false, false);
+  CHECK((!choice.damaged && choice.left_out == "this run does not compress"));
 }
 
 }  // namespace mpzero

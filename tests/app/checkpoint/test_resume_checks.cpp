@@ -217,6 +217,28 @@ TEST_CASE("rope and eps change where the user says so") {
                 "--allow_changed rms_norm_eps: it has not changed since the checkpoint"});
 }
 
+TEST_CASE("compression between nodes that comes, goes or changes is in the line of changes") {
+  const auto with = [](const std::string& keys, const Strings& flags = {}) {
+    std::string json = kDsConfig;
+    json.insert(1, R"("zero_optimization": {"stage": 2)" + keys + "}, ");
+    return setup_of(json, flags);
+  };
+  const std::string both = R"(, "zero_quantized_gradients": true, "zero_quantized_weights": true)";
+  const std::string gradients = R"(, "zero_quantized_gradients": true)";
+  CHECK(changes(Saved(with("")), with(both)) ==
+        "zero_quantized_gradients none -> int8, zero_quantized_weights none -> int8");
+  CHECK(changes(Saved(with(both)), with("")) ==
+        "zero_quantized_gradients int8 -> none, zero_quantized_weights int8 -> none");
+  CHECK(changes(Saved(with(both)), with(gradients)) == "zero_quantized_weights int8 -> none");
+  CHECK(changes(Saved(with(gradients)), with(gradients, {"--quantized_gradient_bits=4"})) ==
+        "zero_quantized_gradients int8 -> int4");
+  CHECK(changes(Saved(with(both)), with(both)).empty());
+  // Where settings were not recorded, this one is not known.
+  Saved older(with(""));
+  older.progress_made.settings_json.clear();
+  CHECK(changes(older, with(both)).empty());
+}
+
 TEST_CASE("--allow_changed takes the keys that need it") {
   CHECK(run("", {"--allow_changed=rope_theta, rms_norm_eps"}).config.allow_changed ==
         Strings{"rope_theta", "rms_norm_eps"});

@@ -1,6 +1,7 @@
 #include "parallel/comm/mpi_communicator.hpp"
 #include "tests/app/snapshot_checks.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
+#include "tests/parallel/virtual_nodes.hpp"
 
 namespace mpzero {
 
@@ -13,6 +14,22 @@ TEST_CASE("a snapshot is the state at its begin while training goes on") {
       check_snapshots(
           {.stage = stage, .optimizer = parallel::Placement::kHost, .host_threads = 2, .clipping = clipping}, at::kCPU,
           parameters, gradients, parallel::mpi());
+    }
+  }
+}
+
+TEST_CASE("a snapshot has what compression carries at its begin while training goes on") {
+  if (parallel::mpi().world_size() == 1) return;
+  parallel::VirtualNodes parameters(1), gradients(1);
+  for (const parallel::Compression& compression : {parallel::Compression{.gradient_bits = 8, .weights = true},
+                                                   parallel::Compression{.gradient_bits = 4, .weights = false},
+                                                   parallel::Compression{.gradient_bits = 0, .weights = true}}) {
+    for (const int stage : {1, 3}) {
+      for (const int host_threads : {0, 2}) {
+        SnapshotRun run{.stage = stage, .host_threads = host_threads, .clipping = 0, .compression = compression};
+        if (host_threads > 0) run.optimizer = parallel::Placement::kHost;
+        check_snapshots(run, at::kCPU, parameters.levels(), gradients.levels(), parallel::mpi());
+      }
     }
   }
 }

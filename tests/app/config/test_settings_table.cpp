@@ -29,7 +29,7 @@ TEST_CASE("each setting has a line that says where it comes from") {
       "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.98], "weight_decay": "auto"}}})",
                             {"--learning_rate=2e-5", "--gradient_accumulation_steps=2", "--lr_scheduler_type=linear",
                              "--max_steps=50", "--warmup_ratio=0.1"});
-  const std::vector<std::string> table = settings_table(result.config);
+  const std::vector<std::string> table = settings_table(result.config, 1);
   CHECK(table.front() == "Settings (file: ds.json)");
   for (const auto& [name, line] : std::vector<std::pair<std::string, std::string>>{
            {"optimizer", "optimizer AdamW file: optimizer.type"},
@@ -57,12 +57,12 @@ TEST_CASE("each setting has a line that says where it comes from") {
 
 TEST_CASE("the columns of the settings stand below each other, and flags have the names that were given") {
   const std::vector<std::string> table =
-      settings_table(run("", {"--max_grad_norm=2", "--per_device_train_batch_size=3", "--adam_beta2=0.9"}).config);
+      settings_table(run("", {"--max_grad_norm=2", "--per_device_train_batch_size=3", "--adam_beta2=0.9"}).config, 1);
   CHECK(table.front() == "Settings");
   CHECK_THAT(line_of(table, "clipping"), Contains("flag: --max_grad_norm"));
   CHECK_THAT(line_of(table, "micro-batch"), Contains("flag: --per_device_train_batch_size"));
   CHECK_THAT(line_of(table, "beta2"), Contains("flag: --adam_beta2"));
-  CHECK_THAT(line_of(settings_table(run("", {"--no_decay=norm,bias"}).config), "weight decay"),
+  CHECK_THAT(line_of(settings_table(run("", {"--no_decay=norm,bias"}).config, 1), "weight decay"),
              Contains("weight decay 0.1, of all but norm, bias default"));
   CHECK_THAT(line_of(table, "schedule"), Contains("WarmupCosineLR (log), lr 0 to 5e-05 to 0 default"));
   CHECK_THAT(line_of(table, "warm-up steps"), Contains("100 default"));
@@ -80,7 +80,7 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
       "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.5,
       "total_num_steps": 20}}, "data_types": {"grad_accum_dtype": "bf16"}})",
                             {"--max_steps=20"});
-  const std::vector<std::string> table = settings_table(result.config);
+  const std::vector<std::string> table = settings_table(result.config, 1);
   CHECK(line_of(table, "schedule") == "schedule WarmupCosineLR (log), lr 0 to 0.001 to 0.0005 file: scheduler.type");
   CHECK(line_of(table, "schedule's end") == "schedule's end step 20 file: scheduler.params.total_num_steps");
   CHECK(line_of(table, "accumulation in") == "accumulation in bf16 file: data_types.grad_accum_dtype");
@@ -89,13 +89,31 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
 
   Result epochs = run(trio(0, 4, 2), {"--num_train_epochs=2", "--lr_scheduler_type=cosine"});
   apply_epochs(epochs.config, 110, epochs.warnings);
-  CHECK(line_of(settings_table(epochs.config), "steps") == "steps 12 flag: --num_train_epochs");
-  CHECK_THAT(line_of(settings_table(epochs.config), "schedule's end"), Contains("step 12 flag: --num_train_epochs"));
+  CHECK(line_of(settings_table(epochs.config, 1), "steps") == "steps 12 flag: --num_train_epochs");
+  CHECK_THAT(line_of(settings_table(epochs.config, 1), "schedule's end"), Contains("step 12 flag: --num_train_epochs"));
+}
+
+TEST_CASE("compression is shown where there are nodes, and else that there is none") {
+  const RunConfig config = run(R"({"train_batch_size": 8, "zero_optimization": {"stage": 2,
+      "zero_quantized_gradients": true, "zero_quantized_weights": true}})",
+                               {"--quantized_gradient_bits=4"})
+                               .config;
+  const std::vector<std::string> two = settings_table(config, 2), one = settings_table(config, 1);
+  const std::string of_gradients = " file: zero_optimization.zero_quantized_gradients";
+  const std::string of_weights = " file: zero_optimization.zero_quantized_weights";
+  CHECK(line_of(two, "gradients between nodes") == "gradients between nodes int4" + of_gradients);
+  CHECK(line_of(two, "parameters between nodes") == "parameters between nodes int8" + of_weights);
+  const std::string none = " not compressed: all ranks are one node";
+  CHECK(line_of(one, "gradients between nodes") == "gradients between nodes" + none + of_gradients);
+  CHECK(line_of(one, "parameters between nodes") == "parameters between nodes" + none + of_weights);
+  CHECK(settings_rows(config, 1).back()[1] == none.substr(1));
+  CHECK(settings_record(config)["zero_quantized_gradients"] == "int4");
+  CHECK(!settings_record(run("").config).contains("zero_quantized_gradients"));
 }
 
 TEST_CASE("each flag that is recorded is in the record, and in the table under its label") {
   const RunConfig config = run("").config;
-  const std::vector<std::string> table = settings_table(config);
+  const std::vector<std::string> table = settings_table(config, 1);
   const nlohmann::ordered_json record = settings_record(config);
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) {

@@ -236,6 +236,8 @@ int nvmlDeviceGetGpuFabricInfo(void* device, nvmlGpuFabricInfo* info) {
   *info = {};
   info->state = static_cast<unsigned char>(fault(device, "fabric", 3));
   info->status = static_cast<int>(fault(device, "fabric_error", 0));
+  info->clusterUuid[15] = static_cast<unsigned char>(fault(device, "cluster", 0));
+  info->cliqueId = static_cast<unsigned>(fault(device, "clique", 0));
   return kSuccess;
 }
 

@@ -12,6 +12,13 @@ GpuSurvey survey(const FakeRoot& root, const std::string& nvml) {
 
 }  // namespace
 
+TEST_CASE("an NVLink domain of several hosts has a cluster and a clique, and that of one host none") {
+  const FakeRoot root;
+  CHECK(survey(root, "").gpus.front().nvlink_domain.empty());
+  CHECK(survey(root, "cluster=171 clique=3").gpus.front().nvlink_domain == "000000000000000000000000000000ab 3");
+  CHECK(survey(root, "cluster=171 fabric=2").gpus.front().nvlink_domain.empty());
+}
+
 TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
   const FakeRoot root;
   const auto start = [&](const std::string& cuda, const std::string& nvml = "", const Job& job = {}) {
@@ -47,7 +54,7 @@ TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
         "needs a reset");
   CHECK(find(start("gpus=1", "", {.local_ranks = 4}), "cuda").message == "starts on 1 GPU");
 
-  const Job given{.allotted_gpus = 8};
+  const Job given{.given_gpus = {8, "Slurm", "SLURM_GPUS_ON_NODE"}};
   CHECK(find(start("gpus=7", "", given), "cuda").message ==
         "CUDA shows 7 of the 8 GPUs that Slurm has given to the job");
   {

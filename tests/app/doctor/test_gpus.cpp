@@ -88,9 +88,10 @@ TEST_CASE("a missing GPU is found by comparison with the instance type and with 
   CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "ranks_per_gpu").message == "4 ranks share 2 GPUs");
 
   // What Slurm gave to the job counts, even if it is less than the machine has.
-  CHECK(find(look(root, "gpus=4", {.allotted_gpus = 4}), "gpus").status == Status::kOk);
-  CHECK(find(look(bus, "gpus=1", {.allotted_gpus = 1}), "gpus").status == Status::kOk);
-  CHECK(find(look(root, "gpus=3", {.allotted_gpus = 4}), "gpus").message == "3 GPUs, but Slurm gave 4 to the job");
+  CHECK(find(look(root, "gpus=4", {.given_gpus = {4, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpus").status == Status::kOk);
+  CHECK(find(look(bus, "gpus=1", {.given_gpus = {1, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpus").status == Status::kOk);
+  CHECK(find(look(root, "gpus=3", {.given_gpus = {4, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpus").message ==
+        "3 GPUs, but Slurm gave 4 to the job");
 }
 
 TEST_CASE("ranks that each see only their own GPU see all of the host's GPUs together") {
@@ -104,7 +105,7 @@ TEST_CASE("ranks that each see only their own GPU see all of the host's GPUs tog
   REQUIRE(all.gpus.size() == 3);
   CHECK(all.gpus[0].throttle_reasons == 64);
   CHECK(all.gpus[2].pci_address == "00000000:1C:00.0");
-  const Job job{.local_ranks = 3, .allotted_gpus = 3};
+  const Job job{.local_ranks = 3, .given_gpus = {3, "Slurm", "SLURM_GPUS_ON_NODE"}};
   CHECK(find(check_gpus(root.system(), job, all, kCuda), "gpus").status == Status::kOk);
   CHECK(find(check_gpus(root.system(), job, all, kCuda), "throttling").message ==
         "GPU 0: HW Thermal Slowdown (1980 of 1980 MHz)");
@@ -186,7 +187,8 @@ TEST_CASE("memory errors, heat, narrow links and other users are found") {
 
 TEST_CASE("memory that is in use on GPUs that Slurm has given is a failure, with the processes that hold it") {
   const FakeRoot root;
-  const Finding taken = find(look(root, "used_gib=7 pid=4242 sick=1", {.allotted_gpus = 8}), "gpu_memory");
+  const Finding taken =
+      find(look(root, "used_gib=7 pid=4242 sick=1", {.given_gpus = {8, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpu_memory");
   CHECK(taken.status == Status::kFailure);
   CHECK(taken.message == "GPU 1: 7.0 GiB (pid 4242: 7.0 GiB) in use already, of GPUs that Slurm has given to this job");
   CHECK(find(look(root, "used_gib=7 pid=4242 sick=1"), "gpu_memory").status == Status::kWarning);
@@ -196,7 +198,9 @@ TEST_CASE("memory of GPUs that CUDA does not show, or of other instances of a GP
   const FakeRoot root;
   const auto memory = [&](const std::string& nvml, const std::vector<std::string>& shown) {
     const GpuSurvey gpus = sent(survey(root, nvml));
-    return find(check_gpus(root.system(), {.allotted_gpus = 4}, gpus, kCuda, shown), "gpu_memory").status;
+    return find(check_gpus(root.system(), {.given_gpus = {4, "Slurm", "SLURM_GPUS_ON_NODE"}}, gpus, kCuda, shown),
+                "gpu_memory")
+        .status;
   };
   const std::vector<std::string> own = {"0000:1A:00.0", "0000:1b:00.0", "0000:1C:00.0", "0000:1D:00.0"};
   CHECK(memory("used_gib=7 sick=6", own) == Status::kOk);

@@ -12,17 +12,44 @@ DryRunRanks ranks_of(std::vector<std::string> flags, const parallel::LaunchSize&
   return dry_run_ranks(parse_command_line(flags), launch);
 }
 
+TEST_CASE("a dry run knows ranks that go around the hosts, as the run will") {
+  const parallel::LaunchSize around{.world_size = 4, .per_host = 2, .around_hosts = true};
+  CHECK(placement_of(ranks_of({}, around)).host_of == std::vector<int>{0, 1, 0, 1});
+  CHECK_FALSE(placement_of(ranks_of({}, around)).per_host);
+  // The flags describe another run than the one that was started.
+  CHECK(placement_of(ranks_of({"--world_size=4", "--nproc_per_node=2"}, around)).per_host == 2);
+  CHECK(placement_of(ranks_of({}, {.world_size = 4, .per_host = 2})).per_host == 2);
+}
+
 TEST_CASE("a dry run's ranks are those of its flags, else those that were started") {
   const parallel::LaunchSize alone{.world_size = 1, .per_host = std::nullopt};
   const parallel::LaunchSize job{.world_size = 8, .per_host = 4};
   CHECK(ranks_of({}, alone).world_size == 1);
   CHECK(ranks_of({}, job).world_size == 8);
   CHECK(ranks_of({}, job).per_host == 4);
+  CHECK(ranks_of({}, job).started);
+  CHECK_FALSE(ranks_of({}, alone).started);
+  CHECK_FALSE(ranks_of({"--world_size=16"}, job).started);
   CHECK(ranks_of({"--world_size=16"}, job).per_host == 16);
   CHECK(ranks_of({"--world_size=16", "--nproc_per_node=8"}, job).world_size == 16);
   CHECK(ranks_of({"--world_size=16", "--nproc_per_node=8"}, job).per_host == 8);
   CHECK_THAT(error_from([&] { ranks_of({"--nproc_per_node=3"}, job); }), Contains("--nproc_per_node 3"));
   CHECK_THAT(error_from([&] { ranks_of({"--world_size=9", "--nproc_per_node=4"}, job); }), Contains("multiple"));
+}
+
+TEST_CASE("a dry run on a machine without GPUs chooses for the GPUs of the run's hosts") {
+  const DryRunRanks hosts{.world_size = 16, .per_host = 4}, one{.world_size = 4, .per_host = 4};
+  const MachineMemory login{.gpus = 0, .smallest_gpu = std::nullopt, .host = int64_t{4} << 30};
+  const MachineMemory gpus{.gpus = 4, .smallest_gpu = int64_t{80} << 30, .host = int64_t{4} << 30};
+  CHECK(chooses_for_gpus("auto", hosts, login));
+  CHECK_FALSE(chooses_for_gpus("auto", one, login));
+  // The run itself, on hosts of which this is one.
+  CHECK_FALSE(chooses_for_gpus("auto", {.world_size = 16, .per_host = 4, .started = true}, login));
+  CHECK(chooses_for_gpus("auto", one, gpus));
+  for (const MachineMemory& machine : {login, gpus}) {
+    CHECK(chooses_for_gpus("cuda", one, machine));
+    CHECK_FALSE(chooses_for_gpus("cpu", hosts, machine));
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "app/config/run_setup.hpp"
 #include "app/dry_run/memory_report.hpp"
+#include "app/memory/memory_limit.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
@@ -32,6 +33,20 @@ TEST_CASE("AdamW's states are counted on the GPU, or on the host where they are 
   const auto offloaded = memory_report(set_up(kOffloaded, 4), ranks, true);
   CHECK_THAT(offloaded.at(1), Contains("optimizer states 0.00 GiB"));
   CHECK_THAT(offloaded.back(), !Contains("since nothing is offloaded"));
+}
+
+TEST_CASE("a dry run has the run's limits where this machine can be one of its hosts") {
+  const DryRunRanks ranks{.world_size = 4, .per_host = 2};
+  const MachineMemory machine{.gpus = 2, .smallest_gpu = 80 * kGiB, .host = 9 * kGiB, .gpu_used = 11 * kGiB};
+  const MemoryNeed run = memory_limit({.gpu = 80 * kGiB, .gpu_used = 11 * kGiB, .host = 9 * kGiB, .ranks = 2});
+  CHECK(memory_limit(ranks, machine, true).device == run.device);
+  CHECK(memory_limit(ranks, machine, true).host == run.host);
+  const MachineMemory login{.gpus = 0, .smallest_gpu = std::nullopt, .host = 9 * kGiB};
+  CHECK(memory_limit(ranks, login, true).host > run.host);
+  // Which hosts a run of several has is not known here.
+  CHECK(memory_limit(ranks, login, false).host > run.host);
+  CHECK(memory_limit({.world_size = 4, .per_host = 2, .started = true}, login, false).host == run.host);
+  CHECK(memory_limit({.world_size = 2, .per_host = 2}, login, false).host == run.host);
 }
 
 TEST_CASE("a run that does not fit is refused where this machine can be one of its hosts") {

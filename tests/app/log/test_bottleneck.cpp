@@ -64,10 +64,14 @@ TEST_CASE("data above 5 percent of a step") {
 
 TEST_CASE("communication above 10 percent of a step, by what is waited for") {
   CHECK_THAT(said(step(0, 0.15, 0.05, 0), on_gpus()),
-             Contains("20% of a step wait for parameters") && Contains("\"stage\": 2"));
+             Contains("15% of a step wait for parameters from other ranks and 5% for the sums of gradients: raise") &&
+                 Contains("\"stage\": 2"));
   CHECK_THAT(said(step(0, 0.02, 0.10, 0), on_gpus()),
-             Contains("12% of a step wait for the sums of gradients") && !Contains("stage"));
+             Contains("10% of a step wait for the sums of gradients and 2% for parameters") && !Contains("stage"));
   BottleneckFacts facts = on_gpus();
+  // A node of one rank has all parameters at stage 3, too.
+  facts.keeps_parameters = true;
+  CHECK_THAT(said(step(0, 0.15, 0.05, 0), facts), Contains("parameters") && !Contains("stage"));
   facts.zero_stage = 2;
   CHECK_THAT(said(step(0, 0.15, 0, 0), facts), Contains("parameters") && !Contains("stage"));
   CHECK(said(step(0, 0.04, 0.05, 0), facts).empty());

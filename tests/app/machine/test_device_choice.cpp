@@ -86,11 +86,10 @@ TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
 }
 
 TEST_CASE("A run on the CPU of a node whose GPUs Slurm has given to it is warned about") {
-  CHECK(gpus_from_slurm(environment({})) == 0);
-  CHECK(gpus_from_slurm(environment({{"SLURM_GPUS_ON_NODE", "8"}})) == 8);
-  CHECK(cpu_instead_of_gpus(0, "node7").empty());
-  CHECK_THAT(cpu_instead_of_gpus(8, "node7"),
-             Catch::Contains("training on the CPU, although Slurm has given this job 8 GPUs on node7"));
+  CHECK(cpu_instead_of_gpus({}, "node7").empty());
+  CHECK_THAT(cpu_instead_of_gpus({8, "Slurm", "SLURM_GPUS_ON_NODE"}, "node7"),
+             Catch::Contains("training on the CPU, although Slurm has given this job 8 GPUs on node7 "
+                             "(SLURM_GPUS_ON_NODE=8)"));
 }
 
 TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden or were not requested") {
@@ -132,6 +131,18 @@ TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden 
   CHECK(fault(0, {{kA, kB}, {kA, kB}, {kA, kB}}, given).empty());
 }
 
+TEST_CASE("A GPU that fails in a pod is the fault of its host") {
+  const CudaAnswer dead{.host = "job-node-0-0.job", .code = 100, .cuda_error = "it says", .driver_found = true};
+  const auto pod = environment({{"MPZERO_GPUS", "4"}});
+  CHECK_THAT(fault_of_host(dead, {{}, {}, {}, {}}, 0, true, pod),
+             Catch::StartsWith("CUDA shows no GPU on job-node-0-0.job, to which Kubernetes has given 4 GPUs"));
+  CHECK_THAT(fault_of_host(dead, {{kA}, {kA}, {kA}, {kA}}, 0, true, pod),
+             Catch::StartsWith("CUDA shows 1 of the 4 GPUs that Kubernetes has given to job-node-0-0.job"));
+  // A job that asks for none is the user's mistake.
+  CHECK(fault_of_host(dead, {{}}, 0, true, environment({{"MPZERO_GPUS", "0"}})).empty());
+  CHECK_THAT(why_no_gpu(dead, environment({{"MPZERO_GPUS", "0"}})), Catch::Contains("the TrainJob asks for no GPU"));
+}
+
 TEST_CASE("Memory of other processes on a GPU that Slurm has given is named with its holders") {
   doctor::GpuState taken;
   taken.pci_address = "00000000:10:1C.0";
@@ -141,8 +152,7 @@ TEST_CASE("Memory of other processes on a GPU that Slurm has given is named with
   const auto given = environment({{"SLURM_GPUS_ON_NODE", "2"}});
   CHECK(memory_of_others(survey, kA, "node7", given) ==
         "other processes use 7.0 GiB (pid 4242: 6.0 GiB, pid 4343) of GPU 0000:10:1c.0 of node7, which Slurm has given "
-        "to "
-        "this job: end them (`nvidia-smi` lists them), or leave the node out");
+        "to this job: end them (`nvidia-smi` lists them), or leave the node out");
   CHECK(memory_of_others(survey, kB, "node7", given).empty());
   CHECK(memory_of_others(survey, kA, "node7", environment({})).empty());
   doctor::GpuSurvey idle = survey;

@@ -23,6 +23,9 @@ TEST_CASE("few threads for AdamW on the host are warned of, unless they are aske
   options.threads = 1;
   setenv("OMP_NUM_THREADS", "1", 1);
   CHECK(!few_threads(options, 1, 16));
+  // What is no number of threads asks for none.
+  setenv("OMP_NUM_THREADS", "", 1);
+  CHECK(few_threads(options, 1, 16));
   unsetenv("OMP_NUM_THREADS");
   // The CPU trains: no threads are dedicated.
   options.threads = 0;

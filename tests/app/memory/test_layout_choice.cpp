@@ -10,10 +10,11 @@ namespace mpzero {
 namespace {
 
 using Catch::Contains;
+using Catch::EndsWith;
 using Catch::Matchers::Message;
 
 constexpr MemoryNeed kMuch{.device = int64_t{1} << 40, .host = int64_t{1} << 40};
-constexpr RankPlacement kTwoHostsOfFour{.world_size = 8, .per_host = 4}, kTwoHostsOfOne{.world_size = 2, .per_host = 1};
+const RankPlacement kTwoHostsOfFour{.world_size = 8, .per_host = 4}, kTwoHostsOfOne{.world_size = 2, .per_host = 1};
 
 RunSetup setup_of(const std::string& zero) {
   const std::string file =
@@ -26,8 +27,9 @@ RunSetup setup_of(const std::string& zero) {
   return setup;
 }
 
-LayoutChoice choose(const std::string& zero, const RankPlacement& ranks, const MemoryNeed& limit = kMuch) {
-  return choose_layout(setup_of(zero), at::kCUDA, ranks, limit);
+LayoutChoice choose(const std::string& zero, const RankPlacement& ranks, const MemoryNeed& limit = kMuch,
+                    const PredictStep& predict = {}) {
+  return choose_layout(setup_of(zero), at::kCUDA, ranks, limit, predict);
 }
 
 bool is(const LayoutChoice& choice, int nodes, int ranks_per_node) {
@@ -41,6 +43,16 @@ TEST_CASE("a file that says nothing gets a node a host, but one level on hosts o
   const LayoutChoice gpus = choose_layout(setup, at::kCUDA, kTwoHostsOfFour, kMuch);
   CHECK(is(gpus, 1, 8));
   CHECK_THAT(gpus.line, Contains("\"zero_hpz_partition_size\": \"auto\" in zero_optimization makes it"));
+}
+
+TEST_CASE("hosts that NVLink connects are one level unless the file says otherwise") {
+  RankPlacement near = kTwoHostsOfFour;
+  near.one_nvlink_domain = true;
+  const LayoutChoice one = choose(R"("stage": 3)", near);
+  CHECK(is(one, 1, 8));
+  CHECK_THAT(one.line, Contains("over the NVLink that connects them"));
+  // Who asks for nodes gets them.
+  CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": "auto")", near), 2, 4));
 }
 
 TEST_CASE("the file says what a node is") {
@@ -59,15 +71,134 @@ TEST_CASE("one level where there is one host, hosts are uneven, or nothing is sh
   const LayoutChoice one_host = choose(R"("stage": 3)", {.world_size = 8, .per_host = 8});
   CHECK(is(one_host, 1, 8));
   CHECK(one_host.line.empty());
-  CHECK(is(choose(R"("stage": 3)", {.world_size = 8, .per_host = std::nullopt}), 1, 8));
+  CHECK(is(choose(R"("stage": 3)", placement_of({0, 0, 0, 1})), 1, 4));
   CHECK(is(choose(R"("stage": 0)", kTwoHostsOfFour), 1, 8));
   CHECK(is(choose(R"("stage": 0, "mics_shard_size": 4)", kTwoHostsOfFour), 1, 8));
 }
 
+TEST_CASE("hosts that cannot be nodes are named with the remedy") {
+  const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
+  const LayoutChoice uneven = choose(open, placement_of({0, 0, 0, 1}));
+  CHECK(is(uneven, 1, 4));
+  CHECK_THAT(uneven.line, Contains("with one level of ZeRO, since hosts have 1 to 3 ranks: start as many on each"));
+  const LayoutChoice around = choose(open, placement_of({0, 1, 0, 1}));
+  CHECK(is(around, 1, 4));
+  CHECK_THAT(around.line, Contains("since the ranks of a host are not consecutive: start them host by host"));
+  // Who asks for one level is told nothing.
+  CHECK_THAT(choose(R"("stage": 3, "zero_hpz_partition_size": 1)", placement_of({0, 1, 0, 1})).line,
+             !Contains("since"));
+}
+
+TEST_CASE("a number that makes nodes across hosts is warned of") {
+  CHECK(choose(R"("stage": 3, "mics_shard_size": 4)", {.world_size = 8, .per_host = 2}).warning ==
+        "ds.json: zero_optimization.mics_shard_size 4 makes nodes of ranks on several hosts, and what a node's ranks "
+        "tell "
+        "each other at every micro-batch crosses the network; unless NVLink connects the hosts, give 2, the ranks of a "
+        "host, or a divisor of it.");
+  CHECK_THAT(choose(R"("stage": 3, "mics_shard_size": 2)", placement_of({0, 1, 0, 1})).warning,
+             Contains("see to the places of the ranks") && Contains("not consecutive"));
+  for (const char* within : {R"("stage": 3, "mics_shard_size": 2)", R"("stage": 3, "mics_shard_size": 8)"}) {
+    CHECK(choose(within, kTwoHostsOfFour).warning.empty());
+  }
+}
+
+TEST_CASE("of the layouts that fit the one with the shorter predicted step is taken, and the line says why") {
+  const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
+  const auto seconds = [](double one_level, double two_levels) {
+    return [=](const parallel::ParallelLayout& layout) -> std::optional<PredictedStep> {
+      return PredictedStep{.seconds = layout.nodes == 1 ? one_level : two_levels, .error = 0.2};
+    };
+  };
+  const LayoutChoice two = choose(open, kTwoHostsOfFour, kMuch, seconds(1.4, 0.2));
+  CHECK(is(two, 2, 4));
+  CHECK_THAT(two.line, Contains("and a step 1400 ms instead of 200 ms by the plan"));
+  const LayoutChoice one = choose(open, kTwoHostsOfFour, kMuch, seconds(0.2, 0.3));
+  CHECK(is(one, 1, 8));
+  CHECK_THAT(one.line, Contains("but a step would take 300 ms instead of 200 ms by the plan"));
+  // Where not all can be predicted, the bytes decide.
+  const auto not_all = [](const parallel::ParallelLayout& layout) {
+    return layout.nodes == 1 ? std::optional(PredictedStep{.seconds = 0.1}) : std::nullopt;
+  };
+  CHECK(is(choose(open, kTwoHostsOfFour, kMuch, not_all), 2, 4));
+}
+
+TEST_CASE("of layouts with as many bytes one level is taken, and no time is made up") {
+  RunSetup setup = setup_of(R"("stage": 1)");
+  const LayoutChoice one = choose_layout(setup, at::kCPU, kTwoHostsOfOne, kMuch);
+  CHECK(is(one, 1, 2));
+  CHECK_THAT(one.line, Contains("Between hosts: ") && EndsWith("; two levels of ZeRO would make it as many"));
+  setup = setup_of(R"("stage": 2)");
+  CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfOne, kMuch), 2, 1));
+  setup.config.gradient_accumulation_steps = 1;
+  CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfOne, kMuch), 1, 2));
+  // Known, and equal.
+  const auto equal = [](const parallel::ParallelLayout&) { return std::optional(PredictedStep{.seconds = 0.1}); };
+  for (const char* stage : {R"("stage": 1)", R"("stage": 3)"}) {
+    CHECK_THAT(choose(stage, kTwoHostsOfOne, kMuch, equal).line, !Contains("instead of"));
+  }
+}
+
+TEST_CASE("times that differ by less than the error of the prediction do not decide") {
+  const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
+  const auto taken = [&](double one_level, double two_levels, double error) {
+    return choose(open, kTwoHostsOfFour, kMuch, [=](const parallel::ParallelLayout& layout) {
+      return std::optional(PredictedStep{.seconds = layout.nodes == 1 ? one_level : two_levels, .error = error});
+    });
+  };
+  const LayoutChoice near = taken(0.2, 0.21, 0.1);
+  CHECK(is(near, 2, 4));
+  CHECK_THAT(near.line, !Contains("by the plan"));
+  CHECK(is(taken(0.2, 0.23, 0.1), 1, 8));
+  // Unknown: 5%.
+  CHECK(is(taken(0.2, 0.209, 0), 2, 4));
+  CHECK(is(taken(0.2, 0.211, 0), 1, 8));
+}
+
+TEST_CASE("only a number makes nodes of several hosts") {
+  const RankPlacement ranks{.world_size = 8, .per_host = 2};
+  const auto shortest_in_the_middle = [](const parallel::ParallelLayout& layout) {
+    return std::optional(PredictedStep{.seconds = layout.nodes == 2 ? 0.1 : 1});
+  };
+  const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
+  CHECK(is(choose(open, ranks, kMuch, shortest_in_the_middle), 4, 2));
+  CHECK(is(choose(R"("stage": 3, "mics_shard_size": 4)", ranks), 2, 4));
+}
+
+TEST_CASE("if no layout fits it is one level") {
+  const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
+  CHECK(is(choose(open, kTwoHostsOfFour, {.device = 1, .host = 1}), 1, 8));
+}
+
+TEST_CASE("spare states on the host, without which a run goes, do not decide") {
+  const std::string open = R"("stage": 2, "mics_shard_size": "auto", "offload_optimizer": {"device": "cpu"})";
+  const RunSetup setup = setup_of(open);
+  const MemoryEstimate two(setup.config, setup.model, at::kCUDA, {.nodes = 2, .ranks_per_node = 4});
+  const int64_t least = parallel::host_bytes(two.states_of(two.scenario(), 0));
+  REQUIRE(least < two.need(two.scenario()).host);
+  CHECK(is(choose(open, kTwoHostsOfFour, {.device = kMuch.device, .host = least}), 2, 4));
+  CHECK(is(choose(open, kTwoHostsOfFour, {.device = kMuch.device, .host = least - 1}), 1, 8));
+}
+
+TEST_CASE("on CPUs all of a rank's memory is the host's") {
+  const RunSetup setup = setup_of(R"("stage": 3, "zero_hpz_partition_size": "auto")");
+  const MemoryEstimate two(setup.config, setup.model, at::kCPU, {.nodes = 2, .ranks_per_node = 4});
+  const int64_t device = two.need(two.scenario()).device;
+  const int64_t least = device + parallel::host_bytes(two.states_of(two.scenario(), 0));
+  REQUIRE(device > 0);
+  CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfFour, {.device = 0, .host = least}), 2, 4));
+  CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfFour, {.device = kMuch.device, .host = least - 1}), 1, 8));
+}
+
+TEST_CASE("the hint is printed only where what it proposes fits") {
+  CHECK_THAT(choose(R"("stage": 3)", kTwoHostsOfFour).line, Contains("\"zero_hpz_partition_size\": \"auto\""));
+  CHECK_THAT(choose(R"("stage": 3)", kTwoHostsOfFour, {.device = 1, .host = kMuch.host}).line, !Contains("auto"));
+}
+
 TEST_CASE("ranks that do not fill nodes are refused") {
-  CHECK_THROWS_MATCHES(choose(R"("stage": 3, "mics_shard_size": 3)", kTwoHostsOfFour), UserError,
-                       Message("ds.json: zero_optimization.mics_shard_size is 3, which does not divide the "
-                               "run's 8 ranks; give a divisor, or \"auto\" for a node per host"));
+  CHECK_THROWS_MATCHES(
+      choose(R"("stage": 3, "mics_shard_size": 3)", kTwoHostsOfFour), UserError,
+      Message("ds.json: zero_optimization.mics_shard_size is 3, which does not divide the "
+              "run's 8 ranks; give a divisor, or \"auto\", which takes nodes of one host or one level"));
   CHECK_THROWS_AS(choose(R"("stage": 3, "zero_hpz_partition_size": 16)", kTwoHostsOfFour), UserError);
 }
 
@@ -99,6 +230,12 @@ TEST_CASE("the bytes between nodes follow the formulas of the papers") {
   }
   options.stage = 1;
   CHECK(internode_bytes(options, one, 2, kParameters) == 28'000'000);
+  // Sums of gradients for all ranks, which all update all parameters: gradients twice around the ring, in their type.
+  options.stage = 0;
+  CHECK(internode_bytes(options, one, 2, kParameters) == 28'000'000);
+  options.communication_dtype = at::kFloat;
+  CHECK(internode_bytes(options, one, 2, kParameters) == 56'000'000);
+  options.communication_dtype = at::kBFloat16;
   options.stage = 2;
   CHECK(internode_bytes(options, one, 2, kParameters) == 70'000'000);
   options.stage = 3;
@@ -119,7 +256,7 @@ TEST_CASE("compression makes the bytes between nodes fewer, and the line says so
   CHECK(internode_bytes(options, two, 2, kParameters) == (4'250'000 + 8'125'000) / 2);
   const std::string both = R"("stage": 3, "zero_quantized_gradients": true, "zero_quantized_weights": true)";
   const LayoutChoice choice = choose(both + R"(, "mics_shard_size": 4)", kTwoHostsOfFour);
-  CHECK_THAT(choice.line, Contains("GB (gradients in 8 bits and parameters in 8 bits) a node and step"));
+  CHECK_THAT(choice.line, Contains("MB (gradients in 8 bits and parameters in 8 bits) a node and step"));
   CHECK(choice.warning.empty());
 }
 
@@ -134,6 +271,24 @@ TEST_CASE("compression without nodes is named") {
         "ds.json: zero_optimization.zero_quantized_gradients and zero_quantized_weights have no effect: all ranks are "
         "one node, and mpzero compresses between nodes only.");
   CHECK(choose(R"("stage": 3)", kTwoHostsOfFour).warning.empty());
+  // Where nodes would not be taken either, the reason is named.
+  const std::string weights = R"("stage": 3, "zero_quantized_weights": true)";
+  const std::string begin =
+      "ds.json: zero_optimization.zero_quantized_weights has no effect: all ranks are one node, and mpzero compresses "
+      "between nodes only; ";
+  const auto slow_nodes = [](const parallel::ParallelLayout& layout) {
+    return std::optional(PredictedStep{.seconds = layout.nodes == 1 ? 0.2 : 0.3});
+  };
+  for (const RankPlacement& ranks : {kTwoHostsOfFour, kTwoHostsOfOne}) {
+    for (const char* key : {"", R"(, "zero_hpz_partition_size": "auto")"}) {
+      CHECK(choose(weights + key, ranks, kMuch, slow_nodes).warning ==
+            begin + "two levels of ZeRO were not taken, since a step would take 300 ms instead of 200 ms by the plan.");
+    }
+  }
+  CHECK_THAT(choose(weights, kTwoHostsOfFour, {.device = 1, .host = kMuch.host}).warning,
+             Contains("since they need") && Contains("of GPU memory a rank"));
+  CHECK_THAT(choose(weights, placement_of({0, 0, 0, 1})).warning,
+             Contains("nodes only; hosts cannot be nodes: hosts have 1 to 3 ranks: start as many on each."));
   // Who has asked for one level is not told to ask for nodes.
   CHECK(choose(gradients + R"(, "zero_hpz_partition_size": 1)", kTwoHostsOfFour).warning ==
         "ds.json: zero_optimization.zero_quantized_gradients has no effect: all ranks are one node, and mpzero "

@@ -39,5 +39,20 @@ TEST_CASE("what a run needs is its states and the peak of its activations") {
   CHECK(estimated.need(smaller).device < estimated.need(now).device);
 }
 
+TEST_CASE("what other settings of the run refuse is not open to it") {
+  const auto scenario = [](const std::string& more) {
+    return estimate(("{\"train_micro_batch_size_per_gpu\": 2, " + more + "}").c_str(), 4).scenario();
+  };
+  const MemoryScenario exact = scenario(R"("bf16": {"enabled": true})");
+  CHECK((exact.may_offload_optimizer && exact.may_offload_param));
+  const MemoryScenario weights = scenario(R"("zero_optimization": {"stage": 2, "zero_quantized_weights": true})");
+  CHECK((weights.may_offload_optimizer && !weights.may_offload_param));
+  const MemoryScenario gradients = scenario(R"("zero_optimization": {"stage": 2, "zero_quantized_gradients": true})");
+  CHECK((gradients.may_offload_optimizer && gradients.may_offload_param));
+  const MemoryScenario moments =
+      scenario(R"("bf16": {"enabled": true, "bf16_optimizer_states": true, "bf16_master_weights_and_grads": true})");
+  CHECK((!moments.may_offload_optimizer && moments.may_offload_param));
+}
+
 }  // namespace
 }  // namespace mpzero

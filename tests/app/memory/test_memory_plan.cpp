@@ -153,6 +153,12 @@ TEST_CASE("a change that is not possible is not named") {
   for (const MemoryChange& change : changes(60, kRun, /*host=*/4 * kGiB, 2, 10)) {
     CHECK_FALSE(change.scenario.offload_optimizer);
   }
+  MemoryScenario on_gpu = kRun;
+  on_gpu.may_offload_optimizer = on_gpu.may_offload_param = false;
+  REQUIRE(!changes(60, on_gpu, kHost, 2, 10).empty());
+  for (const MemoryChange& change : changes(60, on_gpu, kHost, 2, 10)) {
+    CHECK_FALSE((change.scenario.offload_optimizer || change.scenario.offload_param));
+  }
   MemoryScenario automatic = kRun;
   automatic.recompute = Recomputation::kAuto;
   automatic.micro_batch_size = 1;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/plan/calibration.hpp"
 #include "app/plan/calibration_file.hpp"
 #include "tests/app/error_from.hpp"
 #include "tests/catch.hpp"
@@ -14,6 +15,7 @@ namespace mpzero::plan {
 namespace {
 
 namespace fs = std::filesystem;
+using Catch::Contains;
 using nlohmann::json;
 
 const fs::path kFile = MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json";
@@ -32,8 +34,6 @@ class Folder {
  private:
   fs::path path_ = fs::temp_directory_path() / ("mpzero_calibration_" + std::to_string(getpid()));
 };
-
-json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
 
 json small() {
   return {{"format_version", 1},
@@ -109,6 +109,26 @@ TEST_CASE("a file can scale the rates of another") {
   // Another machine's links and host are not this one's.
   CHECK(data.copies.to_device == 0);
   CHECK(data.launch_seconds == Approx(7e-6));
+}
+
+TEST_CASE("times and rates that no machine has are refused with their key") {
+  const Folder folder;
+  const auto error = [&](const char* place, double value) {
+    json file = small();
+    file[json::json_pointer(place)] = value;
+    return error_from([&] { Calibration::from_file(folder.write("wild.json", file.dump())); });
+  };
+  for (const double us : {5e-324, 1e-9, 1e300}) {
+    CHECK_THAT(error("/matmuls/0/us", us),
+               Contains("wild.json: matmuls[0].us must be from 0.001 to 1e+09") && Contains(kRemedy));
+    CHECK_THAT(error("/kernels/0/us", us), Contains("kernels[0].us must be from"));
+    CHECK_THAT(error("/launch_us", us), Contains("launch_us must be from"));
+    CHECK_THAT(error("/copies/on_device_gb_per_second", us),
+               Contains("copies.on_device_gb_per_second must be from 0.001 to 1e+06"));
+  }
+  CHECK_THAT(error("/host", 1), Contains("host must be an object"));
+  CHECK(error("/matmuls/0/us", 1e-3) == "no error");
+  CHECK(error("/matmuls/0/us", 1e9) == "no error");
 }
 
 TEST_CASE("a file that is no calibration is refused in a sentence") {

@@ -212,4 +212,58 @@ TEST_CASE("shards that do not add up to the model are refused on every rank") {
   CHECK(names_in(folder.path()).empty());
 }
 
+TEST_CASE("only what wants a carried file needs it, and no file takes more memory than the model") {
+  const auto model = small_model();
+  const TemporaryFolder folder;
+  SaveJob job = job_of(folder.path(), kOurs, 7, model);
+  CarriedState state{
+      .nodes = 1, .ranks_per_node = 1, .values = {{model[0].name, "parameters", {64}, false}}, .fetch = [](size_t) {
+        static const std::vector<std::byte> bytes(64 * sizeof(float), std::byte{3});
+        return std::span<const std::byte>(bytes);
+      }};
+  const std::vector<CarriedValues> wanted = state.values;
+  job.carried = std::make_shared<CarriedState>(std::move(state));
+  SingleProcess alone;
+  save_checkpoint(job, SnapshotValues(job, 0).get(), alone);
+  const fs::path checkpoint = folder / "tiny-7steps";
+  const fs::path file = checkpoint / carried_file_name("bf16", 0);
+  {
+    const Hdf5Checkpoint reader = open_hdf5(checkpoint);
+    CHECK(reader.carrying_ranks() == 1);
+    const auto stored = reader.carried(0, wanted);
+    REQUIRE(stored);
+    REQUIRE(stored->values.front());
+    CHECK((*stored->values.front() == std::vector<std::byte>(256, std::byte{3})));
+    CHECK_FALSE(reader.carried(1, wanted));
+    reader.verify();
+  }
+  const auto check = [&](const char* damage) {
+    INFO(damage);
+    CHECK(latest_checkpoint(folder.path()) == checkpoint);
+    CHECK(holds_generation(checkpoint, model, 0));
+    const Hdf5Checkpoint reader = open_hdf5(checkpoint);
+    CHECK(reader.carrying_ranks() == 1);
+    CHECK_THROWS_AS(reader.carried(0, wanted), Damaged);
+    CHECK_THROWS_WITH(reader.carried(0, wanted), Contains(file.string() + " is damaged: " + damage));
+  };
+  // As large as nothing that a run of this model carries, in a manifest that agrees.
+  const int64_t written = static_cast<int64_t>(fs::file_size(file)), large = int64_t{1} << 40;
+  Manifest manifest = read_manifest(checkpoint);
+  for (ManifestFile& entry : manifest.files) {
+    if (is_carried_file(entry.name)) entry.size = large;
+  }
+  fs::resize_file(file, static_cast<uintmax_t>(large));
+  write_manifest(checkpoint, manifest);
+  check("it has 1099511627776 bytes, where a run of this model needs");
+  for (ManifestFile& entry : manifest.files) {
+    if (is_carried_file(entry.name)) entry.size = written;
+  }
+  fs::resize_file(file, static_cast<uintmax_t>(written - 1));
+  write_manifest(checkpoint, manifest);
+  check("it has");
+  CHECK_THROWS_WITH(open_hdf5(checkpoint).verify(), Contains("truncated"));
+  fs::remove(file);
+  check("the file is missing");
+}
+
 }  // namespace mpzero::io

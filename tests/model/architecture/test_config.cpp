@@ -291,4 +291,13 @@ TEST_CASE("options that mpzero would compute differently are refused in one sent
   CHECK_THROWS_AS(ModelConfig::from_file(MPZERO_SOURCE_DIR), UserError);
 }
 
+TEST_CASE("a Hugging Face folder is its config.json", "[config]") {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "mpzero_hugging_face_folder";
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(std::filesystem::path(MPZERO_SOURCE_DIR) / "configs/models/qwen3_0_6b.json",
+                             folder / "config.json", std::filesystem::copy_options::overwrite_existing);
+  CHECK(ModelConfig::from_file(folder).hidden_size == 1024);
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace mpzero::model

@@ -50,6 +50,10 @@ TEST_CASE("The number of started processes is the launcher's", "[launch]") {
   CHECK(launch_size(of({})).world_size == 1);
   CHECK(launch_size(of(kTask)).world_size == 8);
   CHECK_FALSE(launch_size(of(kTask)).per_host);
+  CHECK_FALSE(launch_size(of(kTask)).around_hosts);
+  CHECK_FALSE(
+      launch_size(of({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_MCA_rmaps_base_mapping_policy", "slot"}})).around_hosts);
+  CHECK(launch_size(of({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_MCA_rmaps_base_mapping_policy", "node"}})).around_hosts);
   const LaunchSize mpirun = launch_size(of({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}));
   CHECK(mpirun.world_size == 8);
   CHECK(mpirun.per_host == 4);

@@ -1,7 +1,9 @@
 // What all CPUs must agree on: bits that were computed once, by hand.
 
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "parallel/quantization/quantize_kernels.hpp"
 #include "tests/parallel/quantization/quantization_checks.hpp"
@@ -73,6 +75,58 @@ TEST_CASE("a random fraction is in [0, 1) and depends on each bit of its key and
     CHECK(random_fraction(17, {key.first ^ (1U << bit), key.second}) != one);
     CHECK(random_fraction(17, {key.first, key.second ^ (1U << bit)}) != one);
   }
+}
+
+// Computed once by another program from the papers' constants; the first number of SplitMix64 from 0 is that of its
+// authors' own code.
+TEST_CASE("keys and random fractions have known values") {
+  CHECK(rounding_key(1, 2, 3, 4).first == 0xcbcc01feU);
+  CHECK(rounding_key(1, 2, 3, 4).second == 0x336c3255U);
+  CHECK(rounding_key(42, 1000, 17, 3).first == 0xbf7a8fe3U);
+  CHECK(rounding_key(42, 1000, 17, 3).second == 0x32424f2dU);
+  const auto bits = [](uint32_t element, RoundingKey key) {
+    return std::lround(random_fraction(element, key) * 0x1p24F);
+  };
+  CHECK(bits(0, rounding_key(1, 2, 3, 4)) == 1813626);
+  CHECK(bits(17, rounding_key(1, 2, 3, 4)) == 4401208);
+  CHECK(bits(123456789, rounding_key(1, 2, 3, 4)) == 1520439);
+  CHECK(bits(17, rounding_key(42, 1000, 17, 3)) == 11634948);
+}
+
+TEST_CASE("random fractions are uniform, and independent over seeds, steps, units, senders and positions") {
+  constexpr int64_t kCount = 1 << 14;
+  const auto fractions = [](const std::array<uint64_t, 4>& parts, uint32_t first) {
+    const at::Tensor all = at::empty({kCount}, at::kDouble);
+    const RoundingKey key = rounding_key(parts[0], parts[1], parts[2], parts[3]);
+    for (int64_t i = 0; i < kCount; ++i) {
+      all[i] = static_cast<double>(random_fraction(first + static_cast<uint32_t>(i), key));
+    }
+    return all;
+  };
+  const std::array<uint64_t, 4> start{1, 100, 5, 0};
+  std::vector<at::Tensor> all{fractions(start, 0)};
+  for (size_t part = 0; part < start.size(); ++part) {
+    for (const uint64_t more : {1, 2}) {
+      std::array<uint64_t, 4> other = start;
+      other[part] += more;
+      all.push_back(fractions(other, 0));
+      // A part of the key that only moved positions would give the neighbours' numbers.
+      all.push_back(fractions(other, 1));
+    }
+  }
+  for (const uint32_t moved : {1U, 2U, 64U, 256U}) all.push_back(fractions(start, moved));
+  // 5 standard deviations: of a mean 1 / sqrt(12 n), of a variance 1 / sqrt(180 n), of a correlation 1 / sqrt(n).
+  const double root = std::sqrt(static_cast<double>(kCount));
+  std::vector<at::Tensor> centered;
+  for (const at::Tensor& some : all) {
+    CHECK(std::abs(some.mean().item<double>() - 0.5) < 5 / (std::sqrt(12.0) * root));
+    CHECK(std::abs((some - 0.5).square().mean().item<double>() - 1.0 / 12) < 5 / (std::sqrt(180.0) * root));
+    centered.push_back((some - 0.5) * std::sqrt(12.0));
+  }
+  const at::Tensor rows = at::stack(centered);
+  const at::Tensor correlations = rows.mm(rows.t()) / kCount;
+  correlations.fill_diagonal_(0);
+  CHECK(correlations.abs().max().item<double>() < 5 / root);
 }
 
 }  // namespace mpzero::parallel

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "base/collectives.hpp"
+#include "tests/parallel/compression_checks.hpp"
 #include "tests/parallel/engine_checks.hpp"
 #include "tests/parallel/virtual_nodes.hpp"
 
@@ -196,6 +197,11 @@ TEST_CASE("compressed runs stay near the exact one") {
       CHECK(difference < moved * (run.compression.gradient_bits == 8 ? 0.05 : 0.3));
     }
   });
+}
+
+TEST_CASE("each update of an engine rounds with random numbers of its own") {
+  VirtualNodes parameters(1), gradients(1);
+  check_engine_rounding(at::kCPU, parameters.levels(), gradients.levels(), mpi());
 }
 
 TEST_CASE("gradients that are not finite are noticed on all ranks") {

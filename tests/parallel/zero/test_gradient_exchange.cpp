@@ -5,6 +5,7 @@
 #include "base/collectives.hpp"
 #include "parallel/zero/gradient_exchange.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/compression_checks.hpp"
 #include "tests/parallel/same_bits.hpp"
 #include "tests/parallel/virtual_nodes.hpp"
 
@@ -120,6 +121,14 @@ TEST_CASE("a rerun has the same bits, another seed has others") {
       REQUIRE(same_bits(one.residuals[u], again.residuals[u]));
       REQUIRE(!same_bits(one.first_sums[u], other.first_sums[u]));
     }
+  }
+}
+
+TEST_CASE("each step, unit, sender and receiver is rounded with random numbers of its own") {
+  for (const int size : node_sizes()) {
+    VirtualNodes ranks(size);
+    const Levels levels = ranks.levels();
+    check_exchange_rounding(levels.inter_node(), levels.layout(), levels.shard_index(), at::kCPU);
   }
 }
 

@@ -44,6 +44,75 @@ TEST_CASE("the best one's ds_config.json is one for a run, and plans the same") 
   std::filesystem::remove(file);
 }
 
+TEST_CASE("the best one's ds_config.json trains as the run that was asked for") {
+  std::vector<std::string> flags = kFlags;
+  flags.insert(flags.end(), {"--gradient_accumulation_steps=4", "--learning_rate=3e-4", "--grad_clip=0.7",
+                             "--warmup_steps=20", "--max_steps=500", "--compare"});
+  const nlohmann::json found = json_of(flags);
+  const nlohmann::json& config = found["best_ds_config"];
+  CHECK(config["optimizer"]["type"] == "AdamW");
+  CHECK(config["optimizer"]["params"]["lr"] == 3e-4);
+  CHECK(config["optimizer"]["params"]["betas"] == nlohmann::json({0.9, 0.95}));
+  CHECK(config["optimizer"]["params"]["weight_decay"] == 0.1);
+  CHECK(config["gradient_clipping"] == 0.7);
+  CHECK(config["scheduler"]["type"] == "WarmupCosineLR");
+  CHECK(config["scheduler"]["params"]["warmup_num_steps"] == 20);
+  CHECK(config["scheduler"]["params"]["total_num_steps"] == 500);
+  CHECK(config["scheduler"]["params"]["cos_min_ratio"] == 0);
+  CHECK(config["scheduler"]["params"]["warmup_type"] == "log");
+  const auto steps = config["gradient_accumulation_steps"].get<int>();
+  const nlohmann::json leave_out =
+      steps == 4 ? nlohmann::json::array() : nlohmann::json({"--gradient_accumulation_steps 4"});
+  CHECK(found["best_leave_out"] == leave_out);
+}
+
+TEST_CASE("without --tokens the steps count, and a price that is missing is named") {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_others.json";
+  std::ofstream(file) << R"({"p5.48xlarge": 55.04})";
+  std::vector<std::string> flags = kFlags;
+  flags.insert(flags.end(), {"--compare", "--max_steps=100000"});
+  std::vector<std::string> priced = flags;
+  priced.emplace_back("--price=10");
+  const PlanOutput costs = output_of(priced);
+  std::vector<std::string> tokens = priced;
+  tokens.emplace_back("--tokens=6553600000");  // 100,000 x 32 x 2,048
+  CHECK(costs.text == output_of(tokens).text);
+  flags.push_back("--prices=" + file.string());
+  const PlanOutput missing = output_of(flags);
+  REQUIRE_FALSE(missing.warnings.empty());
+  CHECK_THAT(missing.warnings.back(), Contains("has no price of H200"));
+  const PlanOutput alone = output_of({kFlags[0], "--gpu=H200", "--prices=" + file.string()});
+  REQUIRE_FALSE(alone.warnings.empty());
+  CHECK_THAT(alone.warnings.back(), Contains("has no price of H200"));
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("--price is of the asked hosts alone") {
+  const PlanOutput output = output_of({kFlags[0], "--instance=p5.48xlarge", "--compare", "--price=50"});
+  REQUIRE_FALSE(output.warnings.empty());
+  CHECK_THAT(output.warnings.back(), Contains("--price 50") && Contains("p5e.48xlarge"));
+}
+
+TEST_CASE("a ranking of a measured host beside estimated ones says so") {
+  // 70 billion parameters need the host's memory on all of them; p6-b300.48xlarge has no rate of it in the table.
+  const PlanOutput output = output_of({"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=360",
+                                       "--instance=p6-b300.48xlarge", "--compare"});
+  REQUIRE_FALSE(output.warnings.empty());
+  CHECK_THAT(output.warnings.back(), Contains("measured on some of these hosts and an estimate"));
+}
+
+TEST_CASE("what a calibration has no times of is left out, and does not count as what does not fit") {
+  const std::vector<std::string> flags = {kFlags[0], "--gpu=H200", "--bf16=false", "--compare"};
+  const PlanOutput output = output_of(flags);
+  CHECK(output.exit_code == 2);
+  CHECK_THAT(output.text, Contains("left out") && Contains("roofline_calibration.json") && Contains("in fp32") &&
+                              Contains("None can be ranked") && !Contains("None fits"));
+  const nlohmann::json found = json_of(flags);
+  CHECK(found["ranked"].empty());
+  CHECK_THAT(found["left_out"][0].get<std::string>(), Contains("configuration") && Contains("in fp32"));
+  CHECK(found["without_times"].get<int>() > 0);
+}
+
 TEST_CASE("where nothing fits the comparison says so") {
   const PlanOutput output = output_of(
       {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=2000", "--gpu=H200", "--compare"});

@@ -1,3 +1,6 @@
+#include <filesystem>
+#include <fstream>
+
 #include "app/plan/command/plan_estimate.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
@@ -57,4 +60,48 @@ TEST_CASE("a run that does not fit is told what would") {
                                        "--seq_length=8192", "--train_micro_batch_size_per_gpu=64", "--recompute=none"});
   CHECK(output.exit_code == 2);
   CHECK_THAT(output.text, Contains("does not fit") && Contains("what would fit"));
+}
+
+TEST_CASE("compressed gradients and parameters are fewer bytes between nodes") {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_compressed.json";
+  const auto of = [&](const char* keys) {
+    std::ofstream(file)
+        << R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2, "mics_shard_size": 2)" << keys
+        << R"(}, "bf16": {"enabled": true}})";
+    return json_of({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--nproc_per_node=2", "--nodes=2",
+                    "--seq_length=512", "--network=socket", "--deepspeed_config=" + file.string()})["step"];
+  };
+  const nlohmann::json plain = of(""),
+                       both = of(R"(, "zero_quantized_gradients": true, "zero_quantized_weights": true)");
+  std::filesystem::remove(file);
+  const nlohmann::json& gathers = plain["collectives"]["all-gather between nodes"];
+  const nlohmann::json& fewer = both["collectives"]["all-gather between nodes"];
+  CHECK(fewer["calls"] == gathers["calls"]);
+  // 8 bits and a scale a block instead of 16 bits, and what a collective takes whatever its size.
+  CHECK(fewer["seconds"].get<double>() < 0.55 * gathers["seconds"].get<double>());
+  CHECK_FALSE(both["collectives"].contains("reduce-scatter between nodes"));
+  CHECK(both["collectives"]["all-to-all between nodes"]["calls"] ==
+        plain["collectives"]["reduce-scatter between nodes"]["calls"]);
+  CHECK(both["seconds"] < plain["seconds"]);
+}
+
+TEST_CASE("more hosts are a change that makes states fit") {
+  const PlanOutput output = output_of(
+      {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=400", "--gpu=H200", "--nproc_per_node=2",
+       "--seq_length=512", "--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/ds_config_llama3_8b_zero3_offload.json"});
+  CHECK(output.exit_code == 2);
+  CHECK_THAT(output.text, Contains("what would fit: --nodes 2, with a global batch 2 times as large"));
+}
+
+// Oracle: the run of bench/RESULTS.md, "Throughput", which chose its recomputation by itself.
+TEST_CASE("one GPU has what NCCL does not take") {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_bf16_moments.json";
+  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
+                             "zero_optimization": {"stage": 2}, "bf16": {"enabled": true, "bf16_optimizer_states": true}})";
+  const nlohmann::json gpu =
+      json_of({"--model_config=" + kModels + "qwen2_5_7b.json", "--gpu=H200", "--seq_length=8192",
+               "--deepspeed_config=" + file.string()})["memory"]["gpu_bytes"];
+  std::filesystem::remove(file);
+  const double gibibytes = (gpu["total"].get<double>() - gpu["context"].get<double>()) / (1 << 30);
+  CHECK(gibibytes == Approx(133.4).epsilon(0.001));
 }

@@ -31,12 +31,79 @@ TEST_CASE("TCP is slower than EFA, and PCIe than NVLink") {
         machine_of_instance("g6e.48xlarge", 1, "auto").links.within_bytes_per_second);
 }
 
+TEST_CASE("without access to EFA a host's processors are the limit") {
+  const auto rate = [](const char* type, const char* network) {
+    return machine_of_instance(type, 2, network).links.between_bytes_per_second / 1e9;
+  };
+  CHECK(rate("p5.48xlarge", "efa") == Approx(0.85 * 400));
+  CHECK(rate("g6e.12xlarge", "efa") == Approx(6.25));
+  CHECK(rate("g6e.48xlarge", "efa") == Approx(6.25));
+  CHECK(rate("g5.8xlarge", "efa") == Approx(0.85 * 25 / 8));
+  CHECK(rate("p5.48xlarge", "socket") == Approx(5.0));
+  CHECK_THAT(machine_of_instance("g6e.12xlarge", 2, "efa").network_basis, Contains("estimate"));
+  CHECK_THAT(machine_of_instance("p5.48xlarge", 2, "efa").network_basis, Contains("published"));
+}
+
+TEST_CASE("a measured rate replaces the network's") {
+  PlanOptions options;
+  options.gpu = "H200";
+  options.nodes = 2;
+  const Links before = find_machine(options, "socket", 1).links;
+  options.network_rate = 12.5;
+  const Links after = find_machine(options, "socket", 1).links;
+  CHECK(after.between_bytes_per_second == Approx(12.5e9));
+  CHECK(after.between_all_to_all_bytes_per_second / after.between_bytes_per_second ==
+        Approx(before.between_all_to_all_bytes_per_second / before.between_bytes_per_second));
+  CHECK(after.within_bytes_per_second == before.within_bytes_per_second);
+}
+
 TEST_CASE("an unknown name is one sentence") {
   CHECK_THAT(error_from([] { machine_of_instance("p5.48xlrge", 1, "auto"); }), Contains("did you mean p5.48xlarge?"));
   CHECK_THAT(error_from([] { machine_of_instance("t3.micro", 1, "auto"); }), Contains("docs/ec2.md"));
   PlanOptions options;
-  options.gpu = "V100";
-  CHECK_THAT(error_from([&] { find_machine(options, "auto", 1); }), Contains("--gpu V100") && Contains("H200"));
+  options.gpu = "h200";
+  CHECK(find_machine(options, "auto", 1).gpu == "H200");
+  options.gpu = "v100";
+  CHECK_THAT(error_from([&] { find_machine(options, "auto", 1); }), Contains("--gpu v100") && Contains("H200"));
+}
+
+TEST_CASE("a GPU by its name has PCIe of its own generation") {
+  const auto rate = [](const char* gpu) {
+    PlanOptions options;
+    options.gpu = gpu;
+    return find_machine(options, "auto", 4).links.within_bytes_per_second;
+  };
+  CHECK(rate("L40S") == Approx(0.4 * 32e9));
+  for (const doctor::Instance& instance : doctor::all_instances()) {
+    if (instance.type != std::string("g6e.48xlarge")) continue;
+    CHECK(rate("L40S") == Approx(machine_of_instance(instance.type, 1, "auto").links.within_bytes_per_second));
+  }
+  CHECK(rate("A10G") == rate("L4"));
+}
+
+TEST_CASE("a GPU with two memories is named with one") {
+  PlanOptions options;
+  const auto machine = [&](const char* gpu) {
+    options.gpu = gpu;
+    return find_machine(options, "auto", 1);
+  };
+  CHECK(machine("A100").gpu_gigabytes == 40);
+  CHECK(machine("A100-40GB").gpu_gigabytes == 40);
+  CHECK(machine("a100-80gb").gpu_name() == "A100 80GB");
+  CHECK(machine("A100-80GB").gpu == "A100");
+  CHECK(machine("A100-80GB").gpu_bytes > int64_t{79} << 30);
+  CHECK_THAT(error_from([&] { machine("A100-60GB"); }), Contains("A100-80GB"));
+  CHECK(machine_of_run("NVIDIA A100-SXM4-80GB", int64_t{79} << 30, 1, 1, "", "auto").gpu_gigabytes == 80);
+}
+
+TEST_CASE("a network that a host's processors hold back says so") {
+  PlanOptions options;
+  options.gpu = "H100";
+  options.nodes = 2;
+  options.host_gigabits = 400;
+  CHECK_THAT(find_machine(options, "socket", 8).network_basis, Contains("at most 40 of its 400 Gb/s"));
+  options.host_gigabits = 50;
+  CHECK(find_machine(options, "socket", 8).network_basis == "an estimate");
 }
 
 TEST_CASE("prices come from the user's file") {

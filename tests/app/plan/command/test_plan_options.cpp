@@ -23,6 +23,7 @@ TEST_CASE("a mistake is one sentence that names the flag") {
     return error_from([&] { parse_plan_options(arguments); });
   };
   CHECK_THAT(error({}), Contains("--instance") && Contains("--gpu"));
+  CHECK_THAT(error({"--instnce=p5.48xlarge"}), Contains("--instnce is not a known flag; did you mean --instance?"));
   CHECK_THAT(error({"--instance=p5.48xlarge", "--gpu=H100"}), Contains("keep one"));
   CHECK_THAT(error({"--gpu=H100", "--nodes=0"}), Contains("--nodes") && Contains("\"0\""));
   CHECK_THAT(error({"--gpu=H100", "--nodes=1.5"}), Contains("--nodes"));
@@ -31,12 +32,16 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   CHECK_THAT(error({"--gpu"}), Contains("--gpu needs a value"));
   CHECK_THAT(error({"--gpu=H100", "--json=yes"}), Contains("takes no value"));
   CHECK_THAT(error({"--gpu=H100", "--network_factor=0.5"}), Contains("at least 1"));
+  CHECK_THAT(error({"--gpu=H100", "--network_rate=4"}), Contains("one host sends nothing"));
+  CHECK_THAT(error({"--gpu=H100", "--host_gigabits=400"}), Contains("--host_gigabits 400: one host sends nothing"));
+  CHECK_THAT(error({"--gpu=H100", "--nodes=2", "--network_rate=4", "--host_gigabits=100"}), Contains("keep one"));
   CHECK_THAT(error({"--gpu=H100", "--price=1", "--prices=p.json"}), Contains("keep one"));
 }
 
 TEST_CASE("the help names every flag") {
-  for (const char* flag : {"--instance", "--gpu", "--nodes", "--tokens", "--compare", "--json", "--calibration",
-                           "--price ", "--prices", "--disk_rate", "--straggler_factor", "--network_factor"}) {
+  for (const char* flag :
+       {"--instance", "--gpu", "--nodes", "--tokens", "--compare", "--json", "--calibration", "--price ", "--prices",
+        "--disk_rate", "--straggler_factor", "--network_factor", "--network_rate"}) {
     CHECK_THAT(plan_help(), Contains(flag));
   }
 }

@@ -7,7 +7,13 @@ using namespace mpzero::plan;
 
 TEST_CASE("a host's own memory and bus replace the calibrated ones, and its ranks share them") {
   const Calibration calibration = Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
-  PlanMachine machine{.name = "x", .gpu = "H200", .gpus = 4, .links = {}, .price = std::nullopt};
+  PlanMachine machine{.name = "x",
+                      .gpu = "H200",
+                      .gpus = 4,
+                      .assumed_host = "",
+                      .links = {},
+                      .network_basis = "",
+                      .price = std::nullopt};
   SimulatedRun run{.model = model::ModelConfig::from_file(kModels + "qwen3_0_6b.json"),
                    .options = {},
                    .layout = {},
@@ -19,6 +25,7 @@ TEST_CASE("a host's own memory and bus replace the calibrated ones, and its rank
                    .links = {}};
   set_rates(run, calibration, machine);
   CHECK(run.host_adamw(1'000'000) == Approx(4 * host_adamw_seconds(calibration, 1'000'000)));
+  CHECK(host_estimate(calibration, machine).bytes_per_second == 0);
   machine.host_bytes_per_second = 100e9;
   machine.pcie_bytes_per_second = 50e9;
   set_rates(run, calibration, machine);
@@ -26,4 +33,17 @@ TEST_CASE("a host's own memory and bus replace the calibrated ones, and its rank
   CHECK(run.host_adamw(1'000'000) == Approx(4 * 24e6 / 80e9));
   CHECK(run.costs.down(43'000'000) == Approx(1e-5 + 1e-3));
   CHECK(run.costs.up(43'000'000) == Approx(1e-5 + 1e-3));
+}
+
+TEST_CASE("a host that nobody measured has the memory of an instance with such GPUs") {
+  CalibrationData data = Calibration::from_file(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json").data();
+  PlanOptions options;
+  options.gpu = "H100";
+  const PlanMachine machine = find_machine(options, "auto", 2);
+  CHECK(host_estimate(Calibration(data, ""), machine).bytes_per_second == 0);
+  data.host = {};
+  const HostEstimate host = host_estimate(Calibration(data, ""), machine);
+  // p5.48xlarge: 410 GB/s for 8 GPUs.
+  CHECK(host.bytes_per_second == Approx(2 * 410e9 / 8));
+  CHECK(host.instance == "p5.48xlarge");
 }

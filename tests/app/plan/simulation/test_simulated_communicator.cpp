@@ -27,3 +27,16 @@ TEST_CASE("a collective follows its inputs, and computing waits where it says so
   summed->wait();
   CHECK(device.clock(0) == 16);
 }
+
+TEST_CASE("memory for sums by copy engines is reserved where they reach") {
+  SimulatedDevice device(small_run().costs);
+  BusyLink link;
+  const auto options = at::TensorOptions().dtype(at::kBFloat16).device(SimulatedDevice::device());
+  const auto reserved = [&](const Group& group, bool peer_access) {
+    SimulatedCommunicator communicator({.group = group, .links = {.peer_access = peer_access}}, link);
+    return communicator.reserve_reduce_scatter(100, options);
+  };
+  CHECK(reserved({.hosts = 1, .per_host = 2}, true) == 200);
+  CHECK(reserved({.hosts = 1, .per_host = 2}, false) == 0);
+  CHECK(reserved({.hosts = 2, .per_host = 1}, true) == 0);
+}

@@ -88,6 +88,29 @@ TEST_CASE("the next forward follows the host's updates unit by unit") {
   CHECK(step.host_optimizer == Approx(4 * 0.007));
 }
 
+TEST_CASE("with several nodes the next forward follows the host's updates unit by unit, too") {
+  // Eight units, each gathered where it is used. Collectives take no time, so that a wait for more than the unit's own
+  // update would show.
+  SimulatedRun run = offloaded(0);
+  run.options.stage = 3;
+  run.options.limits.gather = {
+      .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
+  run.model.num_hidden_layers = 6;
+  run.recompute.assign(6, model::Recompute::kNone);
+  run.links = {.within_bytes_per_second = 1e30, .between_bytes_per_second = 1e30};
+  run.ranks = {.hosts = 2, .per_host = 2};
+  // From the norm on the host updates a unit in 12: the head's, the last, ends at 8 x 12, when all before it have been
+  // through forward. Then the head's 5, and backward: six layers of 20, the embedding's 2. The collectives start in
+  // less than 1 in all.
+  run.host_adamw = [](int64_t) { return 12e-3; };
+  for (const parallel::ParallelLayout layout :
+       {parallel::ParallelLayout{.nodes = 1, .ranks_per_node = 4}, {.nodes = 2, .ranks_per_node = 2}}) {
+    CAPTURE(layout.nodes);
+    run.layout = layout;
+    CHECK(simulate(run).seconds == Approx(0.096 + 0.005 + 0.120 + 0.002).margin(1e-3));
+  }
+}
+
 TEST_CASE("updates ahead of the norm hide behind backward") {
   // Gradients arrive at 26, 46, 66 and 68: updates end at 33, 53, 73 and 80, of which the next forward waits for the
   // last, the embedding's.

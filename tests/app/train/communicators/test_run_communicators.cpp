@@ -1,6 +1,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "app/train/communicators/run_communicators.hpp"
 #include "parallel/trace/timeline.hpp"
 #include "tests/app/tiny_training.hpp"
@@ -60,6 +62,29 @@ TEST_CASE("With two levels the recorder knows which level a collective is of, an
   // Its part of the sums of the others: n - 1 of n parts, in fp32.
   CHECK(opened.communicators.take_internode_bytes() == 8 * (mpi.world_size() - 1));
   CHECK(opened.communicators.take_internode_bytes() == 0);
+}
+
+TEST_CASE("What stalls a step is known of both levels, in the order of the timeline") {
+  parallel::MpiRuntime& mpi = parallel::mpi();
+  Opened opened({.nodes = mpi.world_size(), .ranks_per_node = 1});
+  if (mpi.world_size() == 1) return;
+  const parallel::Levels levels = opened.communicators.gradients().levels();
+  const at::Tensor sum = at::zeros({2});
+  opened.timeline->start();
+  // On the CPU a collective stalls where it is started and where it is waited for.
+  std::vector<parallel::Timeline::Mark> moments;
+  for (parallel::Communicator* level : {&levels.intra_node(), &levels.inter_node(), &levels.intra_node()}) {
+    moments.push_back(opened.timeline->mark());
+    level->all_reduce_sum(sum)->wait();
+  }
+  opened.timeline->stop();
+  const std::vector<parallel::Stall> stalls = opened.communicators.gradients().take_stalls();
+  REQUIRE(stalls.size() == 6);
+  CHECK(std::is_sorted(stalls.begin(), stalls.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; }));
+  // The third and fourth are those between nodes.
+  CHECK((stalls[2].begin > moments[1] && stalls[3].end < moments[2]));
+  CHECK(opened.communicators.gradients().take_stalls().empty());
+  CHECK(opened.communicators.parameters().take_stalls().empty());
 }
 
 }  // namespace mpzero

@@ -1,0 +1,15 @@
+#include "app/plan/command/plan_error.hpp"
+
+#include <algorithm>
+
+namespace mpzero::plan {
+
+double error_of_step(const StepSplit& split, const PartErrors& errors) {
+  const double total = split.total();
+  if (!(total > 0)) return errors.kernels;
+  const double communication = split.exposed_communication() / total, optimizer = split.optimizer / total;
+  return errors.kernels + communication * std::max(0.0, errors.communication - errors.kernels) +
+         optimizer * std::max(0.0, errors.host_optimizer - errors.kernels);
+}
+
+}  // namespace mpzero::plan

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <optional>
+
+#include "app/memory/layout_choice.hpp"
+
+namespace mpzero::plan {
+
+// A step of the run that starts, with this layout; see PlannedRun. std::nullopt where there is no plan: the
+// GPU has no calibration, or the run cannot be planned or does not fit.
+std::optional<PredictedStep> predicted_step(const PlannedRun& run, const parallel::ParallelLayout& layout);
+
+}  // namespace mpzero::plan

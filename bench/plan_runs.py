@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""Short runs of many kinds on this machine's GPUs, for a comparison with what `mpzero plan` said of them before.
+
+    bench/plan_runs.py FOLDER [--build build] [--train_data T.h5] [--budget 240] [--only WORD ...]
+
+Before the first run every row is planned, and what the plan says is written down with what is measured afterwards: so
+the rows test a model that was frozen. Of the network the plan is told what the doctor measured. FOLDER gets
+plan_runs.json, written anew after each run, in the shape of bench/plan_measured.json, for
+`bench/plan_against_measured.py --runs FOLDER/plan_runs.json`, and logs.tar.gz.
+
+Random tokens, if no file is given. A row that needs more GPUs than there are is not made; one for which the budget of
+seconds has no time left is named in `left_out`. For the rows of two hosts, two daemons of mpirun with names of their
+own and NCCL_HOSTID make two hosts of two GPUs, for MPI, mpzero and NCCL alike; plain streams and `mpzero doctor
+--bandwidth` between them come first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import network_experiment
+import two_hosts
+from measures import REPOSITORY, medians, planned_memory, read_metrics, read_model
+from plan_against_measured import ds_config, plan
+
+BENCH = Path(__file__).resolve().parent
+HOSTS = ("host0", "host1")
+# Llama's shape with 3.6 billion parameters, which no calibration has.
+LLAMA_3B = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
+WHAT = (
+    "Runs that were planned before they were made. plan_ms, plan_gib: what mpzero plan said before. planned_gib: what "
+    "the run itself planned at its start. memory_gib, reserved_gib: the most that tensors held on rank 0, and that the "
+    "allocator had, NCCL's buffers included in both. exposed_ms: communication that the step waits for. clipping 0: "
+    "none. null: not recorded. network_rate: GB/s of NCCL's collectives, by the doctor. context_gib: "
+    "what CUDA and NCCL took at the start"
+)
+
+
+def row(name: str, **changed) -> dict:
+    """A row before it is measured."""
+    one = {
+        "name": name,
+        "model": "qwen3_0_6b",
+        "model_flags": {},
+        "vocab_size": None,
+        "dtype": "bf16",
+        "device": "NVIDIA H200",
+        "gpus": 1,
+        "cores": os.cpu_count(),
+        "nodes": 1,
+        "network": "nvlink",
+        "zero_stage": 2,
+        "layout": "one_level",
+        "offload_optimizer": False,
+        "offload_ratio": 1,
+        "offload_param": False,
+        "moments": "fp32",
+        "recompute": "none",
+        "deterministic": False,
+        "length": 2048,
+        "micro_batch": 4,
+        "accumulation": 1,
+        "clipping": 1.0,
+        "steps": 24,
+        "warm_up": 8,
+        "limit": 40,
+    }
+    unknown = changed.keys() - one.keys()
+    assert not unknown, unknown
+    return {**one, **changed}
+
+
+def rows() -> list[dict]:
+    two = {"gpus": 2}
+    hosts = {"gpus": 2, "nodes": 2, "network": "tcp", "length": 512, "accumulation": 4, "steps": 15, "warm_up": 4}
+    # Without clipping no update is done twice, which the plan assumes.
+    host_adamw = {"offload_optimizer": True, "clipping": 0, "steps": 20}
+    large = {"model": "llama_3_8b", "model_flags": LLAMA_3B, "steps": 13, "warm_up": 4, "limit": 50}
+    levels = {"layout": "two_levels"}
+    return [
+        row("frozen_hosts_zero2_two_levels", **hosts, **levels),
+        row("frozen_hosts_zero3_one_level", **hosts, zero_stage=3),
+        row("frozen_qwen3_zero2_2gpu_mb4_t1024", **two, length=1024, vocab_size=128256),
+        row("frozen_qwen3_zero0_mb4_t2048", zero_stage=0),
+        row("frozen_qwen3_zero3_2gpu_mb1_t2048", **two, zero_stage=3, micro_batch=1),
+        row("frozen_qwen3_zero3_2gpu_mb8_t512_x2", **two, zero_stage=3, micro_batch=8, length=512, accumulation=2),
+        row("frozen_qwen3_recompute_full_mb8_t2048", micro_batch=8, recompute="full", steps=20),
+        row("frozen_qwen3_host_adamw_mb4_t2048", **host_adamw),
+        row(
+            "frozen_qwen3_offload_param_2gpu_t1024", **two, **host_adamw, zero_stage=3, offload_param=True, length=1024
+        ),
+        row("frozen_llama_3b_zero2_mb4_t2048", **large),
+        row("frozen_llama_3b_zero3_2gpu_mb1_t2048_x2", **two, **large, zero_stage=3, micro_batch=1, accumulation=2),
+        row(
+            "frozen_qwen2_5_zero1_2gpu_mb2_t1024", **two, model="qwen2_5_0_5b", zero_stage=1, micro_batch=2, length=1024
+        ),
+        row("frozen_qwen3_zero2_mb1_t512", micro_batch=1, length=512, steps=40, warm_up=15),
+        row("frozen_hosts_zero3_two_levels", **hosts, **levels, zero_stage=3),
+        row("frozen_hosts_zero2_one_level", **hosts),
+        row("frozen_hosts_zero2_two_levels_t2048_x1", **{**hosts, "length": 2048, "accumulation": 1}, **levels),
+        row("frozen_hosts_zero3_one_level_mb1_x2", **{**hosts, "accumulation": 2}, zero_stage=3, micro_batch=1),
+        row("frozen_qwen3_recompute_selective_2gpu_t2048", **two, zero_stage=3, recompute="selective"),
+        row("frozen_llama_3b_zero3_host_adamw_2gpu_t2048", **two, **{**large, **host_adamw, "steps": 10}, zero_stage=3),
+    ]
+
+
+class Visit(two_hosts.Visit):
+    """What is kept is plan_runs.json."""
+
+    def __init__(self, args: argparse.Namespace, gpus: list[str]):
+        super().__init__(args)
+        self.gpus = gpus
+        self.runs: list[dict] = []
+        self.made = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+
+    def save(self) -> None:
+        machine = {"gpus": self.gpus, "cores": os.cpu_count()}
+        machine |= {name: self.results[name] for name in ("streams", "doctor") if name in self.results}
+        found = {
+            "format_version": 1,
+            "what": WHAT,
+            "machine": machine,
+            "left_out": self.results["left_out"],
+            "failed": self.failed(),
+            "seconds": self.results["seconds"],
+            "runs": [{name: value for name, value in run.items() if name != "limit"} for run in self.runs],
+        }
+        (self.folder / "plan_runs.json").write_text(json.dumps(found, indent=1) + "\n")
+
+    def failed(self) -> dict[str, str]:
+        parts = {name: part for name, part in self.results.items() if isinstance(part, dict)}
+        return {name: part["error"] for name, part in parts.items() if "error" in part}
+
+    def network_rate(self) -> float | None:
+        """GB/s of the slower collective at the largest size; None if the doctor measured nothing."""
+        kinds = self.results.get("doctor", {}).get("rates", {})
+        return min(rates[max(rates, key=float)] for rates in kinds.values()) if kinds else None
+
+    def pack_logs(self) -> None:
+        with tarfile.open(self.folder / "logs.tar.gz", "w:gz") as archive:
+            for file in sorted([*self.folder.glob("*.log"), *self.folder.glob("*/metrics.jsonl")]):
+                archive.add(file, arcname=str(file.relative_to(self.folder)))
+
+
+def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
+    """The same command on two hosts, which are daemons of mpirun on this machine with names of their own."""
+    agent = folder / "agent.sh"
+    agent.write_text('#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec sh -c "$*"\n')
+    agent.chmod(0o755)
+    settings = {"plm": "rsh", "plm_rsh_agent": str(agent), "btl_tcp_if_include": two_hosts.interface_to_others()}
+    command = ["mpirun", "--bind-to", "none", *(word for key, v in settings.items() for word in ("--mca", key, v))]
+    for rank, host in enumerate(HOSTS):
+        own = [f"CUDA_VISIBLE_DEVICES={rank}"] if gpus else []
+        command += [":"] if rank else []
+        command += ["-n", "1", "--host", f"{host}:1", "env", f"NCCL_HOSTID={host}", *own, *words]
+    return command
+
+
+def doctor(visit: Visit) -> dict:
+    """GB/s that a host sends in collectives by their size, alone on the network."""
+    file = visit.folder / "doctor.json"
+    words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
+    command = on_two_hosts(visit.folder, [*words, "--network=socket"], visit.args.device == "cuda")
+    status, log = visit.run("doctor", command, 40)
+    text = (file if file.exists() else log).read_text(errors="replace")
+    rates = collective_rates(text)
+    return {"status": status, "rates": rates, **({} if rates else {"output": text[-2000:]})}
+
+
+def collective_rates(text: str) -> dict[str, dict[str, float]]:
+    """Of "all-gather 1 MiB 0.51 GB/s, 64 MiB 6.20 GB/s; reduce-scatter …": by kind and size in MiB."""
+    found: dict[str, dict[str, float]] = {}
+    for kind, list_of_rates in re.findall(r"(all-gather|reduce-scatter)((?: [\d.]+ MiB [\d.]+ GB/s,?)+)", text):
+        rates = re.findall(r"([\d.]+) MiB ([\d.]+) GB/s", list_of_rates)
+        found[kind] = {size: float(rate) for size, rate in rates}
+    return found
+
+
+def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
+    config = folder / "ds_config.json"
+    config.write_text(json.dumps(ds_config(run), indent=1))
+    vocabulary = run["vocab_size"] or read_model(run["model"])["vocab_size"]
+    flags = {
+        "model_type": run["model"],
+        **run["model_flags"],
+        "deepspeed_config": config,
+        "train_data": tokens(visit, vocabulary),
+        "seq_length": run["length"],
+        "recompute": run["recompute"],
+        "max_steps": run["steps"],
+        "checkpoint_freq": 0,
+        "save_final": "false",
+        "validation_freq": 0,
+        "checkpoint_dir": folder / "checkpoints",
+        "metrics_file": folder / "metrics.jsonl",
+        "device": visit.args.device,
+    }
+    if run["vocab_size"]:
+        flags["vocab_size"] = run["vocab_size"]
+    words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "train", "--overwrite"]
+    words += [f"--{flag}={value}" for flag, value in flags.items()]
+    if run["nodes"] > 1:
+        return on_two_hosts(visit.folder, [*words, "--network=socket"], visit.args.device == "cuda")
+    return network_experiment.command_of(f"mpirun --oversubscribe --bind-to none -n {max(1, run['gpus'])}", words)
+
+
+def tokens(visit: Visit, vocabulary: int) -> Path:
+    """The file that was given, or random ids, made once."""
+    if visit.args.train_data is not None:
+        return visit.args.train_data.resolve()
+    path = visit.folder / f"tokens_{vocabulary}.h5"
+    if not path.exists():
+        made = [sys.executable, str(BENCH / "random_tokens.py"), str(path), f"--vocab_size={vocabulary}"]
+        subprocess.run([*made, f"--tokens={1 << 21}"], check=True, cwd=REPOSITORY)
+    return path
+
+
+def measure(visit: Visit, run: dict) -> dict:
+    """Makes the run and adds its figures to it; returns what is worth printing."""
+    folder = visit.folder / run["name"]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    status, log = visit.run(run["name"], command_of(visit, run, folder), run["limit"])
+    metrics = folder / "metrics.jsonl"
+    lines = read_metrics(metrics) if metrics.exists() else []
+    text = log.read_text(errors="replace")
+    found = medians(lines, warm_up=run["warm_up"])
+    if not found:
+        raise RuntimeError(f"exit status {status}, {len(lines)} steps: {network_experiment.sentence_of(text)}")
+    measured = {
+        "step_ms": found["step_ms"],
+        "memory_gib": most_gib(lines, "peak_allocated_bytes"),
+        "reserved_gib": most_gib(lines, "peak_memory_bytes"),
+        "planned_gib": planned_memory(text).get("planned_gib"),
+        "context_gib": context_gib(text),
+        "exposed_ms": found.get("exposed_communication_ms"),
+        "measured_steps": found["measured_steps"],
+        "date": visit.made,
+        "source": "bench/plan_runs.py",
+        "note": "two GPUs of one machine as two hosts" if run["nodes"] > 1 else "",
+        "after_freeze": True,
+    }
+    measured |= {name: value for name, value in found.items() if name.endswith("_ms") and name not in measured}
+    visit.runs.append({**run, **measured})
+    return {name: run.get(name) for name in ("plan_ms", "plan_gib")} | {
+        name: measured[name] for name in ("step_ms", "memory_gib", "reserved_gib", "planned_gib")
+    }
+
+
+def most_gib(lines: list[dict], name: str) -> float | None:
+    values = [line[name] for line in lines if name in line]
+    return round(max(values) / 2**30, 3) if values else None
+
+
+def context_gib(log: str) -> float | None:
+    """What CUDA and NCCL take, as the run found it at its start."""
+    found = re.search(r"CUDA and NCCL +([\d.]+) GiB", log)
+    return float(found[1]) if found else None
+
+
+def planned(visit: Visit, run: dict) -> None:
+    """Writes down what the plan says of a row."""
+    try:
+        found = plan(run, visit.args.build.resolve() / "bin" / "mpzero", None)
+    except SystemExit as error:
+        run |= {"plan_ms": None, "plan_gib": None}
+        print(f"{run['name']}: no plan: {error}", flush=True)
+        return
+    gpu = found["memory"]["gpu_bytes"]
+    run["plan_ms"] = round(found["step"]["seconds"] * 1e3, 2) if found["step"] else None
+    run["plan_gib"] = round((gpu["total"] - gpu["context"]) / 2**30, 3)
+
+
+def gpus_here() -> list[str]:
+    if shutil.which("nvidia-smi") is None:
+        return []
+    words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stdout.splitlines()
+
+
+def main(arguments: list[str], known: list[dict] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--build", type=Path, default=REPOSITORY / "build")
+    parser.add_argument("--train_data", type=Path, help="random tokens if not given")
+    parser.add_argument("--budget", type=float, default=240, help="seconds for all of it")
+    parser.add_argument("--stream_seconds", type=float, default=0.6)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--only", nargs="*", default=[], help="rows whose name contains one of these words")
+    args = parser.parse_args(arguments)
+    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    words, args.only = args.only, []
+    gpus = gpus_here() if args.device == "cuda" else []
+    visit = Visit(args, gpus)
+    wanted = [run for run in known or rows() if not words or any(word in run["name"] for word in words)]
+    wanted = [run for run in wanted if args.device == "cpu" or run["gpus"] <= len(gpus)]
+    if any(run["nodes"] > 1 for run in wanted):
+        visit.part("streams", lambda: two_hosts.streams(visit))
+        visit.part("doctor", lambda: doctor(visit))
+    for run in wanted:
+        run["device"] = gpus[0] if gpus else run["device"]
+        run["network_rate"] = visit.network_rate() if run["nodes"] > 1 else None
+        planned(visit, run)
+    for run in wanted:
+        visit.part(run["name"], lambda run=run: measure(visit, run))
+    visit.pack_logs()
+    print(f"left out: {visit.results['left_out'] or 'nothing'}; failed: {list(visit.failed()) or 'none'}")
+    print(f"{args.budget - visit.left():.0f} s in all; {visit.folder / 'plan_runs.json'}")
+    return 1 if visit.failed() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

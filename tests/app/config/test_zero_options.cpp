@@ -1,0 +1,46 @@
+#include "app/config/zero_options.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+
+TEST_CASE("hosts with as many consecutive ranks each are known by that number") {
+  CHECK(placement_of({0}).per_host == 1);
+  CHECK(placement_of({4, 4, 4, 4}).per_host == 4);
+  CHECK(placement_of({4, 4, 4, 4}).hosts() == 1);
+  const RankPlacement two = placement_of({0, 0, 2, 2});
+  CHECK(two.per_host == 2);
+  CHECK(two.hosts() == 2);
+  CHECK(two.world_size == 4);
+  CHECK(describe_unevenness(two).empty());
+}
+
+TEST_CASE("uneven hosts and ranks that go around the hosts are told apart") {
+  const RankPlacement uneven = placement_of({0, 0, 0, 3});
+  CHECK_FALSE(uneven.per_host);
+  CHECK(uneven.hosts() == 2);
+  CHECK(describe_unevenness(uneven) == "hosts have 1 to 3 ranks: start as many on each");
+  // The first host has the fewest.
+  CHECK_FALSE(placement_of({0, 1, 1, 1}).per_host);
+  for (const std::vector<int>& around : {std::vector<int>{0, 1, 0, 1}, {0, 0, 1, 1, 1, 1, 0, 0}}) {
+    const RankPlacement ranks = placement_of(around);
+    CHECK_FALSE(ranks.per_host);
+    CHECK(ranks.hosts() == 2);
+    CHECK_THAT(describe_unevenness(ranks), Contains("not consecutive") && Contains("--map-by slot"));
+  }
+}
+
+TEST_CASE("nodes have ranks of one host, or of several") {
+  const RankPlacement even{.world_size = 8, .per_host = 4};
+  CHECK_FALSE(has_nodes_across_hosts({.nodes = 2, .ranks_per_node = 4}, even));
+  CHECK_FALSE(has_nodes_across_hosts({.nodes = 4, .ranks_per_node = 2}, even));
+  CHECK_FALSE(has_nodes_across_hosts({.nodes = 1, .ranks_per_node = 8}, even));
+  CHECK(has_nodes_across_hosts({.nodes = 2, .ranks_per_node = 6}, {.world_size = 12, .per_host = 4}));
+  CHECK(has_nodes_across_hosts({.nodes = 2, .ranks_per_node = 2}, placement_of({0, 1, 0, 1})));
+  CHECK_FALSE(has_nodes_across_hosts({.nodes = 4, .ranks_per_node = 1}, placement_of({0, 1, 0, 1})));
+}
+
+}  // namespace
+}  // namespace mpzero

@@ -1,0 +1,25 @@
+#include <limits>
+
+#include "app/memory/memory_limit.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST_CASE("a GPU keeps room for CUDA and NCCL, for the margin and for other processes") {
+  // 80 - 3 for CUDA and NCCL, of which 1 in 25 is left free.
+  CHECK(memory_limit({.gpu = 80 * kGiB, .host = 9 * kGiB}).device == 77 * kGiB - 77 * kGiB / 25);
+  // A context alone is part of the 3; of 11 used 10 are others'.
+  CHECK(memory_limit({.gpu = 80 * kGiB, .gpu_used = kGiB, .host = 9 * kGiB}).device == 77 * kGiB - 77 * kGiB / 25);
+  CHECK(memory_limit({.gpu = 80 * kGiB, .gpu_used = 11 * kGiB, .host = 9 * kGiB}).device == 67 * kGiB - 67 * kGiB / 25);
+  CHECK(memory_limit({.gpu = std::nullopt, .host = 9 * kGiB}).device == std::numeric_limits<int64_t>::max());
+}
+
+TEST_CASE("the ranks of a host share its memory, but for 1 GiB") {
+  CHECK(memory_limit({.gpu = std::nullopt, .host = 9 * kGiB, .ranks = 4}).host == 2 * kGiB);
+}
+
+}  // namespace
+}  // namespace mpzero

@@ -1,0 +1,120 @@
+"""bench/plan_runs.py with scripts that stand for mpzero, and what it takes two hosts for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from plan_runs import Visit, collective_rates, main, on_two_hosts, row, rows
+
+ROOT = Path(__file__).resolve().parents[2]
+MEASURED = json.loads((ROOT / "bench" / "plan_measured.json").read_text())["runs"]
+
+MPZERO = f"""#!{sys.executable}
+import json, os, sys
+
+flags = dict(word[2:].split("=", 1) for word in sys.argv[2:] if "=" in word)
+config = json.load(open(flags["deepspeed_config"]))
+if sys.argv[1] == "plan":
+    gpu = {{"total": 5 << 30, "context": 3 << 30}}
+    print(json.dumps({{"step": {{"seconds": 0.04}}, "memory": {{"gpu_bytes": gpu}}}}))
+    sys.exit(0)
+if config["train_micro_batch_size_per_gpu"] == 7:
+    print("mpzero: error: seven is too many", file=sys.stderr)
+    sys.exit(2)
+if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
+    print("hosts", os.environ.get("NCCL_HOSTID"), "of", os.environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+    with open(flags["metrics_file"], "w") as metrics:
+        for step in range(1, int(flags["max_steps"]) + 1):
+            peaks = {{"peak_allocated_bytes": 3 << 29, "peak_memory_bytes": 1 << 31}}
+            line = {{"step": step, "step_seconds": 0.05 if step > 2 else 9.0, "exposed_communication_seconds": 0.01}}
+            metrics.write(json.dumps(line | peaks) + "\\n")
+    print("  CUDA and NCCL         0.61 GiB")
+    print("Peak memory: planned 1.49 GiB, measured 1.50 GiB (allocated; reserved 2.00 GiB, fragmentation 25.0%)")
+"""
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    program = tmp_path / "build" / "bin" / "mpzero"
+    program.parent.mkdir(parents=True)
+    program.write_text(MPZERO)
+    program.chmod(0o755)
+    return tmp_path / "build"
+
+
+def made(folder: Path, build: Path, known: list[dict], *more: str) -> tuple[int, dict]:
+    words = [str(folder), f"--build={build}", f"--train_data={folder / 't.h5'}", "--device=cpu", *more]
+    status = main(words, known)
+    return status, json.loads((folder / "plan_runs.json").read_text())
+
+
+def test_a_row_has_what_the_plan_said_and_what_was_measured(tmp_path: Path, build: Path) -> None:
+    status, found = made(tmp_path / "out", build, [row("one", steps=6, warm_up=2)])
+    assert status == 0
+    (run,) = found["runs"]
+    assert run.keys() >= MEASURED[0].keys()
+    assert (run["plan_ms"], run["step_ms"], run["exposed_ms"]) == (40, 50, 10)
+    assert (run["plan_gib"], run["memory_gib"], run["reserved_gib"], run["planned_gib"]) == (2, 1.5, 2, 1.49)
+    assert run["context_gib"] == 0.61
+    assert run["after_freeze"] is True and run["measured_steps"] == 4
+    config = json.loads((tmp_path / "out" / "one" / "ds_config.json").read_text())
+    assert config["train_micro_batch_size_per_gpu"] == 4 and config["zero_optimization"] == {"stage": 2}
+    with tarfile.open(tmp_path / "out" / "logs.tar.gz") as archive:
+        assert set(archive.getnames()) == {"one.log", "one/metrics.jsonl"}
+
+
+def test_a_row_that_fails_is_named_and_the_others_go_on(tmp_path: Path, build: Path) -> None:
+    known = [row("seven", micro_batch=7), row("other", steps=5, warm_up=1)]
+    status, found = made(tmp_path / "out", build, known)
+    assert status == 1
+    assert [run["name"] for run in found["runs"]] == ["other"]
+    assert "seven is too many" in found["failed"]["seven"]
+
+
+def test_what_the_budget_has_no_time_for_is_left_out(tmp_path: Path, build: Path) -> None:
+    status, found = made(tmp_path / "out", build, [row("late")], "--budget=0")
+    assert (status, found["runs"], found["left_out"]) == (0, [], ["late"])
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun")
+def test_two_hosts_are_two_for_mpi_and_nccl(tmp_path: Path) -> None:
+    shown = 'echo "$OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_LOCAL_SIZE: $NCCL_HOSTID $CUDA_VISIBLE_DEVICES"'
+    command = on_two_hosts(tmp_path, ["sh", "-c", shown], gpus=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert sorted(done.stdout.splitlines()) == ["0 of 1: host0 0", "1 of 1: host1 1"], done.stderr
+
+
+def test_rates_of_the_doctor() -> None:
+    # As judge_bandwidth in app/doctor/bandwidth.cpp writes it.
+    seen = "all-gather 1 MiB 0.51 GB/s, 64 MiB 6.20 GB/s; reduce-scatter 1 MiB 0.40 GB/s, 64 MiB 5.10 GB/s"
+    assert collective_rates(json.dumps({"seen": seen})) == {
+        "all-gather": {"1": 0.51, "64": 6.2},
+        "reduce-scatter": {"1": 0.4, "64": 5.1},
+    }
+
+
+def test_the_plan_is_told_the_rate_of_the_slower_collective(tmp_path: Path) -> None:
+    args = argparse.Namespace(folder=tmp_path, build=Path("build"), budget=100, only=[])
+    visit = Visit(args, [])
+    assert visit.network_rate() is None
+    visit.results["doctor"] = {
+        "rates": {"all-gather": {"1": 0.5, "512": 9.0}, "reduce-scatter": {"1": 9.9, "512": 8.5}}
+    }
+    assert visit.network_rate() == 8.5
+
+
+def test_rows_are_of_many_kinds_and_each_has_a_name_of_its_own() -> None:
+    known = rows()
+    names = {run["name"] for run in known}
+    assert len(names) == len(known) >= 12
+    assert not names & {run["name"] for run in MEASURED}
+    assert {run["zero_stage"] for run in known} == {0, 1, 2, 3}
+    assert {(run["nodes"], run["layout"]) for run in known} == {(1, "one_level"), (2, "one_level"), (2, "two_levels")}
+    assert all(run["warm_up"] + 5 <= run["steps"] for run in known)
