@@ -20,6 +20,7 @@
 #include <set>
 #include <span>
 
+#include "model/kernels/cpu/matmul.hpp"
 #include "model/tuning.hpp"
 
 namespace mpzero::model {
@@ -100,11 +101,29 @@ class RunTimer {
 
 }  // namespace
 
+// The CPU's own product reads rows that lie an even number of elements apart, and 32 at a time of an operand whose rows
+// are contiguous.
+bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
+  constexpr int64_t kMultiple = 32;
+  const auto is_matrix = [](const at::Tensor& x) {
+    return x.dim() == 2 && (x.stride(1) == 1 || x.stride(0) == 1) && x.numel() > 0;
+  };
+  const at::ScalarType type = a.scalar_type();
+  return a.is_cpu() && cpu::has_matmul(type) && b.scalar_type() == type && is_matrix(a) && is_matrix(b) &&
+         (out.scalar_type() == type || out.scalar_type() == at::kFloat) && out.stride(1) == 1 &&
+         (a.stride(1) != 1 || a.size(1) % kMultiple == 0) &&
+         (!addend.defined() || (addend.scalar_type() == out.scalar_type() && addend.stride(-1) == 1));
+}
+
 // If the result is wider than the operands, CUDA's matrix product writes the wider type directly.
 void Matmuls::aten_multiply(const Operands& operands) {
   const auto& [layout, out, a, b, addend] = operands;
   const at::Tensor first = layout == Layout::kATransposedB ? a.t() : a;
   const at::Tensor second = layout == Layout::kABTransposed ? b.t() : b;
+  if (suits_cpu(first, second, addend, out)) {
+    cpu::matmul(first, second, addend, out);
+    return;
+  }
   const bool same_type = out.scalar_type() == a.scalar_type();
   const bool widens = out.is_cuda() && out.scalar_type() == at::kFloat &&
                       (a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf);

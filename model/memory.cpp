@@ -6,6 +6,8 @@
 #include "model/decoder.hpp"
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/attention.hpp"
+#include "model/kernels/cpu/cpu.hpp"
+#include "model/kernels/cpu/matmul.hpp"
 #include "model/kernels/cublas_lt.hpp"
 
 namespace mpzero::model {
@@ -39,8 +41,11 @@ class Live {
 struct Sizes {
   int64_t tokens, element, wide;
   int64_t hidden, query, key, inner;
-  bool fused;      // the CUDA kernels run, not the references
-  bool cublas_lt;  // cuBLASLt's products, not ATen's
+  at::ScalarType type;
+  bool fused;          // kernels run, not the references
+  bool rotates_fused;  // also for the norm and rotation of queries and keys
+  bool cublas_lt;      // cuBLASLt's products, not ATen's
+  bool cpu_products;   // those of model/kernels/cpu
 
   Sizes(const ModelConfig& config, int64_t batch, int64_t length, at::Device device, at::ScalarType type)
       : tokens(batch * length),
@@ -50,19 +55,31 @@ struct Sizes {
         query(tokens * config.query_size() * element),
         key(tokens * config.key_value_size() * element),
         inner(tokens * config.intermediate_size * element),
-        fused(device.is_cuda() && (type == at::kFloat || type == at::kBFloat16)),
-        cublas_lt(device.is_cuda() && type == at::kBFloat16) {}
+        type(type),
+        fused(type == at::kFloat || type == at::kBFloat16),
+        rotates_fused(fused && (device.is_cuda() || cpu::has_rope(config.head_dim))),
+        cublas_lt(device.is_cuda() && type == at::kBFloat16),
+        cpu_products(device.is_cpu() && cpu::has_matmul(type)) {}
 
   int64_t packed() const { return query + 2 * key; }
-  int64_t product() const { return cublas_lt ? LtMatmul::kWorkspaceBytes : 0; }
+  // Of a weight [out, in]: the product that gives the gradient of its input, and the one that gives its own.
+  int64_t data_gradient(int64_t in, int64_t out, int64_t rows) const {
+    if (cpu_products) return cpu::matmul_bytes(rows, in, out, false, type, type != at::kFloat);
+    return cublas_lt ? LtMatmul::kWorkspaceBytes : 0;
+  }
+  int64_t weight_gradient(int64_t in, int64_t out, int64_t rows) const {
+    if (cpu_products) return cpu::matmul_bytes(out, in, rows, true, type, type != at::kFloat);
+    return cublas_lt ? LtMatmul::kWorkspaceBytes : 0;
+  }
   // Bytes that the reference of a norm's backward uses in addition to its result, for rows of `bytes`: wide copies of
   // its input and of the gradient if the type is narrow, the normalized rows, and three steps of the result.
-  int64_t norm_backward(int64_t bytes) const {
-    if (fused) return 0;
+  int64_t norm_backward(int64_t bytes) const { return fused ? 0 : reference_norm_backward(bytes); }
+  int64_t reference_norm_backward(int64_t bytes) const {
     const int64_t widened = bytes / element * wide;
     return element == wide ? 3 * widened : 5 * widened + bytes;
   }
-  int64_t norm_forward(int64_t bytes) const { return fused ? 0 : 2 * (bytes / element * wide); }
+  int64_t norm_forward(int64_t bytes) const { return fused ? 0 : reference_norm_forward(bytes); }
+  int64_t reference_norm_forward(int64_t bytes) const { return 2 * (bytes / element * wide); }
   int64_t swiglu_backward() const { return fused ? 0 : 2 * inner; }
   // For [tokens, vocab] logits of `bytes`.
   int64_t cross_entropy(int64_t bytes) const {
@@ -71,45 +88,51 @@ struct Sizes {
   }
 };
 
-void mlp_backward(Live& live, const Sizes& s, bool drops) {
-  live.borrow(s.inner + s.product());
+void mlp_backward(Live& live, const Sizes& s, const ModelConfig& config, bool drops) {
+  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  live.borrow(s.inner + s.data_gradient(inner, hidden, s.tokens));
   live.make(s.inner);      // d_activated
   live.make(2 * s.inner);  // d_gate_up
   live.borrow(s.swiglu_backward());
   if (drops) live.make(s.inner);
   live.free(s.inner + 2 * s.inner);  // d_activated; gate_up
-  live.borrow(s.product());
+  live.borrow(s.weight_gradient(inner, hidden, s.tokens));
   live.free(s.inner);  // activated, kept or recomputed
   live.make(s.hidden);
-  live.borrow(s.product());
+  live.borrow(s.data_gradient(hidden, 2 * inner, s.tokens));
   live.make(s.hidden);  // dh
   if (drops) live.make(s.hidden);
   live.borrow(s.norm_backward(s.hidden));
   live.free(2 * s.hidden);  // the gradient of h_normed; h
-  live.borrow(s.product());
+  live.borrow(s.weight_gradient(hidden, 2 * inner, s.tokens));
   live.free(s.hidden + 2 * s.inner);  // h_normed; d_gate_up
 }
 
-void attention_backward(Live& live, const Sizes& s, int64_t kernel_bytes, bool drops, bool qk_norm) {
-  live.borrow(s.product());
+void attention_backward(Live& live, const Sizes& s, const ModelConfig& config, int64_t kernel_bytes, bool drops,
+                        bool qk_norm) {
+  const int64_t hidden = config.hidden_size, query = config.query_size();
+  const int64_t packed = query + 2 * config.key_value_size();
+  live.borrow(s.weight_gradient(query, hidden, s.tokens));
   live.make(s.query);  // d_attended
-  live.borrow(s.product());
+  live.borrow(s.data_gradient(query, hidden, s.tokens));
   const int64_t qk = qk_norm ? s.query + s.key : 0;
   if (drops) live.make(qk);
   live.make(s.packed());  // dq, dk, dv
   live.borrow(kernel_bytes);
   live.free(2 * s.query);  // d_attended; attention's output
   live.make(s.packed());   // dqkv
-  if (!s.fused) live.borrow(s.query);
-  if (qk_norm) live.borrow(std::max(s.norm_forward(s.query), s.norm_backward(s.query)));
+  if (!s.rotates_fused) {
+    live.borrow(s.query);
+    if (qk_norm) live.borrow(std::max(s.reference_norm_forward(s.query), s.reference_norm_backward(s.query)));
+  }
   live.free(qk + 2 * s.packed());  // qkv and qk; dq, dk, dv
   live.make(s.hidden);
-  live.borrow(s.product());
+  live.borrow(s.data_gradient(hidden, packed, s.tokens));
   live.make(s.hidden);  // dx
   if (drops) live.make(s.hidden);
   live.borrow(s.norm_backward(s.hidden));
   live.free(s.hidden);
-  live.borrow(s.product());
+  live.borrow(s.weight_gradient(hidden, packed, s.tokens));
 }
 
 }  // namespace
@@ -133,9 +156,10 @@ int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device devic
   head.make(s.hidden);  // the last layer's output, which no layer keeps
   head.borrow(s.norm_forward(s.hidden));
   head.make(2 * s.hidden);  // normed and its gradient
-  const int64_t logits = tokens_per_chunk(s.tokens, device) * config_.vocab_size * s.element;
+  const int64_t chunk = tokens_per_chunk(s.tokens, device), logits = chunk * config_.vocab_size * s.element;
   head.make(logits);
-  head.borrow(std::max(s.product(), s.cross_entropy(logits)));
+  head.borrow(std::max({s.data_gradient(config_.hidden_size, config_.vocab_size, chunk),
+                        s.weight_gradient(config_.hidden_size, config_.vocab_size, chunk), s.cross_entropy(logits)}));
   head.free(logits);
   head.make(s.hidden);
   head.borrow(s.norm_backward(s.hidden));
@@ -150,8 +174,8 @@ int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device devic
                activation_bytes(Recompute::kFull, batch, length, device, type));
     layer.borrow(s.hidden);
   }
-  mlp_backward(layer, s, drops);
-  attention_backward(layer, s,
+  mlp_backward(layer, s, config_, drops);
+  attention_backward(layer, s, config_,
                      attention_backward_bytes(kernel, batch, config_.num_attention_heads, config_.num_key_value_heads,
                                               length, config_.head_dim, type),
                      drops, layout_.has(LayerRole::kQueryNorm));

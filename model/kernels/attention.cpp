@@ -9,6 +9,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
@@ -20,6 +21,7 @@
 #include <optional>
 
 #include "model/kernels/accumulate_type.hpp"
+#include "model/kernels/cpu/attention.hpp"
 
 namespace mpzero::model {
 namespace {
@@ -69,7 +71,8 @@ AttentionGradients math_backward(const at::Tensor& dout, const at::Tensor& q, co
 }
 
 bool repeats_keys(AttentionKernel kernel) {
-  return kernel != AttentionKernel::kCudnn && kernel != AttentionKernel::kFlash;
+  return kernel == AttentionKernel::kMath || kernel == AttentionKernel::kCpuFlash ||
+         kernel == AttentionKernel::kEfficient;
 }
 
 }  // namespace
@@ -81,7 +84,9 @@ AttentionKernel choose_attention_kernel(const at::Tensor& q) {
 AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, int64_t head_dim) {
   const bool deterministic = at::globalContext().deterministicAlgorithms();
   if (type != at::kFloat && type != at::kBFloat16) return AttentionKernel::kMath;
-  if (device.is_cpu()) return AttentionKernel::kCpuFlash;
+  if (device.is_cpu()) {
+    return cpu::has_attention(type, head_dim) ? AttentionKernel::kCpuBlocks : AttentionKernel::kCpuFlash;
+  }
   if (!device.is_cuda()) return AttentionKernel::kMath;
   if (type == at::kFloat) {
     return deterministic || head_dim % 4 != 0 ? AttentionKernel::kMath : AttentionKernel::kEfficient;
@@ -98,6 +103,7 @@ int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t hea
   switch (kernel) {
     case AttentionKernel::kMath:
       return 0;
+    case AttentionKernel::kCpuBlocks:
     case AttentionKernel::kCpuFlash:
       return log_sums(length);
     case AttentionKernel::kCudnn:
@@ -129,6 +135,8 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
       const int64_t copies = (wide > element ? 4 * query / element * wide : 0) + (grouped ? 2 * query : 0);
       return copies + std::max(5 * scores - results, 3 * scores + grouped_gradients);
     }
+    case AttentionKernel::kCpuBlocks:
+      return cpu::attention_backward_bytes(batch, heads, length, head_dim, type);
     case AttentionKernel::kCpuFlash:
       return (grouped ? 2 * query : 0) + grouped_gradients;
     case AttentionKernel::kEfficient:
@@ -162,6 +170,12 @@ AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, c
       out = o;
       result.saved = {logsumexp};
       break;
+    }
+    case AttentionKernel::kCpuBlocks: {
+      result.out = at::empty(q.sizes(), q.options());
+      result.saved = {at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat))};
+      cpu::attention_forward(q, k, v, result.out, result.saved[0]);
+      return result;
     }
     case AttentionKernel::kCudnn: {
       auto [o, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, mask] =
@@ -204,6 +218,12 @@ AttentionGradients attention_backward(AttentionKernel kernel, const at::Tensor& 
     case AttentionKernel::kMath:
       gradients = math_backward(dy, query, key, value);
       break;
+    case AttentionKernel::kCpuBlocks: {
+      gradients = {at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
+                   at::empty(v.sizes(), v.options())};
+      cpu::attention_backward(dout, q, k, v, forward.out, saved[0], gradients.dq, gradients.dk, gradients.dv);
+      return gradients;
+    }
     case AttentionKernel::kCpuFlash: {
       auto [dq, dk, dv] =
           at::_scaled_dot_product_flash_attention_for_cpu_backward(dy, query, key, value, out, saved[0], 0.0, true);

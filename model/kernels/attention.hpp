@@ -9,7 +9,8 @@ namespace mpzero::model {
 
 enum class AttentionKernel : uint8_t {
   kMath,       // ATen operators; any type and device, [B, heads, T, T] in memory
-  kCpuFlash,   // fp32 and bf16 on the CPU
+  kCpuBlocks,  // fp32 and bf16 on CPUs that cpu::has_attention names
+  kCpuFlash,   // fp32 and bf16 on other CPUs
   kCudnn,      // bf16 on the GPU
   kFlash,      // bf16 on the GPU; reproducible under at::globalContext().setDeterministicAlgorithms
   kEfficient,  // fp32 on the GPU

@@ -1,22 +1,38 @@
 #include "model/kernels/cross_entropy.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/record_function.h>
 
 #include "model/kernels/accumulate_type.hpp"
+#include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
 
 namespace mpzero::model {
+namespace {
+
+// Needs contiguous logits, which the gradient overwrites.
+bool suits_cpu(const at::Tensor& logits) { return cpu::has_kernels(logits) && logits.is_contiguous(); }
+
+at::Tensor cpu_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> scale) {
+  at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
+  cpu::cross_entropy(logits, targets.contiguous(), scale, losses);
+  return losses;
+}
+
+}  // namespace
 
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
-  return cuda::has_kernels(logits) ? cuda::cross_entropy_forward(logits, targets)
-                                   : reference::cross_entropy_forward(logits, targets);
+  if (cuda::has_kernels(logits)) return cuda::cross_entropy_forward(logits, targets);
+  return suits_cpu(logits) ? cpu_cross_entropy(logits, targets, std::nullopt)
+                           : reference::cross_entropy_forward(logits, targets);
 }
 
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale) {
   RECORD_FUNCTION("mpzero::cross_entropy", (std::vector<c10::IValue>{logits}));
-  return cuda::has_kernels(logits) ? cuda::cross_entropy_forward_backward_(logits, targets, gradient_scale)
-                                   : reference::cross_entropy_forward_backward_(logits, targets, gradient_scale);
+  if (cuda::has_kernels(logits)) return cuda::cross_entropy_forward_backward_(logits, targets, gradient_scale);
+  return suits_cpu(logits) ? cpu_cross_entropy(logits, targets, gradient_scale)
+                           : reference::cross_entropy_forward_backward_(logits, targets, gradient_scale);
 }
 
 namespace reference {

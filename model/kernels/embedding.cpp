@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 
 #include "model/kernels/accumulate_type.hpp"
+#include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
 
 namespace mpzero::model {
@@ -13,6 +14,8 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
   RECORD_FUNCTION("mpzero::embedding_backward", (std::vector<c10::IValue>{weight_gradient, values}));
   if (cuda::has_kernels(values) && cuda::has_kernels(weight_gradient)) {
     cuda::embedding_backward(weight_gradient, rows, values);
+  } else if (cpu::has_kernels(values) && cpu::has_kernels(weight_gradient) && weight_gradient.is_contiguous()) {
+    cpu::embedding_backward(weight_gradient, rows.contiguous(), values.contiguous());
   } else {
     reference::embedding_backward(weight_gradient, rows, values);
   }

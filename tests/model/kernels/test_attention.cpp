@@ -1,9 +1,11 @@
 #include <ATen/ops/randn.h>
 
 #include "model/kernels/attention.hpp"
+#include "model/kernels/cpu/attention.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/compare.hpp"
 #include "tests/model/oracle.hpp"
+#include "tests/skip.hpp"
 
 namespace mpzero::model {
 namespace {
@@ -13,10 +15,14 @@ struct Case {
 };
 
 const std::vector<Case> kCases{{1, 1, 1, 1, 2}, {2, 37, 4, 2, 16}, {1, 130, 6, 2, 32}, {3, 64, 8, 1, 24}};
+// Sizes of heads that the CPU's own kernel takes.
+const std::vector<Case> kCpuCases{
+    {1, 1, 1, 1, 32}, {2, 37, 4, 2, 32}, {1, 200, 6, 2, 64}, {3, 64, 8, 1, 96}, {1, 129, 1, 1, 256}};
 
 // Output and gradients of one kernel against autograd through LibTorch's attention in fp64.
-void check_kernel(AttentionKernel kernel, at::ScalarType type, double tolerance) {
-  for (const Case& c : kCases) {
+void check_kernel(AttentionKernel kernel, at::ScalarType type, double tolerance,
+                  const std::vector<Case>& cases = kCases) {
+  for (const Case& c : cases) {
     // Views of one packed projection, as in the decoder.
     const at::Tensor packed = at::randn({c.batch, c.length, c.heads + 2 * c.key_value_heads, c.head_dim}, at::kDouble)
                                   .to(type)
@@ -56,10 +62,31 @@ TEST_CASE("attention on the CPU agrees with autograd") {
   SECTION("bf16") { check_kernel(AttentionKernel::kCpuFlash, at::kBFloat16, 2e-2); }
 }
 
+TEST_CASE("attention in blocks on the CPU agrees with autograd", "[avx512]") {
+  if (!cpu::has_attention(at::kFloat, 32)) {
+    skip_test("this CPU has no AVX-512");
+    return;
+  }
+  check_kernel(AttentionKernel::kCpuBlocks, at::kFloat, 1e-5, kCpuCases);
+}
+
+TEST_CASE("attention in blocks on the CPU agrees with autograd in bf16", "[avx512bf16]") {
+  if (!cpu::has_attention(at::kBFloat16, 32)) {
+    skip_test("this CPU has no AVX512_BF16");
+    return;
+  }
+  check_kernel(AttentionKernel::kCpuBlocks, at::kBFloat16, 2e-2, kCpuCases);
+}
+
 TEST_CASE("the CPU's kernel is chosen by type") {
   CHECK(choose_attention_kernel(at::randn({1, 2, 3, 4}, at::kDouble)) == AttentionKernel::kMath);
   CHECK(choose_attention_kernel(at::randn({1, 2, 3, 4}, at::kFloat)) == AttentionKernel::kCpuFlash);
   CHECK(choose_attention_kernel(at::randn({1, 2, 3, 4}, at::kFloat).to(at::kBFloat16)) == AttentionKernel::kCpuFlash);
+  const auto blocks = [](at::ScalarType type) {
+    return cpu::has_attention(type, 64) ? AttentionKernel::kCpuBlocks : AttentionKernel::kCpuFlash;
+  };
+  CHECK(choose_attention_kernel(at::kCPU, at::kFloat, 64) == blocks(at::kFloat));
+  CHECK(choose_attention_kernel(at::kCPU, at::kBFloat16, 64) == blocks(at::kBFloat16));
 }
 
 }  // namespace mpzero::model

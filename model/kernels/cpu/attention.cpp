@@ -1,0 +1,351 @@
+#include "model/kernels/cpu/attention.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "model/kernels/cpu/cpu.hpp"
+#include "model/kernels/cpu/dispatch.hpp"
+#include "model/kernels/cpu/lanes.hpp"
+#include "model/kernels/cpu/matmul.hpp"
+#include "model/kernels/cpu/micro_kernel.hpp"
+#include "model/kernels/cpu/pack.hpp"
+
+namespace mpzero::model::cpu {
+namespace {
+
+// Queries and keys of a block. Products over either are products of the micro-kernel with this depth.
+constexpr int64_t kQueries = 64, kKeys = 64;
+constexpr int64_t kLargestHead = 256;
+
+int64_t blocks_of(int64_t length, int64_t block) { return (length + block - 1) / block; }
+
+// [B, T, heads, D] by the distances of its dimensions but the last.
+template <typename T>
+struct HeadsOf {
+  explicit HeadsOf(const at::Tensor& x)
+      : first(static_cast<T*>(x.data_ptr())), batch(x.stride(0)), token(x.stride(1)), head(x.stride(2)) {}
+  T* at(int64_t b, int64_t h, int64_t t = 0) const { return first + b * batch + h * head + t * token; }
+  T* first;
+  int64_t batch, token, head;
+};
+
+struct Sizes {
+  Sizes(const at::Tensor& q, const at::Tensor& k)
+      : batch(q.size(0)), length(q.size(1)), heads(q.size(2)), key_value_heads(k.size(2)), head_dim(q.size(3)) {}
+  int64_t group() const { return heads / key_value_heads; }
+  int64_t batch, length, heads, key_value_heads, head_dim;
+};
+
+// A head's rows [T, D] as panels of `block` rows each: as rows of B for products over the rows, or transposed for
+// products over D. Zero beyond the last row.
+template <typename T>
+class Panels {
+ public:
+  Panels(int64_t length, int64_t head_dim, int64_t block, bool transposed)
+      : length_(length),
+        head_dim_(head_dim),
+        block_(block),
+        transposed_(transposed),
+        memory_(at::empty({blocks_of(length, block) * block * head_dim}, at::CppTypeToScalarType<T>::value)) {}
+
+  void pack(const T* rows, int64_t stride, int64_t index) const {
+    const int64_t begin = index * block_, present = std::min(length_ - begin, block_);
+    T* const panel = at(index);
+    if (transposed_) {
+      pack_transposed(rows + begin * stride, stride, head_dim_, present, block_, panel);
+    } else {
+      pack_rows(rows + begin * stride, stride, present, head_dim_, head_dim_, panel);
+      // A last row without a partner has been packed with zeros.
+      const int64_t packed = std::is_same_v<T, float> ? present : present + present % 2;
+      std::fill(panel + packed * head_dim_, panel + block_ * head_dim_, T(0.0F));
+    }
+  }
+  void pack_all(const T* rows, int64_t stride) const {
+    for (int64_t index = 0; index * block_ < length_; ++index) pack(rows, stride, index);
+  }
+  T* at(int64_t index) const { return static_cast<T*>(memory_.data_ptr()) + index * block_ * head_dim_; }
+
+ private:
+  int64_t length_, head_dim_, block_;
+  bool transposed_;
+  at::Tensor memory_;
+};
+
+// The running softmax of a block of queries.
+struct Softmax {
+  float maximum[kQueries], sum[kQueries];
+};
+
+// scores [queries, kKeys] -> probabilities relative to the row's maximum so far, in T; sums [queries, head_dim] are
+// scaled to the new maximum. `visible`: how many keys of the block the first query sees; each further one sees one
+// more.
+template <typename T>
+MPZERO_INLINE void soften(float* scores, T* probabilities, int64_t queries, int64_t visible, float scale,
+                          Softmax& softmax, float* sums, int64_t head_dim) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (int64_t q = 0; q < queries; ++q) {
+    float* const row = scores + q * kKeys;
+    const int64_t seen = visible + q;
+    if (seen < kKeys) std::fill(row + std::max<int64_t>(seen, 0), row + kKeys, -kInfinity);
+    Floats maxima = load(row);
+    for (int64_t k = kLanes; k < kKeys; k += kLanes) maxima = larger(load(row + k), maxima);
+    // The first block of keys has the first key, which every query sees: the maximum is finite from then on.
+    const float before = softmax.maximum[q], maximum = std::max(before, largest(maxima) * scale);
+    Floats total{};
+    for (int64_t k = 0; k < kKeys; k += kLanes) {
+      const Floats p = exp(load(row + k) * scale - maximum);
+      total += p;
+      store(probabilities + q * kKeys + k, p);
+    }
+    const float correction = std::exp(before - maximum);
+    softmax.maximum[q] = maximum;
+    softmax.sum[q] = softmax.sum[q] * correction + cpu::sum(total);
+    if (correction == 1.0F) continue;
+    for (int64_t d = 0; d < head_dim; d += kLanes) {
+      store(sums + q * head_dim + d, load(sums + q * head_dim + d) * correction);
+    }
+  }
+}
+#define MPZERO_SOFTEN(T)                                                                                   \
+  MPZERO_FOR_EACH_CPU void soften_block(float* scores, T* probabilities, int64_t queries, int64_t visible, \
+                                        float scale, Softmax& softmax, float* sums, int64_t head_dim) {    \
+    soften(scores, probabilities, queries, visible, scale, softmax, sums, head_dim);                       \
+  }                                                                                                        \
+  MPZERO_FOR_EACH_CPU void divide_row(const float* sums, float divisor, int64_t count, T* out) {           \
+    for (int64_t d = 0; d < count; d += kLanes) store(out + d, load(sums + d) / divisor);                  \
+  }                                                                                                        \
+  MPZERO_FOR_EACH_CPU void store_row(const float* values, int64_t count, T* out) {                         \
+    for (int64_t d = 0; d < count; d += kLanes) store(out + d, load(values + d));                          \
+  }                                                                                                        \
+  MPZERO_FOR_EACH_CPU float dot(const T* a, const T* b, int64_t count) {                                   \
+    Floats products{};                                                                                     \
+    for (int64_t d = 0; d < count; d += kLanes) products += load(a + d) * load(b + d);                     \
+    return sum(products);                                                                                  \
+  }
+MPZERO_SOFTEN(float)
+MPZERO_SOFTEN(c10::BFloat16)
+#undef MPZERO_SOFTEN
+
+// Scores and their gradients of a block, keys by queries, become probabilities and the gradient of the unscaled scores.
+// log_sums and deltas: of the block's queries. Key k is seen by the queries from first + k on; queries beyond
+// `queries` have probability 0.
+template <typename T>
+MPZERO_INLINE void differentiate(const float* scores, const float* gradients, int64_t keys, int64_t queries,
+                                 int64_t first, float scale, const float* log_sums, const float* deltas,
+                                 T* probabilities, T* d_scores) {
+  constexpr Words kIndices{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const Floats zero{};
+  for (int64_t k = 0; k < keys; ++k) {
+    const auto seen_from = static_cast<uint32_t>(std::clamp<int64_t>(first + k, 0, kQueries));
+    for (int64_t q = 0; q < kQueries; q += kLanes) {
+      const Words index = kIndices + static_cast<uint32_t>(q);
+      const auto seen = index >= seen_from && index < static_cast<uint32_t>(queries);
+      const int64_t at = k * kQueries + q;
+      const Floats p = exp(load(scores + at) * scale - load(log_sums + q));
+      const Floats ds = p * (load(gradients + at) - load(deltas + q)) * scale;
+      store(probabilities + at, seen ? p : zero);
+      store(d_scores + at, seen ? ds : zero);
+    }
+  }
+}
+MPZERO_FOR_EACH_CPU void differentiate_block(const float* scores, const float* gradients, int64_t keys, int64_t queries,
+                                             int64_t first, float scale, const float* log_sums, const float* deltas,
+                                             float* probabilities, float* d_scores) {
+  differentiate(scores, gradients, keys, queries, first, scale, log_sums, deltas, probabilities, d_scores);
+}
+MPZERO_FOR_EACH_CPU void differentiate_block(const float* scores, const float* gradients, int64_t keys, int64_t queries,
+                                             int64_t first, float scale, const float* log_sums, const float* deltas,
+                                             c10::BFloat16* probabilities, c10::BFloat16* d_scores) {
+  differentiate(scores, gradients, keys, queries, first, scale, log_sums, deltas, probabilities, d_scores);
+}
+
+template <typename T>
+at::Tensor elements(int64_t count) {
+  return at::empty({count}, at::CppTypeToScalarType<T>::value);
+}
+
+template <typename T>
+void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
+             const at::Tensor& log_sums) {
+  const Sizes s(q, k);
+  const HeadsOf<T> queries(q), keys(k), values(v), results(out);
+  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  const int64_t query_blocks = blocks_of(s.length, kQueries), key_blocks = blocks_of(s.length, kKeys);
+  std::vector<Panels<T>> key_panels, value_panels;
+  for (int64_t i = 0; i < s.batch * s.key_value_heads; ++i) {
+    key_panels.emplace_back(s.length, s.head_dim, kKeys, true);
+    value_panels.emplace_back(s.length, s.head_dim, kKeys, false);
+  }
+  at::parallel_for(0, s.batch * s.key_value_heads * key_blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t head = i / key_blocks, b = head / s.key_value_heads, h = head % s.key_value_heads;
+      key_panels[static_cast<size_t>(head)].pack(keys.at(b, h), keys.token, i % key_blocks);
+      value_panels[static_cast<size_t>(head)].pack(values.at(b, h), values.token, i % key_blocks);
+    }
+  });
+  at::parallel_for(0, s.batch * s.heads * query_blocks, 1, [&](int64_t begin, int64_t end) {
+    const MicroKernel<T> kernel;
+    const at::Tensor memory = elements<float>(kQueries * (kKeys + s.head_dim));
+    const at::Tensor probabilities = elements<T>(kQueries * kKeys);
+    float *const scores = memory.mutable_data_ptr<float>(), *const sums = scores + kQueries * kKeys;
+    T* const p = probabilities.mutable_data_ptr<T>();
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t head = i / query_blocks, b = head / s.heads, h = head % s.heads;
+      // Consecutive tasks take long and short rows in turns.
+      const int64_t index = i % query_blocks, block = index % 2 == 0 ? index / 2 : query_blocks - 1 - index / 2;
+      const int64_t first = block * kQueries, count = std::min(s.length - first, kQueries);
+      const auto key_value = static_cast<size_t>(b * s.key_value_heads + h / s.group());
+      Softmax softmax;
+      std::fill(softmax.maximum, softmax.maximum + kQueries, -std::numeric_limits<float>::infinity());
+      std::fill(softmax.sum, softmax.sum + kQueries, 0.0F);
+      std::fill(sums, sums + kQueries * s.head_dim, 0.0F);
+      for (int64_t j = 0; j * kKeys < first + count; ++j) {
+        kernel.multiply(count, kKeys, s.head_dim, queries.at(b, h, first), queries.token, key_panels[key_value].at(j),
+                        kKeys, false, scores, kKeys);
+        soften_block(scores, p, count, first + 1 - j * kKeys, scale, softmax, sums, s.head_dim);
+        kernel.multiply(count, s.head_dim, kKeys, p, kKeys, value_panels[key_value].at(j), s.head_dim, true, sums,
+                        s.head_dim);
+      }
+      float* const logs = log_sums.mutable_data_ptr<float>() + head * s.length + first;
+      for (int64_t row = 0; row < count; ++row) {
+        divide_row(sums + row * s.head_dim, softmax.sum[row], s.head_dim, results.at(b, h, first + row));
+        logs[row] = softmax.maximum[row] + std::log(softmax.sum[row]);
+      }
+    }
+  });
+}
+
+// Gradients of one query head: dk and dv [T, D] fp32 are those of its own keys and values.
+template <typename T>
+class HeadBackward {
+ public:
+  explicit HeadBackward(const Sizes& s)
+      : s_(s),
+        query_columns_(s.length, s.head_dim, kQueries, true),
+        query_rows_(s.length, s.head_dim, kQueries, false),
+        dout_columns_(s.length, s.head_dim, kQueries, true),
+        dout_rows_(s.length, s.head_dim, kQueries, false),
+        key_rows_(s.length, s.head_dim, kKeys, false),
+        products_(elements<float>(2 * kKeys * kQueries)),
+        rounded_(elements<T>(3 * kKeys * kQueries)),
+        rows_(elements<float>(2 * padded())),
+        dq_(elements<float>(s.length * s.head_dim)) {}
+
+  void run(const HeadsOf<T>& dout, const HeadsOf<T>& q, const HeadsOf<T>& k, const HeadsOf<T>& v, const HeadsOf<T>& out,
+           const float* log_sums, int64_t b, int64_t h, const HeadsOf<T>& dq, float* dk, float* dv) {
+    const int64_t length = s_.length, head_dim = s_.head_dim, kv = h / s_.group();
+    query_columns_.pack_all(q.at(b, h), q.token);
+    query_rows_.pack_all(q.at(b, h), q.token);
+    dout_columns_.pack_all(dout.at(b, h), dout.token);
+    dout_rows_.pack_all(dout.at(b, h), dout.token);
+    key_rows_.pack_all(k.at(b, kv), k.token);
+    float *const logs = rows_.template mutable_data_ptr<float>(), *const deltas = logs + padded();
+    std::fill(logs, logs + 2 * padded(), 0.0F);
+    std::copy(log_sums, log_sums + length, logs);
+    for (int64_t t = 0; t < length; ++t) deltas[t] = dot(dout.at(b, h, t), out.at(b, h, t), head_dim);
+    float* const query_sums = dq_.template mutable_data_ptr<float>();
+    std::fill(query_sums, query_sums + length * head_dim, 0.0F);
+    for (int64_t j = 0; j * kKeys < length; ++j) {
+      const int64_t first = j * kKeys, keys = std::min(length - first, kKeys);
+      for (int64_t i = first / kQueries; i * kQueries < length; ++i) {
+        const bool adds = i > first / kQueries;
+        block(k.at(b, kv, first), k.token, v.at(b, kv, first), v.token, i, j, keys, logs, deltas, adds,
+              dk + first * head_dim, dv + first * head_dim, query_sums + i * kQueries * head_dim);
+      }
+    }
+    for (int64_t t = 0; t < length; ++t) store_row(query_sums + t * head_dim, head_dim, dq.at(b, h, t));
+  }
+
+ private:
+  int64_t padded() const { return blocks_of(s_.length, kQueries) * kQueries; }
+
+  // Queries of block i and keys of block j. `adds`: dk and dv have sums of earlier blocks.
+  void block(const T* k, int64_t k_stride, const T* v, int64_t v_stride, int64_t i, int64_t j, int64_t keys,
+             const float* logs, const float* deltas, bool adds, float* dk, float* dv, float* dq) const {
+    const int64_t head_dim = s_.head_dim, first = i * kQueries, queries = std::min(s_.length - first, kQueries);
+    const float scale = 1.0F / std::sqrt(static_cast<float>(head_dim));
+    float *const scores = products_.mutable_data_ptr<float>(), *const gradients = scores + kKeys * kQueries;
+    T *const p = rounded_.mutable_data_ptr<T>(), *const ds = p + kKeys * kQueries,
+             *const ds_rows = ds + kKeys * kQueries;
+    kernel_.multiply(keys, kQueries, head_dim, k, k_stride, query_columns_.at(i), kQueries, false, scores, kQueries);
+    kernel_.multiply(keys, kQueries, head_dim, v, v_stride, dout_columns_.at(i), kQueries, false, gradients, kQueries);
+    differentiate_block(scores, gradients, keys, queries, j * kKeys - first, scale, logs + first, deltas + first, p,
+                        ds);
+    kernel_.multiply(keys, head_dim, kQueries, p, kQueries, dout_rows_.at(i), head_dim, adds, dv, head_dim);
+    kernel_.multiply(keys, head_dim, kQueries, ds, kQueries, query_rows_.at(i), head_dim, adds, dk, head_dim);
+    transpose(ds, kQueries, keys, kQueries, kKeys, ds_rows);
+    kernel_.multiply(queries, head_dim, kKeys, ds_rows, kKeys, key_rows_.at(j), head_dim, true, dq, head_dim);
+  }
+
+  const Sizes& s_;
+  MicroKernel<T> kernel_;
+  Panels<T> query_columns_, query_rows_, dout_columns_, dout_rows_, key_rows_;
+  at::Tensor products_, rounded_, rows_, dq_;
+};
+
+MPZERO_FOR_EACH_CPU void add_rows(const float* addend, int64_t count, float* sum) {
+  for (int64_t i = 0; i < count; i += kLanes) store(sum + i, load(sum + i) + load(addend + i));
+}
+
+template <typename T>
+void backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+              const at::Tensor& out, const at::Tensor& log_sums, const at::Tensor& dq, const at::Tensor& dk,
+              const at::Tensor& dv) {
+  const Sizes s(q, k);
+  const HeadsOf<T> d(dout), queries(q), keys(k), values(v), results(out), d_queries(dq), d_keys(dk), d_values(dv);
+  // Of each query head, for keys and values: summed over a group in the order of its heads.
+  const int64_t head = s.length * s.head_dim;
+  const at::Tensor sums = elements<float>(2 * s.batch * s.heads * head);
+  float *const key_sums = sums.mutable_data_ptr<float>(), *const value_sums = key_sums + s.batch * s.heads * head;
+  at::parallel_for(0, s.batch * s.heads, 1, [&](int64_t begin, int64_t end) {
+    HeadBackward<T> of_head(s);
+    for (int64_t i = begin; i < end; ++i) {
+      of_head.run(d, queries, keys, values, results, log_sums.const_data_ptr<float>() + i * s.length, i / s.heads,
+                  i % s.heads, d_queries, key_sums + i * head, value_sums + i * head);
+    }
+  });
+  at::parallel_for(0, s.batch * s.key_value_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = i / s.key_value_heads, h = i % s.key_value_heads;
+      const auto finish = [&](float* of_heads, const HeadsOf<T>& result) {
+        float* const first = of_heads + (b * s.heads + h * s.group()) * head;
+        for (int64_t g = 1; g < s.group(); ++g) add_rows(first + g * head, head, first);
+        for (int64_t t = 0; t < s.length; ++t) store_row(first + t * s.head_dim, s.head_dim, result.at(b, h, t));
+      };
+      finish(key_sums, d_keys);
+      finish(value_sums, d_values);
+    }
+  });
+}
+
+}  // namespace
+
+bool has_attention(at::ScalarType type, int64_t head_dim) {
+  return has_matmul(type) && head_dim % 32 == 0 && head_dim <= kLargestHead;
+}
+
+void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
+                       const at::Tensor& log_sums) {
+  for_type(q, [&](auto type) { forward<decltype(type)>(q, k, v, out, log_sums); });
+}
+
+void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const at::Tensor& out, const at::Tensor& log_sums, const at::Tensor& dq, const at::Tensor& dk,
+                        const at::Tensor& dv) {
+  for_type(q, [&](auto type) { backward<decltype(type)>(dout, q, k, v, out, log_sums, dq, dk, dv); });
+}
+
+int64_t attention_backward_bytes(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, at::ScalarType type) {
+  const auto element = static_cast<int64_t>(c10::elementSize(type)), wide = static_cast<int64_t>(sizeof(float));
+  const int64_t padded = blocks_of(length, kQueries) * kQueries;
+  // Each thread has one head's panels and the gradient of its queries.
+  const int64_t of_thread = 5 * padded * head_dim * element + length * head_dim * wide;
+  return 2 * batch * heads * length * head_dim * wide +
+         std::min<int64_t>(at::get_num_threads(), batch * heads) * of_thread;
+}
+
+}  // namespace mpzero::model::cpu

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+// The operations of model/kernels on CPUs, each in one pass over its data: same formulas, computed in fp32, fp32 and
+// bf16 in memory, vectors of 16 values (AVX-512, AVX2 or whatever the CPU has). The caller allocates the results.
+// Tensors are contiguous unless a comment says otherwise. No result depends on the number of threads.
+namespace mpzero::model::cpu {
+
+bool has_kernels(const at::Tensor& tensor);
+
+// Rows of a partial sum over `rows` rows.
+int64_t partial_sums(int64_t rows);
+
+// x, y [N, H], weight [H], rstd [N] fp32.
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& y, at::Tensor& rstd);
+// dweight_rows [partial_sums(N), H] fp32. dresidual and y may be undefined.
+void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                       const at::Tensor& dresidual, at::Tensor& dx, at::Tensor& dweight_rows, at::Tensor& y);
+
+// Queries and keys in a packed projection [B, T, query + 2 key_value, D]; D is a multiple of 32. The norms' weights [D]
+// are both undefined where the model has no norms.
+struct Heads {
+  int64_t query, key_value;
+  const at::Tensor &query_weight, &key_weight;
+  double eps;
+};
+bool has_rope(int64_t head_dim);
+// out [B, T, query + key_value, D], whose tokens may be further apart: possibly a part of qkv. cos, sin [T, D / 2].
+void qk_rope_forward(const at::Tensor& qkv, const Heads& heads, const at::Tensor& cos, const at::Tensor& sin,
+                     const at::Tensor& out);
+// dq [B, T, query, D], dk and dv [B, T, key_value, D], of any order but the last; dqkv as qkv; the weights' gradients
+// [partial_sums(B T), D] fp32 where there are norms.
+void qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& qkv,
+                      const Heads& heads, const at::Tensor& cos, const at::Tensor& sin, at::Tensor& dqkv,
+                      at::Tensor& dquery_weight_rows, at::Tensor& dkey_weight_rows);
+
+// gate_up [N, 2 I], y [N, I].
+void swiglu_forward(const at::Tensor& gate_up, at::Tensor& y);
+// y, with the bits of swiglu_forward, may be undefined.
+void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor& d_gate_up, at::Tensor& y);
+
+// logits [N, V], targets [N] int64, losses [N] fp32. With a gradient_scale the logits become the gradient. A target
+// outside of the vocabulary makes its loss NaN.
+void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
+                   at::Tensor& losses);
+
+// weight_gradient [V, H] of any of the two types, rows [N] int64, values [N, H].
+void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
+
+// x [N, C], sums [partial_sums(N), C] fp32.
+void column_sum(const at::Tensor& x, at::Tensor& sums);
+
+}  // namespace mpzero::model::cpu

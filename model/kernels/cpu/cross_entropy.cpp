@@ -1,0 +1,62 @@
+#include <cmath>
+#include <limits>
+
+#include "model/kernels/cpu/cpu.hpp"
+#include "model/kernels/cpu/dispatch.hpp"
+#include "model/kernels/cpu/lanes.hpp"
+
+namespace mpzero::model::cpu {
+namespace {
+
+template <typename T>
+struct Rows {
+  T* logits;
+  const int64_t* targets;
+  float* losses;
+  int64_t columns;
+  std::optional<float> gradient_scale;
+};
+
+template <typename T>
+MPZERO_INLINE void loss_of_rows(const Rows<T>& r, int64_t begin, int64_t end) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (int64_t row = begin; row < end; ++row) {
+    T* const logits = r.logits + row * r.columns;
+    const int64_t full = r.columns / kLanes * kLanes, rest = r.columns - full;
+    // Lanes beyond the last logit are -inf: they change neither the maximum nor the sum.
+    const Floats last = load_first(logits + full, rest, -kInfinity);
+    Floats maxima = last;
+    for (int64_t i = 0; i < full; i += kLanes) maxima = larger(load(logits + i), maxima);
+    const float maximum = largest(maxima);
+    Floats sums = exp(last - maximum);
+    for (int64_t i = 0; i < full; i += kLanes) sums += exp(load(logits + i) - maximum);
+    // The maximum and the logarithm are subtracted one after the other: their sum would be rounded.
+    const float log_total = std::log(sum(sums));
+    const int64_t target = r.targets[row];
+    const bool known = target >= 0 && target < r.columns;
+    const float log_p =
+        known ? (static_cast<float>(logits[target]) - maximum) - log_total : std::numeric_limits<float>::quiet_NaN();
+    r.losses[row] = -log_p;
+    if (!r.gradient_scale) continue;
+    const float scale = *r.gradient_scale;
+    for (int64_t i = 0; i < full; i += kLanes) store(logits + i, exp(load(logits + i) - maximum - log_total) * scale);
+    store_first(logits + full, exp(last - maximum - log_total) * scale, rest);
+    if (known) logits[target] = static_cast<T>(std::expm1(log_p) * scale);
+  }
+}
+MPZERO_FOR_EACH_CPU void run(const Rows<float>& r, int64_t begin, int64_t end) { loss_of_rows(r, begin, end); }
+MPZERO_FOR_EACH_CPU void run(const Rows<c10::BFloat16>& r, int64_t begin, int64_t end) { loss_of_rows(r, begin, end); }
+
+}  // namespace
+
+void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
+                   at::Tensor& losses) {
+  for_type(logits, [&](auto type) {
+    using T = decltype(type);
+    Rows<T> rows{data<T>(logits), data<int64_t>(targets), data<float>(losses), logits.size(1), std::nullopt};
+    if (gradient_scale) rows.gradient_scale = static_cast<float>(*gradient_scale);
+    for_rows(logits.size(0), logits.size(1), [&](int64_t begin, int64_t end) { run(rows, begin, end); });
+  });
+}
+
+}  // namespace mpzero::model::cpu

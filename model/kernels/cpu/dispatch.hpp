@@ -1,0 +1,45 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+namespace mpzero::model::cpu {
+
+// body(T{}) for the type of elements: float or c10::BFloat16.
+template <typename Body>
+void for_type(const at::Tensor& tensor, const Body& body) {
+  if (tensor.scalar_type() == at::kFloat) {
+    body(float{});
+  } else {
+    body(c10::BFloat16{});
+  }
+}
+
+template <typename T>
+T* data(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<T*>(tensor.data_ptr()) : nullptr;
+}
+
+// Rows [begin, end) for each thread, so that none gets less than about 16 Ki elements.
+template <typename Body>
+void for_rows(int64_t rows, int64_t columns, const Body& body) {
+  at::parallel_for(0, rows, std::max<int64_t>(1, (int64_t{1} << 14) / std::max<int64_t>(columns, 1)), body);
+}
+
+// Rows whose sum is one row of partial sums.
+inline constexpr int64_t kSummedRows = 32;
+
+// The same for blocks of kSummedRows rows, the last of which may have fewer: body(block, first row, last row + 1).
+template <typename Body>
+void for_blocks(int64_t rows, int64_t columns, const Body& body) {
+  const int64_t blocks = (rows + kSummedRows - 1) / kSummedRows;
+  for_rows(blocks, kSummedRows * columns, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      body(block, block * kSummedRows, std::min(rows, (block + 1) * kSummedRows));
+    }
+  });
+}
+
+}  // namespace mpzero::model::cpu

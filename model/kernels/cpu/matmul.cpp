@@ -1,0 +1,253 @@
+// Matrix products from oneDNN's micro-kernel for blocks. Around it, what LibTorch's products lack: results in fp32 of
+// bf16 operands, sums onto what is there, and operands that are packed block by block in the cache, not in memory.
+#include "model/kernels/cpu/matmul.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "model/kernels/cpu/lanes.hpp"
+#include "model/kernels/cpu/micro_kernel.hpp"
+#include "model/kernels/cpu/pack.hpp"
+
+namespace mpzero::model::cpu {
+namespace {
+
+// Columns of a panel of B, and rows of a block of A: a tile of sums stays in the first cache.
+constexpr int64_t kPanel = 64, kBlock = 64;
+// How much of the inner dimension a panel holds: 128 KiB of bf16, a part of the second cache.
+constexpr int64_t kDepth = 1024;
+// Rows of A and sums that a task works on at once.
+constexpr int64_t kRows = 512, kSums = 1 << 18;
+// The micro-kernel for AMX takes bf16 by 32.
+constexpr int64_t kDepthMultiple = 32;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// A matrix by its first element and the distance of two of its contiguous runs.
+template <typename T>
+struct Matrix {
+  explicit Matrix(const at::Tensor& x)
+      : data(x.const_data_ptr<T>()),
+        by_rows(x.stride(1) == 1 && (x.size(0) == 1 || x.stride(0) >= x.size(1))),
+        stride(by_rows ? x.stride(0) : x.stride(1)) {}
+  const T* at(int64_t row, int64_t column) const {
+    return by_rows ? data + row * stride + column : data + column * stride + row;
+  }
+  const T* data;
+  bool by_rows;
+  int64_t stride;
+};
+
+template <typename T>
+void pack(const Matrix<T>& b, int64_t k, int64_t n, int64_t depth, int64_t columns, T* panel) {
+  if (b.by_rows) {
+    pack_rows(b.at(k, n), b.stride, depth, columns, kPanel, panel);
+  } else {
+    pack_transposed(b.at(k, n), b.stride, depth, columns, kPanel, panel);
+  }
+}
+
+// Where sums go: straight to `out` if it holds fp32 and nothing else is added to them, else through a buffer.
+class Result {
+ public:
+  Result(const at::Tensor& out, const at::Tensor& addend)
+      : out_(out), addend_(addend), accumulates_(addend.defined() && addend.is_same(out)) {}
+
+  bool direct() const { return out_.scalar_type() == at::kFloat && (!addend_.defined() || accumulates_); }
+  // The first block of a sum is added to what is in `out`.
+  bool adds_first() const { return direct() && accumulates_; }
+  float* at(int64_t row, int64_t column) const {
+    return static_cast<float*>(out_.data_ptr()) + row * out_.stride(0) + column;
+  }
+  int64_t stride() const { return out_.stride(0); }
+
+  // out [row + i, column + j] = sums [i, j] + the addend.
+  void write(const float* sums, int64_t sums_stride, int64_t row, int64_t column, int64_t rows, int64_t columns) const {
+    if (out_.scalar_type() == at::kFloat) {
+      write_as<float>(sums, sums_stride, row, column, rows, columns);
+    } else {
+      write_as<c10::BFloat16>(sums, sums_stride, row, column, rows, columns);
+    }
+  }
+
+ private:
+  template <typename T>
+  void write_as(const float* sums, int64_t sums_stride, int64_t row, int64_t column, int64_t rows,
+                int64_t columns) const;
+
+  const at::Tensor &out_, &addend_;
+  bool accumulates_;
+};
+
+template <typename T>
+MPZERO_INLINE void add_and_store(const float* sums, const T* addend, int64_t count, T* out) {
+  for_each_lanes(
+      count, [&](int64_t i, auto load, auto store) __attribute__((always_inline)) {
+        Floats sum = load(sums + i);
+        if (addend != nullptr) sum += load(addend + i);
+        store(out + i, sum);
+      });
+}
+MPZERO_FOR_EACH_CPU void write_row(const float* sums, const float* addend, int64_t count, float* out) {
+  add_and_store(sums, addend, count, out);
+}
+MPZERO_FOR_EACH_CPU void write_row(const float* sums, const c10::BFloat16* addend, int64_t count, c10::BFloat16* out) {
+  add_and_store(sums, addend, count, out);
+}
+
+template <typename T>
+void Result::write_as(const float* sums, int64_t sums_stride, int64_t row, int64_t column, int64_t rows,
+                      int64_t columns) const {
+  T* const out = static_cast<T*>(out_.data_ptr());
+  const T* const addend = addend_.defined() ? static_cast<const T*>(addend_.const_data_ptr()) : nullptr;
+  const int64_t addend_stride = addend_.defined() && addend_.dim() == 2 ? addend_.stride(0) : 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    write_row(sums + i * sums_stride, addend == nullptr ? nullptr : addend + (row + i) * addend_stride + column,
+              columns, out + (row + i) * out_.stride(0) + column);
+  }
+}
+
+// How the rows and panels of a product are divided into tasks, and what a task needs.
+struct Division {
+  // Few panels on many threads: the rows are divided, too, and a panel is packed by several threads. Panels side by
+  // side share what is read of A where it is read in several pieces.
+  Division(int64_t m, int64_t n, int64_t k)
+      : panels(ceil_div(n, kPanel)), depth(std::min(k, kDepth)), rows(std::min(m, kRows)) {
+    const int64_t threads = at::get_num_threads();
+    while (rows > 2 * kBlock && ceil_div(m, rows) * panels < 2 * threads) rows = round_up(rows / 2, kBlock);
+    row_groups = ceil_div(m, rows);
+    const int64_t even = ceil_div(panels, std::max<int64_t>(1, ceil_div(threads, row_groups)));
+    width = k <= kDepth ? 1 : std::clamp<int64_t>(std::min(even, kSums / (rows * kPanel)), 1, panels);
+    groups = ceil_div(panels, width);
+  }
+  int64_t tasks() const { return groups * row_groups; }
+  // Elements of a packed panel, and fp32 sums, of a thread.
+  int64_t panel() const { return round_up(depth, 2) * kPanel; }
+  int64_t sums() const { return rows * width * kPanel; }
+
+  int64_t panels, depth, rows, row_groups = 0, width = 0, groups = 0;
+};
+
+// For an A with contiguous rows: each task packs panels of B, and runs all of its rows of A over each.
+template <typename T>
+void multiply_by_panels(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64_t n, int64_t k, const Result& result) {
+  const Division d(m, n, k);
+  at::parallel_for(0, d.tasks(), 1, [&](int64_t begin, int64_t end) {
+    const MicroKernel<T> kernel;
+    const at::Tensor panel = at::empty({d.panel()}, at::CppTypeToScalarType<T>::value);
+    const bool direct = result.direct();
+    const at::Tensor buffer = at::empty({direct ? 0 : d.sums()}, at::kFloat);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t row = task / d.groups * d.rows, row_end = std::min(m, row + d.rows);
+      const int64_t column = task % d.groups * d.width * kPanel, column_end = std::min(n, column + d.width * kPanel);
+      const int64_t stride = direct ? result.stride() : d.width * kPanel;
+      float* const sums = direct ? result.at(row, column) : buffer.mutable_data_ptr<float>();
+      for (int64_t first = 0; first < k; first += kDepth) {
+        const int64_t depth = std::min(k - first, kDepth);
+        for (int64_t c = column; c < column_end; c += kPanel) {
+          const int64_t columns = std::min(column_end - c, kPanel);
+          pack(b, first, c, depth, columns, panel.mutable_data_ptr<T>());
+          for (int64_t r = row; r < row_end; r += kBlock) {
+            kernel.multiply(std::min(row_end - r, kBlock), columns, depth, a.at(r, first), a.stride,
+                            panel.const_data_ptr<T>(), kPanel, first > 0 || result.adds_first(),
+                            sums + (r - row) * stride + (c - column), stride);
+          }
+        }
+      }
+      if (!direct) result.write(sums, stride, row, column, row_end - row, column_end - column);
+    }
+  });
+}
+
+// B in pieces of the inner dimension: [chunks, panels, depth, kPanel]. All pieces but the last have `depth` elements of
+// it; all are padded to what the micro-kernel takes.
+struct Pieces {
+  Pieces(int64_t n, int64_t k)
+      : n(n), k(k), panels(ceil_div(n, kPanel)), chunks(ceil_div(k, kDepth)), depth(padded(0)) {}
+  int64_t present(int64_t chunk) const { return std::min(k - chunk * kDepth, kDepth); }
+  int64_t padded(int64_t chunk) const { return round_up(present(chunk), kDepthMultiple); }
+  int64_t elements() const { return chunks * panels * depth * kPanel; }
+  int64_t at(int64_t chunk, int64_t panel) const { return (chunk * panels + panel) * depth * kPanel; }
+  int64_t n, k, panels, chunks, depth;
+};
+
+// For an A with contiguous columns (weight gradients): B is packed first, then each task transposes a block of A.
+template <typename T>
+void multiply_by_blocks(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64_t n, int64_t k, const Result& result) {
+  const Pieces p(n, k);
+  const at::Tensor packed = at::empty({p.elements()}, at::CppTypeToScalarType<T>::value);
+  at::parallel_for(0, p.chunks * p.panels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t chunk = i / p.panels, column = i % p.panels * kPanel;
+      T* const panel = packed.mutable_data_ptr<T>() + p.at(chunk, i % p.panels);
+      pack(b, chunk * kDepth, column, p.present(chunk), std::min(n - column, kPanel), panel);
+      const int64_t written = std::is_same_v<T, float> ? p.present(chunk) : round_up(p.present(chunk), 2);
+      std::fill(panel + written * kPanel, panel + p.padded(chunk) * kPanel, T(0.F));
+    }
+  });
+  at::parallel_for(0, ceil_div(m, kBlock), 1, [&](int64_t begin, int64_t end) {
+    const MicroKernel<T> kernel;
+    const bool direct = result.direct();
+    const at::Tensor block = at::empty({kBlock * p.depth}, at::CppTypeToScalarType<T>::value);
+    const at::Tensor buffer = at::empty({direct ? 0 : kBlock * n}, at::kFloat);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t row = task * kBlock, rows = std::min(m - row, kBlock);
+      const int64_t stride = direct ? result.stride() : n;
+      float* const sums = direct ? result.at(row, 0) : buffer.mutable_data_ptr<float>();
+      for (int64_t chunk = 0; chunk < p.chunks; ++chunk) {
+        const int64_t depth = p.padded(chunk);
+        transpose(a.at(row, chunk * kDepth), a.stride, p.present(chunk), rows, depth, block.mutable_data_ptr<T>());
+        for (int64_t panel = 0; panel < p.panels; ++panel) {
+          const int64_t column = panel * kPanel;
+          kernel.multiply(rows, std::min(n - column, kPanel), depth, block.const_data_ptr<T>(), depth,
+                          packed.const_data_ptr<T>() + p.at(chunk, panel), kPanel, chunk > 0 || result.adds_first(),
+                          sums + column, stride);
+        }
+      }
+      if (!direct) result.write(sums, stride, row, 0, rows, n);
+    }
+  });
+}
+
+template <typename T>
+void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
+  const Matrix<T> first(a), second(b);
+  const Result result(out, addend);
+  const auto run = first.by_rows ? &multiply_by_panels<T> : &multiply_by_blocks<T>;
+  run(first, second, a.size(0), b.size(1), a.size(1), result);
+}
+
+}  // namespace
+
+bool has_matmul(at::ScalarType type) {
+  static const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  static const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+  return type == at::kFloat ? avx512 : type == at::kBFloat16 && bf16;
+}
+
+int64_t matmul_bytes(int64_t m, int64_t n, int64_t k, bool a_transposed, at::ScalarType type, bool rounds) {
+  const auto element = static_cast<int64_t>(c10::elementSize(type)), wide = static_cast<int64_t>(sizeof(float));
+  const auto threads = [](int64_t tasks) { return std::min<int64_t>(at::get_num_threads(), tasks); };
+  if (a_transposed) {
+    const Pieces p(n, k);
+    const int64_t of_thread = kBlock * p.depth * element + (rounds ? kBlock * n * wide : 0);
+    return p.elements() * element + threads(ceil_div(m, kBlock)) * of_thread;
+  }
+  const Division d(m, n, k);
+  return threads(d.tasks()) * (d.panel() * element + (rounds ? d.sums() * wide : 0));
+}
+
+void matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
+  if (a.scalar_type() == at::kFloat) {
+    multiply<float>(a, b, addend, out);
+  } else {
+    multiply<c10::BFloat16>(a, b, addend, out);
+  }
+}
+
+}  // namespace mpzero::model::cpu
