@@ -36,6 +36,7 @@
 #include "base/error.hpp"
 #include "base/text/times.hpp"
 #include "parallel/comm/gpu_address.hpp"
+#include "parallel/host/tensor_memory.hpp"
 #include "parallel/mpi/deadline.hpp"
 
 namespace mpzero {
@@ -154,6 +155,7 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
+  if (choice.device.is_cpu()) parallel::use_tensor_memory();
   const CpuUse cpu = share_cores(choice.device, mpi);
   if (cpu.warning) setup.warnings.push_back(*cpu.warning);
   const LayoutChoice nodes = find_nodes(setup, choice.device, predict, mpi);
