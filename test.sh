@@ -120,7 +120,7 @@ check "CMake presets" presets
 check "uv.lock is up to date" lock_file
 
 export BUILD_DIR=$MPZERO_BUILD
-set_rank_environment 2 "$(nproc)"
+set_rank_environment 2 "$(nproc)" 0
 unset OMP_NUM_THREADS
 if (build_programs on "$(visible_gpus)"); then
   passed=$((passed + 1))

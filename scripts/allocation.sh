@@ -20,7 +20,7 @@ least_of() { list_items "$1" | sort -rn | tail -n 1; }
 # but, unless it binds tasks to cores, does not enforce.
 cores_here() {
   local cores slurm_cores
-  cores=$(nproc)
+  cores=$(visible_cpus)
   slurm_cores=$(positive_number_or "${SLURM_CPUS_ON_NODE:-}" "$cores")
   echo $((slurm_cores < cores ? slurm_cores : cores))
 }

@@ -32,15 +32,45 @@ visible_gpus() {
   fi
 }
 
-# ranks_per_node GPUS CORES: NPROC where it is set, else one rank for each GPU, else two that share the CPU (one on one core).
+# visible_cpus: those that this shell may use, whatever OMP_NUM_THREADS says, which nproc reads.
+visible_cpus() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
+
+# numa_domains: how many NUMA domains have cores that this shell may use; 1 where nothing says it.
+numa_domains() {
+  local allowed
+  allowed=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "${PROCESS_STATUS:-/proc/self/status}" 2>/dev/null) || true
+  { lscpu --parse=CPU,NODE 2>/dev/null || true; } | awk -F, -v allowed="$allowed" '
+    BEGIN { count = split(allowed, ranges, ",") }
+    /^#/ { next }
+    {
+      for (i = 1; i <= count; ++i) {
+        split(ranges[i] "-" ranges[i], ends, "-")
+        if ($1 >= ends[1] + 0 && $1 <= ends[2] + 0 && !($2 in seen)) { seen[$2]; ++found }
+      }
+    }
+    END { print (found > 1 ? found : 1) }'
+}
+
+# ranks_per_node GPUS CORES: NPROC where it is set, else one rank for each GPU, else one for each NUMA domain, so that its memory is near
+# its cores. In a single domain the tiny model of the first run gets two, each with half of the cores: its operations are too
+# small for many threads. CORES are those of the job, which may be fewer than the shell sees.
 ranks_per_node() {
+  local domains
   require_number NPROC 1
   if [[ -n ${NPROC:-} ]]; then
     echo "$NPROC"
   elif (($1 > 0)); then
     echo "$1"
   else
-    echo $(($2 > 1 ? 2 : 1))
+    domains=$(numa_domains)
+    domains=$((domains * $2 / $(visible_cpus)))
+    if ((domains > 1)); then
+      echo "$domains"
+    elif [[ ${MODEL_TYPE:-} == qwen3_tiny ]] && (($2 > 1)); then
+      echo 2
+    else
+      echo 1
+    fi
   fi
 }
 
@@ -49,10 +79,13 @@ in_container() {
     grep -qsa '^container=\|\x00container=' /proc/1/environ
 }
 
-# set_rank_environment RANKS_PER_NODE CORES: variables that are already set win.
+# set_rank_environment RANKS_PER_NODE CORES [GPUS]: variables that are already set win. On the CPU mpzero itself divides the cores of each
+# node among its ranks. It does not see that Slurm gives the job fewer, where Slurm does not bind tasks.
 set_rank_environment() {
   local threads=$(($2 / $1))
-  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
+  if ((${3:-0} > 0 || $2 < $(visible_cpus))); then
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
+  fi
   if [[ $EUID -eq 0 ]]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi

@@ -105,7 +105,7 @@ wait_for_hosts() {
 # survey_pod: what this pod has, in a line: its name, GPUs, EFA devices, cores, MiB of /dev/shm, the programs' checksum, the node of
 # Kubernetes. container/survey runs it on each.
 survey_pod() {
-  printf 'survey %s gpus=%s efa=%s cores=%s shm=%s programs=%s node=%s\n' "${MPZERO_HOST:-$(hostname)}" "$(pod_gpus)" "$(efa_devices)" "$(env -u OMP_NUM_THREADS nproc)" \
+  printf 'survey %s gpus=%s efa=%s cores=%s shm=%s programs=%s node=%s\n' "${MPZERO_HOST:-$(hostname)}" "$(pod_gpus)" "$(efa_devices)" "$(visible_cpus)" \
     "$(df --output=size --block-size=1M /dev/shm 2>/dev/null | tail -n 1 | tr -d ' ')" \
     "$(sha256sum <"$MPZERO_BUILD/bin/mpzero" | cut -c 1-16)" "${MPZERO_NODE_NAME:-unknown}"
   failing_driver | sed 's/^/driver /'

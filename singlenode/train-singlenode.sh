@@ -4,7 +4,8 @@
 #   ./train-singlenode.sh [HOST] [--build-only] [--] [FLAGS OF mpzero train]
 #
 # --build-only installs and builds, and trains nothing.
-# With GPUs: one rank for each of them. Without: two ranks on the CPU, a small Qwen3 and a text shipped with mpzero.
+# With GPUs: one rank for each of them. Without: a small Qwen3 and a text shipped with mpzero, on the CPU: a rank for each NUMA domain,
+# two in a single one.
 # HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder. SRUN_ARGS holds
 # further options of srun: SRUN_ARGS="--partition=gpu --gpus-per-node=4".
 # Relative paths, in variables and flags, count from the folder in which you start this.
@@ -28,7 +29,7 @@ CHECKPOINT_FREQ=${CHECKPOINT_FREQ:-}         # steps between checkpoints, 0: at 
 CHECKPOINT_DIR=${CHECKPOINT_DIR:-}           # empty: checkpoints, or checkpoints/first_run for qwen3_tiny
 DATA_DIR=${DATA_DIR:-}                       # where prepared data is kept; empty: data
 LOG_DIR=${LOG_DIR:-}                         # where the run's log goes; empty: logs
-NPROC=${NPROC:-}                             # ranks; empty: one for each GPU, or two without
+NPROC=${NPROC:-}                             # ranks; empty: one for each GPU, or NUMA domain without
 CUDA_VERSION=${CUDA_VERSION:-}               # 12.9 takes the tools of /usr/local/cuda-12.9
 SINK=${SINK:-}                               # tensorboard, wandb or mlflow: gets each step while the run trains; empty: none
 SINK_ARGS=${SINK_ARGS:-}                     # further flags of app/follow.py, such as "--project llama"
@@ -177,7 +178,7 @@ without_notice() {
 # reaches this script alone.
 start_ranks() {
   local -a command=(mpirun --bind-to none -n "$1")
-  (($1 <= $(nproc))) || command+=(--oversubscribe)
+  (($1 <= $(visible_cpus))) || command+=(--oversubscribe)
   # mpirun reads the ranks' stderr through a pipe, on which no progress bar would show: hand them the terminal.
   if [[ -t 2 ]]; then
     MPZERO_TERMINAL=$(readlink /proc/$$/fd/2)
@@ -214,8 +215,8 @@ fi
 select_cuda
 gpus=$(count_gpus)
 cores=$(cores_here)
-ranks=$(ranks_per_node "$gpus" "$cores")
 [[ $build_only == true ]] || choose_settings "$gpus" "$( ((gpus > 0)) && echo qwen3_0_6b || echo qwen3_tiny)"
+ranks=$(ranks_per_node "$gpus" "$cores")
 
 if installed; then
   [[ $build_only == false ]] || die "$MPZERO_ROOT is installed: there is nothing to build in it; give --build-only in the checkout."
@@ -241,7 +242,7 @@ LOG_DIR=${LOG_DIR:-logs}
 complete_defaults
 name_data
 training_flags
-set_rank_environment "$ranks" "$cores"
+set_rank_environment "$ranks" "$cores" "$gpus"
 # Ranks of one machine need no TCP; Open MPI 5 prints a line a rank where it finds no use for an interface.
 export OMPI_MCA_btl=${OMPI_MCA_btl:-^tcp}
 check_run "$ranks" 1

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "app/doctor/bandwidth.hpp"
+#include "app/doctor/cpus.hpp"
 #include "app/doctor/cuda_start.hpp"
 #include "app/doctor/doctor_options.hpp"
 #include "app/doctor/gpu_survey.hpp"
@@ -329,6 +330,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add({check_gpu_kernels(job, gpus, built_with_gpu_kernels())});
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
+    if (gpus.gpus.empty()) add(check_cpus(system, job, parallel::process_environment));
     names = look_up_names(hosts.own, hosts.names);
     watch.enter(kCheckpointFolder);
     add(check_storage(options.checkpoint_dir, options.quick ? 0 : kProbe));

@@ -5,13 +5,10 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 #include <vector>
 
 #include "app/gpu/nvml.hpp"
@@ -24,6 +21,7 @@
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/gpu_kernels.hpp"
+#include "base/words.hpp"
 #include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero {
@@ -122,18 +120,10 @@ DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& m
   return {device, ""};
 }
 
-void share_cores(const parallel::MpiRuntime& mpi) {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  // Bound ranks see only their own cores; unbound ranks see all cores and share them.
-  const int cores = CPU_COUNT(&allowed);
-  const bool bound = cores < static_cast<int>(std::thread::hardware_concurrency());
-  at::set_num_threads(std::max(1, bound ? cores : cores / mpi.local_size()));
-}
-
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi) {
-  if (device.is_cpu()) return fmt::format("CPU, {} ranks of {} threads", mpi.world_size(), at::get_num_threads());
+  if (device.is_cpu()) {
+    return fmt::format("CPU, {} of {}", counted(mpi.world_size(), "rank"), counted(at::get_num_threads(), "thread"));
+  }
   return fmt::format("{} x {}, {} threads a rank", mpi.world_size(), parallel::gpu_properties(device.index()).name,
                      at::get_num_threads());
 }

@@ -36,9 +36,6 @@ class DeviceFailure final : public Error {
 // to a host, or that CUDA reports as broken; UserError if the user can choose others, or the CPU.
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
 
-// Sets the number of this rank's ATen threads to its share of the cores that it may use, unless OMP_NUM_THREADS is set.
-void share_cores(const parallel::MpiRuntime& mpi);
-
 // e.g. "2 x NVIDIA H200, 8 threads a rank" or "CPU, 2 ranks of 4 threads".
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi);
 

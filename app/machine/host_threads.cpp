@@ -1,6 +1,6 @@
 #include "app/machine/host_threads.hpp"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "app/machine/host_limits.hpp"
 #include "base/collectives.hpp"
 #include "base/host_name.hpp"
+#include "base/text/number_ranges.hpp"
 #include "parallel/comm/gpu_address.hpp"
 #include "parallel/host/core_assignment.hpp"
 
@@ -38,19 +39,6 @@ std::vector<int> assigned_cores(const parallel::CpuTopology& machine, at::Device
     near.push_back(machine.cores_near(gpu));
   }
   return parallel::divide_cores(machine.cores(), near)[static_cast<size_t>(mpi.local_rank())];
-}
-
-// 2, 3, 4, 7 as "2-4,7".
-std::string ranges(std::vector<int> numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    parts.push_back(last == i ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[last]));
-    i = last + 1;
-  }
-  return fmt::format("{}", fmt::join(parts, ","));
 }
 
 }  // namespace
@@ -84,7 +72,7 @@ std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& 
 
 std::string describe(const parallel::HostUpdateOptions& options) {
   std::string text = fmt::format("{} thread{} a rank", options.threads, options.threads == 1 ? "" : "s");
-  if (!options.cores.empty()) text += fmt::format(", on rank 0 on hardware threads {}", ranges(options.cores));
+  if (!options.cores.empty()) text += fmt::format(", on rank 0 on hardware threads {}", number_ranges(options.cores));
   return text;
 }
 

@@ -1,6 +1,8 @@
 #include "app/machine/system.hpp"
 
 #include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -16,6 +18,11 @@ namespace {
 std::filesystem::path firmware(const System& system) { return system.root / "sys/devices/virtual/dmi/id"; }
 
 }  // namespace
+
+bool request_amx() {
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of the kernel
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
 
 std::optional<std::string> read_line(const std::filesystem::path& file) {
   std::ifstream stream(file);

@@ -10,6 +10,9 @@
 
 namespace mpzero::doctor {
 
+// Asks the kernel for the use of AMX's registers, as oneDNN does before its first product.
+bool request_amx();
+
 // Where the doctor looks. Tests use their own folders and libraries.
 struct System {
   std::filesystem::path root = "/";  // of /proc, /sys and /dev
@@ -18,6 +21,7 @@ struct System {
   std::vector<std::string> libfabric = {"libfabric.so.1", "/opt/amazon/efa/lib64/libfabric.so.1",
                                         "/opt/amazon/efa/lib/libfabric.so.1"};
   std::vector<std::string> plugin_files;  // of NCCL's plugin for libfabric
+  bool (*may_use_amx)() = request_amx;
 };
 
 // What the checks of one host need to know about the run.

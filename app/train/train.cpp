@@ -23,6 +23,7 @@
 #include "app/liveness/final_report.hpp"
 #include "app/liveness/liveness.hpp"
 #include "app/log/warning_queue.hpp"
+#include "app/machine/cpu_share.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/system.hpp"
 #include "app/memory/gpu_memory.hpp"
@@ -35,6 +36,7 @@
 #include "base/error.hpp"
 #include "base/text/times.hpp"
 #include "parallel/comm/gpu_address.hpp"
+#include "parallel/host/tensor_memory.hpp"
 #include "parallel/mpi/deadline.hpp"
 
 namespace mpzero {
@@ -153,7 +155,9 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
-  share_cores(mpi);
+  if (choice.device.is_cpu()) parallel::use_tensor_memory();
+  const CpuUse cpu = share_cores(choice.device, mpi);
+  if (cpu.warning) setup.warnings.push_back(*cpu.warning);
   const LayoutChoice nodes = find_nodes(setup, choice.device, predict, mpi);
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
@@ -166,6 +170,7 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
     fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
                describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
                config.zero.stage, describe_levels(setup.layout), config.dtype);
+    if (!cpu.line.empty()) fmt::print("{}\n", cpu.line);
     if (!nodes.line.empty()) fmt::print("{}\n", nodes.line);
     for (const std::string& line : settings_table(config, setup.layout.nodes)) fmt::print("{}\n", line);
     std::fflush(stdout);

@@ -48,6 +48,27 @@ CpuTopology::CpuTopology(Handle topology) : topology_(std::move(topology)) {
     cores_.push_back(threads.front());
     threads_.push_back(std::move(threads));
   }
+  find_domains();
+}
+
+void CpuTopology::find_domains() {
+  for (hwloc_obj_t node = hwloc_get_next_obj_by_type(topology_.get(), HWLOC_OBJ_NUMANODE, nullptr); node != nullptr;
+       node = hwloc_get_next_obj_by_type(topology_.get(), HWLOC_OBJ_NUMANODE, node)) {
+    NumaDomain domain{.number = static_cast<int>(node->os_index),
+                      .cores = {},
+                      .bytes = static_cast<int64_t>(node->attr->numanode.local_memory)};
+    for (const int core : cores_) {
+      if (hwloc_bitmap_isset(node->cpuset, static_cast<unsigned>(core)) != 0) domain.cores.push_back(core);
+    }
+    // Memory of another kind near the same cores, as HBM, is a node of its own.
+    const auto same = std::find_if(domains_.begin(), domains_.end(),
+                                   [&](const NumaDomain& other) { return other.cores == domain.cores; });
+    if (same != domains_.end()) {
+      same->bytes += domain.bytes;
+    } else if (!domain.cores.empty()) {
+      domains_.push_back(std::move(domain));
+    }
+  }
 }
 
 CpuTopology CpuTopology::of_this_machine() {
@@ -106,6 +127,25 @@ std::vector<int> CpuTopology::hardware_threads(const std::vector<int>& cores) co
     }
   }
   return all;
+}
+
+bool CpuTopology::bind_process(const std::vector<int>& hardware_threads) const {
+  const Bitmap set(hwloc_bitmap_alloc());
+  for (const int thread : hardware_threads) hwloc_bitmap_set(set.get(), static_cast<unsigned>(thread));
+  return hwloc_set_cpubind(topology_.get(), set.get(), HWLOC_CPUBIND_PROCESS) == 0;
+}
+
+std::vector<std::vector<int>> cores_near_ranks(const std::vector<NumaDomain>& domains, int ranks) {
+  std::vector<std::vector<int>> near(static_cast<size_t>(ranks));
+  const size_t count = near.size();
+  for (size_t rank = 0; rank < count; ++rank) {
+    const size_t first = rank * domains.size() / count;
+    const size_t end = std::max(first + 1, (rank + 1) * domains.size() / count);
+    for (size_t i = first; i < std::min(end, domains.size()); ++i) {
+      near[rank].insert(near[rank].end(), domains[i].cores.begin(), domains[i].cores.end());
+    }
+  }
+  return near;
 }
 
 std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const std::vector<std::vector<int>>& near) {

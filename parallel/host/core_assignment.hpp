@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,6 +8,13 @@
 struct hwloc_topology;
 
 namespace mpzero::parallel {
+
+// Cores that share a memory controller, and their memory. Its number is the operating system's.
+struct NumaDomain {
+  int number = 0;
+  std::vector<int> cores;
+  int64_t bytes = 0;
+};
 
 // The cores of a machine. A core is named by the operating system's number of its first usable hardware thread.
 class CpuTopology {
@@ -19,10 +27,15 @@ class CpuTopology {
 
   // In the machine's order.
   const std::vector<int>& cores() const { return cores_; }
+  // Those with cores and memory that this process may use, in the machine's order.
+  const std::vector<NumaDomain>& domains() const { return domains_; }
   // The cores nearest to a PCI device, e.g. "0000:18:00.0"; all cores if that is not known.
   std::vector<int> cores_near(const std::string& pci_device) const;
   // The usable hardware threads of these cores: first one of each core, then the next of each.
   std::vector<int> hardware_threads(const std::vector<int>& cores) const;
+  // Binds all threads of this process, and those that they start later, to these hardware threads. False: the system
+  // refuses.
+  bool bind_process(const std::vector<int>& hardware_threads) const;
 
  private:
   struct Destroy {
@@ -30,16 +43,22 @@ class CpuTopology {
   };
   using Handle = std::unique_ptr<hwloc_topology, Destroy>;
   explicit CpuTopology(Handle topology);
+  void find_domains();
 
   Handle topology_;
   std::vector<int> cores_;
   std::vector<std::vector<int>> threads_;  // of each core
+  std::vector<NumaDomain> domains_;
 };
 
 // Divides `cores` evenly among the ranks of a machine, by rank. Each rank first gets cores near its device (`near`, by
 // rank); ranks near the same cores share them evenly. A rank without free cores near its device gets some of the
 // remaining ones. Every rank gets at least one core; if there are fewer cores than ranks, some cores are shared.
 std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const std::vector<std::vector<int>>& near);
+
+// For each of `ranks` ranks of a machine the cores near it: those of one domain, or of several consecutive ones where
+// there are more domains than ranks. Consecutive ranks share a domain.
+std::vector<std::vector<int>> cores_near_ranks(const std::vector<NumaDomain>& domains, int ranks);
 
 // The cores of a rank that are used for threads that update states: one is left to the rank's main thread, and with
 // eight or more cores another one to the threads of the data loader, of NCCL and of the copies.

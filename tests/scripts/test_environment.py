@@ -101,18 +101,85 @@ def test_srun_waits_for_the_ranks_of_all_nodes(checkout, given, fence):
     assert set_variables(checkout.shell(command, SLURM_PMIX_FENCE=given))["SLURM_PMIX_FENCE"] == fence
 
 
+def make_cpus(checkout, domains: str, allowed: str, count: int) -> dict[str, str]:
+    """A machine whose CPU number i is in the NUMA domain with the i-th letter, and a shell that may use some of them"""
+    lines = "".join(f"{cpu},{domain.strip('-')}\\n" for cpu, domain in enumerate(domains))
+    checkout.program(checkout.bin / "lscpu", f"#!/bin/bash\nprintf '# CPU,Node\\n{lines}'\n")
+    checkout.program(checkout.bin / "nproc", f"#!/bin/bash\necho ${{OMP_NUM_THREADS:-{count}}}\n")
+    status = checkout.root / "status"
+    status.write_text(f"Name:\tbash\nCpus_allowed_list:\t{allowed}\n")
+    return {"PROCESS_STATUS": str(status)}
+
+
 @pytest.mark.parametrize(
-    ("gpus", "cores", "nproc", "ranks"), [(8, 96, "", "8"), (0, 96, "", "2"), (0, 1, "", "1"), (8, 96, "4", "4")]
+    ("domains", "allowed", "found"),
+    [
+        ("00001111", "0-7", "2"),
+        ("00001111", "0-3", "1"),
+        ("00001111", "3-4", "2"),
+        ("00112233", "0-1,6,7", "2"),
+        ("01010101", "1,3,5,7", "1"),
+        ("--------", "0-7", "1"),
+        ("", "0-7", "1"),
+    ],
 )
-def test_ranks_per_node(checkout, gpus, cores, nproc, ranks):
-    assert checkout.shell(f"ranks_per_node {gpus} {cores}", NPROC=nproc).stdout.strip() == ranks
+def test_numa_domains_are_those_of_the_cores_that_may_be_used(checkout, domains, allowed, found):
+    variables = make_cpus(checkout, domains, allowed, 8)
+    assert checkout.shell("numa_domains", **variables).stdout.strip() == found
 
 
-@pytest.mark.parametrize(("ranks", "cores", "given", "threads"), [(2, 8, "", "4"), (4, 2, "", "1"), (2, 8, "3", "3")])
-def test_threads_share_the_cores(checkout, ranks, cores, given, threads):
+def test_without_lscpu_there_is_one_domain(checkout):
+    checkout.program(checkout.bin / "lscpu", "#!/bin/bash\nexit 1\n")
+    assert checkout.shell("numa_domains", PROCESS_STATUS="/nowhere").stdout.strip() == "1"
+
+
+@pytest.mark.parametrize(
+    ("domains", "gpus", "cores", "nproc", "model", "ranks"),
+    [
+        ("0" * 96, 8, 96, "", "qwen3_0_6b", "8"),
+        ("0" * 96, 8, 96, "4", "qwen3_0_6b", "4"),
+        ("0" * 96, 0, 96, "", "qwen3_0_6b", "1"),
+        ("0" * 96, 0, 96, "", "qwen3_tiny", "2"),
+        ("0", 0, 1, "", "qwen3_tiny", "1"),
+        ("0" * 48 + "1" * 48, 0, 96, "", "qwen3_0_6b", "2"),
+        ("0" * 48 + "1" * 48, 0, 96, "", "qwen3_tiny", "2"),
+        ("0" * 48 + "1" * 48, 0, 96, "1", "qwen3_tiny", "1"),
+        ("0" * 24 + "1" * 24 + "2" * 24 + "3" * 24, 0, 96, "", "qwen3_0_6b", "4"),
+        # The job has fewer cores than it sees.
+        ("0" * 24 + "1" * 24 + "2" * 24 + "3" * 24, 0, 48, "", "qwen3_0_6b", "2"),
+        ("0" * 48 + "1" * 48, 0, 8, "", "qwen3_0_6b", "1"),
+    ],
+)
+def test_ranks_per_node(checkout, domains, gpus, cores, nproc, model, ranks):
+    count = len(domains)
+    variables = make_cpus(checkout, domains, f"0-{count - 1}", count)
+    result = checkout.shell(f"ranks_per_node {gpus} {cores}", NPROC=nproc, MODEL_TYPE=model, **variables)
+    assert result.stdout.strip() == ranks, result.stderr
+
+
+def test_omp_num_threads_does_not_hide_cores(checkout):
+    variables = make_cpus(checkout, "00001111", "0-7", 8)
+    assert checkout.shell("visible_cpus", OMP_NUM_THREADS="1", **variables).stdout.strip() == "8"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cores", "gpus", "given", "threads"),
+    [
+        (2, 8, 2, "", "4"),
+        (4, 2, 4, "", "1"),
+        (2, 8, 2, "3", "3"),
+        # On the CPU mpzero divides the cores, unless the job has fewer than it sees.
+        (2, 8, 0, "", None),
+        (2, 8, 0, "3", "3"),
+        (2, 4, 0, "", "2"),
+        (4, 2, 0, "", "1"),
+    ],
+)
+def test_threads_share_the_cores(checkout, ranks, cores, gpus, given, threads):
     variables = {"OMP_NUM_THREADS": given} if given else {}
-    names = set_variables(checkout.shell(f"set_rank_environment {ranks} {cores}; env", **variables))
-    assert names["OMP_NUM_THREADS"] == threads
+    variables |= make_cpus(checkout, "0" * 8, "0-7", 8)
+    names = set_variables(checkout.shell(f"set_rank_environment {ranks} {cores} {gpus}; env", **variables))
+    assert names.get("OMP_NUM_THREADS") == threads
 
 
 PACKAGES = '"here|true" "gone|false"'

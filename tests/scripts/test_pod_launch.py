@@ -144,7 +144,15 @@ def test_open_mpi_4_and_5_get_their_own_variables(pods):
 
 
 def test_variables_that_count_reach_the_other_pods(pods):
-    pods.run(NCCL_DEBUG="INFO", HF_TOKEN="secret", MINE="1", OTHER="2", MPZERO_PASS="MINE", MPZERO_NODE_NAME="ip-1")
+    pods.run(
+        NCCL_DEBUG="INFO",
+        OMP_NUM_THREADS="1",
+        HF_TOKEN="secret",
+        MINE="1",
+        OTHER="2",
+        MPZERO_PASS="MINE",
+        MPZERO_NODE_NAME="ip-1",
+    )
     training = next(line for line in pods.checkout.calls().splitlines() if " train " in line)
     for name in ("NCCL_DEBUG", "HF_TOKEN", "MINE", "OMP_NUM_THREADS"):
         assert f"-x {name} " in training

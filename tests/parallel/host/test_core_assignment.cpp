@@ -1,5 +1,8 @@
+#include <sched.h>
+
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "parallel/host/core_assignment.hpp"
 #include "tests/catch.hpp"
@@ -116,6 +119,54 @@ TEST_CASE("cores that do not divide evenly, and fewer cores than ranks") {
   for (const std::vector<int>& assigned : uneven) CHECK(assigned.size() >= 2);
   const std::vector<int> two{4, 9};
   CHECK(divide_cores(two, {two, two, two}) == std::vector<std::vector<int>>{{4}, {9}, {4}});
+}
+
+TEST_CASE("a machine shows its NUMA domains, and each rank is near one of them or several") {
+  const auto machine = CpuTopology::synthetic("package:2 numa:2 core:3 pu:2");
+  REQUIRE(machine.domains().size() == 4);
+  CHECK(machine.domains()[1].number == 1);
+  CHECK(machine.domains()[1].cores == std::vector<int>{6, 8, 10});
+  CHECK(machine.domains()[3].bytes > 0);
+  CHECK(CpuTopology::synthetic("core:4 pu:1").domains().size() == 1);
+  CHECK(CpuTopology::from_xml(kTwoGpus).domains()[1].cores == std::vector<int>{2, 3});
+  CHECK(CpuTopology::from_xml(kTwoGpus).domains()[1].bytes == 1 << 30);
+
+  const std::vector<NumaDomain> four = machine.domains();
+  const auto cores = [&](int first, int last) {
+    std::vector<int> all;
+    for (int i = first; i <= last; ++i) {
+      all.insert(all.end(), four[static_cast<size_t>(i)].cores.begin(), four[static_cast<size_t>(i)].cores.end());
+    }
+    return all;
+  };
+  using Near = std::vector<std::vector<int>>;
+  CHECK(cores_near_ranks(four, 1) == Near{machine.cores()});
+  CHECK(cores_near_ranks(four, 2) == Near{cores(0, 1), cores(2, 3)});
+  CHECK(cores_near_ranks(four, 3) == Near{cores(0, 0), cores(1, 1), cores(2, 3)});
+  CHECK(cores_near_ranks(four, 4) == Near{cores(0, 0), cores(1, 1), cores(2, 2), cores(3, 3)});
+  CHECK(cores_near_ranks(CpuTopology::synthetic("numa:2 core:2 pu:1").domains(), 4) ==
+        Near{{0, 1}, {0, 1}, {2, 3}, {2, 3}});
+}
+
+TEST_CASE("a process and the threads that it starts are bound to its cores") {
+  const auto machine = CpuTopology::of_this_machine();
+  const auto allowed = [] {
+    cpu_set_t set;
+    REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
+    return set;
+  };
+  const cpu_set_t before = allowed();
+  REQUIRE(machine.bind_process({machine.cores().front()}));
+  CHECK(CpuTopology::of_this_machine().cores() == std::vector<int>{machine.cores().front()});
+  int of_thread = 0;
+  std::thread([&] {
+    const cpu_set_t set = allowed();
+    of_thread = CPU_COUNT(&set);
+  }).join();
+  CHECK(of_thread == 1);
+  CHECK(machine.bind_process(machine.hardware_threads(machine.cores())));
+  const cpu_set_t after = allowed();
+  CHECK(CPU_EQUAL(&before, &after));
 }
 
 TEST_CASE("updates leave cores to concurrent threads") {

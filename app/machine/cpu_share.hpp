@@ -1,0 +1,71 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/environment.hpp"
+#include "parallel/host/core_assignment.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
+
+namespace mpzero {
+
+// What a rank must keep to besides the cores that it may use.
+struct CpuLimits {
+  int threads_asked_for = 0;                 // by OMP_NUM_THREADS; 0: not given
+  int threads_of_task = 0;                   // by srun's --cpus-per-task; 0: not given
+  int threads_of_machine = 0;                // of all its ranks, by control groups; 0: no limit
+  std::optional<std::string> bound_by = {};  // the variable of the environment by which the user binds threads
+};
+
+// `allowed_by_groups`: allowed_cores().
+CpuLimits cpu_limits(const parallel::Environment& environment, int allowed_by_groups);
+
+enum class CpuPlacement : uint8_t {
+  kFree,       // the system places the threads
+  kBound,      // mpzero binds them
+  kByLauncher  // what has started the ranks has bound them
+};
+
+// The part of its machine's CPU that a rank uses.
+struct CpuShare {
+  int threads = 1;
+  std::vector<int> cores;    // those that its threads run on
+  std::vector<int> domains;  // of these cores
+  CpuPlacement placement = CpuPlacement::kFree;
+  std::string reason;  // why it is kFree
+};
+
+// The share of rank `local_rank` of a machine whose ranks may use the cores `cores_of_ranks`; `machine` shows those of
+// this rank. A thread for each core, also of a core with two hardware threads, since a product of matrices fills its
+// units with one. Ranks that may use the same cores divide them, each near its NUMA domain. They are bound only where
+// they use all cores: two runs that share a machine would otherwise bind themselves to the same ones.
+CpuShare share_cpu(const parallel::CpuTopology& machine, const std::vector<std::vector<int>>& cores_of_ranks,
+                   int local_rank, const CpuLimits& limits);
+
+// One line about the ranks of a machine, given with their numbers, e.g. "CPU of rank 0's host: 2 ranks of 48 threads,
+// bound: rank 0 to cores 0-47 (NUMA domain 0), rank 1 to cores 48-95 (NUMA domain 1)".
+std::string describe_shares(const std::vector<std::pair<int, CpuShare>>& shares);
+
+// A warning if what has started the ranks gives them one core each, as mpirun does by default, and few of the machine's
+// hardware threads (`online`).
+std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>& shares, int online);
+
+// For the user, about this rank's machine; empty on GPUs.
+struct CpuUse {
+  std::string line;
+  std::optional<std::string> warning;
+};
+
+// Sets the number of this rank's ATen threads to its share of the cores, unless OMP_NUM_THREADS does. On the CPU it
+// also binds the process to them. The pages of tensors that it makes later then are in the memory of its NUMA domain,
+// whichever thread touches them first, and threads that it starts later, those of OpenMP too, run there. Threads are
+// not bound to single cores: those that read data, send and save would stay on the core of the thread that starts them.
+// Collective.
+CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi);
+
+}  // namespace mpzero

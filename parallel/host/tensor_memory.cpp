@@ -1,0 +1,125 @@
+#include "parallel/host/tensor_memory.hpp"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace mpzero::parallel {
+namespace {
+
+constexpr size_t kLargePage = size_t{2} << 20;
+constexpr size_t kParts = 8;  // sizes between two powers of two
+
+// Eight sizes between powers of two. What a tensor does not touch of them needs no memory.
+size_t rounded_up(size_t bytes) {
+  const size_t step = std::bit_floor(bytes) / kParts;
+  return (bytes + step - 1) / step * step;
+}
+
+// Memory at a huge page's boundary; null: the system has none.
+void* map(size_t bytes) {
+  void* const start = mmap(nullptr, bytes + kLargePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(start);
+  const size_t before = (kLargePage - address % kLargePage) % kLargePage;
+  char* const memory = static_cast<char*>(start) + before;
+  if (before > 0) munmap(start, before);
+  munmap(memory + bytes, kLargePage - before);
+  // Not the rest, which the tensor may leave untouched.
+  madvise(memory, bytes / kLargePage * kLargePage, MADV_HUGEPAGE);
+  return memory;
+}
+
+TensorMemory& instance() {
+  // Tensors of static objects are freed after main().
+  static auto* const memory = new TensorMemory;
+  return *memory;
+}
+
+}  // namespace
+
+void* TensorMemory::take(size_t bytes) {
+  const size_t size = rounded_up(bytes);
+  const std::lock_guard lock(mutex_);
+  void* memory = nullptr;
+  if (const auto found = kept_.find(size); found != kept_.end()) {
+    memory = found->second;
+    kept_.erase(found);
+    kept_bytes_ -= size;
+  } else {
+    const size_t allowed = std::max(peak_, used_bytes_ + size) / kParts * (kParts + 1);
+    keep_at_most(allowed - std::min(allowed, used_bytes_ + size));
+    memory = map(size);
+    if (memory == nullptr) {
+      keep_at_most(0);
+      memory = map(size);
+    }
+  }
+  if (memory == nullptr) return nullptr;
+  used_.emplace(memory, size);
+  used_bytes_ += size;
+  peak_ = std::max(peak_, used_bytes_);
+  return memory;
+}
+
+bool TensorMemory::put_back(void* memory) {
+  const std::lock_guard lock(mutex_);
+  const auto found = used_.find(memory);
+  if (found == used_.end()) return false;
+  kept_.emplace(found->second, memory);
+  kept_bytes_ += found->second;
+  used_bytes_ -= found->second;
+  used_.erase(found);
+  return true;
+}
+
+void TensorMemory::keep_at_most(size_t bytes) {
+  while (kept_bytes_ > bytes) {
+    // The largest: the fewest calls.
+    const auto last = std::prev(kept_.end());
+    munmap(last->second, last->first);
+    kept_bytes_ -= last->first;
+    kept_.erase(last);
+  }
+}
+
+size_t TensorMemory::used_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return used_bytes_;
+}
+
+size_t TensorMemory::kept_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return kept_bytes_;
+}
+
+c10::DataPtr TensorMemory::allocate(size_t bytes) {
+  void* memory = bytes < kLarge ? nullptr : take(bytes);
+  // Its error says that there is no memory.
+  if (memory == nullptr) memory = c10::alloc_cpu(bytes);
+  return {memory, memory, raw_deleter(), c10::Device(c10::DeviceType::CPU)};
+}
+
+c10::DeleterFnPtr TensorMemory::raw_deleter() const {
+  return [](void* memory) {
+    const bool maybe_large = reinterpret_cast<uintptr_t>(memory) % kLargePage == 0;
+    if (memory != nullptr && maybe_large && instance().put_back(memory)) return;
+    c10::free_cpu(memory);
+  };
+}
+
+TensorMemory& use_tensor_memory() {
+  constexpr uint8_t kBeforeOthers = UINT8_MAX;
+  c10::SetCPUAllocator(&instance(), kBeforeOthers);
+  // The heap has smaller tensors only: it keeps what they free, too.
+  constexpr int kMappedFrom = 32 << 20, kTrimmedFrom = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kMappedFrom);
+  mallopt(M_TRIM_THRESHOLD, kTrimmedFrom);
+  return instance();
+}
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,108 @@
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "parallel/host/tensor_memory.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+constexpr int64_t kMebi = int64_t{1} << 20;
+
+// Tensors come from a TensorMemory for the duration of a test.
+class InUse {
+ public:
+  InUse() : before_(c10::GetCPUAllocator()), memory_(use_tensor_memory()) {}
+  ~InUse() { c10::SetCPUAllocator(before_, /*priority=*/UINT8_MAX); }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+  TensorMemory& memory() { return memory_; }
+
+ private:
+  c10::Allocator* before_;
+  TensorMemory& memory_;
+};
+
+at::Tensor tensor(int64_t bytes) { return at::empty({bytes}, at::kByte); }
+
+int64_t faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+}  // namespace
+
+TEST_CASE("a large tensor gets the memory of one that is freed, without a page fault") {
+  InUse in_use;
+  const void* first = nullptr;
+  {
+    const at::Tensor one = tensor(64 * kMebi).fill_(1);
+    first = one.data_ptr();
+    CHECK(in_use.memory().used_bytes() == 64 * kMebi);
+  }
+  CHECK(in_use.memory().used_bytes() == 0);
+  CHECK(in_use.memory().kept_bytes() >= 64 * kMebi);
+  const int64_t before = faults();
+  // Of nearly the same size.
+  const at::Tensor next = tensor(63 * kMebi).fill_(2);
+  CHECK(faults() - before < 16);
+  CHECK(next.data_ptr() == first);
+  CHECK(reinterpret_cast<uintptr_t>(first) % TensorMemory::kLarge == 0);
+  // Another tensor in use has other memory.
+  CHECK(tensor(64 * kMebi).data_ptr() != first);
+}
+
+TEST_CASE("memory that is kept and memory in use are at most an eighth more than what was in use at a time") {
+  InUse in_use;
+  // More than other tests use.
+  constexpr int64_t kPeak = 320 * kMebi;
+  { const at::Tensor peak = tensor(kPeak); }
+  CHECK(in_use.memory().kept_bytes() >= kPeak);
+  // Each of another size, more than the peak in all.
+  for (int64_t bytes = 10 * kMebi; bytes <= 80 * kMebi; bytes += 10 * kMebi) {
+    const at::Tensor one = tensor(bytes), two = tensor(bytes + 5 * kMebi);
+    CHECK(in_use.memory().used_bytes() + in_use.memory().kept_bytes() <= kPeak / 8 * 9);
+  }
+}
+
+TEST_CASE("small tensors, and those of before, are PyTorch's") {
+  const at::Tensor before = tensor(8 * kMebi);
+  at::Tensor inside, small;
+  {
+    InUse in_use;
+    inside = at::arange(kMebi);
+    const size_t used = in_use.memory().used_bytes();
+    CHECK(used == 8 * kMebi);
+    small = tensor(kMebi);
+    CHECK(tensor(0).numel() == 0);
+    CHECK(in_use.memory().used_bytes() == used);
+  }
+  // Freed while another allocator is in use.
+  CHECK(inside[kMebi - 1].item<int64_t>() == kMebi - 1);
+}
+
+TEST_CASE("threads make and free tensors at the same time") {
+  InUse in_use;
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([thread, &wrong] {
+      for (int i = 0; i < 50; ++i) {
+        const at::Tensor own = tensor((2 + i % 3) * kMebi).fill_(thread);
+        if (own[0].item<uint8_t>() != thread || own[-1].item<uint8_t>() != thread) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(in_use.memory().used_bytes() == 0);
+}
+
+}  // namespace mpzero::parallel
