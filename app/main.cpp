@@ -21,6 +21,7 @@
 #include "app/flags/help.hpp"
 #include "app/flags/options.hpp"
 #include "app/log/version.hpp"
+#include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/plan/command/plan_beside_run.hpp"
 #include "app/plan/command/plan_command.hpp"
@@ -186,7 +187,7 @@ int main(int argc, char** argv) {
   if (line.dry_run) return mpzero::dry_run_once(line);
   const auto& environment = parallel::process_environment;
   if (const int code = mpzero::check_launch([&] { parallel::require_launcher(environment); }); code != 0) return code;
-  parallel::MpiRuntime mpi(&argc, &argv);
+  parallel::MpiRuntime mpi(&argc, &argv, mpzero::mpi_threads(line.device));
   // The doctor reports the same as one of its findings.
   if (arguments.front() != "doctor") {
     const auto check = [&] {

@@ -107,16 +107,16 @@ has_efa() {
   return 1
 }
 
-# set_network_environment: for runs of several nodes. The bridges of Docker and libvirt have the same address on every node: through one a
-# rank would reach its own node instead of its peer.
+# set_network_environment GPUS: for runs of several nodes with so many GPUs each. The bridges of Docker and libvirt have the same address
+# on every node: through one a rank would reach its own node instead of its peer.
 set_network_environment() {
   if [[ -z ${OMPI_MCA_btl_tcp_if_include:-} ]]; then
     export OMPI_MCA_btl_tcp_if_exclude=${OMPI_MCA_btl_tcp_if_exclude:-lo,docker0,virbr0}
   fi
-  set_efa_environment
+  set_efa_environment "$1"
 }
 
-# set_efa_environment: for runs of several nodes that have EFA, what must be there before a process starts. mpzero itself chooses
+# set_efa_environment GPUS: for runs of several nodes that have EFA, what must be there before a process starts. mpzero itself chooses
 # NCCL's network, strictly, and proves what came of it (--network). Elsewhere nothing is set.
 set_efa_environment() {
   has_efa || return 0
@@ -130,10 +130,29 @@ set_efa_environment() {
     [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
   done
   [[ -z ${LD_LIBRARY_PATH:-} ]] || export LD_LIBRARY_PATH
+  if (($1 == 0)); then
+    set_efa_for_mpi
+    return
+  fi
   # For NCCL's start only; the data goes over EFA.
   export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^docker,lo,veth,virbr}
   # MPI carries only the rendezvous here; over TCP it leaves the EFA device to NCCL.
   export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1} OMPI_MCA_btl=${OMPI_MCA_btl:-tcp,self,vader}
+}
+
+# Of runs on CPUs, whose tensors travel over MPI: over EFA if this Open MPI can use it. What the user has chosen stays.
+set_efa_for_mpi() {
+  [[ -z ${OMPI_MCA_pml:-}${OMPI_MCA_mtl:-}${OMPI_MCA_btl:-} ]] || return 0
+  if [[ $(ompi_info --parsable 2>/dev/null) == *mca:mtl:ofi:* ]]; then
+    export OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi
+    # Open MPI takes only one of the two.
+    [[ -n ${OMPI_MCA_mtl_ofi_provider_exclude:-} ]] ||
+      export OMPI_MCA_mtl_ofi_provider_include=${OMPI_MCA_mtl_ofi_provider_include:-efa}
+    say "Ranks on CPUs reach each other over EFA (Open MPI's cm and ofi); OMPI_MCA_pml=ob1 chooses TCP."
+  else
+    export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self,vader
+    warn "Ranks on CPUs reach each other over TCP: this Open MPI has no mtl ofi, which EFA needs; that of Amazon's EFA installer has it."
+  fi
 }
 
 # Whether this cluster binds tasks to cores, which mpzero does not want: its ranks share a node by their number of threads. A

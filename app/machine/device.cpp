@@ -40,11 +40,13 @@ int64_t peak_resident_bytes() {
   return 0;
 }
 
+bool driver_found() { return std::filesystem::exists("/proc/driver/nvidia/version"); }
+
 CudaAnswer answer(const std::string& host, cudaError_t result) {
   return {.host = host,
           .code = static_cast<int>(result),
           .cuda_error = result == cudaSuccess ? "no device" : cudaGetErrorString(result),
-          .driver_found = std::filesystem::exists("/proc/driver/nvidia/version")};
+          .driver_found = driver_found()};
 }
 
 CudaAnswer look_for_gpus(const std::string& host) {
@@ -91,6 +93,11 @@ std::string warning_of_cpu(const std::string& host, ProcessGroup& group) {
 }
 
 }  // namespace
+
+parallel::MpiThreads mpi_threads(const std::string& requested) {
+  return expects_cpu(requested, driver_found(), parallel::process_environment) ? parallel::MpiThreads::kSeveral
+                                                                               : parallel::MpiThreads::kOne;
+}
 
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi) {
   if (requested == "cpu") return {at::kCPU, ""};

@@ -30,6 +30,10 @@ class DeviceFailure final : public Error {
   std::vector<int> culprits_;
 };
 
+// How many threads of this process will use MPI: several where it is expected to train on the CPU, so that tensors
+// travel beside compute. `requested`: as choose_device() takes it.
+parallel::MpiThreads mpi_threads(const std::string& requested);
+
 // Chooses the device this rank trains on and makes it current: one of the GPUs that CUDA shows to it, a different one
 // for each rank of a machine (choose_gpu()), or the CPU. `requested`: "auto" (GPUs, unless no rank sees any), "cuda" or
 // "cpu". Starts CUDA on a GPU. Collective; throws on all ranks: DeviceFailure if GPUs do not work that Slurm has given

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "app/machine/cuda_error.hpp"
@@ -66,6 +67,12 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
         host);
   }
   return local_rank;
+}
+
+bool expects_cpu(const std::string& requested, bool driver_found, const parallel::Environment& environment) {
+  if (requested != "auto") return requested == "cpu";
+  const std::optional<std::string> visible = environment("CUDA_VISIBLE_DEVICES");
+  return !driver_found || (visible && (visible->empty() || visible->starts_with("-1")));
 }
 
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment) {

@@ -26,6 +26,10 @@ struct CudaAnswer {
   bool driver_found = true;  // NVIDIA's, in the kernel
 };
 
+// Whether a run will train on the CPU, as far as that is known before MPI and CUDA start. `requested`: "auto", "cuda"
+// or "cpu". `driver_found`: NVIDIA's, in the kernel.
+bool expects_cpu(const std::string& requested, bool driver_found, const parallel::Environment& environment);
+
 // Why `--device cuda` is not possible on a host, and what to do: one sentence.
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment);
 

@@ -19,7 +19,8 @@ class PendingCollective {
  public:
   virtual ~PendingCollective() = default;
   // On the GPU: work queued on the current stream from now on runs after the collective; the host does not block.
-  // On the CPU: the collective has completed when this returns.
+  // On the CPU: the collective has completed when this returns; within a HostOrder, what is started from now on runs
+  // after it. Throws what went wrong in it.
   virtual void wait() = 0;
   // Its progress if it runs on a device; null if it has completed already.
   virtual std::shared_ptr<const DeviceWork> device_work() const { return nullptr; }

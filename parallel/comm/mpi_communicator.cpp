@@ -1,81 +1,324 @@
 #include "parallel/comm/mpi_communicator.hpp"
 
-#include <ATen/ops/empty.h>
+#include <ATen/core/Tensor.h>
 
-#include <limits>
+#include <algorithm>
+#include <cstring>
+#include <utility>
 
+#include "base/error.hpp"
+#include "parallel/host/part_sum.hpp"
 #include "parallel/mpi/mpi_check.hpp"
-#include "parallel/mpi/mpi_group.hpp"
+#include "parallel/mpi/transfers.hpp"
 
 namespace mpzero::parallel {
 namespace {
 
-// MPI counts elements in int.
-int as_count(int64_t elements) {
-  if (elements > std::numeric_limits<int>::max()) {
-    throw_failure("a collective over {} elements exceeds the largest count that MPI supports: train with more ranks",
-                  elements);
-  }
-  return static_cast<int>(elements);
+// Messages: long enough that each costs little, and short enough that adding up one is done while others travel.
+constexpr int64_t kMostMessage = 256 << 10;
+constexpr int64_t kLeastMessage = 32 << 10;
+// What travels to this rank at a time, if the least message allows it.
+constexpr int64_t kUnderWay = 4 << 20;
+// A tensor up to this size is summed by each rank on its own: one exchange instead of two.
+constexpr int64_t kSmall = 8 << 10;
+static_assert(kMostMessage <= Transfers::kMostBytes && kSmall <= Transfers::kMostBytes);
+
+// A tensor as one block for each rank, in their order. Those at the end may be shorter, or empty.
+struct Blocks {
+  int64_t total = 0;  // bytes
+  int64_t longest = 0;
+
+  int64_t begin(int rank) const { return std::min(total, rank * longest); }
+  int64_t size(int rank) const { return std::min(longest, total - begin(rank)); }
+};
+
+// A block in pieces of one message each.
+struct Pieces {
+  int64_t length = 0;  // bytes
+  int64_t count = 0;   // of the longest block
+
+  int64_t begin(int64_t piece) const { return piece * length; }
+  // Of a block of that size.
+  int64_t size(int64_t block, int64_t piece) const { return std::clamp<int64_t>(block - begin(piece), 0, length); }
+};
+
+Pieces pieces_of(int64_t longest_block, int peers) {
+  const int64_t length = std::clamp(kUnderWay / std::max(peers, 1), kLeastMessage, kMostMessage);
+  return {.length = length, .count = (longest_block + length - 1) / length};
 }
 
-// A datatype of the element's size, for moving data without arithmetic.
-MPI_Datatype movable_type(const at::Tensor& tensor) {
-  switch (tensor.element_size()) {
-    case 1:
-      return MPI_UINT8_T;
-    case 2:
-      return MPI_UINT16_T;
-    case 4:
-      return MPI_UINT32_T;
-    default:
-      return MPI_UINT64_T;
-  }
+// How many pieces are under way to and from each peer.
+int64_t depth_of(const Pieces& pieces, int peers) {
+  return std::max<int64_t>(2, kUnderWay / (pieces.length * std::max(peers, 1)));
 }
 
-bool has_mpi_arithmetic(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
-}
+char* bytes_of(const at::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
-MPI_Datatype arithmetic_type(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? MPI_DOUBLE : MPI_FLOAT;
-}
+class Pending final : public PendingCollective {
+ public:
+  explicit Pending(std::shared_ptr<CommunicationThread::Job> job) : job_(std::move(job)) {}
+  void wait() override { job_->wait(); }
+  std::shared_ptr<const DeviceWork> device_work() const override { return job_; }
+
+ private:
+  std::shared_ptr<CommunicationThread::Job> job_;
+};
 
 }  // namespace
 
+// A collective as parts that run one after another: exchanges, and what this rank does alone.
+class MpiCommunicator::Collective final : public HostTask {
+ public:
+  // `tensors`: what it uses.
+  Collective(MpiCommunicator& owner, std::vector<at::Tensor> tensors)
+      : owner_(owner), rank_(owner.rank_), ranks_(owner.world_size_), peers_(owner.world_size_ - 1) {
+    memory_ = std::make_shared<Memory>(Memory{.tensors = std::move(tensors), .received = owner.received_});
+  }
+
+  void copy(const void* from, void* to, int64_t bytes) {
+    if (from == to || bytes == 0) return;
+    parts_.push_back([=, this] {
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+      next();
+      return Progress::kSome;
+    });
+  }
+
+  // received <- block `rank` of every rank's `sent`, by rank, but for this rank's own.
+  void exchange(const char* sent, char* received, int64_t block) {
+    const Pieces pieces = pieces_of(block, peers_);
+    Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = depth_of(pieces, peers_) * peers_};
+    plan.transfer = [=, this](int64_t index) {
+      const auto [piece, to, from] = peers_of(index);
+      const int64_t size = pieces.size(block, piece);
+      return Transfer{.to = to,
+                      .sent = sent + to * block + pieces.begin(piece),
+                      .sent_bytes = size,
+                      .from = from,
+                      .received = received + from * block + pieces.begin(piece),
+                      .received_bytes = size};
+    };
+    add(std::move(plan));
+  }
+
+  // out <- (or +=) this rank's block of the sum of every rank's `addends`.
+  void sum(const char* addends, const Blocks& blocks, c10::ScalarType type, char* out, c10::ScalarType out_type,
+           bool add_to_out) {
+    const Pieces pieces = pieces_of(blocks.longest, peers_);
+    const int64_t depth = depth_of(pieces, peers_);
+    const int64_t own_size = blocks.size(rank_);
+    const auto item = static_cast<int64_t>(c10::elementSize(type));
+    const auto out_item = static_cast<int64_t>(c10::elementSize(out_type));
+    const auto add_up = [=, this](int64_t piece) {
+      const int64_t size = pieces.size(own_size, piece);
+      std::vector<const void*> addresses;
+      for (int rank = 0; rank < ranks_; ++rank) {
+        addresses.push_back(rank == rank_ ? addends + blocks.begin(rank_) + pieces.begin(piece)
+                                          : place(piece % depth, rank, pieces.length));
+      }
+      sum_parts(addresses, type, size / item, add_to_out, out + pieces.begin(piece) / item * out_item, out_type);
+    };
+    if (peers_ == 0) {
+      parts_.push_back([=, this] {
+        for (int64_t piece = 0; piece < pieces.count; ++piece) add_up(piece);
+        next();
+        return Progress::kSome;
+      });
+      return;
+    }
+    make_room(depth * peers_ * pieces.length);
+    Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = depth * peers_};
+    plan.transfer = [=, this](int64_t index) {
+      const auto [piece, to, from] = peers_of(index);
+      return Transfer{.to = to,
+                      .sent = addends + blocks.begin(to) + pieces.begin(piece),
+                      .sent_bytes = pieces.size(blocks.size(to), piece),
+                      .from = from,
+                      .received = place(piece % depth, from, pieces.length),
+                      .received_bytes = pieces.size(own_size, piece)};
+    };
+    // A piece is received where the one `depth` before it has been added up.
+    plan.may_begin = [=, this](int64_t index, int64_t done) { return index / peers_ < done / peers_ + depth; };
+    plan.done = [=, this](int64_t index) {
+      if ((index + 1) % peers_ == 0) add_up(index / peers_);
+    };
+    add(std::move(plan));
+  }
+
+  // tensor <- the sum of every rank's; each rank adds up all of it.
+  void sum_small(char* tensor, int64_t bytes, c10::ScalarType type) {
+    make_room(peers_ * bytes);
+    Transfers::Plan plan{.count = peers_, .most_under_way = peers_};
+    plan.transfer = [=, this](int64_t index) {
+      const auto [piece, to, from] = peers_of(index);
+      return Transfer{.to = to,
+                      .sent = tensor,
+                      .sent_bytes = bytes,
+                      .from = from,
+                      .received = place(/*slot=*/0, from, bytes),
+                      .received_bytes = bytes};
+    };
+    plan.done = [=, this](int64_t index) {
+      if (index + 1 < peers_) return;
+      std::vector<const void*> addresses;
+      for (int rank = 0; rank < ranks_; ++rank) {
+        addresses.push_back(rank == rank_ ? tensor : place(/*slot=*/0, rank, bytes));
+      }
+      sum_parts(addresses, type, bytes / static_cast<int64_t>(c10::elementSize(type)), /*add=*/false, tensor, type);
+    };
+    add(std::move(plan));
+  }
+
+  // Every rank's block of `full`, which has this rank's, to all others.
+  void gather(char* full, const Blocks& blocks) {
+    const Pieces pieces = pieces_of(blocks.longest, peers_);
+    Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = depth_of(pieces, peers_) * peers_};
+    const auto transfer = [=](int64_t piece, int to, int sent, int from, int received) {
+      return Transfer{.to = to,
+                      .sent = full + blocks.begin(sent) + pieces.begin(piece),
+                      .sent_bytes = pieces.size(blocks.size(sent), piece),
+                      .from = from,
+                      .received = full + blocks.begin(received) + pieces.begin(piece),
+                      .received_bytes = pieces.size(blocks.size(received), piece)};
+    };
+    if (!owner_.around_ring_) {
+      plan.transfer = [=, this](int64_t index) {
+        const auto [piece, to, from] = peers_of(index);
+        return transfer(piece, to, rank_, from, from);
+      };
+    } else {
+      // In each round a rank passes on what it got in the last one.
+      plan.transfer = [=, this](int64_t index) {
+        const auto round = static_cast<int>(index / pieces.count);
+        return transfer(index % pieces.count, (rank_ + 1) % ranks_, before(round), before(1), before(round + 1));
+      };
+      plan.may_begin = [=](int64_t index, int64_t done) { return index - pieces.count < done; };
+    }
+    add(std::move(plan));
+  }
+
+  Progress advance() override {
+    if (part_ == parts_.size()) return Progress::kDone;
+    const Progress progress = parts_[part_]();
+    return part_ == parts_.size() ? Progress::kDone : progress;
+  }
+
+ private:
+  // What messages lie in.
+  struct Memory {
+    std::vector<at::Tensor> tensors;
+    std::shared_ptr<std::vector<char>> received;
+  };
+  struct Peers {
+    int64_t piece = 0;
+    int to = 0, from = 0;
+  };
+
+  int before(int distance) const { return (rank_ - distance + ranks_) % ranks_; }
+  // Piece by piece, and for each to all peers: at any place of that order, each rank has one that sends to it.
+  Peers peers_of(int64_t index) const {
+    const auto distance = static_cast<int>(index % peers_) + 1;
+    return {.piece = index / peers_, .to = (rank_ + distance) % ranks_, .from = before(distance)};
+  }
+  // Of the messages of one slot, that of a peer.
+  char* place(int64_t slot, int rank, int64_t length) const {
+    const int64_t peer = rank < rank_ ? rank : rank - 1;
+    return memory_->received->data() + (slot * peers_ + peer) * length;
+  }
+  // No other collective of the communicator is in progress once this one's parts run.
+  void make_room(int64_t bytes) {
+    parts_.push_back([=, this] {
+      if (std::ssize(*memory_->received) < bytes) memory_->received->resize(static_cast<size_t>(bytes));
+      next();
+      return Progress::kSome;
+    });
+  }
+  void add(Transfers::Plan plan) {
+    if (plan.count == 0) return;
+    plan.memory = memory_;
+    parts_.push_back([this, transfers = std::make_shared<Transfers>(owner_.group_->handle, std::move(plan))] {
+      const Progress progress = transfers->advance();
+      if (progress != Progress::kDone) return progress;
+      next();
+      return Progress::kSome;
+    });
+  }
+  void next() { ++part_; }
+
+  MpiCommunicator& owner_;
+  const int rank_, ranks_, peers_;
+  std::shared_ptr<Memory> memory_;
+  std::vector<std::function<Progress()>> parts_;
+  size_t part_ = 0;
+};
+
+MpiCommunicator::MpiCommunicator(const MpiRuntime& mpi, std::optional<bool> around_ring)
+    : rank_(mpi.rank()),
+      world_size_(mpi.world_size()),
+      around_ring_(around_ring.value_or(mpi.local_size() < mpi.world_size() && mpi.most_per_host() > 1)),
+      group_(std::make_unique<MpiGroup>(MPI_COMM_NULL)),
+      received_(std::make_shared<std::vector<char>>()),
+      lane_(std::make_unique<CommunicationThread::Lane>(mpi.communication_thread())) {
+  MPZERO_MPI_CHECK(MPI_Comm_dup(mpi.group().handle, &group_->handle));
+}
+
+MpiCommunicator::~MpiCommunicator() {
+  const bool cut_short = unwinding_.now() || lane_->was_cut_short();
+  lane_.reset();
+  // Messages may be under way, which MPI handles until the end of the process.
+  // NOLINTNEXTLINE(bugprone-unused-return-value)
+  if (cut_short) (void)group_.release();
+}
+
+std::unique_ptr<PendingCollective> MpiCommunicator::start(std::unique_ptr<Collective> collective) {
+  return std::make_unique<Pending>(lane_->submit(std::move(collective)));
+}
+
 std::unique_ptr<PendingCollective> MpiCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& full) {
-  const int count = as_count(shard.numel());
-  const MPI_Datatype type = movable_type(shard);
-  const char* own_shard = static_cast<const char*>(full.data_ptr()) + rank_ * shard.nbytes();
-  const bool in_place = shard.data_ptr() == own_shard;
-  MPZERO_MPI_CHECK(MPI_Allgather(in_place ? MPI_IN_PLACE : shard.data_ptr(), count, type, full.data_ptr(), count, type,
-                                 group_.handle));
-  return std::make_unique<CompletedCollective>();
+  const auto bytes = static_cast<int64_t>(shard.nbytes());
+  auto collective = std::make_unique<Collective>(*this, std::vector{shard, full});
+  collective->copy(bytes_of(shard), bytes_of(full) + rank_ * bytes, bytes);
+  collective->gather(bytes_of(full), {.total = world_size_ * bytes, .longest = bytes});
+  return start(std::move(collective));
 }
 
 std::unique_ptr<PendingCollective> MpiCommunicator::reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                                        SumMode mode) {
-  const at::Tensor addends = has_mpi_arithmetic(full) ? full : full.to(at::kFloat);
-  const at::Tensor sum = at::empty({shard.numel()}, addends.options());
-  MPZERO_MPI_CHECK(MPI_Reduce_scatter_block(addends.data_ptr(), sum.data_ptr(), as_count(shard.numel()),
-                                            arithmetic_type(addends), MPI_SUM, group_.handle));
-  mode == SumMode::kAdd ? shard.add_(sum) : shard.copy_(sum);
-  return std::make_unique<CompletedCollective>();
+  const Blocks blocks{.total = static_cast<int64_t>(full.nbytes()),
+                      .longest = static_cast<int64_t>(full.nbytes()) / world_size_};
+  auto collective = std::make_unique<Collective>(*this, std::vector{full, shard});
+  collective->sum(bytes_of(full), blocks, full.scalar_type(), bytes_of(shard), shard.scalar_type(),
+                  mode == SumMode::kAdd);
+  return start(std::move(collective));
 }
 
 std::unique_ptr<PendingCollective> MpiCommunicator::all_to_all(const at::Tensor& sent, const at::Tensor& received) {
-  const int count = as_count(sent.numel() / world_size_);
-  const MPI_Datatype type = movable_type(sent);
-  MPZERO_MPI_CHECK(MPI_Alltoall(sent.data_ptr(), count, type, received.data_ptr(), count, type, group_.handle));
-  return std::make_unique<CompletedCollective>();
+  const int64_t block = static_cast<int64_t>(sent.nbytes()) / world_size_;
+  auto collective = std::make_unique<Collective>(*this, std::vector{sent, received});
+  collective->copy(bytes_of(sent) + rank_ * block, bytes_of(received) + rank_ * block, block);
+  collective->exchange(bytes_of(sent), bytes_of(received), block);
+  return start(std::move(collective));
 }
 
 std::unique_ptr<PendingCollective> MpiCommunicator::all_reduce_sum(const at::Tensor& tensor) {
-  const at::Tensor sum = has_mpi_arithmetic(tensor) ? tensor : tensor.to(at::kFloat);
-  MPZERO_MPI_CHECK(
-      MPI_Allreduce(MPI_IN_PLACE, sum.data_ptr(), as_count(sum.numel()), arithmetic_type(sum), MPI_SUM, group_.handle));
-  if (!sum.is_same(tensor)) tensor.copy_(sum);
-  return std::make_unique<CompletedCollective>();
+  const auto bytes = static_cast<int64_t>(tensor.nbytes());
+  auto collective = std::make_unique<Collective>(*this, std::vector{tensor});
+  if (world_size_ > 1 && bytes <= kSmall) {
+    collective->sum_small(bytes_of(tensor), bytes, tensor.scalar_type());
+  } else if (world_size_ > 1) {
+    const auto item = static_cast<int64_t>(tensor.element_size());
+    const Blocks blocks{.total = bytes, .longest = (tensor.numel() + world_size_ - 1) / world_size_ * item};
+    char* const own = bytes_of(tensor) + blocks.begin(rank_);
+    collective->sum(bytes_of(tensor), blocks, tensor.scalar_type(), own, tensor.scalar_type(), /*add_to_out=*/false);
+    collective->gather(bytes_of(tensor), blocks);
+  }
+  return start(std::move(collective));
+}
+
+std::optional<std::string> MpiCommunicator::asynchronous_error() {
+  const std::string error = lane_->error();
+  if (error.empty()) return std::nullopt;
+  return error;
 }
 
 }  // namespace mpzero::parallel

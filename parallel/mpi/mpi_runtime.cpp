@@ -29,15 +29,28 @@ class Recorded {
 
 }  // namespace
 
-MpiRuntime::MpiRuntime(int* argc, char*** argv) {
+// What all groups of a process share.
+struct MpiRuntime::Process {
+  bool wants_threads = false;
+  bool has_threads = false;
+  std::unique_ptr<CommunicationThread> communication;
+};
+
+MpiRuntime::MpiRuntime(int* argc, char*** argv, MpiThreads threads) : process_(std::make_shared<Process>()) {
   int provided = 0;
-  MPZERO_MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
+  const int required = threads == MpiThreads::kSeveral ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+  MPZERO_MPI_CHECK(MPI_Init_thread(argc, argv, required, &provided));
+  process_->wants_threads = threads == MpiThreads::kSeveral;
+  process_->has_threads = process_->wants_threads && provided >= MPI_THREAD_MULTIPLE;
   MPZERO_MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   group_ = std::make_unique<MpiGroup>(MPI_COMM_WORLD);
   find_ranks();
 }
 
-MpiRuntime::MpiRuntime(std::unique_ptr<MpiGroup> group) : group_(std::move(group)) { find_ranks(); }
+MpiRuntime::MpiRuntime(std::unique_ptr<MpiGroup> group, std::shared_ptr<Process> process)
+    : process_(std::move(process)), group_(std::move(group)) {
+  find_ranks();
+}
 
 void MpiRuntime::find_ranks() {
   MPZERO_MPI_CHECK(MPI_Comm_rank(group_->handle, &rank_));
@@ -47,23 +60,35 @@ void MpiRuntime::find_ranks() {
   MPZERO_MPI_CHECK(MPI_Comm_rank(local, &local_rank_));
   MPZERO_MPI_CHECK(MPI_Comm_size(local, &local_size_));
   MPZERO_MPI_CHECK(MPI_Comm_free(&local));
+  MPZERO_MPI_CHECK(MPI_Allreduce(&local_size_, &most_per_host_, 1, MPI_INT, MPI_MAX, group_->handle));
 }
 
 MpiRuntime::~MpiRuntime() {
-  if (group_->handle == MPI_COMM_WORLD) MPI_Finalize();
+  if (group_->handle != MPI_COMM_WORLD) return;
+  process_->communication.reset();
+  MPI_Finalize();
+}
+
+bool MpiRuntime::lacks_threads() const { return process_->wants_threads && !process_->has_threads; }
+
+CommunicationThread& MpiRuntime::communication_thread() const {
+  std::unique_ptr<CommunicationThread>& thread = process_->communication;
+  using Runs = CommunicationThread::Runs;
+  if (!thread) thread = std::make_unique<CommunicationThread>(process_->has_threads ? Runs::kBeside : Runs::kInCaller);
+  return *thread;
 }
 
 std::unique_ptr<MpiRuntime> MpiRuntime::this_machine() const {
   auto group = std::make_unique<MpiGroup>(MPI_COMM_NULL);
   MPZERO_MPI_CHECK(MPI_Comm_split_type(group_->handle, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &group->handle));
   // std::make_unique cannot call the private constructor.
-  return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group)));
+  return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group), process_));
 }
 
 std::unique_ptr<MpiRuntime> MpiRuntime::split(int color) const {
   auto group = std::make_unique<MpiGroup>(MPI_COMM_NULL);
   MPZERO_MPI_CHECK(MPI_Comm_split(group_->handle, color, rank_, &group->handle));
-  return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group)));
+  return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group), process_));
 }
 
 void MpiRuntime::barrier() {

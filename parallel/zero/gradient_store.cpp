@@ -4,9 +4,12 @@
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
+#include "parallel/comm_thread/communication_thread.hpp"
+#include "parallel/host/part_sum.hpp"
 #include "parallel/streams/streams.hpp"
 #include "parallel/trace/profile_range.hpp"
 
@@ -16,6 +19,12 @@ namespace {
 // The maximum number of reductions in flight during backward; each holds a buffer of a full unit. More gain nothing:
 // they run one after another on one stream.
 constexpr int64_t kReductionsUnderWay = 3;
+
+// On the communication thread, which has no other threads to help it.
+void copy_on_one_thread(const at::Tensor& from, const at::Tensor& to) {
+  const std::array<const void*, 1> parts{from.const_data_ptr()};
+  sum_parts(parts, from.scalar_type(), from.numel(), /*add=*/false, to.data_ptr(), to.scalar_type());
+}
 
 // What is kept of compression has the type in which gradients cross without it.
 GradientExchange::Options exchange_options(const GradientStore::Options& options) {
@@ -183,11 +192,19 @@ void GradientStore::reduce_between_nodes(Reduction& reduction, const at::Tensor&
     if (!addends.is_same(node_sum)) addends.copy_(node_sum);
     reduction.pending = levels_.inter_node().reduce_scatter_sum(addends, states_[reduction.unit].shard);
   };
+  if (!has_streams(node_sum.device()) && !exchange_) return reduce_between_hosts(reduction, node_sum, addends);
   if (!inter_node_stream_) return start();
   // The buffer's last use.
   follow_current_stream(*inter_node_stream_);
   const c10::StreamGuard on_own_stream(*inter_node_stream_);
   start();
+}
+
+void GradientStore::reduce_between_hosts(Reduction& reduction, const at::Tensor& node_sum, const at::Tensor& addends) {
+  HostOrder in_order;
+  if (reduction.pending) reduction.pending->wait();
+  if (!addends.is_same(node_sum)) in_order.run([node_sum, addends] { copy_on_one_thread(node_sum, addends); });
+  reduction.pending = levels_.inter_node().reduce_scatter_sum(addends, states_[reduction.unit].shard);
 }
 
 void GradientStore::reduce_full(size_t unit) {

@@ -113,6 +113,8 @@ class GradientStore {
   void reduce_full(size_t unit);
   // `node_sum`, the unit's node shard, is summed between the nodes once `reduction.pending` has completed.
   void reduce_between_nodes(Reduction& reduction, const at::Tensor& node_sum);
+  // The same on the CPU, without compression: `addends` is where what is sent is to be.
+  void reduce_between_hosts(Reduction& reduction, const at::Tensor& node_sum, const at::Tensor& addends);
   // Registers a started reduction, and completes the oldest ones above the limit.
   void follow(Reduction reduction);
   void complete_oldest();

@@ -2,8 +2,10 @@
 
 #include <c10/core/StreamGuard.h>
 
+#include <optional>
 #include <utility>
 
+#include "parallel/comm_thread/communication_thread.hpp"
 #include "parallel/streams/streams.hpp"
 
 namespace mpzero::parallel {
@@ -43,6 +45,7 @@ void ReplicatedParameters::start(size_t unit) {
   std::unique_ptr<PendingCollective> gathered;
   {
     c10::OptionalStreamGuard on_copy_stream;
+    std::optional<HostOrder> in_order;
     if (copy_stream_ && (two_levels || exchange_ || state.written == Written::kLater)) {
       // For shards that are written later, invalidate() has made it wait for the old parameters' last use.
       if (state.written == Written::kNow) follow_current_stream(*copy_stream_);
@@ -50,6 +53,7 @@ void ReplicatedParameters::start(size_t unit) {
     }
     wait_for_writer(unit);
     if (levels_.has_nodes()) gathered = gather_between_nodes(unit);
+    if (two_levels && !exchange_ && !has_streams(tensor_options_.device())) in_order.emplace();
     if (two_levels) gathered->wait();
     if (levels_.has_peers()) gathered = levels_.intra_node().all_gather(state.node_shard, state.full);
   }

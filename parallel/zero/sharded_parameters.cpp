@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
+#include "parallel/comm_thread/communication_thread.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/streams/streams.hpp"
 
@@ -161,8 +163,14 @@ void ShardedParameters::start(size_t unit) {
     return start_on_copy_stream(unit);
   }
   wait_for_writer(unit);
-  if (auto from_nodes = std::exchange(state.pending_node_shard, nullptr)) from_nodes->wait();
-  follow(state, levels_.intra_node().all_gather(state.node_shard, state.full));
+  std::unique_ptr<PendingCollective> gathered;
+  {
+    std::optional<HostOrder> in_order;
+    if (!has_streams(tensor_options_.device())) in_order.emplace();
+    if (auto from_nodes = std::exchange(state.pending_node_shard, nullptr)) from_nodes->wait();
+    gathered = levels_.intra_node().all_gather(state.node_shard, state.full);
+  }
+  follow(state, std::move(gathered));
 }
 
 void ShardedParameters::start_between_nodes(size_t unit) {

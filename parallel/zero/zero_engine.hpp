@@ -172,8 +172,8 @@ class ZeroEngine {
   class HostWriter final : public ShardWriter {
    public:
     explicit HostWriter(ZeroEngine& engine) : engine_(engine) {}
-    // The CPU's collectives block, so ranks that start them at different moments would wait for each other: there a
-    // gather starts where it would without a writer, and waits.
+    // Where MPI may be used by one thread only, the CPU's collectives block, so ranks that start them at different
+    // moments would wait for each other: on the CPU a gather starts where it would without a writer, and waits.
     bool written(size_t unit) override {
       return !engine_.host_ || engine_.options_.device.is_cpu() || engine_.host_->ready(unit);
     }

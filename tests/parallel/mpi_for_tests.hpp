@@ -6,7 +6,7 @@ namespace mpzero::parallel {
 
 // MPI for a test program: initialized at its first use, finalized with the program.
 inline MpiRuntime& mpi() {
-  static MpiRuntime runtime(nullptr, nullptr);
+  static MpiRuntime runtime(nullptr, nullptr, MpiThreads::kSeveral);
   return runtime;
 }
 

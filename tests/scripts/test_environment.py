@@ -24,7 +24,7 @@ def efa(tmp_path):
 
 
 def test_no_efa_sets_nothing(checkout, tmp_path):
-    result = checkout.shell("set_efa_environment; env", INFINIBAND_CLASS=str(tmp_path / "none"))
+    result = checkout.shell("set_efa_environment 8; env", INFINIBAND_CLASS=str(tmp_path / "none"))
     names = set_variables(result)
     assert not [name for name in names if name.startswith(("NCCL_", "FI_", "OMPI_MCA_"))]
 
@@ -33,7 +33,7 @@ def test_an_infiniband_device_that_is_no_efa_sets_nothing(checkout, tmp_path):
     (tmp_path / "class/mlx5_0/device").mkdir(parents=True)
     (tmp_path / "drivers/mlx5_core").mkdir(parents=True)
     (tmp_path / "class/mlx5_0/device/driver").symlink_to(tmp_path / "drivers/mlx5_core")
-    names = set_variables(checkout.shell("set_efa_environment; env", INFINIBAND_CLASS=str(tmp_path / "class")))
+    names = set_variables(checkout.shell("set_efa_environment 8; env", INFINIBAND_CLASS=str(tmp_path / "class")))
     assert "NCCL_NET" not in names
 
 
@@ -41,7 +41,7 @@ def test_efa_gets_what_must_be_there_before_a_process_starts(checkout, efa):
     for folder in ("amazon/ofi-nccl/lib/x86_64-linux-gnu", "amazon/efa/lib"):
         (efa / "opt" / folder).mkdir(parents=True)
     variables = {"INFINIBAND_CLASS": str(efa / "class"), "EFA_PARENT": str(efa / "opt")}
-    names = set_variables(checkout.shell("set_efa_environment; env", LD_LIBRARY_PATH="/mine", **variables))
+    names = set_variables(checkout.shell("set_efa_environment 8; env", LD_LIBRARY_PATH="/mine", **variables))
     folders = names["LD_LIBRARY_PATH"].split(":")
     assert folders[0] == "/mine"
     assert {str(efa / "opt/amazon/ofi-nccl/lib/x86_64-linux-gnu"), str(efa / "opt/amazon/efa/lib")} <= set(folders)
@@ -50,8 +50,43 @@ def test_efa_gets_what_must_be_there_before_a_process_starts(checkout, efa):
     assert (names["OMPI_MCA_pml"], names["OMPI_MCA_btl"]) == ("ob1", "tcp,self,vader")
     # The network itself is chosen, and proven, by mpzero.
     assert "NCCL_NET" not in names and "FI_PROVIDER" not in names
-    names = set_variables(checkout.shell("set_efa_environment; env", NCCL_SOCKET_IFNAME="ens5", **variables))
+    names = set_variables(checkout.shell("set_efa_environment 8; env", NCCL_SOCKET_IFNAME="ens5", **variables))
     assert names["NCCL_SOCKET_IFNAME"] == "ens5"
+
+
+OFI = "mca:mtl:ofi:version:component:4.1.7"
+
+
+@pytest.mark.parametrize(
+    ("lists", "given", "transport", "said"),
+    [
+        (OFI, {}, {"pml": "cm", "mtl": "ofi", "mtl_ofi_provider_include": "efa"}, "over EFA"),
+        ("mca:mtl:psm2:version:component:4.1.4", {}, {"pml": "ob1", "btl": "tcp,self,vader"}, "over TCP"),
+        # What the user has chosen stays, all of it.
+        (OFI, {"pml": "ob1"}, {"pml": "ob1"}, None),
+        (OFI, {"btl": "tcp,self"}, {"btl": "tcp,self"}, None),
+        (OFI, {"mtl": "psm2"}, {"mtl": "psm2"}, None),
+    ],
+)
+def test_ranks_on_cpus_use_efa_where_their_mpi_can(checkout, efa, lists, given, transport, said):
+    (efa / "opt/amazon/efa/lib").mkdir(parents=True)
+    checkout.program(checkout.bin / "ompi_info", f"#!/bin/bash\necho {lists}\n")
+    variables = {f"OMPI_MCA_{name}": value for name, value in given.items()}
+    result = checkout.shell(
+        "set_efa_environment 0; env",
+        INFINIBAND_CLASS=str(efa / "class"),
+        EFA_PARENT=str(efa / "opt"),
+        **variables,
+    )
+    names = set_variables(result)
+    chosen = {name[9:]: value for name, value in names.items() if name.startswith("OMPI_MCA_")}
+    assert chosen == transport
+    assert names["LD_LIBRARY_PATH"].endswith("amazon/efa/lib")
+    # Nothing of NCCL's: it is not there.
+    assert not [name for name in names if name.startswith("NCCL_")]
+    lines = [line for line in (result.stdout + result.stderr).splitlines() if "reach each other" in line]
+    assert len(lines) == (1 if said else 0)
+    assert said is None or said in lines[0]
 
 
 def test_libfabric_finds_the_cuda_runtime_after_the_users_own_folders(checkout, efa):
@@ -59,7 +94,7 @@ def test_libfabric_finds_the_cuda_runtime_after_the_users_own_folders(checkout, 
     (wheel / "lib").mkdir(parents=True)
     (wheel / "lib/libcudart.so.13").write_text("the wheel's")
     variables = {"INFINIBAND_CLASS": str(efa / "class"), "EFA_PARENT": str(efa / "none")}
-    command = "complete_cuda_wheel; complete_cuda_wheel; set_efa_environment; env"
+    command = "complete_cuda_wheel; complete_cuda_wheel; set_efa_environment 8; env"
     names = set_variables(checkout.shell(command, LD_LIBRARY_PATH="/mine", **variables))
     mine, runtime = names["LD_LIBRARY_PATH"].split(":")
     assert mine == "/mine"
@@ -79,13 +114,13 @@ def test_libfabric_finds_the_cuda_runtime_after_the_users_own_folders(checkout, 
 @pytest.mark.parametrize("network", ["efa", "none"])
 def test_bridges_that_have_one_address_on_all_nodes_are_not_used(checkout, efa, network, given, exclude):
     variables = {"INFINIBAND_CLASS": str(efa / ("class" if network == "efa" else "none")), **given}
-    names = set_variables(checkout.shell("set_network_environment; env", **variables))
+    names = set_variables(checkout.shell("set_network_environment 8; env", **variables))
     assert names.get("OMPI_MCA_btl_tcp_if_exclude") == exclude
 
 
 def test_a_job_of_several_nodes_sets_the_network_environment():
     text = (Path(__file__).resolve().parents[2] / "sbatch/train.sbatch").read_text()
-    assert "((nodes == 1)) || set_network_environment\n" in text
+    assert '((nodes == 1)) || set_network_environment "$gpus"\n' in text
 
 
 def test_hyperpod_resumes_failed_nodes_where_slurm_lets_it(checkout, tmp_path):

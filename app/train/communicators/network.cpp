@@ -17,9 +17,12 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
     : mpi_(mpi), device_(device) {
   const parallel::NetworkChoice choice = parallel::parse_network_choice("network", requested);
   if (device.is_cpu()) {
-    if (choice != parallel::NetworkChoice::kEfa) return;
-    throw UserError("--network efa chooses how GPUs reach each other, but this run uses the CPU: leave it out",
-                    ErrorScope::kAllRanks);
+    if (choice == parallel::NetworkChoice::kEfa) {
+      throw UserError("--network efa chooses how GPUs reach each other, but this run uses the CPU: leave it out",
+                      ErrorScope::kAllRanks);
+    }
+    warn_without_thread();
+    return;
   }
   const parallel::NetworkPlan plan = parallel::choose_network(choice, mpi);
   if (!plan.several_nodes) return;
@@ -32,6 +35,14 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
   for (const std::string& warning : parallel::network_warnings(plan, network.proofs)) {
     fmt::print(stderr, "mpzero: warning: {}\n", warning);
   }
+}
+
+void Network::warn_without_thread() const {
+  if (mpi_.world_size() == 1 || mpi_.rank() != 0 || mpi_.communication_thread().runs_beside()) return;
+  fmt::print(stderr, "mpzero: warning: collectives do not run beside computing: {}\n",
+             mpi_.lacks_threads()
+                 ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
+                 : "MPI was started as for GPUs, because NVIDIA's driver is loaded; give --device cpu");
 }
 
 void Network::divide(const parallel::ParallelLayout& layout) {

@@ -37,6 +37,8 @@ class Network {
   std::unique_ptr<parallel::Communicator> open_communicator(Level level = Level::kIntraNode);
 
  private:
+  // On the CPU, if collectives only run while nothing else does. Rank 0 prints it.
+  void warn_without_thread() const;
   std::unique_ptr<parallel::Communicator> open_over(parallel::MpiRuntime& ranks, parallel::NcclEngine engine,
                                                     int min_channels);
   // Rank 0 prints a warning, once, if copy engines are not used.

@@ -117,7 +117,7 @@ int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double st
 }  // namespace mpzero
 
 int main(int argc, char** argv) {
-  mpzero::parallel::MpiRuntime mpi(&argc, &argv);
+  mpzero::parallel::MpiRuntime mpi(&argc, &argv, mpzero::parallel::MpiThreads::kSeveral);
   if (argc != 5) return EXIT_FAILURE;
   try {
     return mpzero::run(mpi, argv[1], std::atoi(argv[2]), std::atof(argv[3]), argv[4]);

@@ -1,6 +1,7 @@
-// Preloaded into mpzero by tests/e2e: a collective between nodes that never ends on one rank. Each rank writes the
-// number of the collective between nodes that it enters to HANGING_FOLDER/at-RANK. Once the file HANGING_FOLDER/go is
-// there, rank HANGING_RANK writes it to HANGING_FOLDER/hangs and does not return. Nodes have several consecutive ranks.
+// Preloaded into mpzero by tests/e2e: a collective between nodes that never ends on one rank. Each rank counts the
+// messages that it asks for from another node, by communicator in the order of their first use, and writes the latest
+// to HANGING_FOLDER/at-RANK-COMMUNICATOR as "COMMUNICATOR NUMBER". Once the file HANGING_FOLDER/go is there, rank
+// HANGING_RANK writes the same to HANGING_FOLDER/hangs and does not return. Nodes have several consecutive ranks.
 
 #include <dlfcn.h>
 #include <mpi.h>
@@ -9,7 +10,9 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <string>
+#include <utility>
 
 namespace {
 
@@ -35,14 +38,16 @@ bool is_between_nodes(MPI_Comm communicator) {
 }
 
 void enter(MPI_Comm communicator) {
-  static int entered = 0;
+  // One thread sends and receives.
+  static std::map<MPI_Comm, std::pair<size_t, int>> entered;
   if (!is_between_nodes(communicator)) return;
-  ++entered;
+  auto& [number, messages] = entered.try_emplace(communicator, entered.size(), 0).first->second;
+  ++messages;
   const std::string folder = std::getenv("HANGING_FOLDER");
   const std::string rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  std::ofstream(folder + "/at-" + rank) << entered << '\n';
+  std::ofstream(folder + "/at-" + rank + "-" + std::to_string(number)) << number << ' ' << messages << '\n';
   if (rank != std::getenv("HANGING_RANK") || access((folder + "/go").c_str(), F_OK) != 0) return;
-  std::ofstream(folder + "/hangs") << entered << '\n';
+  std::ofstream(folder + "/hangs") << number << ' ' << messages << '\n';
   while (true) pause();
 }
 
@@ -50,17 +55,10 @@ void enter(MPI_Comm communicator) {
 
 extern "C" {
 
-int MPI_Allgather(const void* send, int send_count, MPI_Datatype send_type, void* receive, int receive_count,
-                  MPI_Datatype receive_type, MPI_Comm communicator) {
+int MPI_Irecv(void* received, int count, MPI_Datatype type, int from, int tag, MPI_Comm communicator,
+              MPI_Request* request) {
   enter(communicator);
-  return next<decltype(MPI_Allgather)>("MPI_Allgather")(send, send_count, send_type, receive, receive_count,
-                                                        receive_type, communicator);
-}
-int MPI_Reduce_scatter_block(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op operation,
-                             MPI_Comm communicator) {
-  enter(communicator);
-  return next<decltype(MPI_Reduce_scatter_block)>("MPI_Reduce_scatter_block")(send, receive, count, type, operation,
-                                                                              communicator);
+  return next<decltype(MPI_Irecv)>("MPI_Irecv")(received, count, type, from, tag, communicator, request);
 }
 
 }  // extern "C"

@@ -26,6 +26,19 @@ parallel::Environment environment(std::map<std::string, std::string> variables) 
 
 }  // namespace
 
+TEST_CASE("Which device a run will have is known before MPI starts, but for GPUs that do not work") {
+  const auto without = environment({});
+  CHECK(expects_cpu("cpu", /*driver_found=*/true, without));
+  CHECK_FALSE(expects_cpu("cuda", /*driver_found=*/false, without));
+  CHECK(expects_cpu("auto", /*driver_found=*/false, without));
+  CHECK_FALSE(expects_cpu("auto", /*driver_found=*/true, without));
+  for (const auto& [visible, cpu] :
+       std::map<std::string, bool>{{"", true}, {"-1", true}, {"0", false}, {"3,1", false}}) {
+    INFO(visible);
+    CHECK(expects_cpu("auto", /*driver_found=*/true, environment({{"CUDA_VISIBLE_DEVICES", visible}})) == cpu);
+  }
+}
+
 TEST_CASE("Ranks that see the same GPUs take one each, by their local rank") {
   CHECK(choices({{kA}}) == std::vector<int>{0});
   CHECK(choices({{kA, kB}}) == std::vector<int>{0});

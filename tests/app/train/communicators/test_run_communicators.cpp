@@ -58,6 +58,7 @@ TEST_CASE("With two levels the recorder knows which level a collective is of, an
   const at::Tensor full = at::full({2 * mpi.world_size()}, 1.0F);
   opened.communicators.gradients().levels().inter_node().reduce_scatter_sum(full, sum)->wait();
   CHECK(sum[0].item<float>() == static_cast<float>(mpi.world_size()));
+  opened.liveness.recorder().poll();
   CHECK(opened.records()[3].completed == 1);
   // Its part of the sums of the others: n - 1 of n parts, in fp32.
   CHECK(opened.communicators.take_internode_bytes() == 8 * (mpi.world_size() - 1));

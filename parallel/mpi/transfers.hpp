@@ -1,0 +1,67 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "parallel/comm_thread/communication_thread.hpp"
+
+namespace mpzero::parallel {
+
+// A message to one rank and one from another. Nothing is sent, or received, of 0 bytes.
+struct Transfer {
+  int to = 0;
+  const void* sent = nullptr;
+  int64_t sent_bytes = 0;
+  int from = 0;
+  void* received = nullptr;
+  int64_t received_bytes = 0;
+};
+
+// Transfers 0, 1, … of a collective, some of them under way at a time; no call waits. Two ranks exchange their messages
+// in the same order, and both know how long each is: at most kMostBytes. No other messages have the tag and the
+// communicator meanwhile.
+class Transfers {
+ public:
+  static constexpr int64_t kMostBytes = 1 << 20;
+
+  struct Plan {
+    int64_t count = 0;
+    int64_t most_under_way = 1;
+    std::function<Transfer(int64_t index)> transfer{};
+    // Whether a transfer may begin, now that `done` of them are done. Null: any may.
+    std::function<bool(int64_t index, int64_t done)> may_begin{};
+    // Called in the order of the transfers. Null: nothing is.
+    std::function<void(int64_t index)> done{};
+    // What messages lie in.
+    std::shared_ptr<const void> memory{};
+  };
+
+  Transfers(MPI_Comm communicator, Plan plan);
+  // If messages are under way, MPI may still read and write the memory, which then is never freed.
+  ~Transfers();
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+
+  // Begins and completes what can be. Throws Failure.
+  HostTask::Progress advance();
+
+ private:
+  struct Requests {
+    MPI_Request send = MPI_REQUEST_NULL;
+    MPI_Request receive = MPI_REQUEST_NULL;
+  };
+  bool may_begin() const;
+  void begin();
+
+  MPI_Comm communicator_;
+  Plan plan_;
+  int64_t begun_ = 0;
+  int64_t done_ = 0;
+  std::vector<Requests> requests_;  // of transfer i at i % most_under_way
+};
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,106 @@
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <stdexcept>
+
+#include "base/error.hpp"
+#include "parallel/comm/mpi_communicator.hpp"
+#include "tests/parallel/collective_checks.hpp"
+#include "tests/parallel/mpi_for_tests.hpp"
+#include "tests/parallel/random_collectives.hpp"
+
+namespace mpzero::parallel {
+
+TEST_CASE("Collectives run beside their caller where MPI lets several threads use it") {
+  CHECK_FALSE(mpi().lacks_threads());
+  CHECK(mpi().communication_thread().runs_beside());
+}
+
+TEST_CASE("Each collective is what it is defined as, around a ring, too") {
+  for (const bool around_ring : {false, true}) {
+    MpiCommunicator communicator(mpi(), around_ring);
+    check_collectives(communicator, at::kCPU);
+  }
+}
+
+TEST_CASE("Random programs of collectives over several communicators have the bits of a serial computation") {
+  const int ranks = mpi().world_size();
+  for (unsigned seed = 1; seed <= 6; ++seed) {
+    INFO("seed " << seed);
+    RandomCollectives(mpi(), seed, /*two_levels=*/ranks % 2 == 0).run(/*collectives=*/30);
+  }
+}
+
+TEST_CASE("The control plane goes on while collectives are under way") {
+  MpiCommunicator communicator(mpi());
+  for (int i = 0; i < 20; ++i) {
+    const at::Tensor sum = at::full({300'000}, mpi().rank() + 1.0F);
+    const auto pending = communicator.all_reduce_sum(sum);
+    mpi().barrier();
+    REQUIRE(mpi().all_gather(std::string(static_cast<size_t>(i), 'x')).back() ==
+            std::string(static_cast<size_t>(i), 'x'));
+    pending->wait();
+    const double ranks = mpi().world_size();
+    REQUIRE(sum.equal(at::full({300'000}, ranks * (ranks + 1) / 2)));
+  }
+}
+
+TEST_CASE("A collective that only this rank has begun is seen as such") {
+  MpiCommunicator communicator(mpi());
+  const at::Tensor sum = at::ones({100});
+  mpi().barrier();
+  std::unique_ptr<PendingCollective> pending;
+  if (mpi().rank() == 0) {
+    pending = communicator.all_reduce_sum(sum);
+    if (mpi().world_size() > 1) CHECK(pending->device_work()->state() != CollectiveState::kCompleted);
+  }
+  mpi().barrier();
+  if (mpi().rank() != 0) pending = communicator.all_reduce_sum(sum);
+  pending->wait();
+  CHECK(pending->device_work()->state() == CollectiveState::kCompleted);
+}
+
+TEST_CASE("An error beside the caller reaches who waits, and who asks") {
+  // A rank alone adds up nothing.
+  if (mpi().world_size() == 1) return;
+  MpiCommunicator communicator(mpi()), other(mpi());
+  const at::Tensor numbers = at::ones({4000}, at::kLong);
+  const auto pending = communicator.all_reduce_sum(numbers);
+  CHECK_THROWS_WITH(pending->wait(), Catch::Contains("no sum of Long into Long is defined"));
+  REQUIRE(communicator.asynchronous_error().has_value());
+  CHECK_THAT(*communicator.asynchronous_error(), Catch::Contains("no sum of Long"));
+  // What comes after it in the same communicator fails alike, and nothing else does.
+  CHECK_THROWS_AS(communicator.all_reduce_sum(at::ones({3}))->wait(), Failure);
+  CHECK_FALSE(other.asynchronous_error().has_value());
+  const at::Tensor sum = at::ones({3});
+  other.all_reduce_sum(sum)->wait();
+  CHECK(sum.equal(at::full({3}, static_cast<float>(mpi().world_size()))));
+}
+
+TEST_CASE("A collective that another rank never joins ends with an abort, or with the stack") {
+  if (mpi().world_size() == 1) return;
+  const bool joins = mpi().rank() > 0;
+  for (const int64_t numel : {10, 3'000'000}) {
+    MpiCommunicator communicator(mpi());
+    std::unique_ptr<PendingCollective> pending;
+    if (joins) pending = communicator.all_reduce_sum(at::ones({numel}));
+    communicator.abort();
+    if (joins) pending->wait();
+  }
+  for (const int64_t numel : {10, 3'000'000}) {
+    try {
+      MpiCommunicator communicator(mpi());
+      if (joins) communicator.all_gather(at::ones({numel}), at::zeros({numel * mpi().world_size()}));
+      throw std::runtime_error("this rank has failed");
+    } catch (const std::runtime_error&) {
+    }
+  }
+  // Others work as before.
+  MpiCommunicator communicator(mpi());
+  const at::Tensor sum = at::ones({3});
+  communicator.all_reduce_sum(sum)->wait();
+  CHECK(sum.equal(at::full({3}, static_cast<float>(mpi().world_size()))));
+}
+
+}  // namespace mpzero::parallel
