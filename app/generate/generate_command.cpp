@@ -1,6 +1,7 @@
 #include "app/generate/generate_command.hpp"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -32,6 +33,9 @@ namespace {
 
 constexpr int64_t kDefaultTokens = 200;
 constexpr int64_t kMillion = 1'000'000;
+// A thread for less of the model waits for the others longer than it computes (0.9 million parameters on two busy
+// cores: 900 tokens/s with one thread, 250 with two).
+constexpr int64_t kParametersOfThread = 4 * kMillion;
 
 void warn(const std::string& warning) { fmt::print(stderr, "mpzero: warning: {}\n", warning); }
 
@@ -49,6 +53,13 @@ at::Device find_device(const std::string& wanted) {
 at::ScalarType find_type(const std::string& dtype, at::Device device) {
   if (dtype.empty()) return device.is_cuda() ? at::kBFloat16 : at::kFloat;
   return dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+}
+
+// Unless OMP_NUM_THREADS says how many.
+void limit_threads(const model::ModelConfig& config) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const int64_t useful = std::max<int64_t>(1, num_parameters(config) / kParametersOfThread);
+  if (useful < at::get_num_threads()) at::set_num_threads(static_cast<int>(useful));
 }
 
 // What the prompt is for a model.
@@ -194,6 +205,7 @@ int run(const GenerateOptions& options) {
   configure_gpu_allocator();
   Loaded loaded = load(options, request, device, type);
   const Task& task = loaded.task;
+  limit_threads(loaded.model.config);
   model::CachedDecoder decoder(loaded.model.config, std::move(loaded.weights),
                                static_cast<int64_t>(task.prompt.size()) + task.max_tokens);
   Sampler sampler(options.temperature, options.top_k, options.seed);

@@ -56,9 +56,9 @@ void check_fixture(const std::string& name) {
 }  // namespace
 
 TEST_CASE("with a cache the logits of each position are those of the full forward") {
-  // Roundings of a type add up over about 2 layers of some 10 operations.
+  // Sums of up to 44 terms in fp64 and fp32; in bf16 the roundings of some 20 operations of 2^-9 add up.
   const auto [type, tolerance] =
-      GENERATE(std::pair(at::kDouble, 1e-13), std::pair(at::kFloat, 1e-5), std::pair(at::kBFloat16, 6e-2));
+      GENERATE(std::pair(at::kDouble, 1e-13), std::pair(at::kFloat, 1e-5), std::pair(at::kBFloat16, 4e-2));
   for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2(), ungrouped()}) {
     const Decoder decoder(config);
     const FlatModel model(decoder, at::TensorOptions().dtype(type), type);
