@@ -13,9 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
-import unicodedata
 from pathlib import Path
 
 from prepare import PrepareError, shown
@@ -23,6 +23,8 @@ from prepare.encoders import load_encoder
 
 ROOT = Path(__file__).resolve().parents[1]
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+# What would control the terminal, but for tabs and ends of lines, or turn the text around.
+CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]|\\r(?!\\n)")
 # Tokens that may wait for the rest of a character: of four bytes, and as many of another that never ends.
 MOST_WAITING = 8
 PASSED_ON = ("tag", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
@@ -114,13 +116,7 @@ def follow(command: list[str], prompt: str, text: TextStream) -> int:
 
 
 def show(text: str) -> None:
-    print("".join(REPLACEMENT if controls(c) else c for c in text), end="", flush=True)
-
-
-def controls(c: str) -> bool:
-    """Whether a character would control the terminal, or turn the text around."""
-    turns = "\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069"
-    return turns or (unicodedata.category(c) == "Cc" and c not in "\t\n\r")
+    print(CONTROLS.sub(REPLACEMENT, text), end="", flush=True)
 
 
 class TextStream:

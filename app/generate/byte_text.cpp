@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-bool is_plain(uint8_t byte) { return (byte >= 0x20 && byte != 0x7F) || byte == '\t' || byte == '\n' || byte == '\r'; }
+bool is_plain(uint8_t byte) { return (byte >= 0x20 && byte != 0x7F) || byte == '\t' || byte == '\n'; }
 
 // Of a complete character of several bytes.
 bool is_shown(const std::string& character) {
@@ -42,6 +42,13 @@ std::string Utf8Stream::add(uint8_t byte) {
       return is_shown(character) ? character : kReplacement;
     }
     shown = finish();
+  }
+  if (byte == '\r') {
+    // Alone it would let the text overwrite its line.
+    begun_ = '\r';
+    wanted_ = 2;
+    least_ = most_ = '\n';
+    return shown;
   }
   if (byte < 0x80) return shown + (is_plain(byte) ? std::string(1, static_cast<char>(byte)) : kReplacement);
   // Table 3-7 of the standard: which bytes begin a character, and what may come second.

@@ -15,7 +15,7 @@ std::vector<int64_t> byte_ids(std::string_view text);
 
 // Makes text for a terminal of bytes that come one by one: a character is returned once it is complete. What is no
 // UTF-8 becomes U+FFFD, one for each longest beginning of a character that does not go on (Unicode 16, 3.9), and so do
-// characters that control a terminal or turn the text around, other than tab, newline and carriage return.
+// characters that control a terminal or turn the text around, other than tabs and ends of lines (LF, CR LF).
 class Utf8Stream {
  public:
   // What the byte completes; empty: nothing yet.

@@ -46,7 +46,9 @@ TEST_CASE("what is no UTF-8 is replaced as the Unicode standard has it") {
 }
 
 TEST_CASE("what controls a terminal is replaced, but for white space") {
-  CHECK(all_shown("\t\r\n ~") == "\t\r\n ~");
+  CHECK(all_shown("\t\r\n ~\n") == "\t\r\n ~\n");
+  CHECK(shown("\ra\r") == std::vector<std::string>{"", kReplaced + "a", "", kReplaced});
+  CHECK(all_shown("\r\r\n") == kReplaced + "\r\n");
   CHECK(all_shown(std::string("\0\x1B[2J\x7F", 6)) == kReplaced + kReplaced + "[2J" + kReplaced);
   CHECK(all_shown("\xC2\x9B\xC2\xA0") == kReplaced + "\xC2\xA0");
   CHECK(all_shown("\xE2\x80\xAE\xE2\x80\xAF\xE2\x81\xA6") == kReplaced + "\xE2\x80\xAF" + kReplaced);
