@@ -20,6 +20,7 @@
 #include "app/dry_run/dry_run.hpp"
 #include "app/flags/help.hpp"
 #include "app/flags/options.hpp"
+#include "app/generate/generate_command.hpp"
 #include "app/log/version.hpp"
 #include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
@@ -44,6 +45,7 @@ constexpr const char* kUsage =
     "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
     "  mpzero plan FLAGS                    what a run would take, before it; `mpzero plan --help`\n"
     "  mpzero plan --calibrate FILE         measure this machine's kernels, for plans\n"
+    "  mpzero generate CHECKPOINT --prompt TEXT   let a model go on with a text; `mpzero generate --help`\n"
     "  mpzero top RUN|JOB                   look at a run on the terminal; `mpzero top --help`\n"
     "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
@@ -171,6 +173,9 @@ int main(int argc, char** argv) {
   }
   if (arguments.front() == "top") {
     return mpzero::run_alone([&] { return mpzero::run_top_command({arguments.begin() + 1, arguments.end()}); });
+  }
+  if (arguments.front() == "generate") {
+    return mpzero::run_alone([&] { return mpzero::generate_command({arguments.begin() + 1, arguments.end()}); });
   }
   if (arguments.front() == "plan") {
     return mpzero::run_alone([&] { return mpzero::plan::run_plan_command({arguments.begin() + 1, arguments.end()}); });

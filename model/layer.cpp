@@ -7,32 +7,12 @@
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
+#include "model/layer_weights.hpp"
 #include "model/matmuls.hpp"
 #include "model/rope_table.hpp"
-#include "model/rows.hpp"
 
 namespace mpzero::model {
 namespace {
-
-// A layer's weights by their role.
-struct LayerWeights {
-  at::Tensor input_norm, qkv, output, post_attention_norm, gate_up, down;
-  at::Tensor qkv_bias;  // undefined where the model has none
-  QkNormWeights qk_norm;
-};
-
-LayerWeights by_role(Weights layer, const LayerLayout& layout, double eps) {
-  const auto optional = [&](LayerRole role) { return layout.has(role) ? layer[layout[role]] : at::Tensor(); };
-  return {.input_norm = layer[layout[LayerRole::kInputNorm]],
-          .qkv = join_rows(layer.subspan(layout[LayerRole::kQuery], 3)),
-          .output = layer[layout[LayerRole::kOutput]],
-          .post_attention_norm = layer[layout[LayerRole::kPostAttentionNorm]],
-          .gate_up = join_rows(layer.subspan(layout[LayerRole::kGate], 2)),
-          .down = layer[layout[LayerRole::kDown]],
-          .qkv_bias = layout.has(LayerRole::kQueryBias) ? join_rows(layer.subspan(layout[LayerRole::kQueryBias], 3))
-                                                        : at::Tensor(),
-          .qk_norm = {optional(LayerRole::kQueryNorm), optional(LayerRole::kKeyNorm), eps}};
-}
 
 // Inputs and settings of a layer's forward and backward.
 struct Layer {

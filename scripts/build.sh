@@ -93,8 +93,8 @@ build_programs() {
     architectures=${wanted##* }
     say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since no GPU is to be used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
     mkdir -p "$MPZERO_ROOT/logs"
-    PATH=$MPZERO_VENV/bin:$PATH run_long cmake --preset release -S "$MPZERO_ROOT" -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" \
-      -DMPZERO_GPU_ARCHITECTURES="$architectures" >"$MPZERO_ROOT/logs/configure.log" 2>&1 || code=$?
+    PATH=$MPZERO_VENV/bin:$PATH run_watched "$MPZERO_ROOT/logs/configure.log" run_long cmake --preset release -S "$MPZERO_ROOT" \
+      -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" -DMPZERO_GPU_ARCHITECTURES="$architectures" || code=$?
     ((code == 0)) || end_if_stopped
     ((code == 0)) ||
       die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."

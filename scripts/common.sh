@@ -35,6 +35,38 @@ die() {
   exit "$MPZERO_USER_ERROR"
 }
 
+# watch_log LOG: shows the last line of a log on the terminal, with the seconds since the begin, until it is told to end or this script is gone.
+watch_log() {
+  local line begin=$SECONDS columns
+  trap 'exit 0' TERM
+  columns=$(positive_number_or "$(tput cols 2>/dev/null)" 80)
+  while kill -0 $$ 2>/dev/null; do
+    line=$(printable "$(tail -c 1000 "$1" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1)")
+    line="$((SECONDS - begin)) s  $line"
+    printf '\r\033[K%s' "${line:0:columns-1}" >&2
+    sleep 1 &
+    wait $!
+  done
+}
+
+# run_watched LOG COMMAND...: a command whose output goes to the log, and which would be silent for long. On a terminal its last line is shown.
+run_watched() {
+  local log=$1 watcher="" code=0
+  shift
+  : >"$log"
+  if [[ -t 2 ]]; then
+    watch_log "$log" &
+    watcher=$!
+  fi
+  "$@" >>"$log" 2>&1 || code=$?
+  if [[ -n $watcher ]]; then
+    kill "$watcher" 2>/dev/null || true
+    wait "$watcher" 2>/dev/null || true
+    printf '\r\033[K' >&2
+  fi
+  return "$code"
+}
+
 # counted COUNT NOUN: "1 node", "2 nodes".
 counted() { printf '%s %s%s\n' "$1" "$2" "$( (($1 == 1)) || echo s)"; }
 

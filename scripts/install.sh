@@ -117,8 +117,9 @@ install_packages() {
     die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo apt-get install ${missing[*]}'."
   say "Installing ${missing[*]}."
   rights+=(DEBIAN_FRONTEND=noninteractive)
-  "${rights[@]}" apt-get update -qq </dev/null || warn "apt-get update failed; the package lists may be old."
-  "${rights[@]}" apt-get install -qq -y --no-install-recommends "${missing[@]}" </dev/null >"$MPZERO_ROOT/logs/apt.log" 2>&1 ||
+  run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get update -q </dev/null ||
+    warn "apt-get update failed ($(tail -n 1 "$MPZERO_ROOT/logs/apt.log")); the package lists may be old."
+  run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null ||
     die "apt-get could not install ${missing[*]}; its output is in logs/apt.log."
 }
 
@@ -142,7 +143,7 @@ install_with_dnf() {
   read -r -a rights < <(install_rights) ||
     die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo dnf install ${names[*]}'."
   say "Installing ${names[*]}."
-  "${rights[@]}" dnf install --quiet --assumeyes "${names[@]}" </dev/null >"$MPZERO_ROOT/logs/dnf.log" 2>&1 ||
+  run_watched "$MPZERO_ROOT/logs/dnf.log" "${rights[@]}" dnf install --assumeyes "${names[@]}" </dev/null ||
     die "dnf could not install ${names[*]}; its output is in logs/dnf.log."
   find_mpi
 }

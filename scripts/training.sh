@@ -4,6 +4,8 @@
 # MPZERO_EXTRA_FLAGS holds the flags that the user gave to the script; the caller fills it. A flag in there replaces the variable
 # of the same meaning, so that no flag reaches mpzero twice.
 MPZERO_EXTRA_FLAGS=()
+# What the closing message lets a model go on with.
+readonly MPZERO_PROMPT="The prince looked at"
 
 # flag_value NAME: the value of --NAME among the extra flags; fails where it is not given.
 flag_value() {
@@ -303,7 +305,40 @@ latest_tag() {
   [[ -n $tag && $tag != */* ]] && printable "$tag"
 }
 
-# closing_message: draws the loss and says where everything is and what to try next.
+# sample FLAG...: a text from the newest checkpoint. The small model needs no GPU for it.
+sample() {
+  "$MPZERO_BUILD/bin/mpzero" generate "$CHECKPOINT_DIR" --prompt "$MPZERO_PROMPT" --max_tokens 200 --device cpu "$@"
+}
+
+# show_samples: what the small model makes of a text, before its training and after. This takes seconds.
+show_samples() {
+  local before after
+  [[ ${MODEL_TYPE:-} == qwen3_tiny && ${TOKENIZER:-} == bytes ]] || return 0
+  if ! after=$(sample 2>/dev/null); then
+    warn "The model's text could not be made; the command below says why."
+    return 0
+  fi
+  # A run that began with weights has none to show.
+  if before=$(sample --untrained 2>/dev/null); then
+    printf '\nHow the model goes on with "%s", before its training:\n' "$MPZERO_PROMPT"
+    printf '  | %s\n' "${before//$'\n'/$'\n'  | }"
+    printf 'and after it:\n'
+  else
+    printf '\nHow the model goes on with "%s":\n' "$MPZERO_PROMPT"
+  fi
+  printf '  | %s\n' "${after//$'\n'/$'\n'  | }"
+}
+
+# generate_command: what the user types to see a text of the model.
+generate_command() {
+  if [[ ${TOKENIZER:-} == bytes ]]; then
+    command_path "$MPZERO_BUILD/bin/mpzero" | sed 's/$/ generate/'
+  else
+    printf '%s %s\n' "$(command_path "$MPZERO_VENV/bin/python")" "$(command_path "$MPZERO_ROOT/app/generate.py")"
+  fi
+}
+
+# closing_message: draws the loss and says where everything is, what the model has learned, and what to try next.
 closing_message() {
   local plot=$CHECKPOINT_DIR/loss.png report=$CHECKPOINT_DIR/report.html tag=""
   if [[ -s $METRICS_FILE ]] && ! "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/plot_metrics.py" "$METRICS_FILE" "$plot" >/dev/null; then
@@ -322,7 +357,10 @@ closing_message() {
   [[ -z ${MPZERO_LOG:-} ]] || printf 'Log:         %s\n' "$MPZERO_LOG"
   if [[ -n $tag ]]; then
     printf 'Checkpoint:  %s\n' "$CHECKPOINT_DIR/$tag"
-    printf 'Next, turn it into fp32 safetensors that transformers loads:\n'
+    show_samples
+    printf '\nNext, let the model go on with a text of yours:\n'
+    printf '  %s %q --prompt "%s"\n' "$(generate_command)" "$CHECKPOINT_DIR" "$MPZERO_PROMPT"
+    printf 'or turn it into fp32 safetensors that transformers loads:\n'
     printf '  %s %q %q\n' "$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
   fi
 }

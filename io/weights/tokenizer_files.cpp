@@ -15,13 +15,13 @@ constexpr std::array<const char*, 9> kNames = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     "vocab.json",
     "merges.txt",     "tokenizer.model",       "chat_template.jinja",     "generation_config.json"};
 
-bool has_tokenizer(const fs::path& folder) {
+}  // namespace
+
+bool holds_tokenizer(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "tokenizer.json", ignored) || fs::exists(folder / "tokenizer.model", ignored) ||
          (fs::exists(folder / "vocab.json", ignored) && fs::exists(folder / "merges.txt", ignored));
 }
-
-}  // namespace
 
 std::string recorded_tokenizer(const StoredCheckpoint& checkpoint) {
   // "187 sequences of 16 tokens, tokenizer NAME, shuffled"
@@ -35,13 +35,13 @@ std::string recorded_tokenizer(const StoredCheckpoint& checkpoint) {
 
 fs::path tokenizer_folder(const StoredCheckpoint& checkpoint) {
   for (const std::string& name : {checkpoint.run().init_from, recorded_tokenizer(checkpoint)}) {
-    if (!name.empty() && has_tokenizer(name)) return name;
+    if (!name.empty() && holds_tokenizer(name)) return name;
   }
   return {};
 }
 
 void check_tokenizer(const fs::path& folder) {
-  if (has_tokenizer(folder)) return;
+  if (holds_tokenizer(folder)) return;
   throw_user_error(
       "--tokenizer {}: the folder holds neither tokenizer.json nor tokenizer.model nor vocab.json and merges.txt; name "
       "the folder of the tokenizer",

@@ -15,6 +15,9 @@ std::filesystem::path tokenizer_folder(const StoredCheckpoint& checkpoint);
 // The name of the tokenizer that the run's token file was made with; empty: not recorded.
 std::string recorded_tokenizer(const StoredCheckpoint& checkpoint);
 
+// Whether the folder has the files of a tokenizer that Hugging Face's libraries read.
+bool holds_tokenizer(const std::filesystem::path& folder);
+
 // Throws UserError where `folder` holds no tokenizer.
 void check_tokenizer(const std::filesystem::path& folder);
 

@@ -25,6 +25,7 @@ PROGRAMS = {
     "mpzero train": [str(BUILD / "bin/mpzero"), "train"],
     "mpzero checkpoint": [str(BUILD / "bin/mpzero"), "checkpoint"],
     "mpzero doctor": [str(BUILD / "bin/mpzero"), "doctor"],
+    "mpzero generate": [str(BUILD / "bin/mpzero"), "generate"],
     "mpzero plan": [str(BUILD / "bin/mpzero"), "plan"],
     "zero_to_fp32": [str(BUILD / "bin/zero_to_fp32")],
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def test_the_first_run(checkout: Path) -> None:
     environment |= {"OMPI_MCA_mpi_yield_when_idle": "1"}
     blocks = code_blocks(section(text_of("README.md"), "First run"))
     commands = [line for block in blocks for line in block.splitlines()]
-    assert commands[0] == "./train-singlenode.sh" and len(commands) == 4
+    assert commands[0] == "./train-singlenode.sh" and len(commands) == 5
     outputs = []
     for command in commands:
         result = subprocess.run(
@@ -69,7 +70,12 @@ def test_the_first_run(checkout: Path) -> None:
     assert "Loss plot:   checkpoints/first_run/loss.png" in outputs[0]
     assert "Report:      checkpoints/first_run/report.html" in outputs[0]
     assert (checkout / "checkpoints/first_run/report.html").stat().st_size > 1_000_000
-    assert commands[2] in outputs[0].replace("  build", "build")
-    assert f"qwen3_tiny-{STEPS}steps" in outputs[1] and "complete, latest" in outputs[1]
+    # With the text of step 0, and that of the last one, which the command shows again.
+    before, after = re.findall(r"training:\n((?:  \| .*\n)+)and after it:\n((?:  \| .*\n)+)", outputs[0])[0]
+    assert before != after
+    assert outputs[1].rstrip("\n") == after.replace("\n  | ", "\n").removeprefix("  | ").rstrip("\n")
+    shown = [line.strip() for line in outputs[0].splitlines()]
+    assert commands[1] in shown and commands[3] in shown
+    assert f"qwen3_tiny-{STEPS}steps" in outputs[2] and "complete, latest" in outputs[2]
     assert (folder / "fp32/model.safetensors").stat().st_size > 1_000_000
     assert (checkout / "loss.png").read_bytes().startswith(b"\x89PNG")

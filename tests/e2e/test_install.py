@@ -58,6 +58,14 @@ def test_an_installed_tree_trains_after_it_was_moved(tree, tmp_path):
     assert (folder / "latest").read_text().strip() == "qwen3_tiny-2steps"
     # The user is in another folder.
     assert f"{tree / 'bin/zero_to_fp32'} {folder} {folder / 'fp32'}" in result.stdout
+    assert f'{tree / "bin/mpzero"} generate {folder} --prompt "The prince looked at"' in result.stdout
+    text = subprocess.run(
+        [sys.executable, tree / "app/generate.py", folder, "--prompt=The", "--max_tokens=5", "--device=cpu"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert text.returncode == 0 and text.stdout.startswith("The"), text.stderr
     command = [str(tree / "bin/zero_to_fp32"), str(folder), str(tmp_path / "fp32")]
     subprocess.run(command, check=True, capture_output=True, text=True)
     assert list((tmp_path / "fp32").glob("*.safetensors"))

@@ -40,6 +40,10 @@ def test_the_first_run_ends_with_what_to_try_next_and_the_second_has_nothing_to_
     # The command that is shown can be typed as it is.
     shown = next(line for line in seen.stdout.splitlines() if "zero_to_fp32" in line)
     assert machine.type(shown.strip()).status == 0
+    # The text is the one that was shown.
+    generate = next(line for line in seen.stdout.splitlines() if "mpzero generate" in line)
+    text = machine.type(generate.strip())
+    assert text.status == 0 and f"  | {text.stdout.splitlines()[0]}" in seen.stdout.split("and after it:")[1]
     again = machine.type("MAX_STEPS=4 ./train-singlenode.sh")
     assert again.status == 0 and "Training finished already: step 4 of 4 is saved" in again.all
     assert "ninja" not in again.all

@@ -32,6 +32,15 @@ if [[ " $* " == *" --dry_run"* ]]; then
   fi
   exit "${FAKE_DRY_RUN:-0}"
 fi
+if [[ $1 == generate ]]; then
+  printf '%s\\n' "$*" >>"$RECORD/generate"
+  [[ " $* " != *" --${FAKE_GENERATE_FAILS:-none} "* ]] || { echo "mpzero: error: a sentence" >&2; exit 2; }
+  text="The prince looked at her."
+  [[ " $* " != *" --untrained"* ]] || text=$'The prince looked at %\\n$(touch hit)'
+  printf '%s\\n' "$text"
+  echo "mpzero: 200 tokens" >&2
+  exit
+fi
 [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]] && { printf '%s\\n' "$@" >"$RECORD/mpzero.flags"; env >"$RECORD/mpzero.env"; }
 echo "$$" >>"$RECORD/mpzero.pids"
 previous=""

@@ -1,7 +1,10 @@
 """environment.sh, install.sh and build.sh by function, on folders that look like the machine in question."""
 
 import os
+import shlex
+import subprocess
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -237,7 +240,7 @@ def test_missing_packages_are_installed_and_only_those(checkout):
     checkout.program(checkout.bin / "apt-get", '#!/bin/bash\nprintf "%s\\n" "$*" >>"$RECORD/calls"\n')
     result = checkout.shell(f"install_rights() {{ echo env; }}; install_packages {PACKAGES}")
     assert result.returncode == 0, result.stderr
-    assert checkout.calls().splitlines() == ["update -qq", "install -qq -y --no-install-recommends gone"]
+    assert checkout.calls().splitlines() == ["update -q", "install -q -y --no-install-recommends gone"]
 
 
 def test_without_debians_packages_headers_count(checkout):
@@ -266,6 +269,34 @@ def test_a_failed_installation_ends_the_script(checkout):
     assert result.returncode == 2
     assert "gone" in result.stderr and "went on" not in result.stdout
     assert "Unable to locate" in (checkout.root / "logs/apt.log").read_text()
+
+
+def test_a_long_installation_shows_its_last_line_on_a_terminal(checkout):
+    """And nothing elsewhere; when it is over, the line is gone, and its status is the command's."""
+    step = r'echo first; printf "\e[2Jsecond\n"; '
+    step += "for ((i = 0; i < 600; ++i)); do [[ ! -e $RECORD/seen ]] || exit 3; sleep 0.1; done"
+    command = f"run_watched logs/step.log bash -c {shlex.quote(step)} || echo status $?"
+    (checkout.record / "seen").touch()
+    assert checkout.shell(command).stdout == "status 3\n" and checkout.shell(command).stderr == ""
+    assert (checkout.root / "logs/step.log").read_text() == "first\n\x1b[2Jsecond\n"
+    (checkout.record / "seen").unlink()
+    main, terminal = os.openpty()
+    environment = checkout.environment({"MPZERO_ROOT": str(checkout.root), "TERM": "dumb"})
+    words = ["bash", "-c", f"set -euo pipefail; source scripts/common.sh; {command}"]
+    with subprocess.Popen(
+        words, cwd=checkout.root, env=environment, stdout=subprocess.PIPE, stderr=terminal
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while b" s  ?[2Jsecond" not in shown:
+            shown += os.read(main, 1000)
+        (checkout.record / "seen").touch()
+        with suppress(OSError):  # the terminal's other end is closed
+            while more := os.read(main, 1000):
+                shown += more
+        assert process.communicate()[0] == b"status 3\n"
+    os.close(main)
+    assert shown.endswith(b"\r\x1b[K")
 
 
 def test_apt_is_not_called_when_everything_is_installed(checkout):
@@ -499,7 +530,7 @@ def test_dnf_installs_its_own_names(checkout):
     result = checkout.shell(f"{AMAZON_LINUX} install_packages {entries}")
     assert result.returncode == 0, result.stderr
     installed = [line for line in checkout.calls().splitlines() if " install " in line]
-    assert installed == ["dnf install --quiet --assumeyes gcc14-c++ ccache hdf5-devel openmpi-devel"]
+    assert installed == ["dnf install --assumeyes gcc14-c++ ccache hdf5-devel openmpi-devel"]
 
 
 def test_what_dnf_does_not_have_is_named_with_the_repository_that_may(checkout):

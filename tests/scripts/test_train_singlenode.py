@@ -34,6 +34,41 @@ def test_it_ends_with_the_plot_the_metrics_the_checkpoint_and_the_next_command(c
     assert (checkout.root / "checkpoints/first_run/loss.png").exists()
 
 
+def test_it_shows_the_models_text_before_training_and_after(checkout):
+    result = checkout.run()
+    shown = """
+How the model goes on with "The prince looked at", before its training:
+  | The prince looked at %
+  | $(touch hit)
+and after it:
+  | The prince looked at her.
+
+Next, let the model go on with a text of yours:
+  build/bin/mpzero generate checkpoints/first_run --prompt "The prince looked at"
+"""
+    assert shown in result.stdout, result.stdout
+    assert "tokens" not in result.stderr
+    words = "generate checkpoints/first_run --prompt The prince looked at --max_tokens 200 --device cpu"
+    assert (checkout.record / "generate").read_text().splitlines() == [words, f"{words} --untrained"]
+
+
+def test_a_text_that_cannot_be_made_ends_nothing(checkout):
+    result = checkout.run(FAKE_GENERATE_FAILS="untrained")
+    assert result.returncode == 0
+    assert 'How the model goes on with "The prince looked at":\n  | The prince looked at her.\n' in result.stdout
+    result = checkout.run(FAKE_GENERATE_FAILS="device")
+    assert result.returncode == 0
+    assert "How the model" not in result.stdout and "build/bin/zero_to_fp32 checkpoints/first_run " in result.stdout
+    assert "The model's text could not be made; the command below says why." in result.stdout + result.stderr
+
+
+def test_a_model_with_another_tokenizer_is_shown_no_text_but_the_command(checkout):
+    result = checkout.run(MODEL_TYPE="qwen3_0_6b", TOKENIZER="Qwen/Qwen3-0.6B")
+    assert result.returncode == 0, result.stderr
+    assert not (checkout.record / "generate").exists()
+    assert '  .venv/bin/python app/generate.py checkpoints --prompt "The prince looked at"\n' in result.stdout
+
+
 def test_the_log_holds_what_users_grep_for_and_no_progress_bar(checkout):
     result = checkout.run()
     logs = list((checkout.root / "logs").glob("*.out"))

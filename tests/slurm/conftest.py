@@ -20,6 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("BUILD_DIR") or REPOSITORY / "build")  # as the scripts have it
 
 # mpzero as far as the job's script can see: every rank runs `train` or `doctor`, functions that a test writes.
+# The closing message runs `generate`.
 STAND_IN = """#!/bin/bash
 [[ " $* " != *" --dry_run "* ]] || exit 0
 command=$1 restart=${SLURM_RESTART_COUNT:-0} rank=${SLURM_PROCID:-} folder=$(dirname "$0")/../..
@@ -40,6 +41,7 @@ until_signalled() {
   echo "$rank $signalled" >>"$folder/signals"
 }
 doctor() { exit 0; }
+generate() { echo "a text"; }
 """
 
 

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Lets a model go on with a text, as `mpzero generate` does, with the Hugging Face tokenizer that it was trained with.
+
+    generate.py checkpoints --prompt "Once upon a time"
+    generate.py checkpoints/fp32 --prompt "Once upon a time" --tokenizer Qwen/Qwen3-0.6B --temperature 0
+
+The tokenizer is the one that the checkpoint records, or whose files the folder holds, unless --tokenizer names one.
+As in training, nothing is put before the text. All other flags are those of `mpzero generate`, which computes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from prepare import PrepareError, shown
+from prepare.encoders import load_encoder
+
+ROOT = Path(__file__).resolve().parents[1]
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+# What would control the terminal, but for tabs and ends of lines, or turn the text around.
+CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]|\\r(?!\\n)")
+# Tokens that may wait for the rest of a character: of four bytes, and as many of another that never ends.
+MOST_WAITING = 8
+PASSED_ON = ("tag", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
+INTERRUPTED = 130
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        return run(arguments)
+    except PrepareError as error:
+        print(f"generate.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print()
+        return INTERRUPTED
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a folder, as for mpzero generate")
+    parser.add_argument("--prompt", required=True, metavar="TEXT", help="what to go on from")
+    parser.add_argument("--tokenizer", metavar="NAME", help="a folder, tokenizer.json, Hugging Face name, or bytes")
+    for name in PASSED_ON:
+        parser.add_argument(f"--{name}", metavar="VALUE", help="as in `mpzero generate --help`")
+    parser.add_argument("--untrained", action="store_true", help="the weights before the first step")
+    return parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> int:
+    given = {name: value for name in PASSED_ON if (value := getattr(arguments, name)) is not None}
+    command = [str(program()), "generate", arguments.checkpoint]
+    described = subprocess.run(
+        [*command, "--describe", *flags(given, "tag", "model_config")], stdout=subprocess.PIPE, check=False
+    )
+    if described.returncode != 0:
+        return described.returncode
+    model = json.loads(described.stdout)
+    name = arguments.tokenizer or model["tokenizer"]
+    if not name:
+        raise PrepareError(f"{shown(model['model'])} does not record a tokenizer: give --tokenizer.")
+    command += flags(given, *PASSED_ON) + ["--untrained"] * arguments.untrained
+    if name == "bytes":
+        sys.stdout.flush()
+        tokenizer = ["--tokenizer=bytes"] if arguments.tokenizer else []
+        os.execv(command[0], [*command, f"--prompt={arguments.prompt}", *tokenizer])
+    encoder = load_encoder(name, None, None)
+    if encoder.vocab_size > model["vocab_size"]:
+        raise PrepareError(
+            f"Tokenizer '{shown(name)}' has {encoder.vocab_size} ids, and the model of {shown(model['model'])} "
+            f"{model['vocab_size']}: give the --tokenizer that the model was trained with."
+        )
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(encoder.definition)
+    ids = tokenizer.encode(arguments.prompt, add_special_tokens=False).ids
+    if not ids:
+        raise PrepareError("--prompt holds no token: give a text of one character or more.")
+    return follow(
+        [*command, "--prompt_tokens=" + ",".join(map(str, ids))], arguments.prompt, TextStream(tokenizer, ids)
+    )
+
+
+def flags(given: dict[str, str], *names: str) -> list[str]:
+    return [f"--{name}={given[name]}" for name in names if name in given]
+
+
+def program() -> Path:
+    """mpzero of an installed tree, or of the build."""
+    path = ROOT / "bin/mpzero"
+    if not path.exists():
+        path = Path(os.environ.get("BUILD_DIR", ROOT / "build")) / "bin/mpzero"
+    if not path.exists():
+        raise PrepareError(f"{path} is not built: run './train-singlenode.sh --build-only' in {ROOT}.")
+    return path
+
+
+def follow(command: list[str], prompt: str, text: TextStream) -> int:
+    """Shows the prompt, then what each id adds to the text."""
+    show(prompt)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            show(text.add(int(line)))
+        show(text.finish() + "\n")
+    return process.returncode
+
+
+def show(text: str) -> None:
+    print(CONTROLS.sub(REPLACEMENT, text), end="", flush=True)
+
+
+class TextStream:
+    """Text of ids that come one by one. A character of several tokens is shown once it is complete."""
+
+    def __init__(self, tokenizer, ids: list[int]):
+        self._tokenizer = tokenizer
+        self._ids = list(ids)
+        self._context = 0  # from here on ids are decoded: the space before a word may depend on the token before it
+        self._shown = len(ids)
+
+    def add(self, token: int) -> str:
+        self._ids.append(token)
+        text = self._new_text()
+        if text.endswith(REPLACEMENT) and len(self._ids) - self._shown < MOST_WAITING:
+            return ""
+        return self._take(text)
+
+    def finish(self) -> str:
+        return self._take(self._new_text())
+
+    def _new_text(self) -> str:
+        before = self._decode(self._ids[self._context : self._shown])
+        return self._decode(self._ids[self._context :])[len(before) :]
+
+    def _take(self, text: str) -> str:
+        self._context, self._shown = self._shown, len(self._ids)
+        return text
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+#include "app/generate/generate_command.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "app/generate/byte_text.hpp"
+#include "app/generate/generate_options.hpp"
+#include "app/generate/generation.hpp"
+#include "app/generate/model_weights.hpp"
+#include "app/generate/stored_model.hpp"
+#include "app/memory/gpu_memory.hpp"
+#include "base/error.hpp"
+#include "base/gpu_kernels.hpp"
+#include "base/progress.hpp"
+#include "base/words.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr int64_t kDefaultTokens = 200;
+constexpr int64_t kMillion = 1'000'000;
+// A thread for less of the model waits for the others longer than it computes (0.9 million parameters on two busy
+// cores: 900 tokens/s with one thread, 250 with two).
+constexpr int64_t kParametersOfThread = 4 * kMillion;
+
+void warn(const std::string& warning) { fmt::print(stderr, "mpzero: warning: {}\n", warning); }
+
+at::Device find_device(const std::string& wanted) {
+  if (wanted == "cpu") return at::kCPU;
+  const bool seen = c10::cuda::device_count() > 0;
+  if (seen && built_with_gpu_kernels()) return {at::kCUDA, 0};
+  if (wanted == "auto") return at::kCPU;
+  if (seen) throw_no_gpu_kernels();
+  throw_user_error(
+      "--device cuda: CUDA shows no GPU here; start it on a node with one (`nvidia-smi` lists them), or use --device "
+      "cpu.");
+}
+
+at::ScalarType find_type(const std::string& dtype, at::Device device) {
+  if (dtype.empty()) return device.is_cuda() ? at::kBFloat16 : at::kFloat;
+  return dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+}
+
+// Unless OMP_NUM_THREADS says how many.
+void limit_threads(const model::ModelConfig& config) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const int64_t useful = std::max<int64_t>(1, num_parameters(config) / kParametersOfThread);
+  if (useful < at::get_num_threads()) at::set_num_threads(static_cast<int>(useful));
+}
+
+// What the prompt is for a model.
+struct Task {
+  std::vector<int64_t> prompt;
+  bool as_text = false;
+  int64_t max_tokens = 0;
+  int64_t ids = 0;  // that may be chosen
+  std::vector<int64_t> end_of_text;
+};
+
+void require_bytes(const GenerateOptions& options, const StoredModel& model) {
+  const std::string& tokenizer = options.tokenizer.empty() ? model.tokenizer : options.tokenizer;
+  if (tokenizer.empty()) {
+    throw_user_error(
+        "{} does not record a tokenizer; give --tokenizer bytes if the model was trained on bytes, else run "
+        "app/generate.py with --tokenizer FOLDER, or give --prompt_tokens.",
+        model.name);
+  }
+  if (tokenizer != "bytes") {
+    throw_user_error(
+        "the tokenizer of {} is {}, and mpzero itself has only bytes; run app/generate.py with the same flags, or give "
+        "--prompt_tokens.",
+        model.name, tokenizer);
+  }
+  if (!options.tokenizer.empty() && !model.tokenizer.empty() && model.tokenizer != "bytes") {
+    throw_user_error("--tokenizer bytes: the tokenizer of {} is {}; leave the flag out.", model.name, model.tokenizer);
+  }
+  if (model.config.vocab_size < kByteIds) {
+    throw_user_error("the tokenizer bytes has {} ids, and the model of {} {}; give --prompt_tokens.", kByteIds,
+                     model.name, model.config.vocab_size);
+  }
+}
+
+int64_t tokens_to_generate(const GenerateOptions& options, const StoredModel& model, size_t prompt) {
+  const int64_t room = model.config.max_position_embeddings - static_cast<int64_t>(prompt);
+  if (room < 1) {
+    throw_user_error("the prompt has {}, and the model of {} {} positions; shorten it, so that a token can follow.",
+                     counted(static_cast<int64_t>(prompt), "token"), model.name, model.config.max_position_embeddings);
+  }
+  if (!options.max_tokens) return std::min(kDefaultTokens, room);
+  if (*options.max_tokens <= room) return *options.max_tokens;
+  throw_user_error(
+      "--max_tokens {}: after a prompt of {}, the {} positions of {} leave room for {}; give less, or shorten the "
+      "prompt.",
+      *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.max_position_embeddings,
+      model.name, room);
+}
+
+Task task_of(const GenerateOptions& options, const StoredModel& model) {
+  Task task;
+  task.ids = model.config.vocab_size;
+  task.end_of_text = model.config.eos_token_ids;
+  if (options.prompt) {
+    require_bytes(options, model);
+    task.as_text = true;
+    task.prompt = byte_ids(*options.prompt);
+    // Ids after the tokenizer's own fill up the vocabulary, and no text has taught the model anything about them.
+    task.ids = kByteIds;
+    task.end_of_text.push_back(kEndOfText);
+  } else {
+    task.prompt = *options.prompt_tokens;
+    for (const int64_t id : task.prompt) {
+      if (id < model.config.vocab_size) continue;
+      throw_user_error(
+          "--prompt_tokens: {} is no id of the model of {}, whose vocabulary has {}; encode the text with the "
+          "tokenizer "
+          "that the model was trained with.",
+          id, model.name, model.config.vocab_size);
+    }
+  }
+  task.max_tokens = tokens_to_generate(options, model, task.prompt.size());
+  return task;
+}
+
+void write(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
+  throw_failure("stdout cannot be written: {}", std::strerror(errno));
+}
+
+std::string speed(const Generated& done, size_t prompt) {
+  std::string text = fmt::format("{}{}; prompt of {}: {:.2f} s", counted(done.tokens, "token"),
+                                 done.ended ? ", then the end of the text" : "",
+                                 counted(static_cast<int64_t>(prompt), "token"), done.prompt_seconds);
+  // The first token comes with the prompt.
+  const int64_t steps = done.tokens - (done.ended ? 0 : 1);
+  if (steps > 0 && done.seconds > 0) {
+    text += fmt::format(", then {:.1f} tokens/s", static_cast<double>(steps) / done.seconds);
+  }
+  return text;
+}
+
+// The model, and what to do with it.
+struct Loaded {
+  StoredModel model;
+  Task task;
+  ModelWeights weights;
+};
+
+Loaded load(const GenerateOptions& options, const ModelRequest& request, at::Device device, at::ScalarType type) {
+  std::optional<Loaded> loaded;
+  read_model(
+      request,
+      [&](const StoredModel& model, const ParameterSource& source) {
+        Task task = task_of(options, model);
+        ProgressBar bar("Reading weights (millions)", num_parameters(model.config) / kMillion,
+                        ::isatty(STDERR_FILENO) != 0);
+        ModelWeights weights =
+            read_weights(model.config, source, device, type, [&](int64_t done) { bar.update(done / kMillion); });
+        loaded = Loaded{.model = model, .task = std::move(task), .weights = std::move(weights)};
+      },
+      warn);
+  return std::move(*loaded);
+}
+
+int describe(const ModelRequest& request) {
+  read_model(
+      request,
+      [](const StoredModel& model, const ParameterSource&) {
+        const nlohmann::ordered_json facts = {{"model", model.name},
+                                              {"model_type", model.config.model_type},
+                                              {"parameters", num_parameters(model.config)},
+                                              {"vocab_size", model.config.vocab_size},
+                                              {"positions", model.config.max_position_embeddings},
+                                              {"tokenizer", model.tokenizer}};
+        write(facts.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+      },
+      warn);
+  return EXIT_SUCCESS;
+}
+
+int run(const GenerateOptions& options) {
+  const ModelRequest request{.folder = options.folder,
+                             .tag = options.tag,
+                             .model_config = options.model_config,
+                             .untrained = options.untrained};
+  if (options.describe) return describe(request);
+  const at::Device device = find_device(options.device);
+  const at::ScalarType type = find_type(options.dtype, device);
+  // The same seed gives the same text, and no product is timed first.
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  configure_gpu_allocator();
+  Loaded loaded = load(options, request, device, type);
+  const Task& task = loaded.task;
+  limit_threads(loaded.model.config);
+  model::CachedDecoder decoder(loaded.model.config, std::move(loaded.weights),
+                               static_cast<int64_t>(task.prompt.size()) + task.max_tokens);
+  Sampler sampler(options.temperature, options.top_k, options.seed);
+  Utf8Stream text;
+  const auto show = [&](int64_t id) {
+    write(task.as_text ? text.add(static_cast<uint8_t>(id)) : fmt::format("{}\n", id));
+  };
+  if (task.as_text) std::for_each(task.prompt.begin(), task.prompt.end(), show);
+  const Generated done =
+      generate(decoder, device, task.prompt,
+               {.max_tokens = task.max_tokens, .ids = task.ids, .end_of_text = task.end_of_text}, sampler, show);
+  if (task.as_text) write(text.finish() + "\n");
+  fmt::print(stderr, "mpzero: {}: {}\n", loaded.model.name, speed(done, task.prompt.size()));
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int generate_command(const std::vector<std::string>& arguments) {
+  if (std::any_of(arguments.begin(), arguments.end(),
+                  [](const auto& word) { return word == "--help" || word == "-h"; })) {
+    std::fputs(generate_help().c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  constexpr const char* kNoHostMemory =
+      "the model does not fit into this host's memory; use --dtype bf16, or a host with more.";
+  try {
+    return run(parse_generate_options(arguments));
+  } catch (const std::bad_alloc&) {
+    throw UserError(kNoHostMemory);
+  } catch (const c10::Error& error) {
+    if (is_out_of_gpu_memory(error)) {
+      throw_user_error(
+          "the model does not fit into the GPU's free memory; use --device cpu, or end the other processes "
+          "that `nvidia-smi` lists.");
+    }
+    // The message of torch's host allocator, which has no error class.
+    if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {
+      throw UserError(kNoHostMemory);
+    }
+    throw Failure(error.what_without_backtrace());
+  }
+}
+
+}  // namespace mpzero

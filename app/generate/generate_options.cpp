@@ -1,0 +1,169 @@
+#include "app/generate/generate_options.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <set>
+
+#include "app/flags/numbers.hpp"
+#include "base/error.hpp"
+#include "base/words.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr double kHottest = 100;
+
+struct GenerateFlag {
+  std::string name;
+  std::function<void(GenerateOptions&, const std::string& value)> set;
+  bool is_switch = false;
+};
+
+std::string one_of(const char* flag, const std::string& value, const std::vector<std::string>& words) {
+  if (std::find(words.begin(), words.end(), value) != words.end()) return value;
+  std::string list;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) list += i + 1 == words.size() ? " or " : ", ";
+    list += words[i];
+  }
+  throw_user_error("--{} must be {}, not \"{}\".", flag, list, value);
+}
+
+std::vector<int64_t> parse_tokens(const std::string& text) {
+  std::vector<int64_t> tokens;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    tokens.push_back(parse_integer("prompt_tokens", text.substr(begin, end - begin), 0));
+    begin = end + 1;
+  }
+  return tokens;
+}
+
+std::vector<GenerateFlag> generate_flags() {
+  return {
+      {"prompt", [](GenerateOptions& o, const std::string& value) { o.prompt = value; }},
+      {"prompt_tokens", [](GenerateOptions& o, const std::string& value) { o.prompt_tokens = parse_tokens(value); }},
+      {"max_tokens",
+       [](GenerateOptions& o, const std::string& value) { o.max_tokens = parse_integer("max_tokens", value, 1); }},
+      {"temperature", [](GenerateOptions& o,
+                         const std::string& value) { o.temperature = parse_real("temperature", value, 0, kHottest); }},
+      {"top_k", [](GenerateOptions& o, const std::string& value) { o.top_k = parse_integer("top_k", value, 0); }},
+      {"seed",
+       [](GenerateOptions& o, const std::string& value) {
+         o.seed = parse_number<uint64_t>("seed", value, "a whole number, 0 or more");
+       }},
+      {"device", [](GenerateOptions& o,
+                    const std::string& value) { o.device = one_of("device", value, {"auto", "cpu", "cuda"}); }},
+      {"dtype",
+       [](GenerateOptions& o, const std::string& value) { o.dtype = one_of("dtype", value, {"fp32", "bf16"}); }},
+      {"tag", [](GenerateOptions& o, const std::string& value) { o.tag = value; }},
+      {"model_config", [](GenerateOptions& o, const std::string& value) { o.model_config = value; }},
+      {"tokenizer",
+       [](GenerateOptions& o, const std::string& value) {
+         if (value != "bytes") {
+           throw_user_error(
+               "--tokenizer {}: mpzero itself has only the tokenizer bytes; app/generate.py takes the same flags and "
+               "runs other tokenizers.",
+               value);
+         }
+         o.tokenizer = value;
+       }},
+      {"untrained", [](GenerateOptions& o, const std::string&) { o.untrained = true; }, true},
+      {"describe", [](GenerateOptions& o, const std::string&) { o.describe = true; }, true},
+  };
+}
+
+[[noreturn]] void throw_unknown(const std::string& argument, const std::vector<GenerateFlag>& known) {
+  std::vector<std::string> names;
+  names.reserve(known.size());
+  for (const GenerateFlag& flag : known) names.push_back(flag.name);
+  const std::string name = argument.substr(std::min(argument.find_first_not_of('-'), argument.size()));
+  if (const auto nearest = nearest_name(name, names)) {
+    throw_user_error("{} is not a flag of mpzero generate; did you mean --{}?", argument, *nearest);
+  }
+  throw_user_error("{} is not a flag of mpzero generate; `mpzero generate --help` lists them.", argument);
+}
+
+void check(const GenerateOptions& options) {
+  if (options.folder.empty()) {
+    throw_user_error(
+        "no model is given; name its folder, as in `mpzero generate checkpoints --prompt \"Once upon a time\"`.");
+  }
+  if (options.describe) return;
+  if (options.prompt && options.prompt_tokens) {
+    throw_user_error("--prompt and --prompt_tokens both say what to go on from; keep one of the two.");
+  }
+  if (!options.prompt && !options.prompt_tokens) {
+    throw_user_error("what to go on from is missing; give --prompt TEXT, or --prompt_tokens with the ids of a text.");
+  }
+  if (options.prompt && options.prompt->empty()) {
+    throw_user_error("--prompt is empty; give a text of one character or more.");
+  }
+}
+
+}  // namespace
+
+GenerateOptions parse_generate_options(const std::vector<std::string>& arguments) {
+  GenerateOptions options;
+  const std::vector<GenerateFlag> known = generate_flags();
+  std::set<std::string> seen;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (!argument.starts_with("-") || argument == "-") {
+      if (!options.folder.empty()) {
+        throw_user_error(
+            "mpzero generate reads one model, and \"{}\" and \"{}\" are given; quote a prompt of several words.",
+            options.folder.string(), argument);
+      }
+      options.folder = argument;
+      continue;
+    }
+    const size_t equals = argument.find('=');
+    const std::string name = argument.substr(0, equals);
+    const auto flag = std::find_if(known.begin(), known.end(),
+                                   [&](const GenerateFlag& candidate) { return name == "--" + candidate.name; });
+    if (flag == known.end()) throw_unknown(name, known);
+    if (!seen.insert(name).second) throw_user_error("{} is given twice; keep one of the two.", name);
+    std::string value;
+    if (flag->is_switch) {
+      if (equals != std::string::npos) throw_user_error("{} takes no value; leave it out.", name);
+    } else if (equals != std::string::npos) {
+      value = argument.substr(equals + 1);
+    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
+      value = arguments[++i];
+    } else {
+      throw_user_error("{} needs a value; one that begins with -- is given as {}=VALUE.", name, name);
+    }
+    flag->set(options, value);
+  }
+  check(options);
+  return options;
+}
+
+std::string generate_help() {
+  return "Usage: mpzero generate CHECKPOINT --prompt TEXT\n"
+         "\n"
+         "Lets a model go on with a text, to look at what it has learned. One sequence, one process; no MPI is "
+         "needed.\n"
+         "\n"
+         "  CHECKPOINT            a folder of checkpoints (the one that `latest` names), one checkpoint of mpzero or "
+         "of\n"
+         "                        DeepSpeed, or a folder with config.json and safetensors\n"
+         "  --prompt TEXT         what to go on from, where the model was trained on bytes; app/generate.py takes the\n"
+         "                        same flags and runs Hugging Face's tokenizers\n"
+         "  --prompt_tokens IDS   or ids, as 1,2,3; the ids that follow are printed, one a line\n"
+         "  --max_tokens N        tokens to generate (default: 200, or what the model's positions leave room for)\n"
+         "  --temperature T       0: always the likeliest token; else how freely to draw (default: 0.8)\n"
+         "  --top_k K             draw from the K likeliest tokens (default: 0, from all)\n"
+         "  --seed S              of the draws; the same seed gives the same text (default: 42)\n"
+         "  --device DEVICE       auto, cpu or cuda (default: auto, a GPU where there is one)\n"
+         "  --dtype TYPE          fp32 or bf16 (default: bf16 on a GPU, fp32 on a CPU)\n"
+         "  --tag TAG             the checkpoint of the folder (default: the one that `latest` names)\n"
+         "  --tokenizer bytes     for a folder that does not record that its model was trained on bytes\n"
+         "  --model_config FILE   the model's config.json, where the folder has none, as DeepSpeed's checkpoints\n"
+         "  --untrained           the random weights that the run began with, before its first step\n"
+         "  --describe            print one line of JSON about the model, and generate nothing\n";
+}
+
+}  // namespace mpzero

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpzero {
+
+// The command line of `mpzero generate`.
+struct GenerateOptions {
+  std::filesystem::path folder;  // of a checkpoint, of checkpoints, or of safetensors
+  std::string tag;
+  std::string model_config;  // a file
+  std::string tokenizer;     // "bytes"; empty: the one that the folder records
+  std::optional<std::string> prompt;
+  std::optional<std::vector<int64_t>> prompt_tokens;
+  std::optional<int64_t> max_tokens;
+  double temperature = 0.8;
+  int64_t top_k = 0;
+  uint64_t seed = 42;
+  std::string device = "auto";
+  std::string dtype;       // "fp32" or "bf16"; empty: bf16 on a GPU, fp32 on a CPU
+  bool untrained = false;  // the weights that the run began with
+  bool describe = false;
+};
+
+// Throws UserError naming the flag.
+GenerateOptions parse_generate_options(const std::vector<std::string>& arguments);
+std::string generate_help();
+
+}  // namespace mpzero

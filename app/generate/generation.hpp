@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "app/generate/sampler.hpp"
+#include "model/inference/cached_decoder.hpp"
+
+namespace mpzero {
+
+struct GenerationLimits {
+  int64_t max_tokens = 0;
+  int64_t ids = 0;                         // ids from here on are not chosen
+  std::span<const int64_t> end_of_text{};  // ids that end the text, and are not passed on
+};
+
+struct Generated {
+  int64_t tokens = 0;         // passed on
+  bool ended = false;         // the model ended the text
+  double prompt_seconds = 0;  // until the first token is known
+  double seconds = 0;         // of the tokens after it
+};
+
+// Goes on from `prompt`, of one id or more: passes on each token as soon as it is known. The decoder has room for the
+// prompt and all tokens but the last. Throws UserError where logits are not finite.
+Generated generate(model::CachedDecoder& decoder, at::Device device, std::span<const int64_t> prompt,
+                   const GenerationLimits& limits, Sampler& sampler, const std::function<void(int64_t)>& on_token);
+
+}  // namespace mpzero

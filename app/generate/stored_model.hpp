@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "base/parameter_source.hpp"
+#include "model/architecture/config.hpp"
+
+namespace mpzero {
+
+// Which weights are meant.
+struct ModelRequest {
+  std::filesystem::path folder;
+  std::string tag{};           // of a checkpoint in the folder; empty: the folder's own, or what `latest` names
+  std::string model_config{};  // a config.json in place of the folder's; empty: the folder's
+  bool untrained = false;      // the random weights that the checkpoint's run began with
+};
+
+struct StoredModel {
+  std::string name;  // for sentences: "step 800 of checkpoints/qwen3_tiny-800steps", or the folder
+  model::ModelConfig config;
+  std::string tokenizer;  // "bytes", a folder, or a name of Hugging Face's; empty: not recorded
+};
+
+// Calls `use` with the model and its weights, which are of the model's units. It is called again where another process
+// has replaced the checkpoint meanwhile. `say` receives sentences about the weights. Throws UserError where the folder
+// holds no model, or not the parameters of its config.json, and what `use` throws.
+void read_model(const ModelRequest& request, const std::function<void(const StoredModel&, const ParameterSource&)>& use,
+                const std::function<void(const std::string&)>& say);
+
+}  // namespace mpzero

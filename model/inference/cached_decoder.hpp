@@ -1,0 +1,60 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "model/architecture/config.hpp"
+#include "model/architecture/layer_layout.hpp"
+#include "model/layer_weights.hpp"
+#include "model/matmuls.hpp"
+#include "model/rope_table.hpp"
+
+namespace mpzero::model {
+
+// The forward pass of one sequence that grows: keys and values of earlier tokens are kept, so that each further token
+// costs one pass over the weights and one over the cache. The kernels are those of Decoder, whose logits it computes to
+// rounding. No backward. Not thread-safe.
+//
+// The cache holds 2 * layers * kv_heads * head_dim * capacity elements of the weights' type.
+class CachedDecoder {
+ public:
+  // `weights`: of each unit of model_units(config), in its order, adjacent in the unit's flat buffer (see
+  // model/decoder.hpp); one dtype (fp64, fp32 or bf16) and device. `capacity`: the most tokens of a sequence, from 1 to
+  // max_position_embeddings. Throws Failure for another capacity, and for weights of other units.
+  CachedDecoder(ModelConfig config, std::vector<std::vector<at::Tensor>> weights, int64_t capacity);
+
+  // Begins a sequence with tokens [T] int64 on the weights' device, T from 1 to the capacity, and forgets the sequence
+  // before. Returns the logits [V] of the next token, in the weights' type.
+  at::Tensor begin(const at::Tensor& tokens);
+  // Appends one token, [1] int64, to the sequence that begin() has begun. Returns the logits [V] of the next token.
+  at::Tensor append(const at::Tensor& token);
+
+  // Tokens of the sequence so far.
+  int64_t length() const { return length_; }
+  int64_t capacity() const { return capacity_; }
+  const ModelConfig& config() const { return config_; }
+
+ private:
+  // Of one layer: [1, kv_heads, capacity, head_dim].
+  struct Cache {
+    at::Tensor keys, values;
+  };
+
+  // Runs the units on tokens [T] that follow the first length_ ones.
+  at::Tensor run(const at::Tensor& tokens);
+  at::Tensor layer(const LayerWeights& w, Cache& cache, const RopeTables& rope, const at::Tensor& x);
+  at::Tensor attend(Cache& cache, const at::Tensor& qk, const at::Tensor& v);
+
+  ModelConfig config_;
+  int64_t capacity_;
+  int64_t length_ = 0;
+  std::vector<std::vector<at::Tensor>> weights_;
+  std::vector<LayerWeights> layers_;
+  std::vector<Cache> caches_;
+  Matmuls matmuls_;
+  RopeTable rope_;
+};
+
+}  // namespace mpzero::model

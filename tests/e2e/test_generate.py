@@ -1,0 +1,168 @@
+"""mpzero generate and app/generate.py: texts of models that were trained, exported, or made by others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from golden_run import SAVED_ZERO2, saved_by_deepspeed
+from tiny_run import MODEL, TinyRun
+from trainer import BUILD, ENVIRONMENT, GOLDEN, REPOSITORY
+
+pytestmark = pytest.mark.e2e
+
+TEXT = "The prince looked at Natasha. “Well,” said the prince, “how do you do?” Natasha looked at the prince.\n"
+
+
+def generate(*arguments: object, check: bool = True, program: str = "mpzero") -> subprocess.CompletedProcess[str]:
+    words = [str(BUILD / "bin/mpzero"), "generate"]
+    if program != "mpzero":
+        words = [sys.executable, str(REPOSITORY / "app" / program)]
+    words += [*map(str, arguments), "--device=cpu"]
+    environment = {**os.environ, **ENVIRONMENT, "BUILD_DIR": str(BUILD)}
+    result = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    if check:
+        assert result.returncode == 0, result.stderr
+    return result
+
+
+def ids(*arguments: object) -> list[int]:
+    return [int(line) for line in generate(*arguments).stdout.splitlines()]
+
+
+def prepare(folder: Path, tokenizer: str) -> Path:
+    text = folder / "text.txt"
+    text.write_text(TEXT * 60)
+    output = folder / "prepared.h5"
+    command = [sys.executable, REPOSITORY / "app/prepare_data.py", text, output, "--tokenizer", tokenizer]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return output
+
+
+def trained(folder: Path, tokenizer: str, *flags: object, vocab_size: int = 320) -> TinyRun:
+    run = TinyRun(folder, ranks=1)
+    (folder / "tiny.json").write_text(json.dumps({**MODEL, "vocab_size": vocab_size}))
+    run.data = prepare(folder, tokenizer)
+    run.train("--max_steps=3", "--seed=11", *flags)
+    return run
+
+
+def make_tokenizer(folder: Path, added: int = 0) -> Path:
+    """A byte-level BPE tokenizer of 280 words and an end of text, which lies after `added` more."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet))
+    tokenizer.add_special_tokens([f"<|{i}|>" for i in range(added)] + ["<|endoftext|>"])
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.mark.parametrize("family", ["Qwen3", "Llama", "Qwen2"])
+def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, family: str) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    sizes = {key: MODEL[key] for key in MODEL if key not in ("model_type", "architectures", "head_dim")}
+    config = getattr(transformers, f"{family}Config")(**sizes, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    torch.manual_seed(3)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).float()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.2)
+    model.save_pretrained(tmp_path)
+    prompt = [5, 0, 63, 17, 17, 2]
+    flags = {"do_sample": False, "max_new_tokens": 40}
+    expected = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), **flags)[
+        0, 6:
+    ].tolist()
+    assert len(set(expected)) > 5
+    words = ",".join(map(str, prompt))
+    assert ids(tmp_path, f"--prompt_tokens={words}", "--max_tokens=40", "--temperature=0") == expected
+
+
+def test_a_checkpoint_and_its_export_go_on_alike_in_either_format(tmp_path: Path) -> None:
+    flags = ("--prompt=The prince", "--max_tokens=30", "--temperature=0")
+    run = trained(tmp_path / "run", "bytes")
+    text = generate(run.checkpoints, *flags)
+    assert text.stdout.startswith("The prince")
+    assert f"mpzero: step 3 of {run.latest}: 30 tokens; prompt of 10 tokens: " in text.stderr
+    subprocess.run([BUILD / "bin/zero_to_fp32", run.checkpoints, tmp_path / "fp32"], check=True, capture_output=True)
+    assert generate(tmp_path / "fp32", "--tokenizer=bytes", *flags).stdout == text.stdout
+    refused = generate(tmp_path / "fp32", *flags, check=False)
+    assert refused.returncode == 2
+    assert f"mpzero: error: {tmp_path / 'fp32'} does not record a tokenizer; give --tokenizer bytes" in refused.stderr
+    other = trained(tmp_path / "deepspeed", "bytes", "--checkpoint_format=deepspeed")
+    assert generate(other.checkpoints, *flags).stdout == text.stdout
+    assert (
+        generate(other.checkpoints, *flags, "--untrained").stdout == generate(run.latest, *flags, "--untrained").stdout
+    )
+
+
+def test_untrained_weights_are_those_before_the_first_step(tmp_path: Path) -> None:
+    """A run whose learning rate is next to nothing keeps them."""
+    nothing_learned = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-30}}}
+    run = TinyRun(tmp_path, ranks=1, config=nothing_learned)
+    (tmp_path / "tiny.json").write_text(json.dumps({**MODEL, "vocab_size": 260, "initializer_range": 0.3}))
+    run.data = prepare(tmp_path, "bytes")
+    run.train("--max_steps=1", "--seed=7")
+    flags = ("--prompt_tokens=1,2,3", "--max_tokens=25", "--temperature=0")
+    learned = ids(run.checkpoints, *flags)
+    assert len(set(learned)) > 3
+    assert ids(run.checkpoints, *flags, "--untrained") == learned
+
+
+def test_what_deepspeed_saved_needs_the_models_config_json() -> None:
+    saved = saved_by_deepspeed(SAVED_ZERO2)
+    flags = (saved, "--prompt_tokens=1,2,3", "--max_tokens=5")
+    refused = generate(*flags, check=False)
+    assert refused.returncode == 2
+    assert (
+        "records no config.json, as DeepSpeed's checkpoints do not; give the model's with --model_config."
+        in refused.stderr
+    )
+    config = GOLDEN / SAVED_ZERO2 / "init/config.json"
+    assert len(ids(*flags, f"--model_config={config}", "--temperature=0")) == 5
+    refused = generate(*flags, f"--model_config={config}", "--untrained", check=False)
+    assert "was saved by DeepSpeed, which records no seed; leave the flag out." in refused.stderr
+
+
+def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    folder = make_tokenizer(tmp_path / "tokenizer")
+    run = trained(tmp_path / "run", str(folder))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    prompt = tokenizer.encode("The prince “said”").ids
+    assert len(prompt) < len("The prince “said”".encode())
+    flags = (run.checkpoints, "--max_tokens=30", "--seed=5")
+    following = ids(*flags, "--prompt_tokens=" + ",".join(map(str, prompt)))
+    text = generate(*flags, "--prompt=The prince “said”", program="generate.py")
+    # Characters that controls the terminal come out as they are from the library.
+    expected = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in tokenizer.decode(prompt + following))
+    assert text.stdout == expected + "\n"
+    assert "tokens/s" in text.stderr
+    refused = generate(*flags, "--prompt=The prince", check=False)
+    assert refused.returncode == 2
+    assert f"is {folder}, and mpzero itself has only bytes; run app/generate.py with the same flags" in refused.stderr
+    larger = make_tokenizer(tmp_path / "larger", added=60)
+    refused = generate(*flags, "--prompt=a", f"--tokenizer={larger}", program="generate.py", check=False)
+    assert refused.returncode == 2
+    assert (
+        f"generate.py: Tokenizer '{larger}' has 341 ids, and the model of step 3 of {run.latest} 320" in refused.stderr
+    )
+
+
+def test_generate_py_leaves_bytes_to_mpzero(tmp_path: Path) -> None:
+    run = trained(tmp_path, "bytes")
+    flags = (run.checkpoints, "--prompt=The prince", "--max_tokens=20")
+    assert generate(*flags, program="generate.py").stdout == generate(*flags).stdout
+    missing = generate(tmp_path / "none", "--prompt=a", program="generate.py", check=False)
+    assert missing.returncode == 2 and "does not exist: check the path" in missing.stderr
