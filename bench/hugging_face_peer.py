@@ -3,7 +3,7 @@
 
     bench/hugging_face_peer.py [WORK ...]     prints one JSON line for each work
 
-The optimizer keeps its states in the weights' type, bf16, as a plain torch.optim.AdamW on such a model does.
+The optimizer keeps its states in the weights' type, as a plain torch.optim.AdamW on such a model does.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Work:
     model: str
     micro_batch: int
     seq_length: int
+    dtype: str = "bf16"  # or fp32: of the weights, the gradients and the optimizer's states
 
 
 WORKS = {
@@ -38,7 +39,7 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
     torch.set_float32_matmul_precision("high")
     started = time.monotonic()
     with device:
-        model = make_model(config, torch.bfloat16)
+        model = make_model(config, {"bf16": torch.bfloat16, "fp32": torch.float32}[work.dtype])
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     forward = torch.compile(model) if compiled else model
     shape = (work.micro_batch, work.seq_length)

@@ -101,17 +101,17 @@ class RunTimer {
 
 }  // namespace
 
-// The CPU's own product reads rows that lie an even number of elements apart, and 32 at a time of an operand whose rows
-// are contiguous.
+// The CPU's own product reads 32 elements at a time of an operand whose rows are contiguous. It packs the other
+// operand, which a few rows would not repay: a decoder that takes one token at a time has one.
 bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
-  constexpr int64_t kMultiple = 32;
+  constexpr int64_t kMultiple = 32, kFewestRows = 16;
   const auto is_matrix = [](const at::Tensor& x) {
     return x.dim() == 2 && (x.stride(1) == 1 || x.stride(0) == 1) && x.numel() > 0;
   };
   const at::ScalarType type = a.scalar_type();
   return a.is_cpu() && cpu::has_matmul(type) && b.scalar_type() == type && is_matrix(a) && is_matrix(b) &&
          (out.scalar_type() == type || out.scalar_type() == at::kFloat) && out.stride(1) == 1 &&
-         (a.stride(1) != 1 || a.size(1) % kMultiple == 0) &&
+         (a.stride(1) != 1 || (a.size(1) % kMultiple == 0 && a.size(0) >= kFewestRows)) &&
          (!addend.defined() || (addend.scalar_type() == out.scalar_type() && addend.stride(-1) == 1));
 }
 

@@ -24,7 +24,8 @@ TEST_CASE("matrix products on the CPU") {
                                                                        {at::kFloat, at::kFloat, 1e-5},
                                                                        {at::kBFloat16, at::kBFloat16, 2e-2},
                                                                        {at::kBFloat16, at::kFloat, 1e-2}}) {
-    for (const auto& [rows, in, out] : std::vector<std::array<int64_t, 3>>{{1, 8, 16}, {7, 9, 11}, {50, 64, 24}}) {
+    for (const auto& [rows, in, out] :
+         std::vector<std::array<int64_t, 3>>{{1, 8, 16}, {7, 9, 11}, {50, 64, 24}, {96, 64, 160}}) {
       INFO(type << " " << gradient_type << " " << rows << "x" << in << "x" << out);
       const at::Tensor a = at::randn({rows, in}).to(type), weight = at::randn({out, in}).to(type);
       const at::Tensor dy = at::randn({rows, out}).to(type), bias = at::randn({out}).to(type);

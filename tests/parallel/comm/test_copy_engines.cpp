@@ -1,3 +1,4 @@
+#include "base/gpu_kernels.hpp"
 #include "parallel/comm/copy_engines.hpp"
 #include "parallel/comm/library_versions.hpp"
 #include "tests/catch.hpp"
@@ -23,7 +24,7 @@ TEST_CASE("copy engines are not used with two ranks and an NCCL version that can
 TEST_CASE("NCCL's version is a number and its text") {
   CHECK(version_text(22809) == "2.28.9");
   CHECK(version_text(23102) == "2.31.2");
-  CHECK(version_text(nccl_version_code()) == nccl_version());
+  CHECK(nccl_version() == (built_with_gpu_kernels() ? version_text(nccl_version_code()) : "none"));
 }
 
 }  // namespace mpzero::parallel

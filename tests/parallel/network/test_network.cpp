@@ -1,9 +1,6 @@
-#include <nccl.h>
 
 #include <filesystem>
-#include <fstream>
 #include <future>
-#include <iterator>
 #include <map>
 
 #include "app/flags/options.hpp"
@@ -11,7 +8,6 @@
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi/deadline.hpp"
-#include "parallel/network/nccl_log.hpp"
 #include "parallel/network/network.hpp"
 #include "parallel/network/network_plugin.hpp"
 #include "parallel/network/network_proof.hpp"
@@ -350,37 +346,6 @@ TEST_CASE("a met deadline does nothing, a missed one ends the process") {
       std::chrono::milliseconds(1), [] { return "too late"; },
       [&](const std::string& words) { passed.set_value(words); });
   CHECK(passed.get_future().get() == "too late");
-}
-
-TEST_CASE("NCCL's log is captured, and the user's settings are restored") {
-  const doctor::Setting user("NCCL_DEBUG", "WARN");
-  std::string text;
-  {
-    const NcclLog log;
-    CHECK(process_environment("NCCL_DEBUG") == "INFO");
-    ncclUniqueId id;
-    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-    text = log.text();
-  }
-  CHECK_THAT(text, Catch::Contains("NCCL INFO"));
-  CHECK(process_environment("NCCL_DEBUG") == "WARN");
-  CHECK_FALSE(process_environment("NCCL_DEBUG_FILE"));
-  CHECK_FALSE(process_environment("NCCL_DEBUG_SUBSYS"));
-}
-
-TEST_CASE("a user who set NCCL_DEBUG gets the captured log too") {
-  const std::string folder = "nccl_log_for_tests";
-  std::filesystem::create_directories(folder);
-  const std::string file = fmt::format("{}/100%.{}", folder, getpid());
-  {
-    const doctor::Setting level("NCCL_DEBUG", "info");
-    const doctor::Setting destination("NCCL_DEBUG_FILE", folder + "/100%%.%p");
-    const NcclLog log;
-    REQUIRE(ncclGetUniqueId(nullptr) == ncclInvalidArgument);  // NCCL logs a warning each time
-  }
-  std::ifstream words(file + ".start");
-  CHECK_THAT(std::string(std::istreambuf_iterator<char>(words), {}), Catch::Contains("NCCL WARN"));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace mpzero::parallel
