@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ PROGRAM = Path(__file__).resolve().parents[2] / "bench" / "cpu_training.py"
 def test_both_sides_train_and_are_compared(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     words = [sys.executable, PROGRAM, tmp_path, "qwen3_tiny", "--build", BUILD, "--warm_up=1", "--steps=1"]
-    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     ours, theirs, comparison = lines
@@ -31,5 +32,5 @@ def test_both_sides_train_and_are_compared(tmp_path: Path) -> None:
 def test_an_unknown_work_is_named(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     words = [sys.executable, PROGRAM, tmp_path, "qwen4"]
-    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "there is no work qwen4; name some of qwen3_0_6b_bf16" in done.stderr
