@@ -1,5 +1,7 @@
 #include "parallel/comm_thread/communication_thread.hpp"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -68,7 +70,7 @@ std::shared_ptr<CommunicationThread::Job> CommunicationThread::submit(Lane& lane
     return job;
   }
   lane.jobs_.push_back(job);
-  moved_ = Clock::now();
+  pause_ = kFirstPause;
   if (runs_beside()) {
     lock.unlock();
     work_.notify_one();
@@ -83,6 +85,8 @@ std::shared_ptr<CommunicationThread::Job> CommunicationThread::submit(Lane& lane
 }
 
 void CommunicationThread::run() {
+  // Timers of a thread are late by this much on purpose, 50 us by default.
+  prctl(PR_SET_TIMERSLACK, kTimerSlack.count(), 0, 0, 0);
   Lock lock(mutex_);
   while (!ending_) {
     const Turn turn = take_turn(lock);
@@ -106,10 +110,7 @@ CommunicationThread::Turn CommunicationThread::take_turn(Lock& lock) {
       turn.has_moved = true;
     }
   }
-  if (turn.has_moved) {
-    moved_ = Clock::now();
-    pause_ = kFirstPause;
-  }
+  if (turn.has_moved) pause_ = kFirstPause;
   return turn;
 }
 
@@ -181,12 +182,6 @@ void CommunicationThread::abort(Lane& lane) {
 }
 
 void CommunicationThread::idle(Lock& lock) {
-  if (Clock::now() - moved_ < kPatience) {
-    lock.unlock();
-    std::this_thread::yield();
-    lock.lock();
-    return;
-  }
   work_.wait_for(lock, pause_);
   pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
 }

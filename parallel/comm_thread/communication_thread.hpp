@@ -55,8 +55,9 @@ class HostTask {
 // The ranks cannot wait for each other in a circle if all submit the same jobs in the same order: what a job waits for
 // was submitted before it, so that the first one of all that have not ended can always go on.
 //
-// The thread takes no core from threads that compute for longer than it has something to move: without progress it
-// yields its core at each step, and after kPatience it sleeps between steps.
+// The thread takes no core from threads that compute for longer than it has something to move: it sleeps between steps
+// without progress. It does not yield instead: from Linux 6.18 on a thread that yields forfeits its share of the core,
+// and one that has yielded for seconds starved beside ranks that spin in MPI on the same core.
 class CommunicationThread {
  public:
   enum class Runs : uint8_t {
@@ -79,10 +80,10 @@ class CommunicationThread {
   using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
 
-  // How long steps without progress follow each other before the thread sleeps between them, and for how long.
-  static constexpr std::chrono::microseconds kPatience{300};
-  static constexpr std::chrono::microseconds kFirstPause{20};
+  // How long the thread sleeps after a step without progress, at first, and after several.
+  static constexpr std::chrono::microseconds kFirstPause{5};
   static constexpr std::chrono::microseconds kLongestPause{200};
+  static constexpr std::chrono::nanoseconds kTimerSlack{1000};
 
   std::shared_ptr<Job> submit(Lane& lane, std::unique_ptr<HostTask> task);
   void run();
@@ -106,7 +107,6 @@ class CommunicationThread {
   const Lane* stepping_ = nullptr;  // whose job takes a step
   int leaving_ = 0;                 // who wait for the end of a step
   bool ending_ = false;
-  Clock::time_point moved_ = Clock::now();
   Clock::duration pause_ = kFirstPause;
   std::unique_ptr<Lane> functions_;  // of HostOrder::run()
   std::thread thread_;
