@@ -53,14 +53,10 @@ std::vector<GenerateFlag> generate_flags() {
        [](GenerateOptions& o, const std::string& value) {
          o.seed = parse_number<uint64_t>("seed", value, "a whole number, 0 or more");
        }},
-      {"device",
-       [](GenerateOptions& o, const std::string& value) {
-         o.device = one_of("device", value, {"auto", "cpu", "cuda"});
-       }},
+      {"device", [](GenerateOptions& o,
+                    const std::string& value) { o.device = one_of("device", value, {"auto", "cpu", "cuda"}); }},
       {"dtype",
-       [](GenerateOptions& o, const std::string& value) {
-         o.dtype = one_of("dtype", value, {"fp32", "bf16"});
-       }},
+       [](GenerateOptions& o, const std::string& value) { o.dtype = one_of("dtype", value, {"fp32", "bf16"}); }},
       {"tag", [](GenerateOptions& o, const std::string& value) { o.tag = value; }},
       {"model_config", [](GenerateOptions& o, const std::string& value) { o.model_config = value; }},
       {"tokenizer",

@@ -31,8 +31,8 @@ class DeviceFailure final : public Error {
 };
 
 // How many threads of this process will use MPI: several where it is expected to train on the CPU of one host, so that
-// tensors travel beside compute. Not with several hosts: ranks of Open MPI 4.1.4 that used MPI_THREAD_MULTIPLE over TCP,
-// started by srun, held all cores for minutes in the kernel. `requested`: as choose_device() takes it.
+// tensors travel beside compute. Not with several hosts: ranks of Open MPI 4.1.4 that used MPI_THREAD_MULTIPLE over
+// TCP, started by srun, held all cores for minutes in the kernel. `requested`: as choose_device() takes it.
 parallel::MpiThreads mpi_threads(const std::string& requested);
 
 // Chooses the device this rank trains on and makes it current: one of the GPUs that CUDA shows to it, a different one
