@@ -3,18 +3,14 @@
 #include <functional>
 #include <string>
 
-#include "app/config/run_setup.hpp"
 #include "app/log/step_timer.hpp"
+#include "app/memory/layout_choice.hpp"
 
 namespace mpzero {
 
 // A run on GPUs, after its first steps.
 struct MeasuredRun {
-  const RunSetup& setup;
-  std::string gpu;  // its name
-  int64_t gpu_bytes = 0;
-  int hosts = 1;
-  int per_host = 1;
+  PlannedRun run;
   StepSplit mean;  // of rank 0's steps
 };
 

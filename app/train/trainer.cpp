@@ -208,11 +208,11 @@ void Trainer::advise(const StepReport& report) {
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
   if (mpi_.rank() != 0 || !control_.plan || !device_.is_cuda()) return;
   const parallel::GpuProperties gpu = parallel::gpu_properties(device_.index());
-  const std::string line = control_.plan({.setup = setup_,
-                                          .gpu = gpu.name,
-                                          .gpu_bytes = gpu.memory_bytes,
-                                          .hosts = mpi_.world_size() / mpi_.local_size(),
-                                          .per_host = mpi_.local_size(),
+  const std::string line = control_.plan({.run = {.setup = setup_,
+                                                  .gpu = gpu.name,
+                                                  .gpu_bytes = gpu.memory_bytes,
+                                                  .hosts = mpi_.world_size() / mpi_.local_size(),
+                                                  .per_host = mpi_.local_size()},
                                           .mean = means.front()});
   if (!line.empty()) log_.say(line);
 }

@@ -6,10 +6,7 @@
 #include <cmath>
 #include <exception>
 
-#include "app/machine/instances.hpp"
-#include "app/machine/system.hpp"
-#include "app/plan/command/plan_estimate.hpp"
-#include "app/plan/command/rates.hpp"
+#include "app/plan/command/predicted_step.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -44,10 +41,7 @@ std::string beside(const StepSplit& planned, const StepSplit& measured, double e
 
 std::string plan_beside_run(const MeasuredRun& run) {
   try {
-    const PlanMachine machine = machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
-                                               doctor::instance_type(doctor::System{}), run.setup.config.network);
-    const Calibration calibration = calibration_of(run.gpu, "");
-    const PlanEstimate plan = estimate_plan(run.setup, machine, &calibration, {});
+    const PlanEstimate plan = plan_of(run.run, run.run.setup.layout);
     if (!plan.memory.fits) return "";
     return beside(plan.step.split, run.mean, plan.error);
   } catch (const std::exception& error) {  // no plan is worth a run

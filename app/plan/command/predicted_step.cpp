@@ -4,19 +4,22 @@
 
 #include "app/machine/instances.hpp"
 #include "app/machine/system.hpp"
-#include "app/plan/command/plan_estimate.hpp"
 #include "app/plan/command/rates.hpp"
 
 namespace mpzero::plan {
 
+PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout) {
+  const PlanMachine machine = machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
+                                             doctor::instance_type(doctor::System{}), run.setup.config.network);
+  const Calibration calibration = calibration_of(run.gpu, "");
+  RunSetup setup = run.setup;
+  setup.layout = layout;
+  return estimate_plan(setup, machine, &calibration, {});
+}
+
 std::optional<PredictedStep> predicted_step(const PlannedRun& run, const parallel::ParallelLayout& layout) {
   try {
-    const PlanMachine machine = machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
-                                               doctor::instance_type(doctor::System{}), run.setup.config.network);
-    const Calibration calibration = calibration_of(run.gpu, "");
-    RunSetup setup = run.setup;
-    setup.layout = layout;
-    const PlanEstimate plan = estimate_plan(setup, machine, &calibration, {});
+    const PlanEstimate plan = plan_of(run, layout);
     if (!plan.memory.fits) return std::nullopt;
     return PredictedStep{.seconds = plan.step.seconds, .error = plan.error};
   } catch (const std::exception&) {  // the bytes between hosts decide

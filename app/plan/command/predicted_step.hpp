@@ -3,8 +3,12 @@
 #include <optional>
 
 #include "app/memory/layout_choice.hpp"
+#include "app/plan/command/plan_estimate.hpp"
 
 namespace mpzero::plan {
+
+// The plan of a run on GPUs, with this layout. Throws if the GPU has no calibration or the run cannot be planned.
+PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout);
 
 // A step of the run that starts, with this layout; see PlannedRun. std::nullopt where there is no plan: the
 // GPU has no calibration, or the run cannot be planned or does not fit.

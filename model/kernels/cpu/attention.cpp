@@ -1,14 +1,12 @@
 #include "model/kernels/cpu/attention.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <cmath>
 #include <limits>
-#include <type_traits>
 #include <vector>
 
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cpu/dispatch.hpp"
+#include "model/kernels/cpu/heads.hpp"
 #include "model/kernels/cpu/lanes.hpp"
 #include "model/kernels/cpu/matmul.hpp"
 #include "model/kernels/cpu/micro_kernel.hpp"
@@ -19,19 +17,6 @@ namespace {
 
 // Queries and keys of a block. Products over either are products of the micro-kernel with this depth.
 constexpr int64_t kQueries = 64, kKeys = 64;
-constexpr int64_t kLargestHead = 256;
-
-int64_t blocks_of(int64_t length, int64_t block) { return (length + block - 1) / block; }
-
-// [B, T, heads, D] by the distances of its dimensions but the last.
-template <typename T>
-struct HeadsOf {
-  explicit HeadsOf(const at::Tensor& x)
-      : first(static_cast<T*>(x.data_ptr())), batch(x.stride(0)), token(x.stride(1)), head(x.stride(2)) {}
-  T* at(int64_t b, int64_t h, int64_t t = 0) const { return first + b * batch + h * head + t * token; }
-  T* first;
-  int64_t batch, token, head;
-};
 
 struct Sizes {
   Sizes(const at::Tensor& q, const at::Tensor& k)
@@ -50,7 +35,7 @@ class Panels {
         head_dim_(head_dim),
         block_(block),
         transposed_(transposed),
-        memory_(at::empty({blocks_of(length, block) * block * head_dim}, at::CppTypeToScalarType<T>::value)) {}
+        memory_(elements<T>(round_up(length, block) * head_dim)) {}
 
   void pack(const T* rows, int64_t stride, int64_t index) const {
     const int64_t begin = index * block_, present = std::min(length_ - begin, block_);
@@ -59,15 +44,13 @@ class Panels {
       pack_transposed(rows + begin * stride, stride, head_dim_, present, block_, panel);
     } else {
       pack_rows(rows + begin * stride, stride, present, head_dim_, head_dim_, panel);
-      // A last row without a partner has been packed with zeros.
-      const int64_t packed = std::is_same_v<T, float> ? present : present + present % 2;
-      std::fill(panel + packed * head_dim_, panel + block_ * head_dim_, T(0.0F));
+      zero_rest(present, head_dim_, block_, panel);
     }
   }
   void pack_all(const T* rows, int64_t stride) const {
     for (int64_t index = 0; index * block_ < length_; ++index) pack(rows, stride, index);
   }
-  T* at(int64_t index) const { return static_cast<T*>(memory_.data_ptr()) + index * block_ * head_dim_; }
+  T* at(int64_t index) const { return data<T>(memory_) + index * block_ * head_dim_; }
 
  private:
   int64_t length_, head_dim_, block_;
@@ -164,17 +147,12 @@ MPZERO_FOR_EACH_CPU void differentiate_block(const float* scores, const float* g
 }
 
 template <typename T>
-at::Tensor elements(int64_t count) {
-  return at::empty({count}, at::CppTypeToScalarType<T>::value);
-}
-
-template <typename T>
 void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
              const at::Tensor& log_sums) {
   const Sizes s(q, k);
   const HeadsOf<T> queries(q), keys(k), values(v), results(out);
   const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
-  const int64_t query_blocks = blocks_of(s.length, kQueries), key_blocks = blocks_of(s.length, kKeys);
+  const int64_t query_blocks = ceil_div(s.length, kQueries), key_blocks = ceil_div(s.length, kKeys);
   std::vector<Panels<T>> key_panels, value_panels;
   for (int64_t i = 0; i < s.batch * s.key_value_heads; ++i) {
     key_panels.emplace_back(s.length, s.head_dim, kKeys, true);
@@ -183,8 +161,8 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
   at::parallel_for(0, s.batch * s.key_value_heads * key_blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t head = i / key_blocks, b = head / s.key_value_heads, h = head % s.key_value_heads;
-      key_panels[static_cast<size_t>(head)].pack(keys.at(b, h), keys.token, i % key_blocks);
-      value_panels[static_cast<size_t>(head)].pack(values.at(b, h), values.token, i % key_blocks);
+      key_panels[static_cast<size_t>(head)].pack(keys.at(b, 0, h), keys.token, i % key_blocks);
+      value_panels[static_cast<size_t>(head)].pack(values.at(b, 0, h), values.token, i % key_blocks);
     }
   });
   at::parallel_for(0, s.batch * s.heads * query_blocks, 1, [&](int64_t begin, int64_t end) {
@@ -204,7 +182,7 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
       std::fill(softmax.sum, softmax.sum + kQueries, 0.0F);
       std::fill(sums, sums + kQueries * s.head_dim, 0.0F);
       for (int64_t j = 0; j * kKeys < first + count; ++j) {
-        kernel.multiply(count, kKeys, s.head_dim, queries.at(b, h, first), queries.token, key_panels[key_value].at(j),
+        kernel.multiply(count, kKeys, s.head_dim, queries.at(b, first, h), queries.token, key_panels[key_value].at(j),
                         kKeys, false, scores, kKeys);
         soften_block(scores, p, count, first + 1 - j * kKeys, scale, softmax, sums, s.head_dim);
         kernel.multiply(count, s.head_dim, kKeys, p, kKeys, value_panels[key_value].at(j), s.head_dim, true, sums,
@@ -212,7 +190,7 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
       }
       float* const logs = log_sums.mutable_data_ptr<float>() + head * s.length + first;
       for (int64_t row = 0; row < count; ++row) {
-        divide_row(sums + row * s.head_dim, softmax.sum[row], s.head_dim, results.at(b, h, first + row));
+        divide_row(sums + row * s.head_dim, softmax.sum[row], s.head_dim, results.at(b, first + row, h));
         logs[row] = softmax.maximum[row] + std::log(softmax.sum[row]);
       }
     }
@@ -238,30 +216,30 @@ class HeadBackward {
   void run(const HeadsOf<T>& dout, const HeadsOf<T>& q, const HeadsOf<T>& k, const HeadsOf<T>& v, const HeadsOf<T>& out,
            const float* log_sums, int64_t b, int64_t h, const HeadsOf<T>& dq, float* dk, float* dv) {
     const int64_t length = s_.length, head_dim = s_.head_dim, kv = h / s_.group();
-    query_columns_.pack_all(q.at(b, h), q.token);
-    query_rows_.pack_all(q.at(b, h), q.token);
-    dout_columns_.pack_all(dout.at(b, h), dout.token);
-    dout_rows_.pack_all(dout.at(b, h), dout.token);
-    key_rows_.pack_all(k.at(b, kv), k.token);
+    query_columns_.pack_all(q.at(b, 0, h), q.token);
+    query_rows_.pack_all(q.at(b, 0, h), q.token);
+    dout_columns_.pack_all(dout.at(b, 0, h), dout.token);
+    dout_rows_.pack_all(dout.at(b, 0, h), dout.token);
+    key_rows_.pack_all(k.at(b, 0, kv), k.token);
     float *const logs = rows_.template mutable_data_ptr<float>(), *const deltas = logs + padded();
     std::fill(logs, logs + 2 * padded(), 0.0F);
     std::copy(log_sums, log_sums + length, logs);
-    for (int64_t t = 0; t < length; ++t) deltas[t] = dot(dout.at(b, h, t), out.at(b, h, t), head_dim);
+    for (int64_t t = 0; t < length; ++t) deltas[t] = dot(dout.at(b, t, h), out.at(b, t, h), head_dim);
     float* const query_sums = dq_.template mutable_data_ptr<float>();
     std::fill(query_sums, query_sums + length * head_dim, 0.0F);
     for (int64_t j = 0; j * kKeys < length; ++j) {
       const int64_t first = j * kKeys, keys = std::min(length - first, kKeys);
       for (int64_t i = first / kQueries; i * kQueries < length; ++i) {
         const bool adds = i > first / kQueries;
-        block(k.at(b, kv, first), k.token, v.at(b, kv, first), v.token, i, j, keys, logs, deltas, adds,
+        block(k.at(b, first, kv), k.token, v.at(b, first, kv), v.token, i, j, keys, logs, deltas, adds,
               dk + first * head_dim, dv + first * head_dim, query_sums + i * kQueries * head_dim);
       }
     }
-    for (int64_t t = 0; t < length; ++t) store_row(query_sums + t * head_dim, head_dim, dq.at(b, h, t));
+    for (int64_t t = 0; t < length; ++t) store_row(query_sums + t * head_dim, head_dim, dq.at(b, t, h));
   }
 
  private:
-  int64_t padded() const { return blocks_of(s_.length, kQueries) * kQueries; }
+  int64_t padded() const { return round_up(s_.length, kQueries); }
 
   // Queries of block i and keys of block j. `adds`: dk and dv have sums of earlier blocks.
   void block(const T* k, int64_t k_stride, const T* v, int64_t v_stride, int64_t i, int64_t j, int64_t keys,
@@ -314,7 +292,7 @@ void backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, 
       const auto finish = [&](float* of_heads, const HeadsOf<T>& result) {
         float* const first = of_heads + (b * s.heads + h * s.group()) * head;
         for (int64_t g = 1; g < s.group(); ++g) add_rows(first + g * head, head, first);
-        for (int64_t t = 0; t < s.length; ++t) store_row(first + t * s.head_dim, s.head_dim, result.at(b, h, t));
+        for (int64_t t = 0; t < s.length; ++t) store_row(first + t * s.head_dim, s.head_dim, result.at(b, t, h));
       };
       finish(key_sums, d_keys);
       finish(value_sums, d_values);
@@ -341,7 +319,7 @@ void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::T
 
 int64_t attention_backward_bytes(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, at::ScalarType type) {
   const auto element = static_cast<int64_t>(c10::elementSize(type)), wide = static_cast<int64_t>(sizeof(float));
-  const int64_t padded = blocks_of(length, kQueries) * kQueries;
+  const int64_t padded = round_up(length, kQueries);
   // Each thread has one head's panels and the gradient of its queries.
   const int64_t of_thread = 5 * padded * head_dim * element + length * head_dim * wide;
   return 2 * batch * heads * length * head_dim * wide +

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
@@ -22,6 +23,15 @@ T* data(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<T*>(tensor.data_ptr()) : nullptr;
 }
 
+// Uninitialized memory for `count` values of T.
+template <typename T>
+at::Tensor elements(int64_t count) {
+  return at::empty({count}, at::CppTypeToScalarType<T>::value);
+}
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
 // Rows [begin, end) for each thread, so that none gets less than about 16 Ki elements.
 template <typename Body>
 void for_rows(int64_t rows, int64_t columns, const Body& body) {
@@ -34,8 +44,7 @@ inline constexpr int64_t kSummedRows = 32;
 // The same for blocks of kSummedRows rows, the last of which may have fewer: body(block, first row, last row + 1).
 template <typename Body>
 void for_blocks(int64_t rows, int64_t columns, const Body& body) {
-  const int64_t blocks = (rows + kSummedRows - 1) / kSummedRows;
-  for_rows(blocks, kSummedRows * columns, [&](int64_t begin, int64_t end) {
+  for_rows(ceil_div(rows, kSummedRows), kSummedRows * columns, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       body(block, block * kSummedRows, std::min(rows, (block + 1) * kSummedRows));
     }

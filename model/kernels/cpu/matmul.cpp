@@ -3,11 +3,10 @@
 #include "model/kernels/cpu/matmul.hpp"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <type_traits>
 
+#include "model/kernels/cpu/dispatch.hpp"
 #include "model/kernels/cpu/lanes.hpp"
 #include "model/kernels/cpu/micro_kernel.hpp"
 #include "model/kernels/cpu/pack.hpp"
@@ -23,9 +22,6 @@ constexpr int64_t kDepth = 1024;
 constexpr int64_t kRows = 512, kSums = 1 << 18;
 // The micro-kernel for AMX takes bf16 by 32.
 constexpr int64_t kDepthMultiple = 32;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 // A matrix by its first element and the distance of two of its contiguous runs.
 template <typename T>
@@ -138,9 +134,9 @@ void multiply_by_panels(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64
   const Division d(m, n, k);
   at::parallel_for(0, d.tasks(), 1, [&](int64_t begin, int64_t end) {
     const MicroKernel<T> kernel;
-    const at::Tensor panel = at::empty({d.panel()}, at::CppTypeToScalarType<T>::value);
+    const at::Tensor panel = elements<T>(d.panel());
     const bool direct = result.direct();
-    const at::Tensor buffer = at::empty({direct ? 0 : d.sums()}, at::kFloat);
+    const at::Tensor buffer = elements<float>(direct ? 0 : d.sums());
     for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task / d.groups * d.rows, row_end = std::min(m, row + d.rows);
       const int64_t column = task % d.groups * d.width * kPanel, column_end = std::min(n, column + d.width * kPanel);
@@ -179,21 +175,20 @@ struct Pieces {
 template <typename T>
 void multiply_by_blocks(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64_t n, int64_t k, const Result& result) {
   const Pieces p(n, k);
-  const at::Tensor packed = at::empty({p.elements()}, at::CppTypeToScalarType<T>::value);
+  const at::Tensor packed = elements<T>(p.elements());
   at::parallel_for(0, p.chunks * p.panels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t chunk = i / p.panels, column = i % p.panels * kPanel;
       T* const panel = packed.mutable_data_ptr<T>() + p.at(chunk, i % p.panels);
       pack(b, chunk * kDepth, column, p.present(chunk), std::min(n - column, kPanel), panel);
-      const int64_t written = std::is_same_v<T, float> ? p.present(chunk) : round_up(p.present(chunk), 2);
-      std::fill(panel + written * kPanel, panel + p.padded(chunk) * kPanel, T(0.F));
+      zero_rest(p.present(chunk), kPanel, p.padded(chunk), panel);
     }
   });
   at::parallel_for(0, ceil_div(m, kBlock), 1, [&](int64_t begin, int64_t end) {
     const MicroKernel<T> kernel;
     const bool direct = result.direct();
-    const at::Tensor block = at::empty({kBlock * p.depth}, at::CppTypeToScalarType<T>::value);
-    const at::Tensor buffer = at::empty({direct ? 0 : kBlock * n}, at::kFloat);
+    const at::Tensor block = elements<T>(kBlock * p.depth);
+    const at::Tensor buffer = elements<float>(direct ? 0 : kBlock * n);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task * kBlock, rows = std::min(m - row, kBlock);
       const int64_t stride = direct ? result.stride() : n;
@@ -243,11 +238,7 @@ int64_t matmul_bytes(int64_t m, int64_t n, int64_t k, bool a_transposed, at::Sca
 }
 
 void matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
-  if (a.scalar_type() == at::kFloat) {
-    multiply<float>(a, b, addend, out);
-  } else {
-    multiply<c10::BFloat16>(a, b, addend, out);
-  }
+  for_type(a, [&](auto type) { multiply<decltype(type)>(a, b, addend, out); });
 }
 
 }  // namespace mpzero::model::cpu

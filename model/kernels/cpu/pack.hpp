@@ -2,6 +2,7 @@
 
 #include <c10/util/BFloat16.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace mpzero::model::cpu {
@@ -22,6 +23,13 @@ void pack_rows(const float* source, int64_t stride, int64_t depth, int64_t colum
 void pack_transposed(const c10::BFloat16* source, int64_t stride, int64_t depth, int64_t columns, int64_t width,
                      c10::BFloat16* panel);
 void pack_transposed(const float* source, int64_t stride, int64_t depth, int64_t columns, int64_t width, float* panel);
+
+// Zeros in a panel from what was packed with `depth` up to a depth of `padded`, which is even.
+template <typename T>
+void zero_rest(int64_t depth, int64_t width, int64_t padded, T* panel) {
+  constexpr int64_t kValues = 4 / sizeof(T);
+  std::fill(panel + (depth + kValues - 1) / kValues * kValues * width, panel + padded * width, T(0.0F));
+}
 
 // block [rows, padded_depth] <- the transpose of source [depth, rows], whose rows are `stride` apart; zero beyond
 // `depth`. padded_depth is a multiple of 32.

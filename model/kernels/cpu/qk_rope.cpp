@@ -3,24 +3,14 @@
 
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cpu/dispatch.hpp"
+#include "model/kernels/cpu/heads.hpp"
 #include "model/kernels/cpu/lanes.hpp"
 
 namespace mpzero::model::cpu {
 namespace {
 
 // A head in registers: each half of it has at most 8 vectors.
-constexpr int64_t kLargestHead = 256;
 using Half = std::array<Floats, kLargestHead / 2 / kLanes>;
-
-// [B, T, heads, D] by the distances of its dimensions but the last.
-template <typename T>
-struct HeadsOf {
-  explicit HeadsOf(const at::Tensor& x)
-      : first(data<T>(x)), batch(x.stride(0)), token(x.stride(1)), head(x.stride(2)) {}
-  T* at(int64_t b, int64_t t, int64_t h) const { return first + b * batch + t * token + h * head; }
-  T* first;
-  int64_t batch, token, head;
-};
 
 // What queries or keys need.
 template <typename T>

@@ -86,7 +86,7 @@ bool has_kernels(const at::Tensor& tensor) {
   return tensor.is_cpu() && (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
 }
 
-int64_t partial_sums(int64_t rows) { return (rows + kSummedRows - 1) / kSummedRows; }
+int64_t partial_sums(int64_t rows) { return ceil_div(rows, kSummedRows); }
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& y, at::Tensor& rstd) {
   for_type(x, [&](auto type) {

@@ -21,13 +21,10 @@ TEST_CASE("a run is planned from its own setup, and a GPU without a calibration 
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}), 2,
                               DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 2};
-  MeasuredRun run{.setup = setup,
-                  .gpu = "NVIDIA H200",
-                  .gpu_bytes = int64_t{139} << 30,
-                  .hosts = 1,
-                  .per_host = 2,
-                  .mean = {.forward = 0.1, .backward = 0.2}};
+  MeasuredRun run{
+      .run = {.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 1, .per_host = 2},
+      .mean = {.forward = 0.1, .backward = 0.2}};
   CHECK_THAT(plan_beside_run(run), Contains("Plan beside measured: step"));
-  run.gpu = "NVIDIA T4";
+  run.run.gpu = "NVIDIA T4";
   CHECK_THAT(plan_beside_run(run), Contains("there is none"));
 }
