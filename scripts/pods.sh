@@ -244,8 +244,10 @@ run_ranks() {
   file=$(mktemp)
   watch_mpirun "$file" &
   watcher=$!
+  # A stop is repeated until mpirun ends, and mpirun drops its handlers before that: it would be ended by the signal instead of telling
+  # how the ranks ended. What it has found ignored is ignored again then. The ranks start with what is usual.
   # shellcheck disable=SC2016 # the new shell expands it
-  run_interruptibly bash -c 'echo $$ >"$0" && exec "$@"' "$file" "${MPZERO_MPIRUN[@]}" "$@" || code=$?
+  run_interruptibly bash -c 'trap "" USR1; echo $$ >"$0" && exec "$@"' "$file" "${MPZERO_MPIRUN[@]}" env --default-signal=USR1 "$@" || code=$?
   end_process TERM "$watcher"
   rm -f "$file"
   return "$code"

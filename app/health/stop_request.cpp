@@ -82,6 +82,15 @@ StopRequest::~StopRequest() {
   close(pipe_[1]);
 }
 
+void StopRequest::ignore_signals() {
+  for (auto& [signal, before] : before_) {
+    if (signal == SIGINT) continue;
+    before = {};
+    before.sa_handler = SIG_IGN;
+    sigaction(signal, &before, nullptr);
+  }
+}
+
 int StopRequest::source() { return received.signal; }
 
 void StopRequest::request(const std::string& reason, double seconds_left) {

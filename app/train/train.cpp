@@ -212,7 +212,9 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const Plan
     memory->check_micro_batch(mpi);
     return explain_out_of_memory(*memory, device, [&] {
       trainer.emplace(mpi, *network, std::move(setup), device, *memory, control);
-      return trainer->run() == TrainingEnd::kStopped ? kStoppedExitCode : EXIT_SUCCESS;
+      const TrainingEnd end = trainer->run();
+      stop.ignore_signals();
+      return end == TrainingEnd::kStopped ? kStoppedExitCode : EXIT_SUCCESS;
     });
   });
 }

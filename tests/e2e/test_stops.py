@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import signal
 import time
@@ -61,6 +63,20 @@ def test_what_mpirun_forwards_stops_the_run(tmp_path: Path) -> None:
     with LiveRun(run, *ENDLESS) as live:
         live.wait_for_step(2)
         live.process.send_signal(signal.SIGUSR1)
+        assert live.finish() == STOPPED, live.errors
+    assert run.latest.name == f"tiny-{stopped_step(live)}steps"
+
+
+def test_a_signal_that_is_repeated_until_the_ranks_are_gone_does_not_change_how_they_end(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(2)
+        ranks = live.ranks()
+        while live.process.poll() is None:
+            for pid in ranks:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
+            time.sleep(0.0005)
         assert live.finish() == STOPPED, live.errors
     assert run.latest.name == f"tiny-{stopped_step(live)}steps"
 

@@ -1,6 +1,7 @@
 #include <poll.h>
 
 #include <csignal>
+#include <map>
 
 #include "app/health/stop_request.hpp"
 #include "tests/catch.hpp"
@@ -96,6 +97,26 @@ TEST_CASE("A new request does not inherit an old one, and ignored signals stay i
   CHECK(after.sa_handler == SIG_IGN);
   sigaction(SIGTERM, nullptr, &after);
   CHECK(after.sa_handler == terminate.sa_handler);
+}
+
+TEST_CASE("At the end of a run its signals are ignored, also without the object, but an interruption") {
+  std::map<int, struct sigaction> before;
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT}) sigaction(signal, nullptr, &before[signal]);
+  {
+    StopRequest stop;
+    raise(SIGUSR1);
+    stop.ignore_signals();
+    raise(SIGTERM);
+    CHECK(stop.reason() == "SIGUSR1");
+    raise(SIGINT);
+    raise(SIGINT);
+    CHECK(stop.is_immediate());
+  }
+  for (const auto& [signal, action] : before) {
+    struct sigaction after {};
+    sigaction(signal, &action, &after);
+    CHECK(after.sa_handler == (signal == SIGINT ? action.sa_handler : SIG_IGN));
+  }
 }
 
 TEST_CASE("Signals have their names") {
