@@ -1,4 +1,5 @@
 // activation_bytes and workspace_bytes, against the memory that the passes use on the CPU.
+#include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/Allocator.h>
@@ -65,9 +66,22 @@ int64_t measured_workspace(const Decoder& decoder, FlatModel& model, at::ScalarT
   return std::max(head_peak, watch.peak()) - kept_bytes;
 }
 
+class OneThread {
+ public:
+  OneThread() { at::set_num_threads(1); }
+  ~OneThread() { at::set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = at::get_num_threads();
+};
+
 }  // namespace
 
+// On one thread: what several threads allocate need not be there at the same time.
 TEST_CASE("a micro-batch's memory, without kept activations, is about workspace_bytes") {
+  const OneThread one;
   for (ModelConfig config : {small_qwen3(), small_llama(), small_qwen2()}) {
     config.hidden_size = 192;
     config.intermediate_size = 448;
@@ -86,6 +100,20 @@ TEST_CASE("a micro-batch's memory, without kept activations, is about workspace_
         }
       }
     }
+  }
+}
+
+TEST_CASE("a micro-batch needs no more than workspace_bytes on several threads") {
+  ModelConfig config = small_qwen3();
+  config.hidden_size = 192;
+  config.intermediate_size = 448;
+  config.head_dim = 32;
+  config.vocab_size = 800;
+  const Decoder decoder(config, {.max_logits = 800 * 200});
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    FlatModel model(decoder, at::TensorOptions().dtype(type), type);
+    const int64_t measured = measured_workspace(decoder, model, type, 2, 100, Recompute::kNone);
+    CHECK(measured < 1.1 * static_cast<double>(decoder.workspace_bytes(2, 100, at::kCPU, type, Recompute::kNone)));
   }
 }
 
