@@ -99,8 +99,6 @@ class RunTimer {
   std::set<size_t> warm_, failed_;
 };
 
-}  // namespace
-
 // The CPU's own product reads 32 elements at a time of an operand whose rows are contiguous. It packs the other
 // operand, which a few rows would not repay: a decoder that takes one token at a time has one.
 bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
@@ -109,11 +107,15 @@ bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& adden
     return x.dim() == 2 && (x.stride(1) == 1 || x.stride(0) == 1) && x.numel() > 0;
   };
   const at::ScalarType type = a.scalar_type();
+  const bool by_rows = a.stride(1) == 1;
   return a.is_cpu() && cpu::has_matmul(type) && b.scalar_type() == type && is_matrix(a) && is_matrix(b) &&
          (out.scalar_type() == type || out.scalar_type() == at::kFloat) && out.stride(1) == 1 &&
-         (a.stride(1) != 1 || (a.size(1) % kMultiple == 0 && a.size(0) >= kFewestRows)) &&
+         (!by_rows || (a.size(1) % kMultiple == 0 && a.size(0) >= kFewestRows)) &&
+         !(by_rows && out.scalar_type() == type && cpu::prefers_aten(type)) &&
          (!addend.defined() || (addend.scalar_type() == out.scalar_type() && addend.stride(-1) == 1));
 }
+
+}  // namespace
 
 // If the result is wider than the operands, CUDA's matrix product writes the wider type directly.
 void Matmuls::aten_multiply(const Operands& operands) {

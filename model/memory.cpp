@@ -64,7 +64,9 @@ struct Sizes {
   int64_t packed() const { return query + 2 * key; }
   // Of a weight [out, in]: the product that gives the gradient of its input, and the one that gives its own.
   int64_t data_gradient(int64_t in, int64_t out, int64_t rows) const {
-    if (cpu_products) return cpu::matmul_bytes(rows, in, out, false, type, type != at::kFloat);
+    if (cpu_products && !cpu::prefers_aten(type)) {
+      return cpu::matmul_bytes(rows, in, out, false, type, type != at::kFloat);
+    }
     return cublas_lt ? LtMatmul::kWorkspaceBytes : 0;
   }
   int64_t weight_gradient(int64_t in, int64_t out, int64_t rows) const {

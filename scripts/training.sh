@@ -149,18 +149,16 @@ choose_settings() {
   if [[ $MODEL_TYPE == qwen3_tiny ]]; then
     setting DS_CONFIG deepspeed_config configs/ds_config_tiny.json
     setting SEQ_LENGTH seq_length 256
-    setting MAX_STEPS max_steps 800
-    setting CHECKPOINT_FREQ checkpoint_freq 200
-    setting VALIDATION_FREQ validation_freq 50
+    setting MAX_STEPS max_steps 2000
     setting CHECKPOINT_DIR checkpoint_dir checkpoints/first_run
   else
     setting DS_CONFIG deepspeed_config configs/ds_config.json
     setting SEQ_LENGTH seq_length ""
     setting MAX_STEPS max_steps ""
-    setting CHECKPOINT_FREQ checkpoint_freq ""
-    setting VALIDATION_FREQ validation_freq ""
     setting CHECKPOINT_DIR checkpoint_dir checkpoints
   fi
+  setting CHECKPOINT_FREQ checkpoint_freq ""
+  setting VALIDATION_FREQ validation_freq ""
   setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"
   # mpzero would train on the CPU where no GPU answers; with GPUs that are there to be used, this is an error.
   MPZERO_DEVICE=$( ((gpus == 0)) || echo cuda)

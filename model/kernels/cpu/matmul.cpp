@@ -3,6 +3,7 @@
 #include "model/kernels/cpu/matmul.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/cpu/Utils.h>
 
 #include <algorithm>
 
@@ -223,6 +224,11 @@ bool has_matmul(at::ScalarType type) {
                              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   static const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
   return type == at::kFloat ? avx512 : type == at::kBFloat16 && bf16;
+}
+
+bool prefers_aten(at::ScalarType type) {
+  static const bool tiles = at::cpu::init_amx();
+  return type == at::kBFloat16 && tiles;
 }
 
 int64_t matmul_bytes(int64_t m, int64_t n, int64_t k, bool a_transposed, at::ScalarType type, bool rounds) {

@@ -7,6 +7,10 @@ namespace mpzero::model::cpu {
 // Whether this CPU has the instructions for matmul() of this type: AVX-512 for fp32, and AVX512_BF16 or AMX for bf16.
 bool has_matmul(at::ScalarType type);
 
+// Whether to leave a product of this type to ATen where A has contiguous rows and out is not wider: on AMX's tiles,
+// where oneDNN's whole products run at the micro-kernel's rate and these at half of it (bench/RESULTS.md).
+bool prefers_aten(at::ScalarType type);
+
 // out [M, N] = a b + addend with a [M, K] and b [K, N] of one type (fp32 or bf16), each with rows or columns that are
 // contiguous, as a matrix or its transpose has them; out of that type or fp32, with contiguous rows. The addend, where
 // defined, has out's type: [M, N] with contiguous rows, possibly `out` itself, or [N] for each row.
