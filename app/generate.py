@@ -29,6 +29,7 @@ CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u20
 MOST_WAITING = 8
 PASSED_ON = ("tag", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
 INTERRUPTED = 130
+BROKEN_PIPE = 141  # as a shell tells of a program that SIGPIPE has ended
 
 
 def main() -> int:
@@ -42,6 +43,10 @@ def main() -> int:
     except KeyboardInterrupt:
         print()
         return INTERRUPTED
+    except BrokenPipeError:
+        # Who reads the text has enough of it. What Python would still write at its end is dropped.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -83,9 +88,15 @@ def run(arguments: argparse.Namespace) -> int:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(encoder.definition)
+    if any("\ud800" <= character <= "\udfff" for character in arguments.prompt):
+        raise PrepareError("--prompt is not UTF-8: only a model that was trained on bytes goes on from any bytes.")
     ids = tokenizer.encode(arguments.prompt, add_special_tokens=False).ids
     if not ids:
         raise PrepareError("--prompt holds no token: give a text of one character or more.")
+    if len(ids) > model["positions"]:
+        raise PrepareError(
+            f"--prompt has {len(ids)} tokens, and the model of {shown(model['model'])} takes {model['positions']}."
+        )
     return follow(
         [*command, "--prompt_tokens=" + ",".join(map(str, ids))], arguments.prompt, TextStream(tokenizer, ids)
     )

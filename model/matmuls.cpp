@@ -104,13 +104,14 @@ class RunTimer {
 bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
   constexpr int64_t kMultiple = 32, kFewestRows = 16;
   const auto is_matrix = [](const at::Tensor& x) {
-    return x.dim() == 2 && (x.stride(1) == 1 || x.stride(0) == 1) && x.numel() > 0;
+    return x.dim() == 2 && x.numel() > 0 &&
+           ((x.stride(1) == 1 && x.stride(0) >= x.size(1)) || (x.stride(0) == 1 && x.stride(1) >= x.size(0)));
   };
   const at::ScalarType type = a.scalar_type();
   const bool by_rows = a.stride(1) == 1;
   return a.is_cpu() && cpu::has_matmul(type) && b.scalar_type() == type && is_matrix(a) && is_matrix(b) &&
          (out.scalar_type() == type || out.scalar_type() == at::kFloat) && out.stride(1) == 1 &&
-         (!by_rows || (a.size(1) % kMultiple == 0 && a.size(0) >= kFewestRows)) &&
+         (!by_rows || (a.size(1) % kMultiple == 0 && a.stride(0) % 2 == 0 && a.size(0) >= kFewestRows)) &&
          !(by_rows && out.scalar_type() == type && cpu::prefers_aten(type)) &&
          (!addend.defined() || (addend.scalar_type() == out.scalar_type() && addend.stride(-1) == 1));
 }

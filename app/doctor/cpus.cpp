@@ -99,9 +99,18 @@ std::optional<std::pair<std::string, std::string>> forbidden_by(const Processor&
     if (value.empty() || value == "ALL" || value == "DEFAULT") continue;
     const bool amx = value.find("AMX") != std::string::npos;
     const bool avx512 = value.rfind("AVX512", 0) == 0 || value.rfind("AVX10", 0) == 0;
-    if (processor.has_amx() ? !amx : processor.has_avx512() && !avx512) {
-      return std::pair(fmt::format("{}={} keeps products of matrices from {}", name, *environment(name),
-                                   processor.has_amx() ? "AMX" : "AVX-512"),
+    const bool bf16 = amx || value.find("BF16") != std::string::npos || value.find("FP16") != std::string::npos ||
+                      value.rfind("AVX10", 0) == 0;
+    const char* kept_from = nullptr;
+    if (processor.has_amx() && !amx) {
+      kept_from = "AMX";
+    } else if (processor.has_avx512() && !avx512) {
+      kept_from = "AVX-512";
+    } else if (processor.has("avx512_bf16") && !bf16) {
+      kept_from = "AVX-512's instructions for bf16";
+    }
+    if (kept_from != nullptr) {
+      return std::pair(fmt::format("{}={} keeps products of matrices from {}", name, *environment(name), kept_from),
                        fmt::format("unset {}", name));
     }
   }

@@ -22,6 +22,7 @@
 #include "app/generate/generation.hpp"
 #include "app/generate/model_weights.hpp"
 #include "app/generate/stored_model.hpp"
+#include "app/machine/host_limits.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "base/error.hpp"
 #include "base/gpu_kernels.hpp"
@@ -58,7 +59,9 @@ at::ScalarType find_type(const std::string& dtype, at::Device device) {
 // Unless OMP_NUM_THREADS says how many.
 void limit_threads(const model::ModelConfig& config) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const int64_t useful = std::max<int64_t>(1, num_parameters(config) / kParametersOfThread);
+  int64_t useful = std::max<int64_t>(1, num_parameters(config) / kParametersOfThread);
+  // Of a container or a job.
+  if (const int allowed = allowed_cores(); allowed > 0) useful = std::min<int64_t>(useful, allowed);
   if (useful < at::get_num_threads()) at::set_num_threads(static_cast<int>(useful));
 }
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <tuple>
 #include <utility>
 
@@ -20,9 +20,12 @@ namespace {
 // Fewer than this part of a machine's hardware threads is a mistake rather than a choice.
 constexpr int kFewPart = 4;
 
+// 0 for what is no number, or a larger one than OpenMP takes.
 int positive_number(const parallel::Environment& environment, const char* name) {
-  const std::optional<std::string> text = environment(name);
-  return text ? std::max(0, std::atoi(text->c_str())) : 0;
+  const std::string text = environment(name).value_or("");
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() ? std::max(0, number) : 0;
 }
 
 std::vector<int> domains_of(const std::vector<int>& cores, const std::vector<parallel::NumaDomain>& domains) {
@@ -58,7 +61,8 @@ CpuLimits cpu_limits(const parallel::Environment& environment, int allowed_by_gr
   CpuLimits limits{.threads_asked_for = positive_number(environment, "OMP_NUM_THREADS"),
                    .threads_of_task = 0,
                    .threads_of_machine = allowed_by_groups,
-                   .bound_by = std::nullopt};
+                   .bound_by = std::nullopt,
+                   .launched = environment("OMPI_COMM_WORLD_SIZE") || environment("SLURM_STEP_NUM_TASKS")};
   // The ranks of an mpirun within a job are no tasks of srun, whose variables they inherit.
   if (!environment("OMPI_COMM_WORLD_SIZE") ||
       environment("SLURM_STEP_NUM_TASKS") == environment("OMPI_COMM_WORLD_SIZE")) {
@@ -118,13 +122,22 @@ std::string describe_shares(const std::vector<std::pair<int, CpuShare>>& shares)
   return text;
 }
 
-std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>& shares, int online) {
-  int used = 0;
-  for (const auto& [rank, share] : shares) {
-    if (share.placement != CpuPlacement::kByLauncher || share.cores.size() > 1) return std::nullopt;
-    ++used;
+std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>& shares, int online,
+                                     const CpuLimits& limits) {
+  if (std::ranges::any_of(shares, [](const auto& one) { return one.second.cores.size() > 1; })) return std::nullopt;
+  const CpuShare& first = shares.front().second;
+  if (limits.bound_by) {
+    if (online == 1 || first.threads > 1) return std::nullopt;
+    return fmt::format(
+        "{} has bound the ranks of rank 0's host to one core each before mpzero could look, of {} hardware threads, so "
+        "that each has one thread: leave it unset, and mpzero binds threads itself, or set OMP_NUM_THREADS as well",
+        *limits.bound_by, online);
   }
-  if (kFewPart * used > online) return std::nullopt;
+  // Several ranks that may use the same cores are where somebody meant them to be. One alone may be where mpirun put
+  // it.
+  const bool alone = shares.size() == 1 && limits.launched;
+  if (first.placement != CpuPlacement::kByLauncher && !alone) return std::nullopt;
+  if (kFewPart * std::ssize(shares) > online) return std::nullopt;
   return fmt::format(
       "the ranks of rank 0's host have one core each, of {} hardware threads: what has started them gives them no "
       "more. mpirun --bind-to none, or srun --cpu-bind=none and --cpus-per-task, give them all",
@@ -149,7 +162,7 @@ CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi) {
         rank,
         CpuShare{.threads = threads, .cores = cores, .domains = domains, .placement = placement, .reason = reason});
   }
-  return {.line = describe_shares(shares), .warning = few_cores(shares, online_hardware_threads())};
+  return {.line = describe_shares(shares), .warning = few_cores(shares, online_hardware_threads(), limits)};
 }
 
 }  // namespace mpzero

@@ -20,6 +20,7 @@ struct CpuLimits {
   int threads_of_task = 0;                   // by srun's --cpus-per-task; 0: not given
   int threads_of_machine = 0;                // of all its ranks, by control groups; 0: no limit
   std::optional<std::string> bound_by = {};  // the variable of the environment by which the user binds threads
+  bool launched = false;                     // by mpirun or srun
 };
 
 // `allowed_by_groups`: allowed_cores().
@@ -51,9 +52,10 @@ CpuShare share_cpu(const parallel::CpuTopology& machine, const std::vector<std::
 // bound: rank 0 to cores 0-47 (NUMA domain 0), rank 1 to cores 48-95 (NUMA domain 1)".
 std::string describe_shares(const std::vector<std::pair<int, CpuShare>>& shares);
 
-// A warning if what has started the ranks gives them one core each, as mpirun does by default, and few of the machine's
-// hardware threads (`online`).
-std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>& shares, int online);
+// A warning if the ranks of a machine have one core each, and few of its hardware threads (`online`), as mpirun binds
+// them by default, or because OpenMP has bound their first threads.
+std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>& shares, int online,
+                                     const CpuLimits& limits);
 
 // For the user, about this rank's machine; empty on GPUs.
 struct CpuUse {

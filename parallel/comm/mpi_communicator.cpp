@@ -8,20 +8,16 @@
 
 #include "base/error.hpp"
 #include "parallel/host/part_sum.hpp"
+#include "parallel/mpi/message_pieces.hpp"
 #include "parallel/mpi/mpi_check.hpp"
 #include "parallel/mpi/transfers.hpp"
 
 namespace mpzero::parallel {
 namespace {
 
-// Messages: long enough that each costs little, and short enough that adding up one is done while others travel.
-constexpr int64_t kMostMessage = 256 << 10;
-constexpr int64_t kLeastMessage = 32 << 10;
-// What travels to this rank at a time, if the least message allows it.
-constexpr int64_t kUnderWay = 4 << 20;
 // A tensor up to this size is summed by each rank on its own: one exchange instead of two.
 constexpr int64_t kSmall = 8 << 10;
-static_assert(kMostMessage <= Transfers::kMostBytes && kSmall <= Transfers::kMostBytes);
+static_assert(MessagePieces::kMost <= Transfers::kMostBytes && kSmall <= Transfers::kMostBytes);
 
 // A tensor as one block for each rank, in their order. Those at the end may be shorter, or empty.
 struct Blocks {
@@ -31,26 +27,6 @@ struct Blocks {
   int64_t begin(int rank) const { return std::min(total, rank * longest); }
   int64_t size(int rank) const { return std::min(longest, total - begin(rank)); }
 };
-
-// A block in pieces of one message each.
-struct Pieces {
-  int64_t length = 0;  // bytes
-  int64_t count = 0;   // of the longest block
-
-  int64_t begin(int64_t piece) const { return piece * length; }
-  // Of a block of that size.
-  int64_t size(int64_t block, int64_t piece) const { return std::clamp<int64_t>(block - begin(piece), 0, length); }
-};
-
-Pieces pieces_of(int64_t longest_block, int peers) {
-  const int64_t length = std::clamp(kUnderWay / std::max(peers, 1), kLeastMessage, kMostMessage);
-  return {.length = length, .count = (longest_block + length - 1) / length};
-}
-
-// How many pieces are under way to and from each peer.
-int64_t depth_of(const Pieces& pieces, int peers) {
-  return std::max<int64_t>(2, kUnderWay / (pieces.length * std::max(peers, 1)));
-}
 
 char* bytes_of(const at::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
@@ -86,8 +62,8 @@ class MpiCommunicator::Collective final : public HostTask {
 
   // received <- block `rank` of every rank's `sent`, by rank, but for this rank's own.
   void exchange(const char* sent, char* received, int64_t block) {
-    const Pieces pieces = pieces_of(block, peers_);
-    Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = depth_of(pieces, peers_) * peers_};
+    const MessagePieces pieces = MessagePieces::of(block, peers_);
+    Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = pieces.depth(peers_) * peers_};
     plan.transfer = [=, this](int64_t index) {
       const auto [piece, to, from] = peers_of(index);
       const int64_t size = pieces.size(block, piece);
@@ -104,8 +80,8 @@ class MpiCommunicator::Collective final : public HostTask {
   // out <- (or +=) this rank's block of the sum of every rank's `addends`.
   void sum(const char* addends, const Blocks& blocks, c10::ScalarType type, char* out, c10::ScalarType out_type,
            bool add_to_out) {
-    const Pieces pieces = pieces_of(blocks.longest, peers_);
-    const int64_t depth = depth_of(pieces, peers_);
+    const MessagePieces pieces = MessagePieces::of(blocks.longest, peers_);
+    const int64_t depth = pieces.depth(peers_);
     const int64_t own_size = blocks.size(rank_);
     const auto item = static_cast<int64_t>(c10::elementSize(type));
     const auto out_item = static_cast<int64_t>(c10::elementSize(out_type));
@@ -171,8 +147,8 @@ class MpiCommunicator::Collective final : public HostTask {
 
   // Every rank's block of `full`, which has this rank's, to all others.
   void gather(char* full, const Blocks& blocks) {
-    const Pieces pieces = pieces_of(blocks.longest, peers_);
-    Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = depth_of(pieces, peers_) * peers_};
+    const MessagePieces pieces = MessagePieces::of(blocks.longest, peers_);
+    Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = pieces.depth(peers_) * peers_};
     const auto transfer = [=](int64_t piece, int to, int sent, int from, int received) {
       return Transfer{.to = to,
                       .sent = full + blocks.begin(sent) + pieces.begin(piece),
@@ -263,6 +239,8 @@ MpiCommunicator::MpiCommunicator(const MpiRuntime& mpi, std::optional<bool> arou
 }
 
 MpiCommunicator::~MpiCommunicator() {
+  // A job may fail until the lane is empty.
+  lane_->finish();
   const bool cut_short = unwinding_.now() || lane_->was_cut_short();
   lane_.reset();
   // Messages may be under way, which MPI handles until the end of the process.

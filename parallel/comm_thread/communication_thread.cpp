@@ -154,7 +154,7 @@ bool CommunicationThread::step(Job& job, Lock& lock) {
   return true;
 }
 
-void CommunicationThread::end(Job& job, bool aborted, const std::exception_ptr& error) {
+void CommunicationThread::end(Job& job, bool aborted, std::exception_ptr error) {
   job.state_ = CollectiveState::kCompleted;
   job.aborted_ = aborted;
   job.error_ = error;
@@ -208,12 +208,17 @@ CommunicationThread::Lane::Lane(CommunicationThread& thread) : thread_(thread) {
 }
 
 CommunicationThread::Lane::~Lane() {
+  finish();
+  const Lock lock(thread_.mutex_);
+  std::erase(thread_.lanes_, this);
+}
+
+void CommunicationThread::Lane::finish() {
   Lock lock(thread_.mutex_);
   if (unwinding_.now()) thread_.abort(*this);
   ++thread_.leaving_;
   thread_.ended_.wait(lock, [this] { return jobs_.empty() && thread_.stepping_ != this; });
   --thread_.leaving_;
-  std::erase(thread_.lanes_, this);
 }
 
 void CommunicationThread::Lane::abort() {

@@ -96,7 +96,9 @@ class CommunicationThread {
   bool step(Job& job, Lock& lock);
   // Whether the lane's first job may take a step; ends it if it never will.
   bool may_run(Lane& lane);
-  void end(Job& job, bool aborted, const std::exception_ptr& error);
+  // By value: the error may be that of a job which goes with the last one that waits for it.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param)
+  void end(Job& job, bool aborted, std::exception_ptr error);
   void abort(Lane& lane);
   void idle(Lock& lock);
 
@@ -141,11 +143,13 @@ class CommunicationThread::Lane {
  public:
   // Is destroyed before the thread.
   explicit Lane(CommunicationThread& thread);
-  // Waits for its jobs. During stack unwinding it aborts them instead, since other ranks may not take part any more.
+  // finish()
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
+  // Waits for its jobs. During stack unwinding it aborts them instead, since other ranks may not take part any more.
+  void finish();
   // Like Job::wait(), throws in kInCaller what the task throws.
   std::shared_ptr<Job> submit(std::unique_ptr<HostTask> task) { return thread_.submit(*this, std::move(task)); }
   // Ends its jobs, those to come too. Does not wait. From any thread.

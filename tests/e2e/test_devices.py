@@ -29,6 +29,16 @@ def train(run: TinyRun, variables: list[dict[str, str]], *flags: str) -> subproc
     return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
 
+@pytest.mark.parametrize("instructions", ["AVX2", "AVX512_CORE"])
+def test_bf16_trains_on_the_cpu_where_onednn_may_not_use_the_instructions_for_it(
+    tmp_path: Path, instructions: str
+) -> None:
+    run = TinyRun(tmp_path, bf16=True)
+    result = train(run, [{"ONEDNN_MAX_CPU_ISA": instructions}] * 2)
+    assert result.returncode == 0, result.stderr
+    assert len(run.metrics()) == 2
+
+
 @without_gpus
 def test_a_missing_gpu_is_one_sentence(tmp_path: Path) -> None:
     result = train(TinyRun(tmp_path, device="cuda"), [{"CUDA_VISIBLE_DEVICES": "0"}] * 2)

@@ -152,6 +152,20 @@ def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path:
     refused = generate(*flags, "--prompt=The prince", check=False)
     assert refused.returncode == 2
     assert f"is {folder}, and mpzero itself has only bytes; run app/generate.py with the same flags" in refused.stderr
+    not_utf8 = generate(*flags, "--prompt=a\udcffb", program="generate.py", check=False)
+    assert not_utf8.returncode == 2 and "generate.py: --prompt is not UTF-8" in not_utf8.stderr
+    # More ids than fit into one argument of a command.
+    too_long = generate(*flags, "--prompt=" + "a b" * 40_000, program="generate.py", check=False)
+    assert (
+        too_long.returncode == 2 and "and the model of step 3 of" in too_long.stderr and " takes 64." in too_long.stderr
+    )
+    words = [sys.executable, REPOSITORY / "app/generate.py", *flags, "--prompt=The prince", "--device=cpu"]
+    environment = {**os.environ, **ENVIRONMENT, "BUILD_DIR": str(BUILD)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as reading:
+        reading.stdout.read(3)
+        reading.stdout.close()
+        assert "Traceback" not in reading.stderr.read().decode()
+        assert reading.wait(timeout=60) in (0, 141)
     larger = make_tokenizer(tmp_path / "larger", added=60)
     refused = generate(*flags, "--prompt=a", f"--tokenizer={larger}", program="generate.py", check=False)
     assert refused.returncode == 2

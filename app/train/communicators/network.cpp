@@ -45,7 +45,7 @@ void Network::warn_without_thread() const {
       mpi_.lacks_threads()
           ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
           : "MPI was started as for GPUs or for several hosts; give --device cpu, and start the ranks of one host with "
-            "mpirun");
+            "mpirun, which train-singlenode.sh does and train.sbatch does not");
 }
 
 void Network::divide(const parallel::ParallelLayout& layout) {

@@ -217,13 +217,31 @@ void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend
   run(first, second, a.size(0), b.size(1), a.size(1), result);
 }
 
+// Whether oneDNN has its micro-kernel here: ONEDNN_MAX_CPU_ISA may forbid instructions that the CPU has.
+template <typename T>
+bool has_micro_kernel() {
+  constexpr int64_t kRows = 16, kColumns = 16;
+  const at::Tensor a = elements<T>(kRows * kDepthMultiple).zero_(),
+                   panel = elements<T>(kDepthMultiple * kPanel).zero_();
+  const at::Tensor sums = elements<float>(kRows * kColumns);
+  try {
+    MicroKernel<T>().multiply(kRows, kColumns, kDepthMultiple, a.const_data_ptr<T>(), kDepthMultiple,
+                              panel.const_data_ptr<T>(), kPanel, /*adds=*/false, sums.mutable_data_ptr<float>(),
+                              kColumns);
+  } catch (const std::exception&) {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool has_matmul(at::ScalarType type) {
   static const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  static const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
-  return type == at::kFloat ? avx512 : type == at::kBFloat16 && bf16;
+  static const bool fp32 = avx512 && has_micro_kernel<float>();
+  static const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && has_micro_kernel<c10::BFloat16>();
+  return type == at::kFloat ? fp32 : type == at::kBFloat16 && bf16;
 }
 
 bool prefers_aten(at::ScalarType type) {

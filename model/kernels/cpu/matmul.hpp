@@ -4,7 +4,8 @@
 
 namespace mpzero::model::cpu {
 
-// Whether this CPU has the instructions for matmul() of this type: AVX-512 for fp32, and AVX512_BF16 or AMX for bf16.
+// Whether this CPU has the instructions for matmul() of this type, AVX-512 for fp32, and AVX512_BF16 or AMX for bf16,
+// and oneDNN may use them.
 bool has_matmul(at::ScalarType type);
 
 // Whether to leave a product of this type to ATen where A has contiguous rows and out is not wider: on AMX's tiles,

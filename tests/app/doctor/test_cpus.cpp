@@ -113,6 +113,12 @@ TEST_CASE("a variable that keeps a library from the processor's instructions is 
   CHECK(seen("ATEN_CPU_CAPABILITY", "avx512").status == Status::kOk);
   write_processor(root, without(" amx_"), 106);
   CHECK_THAT(seen("ONEDNN_MAX_CPU_ISA", "AVX2").message, Catch::EndsWith("from AVX-512"));
+  CHECK_THAT(seen("ONEDNN_MAX_CPU_ISA", "AVX512_CORE").message,
+             Catch::EndsWith("from AVX-512's instructions for bf16"));
+  CHECK(seen("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16").status == Status::kOk);
+  std::string flags = without(" amx_");
+  flags.erase(flags.find(" avx512_bf16"), std::string(" avx512_bf16").size());
+  write_processor(root, flags, 106);
   CHECK(seen("ONEDNN_MAX_CPU_ISA", "AVX512_CORE").status == Status::kOk);
 }
 

@@ -90,14 +90,45 @@ TEST_CASE("ranks that are bound already stay there, and divide what several are 
   CHECK(describe_shares({{0, alone}}) ==
         "CPU of rank 0's host: 1 rank of 2 threads, as what started them has bound them: rank 0 to cores 0-1 (NUMA "
         "domain 0)");
-  CHECK(!few_cores({{0, alone}, {1, alone}}, 64));
+  CHECK(!few_cores({{0, alone}, {1, alone}}, 64, {}));
   const CpuShare single = share_cpu(CpuTopology::synthetic("core:1 pu:1"), {{0}, {1}}, 0, {});
-  CHECK_THAT(few_cores({{0, single}, {1, single}}, 8).value(), Catch::Contains("one core each, of 8 hardware threads"));
-  CHECK(!few_cores({{0, single}, {1, single}}, 7));
-  CHECK(!few_cores(share_out(CpuTopology::synthetic("core:2 pu:1"), 2), 64));
+  CHECK_THAT(few_cores({{0, single}, {1, single}}, 8, {}).value(),
+             Catch::Contains("one core each, of 8 hardware threads"));
+  CHECK(!few_cores({{0, single}, {1, single}}, 7, {}));
+  // One rank alone, which mpirun binds to a core.
+  const CpuShare only = share_cpu(CpuTopology::synthetic("core:1 pu:1"), {{0}}, 0, {});
+  CHECK_THAT(few_cores({{0, only}}, 96, {.launched = true}).value(),
+             Catch::Contains("one core each, of 96 hardware threads"));
+  CHECK(!few_cores({{0, only}}, 1, {.launched = true}));
+  // A container with one core.
+  CHECK(!few_cores({{0, only}}, 96, {}));
+  CHECK(!few_cores(share_out(CpuTopology::synthetic("core:2 pu:1"), 2), 64, {}));
+}
+
+TEST_CASE("one core that a variable of OpenMP has left is warned of, but where threads are asked for") {
+  const auto machine = CpuTopology::synthetic("core:1 pu:1");
+  CpuLimits limits{.bound_by = "OMP_PROC_BIND"};
+  const CpuShare one = share_cpu(machine, {{0}}, 0, limits);
+  CHECK(one.threads == 1);
+  CHECK_THAT(few_cores({{0, one}}, 2, limits).value(),
+             Catch::StartsWith("OMP_PROC_BIND has bound the ranks of rank 0's host to one core each"));
+  limits.threads_asked_for = 2;
+  CHECK(!few_cores({{0, share_cpu(machine, {{0}}, 0, limits)}}, 2, limits));
 }
 
 TEST_CASE("limits come from OpenMP's variables, srun and control groups") {
+  const auto number = [](const char* text) {
+    return cpu_limits(
+               [=](const std::string& name) -> std::optional<std::string> {
+                 return name == "OMP_NUM_THREADS" ? std::optional<std::string>(text) : std::nullopt;
+               },
+               0)
+        .threads_asked_for;
+  };
+  CHECK(number("3") == 3);
+  CHECK(number("3,2") == 3);
+  CHECK(number("99999999999") == 0);
+  CHECK(number("many") == 0);
   const CpuLimits none = cpu_limits(environment({}), 0);
   CHECK(none.threads_asked_for == 0);
   CHECK(none.threads_of_task == 0);

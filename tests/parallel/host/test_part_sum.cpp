@@ -3,6 +3,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -55,12 +56,14 @@ TEST_CASE("Parts are added up in their order in fp32, or fp64, and rounded once,
 
 TEST_CASE("What is not finite, and ties, are rounded as ATen rounds them") {
   const float infinity = std::numeric_limits<float>::infinity();
-  const at::Tensor part = at::zeros({6});
-  const std::vector<float> values{infinity, -infinity, std::nanf(""), 3.4e38F, 1.00390625F, 1.01171875F};
+  const at::Tensor part = at::zeros({7});
+  // The last one: rounding its bits as a number's would make it -0.
+  const std::vector<float> values{
+      infinity, -infinity, std::nanf(""), 3.4e38F, 1.00390625F, 1.01171875F, std::bit_cast<float>(0x7FFFFFFFU)};
   std::copy(values.begin(), values.end(), part.data_ptr<float>());
-  const at::Tensor rounded = sum_of({part}, /*add=*/false, at::zeros({6}, at::kBFloat16));
+  const at::Tensor rounded = sum_of({part}, /*add=*/false, at::zeros({7}, at::kBFloat16));
   const at::Tensor expected = part.to(at::kBFloat16);
-  CHECK(std::isnan(rounded[2].item<float>()));
+  for (const int64_t i : {2, 6}) CHECK(std::isnan(rounded[i].item<float>()));
   for (const int64_t i : {0, 1, 3, 4, 5}) CHECK(same_bits(rounded[i], expected[i]));
 }
 

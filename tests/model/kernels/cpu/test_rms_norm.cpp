@@ -1,3 +1,5 @@
+#include <ATen/Context.h>
+
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "tests/model/kernels/cpu/kernel_checks.hpp"
@@ -5,6 +7,7 @@
 namespace mpzero::model {
 
 TEST_CASE("rms_norm on the CPU") {
+  at::manual_seed(5);
   for (const at::ScalarType type : kTypes) {
     for (const auto& [rows, columns] :
          std::vector<std::pair<int64_t, int64_t>>{{1, 3}, {70, 64}, {33, 40}, {200, 256}}) {
