@@ -32,6 +32,20 @@ std::optional<Instance> find_instance(const std::string& type) {
   return std::nullopt;
 }
 
+const std::vector<CpuInstance>& all_cpu_instances() {
+  static const std::vector<CpuInstance> kInstances = {
+#include "app/machine/ec2_cpu_instances.inc"
+  };
+  return kInstances;
+}
+
+std::optional<CpuInstance> find_cpu_instance(const std::string& type) {
+  for (const CpuInstance& instance : all_cpu_instances()) {
+    if (type == instance.type) return instance;
+  }
+  return std::nullopt;
+}
+
 Finding check_instance(const System& system) {
   constexpr const char* kCheck = "instance";
   const std::string type = instance_type(system);

@@ -30,6 +30,19 @@ struct Instance {
 std::optional<Instance> find_instance(const std::string& type);
 const std::vector<Instance>& all_instances();
 
+// The same of a type without GPUs, whose processors train.
+struct CpuInstance {
+  const char* type;
+  const char* processor;  // as processor_name() gives it
+  int sockets;
+  int cores;              // of all sockets, without second hardware threads
+  int host_gibibytes;     // memory
+  double host_gigabytes;  // of it, per second, by the processor's data sheet
+  double gigabits;        // of EFA, per second, in each direction
+};
+std::optional<CpuInstance> find_cpu_instance(const std::string& type);
+const std::vector<CpuInstance>& all_cpu_instances();
+
 // Whether the instance type is known.
 Finding check_instance(const System& system);
 

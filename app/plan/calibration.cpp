@@ -103,6 +103,11 @@ Calibration::Calibration(CalibrationData data, std::string name) : data_(std::mo
   attention_forward_ = tables_of(std::move(forward));
   attention_backward_ = tables_of(std::move(backward));
   kernels_ = tables_of(std::move(kernels));
+  std::map<std::pair<std::string, at::ScalarType>, std::vector<Sample>> collectives;
+  for (const auto& [kind, type, bytes, seconds] : data_.collectives) {
+    collectives[{kind, type}].push_back(kernel_sample(bytes, seconds));
+  }
+  collectives_ = tables_of(std::move(collectives));
 }
 
 Calibration Calibration::from_file(const std::filesystem::path& path) {
@@ -150,6 +155,16 @@ Estimate Calibration::kernel_seconds(const std::string& kernel, at::ScalarType t
   }
   if (data_.copies.on_device <= 0) lacks(kernel);
   return {.seconds = bytes / data_.copies.on_device, .extrapolated = true};
+}
+
+std::optional<double> Calibration::collective_seconds(const std::string& name, at::ScalarType type,
+                                                      double bytes) const {
+  const Sample wanted = kernel_sample(bytes, 1);
+  for (const at::ScalarType other : {type, at::kFloat, at::kBFloat16}) {
+    const auto found = collectives_.find({name, other});
+    if (found != collectives_.end()) return found->second.at(wanted.work, wanted.place).seconds;
+  }
+  return std::nullopt;
 }
 
 double Calibration::step_factor(double layer_seconds) const {

@@ -86,6 +86,15 @@ std::optional<std::pair<std::string, std::string>> mistyped(const std::vector<st
   return std::nullopt;
 }
 
+// `rest`: flags of `mpzero train`, which are not read yet.
+bool asks_for_cpu(const std::vector<std::string>& rest) {
+  for (size_t i = 0; i < rest.size(); ++i) {
+    if (rest[i] == "--device=cpu") return true;
+    if (rest[i] == "--device" && i + 1 < rest.size() && rest[i + 1] == "cpu") return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
@@ -117,11 +126,12 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
     if (!flag->is_switch && value.empty()) throw_user_error("--{} needs a value; give one.", flag->name);
     flag->set(options, value);
   }
-  if (options.instance.empty() && options.gpu.empty()) {
+  if (options.instance.empty() && options.gpu.empty() && !asks_for_cpu(options.rest)) {
     if (const auto typo = mistyped(options.rest, known)) {
       throw_user_error("--{} is not a known flag; did you mean --{}?", typo->first, typo->second);
     }
-    throw_user_error("what to plan for is missing: give --instance, as p5.48xlarge, or --gpu, as H200.");
+    throw_user_error(
+        "what to plan for is missing: give --instance, as p5.48xlarge, or --gpu, as H200, or --device cpu.");
   }
   if (!options.instance.empty() && !options.gpu.empty()) {
     throw_user_error("--instance {} and --gpu {} both say what to plan for; keep one of the two.", options.instance,
@@ -154,16 +164,18 @@ std::string plan_help() {
          "\n"
          "  mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config ds_config.json\n"
          "\n"
-         "  --instance TYPE          EC2's instance type; docs/ec2.md lists them\n"
+         "  --instance TYPE          EC2's instance type; docs/ec2.md lists them, docs/plan.md those without GPUs\n"
          "  --gpu NAME               or a GPU, as H200 or A100-80GB; with --nproc_per_node of them on a host (default: "
          "1)\n"
+         "  --device cpu             of hosts whose processors train: of the instance, or like this machine; with\n"
+         "                           --nproc_per_node ranks on a host (default: 1; of an instance its sockets)\n"
          "  --nodes N                hosts (default: 1)\n"
          "  --host_gigabits N        with --gpu and --nodes: Gb/s of a host's network (default: 100)\n"
          "  --tokens N               tokens of the whole training, as 15e9: for hours and costs\n"
          "  --compare                rank instances, ZeRO stages, offload, layouts, micro-batches and recomputation,\n"
          "                           and print the ds_config.json of the fastest\n"
          "  --json                   print JSON; docs/formats.md has its fields\n"
-         "  --calibration FILE       times of kernels (default: configs/calibrations has one of the GPU)\n"
+         "  --calibration FILE       times of kernels (default: that of configs/calibrations)\n"
          "  --price N                what a host costs in an hour, in any currency\n"
          "  --prices FILE            JSON: {\"p5.48xlarge\": 55.04, ...}, for --compare\n"
          "  --disk_rate N            GB/s that a host writes checkpoints with (default: the calibration's)\n"
@@ -173,7 +185,9 @@ std::string plan_help() {
          "  --straggler_factor X     the slowest rank's computing, as a multiple of the others' (default: 1)\n"
          "  --network_factor X       the time of every collective, as a multiple of the model's (default: 1)\n"
          "\n"
-         "  --calibrate FILE         measure this machine's kernels into a file for --calibration, and nothing else\n"
+         "  --calibrate FILE         measure this machine's kernels into a file for --calibration, and nothing else. "
+         "A\n"
+         "                           CPU as runs use it: mpirun -n RANKS mpzero plan --calibrate FILE --device cpu\n"
          "\n"
          "All other flags are those of `mpzero train`, so that its command line can be given as it is; --train_data\n"
          "may be missing. --network socket plans for TCP.\n";
