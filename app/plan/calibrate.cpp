@@ -186,6 +186,9 @@ class Measurement {
   struct Work {
     const ModelConfig* model;
     MicroBatchShape shape;
+    double cost() const {
+      return static_cast<double>(shape.tokens()) * static_cast<double>(model::num_parameters(*model));
+    }
   };
 
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -253,6 +256,9 @@ class Measurement {
         works.push_back({config, {.sequences = sequences, .length = length, .type = type, .gradient_type = type}});
       }
     }
+    // Small ones on a CPU, where time runs out before the large ones.
+    if (device_.is_cpu())
+      std::stable_sort(works.begin(), works.end(), [](const Work& a, const Work& b) { return a.cost() < b.cost(); });
     return works;
   }
 

@@ -170,10 +170,13 @@ std::optional<double> Calibration::collective_seconds(const std::string& name, a
 double Calibration::step_factor(double layer_seconds) const {
   if (data_.full_step.empty()) return 1;
   double least = data_.full_step.front().layer_seconds, most = least;
+  double least_factor = data_.full_step.front().factor, most_factor = least_factor;
   double x_mean = 0, y_mean = 0;
   for (const auto& [seconds, factor] : data_.full_step) {
     least = std::min(least, seconds);
     most = std::max(most, seconds);
+    least_factor = std::min(least_factor, factor);
+    most_factor = std::max(most_factor, factor);
     x_mean += std::log2(seconds);
     y_mean += factor;
   }
@@ -187,7 +190,9 @@ double Calibration::step_factor(double layer_seconds) const {
     xy += x * (factor - y_mean);
   }
   const double slope = xx > 0 ? xy / xx : 0;
-  return y_mean + slope * (std::log2(std::clamp(layer_seconds, least, most)) - x_mean);
+  const double on_line = y_mean + slope * (std::log2(std::clamp(layer_seconds, least, most)) - x_mean);
+  // One that is far from the others bends the line, below 0 too.
+  return std::clamp(on_line, least_factor, most_factor);
 }
 
 }  // namespace mpzero::plan

@@ -13,6 +13,7 @@
 #include "app/machine/host_limits.hpp"
 #include "app/machine/instances.hpp"
 #include "app/machine/processor.hpp"
+#include "app/plan/calibration_file.hpp"
 #include "app/plan/command/plan_error.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
@@ -281,18 +282,33 @@ PlanMachine machine_of_cpu_run(const std::string& processor, int threads, int64_
   return machine;
 }
 
+namespace {
+
+// The host that the calibration was measured on; without one this machine.
+PlanMachine like_calibrated_or_here(const std::string& calibration, int nodes, int ranks, const std::string& network) {
+  const std::string here = doctor::processor_name();
+  if (!calibration.empty()) {
+    const CalibrationData data = read_calibration(calibration);
+    const int cores = data.host.ranks * data.host.threads;
+    return machine_of_cpu_run(data.device, std::max(1, cores / ranks), data.device == here ? available_host_bytes() : 0,
+                              nodes, ranks, network);
+  }
+  const auto topology = parallel::CpuTopology::of_this_machine();
+  const std::vector<std::vector<int>> cores(static_cast<size_t>(ranks), topology.cores());
+  const CpuLimits limits = cpu_limits(parallel::process_environment, allowed_cores());
+  return machine_of_cpu_run(here, share_cpu(topology, cores, 0, limits).threads, available_host_bytes(), nodes, ranks,
+                            network);
+}
+
+}  // namespace
+
 PlanMachine find_cpu_machine(const PlanOptions& options, const std::string& network, std::optional<int> per_host) {
   const int nodes = static_cast<int>(options.nodes);
   PlanMachine machine;
   if (!options.instance.empty()) {
     machine = machine_of_cpu_instance(options.instance, nodes, per_host, network);
   } else {
-    const int ranks = per_host.value_or(1);
-    const auto topology = parallel::CpuTopology::of_this_machine();
-    const std::vector<std::vector<int>> cores(static_cast<size_t>(ranks), topology.cores());
-    const CpuLimits limits = cpu_limits(parallel::process_environment, allowed_cores());
-    machine = machine_of_cpu_run(doctor::processor_name(), share_cpu(topology, cores, 0, limits).threads,
-                                 available_host_bytes(), nodes, ranks, network);
+    machine = like_calibrated_or_here(options.calibration, nodes, per_host.value_or(1), network);
   }
   machine.price = options.price;
   if (options.network_rate) set_network_rate(machine, *options.network_rate);

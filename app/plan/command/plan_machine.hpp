@@ -45,8 +45,8 @@ struct PlanMachine {
 
 // Throws UserError for an instance type or GPU that is not known. `network`: as the flag says. `per_host`: with --gpu.
 PlanMachine find_machine(const PlanOptions& options, const std::string& network, int per_host);
-// Hosts whose processors train: of the instance type or, without one, like this machine. `per_host`: ranks; nothing: a
-// rank for each socket of an instance, one on a machine like this.
+// Hosts whose processors train: of the instance type or, without one, like that of --calibration, or this machine.
+// `per_host`: ranks; nothing: a rank for each socket of an instance, one on a machine like this.
 PlanMachine find_cpu_machine(const PlanOptions& options, const std::string& network, std::optional<int> per_host);
 PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::optional<int> per_host,
                                     const std::string& network);

@@ -34,7 +34,7 @@ class SimulatedDevice {
     std::function<double(int64_t)> squares;   // the sum of squares of so many gradients
     double launch = 4e-6;                     // the host queues one kernel
     // Of a CPU, which queues nothing: what its default stream is given the host does itself, and waits for it.
-    std::optional<SharedCores::Options> host;
+    std::optional<SharedCores::Options> host = {};
   };
   struct Record {
     Work work;

@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "app/plan/command/plan_comparison.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
@@ -118,4 +119,42 @@ TEST_CASE("where nothing fits the comparison says so") {
       {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=2000", "--gpu=H200", "--compare"});
   CHECK(output.exit_code == 2);
   CHECK_THAT(output.text, Contains("None fits"));
+}
+
+TEST_CASE("--recompute full is tried beside what fits, and is slower") {
+  std::vector<std::string> flags = kFlags;
+  flags.insert(flags.end(), {"--gradient_accumulation_steps=4", "--recompute=full", "--compare"});
+  const nlohmann::json found = json_of(flags);
+  const auto step = [&](const char* recompute) {
+    for (const nlohmann::json& one : found["ranked"]) {
+      if (one["recompute"] == recompute && one["zero_stage"] == 2 && one["train_micro_batch_size_per_gpu"] == 1) {
+        return one["step_seconds"].get<double>();
+      }
+    }
+    return 0.0;
+  };
+  // All of this fits without: a forward more of three.
+  REQUIRE(step("auto") > 0);
+  CHECK(step("full") > 1.1 * step("auto"));
+  CHECK(step("selective") == 0);
+  CHECK(step("none") == 0);
+  // As a plan of that run alone.
+  std::vector<std::string> alone = kFlags;
+  alone.insert(alone.end(), {"--gradient_accumulation_steps=4", "--recompute=full", "--json"});
+  const nlohmann::json plan = nlohmann::json::parse(output_of(alone).text);
+  CHECK(plan["run"]["recompute"]["full"] == 28);
+}
+
+TEST_CASE("--prices has the costs of all instances that it names") {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_several.json";
+  std::ofstream(file) << R"({"p5.48xlarge": 50, "p5e.48xlarge": 60})" << std::flush;
+  const nlohmann::json found = nlohmann::json::parse(
+      plan_output({kFlags[0], "--instance=p5.48xlarge", "--compare", "--json", "--prices=" + file.string()}).text);
+  std::filesystem::remove(file);
+  std::map<std::string, nlohmann::json> prices;
+  for (const nlohmann::json& one : found["ranked"]) prices[one["instance"]] = one["price"];
+  CHECK(prices["p5.48xlarge"] == 50);
+  CHECK(prices["p5e.48xlarge"] == 60);
+  REQUIRE(prices.contains("p4d.24xlarge"));
+  CHECK(prices["p4d.24xlarge"].is_null());
 }
