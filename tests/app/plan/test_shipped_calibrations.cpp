@@ -68,7 +68,12 @@ TEST_CASE("the shipped calibrations rank GPUs as their data sheets do, and say h
 TEST_CASE("of a processor's calibrations the one with the most similar ranks and threads is taken") {
   const fs::path folder = fs::temp_directory_path() / ("mpzero_cpus_" + std::to_string(getpid()));
   fs::create_directories(folder);
-  CalibrationData data{.device = "A CPU", .gpu = false, .names = {"A CPU"}, .source = "by hand", .error = 0.1};
+  CalibrationData data;
+  data.device = "A CPU";
+  data.gpu = false;
+  data.names = {data.device};
+  data.source = "by hand";
+  data.error = 0.1;
   const auto write = [&](const std::string& name, int ranks, int threads) {
     data.host.ranks = ranks;
     data.host.threads = threads;

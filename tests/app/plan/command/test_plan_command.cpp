@@ -114,13 +114,12 @@ TEST_CASE("a run on CPUs has a plan of memory and time, of hosts like the calibr
   CHECK(sum == Approx(step["seconds"].get<double>()).epsilon(0.01));
 }
 
-TEST_CASE("collectives of CPUs cost what they cost, beside computing or not") {
+TEST_CASE("networks and slow ranks cost time on CPUs, too") {
   const CpuCalibration calibration;
   const auto seconds = [&](const std::vector<std::string>& more) {
     return json_on_cpus(calibration, more)["step"]["seconds"].get<double>();
   };
   const double two = seconds({"--nproc_per_node=2"});
-  CHECK(two > seconds({"--nproc_per_node=2", "--overlap_comm=false"}) * 0.5);
   CHECK(seconds({"--nproc_per_node=2", "--network_factor=5"}) > two);
   CHECK(seconds({"--nproc_per_node=2", "--straggler_factor=2"}) > 1.5 * two);
   // Over TCP, and nothing beside it.
