@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,11 @@ struct CpuInstance {
 };
 std::optional<CpuInstance> find_cpu_instance(const std::string& type);
 const std::vector<CpuInstance>& all_cpu_instances();
+
+// The processor's name, e.g. "Intel(R) Xeon(R) Platinum 8488C". One without a number, as hypervisors give to virtual
+// machines, with what tells its kind: "AMD EPYC, family 26, model 2". "CPU" where the system says nothing. `root`: of
+// /proc.
+std::string processor_name(const std::filesystem::path& root = "/");
 
 // Whether the instance type is known.
 Finding check_instance(const System& system);

@@ -12,7 +12,7 @@
 #include <optional>
 #include <set>
 
-#include "app/machine/processor.hpp"
+#include "app/machine/instances.hpp"
 #include "app/measure/adamw_run.hpp"
 #include "app/measure/collective_run.hpp"
 #include "app/measure/copy_rates.hpp"

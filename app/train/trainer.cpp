@@ -14,7 +14,7 @@
 #include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
-#include "app/machine/processor.hpp"
+#include "app/machine/instances.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/train/finite_check.hpp"
 #include "app/train/gpu_collector.hpp"

@@ -12,7 +12,6 @@
 #include "app/machine/cpu_share.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/instances.hpp"
-#include "app/machine/processor.hpp"
 #include "app/plan/calibration_file.hpp"
 #include "app/plan/command/plan_error.hpp"
 #include "base/environment.hpp"

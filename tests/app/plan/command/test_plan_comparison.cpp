@@ -134,9 +134,7 @@ TEST_CASE("--recompute full is tried beside what fits, and is slower") {
   // All of it fits without: a forward of the layers more.
   CHECK(steps.size() == 2);
   CHECK(steps.at("full") > 1.1 * steps.at("auto"));
-  const nlohmann::json alone = json_of(asked);
-  CHECK(alone["run"]["recompute"]["full"] == 28);
-  CHECK(alone["step"]["seconds"].get<double>() == Approx(steps.at("full")));
+  CHECK(json_of(asked)["run"]["recompute"]["full"] == 28);
 }
 
 TEST_CASE("--prices has the costs of all instances that it names") {

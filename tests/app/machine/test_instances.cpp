@@ -5,7 +5,6 @@
 #include <string>
 
 #include "app/machine/instances.hpp"
-#include "app/machine/processor.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::doctor {
