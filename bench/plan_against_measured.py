@@ -133,6 +133,11 @@ def has_memory(run: dict) -> bool:
     return bool(run["memory_gib"]) and not run["name"].startswith("text_")
 
 
+def gibibytes(value: float) -> str:
+    """With enough digits to see 1% of a small run."""
+    return f"{value:.1f}" if value >= 1 else f"{value:.4f}"
+
+
 class Difference:
     """How far plans are from measurements, as shares of these."""
 
@@ -181,10 +186,10 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
         bytes_of = memory_of_rank(found)
         gib = (bytes_of["total"] - bytes_of["context"]) / 2**30
         error = difference.add(planned, gib, run)
-        memory = f"{run['memory_gib']:.1f}" if has_memory(run) else ""
+        memory = gibibytes(run["memory_gib"]) if has_memory(run) else ""
         before = f" ({run['plan_ms']:,.1f} before the run)" if run.get("plan_ms") else ""
         lines.append(
-            f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | {gib:.1f} GiB | "
+            f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | {gibibytes(gib)} GiB | "
             f"{memory} |"
         )
     return lines, difference, left_out
