@@ -189,8 +189,8 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
         memory = gibibytes(run["memory_gib"]) if has_memory(run) else ""
         before = f" ({run['plan_ms']:,.1f} before the run)" if run.get("plan_ms") else ""
         lines.append(
-            f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | {gibibytes(gib)} GiB | "
-            f"{memory} |"
+            f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | "
+            f"{gibibytes(gib)} GiB | {memory} |"
         )
     return lines, difference, left_out
 
