@@ -24,6 +24,7 @@
 #include "app/log/version.hpp"
 #include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
+#include "app/plan/calibrate_command.hpp"
 #include "app/plan/command/plan_beside_run.hpp"
 #include "app/plan/command/plan_command.hpp"
 #include "app/plan/command/predicted_step.hpp"
@@ -52,6 +53,7 @@ constexpr const char* kUsage =
 
 // Returns the exit code.
 int dispatch(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
+  if (arguments.front() == "plan") return plan::calibrate_command({arguments.begin() + 1, arguments.end()}, &mpi);
   if (arguments.front() == "doctor") return run_doctor({arguments.begin() + 1, arguments.end()}, mpi);
   return train(line, mpi, plan::plan_beside_run, plan::predicted_step);
 }
@@ -177,7 +179,10 @@ int main(int argc, char** argv) {
   if (arguments.front() == "generate") {
     return mpzero::run_alone([&] { return mpzero::generate_command({arguments.begin() + 1, arguments.end()}); });
   }
-  if (arguments.front() == "plan") {
+  // The ranks of a host measure its CPU together.
+  const bool calibrates = arguments.front() == "plan" && mpzero::plan::asks_to_calibrate(arguments) &&
+                          mpzero::parallel::launch_size(mpzero::parallel::process_environment).world_size > 1;
+  if (arguments.front() == "plan" && !calibrates) {
     return mpzero::run_alone([&] { return mpzero::plan::run_plan_command({arguments.begin() + 1, arguments.end()}); });
   }
   if (arguments.front() == "checkpoint") {
@@ -186,13 +191,13 @@ int main(int argc, char** argv) {
   namespace parallel = mpzero::parallel;
   mpzero::CommandLine line;
   // Before MPI starts: a mistyped flag is known at once.
-  if (arguments.front() != "doctor") {
+  if (arguments.front() != "doctor" && !calibrates) {
     if (const int code = mpzero::check_launch([&] { line = mpzero::read_flags(arguments); }); code != 0) return code;
   }
   if (line.dry_run) return mpzero::dry_run_once(line);
   const auto& environment = parallel::process_environment;
   if (const int code = mpzero::check_launch([&] { parallel::require_launcher(environment); }); code != 0) return code;
-  parallel::MpiRuntime mpi(&argc, &argv, mpzero::mpi_threads(line.device));
+  parallel::MpiRuntime mpi(&argc, &argv, mpzero::mpi_threads(calibrates ? "cpu" : line.device));
   // The doctor reports the same as one of its findings.
   if (arguments.front() != "doctor") {
     const auto check = [&] {

@@ -32,8 +32,8 @@ CONTEXT_GIB = 3.0  # what the plan counts for CUDA and NCCL, and measured tensor
 
 
 def reason_to_leave_out(run: dict) -> str | None:
-    if run["device"] not in GPUS:
-        return "not on a GPU"
+    if run["device"] not in GPUS and not is_on_cpu(run):
+        return "on a CPU that has no calibration"
     if run["name"].startswith("roofline_"):
         return "one process without the engine; the calibration is from it"
     if run["deterministic"]:
@@ -74,7 +74,7 @@ def ds_config(run: dict) -> dict:
         zero["offload_param"] = {"device": "cpu", "pin_memory": True}
     if run["nodes"] > 1:
         zero["mics_shard_size"] = 1 if run["layout"] == "two_levels" else run["gpus"]
-    bf16: dict = {"enabled": True}
+    bf16: dict = {"enabled": run["dtype"] == "bf16"}
     if run["moments"] == "bf16":
         bf16["bf16_optimizer_states"] = True
     return {
@@ -86,6 +86,16 @@ def ds_config(run: dict) -> dict:
     }
 
 
+def memory_of_rank(plan: dict) -> dict:
+    """Of a plan: bytes of a GPU, or of a rank on a CPU."""
+    memory = plan["memory"]
+    return memory["gpu_bytes"] if "gpu_bytes" in memory else memory["rank_bytes"]
+
+
+def is_on_cpu(run: dict) -> bool:
+    return bool(run.get("ranks"))
+
+
 def plan(run: dict, program: Path, calibration: str | None) -> dict:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(ds_config(run), file)
@@ -94,9 +104,9 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
             str(program),
             "plan",
             "--json",
-            f"--gpu={GPUS[run['device']]}",
+            "--device=cpu" if is_on_cpu(run) else f"--gpu={GPUS[run['device']]}",
             f"--nodes={run['nodes']}",
-            f"--nproc_per_node={run['gpus'] // run['nodes']}",
+            f"--nproc_per_node={run['ranks'] if is_on_cpu(run) else run['gpus'] // run['nodes']}",
             f"--model_config={ROOT / 'configs' / 'models' / run['model']}.json",
             f"--seq_length={run['length']}",
             f"--recompute={run['recompute']}",
@@ -108,6 +118,8 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
         if run["nodes"] > 1:
             rate = run.get("network_rate") or TCP_RATES[run["network"]]
             command += ["--network=socket", f"--network_rate={rate}"]
+        if is_on_cpu(run):
+            calibration = str(ROOT / run["calibration"])
         if calibration:
             command.append(f"--calibration={calibration}")
         result = subprocess.run(command, capture_output=True, text=True)
@@ -119,6 +131,11 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
 def has_memory(run: dict) -> bool:
     """Whether a plan's memory can be compared: runs on text are of an engine before its plans of memory."""
     return bool(run["memory_gib"]) and not run["name"].startswith("text_")
+
+
+def gibibytes(value: float) -> str:
+    """With enough digits to see 1% of a small run."""
+    return f"{value:.1f}" if value >= 1 else f"{value:.4f}"
 
 
 class Difference:
@@ -166,14 +183,14 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
             continue
         found = plan(run, program, calibration)
         planned = found["step"]["seconds"] * 1e3
-        bytes_of = found["memory"]["gpu_bytes"]
+        bytes_of = memory_of_rank(found)
         gib = (bytes_of["total"] - bytes_of["context"]) / 2**30
         error = difference.add(planned, gib, run)
-        memory = f"{run['memory_gib']:.1f}" if has_memory(run) else ""
+        memory = gibibytes(run["memory_gib"]) if has_memory(run) else ""
         before = f" ({run['plan_ms']:,.1f} before the run)" if run.get("plan_ms") else ""
         lines.append(
-            f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | {gib:.1f} GiB | "
-            f"{memory} |"
+            f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | "
+            f"{gibibytes(gib)} GiB | {memory} |"
         )
     return lines, difference, left_out
 

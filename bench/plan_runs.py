@@ -2,6 +2,7 @@
 """Short runs of many kinds on this machine's GPUs, for a comparison with what `mpzero plan` said of them before.
 
     bench/plan_runs.py FOLDER [--build build] [--train_data T.h5] [--budget 240] [--only WORD ...]
+    bench/plan_runs.py FOLDER --device cpu --calibrations ONE_RANK.json TWO_RANKS.json    # or on its CPU
 
 Before the first run every row is planned, and what the plan says is written down with what is measured afterwards: so
 the rows test a model that was frozen. Of the network the plan is told what the doctor measured. FOLDER gets
@@ -30,7 +31,7 @@ from pathlib import Path
 import network_experiment
 import two_hosts
 from measures import REPOSITORY, medians, planned_memory, read_metrics, read_model
-from plan_against_measured import ds_config, plan
+from plan_against_measured import ds_config, memory_of_rank, plan
 
 BENCH = Path(__file__).resolve().parent
 HOSTS = ("host0", "host1")
@@ -55,6 +56,8 @@ def row(name: str, **changed) -> dict:
         "dtype": "bf16",
         "device": "NVIDIA H200",
         "gpus": 1,
+        "ranks": None,  # on a CPU
+        "calibration": None,
         "cores": os.cpu_count(),
         "nodes": 1,
         "network": "nvlink",
@@ -111,6 +114,30 @@ def rows() -> list[dict]:
         row("frozen_qwen3_recompute_selective_2gpu_t2048", **two, zero_stage=3, recompute="selective"),
         row("frozen_llama_3b_zero3_host_adamw_2gpu_t2048", **two, **{**large, **host_adamw, "steps": 10}, zero_stage=3),
     ]
+
+
+# Between the tiny preset and the next in size, in a shape that no calibration has: 7.6 million parameters.
+CPU_MID = {
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+}
+
+
+def cpu_rows(device: str, calibrations: list[str]) -> list[dict]:
+    """Two models in both types by one and two ranks. `calibrations`: by one rank of all cores, and by two."""
+    base = {"device": device, "network": "mpi", "length": 256, "steps": 28, "warm_up": 6, "clipping": 1.0}
+    found = []
+    for size, more in (("tiny", {}), ("mid", {"model_flags": CPU_MID, "vocab_size": 4096})):
+        for dtype in ("bf16", "fp32"):
+            for ranks, stage in ((1, 2), (2, 1), (2, 2), (2, 3)):
+                name = f"cpu_{size}_{dtype}_{ranks}rank{'s' if ranks > 1 else ''}_zero{stage}"
+                kind = {"model": "qwen3_tiny", "dtype": dtype, "gpus": 0, "ranks": ranks, "zero_stage": stage}
+                found.append(row(name, **base, **more, **kind, calibration=calibrations[ranks - 1]))
+    return found
 
 
 class Visit(two_hosts.Visit):
@@ -210,7 +237,9 @@ def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
     words += [f"--{flag}={value}" for flag, value in flags.items()]
     if run["nodes"] > 1:
         return on_two_hosts(visit.folder, [*words, "--network=socket"], visit.args.device == "cuda")
-    return network_experiment.command_of(f"mpirun --oversubscribe --bind-to none -n {max(1, run['gpus'])}", words)
+    return network_experiment.command_of(
+        f"mpirun --oversubscribe --bind-to none -n {run['ranks'] or max(1, run['gpus'])}", words
+    )
 
 
 def tokens(visit: Visit, vocabulary: int) -> Path:
@@ -258,7 +287,7 @@ def measure(visit: Visit, run: dict) -> dict:
 
 def most_gib(lines: list[dict], name: str) -> float | None:
     values = [line[name] for line in lines if name in line]
-    return round(max(values) / 2**30, 3) if values else None
+    return round(max(values) / 2**30, 5) if values else None
 
 
 def context_gib(log: str) -> float | None:
@@ -275,9 +304,9 @@ def planned(visit: Visit, run: dict) -> None:
         run |= {"plan_ms": None, "plan_gib": None}
         print(f"{run['name']}: no plan: {error}", flush=True)
         return
-    gpu = found["memory"]["gpu_bytes"]
+    gpu = memory_of_rank(found)
     run["plan_ms"] = round(found["step"]["seconds"] * 1e3, 2) if found["step"] else None
-    run["plan_gib"] = round((gpu["total"] - gpu["context"]) / 2**30, 3)
+    run["plan_gib"] = round((gpu["total"] - gpu["context"]) / 2**30, 5)
 
 
 def gpus_here() -> list[str]:
@@ -295,12 +324,16 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=240, help="seconds for all of it")
     parser.add_argument("--stream_seconds", type=float, default=0.6)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--calibrations", nargs=2, help="of the CPU: by one rank of all cores, by two ranks")
     parser.add_argument("--only", nargs="*", default=[], help="rows whose name contains one of these words")
     args = parser.parse_args(arguments)
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     words, args.only = args.only, []
     gpus = gpus_here() if args.device == "cuda" else []
     visit = Visit(args, gpus)
+    if args.calibrations:
+        name = json.loads(Path(args.calibrations[0]).read_text())["device"]
+        known = cpu_rows(name, [str(Path(file).resolve()) for file in args.calibrations])
     wanted = [run for run in known or rows() if not words or any(word in run["name"] for word in words)]
     wanted = [run for run in wanted if args.device == "cpu" or run["gpus"] <= len(gpus)]
     if any(run["nodes"] > 1 for run in wanted):

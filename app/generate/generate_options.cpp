@@ -1,24 +1,15 @@
 #include "app/generate/generate_options.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
-#include <set>
 
+#include "app/flags/command_flags.hpp"
 #include "app/flags/numbers.hpp"
 #include "base/error.hpp"
-#include "base/words.hpp"
 
 namespace mpzero {
 namespace {
 
 constexpr double kHottest = 100;
-
-struct GenerateFlag {
-  std::string name;
-  std::function<void(GenerateOptions&, const std::string& value)> set;
-  bool is_switch = false;
-};
 
 std::string one_of(const char* flag, const std::string& value, const std::vector<std::string>& words) {
   if (std::find(words.begin(), words.end(), value) != words.end()) return value;
@@ -40,27 +31,22 @@ std::vector<int64_t> parse_tokens(const std::string& text) {
   return tokens;
 }
 
-std::vector<GenerateFlag> generate_flags() {
+std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
   return {
-      {"prompt", [](GenerateOptions& o, const std::string& value) { o.prompt = value; }},
-      {"prompt_tokens", [](GenerateOptions& o, const std::string& value) { o.prompt_tokens = parse_tokens(value); }},
-      {"max_tokens",
-       [](GenerateOptions& o, const std::string& value) { o.max_tokens = parse_integer("max_tokens", value, 1); }},
-      {"temperature", [](GenerateOptions& o,
-                         const std::string& value) { o.temperature = parse_real("temperature", value, 0, kHottest); }},
-      {"top_k", [](GenerateOptions& o, const std::string& value) { o.top_k = parse_integer("top_k", value, 0); }},
+      {"prompt", [&o](const std::string& value) { o.prompt = value; }, /*is_switch=*/false, /*may_be_empty=*/true},
+      {"prompt_tokens", [&o](const std::string& value) { o.prompt_tokens = parse_tokens(value); }},
+      {"max_tokens", [&o](const std::string& value) { o.max_tokens = parse_integer("max_tokens", value, 1); }},
+      {"temperature",
+       [&o](const std::string& value) { o.temperature = parse_real("temperature", value, 0, kHottest); }},
+      {"top_k", [&o](const std::string& value) { o.top_k = parse_integer("top_k", value, 0); }},
       {"seed",
-       [](GenerateOptions& o, const std::string& value) {
-         o.seed = parse_number<uint64_t>("seed", value, "a whole number, 0 or more");
-       }},
-      {"device", [](GenerateOptions& o,
-                    const std::string& value) { o.device = one_of("device", value, {"auto", "cpu", "cuda"}); }},
-      {"dtype",
-       [](GenerateOptions& o, const std::string& value) { o.dtype = one_of("dtype", value, {"fp32", "bf16"}); }},
-      {"tag", [](GenerateOptions& o, const std::string& value) { o.tag = value; }},
-      {"model_config", [](GenerateOptions& o, const std::string& value) { o.model_config = value; }},
+       [&o](const std::string& value) { o.seed = parse_number<uint64_t>("seed", value, "a whole number, 0 or more"); }},
+      {"device", [&o](const std::string& value) { o.device = one_of("device", value, {"auto", "cpu", "cuda"}); }},
+      {"dtype", [&o](const std::string& value) { o.dtype = one_of("dtype", value, {"fp32", "bf16"}); }},
+      {"tag", [&o](const std::string& value) { o.tag = value; }},
+      {"model_config", [&o](const std::string& value) { o.model_config = value; }},
       {"tokenizer",
-       [](GenerateOptions& o, const std::string& value) {
+       [&o](const std::string& value) {
          if (value != "bytes") {
            throw_user_error(
                "--tokenizer {}: mpzero itself has only the tokenizer bytes; app/generate.py takes the same flags and "
@@ -69,20 +55,17 @@ std::vector<GenerateFlag> generate_flags() {
          }
          o.tokenizer = value;
        }},
-      {"untrained", [](GenerateOptions& o, const std::string&) { o.untrained = true; }, true},
-      {"describe", [](GenerateOptions& o, const std::string&) { o.describe = true; }, true},
+      {"untrained", [&o](const std::string&) { o.untrained = true; }, true},
+      {"describe", [&o](const std::string&) { o.describe = true; }, true},
   };
 }
 
-[[noreturn]] void throw_unknown(const std::string& argument, const std::vector<GenerateFlag>& known) {
-  std::vector<std::string> names;
-  names.reserve(known.size());
-  for (const GenerateFlag& flag : known) names.push_back(flag.name);
-  const std::string name = argument.substr(std::min(argument.find_first_not_of('-'), argument.size()));
-  if (const auto nearest = nearest_name(name, names)) {
-    throw_user_error("{} is not a flag of mpzero generate; did you mean --{}?", argument, *nearest);
+[[noreturn]] void throw_unknown(const std::string& argument, const std::vector<CommandFlag>& known) {
+  const std::string name = argument.substr(0, argument.find('='));
+  if (const auto nearest = nearest_flag(argument, known)) {
+    throw_user_error("{} is not a flag of mpzero generate; did you mean --{}?", name, *nearest);
   }
-  throw_user_error("{} is not a flag of mpzero generate; `mpzero generate --help` lists them.", argument);
+  throw_user_error("{} is not a flag of mpzero generate; `mpzero generate --help` lists them.", name);
 }
 
 void check(const GenerateOptions& options) {
@@ -106,37 +89,16 @@ void check(const GenerateOptions& options) {
 
 GenerateOptions parse_generate_options(const std::vector<std::string>& arguments) {
   GenerateOptions options;
-  const std::vector<GenerateFlag> known = generate_flags();
-  std::set<std::string> seen;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (!argument.starts_with("-") || argument == "-") {
-      if (!options.folder.empty()) {
-        throw_user_error(
-            "mpzero generate reads one model, and \"{}\" and \"{}\" are given; quote a prompt of several words.",
-            options.folder.string(), argument);
-      }
-      options.folder = argument;
-      continue;
+  const std::vector<CommandFlag> known = generate_flags(options);
+  read_command_flags(arguments, known, [&](const std::string& argument) {
+    if (argument.starts_with("-") && argument != "-") throw_unknown(argument, known);
+    if (!options.folder.empty()) {
+      throw_user_error(
+          "mpzero generate reads one model, and \"{}\" and \"{}\" are given; quote a prompt of several words.",
+          options.folder.string(), argument);
     }
-    const size_t equals = argument.find('=');
-    const std::string name = argument.substr(0, equals);
-    const auto flag = std::find_if(known.begin(), known.end(),
-                                   [&](const GenerateFlag& candidate) { return name == "--" + candidate.name; });
-    if (flag == known.end()) throw_unknown(name, known);
-    if (!seen.insert(name).second) throw_user_error("{} is given twice; keep one of the two.", name);
-    std::string value;
-    if (flag->is_switch) {
-      if (equals != std::string::npos) throw_user_error("{} takes no value; leave it out.", name);
-    } else if (equals != std::string::npos) {
-      value = argument.substr(equals + 1);
-    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
-      value = arguments[++i];
-    } else {
-      throw_user_error("{} needs a value; one that begins with -- is given as {}=VALUE.", name, name);
-    }
-    flag->set(options, value);
-  }
+    options.folder = argument;
+  });
   check(options);
   return options;
 }

@@ -23,6 +23,7 @@
 #include "base/gpu_kernels.hpp"
 #include "base/words.hpp"
 #include "parallel/comm/gpu_address.hpp"
+#include "parallel/host/tensor_memory.hpp"
 
 namespace mpzero {
 namespace {
@@ -143,8 +144,9 @@ int64_t peak_memory_bytes(const at::Device& device) {
   return stats.reserved_bytes[0].peak;
 }
 
-int64_t peak_allocated_bytes(const at::Device& gpu) {
-  return c10::cuda::CUDACachingAllocator::getDeviceStats(gpu.index()).allocated_bytes[0].peak;
+int64_t peak_allocated_bytes(const at::Device& device) {
+  if (device.is_cpu()) return parallel::tensor_memory().peak_bytes();
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).allocated_bytes[0].peak;
 }
 
 }  // namespace mpzero

@@ -47,7 +47,8 @@ std::string describe_devices(const at::Device& device, const parallel::MpiRuntim
 // Peak bytes that PyTorch's allocator has reserved on the GPU for this rank, or on the CPU the peak resident bytes of
 // its process.
 int64_t peak_memory_bytes(const at::Device& device);
-// Peak bytes of GPU memory that this rank's tensors have held.
-int64_t peak_allocated_bytes(const at::Device& gpu);
+// Peak bytes of the device's memory that this rank's tensors have held. On the CPU of those since
+// parallel::use_tensor_memory().
+int64_t peak_allocated_bytes(const at::Device& device);
 
 }  // namespace mpzero

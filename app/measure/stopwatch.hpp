@@ -14,7 +14,7 @@ using Body = std::function<std::vector<at::Tensor>(int set)>;
 struct Timing {
   double seconds = 0;       // on the device, per call
   double host_seconds = 0;  // that the host takes to queue one call
-  // Between the first and third quartile of the rounds, as a share of the median; 0: fewer rounds than kForSpread.
+  // Between the first and third quartile of the rounds, as a share of the time; 0: fewer rounds than kForSpread.
   double spread = 0;
   static constexpr int kForSpread = 3;
 };
@@ -27,9 +27,9 @@ struct Effort {
   int least = 1;
 };
 
-// Median over rounds of `sets` calls each, after one that is not timed. On a GPU with CUDA events around a round on the
-// current stream; a pause is queued before rounds that the GPU would finish faster than the host queues them.
-// Synchronizes the device.
+// Median, on the CPU lower quartile, over rounds of `sets` calls each, after one that is not timed. On a GPU with CUDA
+// events around a round on the current stream; a pause is queued before rounds that the GPU would finish faster than
+// the host queues them. Synchronizes the device.
 Timing measure(at::Device device, int sets, const Effort& effort, const Body& body);
 
 // The number of sets, of `bytes` each, after which a set has left the last cache when it is used again.

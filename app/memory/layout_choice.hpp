@@ -38,11 +38,15 @@ struct PredictedStep {
 // A step of the run with this layout; std::nullopt: it cannot be predicted.
 using PredictStep = std::function<std::optional<PredictedStep>(const parallel::ParallelLayout&)>;
 
-// The same of any run on GPUs: what plans runs is given to those who start them.
+// The same of any run: what plans runs is given to those who start them.
 struct PlannedRun {
   const RunSetup& setup;
-  std::string gpu;  // its name
+  std::string gpu = {};  // its name
   int64_t gpu_bytes = 0;
+  // Of a run on CPUs, which has no GPU: the processor's name, the threads of a rank, the memory of a host.
+  std::string processor = {};
+  int threads = 0;
+  int64_t host_bytes = 0;
   int hosts = 1;
   int per_host = 1;
 };

@@ -20,8 +20,8 @@ MemoryScenario MemoryEstimate::scenario() const {
           .offload_optimizer = config_.zero.offload_optimizer,
           .offload_param = config_.zero.offload_param,
           // An update on the host has moments in fp32; compressed parameters are on the GPU: see resolve_compression.
-          .may_offload_optimizer = config_.moment_dtype == "fp32",
-          .may_offload_param = !config_.zero.quantized_weights};
+          .may_offload_optimizer = !device_.is_cpu() && config_.moment_dtype == "fp32",
+          .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights};
 }
 
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {

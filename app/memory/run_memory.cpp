@@ -200,7 +200,10 @@ std::optional<int64_t> RunMemory::planned() const {
 
 PeakMemory RunMemory::peak() const {
   PeakMemory peak{.total = peak_memory_bytes(device_), .allocated = std::nullopt};
-  if (device_.is_cpu()) return peak;
+  if (device_.is_cpu()) {
+    peak.allocated = peak_allocated_bytes(device_);
+    return peak;
+  }
   const int64_t registered = plan_ ? plan_->registered : 0;
   peak.total += registered;
   peak.allocated = peak_allocated_bytes(device_) + registered;
@@ -208,8 +211,13 @@ PeakMemory RunMemory::peak() const {
 }
 
 std::optional<std::string> RunMemory::comparison() const {
-  if (device_.is_cpu() || !plan_) return std::nullopt;
+  if (!plan_) return std::nullopt;
   const PeakMemory measured = peak();
+  if (device_.is_cpu()) {
+    return fmt::format("Peak memory: planned {}, measured {} (held by tensors; the process {})",
+                       gibibytes(planned_bytes()), gibibytes(measured.allocated.value_or(0)),
+                       gibibytes(measured.total));
+  }
   const double fragmentation = 1 - static_cast<double>(measured.allocated.value_or(0)) /
                                        static_cast<double>(std::max<int64_t>(1, measured.total));
   return fmt::format("Peak memory: planned {}, measured {} (allocated; reserved {}, fragmentation {:.1f}%)",

@@ -9,11 +9,12 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <optional>
 #include <set>
 
+#include "app/machine/instances.hpp"
 #include "app/measure/adamw_run.hpp"
+#include "app/measure/collective_run.hpp"
 #include "app/measure/copy_rates.hpp"
 #include "app/measure/layer_run.hpp"
 #include "app/measure/operation_run.hpp"
@@ -27,6 +28,8 @@
 #include "io/files/shipped_folders.hpp"
 #include "model/decoder.hpp"
 #include "parallel/comm/gpu_address.hpp"
+#include "parallel/comm/mpi_communicator.hpp"
+#include "parallel/host/tensor_memory.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -42,7 +45,9 @@ using model::Recompute;
 // Of plans for the machine that was measured, if it did nothing else meanwhile.
 constexpr double kError = 0.1;
 constexpr double kMostError = 0.9;
-constexpr double kLongestStep = 0.5;  // seconds that a size is repeated for, on the CPU
+constexpr double kLongestStep = 0.5;           // seconds that layers are repeated for, on the CPU
+constexpr int64_t kBeyondCaches = 64 << 20;    // bytes of weights, on the CPU
+constexpr int64_t kMostOnCpu = 1'000'000'000;  // parameters of a preset whose layers a CPU is measured with
 
 at::Device choose_device(const std::string& wanted) {
   if (wanted == "cpu") return at::kCPU;
@@ -57,13 +62,7 @@ at::Device choose_device(const std::string& wanted) {
 
 std::string name_of(at::Device device) {
   if (device.is_cuda()) return parallel::gpu_properties(device.index()).name;
-  std::ifstream cpus("/proc/cpuinfo");
-  constexpr std::string_view kKey = "model name";
-  for (std::string line; std::getline(cpus, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with(kKey) && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "CPU";
+  return doctor::processor_name();
 }
 
 std::string today() {
@@ -73,9 +72,21 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
 }
 
+// Sizes between those of the tiny preset and of the next, which are 100 times as many parameters apart.
+ModelConfig between_presets(ModelConfig model) {
+  model.vocab_size = 16384;
+  model.hidden_size = 384;
+  model.intermediate_size = 1024;
+  model.num_hidden_layers = 8;
+  model.num_attention_heads = 6;
+  model.num_key_value_heads = 3;
+  model.head_dim = 64;
+  return model;
+}
+
 // The smallest first, so that what is left at the end is the largest. Presets that differ in what does not change a
 // shape count once.
-std::vector<ModelConfig> models_of(const CalibrateOptions& options) {
+std::vector<ModelConfig> models_of(const CalibrateOptions& options, at::Device device) {
   std::vector<ModelConfig> models = options.models;
   if (models.empty()) {
     std::set<fs::path> files;
@@ -92,6 +103,10 @@ std::vector<ModelConfig> models_of(const CalibrateOptions& options) {
     throw_user_error(
         "--calibrate: there are no presets in configs/models, whose shapes are measured; start mpzero in "
         "its checkout");
+  }
+  if (device.is_cpu() && options.models.empty()) {
+    std::erase_if(models, [](const ModelConfig& model) { return model::num_parameters(model) > kMostOnCpu; });
+    models.push_back(between_presets(models.front()));
   }
   std::sort(models.begin(), models.end(), [](const ModelConfig& a, const ModelConfig& b) {
     return model::num_parameters(a) < model::num_parameters(b);
@@ -120,7 +135,7 @@ class Measurement {
   Measurement(const CalibrateOptions& options, at::Device device)
       : options_(options),
         device_(device),
-        models_(models_of(options)),
+        models_(models_of(options, device)),
         micro_batches_(micro_batches_of(options, device)),
         start_(Clock::now()) {
     data_.device = name_of(device);
@@ -142,7 +157,7 @@ class Measurement {
   CalibrationData run() {
     host_and_links();
     std::vector<Work> works = all_works();
-    ProgressBar bar("Calibrating", static_cast<int64_t>(works.size()));
+    ProgressBar bar("Calibrating", static_cast<int64_t>(works.size()), is_first());
     int64_t done = 0;
     bar.update(0);
     for (const Work& work : works) {
@@ -154,8 +169,9 @@ class Measurement {
     bar.clear();
     full_steps();
     data_.error = std::clamp(typical_spread(), kError, kMostError);
-    data_.source = fmt::format("mpzero plan --calibrate: {} of {} micro-batches of {} models measured in {:.0f} s{}",
+    data_.source = fmt::format("mpzero plan --calibrate: {} of {} micro-batches of {} models measured in {:.0f} s{}{}",
                                done, works.size(), models_.size(), seconds(),
+                               ranks() > 1 ? fmt::format(" by {} ranks of a host at a time", ranks()) : "",
                                left_out_ > 0 ? fmt::format("; {} operations did not fit into memory", left_out_) : "");
     if (data_.matmuls.empty() || data_.attention.empty()) {
       throw_user_error("--calibrate: not one micro-batch could be measured on {}: {}", data_.device,
@@ -170,13 +186,16 @@ class Measurement {
   struct Work {
     const ModelConfig* model;
     MicroBatchShape shape;
+    double cost() const {
+      return static_cast<double>(shape.tokens()) * static_cast<double>(model::num_parameters(*model));
+    }
   };
 
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool over() const { return seconds() > options_.seconds; }
   measure::Effort effort() const {
     return device_.is_cuda() ? measure::Effort{.repeats = 10, .seconds = 0.03, .least = 3}
-                             : measure::Effort{.repeats = 5, .seconds = kLongestStep, .least = 1};
+                             : measure::Effort{.repeats = 30, .seconds = 0.1, .least = 2};
   }
 
   void host_and_links() {
@@ -185,6 +204,7 @@ class Measurement {
     const int threads = at::get_num_threads();
     const auto parameters = static_cast<double>(options_.parameters);
     data_.host.threads = threads;
+    if (ranks() > 1) collectives();
     data_.host.adamw_parameters_per_second = parameters / measure::host_adamw_seconds(options_.parameters, threads);
     data_.host.memory_bytes_per_second = measure::host_copy_rate(options_.copy_bytes);
     for (const int64_t part : {16, 4, 1}) {
@@ -197,6 +217,19 @@ class Measurement {
     if (device_.is_cuda()) data_.launch_seconds = launch_seconds();
   }
 
+  int ranks() const { return options_.ranks != nullptr ? options_.ranks->world_size() : 1; }
+  bool is_first() const { return options_.ranks == nullptr || options_.ranks->rank() == 0; }
+
+  void collectives() {
+    parallel::MpiCommunicator communicator(*options_.ranks);
+    data_.host.ranks = ranks();
+    for (const measure::CollectiveTime& one :
+         measure::collective_times(communicator, *options_.ranks, kCollectiveSizes)) {
+      data_.collectives.push_back(
+          {.name = one.name, .type = one.type, .bytes = static_cast<double>(one.bytes), .seconds = one.seconds});
+    }
+  }
+
   // What the host takes for each operation of a layer too small to keep the GPU busy.
   double launch_seconds() const {
     const MicroBatchShape shape{.sequences = 1, .length = 16};
@@ -207,17 +240,25 @@ class Measurement {
     return both / static_cast<double>(operations);
   }
 
+  std::vector<std::pair<const ModelConfig*, at::ScalarType>> models_and_types() const {
+    std::vector<std::pair<const ModelConfig*, at::ScalarType>> all;
+    for (const ModelConfig& config : models_) {
+      all.emplace_back(&config, at::kBFloat16);
+      if (device_.is_cpu()) all.emplace_back(&config, at::kFloat);
+    }
+    return all;
+  }
+
   std::vector<Work> all_works() const {
-    std::vector<at::ScalarType> types{at::kBFloat16};
-    if (device_.is_cpu()) types.push_back(at::kFloat);
     std::vector<Work> works;
     for (const auto& [sequences, length] : micro_batches_) {
-      for (const ModelConfig& config : models_) {
-        for (const at::ScalarType type : types) {
-          works.push_back({&config, {.sequences = sequences, .length = length, .type = type, .gradient_type = type}});
-        }
+      for (const auto& [config, type] : models_and_types()) {
+        works.push_back({config, {.sequences = sequences, .length = length, .type = type, .gradient_type = type}});
       }
     }
+    // Small ones on a CPU, where time runs out before the large ones.
+    if (device_.is_cpu())
+      std::stable_sort(works.begin(), works.end(), [](const Work& a, const Work& b) { return a.cost() < b.cost(); });
     return works;
   }
 
@@ -235,7 +276,6 @@ class Measurement {
     add(head_operations(config, work.shape, chunk));
     add(embedding_forward_operations(config, work.shape));
     add(embedding_backward_operations(config, work.shape));
-    if (work.shape.type == at::kFloat) return all;
     // A run that accumulates micro-batches has gradients in fp32.
     MicroBatchShape wide = work.shape;
     wide.gradient_type = at::kFloat;
@@ -311,14 +351,14 @@ class Measurement {
     const Calibration single(data_, "this calibration");
     for (const auto& [sequences, length] : micro_batches_) {
       if (sequences * length < 2048 && device_.is_cuda()) continue;
-      for (const ModelConfig& config : models_) {
-        const MicroBatchShape shape{.sequences = sequences, .length = length};
-        const UnitTimes times = unit_times(single, config, shape);
+      for (const auto& [config, type] : models_and_types()) {
+        const MicroBatchShape shape{.sequences = sequences, .length = length, .type = type, .gradient_type = type};
+        const UnitTimes times = unit_times(single, *config, shape);
         const double sum = times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device();
         const bool bound = times.layer_forward.launch_bound > times.layer_forward.on_device();
         if (bound || times.layer_forward.extrapolated > 0 || over_by(0.2)) continue;
         try {
-          measure::LayerRun layer(config, shape, device_, device_.is_cuda() ? 4 : 1);
+          measure::LayerRun layer(*config, shape, device_, layers_of_step(*config, shape));
           const measure::Effort effort{.repeats = 20, .seconds = device_.is_cuda() ? 0.3 : kLongestStep};
           const double together = layer.forward(effort).seconds + layer.backward(effort).seconds;
           data_.full_step.push_back({sum, together / sum});
@@ -329,10 +369,20 @@ class Measurement {
       if (data_.full_step.size() >= kFullSteps) return;
     }
   }
+  // Layers that are run one after another. On the CPU so many that weights have left the cache when they are used
+  // again, as in training.
+  int layers_of_step(const ModelConfig& config, const MicroBatchShape& shape) const {
+    if (device_.is_cuda()) return 4;
+    const model::Decoder decoder(config);
+    const int64_t weights = decoder.units()[decoder.layer_unit(0)].numel() * c10::elementSize(shape.type);
+    return static_cast<int>(std::clamp<int64_t>(kBeyondCaches / weights, 2, config.num_hidden_layers));
+  }
   // Whether the time is over by more than this share of it.
   bool over_by(double share) const { return seconds() > options_.seconds * (1 + share); }
 
   static constexpr size_t kFullSteps = 12;
+  inline static const std::vector<int64_t> kCollectiveSizes = {64,      4 << 10,  32 << 10, 256 << 10,
+                                                               2 << 20, 16 << 20, 64 << 20};
 
   const CalibrateOptions& options_;
   const at::Device device_;
@@ -355,9 +405,11 @@ std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device
 
 CalibrationData calibrate(const fs::path& file, const CalibrateOptions& options) {
   const at::Device device = choose_device(options.device);
+  if (device.is_cpu()) parallel::use_tensor_memory();
   // Not after a minute of work.
   io::check_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
   CalibrationData data = Measurement(options, device).run();
+  if (options.ranks != nullptr && options.ranks->rank() > 0) return data;
   if (const auto names = names_in(file, data.device)) data.names = *names;
   write_calibration(file, data);
   return data;

@@ -10,6 +10,7 @@
 
 #include "app/plan/calibration_data.hpp"
 #include "model/architecture/config.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
 
 namespace mpzero::plan {
 
@@ -23,6 +24,8 @@ struct CalibrateOptions {
   std::vector<std::pair<int64_t, int64_t>> micro_batches;
   int64_t parameters = 40'000'000;  // of the updates that are timed
   int64_t copy_bytes = int64_t{1} << 28;
+  // The ranks of a host that measure at the same time, as they train; null: one. Rank 0 writes the file. On the CPU.
+  parallel::MpiRuntime* ranks = nullptr;
 };
 
 // From 512 to 16,384 tokens on a GPU, from 128 to 2,048 on a CPU.
@@ -31,7 +34,7 @@ std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device
 // Measures a device and its host for at most about a minute, and replaces `file`: products as the engine tunes them,
 // attention, kernels, AdamW on device and host, copies. The names
 // of devices in a file of the same device stay. Shows its progress on stderr. Throws UserError if the device
-// cannot be used, or the file cannot be written, which is tried first.
+// cannot be used, or the file cannot be written, which is tried first. Collective over options.ranks.
 CalibrationData calibrate(const std::filesystem::path& file, const CalibrateOptions& options);
 
 }  // namespace mpzero::plan

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "app/machine/cpu_share.hpp"
 #include "app/plan/calibrate.hpp"
 #include "base/error.hpp"
 
@@ -55,7 +56,7 @@ bool asks_to_calibrate(const std::vector<std::string>& arguments) {
   return false;
 }
 
-int calibrate_command(const std::vector<std::string>& arguments) {
+int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRuntime* ranks) {
   auto values = values_of(arguments);
   if (!values.contains("--calibrate")) throw_user_error("--calibrate FILE is missing; it is {}", kUsage);
   CalibrateOptions options;
@@ -68,8 +69,21 @@ int calibrate_command(const std::vector<std::string>& arguments) {
   if (const auto seconds = values.find("--calibrate_seconds"); seconds != values.end()) {
     options.seconds = seconds_of(seconds->second);
   }
+  if (ranks != nullptr) {
+    if (options.device != "cpu") {
+      throw_user_error("--calibrate by {} ranks measures CPUs; give --device cpu, or start it once for a GPU",
+                       ranks->world_size());
+    }
+    if (ranks->local_size() != ranks->world_size()) {
+      throw_user_error("--calibrate measures one host, and its {} ranks are on several; start them on one",
+                       ranks->world_size());
+    }
+    share_cores(at::kCPU, *ranks);
+    options.ranks = ranks;
+  }
   const std::filesystem::path file = values.at("--calibrate");
   const CalibrationData data = calibrate(file, options);
+  if (ranks != nullptr && ranks->rank() > 0) return EXIT_SUCCESS;
   size_t kernels = 0;
   for (const auto& [name, times] : data.kernels) kernels += times.size();
   fmt::print("{}: {} products, {} shapes of attention and {} sizes of kernels\n{}\nThe calibration is in {}\n",

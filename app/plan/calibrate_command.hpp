@@ -3,11 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "parallel/mpi/mpi_runtime.hpp"
+
 namespace mpzero::plan {
 
 // `mpzero plan --calibrate FILE [--device WHAT] [--calibrate_seconds N]`, without `plan`: measures this machine into
-// the file and says what is in it. Returns EXIT_SUCCESS. Throws UserError.
-int calibrate_command(const std::vector<std::string>& arguments);
+// the file and says what is in it. `ranks`: those of a host, that measure its CPU together; null: this process alone.
+// Returns EXIT_SUCCESS. Throws UserError. Collective.
+int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRuntime* ranks = nullptr);
 
 // Whether the arguments ask for it.
 bool asks_to_calibrate(const std::vector<std::string>& arguments);

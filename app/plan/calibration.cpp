@@ -103,6 +103,11 @@ Calibration::Calibration(CalibrationData data, std::string name) : data_(std::mo
   attention_forward_ = tables_of(std::move(forward));
   attention_backward_ = tables_of(std::move(backward));
   kernels_ = tables_of(std::move(kernels));
+  std::map<std::pair<std::string, at::ScalarType>, std::vector<Sample>> collectives;
+  for (const auto& [kind, type, bytes, seconds] : data_.collectives) {
+    collectives[{kind, type}].push_back(kernel_sample(bytes, seconds));
+  }
+  collectives_ = tables_of(std::move(collectives));
 }
 
 Calibration Calibration::from_file(const std::filesystem::path& path) {
@@ -152,13 +157,26 @@ Estimate Calibration::kernel_seconds(const std::string& kernel, at::ScalarType t
   return {.seconds = bytes / data_.copies.on_device, .extrapolated = true};
 }
 
+std::optional<double> Calibration::collective_seconds(const std::string& name, at::ScalarType type,
+                                                      double bytes) const {
+  const Sample wanted = kernel_sample(bytes, 1);
+  for (const at::ScalarType other : {type, at::kFloat, at::kBFloat16}) {
+    const auto found = collectives_.find({name, other});
+    if (found != collectives_.end()) return found->second.at(wanted.work, wanted.place).seconds;
+  }
+  return std::nullopt;
+}
+
 double Calibration::step_factor(double layer_seconds) const {
   if (data_.full_step.empty()) return 1;
   double least = data_.full_step.front().layer_seconds, most = least;
+  double least_factor = data_.full_step.front().factor, most_factor = least_factor;
   double x_mean = 0, y_mean = 0;
   for (const auto& [seconds, factor] : data_.full_step) {
     least = std::min(least, seconds);
     most = std::max(most, seconds);
+    least_factor = std::min(least_factor, factor);
+    most_factor = std::max(most_factor, factor);
     x_mean += std::log2(seconds);
     y_mean += factor;
   }
@@ -172,7 +190,9 @@ double Calibration::step_factor(double layer_seconds) const {
     xy += x * (factor - y_mean);
   }
   const double slope = xx > 0 ? xy / xx : 0;
-  return y_mean + slope * (std::log2(std::clamp(layer_seconds, least, most)) - x_mean);
+  const double on_line = y_mean + slope * (std::log2(std::clamp(layer_seconds, least, most)) - x_mean);
+  // One that is far from the others bends the line, below 0 too.
+  return std::clamp(on_line, least_factor, most_factor);
 }
 
 }  // namespace mpzero::plan

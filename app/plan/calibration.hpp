@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -39,6 +40,8 @@ class Calibration {
   Estimate seconds(const model::Operation& operation) const;
   // A kernel by its name in the file.
   Estimate kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes) const;
+  // Of tensors in host memory, between the ranks that measured. std::nullopt: not measured. `name`: as in the file.
+  std::optional<double> collective_seconds(const std::string& name, at::ScalarType type, double bytes) const;
   // What a step's operations take in a step, divided by what they take one by one: while the GPU is busy its clocks
   // fall under the power limit, and small tensors are still in the cache. `layer_seconds`: of a layer's operations one
   // by one, forward and backward. A line through the measured factors over the log of the time; no further than them.
@@ -50,7 +53,7 @@ class Calibration {
   CalibrationData data_;
   std::string name_;
   std::map<at::ScalarType, TimeTable> matmuls_, attention_forward_, attention_backward_;
-  std::map<std::pair<std::string, at::ScalarType>, TimeTable> kernels_;
+  std::map<std::pair<std::string, at::ScalarType>, TimeTable> kernels_, collectives_;
 };
 
 }  // namespace mpzero::plan

@@ -37,9 +37,16 @@ struct CalibrationData {
   };
   struct Host {
     double adamw_parameters_per_second = 0;
-    int threads = 0;
+    int threads = 0;                     // of each rank
+    int ranks = 1;                       // that measured at the same time on the host
     double memory_bytes_per_second = 0;  // of a copy, read and written bytes counted
     double disk_write_bytes_per_second = 0;
+  };
+  // Of tensors in host memory, between all ranks of the host. The full tensor's bytes.
+  struct Collective {
+    std::string name;  // "all-gather", "reduce-scatter", "all-reduce"
+    at::ScalarType type = at::kBFloat16;
+    double bytes = 0, seconds = 0;
   };
   // Of a layer, forward and backward: measured together, divided by the sum of its operations one by one.
   struct FullStep {
@@ -59,6 +66,7 @@ struct CalibrationData {
   std::map<std::string, std::vector<Kernel>> kernels;
   Copies copies;
   Host host;
+  std::vector<Collective> collectives;
   double launch_seconds = 0;  // of the host, to queue one operation
   std::vector<FullStep> full_step;
 };

@@ -65,6 +65,7 @@ class Fields {
     if (number != std::floor(number) || number > 1e15) wrong(key, "a whole number above 0");
     return static_cast<int64_t>(number);
   }
+  int count(const char* key) const { return static_cast<int>(std::min<int64_t>(size(key), 1 << 20)); }
   std::string text(const char* key) const {
     const json& value = at(key);
     if (!value.is_string() || value.get_ref<const std::string&>().empty()) wrong(key, "a text");
@@ -164,14 +165,25 @@ void read_host_and_links(const Fields& file, CalibrationData& data) {
   }
   if (file.has("host")) {
     const Fields host = file.section("host");
-    host.only({"adamw_parameters_per_second", "threads", "memory_gb_per_second", "disk_write_gb_per_second"});
+    host.only({"adamw_parameters_per_second", "threads", "ranks", "memory_gb_per_second", "disk_write_gb_per_second"});
     data.host = {
         .adamw_parameters_per_second = host.within_or_zero("adamw_parameters_per_second", kParametersPerSecond),
-        .threads = host.has("threads") ? static_cast<int>(std::min<int64_t>(host.size("threads"), 1 << 20)) : 0,
+        .threads = host.has("threads") ? host.count("threads") : 0,
+        .ranks = host.has("ranks") ? host.count("ranks") : 1,
         .memory_bytes_per_second = host.bytes_per_second("memory_gb_per_second"),
         .disk_write_bytes_per_second = host.bytes_per_second("disk_write_gb_per_second")};
   }
   if (file.has("launch_us")) data.launch_seconds = kMicro * file.within_or_zero("launch_us", kMicroseconds);
+  if (file.has("collectives")) {
+    for (const Fields& collective : file.list("collectives")) {
+      collective.only({"collective", "type", "bytes", "us"});
+      data.collectives.push_back(
+          {.name = collective.one_of("collective", {"all-gather", "reduce-scatter", "all-reduce"}),
+           .type = collective.type("type"),
+           .bytes = collective.within("bytes", kBytes),
+           .seconds = collective.seconds("us")});
+    }
+  }
   if (file.has("full_step")) {
     data.full_step.clear();
     for (const Fields& point : file.list("full_step")) {
@@ -197,7 +209,7 @@ void read_origin(const Fields& file, CalibrationData& data) {
 
 CalibrationData read_measured(const Fields& file) {
   file.only({"format_version", "device", "gpu", "names", "source", "date", "versions", "error", "matmuls", "attention",
-             "kernels", "copies", "host", "launch_us", "full_step"});
+             "kernels", "copies", "host", "collectives", "launch_us", "full_step"});
   CalibrationData data;
   read_origin(file, data);
   if (file.has("gpu")) {
@@ -248,6 +260,7 @@ CalibrationData read_scaled(const Fields& file, const fs::path& path) {
   }
   data.copies = {.to_device = 0, .from_device = 0, .both_ways = 0, .on_device = data.copies.on_device * memory};
   data.host = {};
+  data.collectives.clear();
   const double on_device = data.copies.on_device;
   read_host_and_links(file, data);
   if (data.copies.on_device <= 0) data.copies.on_device = on_device;
@@ -283,7 +296,8 @@ CalibrationData read_calibration(const fs::path& path) {
 }
 
 std::string to_json(const CalibrationData& data) {
-  ordered_json matmuls = ordered_json::array(), attention = matmuls, kernels = matmuls, full_step = matmuls;
+  ordered_json matmuls = ordered_json::array(), attention = matmuls, kernels = matmuls, full_step = matmuls,
+               collectives = matmuls;
   for (const auto& [shape, adds, seconds] : data.matmuls) {
     const char* layout = shape.a_transposed ? "TN" : shape.b_transposed ? "NT" : "NN";
     matmuls.push_back({{"rows", shape.rows},
@@ -315,6 +329,12 @@ std::string to_json(const CalibrationData& data) {
                          {"us", rounded(seconds / kMicro)}});
     }
   }
+  for (const auto& [name, type, bytes, seconds] : data.collectives) {
+    collectives.push_back({{"collective", name},
+                           {"type", short_name(type)},
+                           {"bytes", static_cast<int64_t>(bytes)},
+                           {"us", rounded(seconds / kMicro)}});
+  }
   for (const auto& [seconds, factor] : data.full_step) {
     full_step.push_back({{"layer_us", rounded(seconds / kMicro)}, {"factor", rounded(factor)}});
   }
@@ -339,9 +359,11 @@ std::string to_json(const CalibrationData& data) {
                      .dump()},
       {"host", ordered_json{{"adamw_parameters_per_second", std::round(host.adamw_parameters_per_second)},
                             {"threads", std::max(1, host.threads)},
+                            {"ranks", std::max(1, host.ranks)},
                             {"memory_gb_per_second", rounded(host.memory_bytes_per_second / kGiga)},
                             {"disk_write_gb_per_second", rounded(host.disk_write_bytes_per_second / kGiga)}}
                    .dump()},
+      {"collectives", lines_of(collectives)},
       {"launch_us", json(rounded(data.launch_seconds / kMicro)).dump()},
       {"full_step", lines_of(full_step)}};
   std::string text = "{";

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ranges>
 #include <system_error>
 
@@ -14,10 +15,23 @@ namespace mpzero::plan {
 
 namespace fs = std::filesystem;
 
-fs::path calibration_for(const std::string& gpu, const std::vector<fs::path>& folders) {
+namespace {
+
+// A factor between the threads counts as much as one between the ranks.
+double distance(const CalibrationData& data, const CalibratedRanks& ranks) {
+  const auto apart = [](int a, int b) { return a > 0 && b > 0 ? std::abs(std::log2(static_cast<double>(a) / b)) : 0; };
+  return apart(data.host.threads, ranks.threads) + apart(data.host.ranks, ranks.ranks);
+}
+
+}  // namespace
+
+fs::path calibration_for(const std::string& device, const std::vector<fs::path>& folders,
+                         const CalibratedRanks& ranks) {
   size_t longest = 0;
+  double nearest = 0;
   fs::path best;
-  std::vector<std::string> known;
+  std::vector<std::string> known;  // of the same kind of device
+  bool any = false;
   for (const fs::path& folder : folders) {
     std::error_code error;
     std::vector<fs::path> files;
@@ -27,28 +41,36 @@ fs::path calibration_for(const std::string& gpu, const std::vector<fs::path>& fo
     std::sort(files.begin(), files.end());
     for (const fs::path& file : files) {
       const CalibrationData data = read_calibration(file);
+      any = true;
+      if (data.gpu != (ranks.threads == 0)) continue;
       if (std::find(known.begin(), known.end(), data.device) == known.end()) known.push_back(data.device);
       for (const std::string& name : data.names) {
-        if (name.size() > longest && gpu.find(name) != std::string::npos) {
+        if (device.find(name) == std::string::npos) continue;
+        const double away = distance(data, ranks);
+        if (name.size() > longest || (name.size() == longest && away < nearest)) {
           longest = name.size();
+          nearest = away;
           best = file;
         }
       }
     }
   }
   if (!best.empty()) return best;
-  if (known.empty()) {
+  if (!any) {
     throw_user_error(
         "there are no calibrations in {}, where mpzero looks for them; start it in its checkout, or make one with "
         "`mpzero plan --calibrate FILE`",
         fmt::join(folders | std::views::transform([](const fs::path& path) { return path.string(); }), " or "));
   }
   throw_user_error(
-      "there is no calibration for {} in configs/calibrations (there are {}); make one on such a machine with `mpzero "
-      "plan --calibrate FILE`, and give it with --calibration",
-      gpu, fmt::join(known, ", "));
+      "there is no calibration for {} in configs/calibrations ({}); make one on such a machine with "
+      "`{}mpzero plan --calibrate FILE{}`, and give it with --calibration",
+      device, known.empty() ? "none is of a CPU" : fmt::format("there are {}", fmt::join(known, ", ")),
+      ranks.ranks > 1 ? fmt::format("mpirun -n {} ", ranks.ranks) : "", ranks.threads > 0 ? " --device cpu" : "");
 }
 
-fs::path calibration_for(const std::string& gpu) { return calibration_for(gpu, io::shipped_folders("calibrations")); }
+fs::path calibration_for(const std::string& device, const CalibratedRanks& ranks) {
+  return calibration_for(device, io::shipped_folders("calibrations"), ranks);
+}
 
 }  // namespace mpzero::plan

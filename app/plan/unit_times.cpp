@@ -59,6 +59,11 @@ Seconds& Seconds::operator+=(const Seconds& other) {
   return *this;
 }
 
+void UnitTimes::scale(double factor) {
+  for (Seconds* part : {&embedding_forward, &embedding_backward, &layer_forward, &head}) plan::scale(*part, factor);
+  for (Seconds& part : layer_backward) plan::scale(part, factor);
+}
+
 UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
                      const model::MicroBatchShape& micro_batch) {
   const at::Device device(calibration.data().gpu ? at::kCUDA : at::kCPU);
@@ -76,10 +81,7 @@ UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& m
   }
   times.step_factor =
       calibration.step_factor(times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device());
-  for (Seconds* part : {&times.embedding_forward, &times.embedding_backward, &times.layer_forward, &times.head}) {
-    scale(*part, times.step_factor);
-  }
-  for (Seconds& part : times.layer_backward) scale(part, times.step_factor);
+  times.scale(times.step_factor);
   return times;
 }
 

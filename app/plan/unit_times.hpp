@@ -28,6 +28,7 @@ struct UnitTimes {
   Seconds head;                           // forward and backward
   double step_factor = 1;                 // contained in the times
 
+  void scale(double factor);
   const Seconds& backward(model::Recompute recompute) const { return layer_backward[static_cast<size_t>(recompute)]; }
 };
 

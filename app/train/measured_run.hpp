@@ -8,7 +8,7 @@
 
 namespace mpzero {
 
-// A run on GPUs, after its first steps.
+// A run, after its first steps.
 struct MeasuredRun {
   PlannedRun run;
   StepSplit mean;  // of rank 0's steps

@@ -1,5 +1,6 @@
 #include "app/train/trainer.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
@@ -13,6 +14,7 @@
 #include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
+#include "app/machine/instances.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/train/finite_check.hpp"
 #include "app/train/gpu_collector.hpp"
@@ -206,14 +208,17 @@ void Trainer::advise(const StepReport& report) {
                          .mfu = log_.mfu(means.front().total()),
                          .throttled = slowed == throttled.end() ? "" : *slowed});
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
-  if (mpi_.rank() != 0 || !control_.plan || !device_.is_cuda()) return;
-  const parallel::GpuProperties gpu = parallel::gpu_properties(device_.index());
-  const std::string line = control_.plan({.run = {.setup = setup_,
-                                                  .gpu = gpu.name,
-                                                  .gpu_bytes = gpu.memory_bytes,
-                                                  .hosts = mpi_.world_size() / mpi_.local_size(),
-                                                  .per_host = mpi_.local_size()},
-                                          .mean = means.front()});
+  if (mpi_.rank() != 0 || !control_.plan) return;
+  PlannedRun run{.setup = setup_, .hosts = mpi_.world_size() / mpi_.local_size(), .per_host = mpi_.local_size()};
+  if (device_.is_cuda()) {
+    const parallel::GpuProperties gpu = parallel::gpu_properties(device_.index());
+    run.gpu = gpu.name;
+    run.gpu_bytes = gpu.memory_bytes;
+  } else {
+    run.processor = doctor::processor_name();
+    run.threads = at::get_num_threads();
+  }
+  const std::string line = control_.plan({.run = run, .mean = means.front()});
   if (!line.empty()) log_.say(line);
 }
 

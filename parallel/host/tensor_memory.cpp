@@ -42,6 +42,13 @@ TensorMemory& instance() {
 
 }  // namespace
 
+void TensorMemory::count(int64_t bytes) {
+  const int64_t now = bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  int64_t most = peak_bytes_.load(std::memory_order_relaxed);
+  while (now > most && !peak_bytes_.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
+  }
+}
+
 void* TensorMemory::take(size_t bytes) {
   const size_t size = rounded_up(bytes);
   const std::lock_guard lock(mutex_);
@@ -60,7 +67,8 @@ void* TensorMemory::take(size_t bytes) {
     }
   }
   if (memory == nullptr) return nullptr;
-  used_.emplace(memory, size);
+  used_.emplace(memory, Block{.size = size, .asked = bytes});
+  count(static_cast<int64_t>(bytes));
   used_bytes_ += size;
   peak_ = std::max(peak_, used_bytes_);
   return memory;
@@ -70,9 +78,11 @@ bool TensorMemory::put_back(void* memory) {
   const std::lock_guard lock(mutex_);
   const auto found = used_.find(memory);
   if (found == used_.end()) return false;
-  kept_.emplace(found->second, memory);
-  kept_bytes_ += found->second;
-  used_bytes_ -= found->second;
+  const auto [size, asked] = found->second;
+  kept_.emplace(size, memory);
+  kept_bytes_ += size;
+  used_bytes_ -= size;
+  count(-static_cast<int64_t>(asked));
   used_.erase(found);
   return true;
 }
@@ -100,7 +110,10 @@ size_t TensorMemory::kept_bytes() const {
 c10::DataPtr TensorMemory::allocate(size_t bytes) {
   void* memory = bytes < kLarge ? nullptr : take(bytes);
   // Its error says that there is no memory.
-  if (memory == nullptr) memory = c10::alloc_cpu(bytes);
+  if (memory == nullptr) {
+    memory = c10::alloc_cpu(bytes);
+    count(static_cast<int64_t>(malloc_usable_size(memory)));
+  }
   return {memory, memory, raw_deleter(), c10::Device(c10::DeviceType::CPU)};
 }
 
@@ -108,9 +121,12 @@ c10::DeleterFnPtr TensorMemory::raw_deleter() const {
   return [](void* memory) {
     const bool maybe_large = reinterpret_cast<uintptr_t>(memory) % kLargePage == 0;
     if (memory != nullptr && maybe_large && instance().put_back(memory)) return;
+    instance().count(-static_cast<int64_t>(malloc_usable_size(memory)));
     c10::free_cpu(memory);
   };
 }
+
+const TensorMemory& tensor_memory() { return instance(); }
 
 TensorMemory& use_tensor_memory() {
   constexpr uint8_t kBeforeOthers = UINT8_MAX;

@@ -2,6 +2,7 @@
 
 #include <c10/core/Allocator.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -27,8 +28,16 @@ class TensorMemory final : public c10::Allocator {
   // Of all large tensors, and of the memory that is kept for them.
   size_t used_bytes() const;
   size_t kept_bytes() const;
+  // The most that all tensors, small ones too, have held at a time.
+  int64_t peak_bytes() const { return peak_bytes_; }
 
  private:
+  struct Block {
+    size_t size = 0;
+    size_t asked = 0;  // of it, by the tensor
+  };
+
+  void count(int64_t bytes);
   void* take(size_t bytes);
   // False: the memory is not from here.
   bool put_back(void* memory);
@@ -36,10 +45,14 @@ class TensorMemory final : public c10::Allocator {
   void keep_at_most(size_t bytes);
 
   mutable std::mutex mutex_;
-  std::unordered_map<void*, size_t> used_;  // with sizes
-  std::multimap<size_t, void*> kept_;       // by size
+  std::unordered_map<void*, Block> used_;
+  std::multimap<size_t, void*> kept_;  // by size
   size_t used_bytes_ = 0, kept_bytes_ = 0, peak_ = 0;
+  std::atomic<int64_t> bytes_ = 0, peak_bytes_ = 0;  // of all tensors
 };
+
+// What the process's CPU tensors come from once use_tensor_memory() was called.
+const TensorMemory& tensor_memory();
 
 // Has the process's CPU tensors from now on come from a TensorMemory, which it returns.
 TensorMemory& use_tensor_memory();

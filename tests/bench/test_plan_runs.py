@@ -11,7 +11,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from plan_runs import Visit, collective_rates, main, on_two_hosts, row, rows
+from plan_against_measured import reason_to_leave_out
+from plan_runs import Visit, collective_rates, cpu_rows, main, on_two_hosts, row, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = json.loads((ROOT / "bench" / "plan_measured.json").read_text())["runs"]
@@ -22,8 +23,9 @@ import json, os, sys
 flags = dict(word[2:].split("=", 1) for word in sys.argv[2:] if "=" in word)
 config = json.load(open(flags["deepspeed_config"]))
 if sys.argv[1] == "plan":
-    gpu = {{"total": 5 << 30, "context": 3 << 30}}
-    print(json.dumps({{"step": {{"seconds": 0.04}}, "memory": {{"gpu_bytes": gpu}}}}))
+    memory = "gpu_bytes" if "gpu" in flags else flags["device"] + " of " + flags["nproc_per_node"]
+    name = {{"gpu_bytes": "gpu_bytes", "cpu of 2": "rank_bytes"}}[memory]
+    print(json.dumps({{"step": {{"seconds": 0.04}}, "memory": {{name: {{"total": 5 << 30, "context": 3 << 30}}}}}}))
     sys.exit(0)
 if config["train_micro_batch_size_per_gpu"] == 7:
     print("mpzero: error: seven is too many", file=sys.stderr)
@@ -68,6 +70,27 @@ def test_a_row_has_what_the_plan_said_and_what_was_measured(tmp_path: Path, buil
     assert config["train_micro_batch_size_per_gpu"] == 4 and config["zero_optimization"] == {"stage": 2}
     with tarfile.open(tmp_path / "out" / "logs.tar.gz") as archive:
         assert set(archive.getnames()) == {"one.log", "one/metrics.jsonl"}
+
+
+def test_a_row_on_a_cpu_is_planned_with_its_calibration_and_ranks(tmp_path: Path, build: Path) -> None:
+    (run,) = [run for run in cpu_rows("A CPU", ["one.json", "two.json"]) if run["name"] == "cpu_tiny_fp32_2ranks_zero3"]
+    assert (run["device"], run["calibration"], run["gpus"]) == ("A CPU", "two.json", 0)
+    status, found = made(tmp_path / "out", build, [run | {"steps": 6, "warm_up": 2}])
+    assert status == 0
+    (run,) = found["runs"]
+    assert (run["plan_ms"], run["plan_gib"], run["memory_gib"], run["ranks"]) == (40, 2, 1.5, 2)
+    config = json.loads((tmp_path / "out" / run["name"] / "ds_config.json").read_text())
+    assert config["bf16"] == {"enabled": False} and config["zero_optimization"] == {"stage": 3}
+    assert reason_to_leave_out(run) is None
+    assert reason_to_leave_out(run | {"ranks": None}) == "on a CPU that has no calibration"
+
+
+def test_rows_of_cpus_are_of_both_types_and_all_stages() -> None:
+    known = cpu_rows("A CPU", ["one.json", "two.json"])
+    assert len({run["name"] for run in known}) == len(known) == 16
+    assert {(run["dtype"], run["ranks"]) for run in known} == {("bf16", 1), ("bf16", 2), ("fp32", 1), ("fp32", 2)}
+    assert {run["zero_stage"] for run in known if run["ranks"] == 2} == {1, 2, 3}
+    assert all(run["warm_up"] + 20 <= run["steps"] for run in known)
 
 
 def test_a_row_that_fails_is_named_and_the_others_go_on(tmp_path: Path, build: Path) -> None:

@@ -7,8 +7,8 @@
 
 namespace mpzero::plan {
 
-// The plan of a run's step beside the measured one, and which part differs the most; see MeasuredRun. A GPU without a
-// calibration is one sentence.
+// The plan of a run's step beside the measured one, and which part differs the most; see MeasuredRun. A GPU or
+// processor without a calibration is one sentence.
 std::string plan_beside_run(const MeasuredRun& run);
 
 // `error`: relative, of the plan.

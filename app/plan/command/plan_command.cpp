@@ -31,11 +31,6 @@ CommandLine read_train_flags(std::vector<std::string> arguments) {
   if (line.world_size) {
     throw_user_error("--world_size {} is not for a plan: give --instance or --gpu, and --nodes.", *line.world_size);
   }
-  if (line.device == "cpu") {
-    throw_user_error(
-        "--device cpu: a plan is of GPUs, whose kernels are calibrated; leave it out, or let `mpzero train --dry_run` "
-        "say what memory a run on CPUs takes.");
-  }
   return line;
 }
 
@@ -60,15 +55,22 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   }
   const PlanOptions options = parse_plan_options(arguments);
   const CommandLine line = read_train_flags(options.rest);
-  if (line.nproc_per_node && !options.instance.empty()) {
+  const bool on_cpu = line.device == "cpu";
+  if (on_cpu && !options.gpu.empty()) {
+    throw_user_error("--gpu {} and --device cpu contradict each other; keep one of the two.", options.gpu);
+  }
+  if (line.nproc_per_node && !options.instance.empty() && !on_cpu) {
     throw_user_error("--nproc_per_node {}: --instance {} says how many GPUs a host has; leave it out.",
                      *line.nproc_per_node, options.instance);
   }
-  const PlanMachine machine = find_machine(options, line.network, static_cast<int>(line.nproc_per_node.value_or(1)));
+  const std::optional<int> per_host =
+      line.nproc_per_node ? std::optional(static_cast<int>(*line.nproc_per_node)) : std::nullopt;
+  const PlanMachine machine = on_cpu ? find_cpu_machine(options, line.network, per_host)
+                                     : find_machine(options, line.network, per_host.value_or(1));
   std::optional<Calibration> calibration;
   std::string memory_only;
   try {
-    calibration = calibration_of(machine.gpu_name(), options.calibration);
+    calibration = calibration_of(machine, options.calibration);
   } catch (const UserError& error) {
     if (options.compare || !options.calibration.empty()) throw;
     memory_only = fmt::format("memory alone is planned: {}", error.what());

@@ -163,11 +163,29 @@ std::vector<int64_t> micro_batches(int64_t of_rank) {
   return divisors;
 }
 
+// Of a type of instances.
+void add_price(PlanMachine& machine, const PlanOptions& options) {
+  if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);
+}
+
+// Hosts of other types without GPUs, as many, with as many ranks on each.
+std::vector<PlanMachine> cpu_machines(const PlanMachine& machine, const PlanOptions& options,
+                                      const std::string& network) {
+  std::vector<PlanMachine> all = {machine};
+  for (const doctor::CpuInstance& instance : doctor::all_cpu_instances()) {
+    if (instance.type == machine.name) continue;
+    all.push_back(machine_of_cpu_instance(instance.type, machine.nodes, machine.gpus, network));
+    add_price(all.back(), options);
+  }
+  return all;
+}
+
 // Hosts of other types with as many GPUs in all.
 std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions& options, const std::string& network,
                                   std::vector<std::string>& left_out) {
   std::vector<PlanMachine> all = {machine};
   if (options.instance.empty()) return all;
+  if (machine.is_cpu()) return cpu_machines(machine, options, network);
   for (const doctor::Instance& instance : doctor::all_instances()) {
     if (instance.type == machine.name) continue;
     if (machine.world_size() % instance.gpus != 0) {
@@ -176,7 +194,7 @@ std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions&
       continue;
     }
     PlanMachine other = machine_of_instance(instance.type, machine.world_size() / instance.gpus, network);
-    if (!options.prices.empty()) other.price = price_in_file(options.prices, other.name);
+    add_price(other, options);
     all.push_back(other);
   }
   return all;
@@ -238,10 +256,10 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
     if (setup.config.train_batch_size % ranks != 0) continue;
     std::optional<Calibration> calibration;
     try {
-      calibration = calibration_of(hosts.gpu_name(), hosts.name == machine.name ? options.calibration : "");
+      calibration = calibration_of(hosts, hosts.name == machine.name ? options.calibration : "");
     } catch (const UserError&) {
       if (hosts.name == machine.name) throw;
-      uncalibrated[hosts.gpu_name()].push_back(hosts.name);
+      uncalibrated[hosts.device_name()].push_back(hosts.name);
       continue;
     }
     const int64_t of_rank = setup.config.train_batch_size / ranks;
@@ -268,7 +286,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
                           .micro_batch = micro_batch,
                           .accumulation = of_rank / micro_batch,
                           .recompute = recompute};
-            if (try_one(choice)) continue;
+            if (try_one(choice) || hosts.is_cpu()) continue;
             choice.offload_optimizer = true;
             if (try_one(choice) || stage != 3) continue;
             choice.offload_param = true;

@@ -26,14 +26,31 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // recomputed as much as 0.45 to 0.86 GiB leave (133.4 GiB in bench/RESULTS.md). With NCCL it is kUsualContext.
 constexpr int64_t kContextAlone = int64_t{655} << 20;
 
-int64_t context_of(const PlanMachine& machine) { return machine.world_size() == 1 ? kContextAlone : kUsualContext; }
+// On a CPU, of a process: the program and its libraries, MPI's buffers, tokens. bench/PLAN.md has what runs take.
+constexpr int64_t kProcess = int64_t{165} << 20;
+// And the memory that large tensors keep from step to step: parallel::TensorMemory.
+constexpr int64_t kKeptPart = 8;
+
+int64_t context_of(const PlanMachine& machine) {
+  if (machine.is_cpu()) return kProcess;
+  return machine.world_size() == 1 ? kContextAlone : kUsualContext;
+}
 
 int64_t host_limit(const PlanMachine& machine) {
   return machine.host_bytes > 0 ? (machine.host_bytes - kHostMargin) / machine.gpus : kUnlimited;
 }
 
-// Of a GPU, for states and activations.
-int64_t available(const PlanMachine& machine) { return machine.gpu_bytes - context_of(machine); }
+// For the states and activations of a rank.
+int64_t available(const PlanMachine& machine) {
+  if (!machine.is_cpu()) return machine.gpu_bytes - context_of(machine);
+  if (machine.host_bytes == 0) return kUnlimited;
+  return (host_limit(machine) - context_of(machine)) / (kKeptPart + 1) * kKeptPart;
+}
+
+// Of that, what a plan leaves free.
+int64_t margin_of(const PlanMachine& machine, int64_t room) { return machine.is_cpu() ? 0 : memory_margin(room); }
+
+const char* memory_name(const PlanMachine& machine) { return machine.is_cpu() ? "memory a rank" : "GPU memory"; }
 
 // For updates ahead of the norm: see RunMemory::host_extra_bytes.
 std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const PlanMachine& machine) {
@@ -49,11 +66,11 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
   constexpr int kMost = 1024;
   const int64_t now = estimate.need(estimate.scenario()).device;
   for (int hosts = 2 * machine.nodes; hosts <= kMost * machine.nodes; hosts *= 2) {
-    const MemoryEstimate there(setup.config, setup.model, at::Device(at::kCUDA),
+    const MemoryEstimate there(setup.config, setup.model, machine.device(),
                                {.nodes = 1, .ranks_per_node = hosts * machine.gpus});
     const MemoryNeed need = there.need(there.scenario());
-    const int64_t room = machine.gpu_bytes - kUsualContext;
-    if (need.device > room - memory_margin(room) || need.host > host_limit(machine)) continue;
+    const int64_t room = machine.is_cpu() ? available(machine) : machine.gpu_bytes - kUsualContext;
+    if (need.device > room - margin_of(machine, room) || need.host > host_limit(machine)) continue;
     return MemoryChange{
         .scenario = estimate.scenario(),
         .text = fmt::format("--nodes {}, with a global batch {} times as large", hosts, hosts / machine.nodes),
@@ -66,14 +83,14 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
                            const MemoryNeed& need) {
   const bool device = need.device > available(machine);
   if (!device && need.host <= host_limit(machine)) return "";
-  std::vector<MemoryChange> changes =
-      changes_that_fit(estimate.scenario(), machine.world_size(),
-                       {.device = available(machine) - memory_margin(available(machine)), .host = host_limit(machine)},
-                       [&](const MemoryScenario& changed) { return estimate.need(changed); });
+  std::vector<MemoryChange> changes = changes_that_fit(
+      estimate.scenario(), machine.world_size(),
+      {.device = available(machine) - margin_of(machine, available(machine)), .host = host_limit(machine)},
+      [&](const MemoryScenario& changed) { return estimate.need(changed); });
   const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
   if (device) {
     if (changes.size() < 2 && hosts) changes.push_back(*hosts);
-    return fmt::format("it needs {} of GPU memory, and {} are available; {}", gibibytes(need.device),
+    return fmt::format("it needs {} of {}, and {} are available; {}", gibibytes(need.device), memory_name(machine),
                        gibibytes(available(machine)), describe_changes(changes));
   }
   return fmt::format(
@@ -91,15 +108,17 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   PlanEstimate::Memory memory{.states = estimate.states_of(estimate.scenario(), extra),
                               .levels = estimate.leanest(config.recompute),
                               .context = context_of(machine),
-                              .of_gpu = machine.gpu_bytes,
+                              .of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes,
                               .of_host = machine.host_bytes,
                               .problem = ""};
   const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
   const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes), .host = least};
   memory.problem = memory_problem(setup, estimate, machine, need);
   memory.fits = memory.problem.empty();
-  const int64_t room = available(machine) - memory_margin(available(machine)) - device_bytes(memory.states);
-  if (config.recompute == Recomputation::kAuto) {
+  const int64_t room = available(machine) - margin_of(machine, available(machine)) - device_bytes(memory.states);
+  if (config.recompute == Recomputation::kAuto && machine.is_cpu()) {
+    memory.levels = {.none = setup.model.num_hidden_layers};
+  } else if (config.recompute == Recomputation::kAuto) {
     memory.levels = cheapest_levels(setup.model.num_hidden_layers, sizes, room).value_or(memory.levels);
   }
   memory.activations = kept_activations(memory.levels, sizes);
@@ -107,9 +126,9 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   return memory;
 }
 
-void add_up(PlanEstimate::Memory& memory, int gpus) {
+void add_up(PlanEstimate::Memory& memory, const PlanMachine& machine) {
   memory.total = device_bytes(memory.states) + memory.activations + memory.workspace + memory.context;
-  memory.host = host_bytes(memory.states) * gpus;
+  memory.host = (machine.is_cpu() ? memory.total : host_bytes(memory.states)) * machine.gpus;
 }
 
 // Of one micro-batch's kernels.
@@ -124,11 +143,12 @@ double extrapolated_share(const SimulatedRun& run) {
   return sum.on_device() > 0 ? sum.extrapolated / sum.on_device() : 0;
 }
 
-std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, int world_size, bool keeps_parameters) {
+std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, const PlanMachine& machine,
+                          bool keeps_parameters) {
   const SimulatedStep& step = plan.step;
   const int64_t spare = plan.memory.of_gpu - plan.memory.total;
-  const auto advice = bottleneck({step.split}, {.on_gpu = true,
-                                                .world_size = world_size,
+  const auto advice = bottleneck({step.split}, {.on_gpu = !machine.is_cpu(),
+                                                .world_size = machine.world_size(),
                                                 .zero_stage = config.zero.stage,
                                                 .keeps_parameters = keeps_parameters,
                                                 .offloads_optimizer = config.zero.offload_optimizer,
@@ -142,8 +162,11 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, int
     const char* what;
     double seconds;
   };
-  const auto shares = {Share{"matrix products", step.matmuls}, Share{"attention", step.attention},
-                       Share{"other kernels", step.elementwise}, Share{"the optimizer", step.split.optimizer},
+  // The head's are a part of them that a smaller vocabulary makes smaller.
+  const bool head = machine.is_cpu() && step.head > 0.5 * step.seconds;
+  const auto shares = {Share{head ? "the LM head's products" : "matrix products", head ? step.head : step.matmuls},
+                       Share{"attention", step.attention}, Share{"other kernels", step.elementwise},
+                       Share{"the optimizer", step.split.optimizer},
                        Share{"communication", step.split.exposed_communication()}};
   const Share most = std::max(shares, [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
   return fmt::format("computing: {} are {:.0f}% of a step", most.what, 100 * most.seconds / step.seconds);
@@ -153,7 +176,9 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, int
 
 LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                        const PlanAssumptions& assumptions) {
-  MemoryNeed limit = memory_limit({.gpu = machine.gpu_bytes, .host = machine.host_bytes, .ranks = machine.gpus});
+  MemoryNeed limit = memory_limit({.gpu = machine.is_cpu() ? std::nullopt : std::optional(machine.gpu_bytes),
+                                   .host = machine.host_bytes,
+                                   .ranks = machine.gpus});
   if (machine.host_bytes == 0) limit.host = kUnlimited;
   const auto predict = [&](const parallel::ParallelLayout& layout) -> std::optional<PredictedStep> {
     RunSetup with_layout = setup;
@@ -162,14 +187,14 @@ LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const 
     if (!plan.memory.fits) return std::nullopt;
     return PredictedStep{.seconds = plan.step.seconds, .error = plan.error};
   };
-  return choose_layout(setup, at::Device(at::kCUDA), {.world_size = machine.world_size(), .per_host = machine.gpus},
-                       limit, calibration != nullptr ? PredictStep(predict) : PredictStep());
+  return choose_layout(setup, machine.device(), {.world_size = machine.world_size(), .per_host = machine.gpus}, limit,
+                       calibration != nullptr ? PredictStep(predict) : PredictStep());
 }
 
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions) {
   const RunConfig& config = setup.config;
-  const MemoryEstimate estimate(config, setup.model, at::Device(at::kCUDA), setup.layout);
+  const MemoryEstimate estimate(config, setup.model, machine.device(), setup.layout);
   const std::optional<int64_t> extra = host_extra_bytes(estimate, machine);
   PlanEstimate plan{.parameters = model::num_parameters(setup.model),
                     .tokens_per_step = config.train_batch_size * config.seq_length,
@@ -185,44 +210,50 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;
   const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : known_rate;
   if (disk > 0) plan.checkpoint.seconds = static_cast<double>(plan.checkpoint.bytes) / (disk * machine.nodes);
-  add_up(plan.memory, machine.gpus);
+  add_up(plan.memory, machine);
   if (!plan.memory.fits || calibration == nullptr) return plan;
 
   SimulatedRun run{.model = setup.model,
-                   .options = zero_options(config, at::Device(at::kCUDA)),
+                   .options = zero_options(config, machine.device()),
                    .layout = setup.layout,
                    .ranks = {.hosts = machine.nodes, .per_host = machine.gpus},
                    .micro_batch = config.micro_batch_size,
                    .seq_length = config.seq_length,
                    .recompute = by_layer(plan.memory.levels),
                    .gather_limits_automatic = config.zero.gather_limits_automatic,
-                   .times = times_of_units(*calibration, setup),
+                   .times = times_of_units(*calibration, setup, machine),
                    .costs = {},
                    .host_adamw = {},
                    .links = machine.links,
+                   .within_host = {},
                    .straggler_factor = assumptions.straggler_factor,
                    .network_factor = assumptions.network_factor};
   set_rates(run, *calibration, machine);
   run.options.host_update.extra_bytes = extra;
+  // On a CPU there is nowhere to offload to.
+  if (machine.is_cpu())
+    run.options.optimizer_placement = run.options.parameter_placement = parallel::Placement::kDevice;
   int64_t spare = std::max<int64_t>(
-      0, available(machine) - memory_margin(available(machine)) - (plan.memory.total - plan.memory.context));
-  if (config.zero.offload_ratio_automatic) {
+      0, available(machine) - margin_of(machine, available(machine)) - (plan.memory.total - plan.memory.context));
+  if (config.zero.offload_ratio_automatic && !machine.is_cpu()) {
     plan.host_ratio = smallest_host_ratio(plan.memory.states, spare);
     run.options.optimizer_host_ratio = plan.host_ratio;
     RunSetup moved = setup;
     moved.config.zero.offload_optimizer_ratio = plan.host_ratio;
-    const MemoryEstimate after(moved.config, setup.model, at::Device(at::kCUDA), setup.layout);
+    const MemoryEstimate after(moved.config, setup.model, machine.device(), setup.layout);
     spare = std::max<int64_t>(
         0, spare - (after.states_of(after.scenario(), extra).optimizer_states - plan.memory.states.optimizer_states));
   }
-  run.memory_for_parameters = spare;
+  run.memory_for_parameters = machine.is_cpu() ? 0 : spare;
+  if (machine.is_cpu()) run.gather_limits_automatic = false;
   plan.step = simulate(run);
-  plan.memory.states = plan.step.memory;
-  add_up(plan.memory, machine.gpus);
+  if (!machine.is_cpu()) plan.memory.states = plan.step.memory;
+  add_up(plan.memory, machine);
   const bool host_is_estimate =
-      config.zero.offload_optimizer && host_estimate(*calibration, machine).bytes_per_second > 0;
-  plan.error = error_of_step(plan.step.split, {.kernels = relative_error(*calibration),
-                                               .communication = machine.network_error,
+      config.zero.offload_optimizer && !machine.is_cpu() && host_estimate(*calibration, machine).bytes_per_second > 0;
+  const bool measured_network = machine.nodes == 1 && has_collectives(*calibration, machine);
+  plan.error = error_of_step(plan.step.split, {.kernels = relative_error(*calibration, machine),
+                                               .communication = measured_network ? 0 : machine.network_error,
                                                .host_optimizer = host_is_estimate ? kErrorOfEstimate : 0});
   plan.extrapolated = extrapolated_share(run);
   const double tokens = static_cast<double>(plan.tokens_per_step) / machine.world_size();
@@ -230,7 +261,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   if (const auto peak = dense_bf16_flops(machine.gpu); peak && config.dtype == "bf16") {
     plan.mfu = tokens * model::flops_per_token(setup.model, config.seq_length) / *peak / plan.step.seconds;
   }
-  plan.bottleneck = what_holds_up(plan, config, machine.world_size(), setup.layout.ranks_per_node == 1);
+  plan.bottleneck = what_holds_up(plan, config, machine, setup.layout.ranks_per_node == 1);
   return plan;
 }
 

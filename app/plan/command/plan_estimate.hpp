@@ -20,9 +20,9 @@ struct PlanEstimate {
     LayerLevels levels;
     int64_t activations = 0;  // kept from forward to backward
     int64_t workspace = 0;
-    int64_t context = 0;  // of CUDA and NCCL, as usual
-    int64_t total = 0;    // of the GPU
-    int64_t of_gpu = 0;
+    int64_t context = 0;  // of CUDA and NCCL, on a CPU of the program, as usual
+    int64_t total = 0;    // of the GPU, on a CPU of a rank's process
+    int64_t of_gpu = 0;   // on a CPU a rank's share of the host's; 0: not known
     int64_t host = 0;     // of all ranks of a host
     int64_t of_host = 0;  // 0: not known
     bool fits = true;

@@ -9,11 +9,16 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "app/machine/cpu_share.hpp"
+#include "app/machine/host_limits.hpp"
 #include "app/machine/instances.hpp"
+#include "app/plan/calibration_file.hpp"
 #include "app/plan/command/plan_error.hpp"
+#include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/words.hpp"
+#include "parallel/host/core_assignment.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -145,20 +150,64 @@ PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bo
   return machine;
 }
 
+// One copy of ranks in host memory passes each byte through the memory four times: in and out of a shared buffer. An
+// estimate, where the calibration has no collectives; and the part of the data sheet's rate that copies reach.
+constexpr double kPassesOfCopy = 4, kOfHostMemory = 0.8;
+// Of a message between processes of a host, and to begin one: Open MPI's shared memory, and the thread that sends. An
+// assumption.
+constexpr double kMessageHop = 5e-6, kMessageStart = 2e-5;
+
+PlanMachine cpu_machine(const std::string& name, const std::string& processor, int threads, int nodes, int per_host,
+                        double host_rate, const Network& network) {
+  const double between = 1e9 / 8 * collective_gigabits(network);
+  return {.name = name,
+          .gpu = "",
+          .processor = processor,
+          .threads = threads,
+          .nodes = nodes,
+          .gpus = per_host,
+          .host_bytes_per_second = host_rate,
+          .assumed_host = "",
+          .efa = network.efa,
+          .links = {.within_bytes_per_second = kOfHostMemory * host_rate / kPassesOfCopy / per_host,
+                    .within_hop_seconds = kMessageHop,
+                    .between_bytes_per_second = between,
+                    .between_all_to_all_bytes_per_second = between,
+                    .between_hop_seconds = network.efa ? kNetworkHop : kTcpHop,
+                    .start_seconds = kMessageStart,
+                    .peer_access = false},
+          .network_basis = basis_of(network),
+          .network_error = per_host * nodes > 1 ? kErrorOfEstimate : 0,
+          .price = std::nullopt};
+}
+
+// DDR4-3200, one socket of eight channels: a host that nothing is known of.
+constexpr double kUnknownHostRate = 205e9;
+
+[[noreturn]] void throw_no_instance(const std::string& type, std::vector<std::string> known) {
+  for (const doctor::CpuInstance& one : doctor::all_cpu_instances()) known.emplace_back(one.type);
+  if (const auto nearest = nearest_name(type, known)) {
+    throw_user_error("--instance {}: there is no such type in mpzero's table; did you mean {}?", type, *nearest);
+  }
+  throw_user_error("--instance {}: there is no such type in mpzero's table; docs/ec2.md lists those that it has.",
+                   type);
+}
+
 }  // namespace
 
-std::string PlanMachine::gpu_name() const { return fmt::format("{} {}GB", gpu, gpu_gigabytes); }
+std::string PlanMachine::device_name() const {
+  return is_cpu() ? processor : fmt::format("{} {}GB", gpu, gpu_gigabytes);
+}
 
 PlanMachine machine_of_instance(const std::string& type, int nodes, const std::string& network) {
   const std::optional<doctor::Instance> instance = doctor::find_instance(type);
   if (!instance) {
     std::vector<std::string> known;
     for (const doctor::Instance& one : doctor::all_instances()) known.emplace_back(one.type);
-    if (const auto nearest = nearest_name(type, known)) {
-      throw_user_error("--instance {}: there is no such type in mpzero's table; did you mean {}?", type, *nearest);
+    if (doctor::find_cpu_instance(type)) {
+      throw_user_error("--instance {}: it has no GPUs; give --device cpu, so that its processors train.", type);
     }
-    throw_user_error("--instance {}: there is no such type in mpzero's table; docs/ec2.md lists those that it has.",
-                     type);
+    throw_no_instance(type, known);
   }
   const bool efa = network != "socket";
   // Of those that NCCL's plugin does not require it of, only the P types have it (aws-ofi-nccl, issue 547).
@@ -201,6 +250,68 @@ PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts,
   }
   machine.gpus = per_host;
   machine.gpu_bytes = gpu_bytes;
+  return machine;
+}
+
+PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::optional<int> per_host,
+                                    const std::string& network) {
+  const std::optional<doctor::CpuInstance> instance = doctor::find_cpu_instance(type);
+  if (!instance) {
+    if (doctor::find_instance(type)) {
+      throw_user_error("--instance {}: the plan of it is of its GPUs; leave out --device cpu.", type);
+    }
+    throw_no_instance(type, {});
+  }
+  const bool efa = network != "socket";
+  const Network cards{
+      .gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits), .efa = efa, .direct = false};
+  const int ranks = per_host.value_or(instance->sockets);
+  PlanMachine machine = cpu_machine(type, instance->processor, std::max(1, instance->cores / ranks), nodes, ranks,
+                                    instance->host_gigabytes * 1e9, cards);
+  machine.host_bytes = int64_t{instance->host_gibibytes} << 30;
+  return machine;
+}
+
+PlanMachine machine_of_cpu_run(const std::string& processor, int threads, int64_t host_bytes, int hosts, int per_host,
+                               const std::string& network) {
+  const bool efa = network == "efa";
+  PlanMachine machine = cpu_machine(processor, processor, threads, hosts, per_host, kUnknownHostRate,
+                                    {.gigabits = kTcpGigabits, .efa = efa, .direct = false});
+  machine.host_bytes = host_bytes;
+  return machine;
+}
+
+namespace {
+
+// The host that the calibration was measured on; without one this machine.
+PlanMachine like_calibrated_or_here(const std::string& calibration, int nodes, int ranks, const std::string& network) {
+  const std::string here = doctor::processor_name();
+  if (!calibration.empty()) {
+    const CalibrationData data = read_calibration(calibration);
+    const int cores = data.host.ranks * data.host.threads;
+    return machine_of_cpu_run(data.device, std::max(1, cores / ranks), data.device == here ? available_host_bytes() : 0,
+                              nodes, ranks, network);
+  }
+  const auto topology = parallel::CpuTopology::of_this_machine();
+  const std::vector<std::vector<int>> cores(static_cast<size_t>(ranks), topology.cores());
+  const CpuLimits limits = cpu_limits(parallel::process_environment, allowed_cores());
+  return machine_of_cpu_run(here, share_cpu(topology, cores, 0, limits).threads, available_host_bytes(), nodes, ranks,
+                            network);
+}
+
+}  // namespace
+
+PlanMachine find_cpu_machine(const PlanOptions& options, const std::string& network, std::optional<int> per_host) {
+  const int nodes = static_cast<int>(options.nodes);
+  PlanMachine machine;
+  if (!options.instance.empty()) {
+    machine = machine_of_cpu_instance(options.instance, nodes, per_host, network);
+  } else {
+    machine = like_calibrated_or_here(options.calibration, nodes, per_host.value_or(1), network);
+  }
+  machine.price = options.price;
+  if (options.network_rate) set_network_rate(machine, *options.network_rate);
+  if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);
   return machine;
 }
 

@@ -1,19 +1,12 @@
 #include "app/plan/command/plan_options.hpp"
 
 #include <charconv>
-#include <functional>
 
+#include "app/flags/command_flags.hpp"
 #include "base/error.hpp"
-#include "base/words.hpp"
 
 namespace mpzero::plan {
 namespace {
-
-struct PlanFlag {
-  std::string name;
-  std::function<void(PlanOptions&, const std::string& value)> set;
-  bool is_switch = false;
-};
 
 double number(const char* flag, const std::string& text, double least, const char* what) {
   double value = 0;
@@ -24,12 +17,12 @@ double number(const char* flag, const std::string& text, double least, const cha
   return value;
 }
 
-std::vector<PlanFlag> plan_flags() {
+std::vector<CommandFlag> plan_flags(PlanOptions& o) {
   return {
-      {"instance", [](PlanOptions& o, const std::string& value) { o.instance = value; }},
-      {"gpu", [](PlanOptions& o, const std::string& value) { o.gpu = value; }},
+      {"instance", [&o](const std::string& value) { o.instance = value; }},
+      {"gpu", [&o](const std::string& value) { o.gpu = value; }},
       {"nodes",
-       [](PlanOptions& o, const std::string& value) {
+       [&o](const std::string& value) {
          const double nodes = number("nodes", value, 1, "a whole number of hosts from 1 to 100000");
          o.nodes = static_cast<int64_t>(nodes);
          if (static_cast<double>(o.nodes) != nodes || nodes > 100'000) {
@@ -37,91 +30,62 @@ std::vector<PlanFlag> plan_flags() {
          }
        }},
       {"tokens",
-       [](PlanOptions& o, const std::string& value) {
-         o.tokens = number("tokens", value, 1, "a number of tokens, as 15e9");
-       }},
-      {"json", [](PlanOptions& o, const std::string&) { o.json = true; }, true},
-      {"compare", [](PlanOptions& o, const std::string&) { o.compare = true; }, true},
+       [&o](const std::string& value) { o.tokens = number("tokens", value, 1, "a number of tokens, as 15e9"); }},
+      {"json", [&o](const std::string&) { o.json = true; }, true},
+      {"compare", [&o](const std::string&) { o.compare = true; }, true},
       {"host_gigabits",
-       [](PlanOptions& o, const std::string& value) {
+       [&o](const std::string& value) {
          o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s of a host's network, as 400");
        }},
       {"network_rate",
-       [](PlanOptions& o, const std::string& value) {
+       [&o](const std::string& value) {
          o.network_rate =
              number("network_rate", value, 1e-3, "GB/s that a host sends in collectives between hosts, as 4.6");
        }},
       {"straggler_factor",
-       [](PlanOptions& o, const std::string& value) {
+       [&o](const std::string& value) {
          o.straggler_factor = number("straggler_factor", value, 1, "a number of at least 1");
        }},
       {"network_factor",
-       [](PlanOptions& o, const std::string& value) {
+       [&o](const std::string& value) {
          o.network_factor = number("network_factor", value, 1, "a number of at least 1");
        }},
       {"price",
-       [](PlanOptions& o, const std::string& value) {
+       [&o](const std::string& value) {
          o.price = number("price", value, 0, "what a host costs in an hour, as 55.04");
        }},
-      {"prices", [](PlanOptions& o, const std::string& value) { o.prices = value; }},
-      {"calibration", [](PlanOptions& o, const std::string& value) { o.calibration = value; }},
+      {"prices", [&o](const std::string& value) { o.prices = value; }},
+      {"calibration", [&o](const std::string& value) { o.calibration = value; }},
       {"disk_rate",
-       [](PlanOptions& o, const std::string& value) {
+       [&o](const std::string& value) {
          o.disk_rate = number("disk_rate", value, 1e-3, "GB/s that a host writes, as 2.5");
        }},
   };
 }
 
-// A flag of the rest that is nearly one of the plan's, and which.
-std::optional<std::pair<std::string, std::string>> mistyped(const std::vector<std::string>& rest,
-                                                            const std::vector<PlanFlag>& known) {
-  std::vector<std::string> names;
-  names.reserve(known.size());
-  for (const PlanFlag& flag : known) names.push_back(flag.name);
-  for (const std::string& argument : rest) {
-    if (!argument.starts_with("--")) continue;
-    const std::string name = argument.substr(2, argument.find('=') - 2);
-    if (const auto nearest = nearest_name(name, names)) return std::pair(name, *nearest);
+// `rest`: flags of `mpzero train`, which are not read yet.
+bool asks_for_cpu(const std::vector<std::string>& rest) {
+  for (size_t i = 0; i < rest.size(); ++i) {
+    if (rest[i] == "--device=cpu") return true;
+    if (rest[i] == "--device" && i + 1 < rest.size() && rest[i + 1] == "cpu") return true;
   }
-  return std::nullopt;
+  return false;
 }
 
 }  // namespace
 
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   PlanOptions options;
-  const std::vector<PlanFlag> known = plan_flags();
-  std::vector<std::string> seen;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    const size_t equals = argument.find('=');
-    const PlanFlag* flag = nullptr;
-    for (const PlanFlag& candidate : known) {
-      if (argument.substr(0, equals) == "--" + candidate.name) flag = &candidate;
+  const std::vector<CommandFlag> known = plan_flags(options);
+  read_command_flags(arguments, known, [&](const std::string& argument) { options.rest.push_back(argument); });
+  if (options.instance.empty() && options.gpu.empty() && !asks_for_cpu(options.rest)) {
+    for (const std::string& argument : options.rest) {
+      const auto nearest = argument.starts_with("--") ? nearest_flag(argument, known) : std::nullopt;
+      if (!nearest) continue;
+      throw_user_error("{} is not a known flag; did you mean --{}?", argument.substr(0, argument.find('=')), *nearest);
     }
-    if (flag == nullptr) {
-      options.rest.push_back(argument);
-      continue;
-    }
-    for (const std::string& name : seen) {
-      if (name == flag->name) throw_user_error("--{} is given twice; keep one of the two.", name);
-    }
-    seen.push_back(flag->name);
-    std::string value;
-    if (equals != std::string::npos) value = argument.substr(equals + 1);
-    if (flag->is_switch) {
-      if (equals != std::string::npos) throw_user_error("--{} takes no value; leave it out.", flag->name);
-    } else if (equals == std::string::npos && i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
-      value = arguments[++i];
-    }
-    if (!flag->is_switch && value.empty()) throw_user_error("--{} needs a value; give one.", flag->name);
-    flag->set(options, value);
-  }
-  if (options.instance.empty() && options.gpu.empty()) {
-    if (const auto typo = mistyped(options.rest, known)) {
-      throw_user_error("--{} is not a known flag; did you mean --{}?", typo->first, typo->second);
-    }
-    throw_user_error("what to plan for is missing: give --instance, as p5.48xlarge, or --gpu, as H200.");
+    throw_user_error(
+        "what to plan for is missing: give --instance, as p5.48xlarge, or --gpu, as H200, or --device cpu.");
   }
   if (!options.instance.empty() && !options.gpu.empty()) {
     throw_user_error("--instance {} and --gpu {} both say what to plan for; keep one of the two.", options.instance,
@@ -154,16 +118,18 @@ std::string plan_help() {
          "\n"
          "  mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config ds_config.json\n"
          "\n"
-         "  --instance TYPE          EC2's instance type; docs/ec2.md lists them\n"
+         "  --instance TYPE          EC2's instance type; docs/ec2.md lists them, docs/plan.md those without GPUs\n"
          "  --gpu NAME               or a GPU, as H200 or A100-80GB; with --nproc_per_node of them on a host (default: "
          "1)\n"
+         "  --device cpu             of hosts whose processors train: of the instance, or like this machine; with\n"
+         "                           --nproc_per_node ranks on a host (default: 1; of an instance its sockets)\n"
          "  --nodes N                hosts (default: 1)\n"
          "  --host_gigabits N        with --gpu and --nodes: Gb/s of a host's network (default: 100)\n"
          "  --tokens N               tokens of the whole training, as 15e9: for hours and costs\n"
          "  --compare                rank instances, ZeRO stages, offload, layouts, micro-batches and recomputation,\n"
          "                           and print the ds_config.json of the fastest\n"
          "  --json                   print JSON; docs/formats.md has its fields\n"
-         "  --calibration FILE       times of kernels (default: configs/calibrations has one of the GPU)\n"
+         "  --calibration FILE       times of kernels (default: that of configs/calibrations)\n"
          "  --price N                what a host costs in an hour, in any currency\n"
          "  --prices FILE            JSON: {\"p5.48xlarge\": 55.04, ...}, for --compare\n"
          "  --disk_rate N            GB/s that a host writes checkpoints with (default: the calibration's)\n"
@@ -173,7 +139,9 @@ std::string plan_help() {
          "  --straggler_factor X     the slowest rank's computing, as a multiple of the others' (default: 1)\n"
          "  --network_factor X       the time of every collective, as a multiple of the model's (default: 1)\n"
          "\n"
-         "  --calibrate FILE         measure this machine's kernels into a file for --calibration, and nothing else\n"
+         "  --calibrate FILE         measure this machine's kernels into a file for --calibration, and nothing else. "
+         "A\n"
+         "                           CPU as runs use it: mpirun -n RANKS mpzero plan --calibrate FILE --device cpu\n"
          "\n"
          "All other flags are those of `mpzero train`, so that its command line can be given as it is; --train_data\n"
          "may be missing. --network socket plans for TCP.\n";

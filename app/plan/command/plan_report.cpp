@@ -48,9 +48,20 @@ Length length_of(const PlanFacts& facts, const PlanEstimate& plan) {
           .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
 }
 
+// The device of a calibration; of a CPU, whether with other threads.
+std::string measured_on(const Calibration& calibration, const PlanMachine& machine) {
+  const CalibrationData& data = calibration.data();
+  if (!machine.is_cpu()) return data.device;
+  const bool same = data.host.threads == machine.threads && data.host.ranks == machine.gpus;
+  return fmt::format("{}, {} of {}{}", data.device, counted(data.host.ranks, "rank"),
+                     counted(data.host.threads, "thread"), same ? "" : ", and scaled by the threads, an estimate");
+}
+
 void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const PlanEstimate::Memory& memory = plan.memory;
-  lines.push_back(fmt::format("Memory of each GPU: {} of {}{}", gibibytes(memory.total), gibibytes(memory.of_gpu),
+  const bool cpu = facts.machine.is_cpu();
+  lines.push_back(fmt::format("Memory of each {}: {}{}{}", cpu ? "rank" : "GPU", gibibytes(memory.total),
+                              memory.of_gpu > 0 ? " of " + gibibytes(memory.of_gpu) : "",
                               memory.fits ? "" : ": the run does not fit"));
   const auto part = [&](const char* name, int64_t bytes, const std::string& note = "") {
     if (bytes > 0) lines.push_back(row(name, gibibytes(bytes), note));
@@ -61,7 +72,8 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   part("units in flight", memory.states.units_in_flight);
   part("activations", memory.activations, fmt::format("recompute {}", levels(memory.levels)));
   part("workspace", memory.workspace);
-  part("CUDA and NCCL", memory.context, "as usual");
+  part(cpu ? "program and libraries" : "CUDA and NCCL", memory.context, "as usual");
+  if (cpu) lines.push_back(row("", "", "and up to an eighth of it that tensors keep for the next step"));
   if (memory.host > 0) {
     lines.push_back(fmt::format("Memory of each host: {}{} for {}", gibibytes(memory.host),
                                 memory.of_host > 0 ? " of " + gibibytes(memory.of_host) : "",
@@ -77,6 +89,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
 
 void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const SimulatedStep& step = plan.step;
+  const bool cpu = facts.machine.is_cpu();
   lines.push_back(fmt::format("Step: {}, give or take {:.0f}%", show_time(step.seconds), 100 * plan.error));
   const auto part = [&](const std::string& name, double seconds, const std::string& note = "") {
     if (seconds > 0) {
@@ -93,8 +106,9 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   part("matrix products", step.matmuls);
   part("attention", step.attention);
   part("other kernels", step.elementwise);
-  part("AdamW on the GPU", step.optimizer);
-  const HostEstimate host = host_estimate(*facts.calibration, facts.machine);
+  part(cpu ? "AdamW" : "AdamW on the GPU", step.optimizer);
+  if (cpu) part("LM head", step.head, "of the first three");
+  const HostEstimate host = cpu ? HostEstimate{} : host_estimate(*facts.calibration, facts.machine);
   const char* const of_instance = "by the instance's data sheets, an estimate";
   part("AdamW on the host", step.host_optimizer,
        host.bytes_per_second == 0                ? ""
@@ -104,12 +118,12 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   part("PCIe to the host", step.down, of_pcie);
   part("PCIe to the GPU", step.up, of_pcie);
   for (const auto& [name, time] : step.collectives) part(name, time.seconds, fmt::format("{} a step", time.calls));
-  lines.push_back(fmt::format("Speed: {:.0f} tokens/s/GPU, {:.0f} in all{}", plan.tokens_per_second_per_gpu,
-                              plan.tokens_per_second_per_gpu * facts.machine.world_size(),
+  lines.push_back(fmt::format("Speed: {:.0f} tokens/s/{}, {:.0f} in all{}", plan.tokens_per_second_per_gpu,
+                              cpu ? "rank" : "GPU", plan.tokens_per_second_per_gpu * facts.machine.world_size(),
                               plan.mfu ? fmt::format(", MFU {:.1f}%", 100 * *plan.mfu) : ""));
   const Length length = length_of(facts, plan);
-  lines.push_back(fmt::format("Length: {:.0f} steps of {} tokens: {:.1f} hours, {:.1f} GPU hours{}", length.steps,
-                              plan.tokens_per_step, length.hours, length.gpu_hours,
+  lines.push_back(fmt::format("Length: {:.0f} steps of {} tokens: {:.1f} hours{}{}", length.steps, plan.tokens_per_step,
+                              length.hours, cpu ? "" : fmt::format(", {:.1f} GPU hours", length.gpu_hours),
                               length.cost ? fmt::format(", costs {:.2f}", *length.cost) : ""));
   lines.push_back("Bottleneck: " + plan.bottleneck);
 }
@@ -120,11 +134,14 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
   const RunConfig& config = facts.setup.config;
   const PlanMachine& machine = facts.machine;
   std::vector<std::string> lines = {
-      fmt::format("Plan: {}, {} parameters, on {} x {} ({} x {}{})", config.model_type, plan.parameters, machine.nodes,
-                  machine.name, machine.world_size(), machine.gpu,
-                  machine.nodes == 1 ? ""
-                  : machine.efa      ? ", EFA"
-                                     : ", TCP"),
+      fmt::format(
+          "Plan: {}, {} parameters, on {} x {} ({}{})", config.model_type, plan.parameters, machine.nodes, machine.name,
+          machine.is_cpu()
+              ? fmt::format("{} of {}", counted(machine.world_size(), "rank"), counted(machine.threads, "thread"))
+              : fmt::format("{} x {}", machine.world_size(), machine.gpu),
+          machine.nodes == 1 ? ""
+          : machine.efa      ? ", EFA"
+                             : ", TCP"),
       fmt::format("  ZeRO-{}{}, {}, sequences of {} tokens, global batch {} = {} x {} x {}", config.zero.stage,
                   describe_levels(facts.setup.layout), config.dtype, config.seq_length, config.train_batch_size,
                   config.micro_batch_size, config.gradient_accumulation_steps, machine.world_size()),
@@ -133,7 +150,7 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
                                                  std::filesystem::path(facts.calibration->name()).filename().string(),
                                                  facts.calibration->data().source.starts_with("Not measured")
                                                      ? "not measured on such a GPU"
-                                                     : "measured on " + facts.calibration->data().device)};
+                                                     : "measured on " + measured_on(*facts.calibration, machine))};
   if (!facts.nodes.empty()) lines.push_back("  " + facts.nodes);
   if (machine.nodes > 1) {
     const double gigabytes = machine.links.between_bytes_per_second / 1e9;
@@ -169,9 +186,12 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
       {"version", 1},
       {"machine",
        {{"name", machine.name},
-        {"gpu", machine.gpu},
+        {"gpu", machine.is_cpu() ? Json(nullptr) : Json(machine.gpu)},
+        {"processor", machine.is_cpu() ? Json(machine.processor) : Json(nullptr)},
+        {"threads", machine.is_cpu() ? Json(machine.threads) : Json(nullptr)},
         {"nodes", machine.nodes},
-        {"gpus_per_node", machine.gpus},
+        {"gpus_per_node", machine.is_cpu() ? 0 : machine.gpus},
+        {"ranks_per_node", machine.gpus},
         {"network", machine.efa ? "efa" : "socket"},
         {"network_rate", machine.nodes > 1 ? Json(machine.links.between_bytes_per_second / 1e9) : Json(nullptr)},
         {"network_basis", machine.nodes > 1 ? Json(machine.network_basis) : Json(nullptr)}}},
@@ -194,7 +214,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
       {"memory",
        {{"fits", memory.fits},
         {"problem", memory.problem},
-        {"gpu_bytes",
+        {machine.is_cpu() ? "rank_bytes" : "gpu_bytes",
          {{"parameters", memory.states.parameters},
           {"gradients", memory.states.gradients},
           {"optimizer_states", memory.states.optimizer_states},
@@ -203,7 +223,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
           {"workspace", memory.workspace},
           {"context", memory.context},
           {"total", memory.total},
-          {"of", memory.of_gpu}}},
+          {"of", memory.of_gpu > 0 ? Json(memory.of_gpu) : Json(nullptr)}}},
         {"host_bytes",
          {{"optimizer_states", memory.states.host_optimizer_states * machine.gpus},
           {"parameters", memory.states.host_parameters * machine.gpus},
@@ -229,6 +249,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
                    {{"matmuls", step.matmuls},
                     {"attention", step.attention},
                     {"elementwise", step.elementwise},
+                    {"head", step.head},
                     {"optimizer", step.optimizer},
                     {"host_optimizer", step.host_optimizer},
                     {"pcie_down", step.down},

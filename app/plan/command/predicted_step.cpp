@@ -9,9 +9,12 @@
 namespace mpzero::plan {
 
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout) {
-  const PlanMachine machine = machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
-                                             doctor::instance_type(doctor::System{}), run.setup.config.network);
-  const Calibration calibration = calibration_of(run.gpu, "");
+  const std::string& network = run.setup.config.network;
+  const PlanMachine machine = run.processor.empty() ? machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
+                                                                     doctor::instance_type(doctor::System{}), network)
+                                                    : machine_of_cpu_run(run.processor, run.threads, run.host_bytes,
+                                                                         run.hosts, run.per_host, network);
+  const Calibration calibration = calibration_of(machine, "");
   RunSetup setup = run.setup;
   setup.layout = layout;
   return estimate_plan(setup, machine, &calibration, {});

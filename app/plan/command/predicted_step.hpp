@@ -7,7 +7,7 @@
 
 namespace mpzero::plan {
 
-// The plan of a run on GPUs, with this layout. Throws if the GPU has no calibration or the run cannot be planned.
+// The plan of a run, with this layout. Throws if the GPU or processor has no calibration or the run cannot be planned.
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout);
 
 // A step of the run that starts, with this layout; see PlannedRun. std::nullopt where there is no plan: the

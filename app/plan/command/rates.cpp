@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "app/config/zero_options.hpp"
+#include "app/plan/command/plan_error.hpp"
 #include "app/plan/shipped_calibrations.hpp"
 #include "app/plan/unit_times.hpp"
+#include "base/error.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -19,39 +21,79 @@ constexpr double kHostBytes = 24;
 // headers, measured on H200s 55 of 64 GB/s.
 constexpr double kOfHostMemory = 0.8, kOfPcie = 0.86;
 
-}  // namespace
-
-Calibration calibration_of(const std::string& gpu, const std::string& file) {
-  return Calibration::from_file(file.empty() ? calibration_for(gpu) : std::filesystem::path(file));
+// Of what computes, on a CPU that was calibrated with another number of threads: an estimate.
+double threads_factor(const Calibration& calibration, const PlanMachine& machine) {
+  const int measured = calibration.data().host.threads;
+  if (!machine.is_cpu() || measured == 0 || machine.threads == 0) return 1;
+  return static_cast<double>(measured) / machine.threads;
 }
 
-UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup) {
-  const parallel::ZeroOptions options = zero_options(setup.config, at::Device(at::kCUDA));
+const char* name_of(Collective collective) {
+  if (collective == Collective::kAllReduce) return "all-reduce";
+  // Exchanges send as many bytes as gathers.
+  return collective == Collective::kReduceScatter ? "reduce-scatter" : "all-gather";
+}
+
+// The processors that compute also move the tensors.
+void set_cpu_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine) {
+  run.costs.down = run.costs.up = [](int64_t) { return 0.0; };
+  run.costs.launch = 0;
+  run.host_adamw = [](int64_t) { return 0.0; };
+  // Over several hosts MPI is used by one thread: see mpi_threads().
+  const double threads = std::max(1, machine.threads);
+  run.costs.host = SharedCores::Options{.moves_beside = machine.nodes == 1, .share = threads / (threads + 1)};
+  if (!has_collectives(calibration, machine)) return;
+  run.within_host = [&calibration](Collective collective, int64_t bytes, at::ScalarType type) {
+    return calibration.collective_seconds(name_of(collective), type, static_cast<double>(bytes)).value();
+  };
+}
+
+}  // namespace
+
+Calibration calibration_of(const PlanMachine& machine, const std::string& file) {
+  const CalibratedRanks ranks =
+      machine.is_cpu() ? CalibratedRanks{.ranks = machine.gpus, .threads = machine.threads} : CalibratedRanks{};
+  Calibration calibration = Calibration::from_file(file.empty() ? calibration_for(machine.device_name(), ranks)
+                                                                : std::filesystem::path(file));
+  if (calibration.data().gpu == machine.is_cpu()) {
+    throw_user_error("{}: it is the calibration of {}, and the plan is of {}; give one of {}", calibration.name(),
+                     calibration.data().device, machine.name, machine.is_cpu() ? "a CPU" : "a GPU");
+  }
+  return calibration;
+}
+
+UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine) {
+  const parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   const bool accumulates = options.gradient_accumulation_steps > 1;
-  return unit_times(calibration, setup.model,
-                    {.sequences = setup.config.micro_batch_size,
-                     .length = setup.config.seq_length,
-                     .type = options.dtype,
-                     .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
-                     .accumulates = accumulates});
+  UnitTimes times = unit_times(calibration, setup.model,
+                               {.sequences = setup.config.micro_batch_size,
+                                .length = setup.config.seq_length,
+                                .type = options.dtype,
+                                .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
+                                .accumulates = accumulates});
+  times.scale(threads_factor(calibration, machine));
+  return times;
 }
 
 void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine) {
   const CalibrationData& data = calibration.data();
+  const double slower = threads_factor(calibration, machine);
   const StateTypes types{.gradient = run.options.gradient_accumulation_steps > 1 ? run.options.accumulation_dtype
                                                                                  : run.options.communication_dtype,
                          .moments = run.options.moment_dtype,
                          .parameter = run.options.dtype};
-  run.costs.memory = [&calibration](int64_t bytes) {
-    return kShortestKernel + device_copy_seconds(calibration, static_cast<double>(bytes) / 2);
+  run.costs.memory = [&calibration, slower](int64_t bytes) {
+    return kShortestKernel + slower * device_copy_seconds(calibration, static_cast<double>(bytes) / 2);
   };
   // The calibration has times of whole models; units follow each other without a gap.
   const int64_t whole = model::num_parameters(run.model);
-  run.costs.adamw = [rate = adamw_seconds(calibration, whole, types) / static_cast<double>(whole)](int64_t parameters) {
-    return kShortestKernel + rate * static_cast<double>(parameters);
+  run.costs.adamw = [rate = slower * adamw_seconds(calibration, whole, types) / static_cast<double>(whole)](
+                        int64_t parameters) { return kShortestKernel + rate * static_cast<double>(parameters); };
+  run.costs.squares = [rate = slower * sum_of_squares_seconds(calibration, whole, types.gradient) /
+                              static_cast<double>(whole)](int64_t gradients) {
+    return kShortestKernel + rate * static_cast<double>(gradients);
   };
-  run.costs.squares = [rate = sum_of_squares_seconds(calibration, whole, types.gradient) / static_cast<double>(whole)](
-                          int64_t gradients) { return kShortestKernel + rate * static_cast<double>(gradients); };
+  if (machine.is_cpu()) return set_cpu_rates(run, calibration, machine);
   const auto copies = [&](PcieDirection direction) -> std::function<double(int64_t)> {
     if (machine.pcie_bytes_per_second > 0) {
       return [rate = kOfPcie * machine.pcie_bytes_per_second](int64_t bytes) {
@@ -84,6 +126,14 @@ double disk_bytes_per_second(const Calibration& calibration) {
   return calibration.data().host.disk_write_bytes_per_second;
 }
 
-double relative_error(const Calibration& calibration) { return calibration.error(); }
+double relative_error(const Calibration& calibration, const PlanMachine& machine) {
+  const CalibrationData::Host& host = calibration.data().host;
+  const bool same = !machine.is_cpu() || (host.threads == machine.threads && host.ranks == machine.gpus);
+  return same ? calibration.error() : std::max(calibration.error(), kErrorOfEstimate);
+}
+
+bool has_collectives(const Calibration& calibration, const PlanMachine& machine) {
+  return machine.is_cpu() && machine.gpus > 1 && !calibration.data().collectives.empty();
+}
 
 }  // namespace mpzero::plan

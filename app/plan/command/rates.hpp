@@ -11,11 +11,12 @@ namespace mpzero::plan {
 
 // What a simulation takes from a calibration, and from the hosts where these differ from the calibrated one.
 
-// Reads `file` or, where that is empty, the one of configs/calibrations that is for the GPU. Throws UserError.
-Calibration calibration_of(const std::string& gpu, const std::string& file);
+// Reads `file` or, where that is empty, the one of configs/calibrations that is for the GPU or processor. Throws
+// UserError.
+Calibration calibration_of(const PlanMachine& machine, const std::string& file);
 
-UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup);
-// Sets run.costs and run.host_adamw.
+UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine);
+// Sets run.costs, run.host_adamw and run.within_host.
 void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine);
 // AdamW on the host by data sheets, not measured: bytes a second of a host's memory and the instance that has it. 0:
 // the calibration says it.
@@ -26,7 +27,9 @@ struct HostEstimate {
 HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine);
 // 0: not measured.
 double disk_bytes_per_second(const Calibration& calibration);
-// Of a step's time: half of an interval.
-double relative_error(const Calibration& calibration);
+// Of a step's time: half of an interval. Wider on a CPU that was measured with other threads.
+double relative_error(const Calibration& calibration, const PlanMachine& machine);
+// Whether the calibration has the collectives between a host's ranks.
+bool has_collectives(const Calibration& calibration, const PlanMachine& machine);
 
 }  // namespace mpzero::plan

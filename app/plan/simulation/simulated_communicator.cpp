@@ -19,6 +19,15 @@ class Pending final : public PendingCollective {
   c10::Event done_;
 };
 
+class PendingMove final : public PendingCollective {
+ public:
+  explicit PendingMove(int64_t number) : number_(number) {}
+  void wait() override { SimulatedDevice::current().wait_for_move(number_); }
+
+ private:
+  int64_t number_;
+};
+
 }  // namespace
 
 SimulatedCommunicator::SimulatedCommunicator(const Options& options, BusyLink& link)
@@ -29,31 +38,35 @@ int64_t SimulatedCommunicator::reserve_reduce_scatter(int64_t numel, const at::T
   return numel * static_cast<int64_t>(options.dtype().itemsize());
 }
 
-std::unique_ptr<PendingCollective> SimulatedCommunicator::run(const char* name, Collective collective, int64_t bytes) {
+std::unique_ptr<PendingCollective> SimulatedCommunicator::run(const char* name, Collective collective,
+                                                              const at::Tensor& full) {
+  const auto bytes = static_cast<int64_t>(full.nbytes());
+  const double seconds = options_.slowdown * (options_.seconds ? options_.seconds(collective, bytes, full.scalar_type())
+                                                               : collective_seconds(collective, bytes, options_.group,
+                                                                                    options_.links, options_.rings));
+  SimulatedDevice& device = SimulatedDevice::current();
+  if (device.is_host()) return std::make_unique<PendingMove>(device.move(name, seconds));
   parallel::follow_current_stream(stream_);
   const c10::StreamGuard on_stream(stream_);
-  SimulatedDevice::current().queue(
-      Work::kCollective, name,
-      options_.slowdown * collective_seconds(collective, bytes, options_.group, options_.links, options_.rings),
-      &link_);
+  device.queue(Work::kCollective, name, seconds, &link_);
   return std::make_unique<Pending>(stream_);
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_gather(const at::Tensor&, const at::Tensor& full) {
-  return run(options_.gather, Collective::kAllGather, static_cast<int64_t>(full.nbytes()));
+  return run(options_.gather, Collective::kAllGather, full);
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::reduce_scatter_sum(const at::Tensor& full, const at::Tensor&,
                                                                              parallel::SumMode) {
-  return run(options_.scatter, Collective::kReduceScatter, static_cast<int64_t>(full.nbytes()));
+  return run(options_.scatter, Collective::kReduceScatter, full);
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_to_all(const at::Tensor& sent, const at::Tensor&) {
-  return run(options_.exchange, Collective::kAllToAll, static_cast<int64_t>(sent.nbytes()));
+  return run(options_.exchange, Collective::kAllToAll, sent);
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_reduce_sum(const at::Tensor& tensor) {
-  return run(options_.reduce, Collective::kAllReduce, static_cast<int64_t>(tensor.nbytes()));
+  return run(options_.reduce, Collective::kAllReduce, tensor);
 }
 
 }  // namespace mpzero::plan

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
 #include <c10/core/Stream.h>
 
+#include <functional>
 #include <memory>
 
 #include "app/plan/simulation/busy_link.hpp"
@@ -10,8 +12,11 @@
 
 namespace mpzero::plan {
 
+// Seconds of a collective over the full tensor's bytes, of this type.
+using CollectiveSeconds = std::function<double(Collective collective, int64_t bytes, at::ScalarType type)>;
+
 // Rank 0's communicator on the simulated device: a stream of its own, as NCCL's, on which each collective takes the
-// time of the network's model. Communicators that share a link take turns on it.
+// time of the network's model. Communicators that share a link take turns on it. On a CPU its cores move the tensors.
 class SimulatedCommunicator final : public parallel::Communicator {
  public:
   struct Options {
@@ -19,6 +24,7 @@ class SimulatedCommunicator final : public parallel::Communicator {
     Links links;
     int rings = 1;                      // see collective_seconds
     double slowdown = 1;                // of each collective
+    CollectiveSeconds seconds = {};     // as measured; none: by group and links
     const char* gather = "all-gather";  // names in the records
     const char* scatter = "reduce-scatter";
     const char* exchange = "all-to-all";
@@ -38,7 +44,7 @@ class SimulatedCommunicator final : public parallel::Communicator {
   std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
  private:
-  std::unique_ptr<parallel::PendingCollective> run(const char* name, Collective collective, int64_t bytes);
+  std::unique_ptr<parallel::PendingCollective> run(const char* name, Collective collective, const at::Tensor& full);
 
   Options options_;
   BusyLink& link_;

@@ -7,12 +7,12 @@
 
 namespace mpzero::plan {
 
-void SimulatedDecoder::take(const Seconds& seconds) const {
+void SimulatedDecoder::take(const Seconds& seconds, const char* unit) const {
   SimulatedDevice& device = SimulatedDevice::current();
   const double queued = device.host_now() + seconds.launch_bound * slowdown_;
-  device.queue(Work::kMatmuls, "products", seconds.matmuls * slowdown_);
-  device.queue(Work::kAttention, "attention", seconds.attention * slowdown_);
-  device.queue(Work::kElementwise, "elementwise", seconds.elementwise * slowdown_);
+  device.queue(Work::kMatmuls, unit, seconds.matmuls * slowdown_);
+  device.queue(Work::kAttention, unit, seconds.attention * slowdown_);
+  device.queue(Work::kElementwise, unit, seconds.elementwise * slowdown_);
   // The last kernel begins once the host has queued it.
   device.host_waits_until(queued);
   device.wait_until(device.current_stream(), queued);
@@ -49,7 +49,7 @@ at::Tensor SimulatedDecoder::head_loss(model::Weights, const at::Tensor&, const 
 model::Decoder::HeadResult SimulatedDecoder::head_forward_backward(model::Weights, const at::Tensor&,
                                                                    const at::Tensor& x, const at::Tensor&, double,
                                                                    model::Gradients, model::Gradient&) const {
-  take(times_.head);
+  take(times_.head, kHeadUnit);
   return {.loss = at::empty({}, x.options().dtype(at::kFloat)), .dx = x};
 }
 

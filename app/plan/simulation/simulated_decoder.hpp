@@ -7,6 +7,9 @@
 
 namespace mpzero::plan {
 
+// What its records of the LM head are named.
+inline constexpr const char* kHeadUnit = "LM head";
+
 // A decoder whose units take the times of a calibration and compute nothing. Tensors are those of the simulated device.
 class SimulatedDecoder final : public model::Decoder {
  public:
@@ -27,7 +30,7 @@ class SimulatedDecoder final : public model::Decoder {
                                    model::Gradient& output_weight_gradient) const override;
 
  private:
-  void take(const Seconds& seconds) const;
+  void take(const Seconds& seconds, const char* unit = "unit") const;
 
   UnitTimes times_;
   double slowdown_;

@@ -24,6 +24,7 @@ SimulatedDevice::SimulatedDevice(Costs costs) : costs_(std::move(costs)) {
       .sum_of_squares =
           [this](const at::Tensor& tensor) { queue(Work::kOptimizer, "squares", costs_.squares(tensor.numel())); },
       .others = [this](int64_t bytes) { queue(Work::kElementwise, "compression", costs_.memory(bytes)); }};
+  if (costs_.host) cores_.emplace(*costs_.host);
   the_current = this;
 }
 
@@ -51,11 +52,28 @@ void SimulatedDevice::wait_until(c10::StreamId stream, double time) {
 
 double SimulatedDevice::queue(Work work, const char* name, double seconds, BusyLink* link) {
   double& clock = clocks_[static_cast<size_t>(current_)];
+  if (cores_ && current_ == 0) {
+    clock = host_ = cores_->work(host_, seconds);
+    if (seconds > 0) record(work, name, host_ - seconds, host_);
+    return host_;
+  }
   const double begin = std::max(clock, host_);
   clock = link != nullptr ? link->use(begin, seconds) : begin + seconds;
   if (seconds > 0) record(work, name, clock - seconds, clock);
   host_ += costs_.launch;
   return clock;
+}
+
+int64_t SimulatedDevice::move(const char* name, double seconds) {
+  if (seconds > 0) record(Work::kCollective, name, host_, host_ + seconds);
+  const SharedCores::Move move = cores_->move(host_, seconds);
+  host_ = move.now;
+  return move.number;
+}
+
+void SimulatedDevice::wait_for_move(int64_t move) {
+  // Work of another stream follows in the order of moves.
+  if (current_ == 0) host_ = cores_->wait(host_, move);
 }
 
 }  // namespace mpzero::plan

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/plan/simulation/busy_link.hpp"
+#include "app/plan/simulation/shared_cores.hpp"
 #include "parallel/streams/streams.hpp"
 
 namespace mpzero::plan {
@@ -31,6 +33,8 @@ class SimulatedDevice {
     std::function<double(int64_t)> adamw;     // so many parameters updated on the device
     std::function<double(int64_t)> squares;   // the sum of squares of so many gradients
     double launch = 4e-6;                     // the host queues one kernel
+    // Of a CPU, which queues nothing: what its default stream is given the host does itself, and waits for it.
+    std::optional<SharedCores::Options> host = {};
   };
   struct Record {
     Work work;
@@ -62,6 +66,11 @@ class SimulatedDevice {
 
   // Queues work on the current stream: with `link` no earlier than that is free. Returns when it ends.
   double queue(Work work, const char* name, double seconds, BusyLink* link = nullptr);
+  // Whether it is a CPU. Then a collective is moved by the host's cores, and is waited for by the number that move()
+  // returns.
+  bool is_host() const { return cores_.has_value(); }
+  int64_t move(const char* name, double seconds);
+  void wait_for_move(int64_t move);
   // Work that no stream has, as of the host's cores.
   void record(Work work, const char* name, double begin, double end) { records_.push_back({work, name, begin, end}); }
 
@@ -76,6 +85,7 @@ class SimulatedDevice {
   c10::StreamId current_ = 0;
   std::vector<double> clocks_{0};
   BusyLink down_, up_;
+  std::optional<SharedCores> cores_;
   std::vector<Record> records_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "app/plan/simulation/simulated_communicator.hpp"
 #include "app/plan/simulation/simulated_decoder.hpp"
@@ -32,12 +33,23 @@ constexpr Names kWithin{"all-gather", "reduce-scatter", "all-to-all", "all-reduc
 constexpr Names kBetween{"all-gather between nodes", "reduce-scatter between nodes", "all-to-all between nodes",
                          "all-reduce between nodes"};
 
+// Of another number of ranks than the host has by the bytes that each gets.
+CollectiveSeconds measured(const SimulatedRun& run, const Group& group) {
+  if (!run.within_host || group.hosts > 1) return {};
+  const auto others = [](int ranks) { return static_cast<double>(ranks - 1) / ranks; };
+  const double share = others(group.per_host) / others(run.ranks.per_host);
+  return [&run, share](Collective collective, int64_t bytes, at::ScalarType type) {
+    return share > 0 ? run.within_host(collective, static_cast<int64_t>(share * static_cast<double>(bytes)), type) : 0;
+  };
+}
+
 std::unique_ptr<parallel::Communicator> communicator(const SimulatedRun& run, const Group& group, int rings,
                                                      const Names& names, SharedLinks& links) {
   return std::make_unique<SimulatedCommunicator>(SimulatedCommunicator::Options{.group = group,
                                                                                 .links = run.links,
                                                                                 .rings = rings,
                                                                                 .slowdown = run.network_factor,
+                                                                                .seconds = measured(run, group),
                                                                                 .gather = names.gather,
                                                                                 .scatter = names.scatter,
                                                                                 .exchange = names.exchange,
@@ -64,6 +76,7 @@ LevelCommunicators communicators(const SimulatedRun& run, parallel::Timeline& ti
 
 void count(SimulatedStep& step, const SimulatedDevice::Record& record, double steps) {
   const double seconds = (record.end - record.begin) / steps;
+  if (std::string_view(record.name) == kHeadUnit) step.head += seconds;
   switch (record.work) {
     case Work::kMatmuls:
       step.matmuls += seconds;

@@ -8,6 +8,7 @@
 
 #include "app/log/step_timer.hpp"
 #include "app/plan/simulation/network_model.hpp"
+#include "app/plan/simulation/simulated_communicator.hpp"
 #include "app/plan/simulation/simulated_device.hpp"
 #include "app/plan/unit_times.hpp"
 #include "parallel/zero/levels.hpp"
@@ -30,8 +31,9 @@ struct SimulatedRun {
   SimulatedDevice::Costs costs;
   std::function<double(int64_t)> host_adamw;  // seconds of so many parameters, with this rank's share of the cores
   Links links;
-  double straggler_factor = 1;  // of what computes: the slowest rank's, which all wait for
-  double network_factor = 1;    // of every collective
+  CollectiveSeconds within_host = {};  // of all ranks of a host, where it was measured
+  double straggler_factor = 1;         // of what computes: the slowest rank's, which all wait for
+  double network_factor = 1;           // of every collective
 };
 
 // One step of it, once steps repeat. Seconds.
@@ -40,6 +42,7 @@ struct SimulatedStep {
   StepSplit split;  // as the log of a run has it
   // What ran, whether or not it held something up. Several streams run at a time.
   double matmuls = 0, attention = 0, elementwise = 0;
+  double head = 0;  // of these three, what the LM head and the loss are
   double optimizer = 0, host_optimizer = 0;
   double down = 0, up = 0;  // between host and device
   struct CollectiveTime {

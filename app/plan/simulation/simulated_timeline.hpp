@@ -18,7 +18,7 @@ class SimulatedTimeline final : public parallel::Timeline {
     return times_.at(static_cast<size_t>(to)) - times_.at(static_cast<size_t>(from));
   }
   void forget_before(Mark /*mark*/) override {}
-  bool is_host() const override { return false; }
+  bool is_host() const override { return SimulatedDevice::current().is_host(); }
   bool is_current() const override { return SimulatedDevice::current().current_stream() == 0; }
 
  private:

@@ -106,4 +106,28 @@ TEST_CASE("the factor of a step is a line through the measured ones") {
   CHECK(line.step_factor(1) == Approx(1.1));
 }
 
+TEST_CASE("one factor that is far from the others makes no step shorter than any that was measured") {
+  CalibrationData data;
+  // The line through them is -5.5 at its beginning: 14 in the middle, 19.5 a doubling.
+  data.full_step = {{1e-3, 1.0}, {2e-3, 1.0}, {4e-3, 40.0}};
+  const Calibration bent(data, "");
+  CHECK(bent.step_factor(1e-3) == Approx(1.0));
+  CHECK(bent.step_factor(2e-3) == Approx(14.0));
+  CHECK(bent.step_factor(4e-3) == Approx(33.5));
+}
+
+TEST_CASE("collectives between a host's ranks are estimated by their bytes") {
+  CalibrationData data;
+  CHECK_FALSE(Calibration(data, "").collective_seconds("all-gather", at::kFloat, 1000));
+  data.collectives = {{"all-gather", at::kFloat, 1000, 1e-3},
+                      {"all-gather", at::kFloat, 4000, 4e-3},
+                      {"all-reduce", at::kBFloat16, 1000, 5e-3}};
+  const Calibration calibration(data, "");
+  CHECK(*calibration.collective_seconds("all-gather", at::kFloat, 1000) == Approx(1e-3));
+  CHECK(*calibration.collective_seconds("all-gather", at::kFloat, 2000) == Approx(2e-3));
+  // Of another type, where only that was measured.
+  CHECK(*calibration.collective_seconds("all-reduce", at::kDouble, 1000) == Approx(5e-3));
+  CHECK_FALSE(calibration.collective_seconds("reduce-scatter", at::kFloat, 1000));
+}
+
 }  // namespace mpzero::plan

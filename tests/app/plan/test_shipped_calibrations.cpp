@@ -1,6 +1,9 @@
+#include <unistd.h>
+
 #include <string>
 
 #include "app/plan/calibration.hpp"
+#include "app/plan/calibration_file.hpp"
 #include "app/plan/shipped_calibrations.hpp"
 #include "app/plan/unit_times.hpp"
 #include "tests/app/error_from.hpp"
@@ -60,6 +63,35 @@ TEST_CASE("the shipped calibrations rank GPUs as their data sheets do, and say h
     CHECK((calibration.error() > 0.1) == !measured);
     CHECK(pcie_seconds(calibration, 1e9, PcieDirection::kToDevice) > 0);
   }
+}
+
+TEST_CASE("of a processor's calibrations the one with the most similar ranks and threads is taken") {
+  const fs::path folder = fs::temp_directory_path() / ("mpzero_cpus_" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  CalibrationData data;
+  data.device = "A CPU";
+  data.gpu = false;
+  data.names = {data.device};
+  data.source = "by hand";
+  data.error = 0.1;
+  const auto write = [&](const std::string& name, int ranks, int threads) {
+    data.host.ranks = ranks;
+    data.host.threads = threads;
+    write_calibration(folder / name, data);
+  };
+  write("one.json", 1, 8);
+  write("two.json", 2, 4);
+  write("eight.json", 8, 1);
+  const auto chosen = [&](int ranks, int threads) {
+    return calibration_for("A CPU, bound", {folder}, {.ranks = ranks, .threads = threads}).filename().string();
+  };
+  CHECK(chosen(1, 8) == "one.json");
+  CHECK(chosen(1, 16) == "one.json");
+  CHECK(chosen(2, 4) == "two.json");
+  CHECK(chosen(4, 1) == "eight.json");
+  // A GPU's name says nothing of a processor, and the other way round.
+  CHECK_THAT(error_from([&] { calibration_for("A CPU", {folder}); }), Catch::Contains("no calibration for A CPU"));
+  fs::remove_all(folder);
 }
 
 }  // namespace mpzero::plan

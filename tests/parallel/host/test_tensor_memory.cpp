@@ -105,4 +105,22 @@ TEST_CASE("threads make and free tensors at the same time") {
   CHECK(in_use.memory().used_bytes() == 0);
 }
 
+TEST_CASE("the most that tensors have held counts large and small ones") {
+  InUse in_use;
+  const int64_t before = in_use.memory().peak_bytes();
+  // More than anything before, so that it is the peak.
+  const at::Tensor large = tensor(before + 5 * kMebi);
+  const int64_t with_large = in_use.memory().peak_bytes();
+  CHECK(with_large >= before + 5 * kMebi);
+  std::vector<at::Tensor> small;
+  for (int i = 0; i < 100; ++i) small.push_back(tensor(10'000));
+  const int64_t added = in_use.memory().peak_bytes() - with_large;
+  CHECK(added >= 100 * 10'000);
+  CHECK(added < 100 * 10'200);
+  small.clear();
+  small.push_back(tensor(10'000));
+  CHECK(in_use.memory().peak_bytes() == with_large + added);
+  CHECK(tensor_memory().peak_bytes() == in_use.memory().peak_bytes());
+}
+
 }  // namespace mpzero::parallel

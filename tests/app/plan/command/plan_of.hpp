@@ -1,9 +1,13 @@
 #pragma once
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "app/plan/calibration_file.hpp"
 #include "app/plan/command/plan_command.hpp"
 
 namespace mpzero::plan {
@@ -22,5 +26,40 @@ inline nlohmann::json json_of(std::vector<std::string> flags) {
   flags.emplace_back("--json");
   return nlohmann::json::parse(output_of(std::move(flags)).text);
 }
+
+// A calibration of round figures by two ranks of two threads, in a file for the lifetime of the object: a product takes
+// a microsecond for each 1e6 operations, attention for each 1e5, a kernel for each 1e4 bytes, a collective for each
+// 1e5.
+class CpuCalibration {
+ public:
+  CpuCalibration() {
+    CalibrationData data;
+    data.device = "a CPU";
+    data.gpu = false;
+    data.names = {data.device};
+    data.source = "made by hand";
+    data.error = 0.1;
+    for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
+      const model::MatmulShape shape{.rows = 100, .columns = 100, .inner = 50, .type = type, .out_type = type};
+      data.matmuls.push_back({.shape = shape, .adds = false, .seconds = 1e-6});
+      data.attention.push_back({{1, 100, 1, 1, 5}, type, 1e-6, 2.5e-6});
+      for (const char* name : {"all-gather", "reduce-scatter", "all-reduce"}) {
+        data.collectives.push_back({name, type, 1e6, 1e-5});
+      }
+    }
+    data.copies.on_device = 1e10;
+    data.host = {.adamw_parameters_per_second = 1e9, .threads = 2, .ranks = 2, .memory_bytes_per_second = 1e10};
+    write_calibration(path_, data);
+  }
+  ~CpuCalibration() { std::filesystem::remove(path_); }
+  CpuCalibration(const CpuCalibration&) = delete;
+  CpuCalibration& operator=(const CpuCalibration&) = delete;
+  std::string path() const { return path_.string(); }
+  std::string flag() const { return "--calibration=" + path(); }
+
+ private:
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("mpzero_cpu_calibration_" + std::to_string(getpid()) + ".json");
+};
 
 }  // namespace mpzero::plan

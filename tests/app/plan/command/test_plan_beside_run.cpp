@@ -28,3 +28,15 @@ TEST_CASE("a run is planned from its own setup, and a GPU without a calibration 
   run.run.gpu = "NVIDIA T4";
   CHECK_THAT(plan_beside_run(run), Contains("there is none"));
 }
+
+TEST_CASE("a run on a processor without a calibration is told how to make one") {
+  RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_tiny.json", "--dry_run",
+                                                  "--device=cpu", "--seq_length=128"}),
+                              2, DataFiles::kMayBeUnnamed);
+  setup.layout = {.nodes = 1, .ranks_per_node = 2};
+  const MeasuredRun run{.run = {.setup = setup, .processor = "A CPU of 1971", .threads = 4, .hosts = 1, .per_host = 2},
+                        .mean = {.forward = 0.1, .backward = 0.2}};
+  CHECK_THAT(plan_beside_run(run), Contains("Plan beside measured: there is none, since") &&
+                                       Contains("no calibration for A CPU of 1971") &&
+                                       Contains("`mpirun -n 2 mpzero plan --calibrate FILE --device cpu`"));
+}

@@ -61,8 +61,118 @@ TEST_CASE("help is no error") { CHECK_THAT(plan_output({"--help"}).text, Contain
 TEST_CASE("flags that a plan cannot use are one sentence") {
   const auto error = [](std::vector<std::string> flags) { return error_from([&] { output_of(flags); }); };
   CHECK_THAT(error({"--gpu=H200", "--world_size=4"}), Contains("--world_size 4"));
-  CHECK_THAT(error({"--gpu=H200", "--device=cpu"}), Contains("--device cpu") && Contains("--dry_run"));
+  CHECK_THAT(error({"--gpu=H200", "--device=cpu"}), Contains("--device cpu contradict"));
+  CHECK_THAT(error({"--device=cpu"}), Contains("calibration of") && Contains("give one of a CPU"));
+  CHECK_THAT(error({"--device=cpu", "--instance=p5.48xlarge"}), Contains("leave out --device cpu"));
+  CHECK_THAT(error({"--instance=c7i.48xlarge"}), Contains("it has no GPUs; give --device cpu"));
+  CHECK_THAT(error({"--device=cpu", "--instance=c7i.48xlrge"}), Contains("did you mean c7i.48xlarge?"));
   CHECK_THAT(error({"--instance=p5.48xlarge", "--nproc_per_node=2"}), Contains("--nproc_per_node 2"));
   CHECK_THAT(error({"--gpu=H200", "--sequence_length=4"}), Contains("--seq_length"));
   CHECK_THAT(error({"--gpu=H200", "--model_config=nowhere.json"}), Contains("nowhere.json"));
+}
+
+namespace {
+
+std::vector<std::string> on_cpus(const CpuCalibration& calibration, const std::vector<std::string>& more) {
+  std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_tiny.json", "--device=cpu", "--seq_length=128",
+                                    calibration.flag()};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+nlohmann::json json_on_cpus(const CpuCalibration& calibration, std::vector<std::string> more) {
+  more.emplace_back("--json");
+  return nlohmann::json::parse(plan_output(on_cpus(calibration, more)).text);
+}
+
+}  // namespace
+
+TEST_CASE("a run on CPUs has a plan of memory and time, of hosts like the calibrated one") {
+  const CpuCalibration calibration;
+  const PlanOutput output = plan_output(on_cpus(calibration, {"--nproc_per_node=2"}));
+  CHECK(output.exit_code == 0);
+  CHECK_THAT(output.text, Contains("1 x a CPU (2 ranks of 2 threads)") && Contains("Memory of each rank") &&
+                              Contains("program and libraries") && Contains("LM head") && Contains("all-gather") &&
+                              Contains("tokens/s/rank") && Contains("Bottleneck: ") && Contains("Memory of each host"));
+  CHECK_THAT(output.text, !Contains("GPU") && !Contains("PCIe") && !Contains("scaled"));
+  const nlohmann::json plan = json_on_cpus(calibration, {"--nproc_per_node=2"});
+  CHECK(plan["machine"]["gpu"].is_null());
+  CHECK(plan["machine"]["threads"] == 2);
+  CHECK(plan["machine"]["ranks_per_node"] == 2);
+  const nlohmann::json& memory = plan["memory"]["rank_bytes"];
+  CHECK(plan["memory"]["host_bytes"]["total"].get<int64_t>() == 2 * memory["total"].get<int64_t>());
+  CHECK_FALSE(plan["memory"].contains("gpu_bytes"));
+  const nlohmann::json& step = plan["step"];
+  CHECK(step["busy_seconds"]["head"].get<double>() > 0);
+  CHECK(step["busy_seconds"]["host_optimizer"] == 0);
+  CHECK(plan["calibration"]["relative_error"] == 0.1);
+  double sum = 0;
+  for (const char* part : {"forward_seconds", "backward_seconds", "optimizer_seconds", "exposed_parameters_seconds",
+                           "exposed_gradients_seconds", "data_seconds"}) {
+    sum += step[part].get<double>();
+  }
+  CHECK(sum == Approx(step["seconds"].get<double>()).epsilon(0.01));
+}
+
+TEST_CASE("networks and slow ranks cost time on CPUs, too") {
+  const CpuCalibration calibration;
+  const auto seconds = [&](const std::vector<std::string>& more) {
+    return json_on_cpus(calibration, more)["step"]["seconds"].get<double>();
+  };
+  const double two = seconds({"--nproc_per_node=2"});
+  CHECK(seconds({"--nproc_per_node=2", "--network_factor=5"}) > two);
+  CHECK(seconds({"--nproc_per_node=2", "--straggler_factor=2"}) > 1.5 * two);
+  // Over TCP, and nothing beside it.
+  CHECK(seconds({"--nproc_per_node=2", "--nodes=2", "--network=socket"}) > two);
+}
+
+TEST_CASE("a CPU with other threads than the calibrated ones is an estimate") {
+  const CpuCalibration calibration;
+  const nlohmann::json one = json_on_cpus(calibration, {"--nproc_per_node=1"});
+  CHECK(one["machine"]["threads"] == 4);
+  CHECK(one["calibration"]["relative_error"] == 0.5);
+  CHECK_THAT(plan_output(on_cpus(calibration, {})).text, Contains("scaled by the threads, an estimate"));
+  // Twice the threads: half of the time of what computes.
+  const nlohmann::json two = json_on_cpus(calibration, {"--nproc_per_node=2"});
+  CHECK(one["step"]["busy_seconds"]["matmuls"].get<double>() ==
+        Approx(0.5 * two["step"]["busy_seconds"]["matmuls"].get<double>()));
+}
+
+TEST_CASE("an instance without GPUs has its own ranks, memory and network") {
+  const CpuCalibration calibration;
+  const nlohmann::json plan = json_on_cpus(calibration, {"--instance=c7i.48xlarge", "--nodes=2"});
+  CHECK(plan["machine"]["ranks_per_node"] == 2);
+  CHECK(plan["machine"]["threads"] == 48);
+  CHECK(plan["machine"]["processor"] == "Intel(R) Xeon(R) Platinum 8488C");
+  CHECK(plan["memory"]["host_bytes"]["of"] == int64_t{384} << 30);
+  CHECK(json_on_cpus(calibration, {"--instance=c7i.48xlarge", "--nproc_per_node=4"})["machine"]["threads"] == 24);
+  // 85% of 50 Gb/s.
+  CHECK(plan["machine"]["network_rate"].get<double>() == Approx(0.85 * 50 / 8));
+  const PlanOutput alone = plan_output(
+      {"--model_config=" + kModels + "qwen3_tiny.json", "--seq_length=128", "--device=cpu", "--instance=c7i.48xlarge"});
+  CHECK(alone.exit_code == 0);
+  REQUIRE_FALSE(alone.warnings.empty());
+  CHECK_THAT(alone.warnings.back(), Contains("no calibration for Intel(R) Xeon(R) Platinum 8488C") &&
+                                        Contains("mpirun -n 2 mpzero plan --calibrate FILE --device cpu"));
+  CHECK_THAT(alone.text, Contains("memory alone is planned") && !Contains("Step:"));
+}
+
+TEST_CASE("a run that a host's memory has no room for is told what would fit") {
+  const CpuCalibration calibration;
+  const PlanOutput output = plan_output(
+      {"--model_config=" + kModels + "llama_3_8b.json", "--device=cpu", "--instance=c7i.48xlarge", "--nproc_per_node=1",
+       "--train_micro_batch_size_per_gpu=64", "--seq_length=8192", calibration.flag()});
+  CHECK(output.exit_code == 2);
+  CHECK_THAT(output.text, Contains("of memory a rank, and") && Contains("what would fit") && !Contains("offload"));
+}
+
+TEST_CASE("CPUs are compared without offloading") {
+  const CpuCalibration calibration;
+  std::vector<std::string> flags = on_cpus(calibration, {"--nproc_per_node=2", "--train_batch_size=8", "--compare"});
+  const PlanOutput output = plan_output(flags);
+  CHECK(output.exit_code == 0);
+  flags.emplace_back("--json");
+  const nlohmann::json ranked = nlohmann::json::parse(plan_output(flags).text)["ranked"];
+  CHECK(ranked.size() >= 6);
+  for (const nlohmann::json& one : ranked) CHECK(one["offload_optimizer"] == false);
 }

@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "app/plan/command/plan_comparison.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
@@ -118,4 +119,34 @@ TEST_CASE("where nothing fits the comparison says so") {
       {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=2000", "--gpu=H200", "--compare"});
   CHECK(output.exit_code == 2);
   CHECK_THAT(output.text, Contains("None fits"));
+}
+
+TEST_CASE("--recompute full is tried beside what fits, and is slower") {
+  const std::vector<std::string> asked = {kFlags[0], "--gpu=H200", "--train_batch_size=8",
+                                          "--train_micro_batch_size_per_gpu=8", "--recompute=full"};
+  std::vector<std::string> flags = asked;
+  flags.emplace_back("--compare");
+  std::map<std::string, double> steps;  // of one micro-batch, by --recompute
+  const nlohmann::json found = json_of(flags);
+  for (const nlohmann::json& one : found["ranked"]) {
+    if (one["train_micro_batch_size_per_gpu"] == 8) steps[one["recompute"]] = one["step_seconds"];
+  }
+  // All of it fits without: a forward of the layers more.
+  CHECK(steps.size() == 2);
+  CHECK(steps.at("full") > 1.1 * steps.at("auto"));
+  CHECK(json_of(asked)["run"]["recompute"]["full"] == 28);
+}
+
+TEST_CASE("--prices has the costs of all instances that it names") {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_several.json";
+  std::ofstream(file) << R"({"p5.48xlarge": 50, "p5e.48xlarge": 60})" << std::flush;
+  const nlohmann::json found = nlohmann::json::parse(
+      plan_output({kFlags[0], "--instance=p5.48xlarge", "--compare", "--json", "--prices=" + file.string()}).text);
+  std::filesystem::remove(file);
+  std::map<std::string, nlohmann::json> prices;
+  for (const nlohmann::json& one : found["ranked"]) prices[one["instance"]] = one["price"];
+  CHECK(prices["p5.48xlarge"] == 50);
+  CHECK(prices["p5e.48xlarge"] == 60);
+  REQUIRE(prices.contains("p4d.24xlarge"));
+  CHECK(prices["p4d.24xlarge"].is_null());
 }

@@ -13,7 +13,7 @@ using Catch::Contains;
 TEST_CASE("a machine is what the table of instances says") {
   const PlanMachine machine = machine_of_instance("p4de.24xlarge", 4, "auto");
   CHECK(machine.world_size() == 32);
-  CHECK(machine.gpu_name() == "A100 80GB");
+  CHECK(machine.device_name() == "A100 80GB");
   CHECK(machine.gpu_bytes < int64_t{80} << 30);
   CHECK(machine.efa);
   CHECK(machine.links.within_bytes_per_second > machine.links.between_bytes_per_second);
@@ -89,7 +89,7 @@ TEST_CASE("a GPU with two memories is named with one") {
   };
   CHECK(machine("A100").gpu_gigabytes == 40);
   CHECK(machine("A100-40GB").gpu_gigabytes == 40);
-  CHECK(machine("a100-80gb").gpu_name() == "A100 80GB");
+  CHECK(machine("a100-80gb").device_name() == "A100 80GB");
   CHECK(machine("A100-80GB").gpu == "A100");
   CHECK(machine("A100-80GB").gpu_bytes > int64_t{79} << 30);
   CHECK_THAT(error_from([&] { machine("A100-60GB"); }), Contains("A100-80GB"));

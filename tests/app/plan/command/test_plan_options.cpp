@@ -38,6 +38,12 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   CHECK_THAT(error({"--gpu=H100", "--price=1", "--prices=p.json"}), Contains("keep one"));
 }
 
+TEST_CASE("a plan of CPUs needs no instance") {
+  CHECK(parse_plan_options({"--device=cpu"}).rest == std::vector<std::string>{"--device=cpu"});
+  CHECK(parse_plan_options({"--device", "cpu"}).instance.empty());
+  CHECK_THAT(error_from([] { parse_plan_options({"--device", "auto"}); }), Contains("or --device cpu"));
+}
+
 TEST_CASE("the help names every flag") {
   for (const char* flag :
        {"--instance", "--gpu", "--nodes", "--tokens", "--compare", "--json", "--calibration", "--price ", "--prices",

@@ -148,3 +148,47 @@ TEST_CASE("a faster link is never a slower step, and more bytes never a faster o
     last = seconds;
   }
 }
+
+namespace {
+
+SimulatedRun two_ranks_on_cpus(int stage, const SharedCores::Options& cores) {
+  SimulatedRun run = two_ranks(stage);
+  run.costs.host = cores;
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("a CPU computes in the order of the program, and its collectives take their whole time where it does both") {
+  const SimulatedStep step = simulate(two_ranks_on_cpus(2, {.moves_beside = false}));
+  // Four gathers, four sums and the all-reduce of the norm.
+  CHECK(step.seconds == Approx(0.068 + 9 * 0.003));
+  CHECK(step.split.exposed_communication() == Approx(9 * 0.003));
+  CHECK(step.split.forward == Approx(0.021));
+  CHECK(step.split.backward == Approx(0.047));
+  CHECK(step.matmuls == Approx(0.068));
+  CHECK(step.head == Approx(0.005));
+  CHECK(step.collectives.at("all-gather").seconds == Approx(4 * 0.003));
+}
+
+TEST_CASE("collectives beside computing hide as far as they have cores") {
+  const double in_order = simulate(two_ranks_on_cpus(2, {.moves_beside = false})).seconds;
+  // Without a core of their own they take from computing what they hide.
+  CHECK(simulate(two_ranks_on_cpus(2, {.moves_beside = true, .share = 0.5})).seconds == Approx(in_order));
+  // With one they hide as on a GPU.
+  const double own_core = simulate(two_ranks_on_cpus(2, {.moves_beside = true, .share = 1})).seconds;
+  CHECK(own_core == Approx(simulate(two_ranks(2)).seconds));
+  const double most = simulate(two_ranks_on_cpus(2, {.moves_beside = true, .share = 0.8})).seconds;
+  CHECK(most > own_core);
+  CHECK(most < in_order);
+}
+
+TEST_CASE("measured collectives take the network's place within a host") {
+  SimulatedRun run = two_ranks_on_cpus(2, {.moves_beside = false});
+  run.within_host = [](Collective collective, int64_t bytes, at::ScalarType type) {
+    CHECK(bytes > 0);
+    CHECK((type == at::kBFloat16 || type == at::kDouble || type == at::kFloat));
+    return collective == Collective::kReduceScatter ? 0.010 : 0.001;
+  };
+  CHECK(simulate(run).seconds == Approx(0.068 + 4 * 0.001 + 4 * 0.010 + 0.001));
+}

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/process_group.hpp"
+#include "parallel/comm/communicator.hpp"
+
+namespace mpzero::measure {
+
+struct CollectiveTime {
+  std::string name;  // "all-gather", "reduce-scatter", "all-reduce"
+  at::ScalarType type = at::kFloat;
+  int64_t bytes = 0;  // of the full tensor
+  double seconds = 0;
+};
+
+// The median of several calls, on the slowest rank, of tensors in host memory of about these bytes. Nothing else runs
+// meanwhile. Collective over the ranks of both arguments, which are the same.
+std::vector<CollectiveTime> collective_times(parallel::Communicator& communicator, ProcessGroup& group,
+                                             const std::vector<int64_t>& sizes);
+
+}  // namespace mpzero::measure
