@@ -145,8 +145,8 @@ CastMatrix cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms
         encode_rows(data, rows, columns, columns, 1, format, scaling, shares ? all : row_maxima(data, rows, columns));
   }
   if (has_columns(forms)) {
-    made.columns =
-        encode_rows(data, columns, rows, 1, columns, format, scaling, shares ? all : column_maxima(data, rows, columns));
+    made.columns = encode_rows(data, columns, rows, 1, columns, format, scaling,
+                               shares ? all : column_maxima(data, rows, columns));
   }
   return made;
 }

@@ -15,9 +15,9 @@ using model::cuda::Pack;
 using model::cuda::store;
 using Bf16 = c10::BFloat16;
 
-constexpr int kPack = 8;                    // values that a thread reads at once
+constexpr int kPack = 8;  // values that a thread reads at once
 constexpr int kThreads = 256;
-constexpr int kMaximumBlocks = 8;           // per multiprocessor
+constexpr int kMaximumBlocks = 8;  // per multiprocessor
 // A block of cast_kernel and maxima_kernel covers a tile: a thread reads kRows neighbouring rows of kPack columns.
 constexpr int kRows = 4;
 constexpr int kTileColumns = 64, kTileRows = 128;
@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int offset = kColumnGroups / 2; offset > 0; offset /= 2) {
       row = max(row, __shfl_xor_sync(0xffffffffu, row, offset));
     }
-    if (of_rows != nullptr && threadIdx.x % kColumnGroups == 0 && at.row + i < rows) atomicMax(of_rows + at.row + i, row);
+    if (of_rows != nullptr && threadIdx.x % kColumnGroups == 0 && at.row + i < rows)
+      atomicMax(of_rows + at.row + i, row);
   }
   if (of_columns == nullptr) return;
 #pragma unroll
@@ -126,8 +127,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <Format kFormat>
 __device__ unsigned encode_pair(float a, float b) {
-  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE,
-                                  kFormat == Format::kE4m3 ? __NV_E4M3 : __NV_E5M2);
+  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kFormat == Format::kE4m3 ? __NV_E4M3 : __NV_E5M2);
 }
 
 // A row's codes, four in a word.
@@ -172,7 +172,9 @@ __global__ void __launch_bounds__(kThreads)
   const Patch patch = read_patch(x, rows, columns, packed, at);
   float scale[kPack];
   Codes codes[kRows];
-  const auto factor = [](const Form& form, int64_t i) { return __uint_as_float(scale_for(kFormat, form.maxima[i]).bits); };
+  const auto factor = [](const Form& form, int64_t i) {
+    return __uint_as_float(scale_for(kFormat, form.maxima[i]).bits);
+  };
   const auto write_inverse = [](const Form& form, int64_t i) {
     form.scale_inverse[i] = __uint_as_float(scale_for(kFormat, form.maxima[i]).inverse_bits);
   };
@@ -263,9 +265,7 @@ dim3 tiles(const at::Tensor& x) {
 
 unsigned* bits_of(at::Tensor& maxima) { return reinterpret_cast<unsigned*>(maxima.mutable_data_ptr<float>()); }
 
-at::Tensor zeros(at::IntArrayRef sizes, const at::Tensor& x) {
-  return at::zeros(sizes, x.options().dtype(at::kFloat));
-}
+at::Tensor zeros(at::IntArrayRef sizes, const at::Tensor& x) { return at::zeros(sizes, x.options().dtype(at::kFloat)); }
 
 struct MadeForm {
   Matrix matrix;

@@ -11,9 +11,7 @@ namespace mpzero::model::fp8 {
 // What shares a scale: a tensor, or each row of an operand along the inner dimension of its product.
 enum class Scaling : uint8_t { kTensorwise, kRowwise };
 
-constexpr std::string_view name(Scaling scaling) {
-  return scaling == Scaling::kTensorwise ? "tensorwise" : "rowwise";
-}
+constexpr std::string_view name(Scaling scaling) { return scaling == Scaling::kTensorwise ? "tensorwise" : "rowwise"; }
 
 // Which products add their parts in the matrix units' own registers, which is faster and keeps fewer bits than fp32:
 // Hopper's tensor cores keep about 14. It is of no effect on CPUs.

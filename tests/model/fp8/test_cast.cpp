@@ -1,6 +1,4 @@
 // Casts against ATen's operators and types.
-#include "model/fp8/cast.hpp"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/exp2.h>
 #include <ATen/ops/floor.h>
@@ -11,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "model/fp8/operand.hpp"
+#include "model/fp8/cast.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/compare.hpp"
 
@@ -100,24 +98,6 @@ TEST_CASE("a saturated value is the largest of its format") {
   const at::Tensor small = at::full({}, 0.01, at::kFloat);  // a maximum that is too low
   const at::Tensor cut = values(cast(x, Format::kE4m3, Scaling::kTensorwise, Forms::kRows, small).rows);
   CHECK(cut.abs().max().item<float>() == 448.0F * 0x1p-15F);
-}
-
-TEST_CASE("columns of an operand") {
-  const at::Tensor x = random(16, 48);
-  for (const Scaling scaling : kScalings) {
-    CastMatrix both = cast(x, Format::kE4m3, scaling, Forms::kBoth);
-    const at::Tensor expected = values(both.columns).narrow(0, 16, 8);
-    const Operand operand(both.rows, both.columns);
-    CHECK(operand.size(0) == 16);
-    CHECK(operand.size(1) == 48);
-    const Operand part = operand.narrow_columns(16, 8);
-    CHECK(part.size(0) == 16);
-    CHECK(part.size(1) == 8);
-    CHECK(bitwise_equal(values(part.columns()), expected));
-  }
-  const Operand plain = x;
-  CHECK_FALSE(plain.is_fp8());
-  CHECK(bitwise_equal(plain.narrow_columns(16, 8).tensor(), x.narrow(1, 16, 8)));
 }
 
 }  // namespace mpzero::model::fp8

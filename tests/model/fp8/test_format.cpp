@@ -1,6 +1,4 @@
 // FP8 codes against the definition of the formats (arXiv:2209.05433, table 1) and against torch's own types.
-#include "model/fp8/format.hpp"
-
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/from_blob.h>
@@ -12,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "model/fp8/format.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::model::fp8 {
@@ -27,8 +26,8 @@ double by_formula(Format format, int code) {
   const int mantissa_bits = format == Format::kE4m3 ? 3 : 2, bias = format == Format::kE4m3 ? 7 : 15;
   const int sign = code >> 7, exponent = (code & 0x7f) >> mantissa_bits, mantissa = code % (1 << mantissa_bits);
   const double fraction = mantissa * std::pow(2.0, -mantissa_bits);
-  const double size = exponent == 0 ? fraction * std::pow(2.0, 1 - bias)
-                                    : (1 + fraction) * std::pow(2.0, exponent - bias);
+  const double size =
+      exponent == 0 ? fraction * std::pow(2.0, 1 - bias) : (1 + fraction) * std::pow(2.0, exponent - bias);
   return sign == 0 ? size : -size;
 }
 
@@ -80,8 +79,8 @@ TEST_CASE("encode takes the nearest code, of two the even one, and saturates") {
   std::uniform_real_distribution<float> mantissa(1.0F, 2.0F);
   std::uniform_int_distribution<int> exponent(-22, 17);
   for (const Format format : kFormats) {
-    std::vector<float> numbers{0.0F, -0.0F, std::numeric_limits<float>::denorm_min(), 0x1p-10F, 0x1.8p-10F, 0x1p-17F,
-                               0x1.8p-17F};
+    std::vector<float> numbers{0.0F,     -0.0F,     std::numeric_limits<float>::denorm_min(), 0x1p-10F, 0x1.8p-10F,
+                               0x1p-17F, 0x1.8p-17F};
     for (int i = 0; i < 20000; ++i) {
       const float x = std::ldexp(mantissa(random), exponent(random));
       numbers.push_back(i % 2 == 0 ? x : -x);
@@ -125,7 +124,8 @@ TEST_CASE("codes are those of torch's types within their range") {
 
 TEST_CASE("a scale is the largest power of two for which nothing exceeds the largest number") {
   for (const Format format : kFormats) {
-    for (const float maximum : {1.0F, 1.75F, std::nextafter(1.75F, 2.0F), 3.5F, 448.0F, 449.0F, 57344.0F, 1e-20F, 6e20F}) {
+    for (const float maximum :
+         {1.0F, 1.75F, std::nextafter(1.75F, 2.0F), 3.5F, 448.0F, 449.0F, 57344.0F, 1e-20F, 6e20F}) {
       INFO("format " << static_cast<int>(format) << " maximum " << maximum);
       const Scale scale = scale_for(format, std::bit_cast<uint32_t>(maximum));
       const auto factor = std::bit_cast<float>(scale.bits), inverse = std::bit_cast<float>(scale.inverse_bits);
