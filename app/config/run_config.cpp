@@ -139,7 +139,8 @@ void resolve_types(const DsConfig& file, RunConfig& config) {
 }
 
 // The products in FP8, and how. After resolve_zero.
-void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config) {
+void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config,
+                 std::vector<std::string>& warnings) {
   const io::Fp8Section& section = file.fp8;
   Setting<std::string> recipe;
   if (section.present) {
@@ -156,6 +157,11 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
         "{}: FP8 products need weights and activations in bf16, and bf16.enabled (--bf16) is false; set it to true or "
         "turn FP8 off.",
         origin.kind == Origin::Kind::kFlag ? "--fp8 " + config.fp8 : file.path + ": fp8.enabled");
+  }
+  if (section.cache_weights.given() && section.cache_weights.value && config.zero.stage == 3) {
+    warnings.push_back(fmt::format(
+        "{}: fp8.cache_weights has no effect at ZeRO stage 3, where weights are gathered in bf16 and cast at each use.",
+        file.path));
   }
   using model::fp8::FastAccumulation;
   const std::string& fast = section.fast_accumulation.value;
@@ -328,7 +334,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
   resolve_types(file, config);
   resolve_zero(file, model.hidden_size, config.zero, warnings);
   resolve_compression(file, line, config.zero, warnings);
-  resolve_fp8(file, line, merge, config);
+  resolve_fp8(file, line, merge, config, warnings);
   resolve_schedule(line, file, merge, config, warnings);
   merge.finish();
   config.replaced = merge.replaced();

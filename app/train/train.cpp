@@ -114,7 +114,7 @@ std::string nvlink_domain() {
 void check_fp8(const RunConfig& config, at::Device device, parallel::MpiRuntime& mpi) {
   if (!config.fp8_options || !device.is_cuda()) return;
   const parallel::GpuProperties gpu = parallel::gpu_properties(device.index());
-  run_on_all_ranks(mpi, [&] { check_fp8_gpu(gpu.name, gpu.capability); });
+  run_on_all_ranks(mpi, [&] { check_fp8_gpu(gpu.name, gpu.capability, config.fp8 == "rowwise"); });
 }
 
 // A host is known by its first rank. Collective.

@@ -434,6 +434,9 @@ TEST_CASE("FP8 by flag, by file and by both") {
   CHECK(of("{}").fp8_options->cache_weights);
   CHECK_FALSE(of(R"({"cache_weights": false})").fp8_options->cache_weights);
   CHECK_FALSE(of("{}", {}, /*stage=*/3).fp8_options->cache_weights);
+  const char* stage_3 = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+                            "fp8": {"cache_weights": true}, "zero_optimization": {"stage": 3}})";
+  CHECK(warnings_with(run(stage_3), "fp8.cache_weights has no effect at ZeRO stage 3").size() == 1);
   CHECK_THROWS_AS(of("{}", {"--fp8=rowwise"}), UserError);
   CHECK_THROWS_AS(run("", {"--fp8", "--bf16=false"}), UserError);
 }
