@@ -3,6 +3,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/record_function.h>
 
+#include "base/error.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/matmuls.hpp"
 #include "model/rope_table.hpp"
@@ -19,12 +20,22 @@ LayerLayout layout_of(const ModelConfig& config) {
 
 Decoder::Decoder(ModelConfig config, DecoderOptions options)
     : config_(std::move(config)),
-      options_(options),
+      options_(std::move(options)),
       units_(model_units(config_)),
       layout_(layout_of(config_)),
-      matmuls_(std::make_shared<Matmuls>()),
+      matmuls_(std::make_shared<Matmuls>(options_.fp8 ? options_.fp8->recipe.fast_accumulation
+                                                      : fp8::FastAccumulation::kNone)),
+      cast_weights_(std::make_shared<CastWeights>()),
       rope_(std::make_shared<RopeTable>(config_)) {
   config_.validate("model configuration");
+  if (options_.fp8) fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, layout_);
+}
+
+LayerCasts Decoder::casts(const Weights& layer) const {
+  if (!options_.fp8) return {};
+  if (!layer.layer) throw_failure("a layer in FP8 is run without its index");
+  CastWeights* kept = options_.fp8->cache_weights && layer.version ? cast_weights_.get() : nullptr;
+  return {*layer.layer, fp8_[static_cast<size_t>(*layer.layer)], options_.fp8->recipe, kept, layer.version.value_or(0)};
 }
 
 double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }

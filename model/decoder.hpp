@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "model/architecture/layer_layout.hpp"
 #include "model/gradient.hpp"
 #include "model/layer_activations.hpp"
+#include "model/layer_casts.hpp"
 #include "model/recompute.hpp"
 
 namespace mpzero::model {
@@ -21,7 +23,16 @@ class RopeTable;
 // A unit's weights in the order of its UnitSpec: views that are contiguous in the unit's flat buffer. The decoder
 // relies on it: it multiplies by queries, keys and values in one product, and by gate and up in one product, through
 // one view over their storage. Views that are not adjacent throw Failure.
-using Weights = std::span<const at::Tensor>;
+struct Weights : std::span<const at::Tensor> {
+  using std::span<const at::Tensor>::span;
+  // NOLINTNEXTLINE(google-explicit-constructor): they are tensors.
+  Weights(std::span<const at::Tensor> tensors) : span(tensors) {}
+
+  // Of a layer with products in FP8: its index and, where the tensors keep their place until their values change, a
+  // number that changes with them. Then what is made of them need not be made again.
+  std::optional<int64_t> layer = {};
+  std::optional<uint64_t> version = {};
+};
 // Where the gradients of a unit's weights go, in the same order. If the views of such a group are adjacent like the
 // weights, one matrix product computes their gradients; otherwise each takes one product.
 using Gradients = std::span<Gradient>;
@@ -30,6 +41,8 @@ struct DecoderOptions {
   // The maximum number of logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk;
   // 0: 5 * 2^28 on a GPU (2.5 GiB in bf16), 2^23 on a CPU.
   int64_t max_logits = 0;
+  // Layers in FP8, with weights and activations in bf16.
+  std::optional<Fp8Options> fp8 = {};
 };
 
 // A decoder-only language model as units that run one by one: the embedding, each decoder layer, the head. It owns no
@@ -85,13 +98,18 @@ class Decoder {
   // Bytes of the LayerActivations of one layer between forward and backward, including its input, for batch sequences
   // of `length` tokens and this type of weights and activations. The result depends on the attention kernel that will
   // be used (at::globalContext().deterministicAlgorithms()).
+  // With FP8, the mean of all layers, of which some may be in bf16.
   int64_t activation_bytes(Recompute recompute, int64_t batch, int64_t length, at::Device device,
                            at::ScalarType type) const;
   // An estimate of the peak bytes of temporaries while the head or one layer's backward runs, in addition to the saved
   // activations of all layers: chunks of logits, gradients of activations, recomputed activations, workspaces of
-  // kernels. Gradients of weights are not included.
+  // kernels. Gradients of weights are not included. With FP8, casts of weights are, kept ones or a layer's; what the
+  // CPU needs for its products of FP8 is not.
   int64_t workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
                           Recompute recompute = Recompute::kNone) const;
+
+  // By layer, which products read FP8; empty without FP8.
+  const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
   // The time spent on tuning matrix products so far; most of it is in the first step.
   double tuning_seconds() const;
@@ -104,7 +122,14 @@ class Decoder {
   DecoderOptions options_;
   std::vector<UnitSpec> units_;
   LayerLayout layout_;
+  // Of this layer's products.
+  LayerCasts casts(const Weights& layer) const;
+  // Bytes of casts of weights: those that are kept, or what a layer's backward makes.
+  int64_t cast_weight_bytes(Recompute recompute) const;
+
+  std::vector<Fp8Products> fp8_;
   std::shared_ptr<Matmuls> matmuls_;
+  std::shared_ptr<CastWeights> cast_weights_;
   std::shared_ptr<RopeTable> rope_;
 };
 

@@ -20,12 +20,12 @@ void Gradient::add(const at::Tensor& gradient) {
 
 void Gradient::add_row_sum(const at::Tensor& rows) { row_sum(rows, view_, std::exchange(empty_, false)); }
 
-void Gradient::add_matmul(const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls) {
+void Gradient::add_matmul(const Operand& a, const Operand& b, Matmuls* matmuls) {
   const bool accumulate = !std::exchange(empty_, false);
   if (matmuls != nullptr) {
     matmuls->weight_gradient_out(view_, a, b, accumulate);
   } else {
-    Matmuls::aten_weight_gradient_out(view_, a, b, accumulate);
+    Matmuls::aten_weight_gradient_out(view_, a.tensor(), b.tensor(), accumulate);
   }
 }
 
@@ -78,10 +78,12 @@ void RowSums::run() {
   sums_.clear();
 }
 
-void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls) {
+void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls) {
   Gradient::add_group(
       gradients, [&](Gradient& all) { all.add_matmul(a, b, matmuls); },
-      [&](Gradient& part, int64_t begin, int64_t count) { part.add_matmul(a.narrow(1, begin, count), b, matmuls); });
+      [&](Gradient& part, int64_t begin, int64_t count) {
+        part.add_matmul(a.narrow_columns(begin, count), b, matmuls);
+      });
 }
 
 }  // namespace mpzero::model

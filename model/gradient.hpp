@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/fp8/operand.hpp"
 #include "model/kernels/row_sum.hpp"
 
 namespace mpzero::model {
@@ -28,8 +29,9 @@ class Gradient {
   void add(const at::Tensor& gradient);
   // += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
   void add_row_sum(const at::Tensor& rows);
-  // += a^T b: a [N, out], b [N, in], the weight [out, in]. `matmuls`, if given, tunes the product.
-  void add_matmul(const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls = nullptr);
+  // += a^T b: a [N, out], b [N, in], the weight [out, in]. `matmuls`, if given, tunes the product;
+  // FP8 needs it.
+  void add_matmul(const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);
   // weight[rows[i]] += values[i]: rows [N] int64, values [N, in].
   void add_rows(const at::Tensor& rows, const at::Tensor& values);
 
@@ -38,7 +40,7 @@ class Gradient {
 
  private:
   friend class RowSums;
-  friend void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls);
+  friend void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls);
   static at::Tensor join(std::span<const Gradient> gradients);
   // Calls add_joined(Gradient&) with one gradient over the views of the group if they can be joined, otherwise
   // add_part(Gradient&, first row, number of rows) for each.
@@ -65,6 +67,6 @@ class RowSums {
 
 // += a^T b for several weights [out_i, in] that share their input: a [N, sum of out_i], b [N, in]. One matrix product
 // if the views are contiguous in one buffer, as those of a unit are; otherwise one product for each.
-void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls = nullptr);
+void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);
 
 }  // namespace mpzero::model

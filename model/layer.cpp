@@ -1,4 +1,6 @@
 // One decoder layer, forward and backward: x + attention(norm(x)), then h + mlp(norm(h)).
+#include <ATen/ops/zeros_like.h>
+
 #include <utility>
 
 #include "model/decoder.hpp"
@@ -19,32 +21,43 @@ struct Layer {
   const ModelConfig& config;
   const LayerLayout& layout;
   Matmuls& matmuls;
+  LayerCasts casts;
   LayerWeights w;
   RopeTables rope;
   HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
 };
 
-at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s) {
-  const auto& [config, layout, matmuls, w, rope, heads] = layer;
+// `inputs`: the forms of the products' inputs, which s keeps as far as backward reads them.
+at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs) {
+  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
   const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
   s.x = x;
   const at::Tensor rows = x.reshape({-1, hidden});
-  const RmsNormOutput input_norm = rms_norm_forward(rows, w.input_norm, config.rms_norm_eps);
-  s.normed = input_norm.y;
+  at::Tensor maximum = casts.maximum(LayerProduct::kQkv, x.device());
+  RmsNormOutput input_norm = rms_norm_forward(rows, w.input_norm, config.rms_norm_eps, maximum);
+  s.normed = casts.input(LayerProduct::kQkv, std::exchange(input_norm.y, {}), inputs, maximum);
   s.rstd = input_norm.rstd;
   s.qkv = (w.qkv_bias.defined() ? matmuls.forward_bias(s.normed, w.qkv, w.qkv_bias) : matmuls.forward(s.normed, w.qkv))
               .view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
+  s.normed.drop_rows();
   s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   s.attended = attention_forward(choose_attention_kernel(q), q, s.qk.narrow(2, heads.query, heads.key_value),
                                  s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value));
-  s.h = matmuls.forward_add(s.attended.out.reshape({-1, config.query_size()}), w.output, rows);
-  const RmsNormOutput h_norm = rms_norm_forward(s.h, w.post_attention_norm, config.rms_norm_eps);
-  s.h_normed = h_norm.y;
+  // Attention's backward reads its output itself, so what the product reads is not kept.
+  const at::Tensor attended = s.attended.out.reshape({-1, config.query_size()});
+  s.h = matmuls.forward_add(casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows), w.output, rows);
+  maximum = casts.maximum(LayerProduct::kGateUp, x.device());
+  RmsNormOutput h_norm = rms_norm_forward(s.h, w.post_attention_norm, config.rms_norm_eps, maximum);
+  s.h_normed = casts.input(LayerProduct::kGateUp, std::exchange(h_norm.y, {}), inputs, maximum);
   s.h_rstd = h_norm.rstd;
   s.gate_up = matmuls.forward(s.h_normed, w.gate_up);
-  s.activated = swiglu_forward(s.gate_up);
-  return matmuls.forward_add(s.activated, w.down, s.h).view(x.sizes());
+  s.h_normed.drop_rows();
+  maximum = casts.maximum(LayerProduct::kDown, x.device());
+  s.activated = casts.input(LayerProduct::kDown, swiglu_forward(s.gate_up, maximum), inputs, maximum);
+  at::Tensor y = matmuls.forward_add(s.activated, w.down, s.h).view(x.sizes());
+  s.activated.drop_rows();
+  return y;
 }
 
 // Backward releases each activation after its last use. A weight gradient comes after the pass that may recompute its
@@ -53,26 +66,32 @@ at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s)
 // dy [N, H] -> dh [N, H], through the MLP and its residual connection.
 at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients,
                         RowSums& sums) {
-  const auto& [config, layout, matmuls, w, rope, heads] = layer;
-  at::Tensor d_activated = matmuls.data_gradient(dy, w.down), d_gate_up;
+  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
+  const Operand d = casts.gradient(LayerProduct::kDown, dy);
+  const at::Tensor maximum = casts.maximum(LayerProduct::kGateUp, dy.device());
+  at::Tensor d_activated = matmuls.data_gradient(d, w.down), d_gate_up;
   if (s.activated.defined()) {
-    d_gate_up = swiglu_backward(d_activated, s.gate_up);
+    d_gate_up = swiglu_backward(d_activated, s.gate_up, maximum);
   } else {
-    SwigluRecomputed both = swiglu_backward_recompute(d_activated, s.gate_up);
+    const at::Tensor of_y = maximum.defined() ? at::zeros_like(maximum) : at::Tensor();
+    SwigluRecomputed both = swiglu_backward_recompute(d_activated, s.gate_up, maximum, of_y);
     d_gate_up = std::move(both.d_gate_up);
-    s.activated = std::move(both.y);
+    s.activated = casts.input(LayerProduct::kDown, std::exchange(both.y, {}), fp8::Forms::kColumns, of_y);
   }
   d_activated.reset();
   s.gate_up.reset();
-  gradients[layout[LayerRole::kDown]].add_matmul(dy, s.activated, &matmuls);
+  gradients[layout[LayerRole::kDown]].add_matmul(d, s.activated, &matmuls);
   s.activated.reset();
 
-  RmsNormGradients norm = rms_norm_backward(matmuls.data_gradient(d_gate_up, w.gate_up), s.h, w.post_attention_norm,
+  const Operand d_mlp = casts.gradient(LayerProduct::kGateUp, std::exchange(d_gate_up, {}), maximum);
+  RmsNormGradients norm = rms_norm_backward(matmuls.data_gradient(d_mlp, w.gate_up), s.h, w.post_attention_norm,
                                             s.h_rstd, dy, /*with_y=*/!s.h_normed.defined());
   s.h.reset();
   sums.add(gradients[layout[LayerRole::kPostAttentionNorm]], norm.dweight_rows);
-  if (norm.y.defined()) s.h_normed = std::move(norm.y);
-  add_matmul(gradients.subspan(layout[LayerRole::kGate], 2), d_gate_up, s.h_normed, &matmuls);
+  if (norm.y.defined()) {
+    s.h_normed = casts.input(LayerProduct::kGateUp, std::exchange(norm.y, {}), fp8::Forms::kColumns);
+  }
+  add_matmul(gradients.subspan(layout[LayerRole::kGate], 2), d_mlp, s.h_normed, &matmuls);
   s.h_normed.reset();
   return norm.dx;
 }
@@ -80,7 +99,7 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
 // d_attended [N, heads * D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D].
 at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActivations& s, Gradients gradients,
                           RowSums& sums) {
-  const auto& [config, layout, matmuls, w, rope, heads] = layer;
+  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
   if (!s.qk.defined()) s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   const AttentionGradients attention =
@@ -102,17 +121,24 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
 // dh [N, H] -> dx [N, H], through attention and its residual connection.
 at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, LayerActivations& s, Gradients gradients,
                                    RowSums& sums) {
-  const auto& [config, layout, matmuls, w, rope, heads] = layer;
-  gradients[layout[LayerRole::kOutput]].add_matmul(dh, s.attended.out.reshape({-1, config.query_size()}), &matmuls);
-  const at::Tensor dqkv = heads_backward(layer, matmuls.data_gradient(dh, w.output), s, gradients, sums);
+  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
+  Operand d = casts.gradient(LayerProduct::kOutput, dh);
+  gradients[layout[LayerRole::kOutput]].add_matmul(
+      d, casts.input(LayerProduct::kOutput, s.attended.out.reshape({-1, config.query_size()}), fp8::Forms::kColumns),
+      &matmuls);
+  at::Tensor d_attended = matmuls.data_gradient(d, w.output);
+  d.reset();
+  at::Tensor dqkv = heads_backward(layer, std::move(d_attended), s, gradients, sums);
   if (w.qkv_bias.defined()) {
     sums.add(gradients.subspan(layout[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
   }
-  RmsNormGradients norm = rms_norm_backward(matmuls.data_gradient(dqkv, w.qkv), s.x.reshape({-1, config.hidden_size}),
-                                            w.input_norm, s.rstd, dh, /*with_y=*/!s.normed.defined());
+  const Operand d_heads = casts.gradient(LayerProduct::kQkv, std::exchange(dqkv, {}));
+  RmsNormGradients norm =
+      rms_norm_backward(matmuls.data_gradient(d_heads, w.qkv), s.x.reshape({-1, config.hidden_size}), w.input_norm,
+                        s.rstd, dh, /*with_y=*/!s.normed.defined());
   sums.add(gradients[layout[LayerRole::kInputNorm]], norm.dweight_rows);
-  if (norm.y.defined()) s.normed = std::move(norm.y);
-  add_matmul(gradients.subspan(layout[LayerRole::kQuery], 3), dqkv, s.normed, &matmuls);
+  if (norm.y.defined()) s.normed = casts.input(LayerProduct::kQkv, std::exchange(norm.y, {}), fp8::Forms::kColumns);
+  add_matmul(gradients.subspan(layout[LayerRole::kQuery], 3), d_heads, s.normed, &matmuls);
   return norm.dx;
 }
 
@@ -121,9 +147,12 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
 at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
                                   Recompute recompute) const {
   LayerActivations saved;
+  const LayerCasts of_layer = casts(layer);
+  const bool keeps_inputs = activations != nullptr && recompute == Recompute::kNone;
   at::Tensor y = forward(
-      {config_, layout_, *matmuls_, by_role(layer, layout_, config_.rms_norm_eps), rope_->get(x.size(1), x.options())},
-      x, saved);
+      {config_, layout_, *matmuls_, of_layer,
+       by_role(layer, layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows), rope_->get(x.size(1), x.options())},
+      x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
   if (activations == nullptr) return y;
   saved.drop(recompute);
   *activations = std::move(saved);
@@ -132,11 +161,18 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
 
 at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerActivations& activations,
                                    Gradients gradients) const {
-  const Layer layer{config_, layout_, *matmuls_, by_role(weights, layout_, config_.rms_norm_eps),
-                    rope_->get(dy.size(1), dy.options())};
   LayerActivations saved = std::exchange(activations, {});
   // gate_up is missing only if the whole forward has to run again.
-  if (!saved.gate_up.defined()) forward(layer, at::Tensor(saved.x), saved);
+  const bool runs_forward = !saved.gate_up.defined();
+  const LayerCasts of_layer = casts(weights);
+  const Layer layer{config_,
+                    layout_,
+                    *matmuls_,
+                    of_layer,
+                    by_role(weights, layout_, config_.rms_norm_eps, of_layer,
+                            runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
+                    rope_->get(dy.size(1), dy.options())};
+  if (runs_forward) forward(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth);
   RowSums sums;
   const at::Tensor dh = mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients, sums);
   at::Tensor dx = attention_part_backward(layer, dh, saved, gradients, sums).view(dy.sizes());

@@ -99,6 +99,13 @@ class RunTimer {
   std::set<size_t> warm_, failed_;
 };
 
+// [N, columns], of a's type; of FP8, bf16.
+at::Tensor result(const Operand& a, int64_t columns) {
+  const at::TensorOptions options =
+      a.is_fp8() ? at::TensorOptions().dtype(at::kBFloat16).device(a.device()) : a.tensor().options();
+  return at::empty({a.size(0), columns}, options);
+}
+
 // The CPU's own product reads 32 elements at a time of an operand whose rows are contiguous. It packs the other
 // operand, which a few rows would not repay: a decoder that takes one token at a time has one.
 bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
@@ -120,7 +127,17 @@ bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& adden
 
 // If the result is wider than the operands, CUDA's matrix product writes the wider type directly.
 void Matmuls::aten_multiply(const Operands& operands) {
-  const auto& [layout, out, a, b, addend] = operands;
+  const auto& [layout, out, a, b, addend, a_scale, b_scale] = operands;
+  if (operands.is_fp8()) {
+    const at::Tensor a_values = fp8::values({a, a_scale}), b_values = fp8::values({b, b_scale}), none;
+    if (!out.is_cpu()) return aten_multiply({layout, out, a_values, b_values, addend, none, none});
+    // As on GPUs: summed in fp32 and rounded once.
+    const auto widen = [](const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x; };
+    at::Tensor sum = at::empty(out.sizes(), at::kFloat);
+    aten_multiply({layout, sum, widen(a_values), widen(b_values), widen(addend), none, none});
+    out.copy_(sum);
+    return;
+  }
   const at::Tensor first = layout == Layout::kATransposedB ? a.t() : a;
   const at::Tensor second = layout == Layout::kABTransposed ? b.t() : b;
   if (suits_cpu(first, second, addend, out)) {
@@ -145,46 +162,56 @@ void Matmuls::aten_multiply(const Operands& operands) {
   }
 }
 
-at::Tensor Matmuls::forward(const at::Tensor& a, const at::Tensor& weight) {
-  at::Tensor out = at::empty({a.size(0), weight.size(0)}, a.options());
+at::Tensor Matmuls::forward(const Operand& a, const Operand& weight) {
+  at::Tensor out = result(a, weight.size(0));
   multiply(Layout::kABTransposed, out, a, weight);
   return out;
 }
 
-at::Tensor Matmuls::forward_bias(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& bias) {
-  at::Tensor out = at::empty({a.size(0), weight.size(0)}, a.options());
+at::Tensor Matmuls::forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias) {
+  at::Tensor out = result(a, weight.size(0));
   multiply(Layout::kABTransposed, out, a, weight, bias);
   return out;
 }
 
-at::Tensor Matmuls::forward_add(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& addend) {
-  at::Tensor out = at::empty({a.size(0), weight.size(0)}, a.options());
+at::Tensor Matmuls::forward_add(const Operand& a, const Operand& weight, const at::Tensor& addend) {
+  at::Tensor out = result(a, weight.size(0));
   multiply(Layout::kABTransposed, out, a, weight, addend);
   return out;
 }
 
-at::Tensor Matmuls::data_gradient(const at::Tensor& dy, const at::Tensor& weight) {
-  at::Tensor out = at::empty({dy.size(0), weight.size(1)}, dy.options());
+at::Tensor Matmuls::data_gradient(const Operand& dy, const Operand& weight) {
+  at::Tensor out = result(dy, weight.size(1));
   multiply(Layout::kAB, out, dy, weight);
   return out;
 }
 
-void Matmuls::data_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight) {
+void Matmuls::data_gradient_out(at::Tensor& out, const Operand& dy, const Operand& weight) {
   multiply(Layout::kAB, out, dy, weight);
 }
 
-void Matmuls::weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
+void Matmuls::weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate) {
   multiply(Layout::kATransposedB, out, dy, x, accumulate ? out : at::Tensor());
 }
 
 void Matmuls::aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
-  aten_multiply({Layout::kATransposedB, out, dy, x, accumulate ? out : at::Tensor()});
+  aten_multiply({Layout::kATransposedB, out, dy, x, accumulate ? out : at::Tensor(), {}, {}});
 }
 
-void Matmuls::multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
-                       const at::Tensor& addend) {
+void Matmuls::multiply(Layout layout, at::Tensor& out, const Operand& a, const Operand& b, const at::Tensor& addend) {
+  TORCH_CHECK(a.is_fp8() == b.is_fp8(), "a product needs both operands in FP8, or none");
+  if (!a.is_fp8()) return multiply_tensors(layout, out, a.tensor(), b.tensor(), addend);
+  const fp8::Matrix& first = layout == Layout::kATransposedB ? a.columns() : a.rows();
+  const fp8::Matrix& second = layout == Layout::kABTransposed ? b.rows() : b.columns();
+  TORCH_CHECK(first.defined() && second.defined(), "an operand in FP8 lacks the form that a product reads");
+  multiply_fp8(layout, out, first, second, addend);
+}
+
+void Matmuls::multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                               const at::Tensor& addend) {
   RECORD_FUNCTION("mpzero::matmul", (std::vector<c10::IValue>{out, a, b, addend, static_cast<int64_t>(layout)}));
-  const Operands operands{layout, out, a, b, addend};
+  const at::Tensor none;
+  const Operands operands{layout, out, a, b, addend, none, none};
   const at::ScalarType type = out.scalar_type();
   const bool suits = a.is_cuda() && a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
                      (type == at::kBFloat16 || type == at::kFloat) && a.numel() > 0 && b.numel() > 0 &&
@@ -194,18 +221,43 @@ void Matmuls::multiply(Layout layout, at::Tensor& out, const at::Tensor& a, cons
     aten_multiply(operands);
     return;
   }
+  run_tuned(operands, {});
+}
+
+void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a, const fp8::Matrix& b,
+                           const at::Tensor& addend) {
+  RECORD_FUNCTION("mpzero::fp8_matmul", (std::vector<c10::IValue>{out, a.codes, b.codes, addend}));
+  const Operands operands{Layout::kABTransposed, out, a.codes, b.codes, addend, a.scale_inverse, b.scale_inverse};
+  const at::ScalarType type = out.scalar_type();
+  // The result's columns, too: FP8 kernels take no other sizes.
+  const bool suits = a.codes.is_cuda() && (type == at::kBFloat16 || type == at::kFloat) && fits_cublas_lt(a.codes) &&
+                     fits_cublas_lt(b.codes) && fits_cublas_lt(out) && out.size(0) % LtMatmul::kAlignment == 0 &&
+                     out.size(1) % LtMatmul::kAlignment == 0 &&
+                     (!addend.defined() || (addend.scalar_type() == type && fits_cublas_lt(addend)));
+  if (!suits) {
+    aten_multiply(operands);
+    return;
+  }
+  using enum fp8::FastAccumulation;
+  const bool fast = fast_accumulation_ == kAll || (fast_accumulation_ == kForward && layout == Layout::kABTransposed);
+  run_tuned(operands,
+            {.fp8 = Fp8Shape{.b_type = b.codes.scalar_type(), .rowwise = a.is_rowwise(), .fast_accumulation = fast}});
+}
+
+void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
+  const auto& [layout, out, a, b, addend, a_scale, b_scale] = operands;
   const c10::cuda::CUDAGuard device_guard(a.device());
   const bool a_transposed = layout == Layout::kATransposedB;
   const bool deterministic = at::globalContext().deterministicAlgorithms();
-  const MatmulShape shape{.rows = out.size(0),
-                          .columns = out.size(1),
-                          .inner = a.size(a_transposed ? 0 : 1),
-                          .a_transposed = a_transposed,
-                          .b_transposed = layout == Layout::kABTransposed,
-                          .type = a.scalar_type(),
-                          .bias = addend.defined() && !operands.adds(),
-                          .out_type = type,
-                          .alignment = common_alignment({out, a, b, addend})};
+  shape.rows = out.size(0);
+  shape.columns = out.size(1);
+  shape.inner = a.size(a_transposed ? 0 : 1);
+  shape.a_transposed = a_transposed;
+  shape.b_transposed = layout == Layout::kABTransposed;
+  shape.type = a.scalar_type();
+  shape.bias = addend.defined() && !operands.adds();
+  shape.out_type = out.scalar_type();
+  shape.alignment = common_alignment({out, a, b, addend});
   const Key key{shape, deterministic, a.get_device()};
   std::unique_lock lock(mutex_);
   auto found = products_.find(key);
@@ -217,10 +269,18 @@ void Matmuls::multiply(Layout layout, at::Tensor& out, const at::Tensor& a, cons
   const Choice choice = choose(found->second, key, operands);
   lock.unlock();
   if (choice.algorithm) {
-    found->second.matmul.run(a, b, addend, out, *choice.algorithm);
+    run(found->second.matmul, operands, *choice.algorithm);
   } else {
     aten_multiply(operands);
   }
+}
+
+void Matmuls::run(const LtMatmul& matmul, const Operands& operands, size_t algorithm) {
+  LtScales scales;
+  if (operands.is_fp8()) {
+    scales = {operands.a_scale.const_data_ptr<float>(), operands.b_scale.const_data_ptr<float>()};
+  }
+  matmul.run(operands.a, operands.b, operands.addend, operands.out, algorithm, scales);
 }
 
 Matmuls::Choice Matmuls::choose(Product& product, const Key& key, const Operands& operands) {
@@ -234,7 +294,8 @@ Matmuls::Choice Matmuls::choose(Product& product, const Key& key, const Operands
   }
   if (!tuned) tuned = tune(product.matmul, key.shape, operands);
   if (product.accumulates && !product.tuned[true] && !capturing) {
-    const Operands accumulating{operands.layout, operands.out, operands.a, operands.b, operands.out};
+    const Operands accumulating{operands.layout, operands.out,     operands.a,      operands.b,
+                                operands.out,    operands.a_scale, operands.b_scale};
     product.tuned[true] = tune(product.matmul, key.shape, accumulating);
   }
   return *tuned;
@@ -246,11 +307,10 @@ Matmuls::Choice Matmuls::tune(const LtMatmul& matmul, const MatmulShape& shape, 
   const size_t aten = matmul.algorithms();
   RunTimer timer(
       [&](size_t candidate) {
-        if (candidate == aten) {
-          aten_multiply(operands);
-        } else {
-          matmul.run(operands.a, operands.b, operands.addend, operands.out, candidate);
-        }
+        if (candidate != aten) return run(matmul, operands, candidate);
+        // The values of FP8 codes take memory, and are for products that nothing else has.
+        TORCH_CHECK(!operands.is_fp8() || aten == 0, "not tried");
+        aten_multiply(operands);
       },
       operands.a.device());
   const TuningResult result = find_fastest(aten, std::ref(timer));

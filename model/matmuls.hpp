@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/fp8/operand.hpp"
+#include "model/fp8/recipe.hpp"
 #include "model/kernels/cublas_lt.hpp"
 
 namespace mpzero::model {
@@ -33,20 +35,24 @@ struct TunedMatmul {
 // The fastest algorithm, and so the last bits, may differ from run to run. Under
 // at::globalContext().deterministicAlgorithms nothing is timed: the first of cuBLASLt's proposals with reproducible
 // bits is used. Other types and devices, and operands without the alignment that cuBLASLt requires, use ATen's product.
+// Operands in FP8 are tuned likewise. On CPUs their values are multiplied in fp32, and where cuBLASLt has no such
+// product, in bf16. They are exact in both: the result is that of FP8 up to the order of the sum.
 // Safe to use from several threads.
 class Matmuls {
  public:
-  // a weight^T: a [N, in], weight [out, in] -> [N, out].
-  at::Tensor forward(const at::Tensor& a, const at::Tensor& weight);
+  explicit Matmuls(fp8::FastAccumulation fast_accumulation = {}) : fast_accumulation_(fast_accumulation) {}
+
+  // a weight^T: a [N, in], weight [out, in] -> [N, out]. As in all of them, both are in FP8 or none is.
+  at::Tensor forward(const Operand& a, const Operand& weight);
   // The same plus `bias` [out] in each row, or plus `addend` [N, out]; rounded once on a GPU.
-  at::Tensor forward_bias(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& bias);
-  at::Tensor forward_add(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& addend);
+  at::Tensor forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias);
+  at::Tensor forward_add(const Operand& a, const Operand& weight, const at::Tensor& addend);
   // dy weight: dy [N, out], weight [out, in] -> [N, in].
-  at::Tensor data_gradient(const at::Tensor& dy, const at::Tensor& weight);
+  at::Tensor data_gradient(const Operand& dy, const Operand& weight);
   // The same, written to a given tensor.
-  void data_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight);
+  void data_gradient_out(at::Tensor& out, const Operand& dy, const Operand& weight);
   // out = dy^T x, or out += dy^T x: dy [N, out], x [N, in] of one type, -> [out, in] of that type or a wider one.
-  void weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate = false);
+  void weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate = false);
   // The same with ATen's product.
   static void aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
 
@@ -62,6 +68,9 @@ class Matmuls {
     Layout layout;
     at::Tensor& out;
     const at::Tensor &a, &b, &addend;
+    // Of codes in FP8, which are a and b then.
+    const at::Tensor &a_scale, &b_scale;
+    bool is_fp8() const { return a_scale.defined(); }
     bool accumulates() const { return addend.is_same(out); }
     bool adds() const { return addend.defined() && addend.dim() == 2; }
   };
@@ -81,12 +90,20 @@ class Matmuls {
     auto operator<=>(const Key&) const = default;
   };
   static void aten_multiply(const Operands& operands);
-  void multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
-                const at::Tensor& addend = {});
+  // On a GPU, with the fastest algorithm; `shape` says all but sizes and alignment.
+  void run_tuned(const Operands& operands, MatmulShape shape);
+  static void run(const LtMatmul& matmul, const Operands& operands, size_t algorithm);
+  void multiply(Layout layout, at::Tensor& out, const Operand& a, const Operand& b, const at::Tensor& addend = {});
+  void multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                        const at::Tensor& addend);
+  // out = a b^T + addend. `layout`: of the product that it stands for.
+  void multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a, const fp8::Matrix& b,
+                    const at::Tensor& addend);
   // The caller holds the lock.
   Choice choose(Product& product, const Key& key, const Operands& operands);
   Choice tune(const LtMatmul& matmul, const MatmulShape& shape, const Operands& operands);
 
+  const fp8::FastAccumulation fast_accumulation_;
   mutable std::mutex mutex_;
   std::map<Key, Product> products_;
   std::vector<TunedMatmul> tuned_;

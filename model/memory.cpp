@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
+#include <array>
 
 #include "model/decoder.hpp"
 #include "model/kernels/accumulate_type.hpp"
@@ -143,11 +144,39 @@ int64_t Decoder::activation_bytes(Recompute recompute, int64_t batch, int64_t le
                                   at::ScalarType type) const {
   int64_t sum = 0;
   for (const LayerActivation& activation : layer_activations()) {
-    if (is_kept(activation, recompute)) sum += bytes(activation, config_, layout_, batch * length, type);
+    if (!is_kept(activation, recompute)) continue;
+    if (!options_.fp8) {
+      sum += bytes(activation, config_, layout_, batch * length, type);
+      continue;
+    }
+    int64_t of_all = 0;
+    for (const Fp8Products& products : fp8_) {
+      of_all += bytes(activation, config_, layout_, batch * length, type, products, options_.fp8->recipe.scaling);
+    }
+    const auto layers = static_cast<int64_t>(fp8_.size());
+    sum += (of_all + layers - 1) / layers;
   }
   if (recompute == Recompute::kFull) return sum;
   const AttentionKernel kernel = choose_attention_kernel(device, type, config_.head_dim);
   return sum + attention_saved_bytes(kernel, batch, config_.num_attention_heads, length);
+}
+
+int64_t Decoder::cast_weight_bytes(Recompute recompute) const {
+  if (!options_.fp8) return 0;
+  const bool keeps = options_.fp8->cache_weights;
+  // Full recomputation runs forward and backward of a layer at once.
+  const int64_t forms = keeps || recompute == Recompute::kFull ? 2 : 1;
+  const int64_t hidden = config_.hidden_size, query = config_.query_size(), inner = config_.intermediate_size;
+  const std::array<int64_t, kLayerProducts.size()> numel{hidden * (query + 2 * config_.key_value_size()),
+                                                         query * hidden, 2 * inner * hidden, inner * hidden};
+  int64_t all = 0, most = 0;
+  for (const Fp8Products& products : fp8_) {
+    int64_t layer = 0;
+    for (size_t i = 0; i < products.size(); ++i) layer += products[i] ? forms * numel[i] : 0;
+    all += layer;
+    most = std::max(most, layer);
+  }
+  return keeps ? all : most;
 }
 
 int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
@@ -181,7 +210,11 @@ int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device devic
                      attention_backward_bytes(kernel, batch, config_.num_attention_heads, config_.num_key_value_heads,
                                               length, config_.head_dim, type),
                      drops, layout_.has(LayerRole::kQueryNorm));
-  return std::max(head.peak(), layer.peak()) + (device.is_cuda() ? kCublasBytes : 0);
+  // With FP8, a gradient's two forms are made before the gradient itself is freed, at the widest place.
+  const int64_t gradient_forms = options_.fp8 ? 2 * s.tokens * 2 * config_.intermediate_size : 0;
+  const int64_t kept = options_.fp8 && options_.fp8->cache_weights ? cast_weight_bytes(recompute) : 0;
+  const int64_t made = options_.fp8 && !options_.fp8->cache_weights ? cast_weight_bytes(recompute) : 0;
+  return std::max(head.peak(), layer.peak() + gradient_forms + made) + kept + (device.is_cuda() ? kCublasBytes : 0);
 }
 
 }  // namespace mpzero::model

@@ -138,6 +138,44 @@ void resolve_types(const DsConfig& file, RunConfig& config) {
   }
 }
 
+// The products in FP8, and how. After resolve_zero.
+void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config,
+                 std::vector<std::string>& warnings) {
+  const io::Fp8Section& section = file.fp8;
+  Setting<std::string> recipe;
+  if (section.present) {
+    recipe.source = io::SettingSource::kGiven;
+    recipe.value = section.enabled.value ? section.recipe.value : "none";
+  }
+  Origin origin = config.origins.of("fp8");
+  const std::optional<std::string> from_flag = line.gives("fp8") ? std::optional(line.fp8) : std::nullopt;
+  config.fp8 = merge.given("fp8", from_flag, "fp8.recipe", recipe, origin).value_or("none");
+  config.origins.set("fp8", origin);
+  if (config.fp8 == "none") return;
+  if (config.dtype != "bf16") {
+    throw_user_error(
+        "{}: FP8 products need weights and activations in bf16, and bf16.enabled (--bf16) is false; set it to true or "
+        "turn FP8 off.",
+        origin.kind == Origin::Kind::kFlag ? "--fp8 " + config.fp8 : file.path + ": fp8.enabled");
+  }
+  if (section.cache_weights.given() && section.cache_weights.value && config.zero.stage == 3) {
+    warnings.push_back(fmt::format(
+        "{}: fp8.cache_weights has no effect at ZeRO stage 3, where weights are gathered in bf16 and cast at each use.",
+        file.path));
+  }
+  using model::fp8::FastAccumulation;
+  const std::string& fast = section.fast_accumulation.value;
+  config.fp8_options = model::Fp8Options{
+      .recipe = {.scaling = config.fp8 == "rowwise" ? model::fp8::Scaling::kRowwise : model::fp8::Scaling::kTensorwise,
+                 .gradients = section.format.value == "e4m3" ? model::fp8::Format::kE4m3 : model::fp8::Format::kE5m2,
+                 .fast_accumulation = fast == "all"    ? FastAccumulation::kAll
+                                      : fast == "none" ? FastAccumulation::kNone
+                                                       : FastAccumulation::kForward},
+      .filter_fqns = section.filter_fqns.value,
+      // Where parameters are sharded, each use gathers them anew.
+      .cache_weights = section.cache_weights.value && config.zero.stage < 3};
+}
+
 // HF Trainer's sizes for "auto", from the width of the model.
 void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroConfig& zero) {
   const int64_t square = hidden_size * hidden_size;
@@ -296,6 +334,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
   resolve_types(file, config);
   resolve_zero(file, model.hidden_size, config.zero, warnings);
   resolve_compression(file, line, config.zero, warnings);
+  resolve_fp8(file, line, merge, config, warnings);
   resolve_schedule(line, file, merge, config, warnings);
   merge.finish();
   config.replaced = merge.replaced();

@@ -8,6 +8,7 @@
 #include "app/flags/options.hpp"
 #include "app/flags/origin.hpp"
 #include "io/ds_config/ds_config.hpp"
+#include "model/fp8/options.hpp"
 #include "parallel/optimizer/lr_schedule.hpp"
 #include "parallel/zero/zero_limits.hpp"
 
@@ -41,14 +42,15 @@ struct RunConfig : Settings {
   std::optional<parallel::LrSchedule> resumed_schedule;  // in its place, where a resumed run has changed it
   bool schedule_ends_at_max_steps = false;  // the schedule's length is max_steps, because nobody gave another
   ZeroConfig zero;
-  std::string communication_dtype = "bf16";  // of gradients; "bf16" or "fp32"
-  std::string accumulation_dtype = "fp32";   // of gradients over micro-batches; "bf16" or "fp32"
-  std::string moment_dtype = "fp32";         // AdamW's; "bf16" or "fp32"
-  int64_t sub_group_size = 1'000'000'000;    // how DeepSpeed's files of stage 3 group the parameters
-  std::string ds_config_json;                // the text of the file in force, for the record; empty: none
-  std::string ds_config_path;                // its name in messages; empty: none
-  std::vector<std::string> replaced;         // "--FLAG VALUE (KEY VALUE)": values of a file that yields to flags
-  Origins origins;                           // of the values above and of Settings
+  std::string communication_dtype = "bf16";      // of gradients; "bf16" or "fp32"
+  std::string accumulation_dtype = "fp32";       // of gradients over micro-batches; "bf16" or "fp32"
+  std::string moment_dtype = "fp32";             // AdamW's; "bf16" or "fp32"
+  std::optional<model::Fp8Options> fp8_options;  // unless `fp8` is "none"
+  int64_t sub_group_size = 1'000'000'000;        // how DeepSpeed's files of stage 3 group the parameters
+  std::string ds_config_json;                    // the text of the file in force, for the record; empty: none
+  std::string ds_config_path;                    // its name in messages; empty: none
+  std::vector<std::string> replaced;             // "--FLAG VALUE (KEY VALUE)": values of a file that yields to flags
+  Origins origins;                               // of the values above and of Settings
 
   // The learning rate of update `update`, counted from 1.
   double lr(int64_t update) const { return resumed_schedule.value_or(schedule).lr(update); }

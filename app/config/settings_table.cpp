@@ -162,12 +162,23 @@ void add_compression(const RunConfig& config, int nodes, std::vector<Row>& rows)
   if (config.zero.quantized_weights) add("parameters between nodes", kOnlyWhereAsked[1], "int8");
 }
 
+// Likewise.
+void add_fp8(const RunConfig& config, std::vector<Row>& rows) {
+  if (!config.fp8_options) return;
+  const model::Fp8Options& options = *config.fp8_options;
+  const bool hybrid = options.recipe.gradients == model::fp8::Format::kE5m2;
+  std::string value = fmt::format("{} {}", config.fp8, hybrid ? "hybrid" : "e4m3");
+  if (!options.filter_fqns.empty()) value += fmt::format(" without {}", fmt::join(options.filter_fqns, " "));
+  rows.push_back({"FP8 products", value, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
+}
+
 std::vector<Row> rows_of(const RunConfig& config, int nodes) {
   std::vector<Row> rows;
   add_optimizer(config, rows);
   add_schedule(config, rows);
   add_batch(config, rows);
   add_types(config, rows);
+  add_fp8(config, rows);
   add_compression(config, nodes, rows);
   return rows;
 }

@@ -15,7 +15,7 @@ inline constexpr const char* kScheduleInForce = "schedule_in_force";
 inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
 
 // Those that a record has only where they are asked for: one without them says that there is none.
-inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero_quantized_weights"};
+inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero_quantized_weights", "fp8"};
 
 // What decides the numbers of a run, one line each: its name, its value, and which key of the file, flag or default it
 // comes from. Begins with a line that names the file. Complete once apply_epochs has been called. `nodes`: those of the

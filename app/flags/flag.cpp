@@ -80,10 +80,18 @@ struct Read {
 
 }  // namespace
 
-Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices) {
+Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices, const std::string& alone) {
   std::vector<std::pair<std::string, std::string>> values;
   for (const std::string& name : choices) values.emplace_back(name, name);
-  return choice(field, values);
+  Choice made = choice(field, values);
+  made.alone = alone;
+  return made;
+}
+
+std::string Flag::alone() const {
+  if (std::holds_alternative<Boolean>(value)) return "true";
+  const Choice* choice = std::get_if<Choice>(&value);
+  return choice != nullptr ? choice->alone : "";
 }
 
 bool Flag::is_named(const std::string& text) const {

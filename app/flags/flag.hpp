@@ -82,6 +82,7 @@ struct Names {
 // One of several names, each of which stands for a value of the member.
 struct Choice {
   std::vector<std::string> choices;
+  std::string alone = {};  // what the flag means without a value; empty: it needs one
   std::function<void(Settings&, size_t chosen)> set;
   std::function<std::optional<size_t>(const Settings&)> get;
 };
@@ -100,8 +101,8 @@ Choice choice(const Field<T>& field, const std::vector<std::pair<std::string, T>
   return made;
 }
 
-// The same for a member that holds the name itself.
-Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices);
+// The same for a member that holds the name itself. `alone`: see Choice.
+Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices, const std::string& alone = "");
 
 // What none of the others reads. `read` throws UserError naming the flag (`name`, without dashes) and what it takes;
 // `show` gives nothing where the flag was not given.
@@ -160,6 +161,8 @@ struct Flag {
   // All names, its own first.
   std::vector<std::string> names() const;
   bool is_boolean() const { return std::holds_alternative<Boolean>(value); }
+  // What it means without a value; empty: it needs one.
+  std::string alone() const;
 
   // Reads and checks a value and sets the member. Throws UserError naming the flag (`name`, without dashes).
   void read(CommandLine& line, const std::string& name, const std::string& text) const;

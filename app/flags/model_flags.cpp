@@ -44,6 +44,11 @@ FlagGroup model_flags() {
                         .read = [](const io::DsConfig& file) { return file.bf16_enabled; },
                         .has_section = [](const io::DsConfig& file) { return file.given(); }},
         .trainer = TrainersFlag{.default_value = "false"}},
+       {.name = "fp8",
+        .value = choice(field<&Settings::fp8>, {"none", "tensorwise", "rowwise"}, /*alone=*/"tensorwise"),
+        .help = "matrix products of decoder layers in FP8, with a scale for each tensor (also without a value) or for "
+                "each row; needs bf16, and on GPUs compute capability 8.9 (L40S, H100) or more",
+        .file = FileKey{.name = "fp8.recipe"}},
        {.name = "recompute",
         .value = choice<Recomputation>(field<&Settings::recompute>, {{"none", Recomputation::kNone},
                                                                      {"selective", Recomputation::kSelective},

@@ -33,19 +33,20 @@ po::options_description known_options() {
 // Boost has no option with an optional value after a blank, so that `--bf16 false` and `--bf16` both become one
 // argument.
 std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
-  const auto is_boolean = [&](const std::string& argument) {
+  const auto alone = [&](const std::string& argument) {
     const Flag* flag = argument.starts_with("--") ? find_flag(argument.substr(2)) : nullptr;
-    return flag != nullptr && flag->is_boolean();
+    return flag != nullptr ? flag->alone() : std::string();
   };
   std::vector<std::string> joined;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!is_boolean(arguments[i])) {
+    const std::string without_value = alone(arguments[i]);
+    if (without_value.empty()) {
       joined.push_back(arguments[i] == "-h" ? "--help" : arguments[i]);
     } else if (i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
       joined.push_back(arguments[i] + "=" + arguments[i + 1]);
       ++i;
     } else {
-      joined.push_back(arguments[i] + "=true");
+      joined.push_back(arguments[i] + "=" + without_value);
     }
   }
   return joined;

@@ -67,6 +67,7 @@ struct Settings {
   std::string init_from;                  // safetensors folder; empty: random weights from `seed`
   ModelOverrides model_overrides;
   std::string dtype = "bf16";  // of weights and activations: "bf16" or "fp32"
+  std::string fp8 = "none";    // of the matrix products of layers: "none", "tensorwise" or "rowwise"
   Recomputation recompute = Recomputation::kAuto;
   std::optional<bool> gradient_checkpointing;  // the Trainer's: `recompute` kFull or kNone
   bool deterministic = false;                  // the GPU's kernels repeat bit for bit

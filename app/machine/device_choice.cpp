@@ -148,6 +148,21 @@ std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string&
   return {};
 }
 
+void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise) {
+  constexpr int kFirst = 89, kFirstRowwise = 90;
+  if (capability >= kFirst && capability < kFirstRowwise && rowwise) {
+    throw_user_error(
+        "--fp8 rowwise (fp8.recipe): {} has compute capability {}.{}, and products with a scale for each row need 9.0 "
+        "(H100, H200) or more; use tensorwise.",
+        gpu, capability / 10, capability % 10);
+  }
+  if (capability >= kFirst) return;
+  throw_user_error(
+      "--fp8 (fp8.enabled): {} has compute capability {}.{}, and FP8 products need 8.9 (L40S, L4), 9.0 (H100, H200) or "
+      "more; train in bf16 or choose another GPU.",
+      gpu, capability / 10, capability % 10);
+}
+
 std::string cpu_instead_of_gpus(const GivenGpus& given, const std::string& host) {
   if (given.count == 0) return "";
   return fmt::format(

@@ -52,6 +52,10 @@ std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu);
 std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string& gpu, const std::string& host,
                              const parallel::Environment& environment);
 
+// Throws UserError if the GPU multiplies no FP8, or none with a scale for each row. `capability`: see
+// parallel::GpuProperties.
+void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise);
+
 // The warning for a run that trains on the CPU although the cluster has given it GPUs, which is rarely intended; empty:
 // none. `given`: on that host.
 std::string cpu_instead_of_gpus(const GivenGpus& given, const std::string& host);

@@ -10,7 +10,7 @@ namespace mpzero {
 
 MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
                                const parallel::ParallelLayout& ranks)
-    : config_(config), device_(device), ranks_(ranks), decoder_(model) {}
+    : config_(config), device_(device), ranks_(ranks), decoder_(model, {.fp8 = config.fp8_options}) {}
 
 MemoryScenario MemoryEstimate::scenario() const {
   return {.recompute = config_.recompute,

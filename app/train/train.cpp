@@ -25,6 +25,7 @@
 #include "app/log/warning_queue.hpp"
 #include "app/machine/cpu_share.hpp"
 #include "app/machine/device.hpp"
+#include "app/machine/device_choice.hpp"
 #include "app/machine/system.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/memory/layout_choice.hpp"
@@ -109,6 +110,13 @@ std::string nvlink_domain() {
   return same ? first : "";
 }
 
+// Collective.
+void check_fp8(const RunConfig& config, at::Device device, parallel::MpiRuntime& mpi) {
+  if (!config.fp8_options || !device.is_cuda()) return;
+  const parallel::GpuProperties gpu = parallel::gpu_properties(device.index());
+  run_on_all_ranks(mpi, [&] { check_fp8_gpu(gpu.name, gpu.capability, config.fp8 == "rowwise"); });
+}
+
 // A host is known by its first rank. Collective.
 RankPlacement find_placement(at::Device device, parallel::MpiRuntime& mpi) {
   const int first = broadcast(*mpi.this_machine(), mpi.rank());
@@ -155,6 +163,7 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
+  check_fp8(setup.config, choice.device, mpi);
   if (choice.device.is_cpu()) parallel::use_tensor_memory();
   const CpuUse cpu = share_cores(choice.device, mpi);
   if (cpu.warning) setup.warnings.push_back(*cpu.warning);

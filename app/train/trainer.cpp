@@ -70,7 +70,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       config_(setup_.config),
       device_(device),
       zero_options_(engine_options(config_, device, memory, mpi)),
-      decoder_(setup_.model),
+      decoder_(setup_.model, {.fp8 = setup_.config.fp8_options}),
       timeline_(parallel::make_timeline(device)),
       communicators_(network, setup_.layout, control.liveness, *timeline_),
       timer_(*timeline_, communicators_.parameters(), communicators_.gradients()),

@@ -14,6 +14,12 @@ using parallel::ProfileRange;
 class Gathered {
  public:
   Gathered(parallel::ParameterStore& store, size_t unit) : store_(store), unit_(unit), weights_(store.gather(unit)) {}
+  // A decoder layer's.
+  Gathered(parallel::ParameterStore& store, const model::Decoder& decoder, int64_t layer)
+      : Gathered(store, decoder.layer_unit(layer)) {
+    weights_.layer = layer;
+    weights_.version = store.version(unit_);
+  }
   ~Gathered() { store_.release(unit_); }
   Gathered(const Gathered&) = delete;
   Gathered& operator=(const Gathered&) = delete;
@@ -57,7 +63,7 @@ at::Tensor TrainingPass::forward_layers(const at::Tensor& inputs, Mode mode) {
     x = decoder_.embed_forward(embedding.weights(), inputs);
   }
   for (int64_t layer = 0; layer < layers; ++layer) {
-    const Gathered weights(parameters_, decoder_.layer_unit(layer));
+    const Gathered weights(parameters_, decoder_, layer);
     const ProfileRange range("forward", name(decoder_.layer_unit(layer)));
     model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[static_cast<size_t>(layer)] : nullptr;
     x = decoder_.layer_forward(weights.weights(), x, saved, recompute_[static_cast<size_t>(layer)]);
@@ -95,7 +101,7 @@ at::Tensor TrainingPass::train(const at::Tensor& inputs, const at::Tensor& targe
   for (int64_t layer = decoder_.config().num_hidden_layers - 1; layer >= 0; --layer) {
     const size_t unit = decoder_.layer_unit(layer);
     {
-      const Gathered weights(parameters_, unit);
+      const Gathered weights(parameters_, decoder_, layer);
       std::vector<model::Gradient> layer_gradients = gradients_of(gradients_, unit);
       const ProfileRange range("backward", name(unit));
       dy = decoder_.layer_backward(weights.weights(), dy, activations_[static_cast<size_t>(layer)], layer_gradients);

@@ -183,6 +183,19 @@ void read_communication(ObjectReader& root, DsConfig& config) {
   root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "mpzero has no sequence parallelism");
 }
 
+void read_fp8(ObjectReader& root, Fp8Section& fp8) {
+  auto section = root.section("fp8");
+  if (!section) return;
+  fp8.present = true;
+  section->read("enabled", fp8.enabled, Auto::kRefused);
+  section->read("recipe", fp8.recipe, Auto::kRefused, {"tensorwise", "rowwise"});
+  section->read("format", fp8.format, Auto::kRefused, {"hybrid", "e4m3"});
+  section->read("fast_accumulation", fp8.fast_accumulation, Auto::kRefused, {"none", "forward", "all"});
+  section->read("cache_weights", fp8.cache_weights, Auto::kRefused);
+  section->read("filter_fqns", fp8.filter_fqns);
+  section->finish();
+}
+
 void refuse_other_methods(ObjectReader& root) {
   root.only("sequence_parallel_size", 1, "set it to 1");
   root.only("data_parallel_size", nullptr, "remove it: every rank is data parallel");
@@ -283,6 +296,7 @@ DsConfig parse_ds_config(const std::string& text, const std::string& path) {
   read_communication(root, config);
   read_precision(root, config, not_acted_on);
   read_data_types(root, config);
+  read_fp8(root, config.fp8);
   read_optimizer(root, config.optimizer);
   read_scheduler(root, config.scheduler);
   read_zero(root, config.zero);

@@ -83,6 +83,17 @@ struct ZeroSection {
   Setting<bool> quantized_weights{false};
 };
 
+// `fp8`, which is mpzero's own: matrix products of decoder layers in FP8 (docs/configuration.md).
+struct Fp8Section {
+  bool present = false;
+  Setting<bool> enabled{true};                        // of a section that is there
+  Setting<std::string> recipe{"tensorwise"};          // or "rowwise"
+  Setting<std::string> format{"hybrid"};              // or "e4m3"
+  Setting<std::string> fast_accumulation{"forward"};  // or "none", "all"
+  Setting<bool> cache_weights{true};
+  Setting<std::vector<std::string>> filter_fqns;
+};
+
 // A ds_config.json as DeepSpeed 0.19 defines it. A default-constructed one means that no file was given.
 struct DsConfig {
   std::string path;  // empty: no file
@@ -100,6 +111,7 @@ struct DsConfig {
   OptimizerSection optimizer;
   SchedulerSection scheduler;
   ZeroSection zero;
+  Fp8Section fp8;
 
   // Known keys in the file that mpzero does not act on, and what happens instead: one line each.
   std::vector<std::string> warnings;

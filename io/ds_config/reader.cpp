@@ -147,6 +147,16 @@ void ObjectReader::read(const std::string& key, Setting<std::pair<double, double
   setting.value = {number(key, (*value)[0], minimum, maximum), number(key, (*value)[1], minimum, maximum)};
 }
 
+void ObjectReader::read(const std::string& key, Setting<std::vector<std::string>>& setting) {
+  const json* value = find_value(key, setting, Auto::kRefused, "a list of names");
+  if (value == nullptr) return;
+  const bool is_list = value->is_array() && std::all_of(value->begin(), value->end(), [](const json& word) {
+                         return word.is_string() && !word.get<std::string>().empty();
+                       });
+  if (!is_list) fail(key, fmt::format("is {}; it must be a list of names such as [\"a\", \"b\"]", value->dump()));
+  setting.value = value->get<std::vector<std::string>>();
+}
+
 std::optional<std::string> ObjectReader::read_text(const std::string& key) {
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;

@@ -22,8 +22,18 @@ void check(cublasStatus_t status, const char* call) {
 }
 
 cudaDataType_t data_type(at::ScalarType type) {
-  TORCH_CHECK(type == at::kBFloat16 || type == at::kFloat, "LtMatmul supports fp32 and bf16, not ", type);
-  return type == at::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
+  switch (type) {
+    case at::kBFloat16:
+      return CUDA_R_16BF;
+    case at::kFloat:
+      return CUDA_R_32F;
+    case at::kFloat8_e4m3fn:
+      return CUDA_R_8F_E4M3;
+    case at::kFloat8_e5m2:
+      return CUDA_R_8F_E5M2;
+    default:
+      TORCH_CHECK(false, "LtMatmul supports fp32, bf16 and FP8, not ", type);
+  }
 }
 
 template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
@@ -43,13 +53,22 @@ Layout layout(at::ScalarType type, int64_t rows, int64_t columns) {
   return Layout(made);
 }
 
+at::ScalarType b_type(const MatmulShape& s) { return s.fp8 ? s.fp8->b_type : s.type; }
+
+template <typename T>
+void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof(value)),
+        "cublasLtMatmulDescSetAttribute");
+}
+
 }  // namespace
 
 class LtMatmul::Handles {
  public:
   Handles(const MatmulShape& shape, int most, Candidates candidates);
   size_t algorithms() const { return algorithms_.size(); }
-  void run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out, size_t algorithm) const;
+  void run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out, size_t algorithm,
+           LtScales scales) const;
   std::string describe(size_t algorithm) const;
 
  private:
@@ -57,7 +76,7 @@ class LtMatmul::Handles {
   // inner dimension, as cublasLtReductionScheme_t.
   void propose(int most, uint32_t reductions, uint32_t alignment);
 
-  bool bias_;
+  bool bias_, scales_;
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;
   Layout a_, b_, out_;
   std::vector<cublasLtMatmulAlgo_t> algorithms_;
@@ -65,8 +84,9 @@ class LtMatmul::Handles {
 
 LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates)
     : bias_(s.bias),
+      scales_(s.fp8.has_value()),
       a_(s.a_transposed ? layout(s.type, s.inner, s.rows) : layout(s.type, s.rows, s.inner)),
-      b_(s.b_transposed ? layout(s.type, s.columns, s.inner) : layout(s.type, s.inner, s.columns)),
+      b_(s.b_transposed ? layout(b_type(s), s.columns, s.inner) : layout(b_type(s), s.inner, s.columns)),
       out_(layout(s.out_type, s.rows, s.columns)) {
   cublasLtMatmulDesc_t description = nullptr;
   check(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
@@ -88,6 +108,17 @@ LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates
     const uintptr_t aligned = s.alignment;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof(aligned)),
           "cublasLtMatmulDescSetAttribute");
+  }
+  if (s.fp8) {
+    set(description, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(s.fp8->fast_accumulation));
+    const int32_t mode =
+        s.fp8->rowwise ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    set(description, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
+    set(description, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+    // As for the vector: addresses that nobody reads.
+    const uintptr_t aligned = s.alignment;
+    set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, aligned);
+    set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, aligned);
   }
   if (candidates == Candidates::kRepeatable) {
     propose(most, CUBLASLT_REDUCTION_SCHEME_MASK & ~kUnordered, s.alignment);
@@ -152,7 +183,7 @@ std::string LtMatmul::Handles::describe(size_t algorithm) const {
 }
 
 void LtMatmul::Handles::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
-                            size_t algorithm) const {
+                            size_t algorithm, LtScales scales) const {
   const bool adds = addend.defined() && !bias_;
   const float alpha = 1.0F, beta = adds ? 1.0F : 0.0F;
   const at::Tensor& c = adds ? addend : out;
@@ -162,6 +193,11 @@ void LtMatmul::Handles::run(const at::Tensor& a, const at::Tensor& b, const at::
     const auto vector = reinterpret_cast<uintptr_t>(addend.const_data_ptr());
     check(cublasLtMatmulDescSetAttribute(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector)),
           "cublasLtMatmulDescSetAttribute");
+  }
+  if (scales_) {
+    // cuBLASLt's first matrix is our second.
+    set(&description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.b);
+    set(&description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.a);
   }
   // Not a tensor: under deterministic algorithms, ATen would fill it first.
   const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(kWorkspaceBytes);
@@ -178,8 +214,8 @@ LtMatmul::~LtMatmul() = default;
 LtMatmul::LtMatmul(LtMatmul&&) noexcept = default;
 size_t LtMatmul::algorithms() const { return handles_->algorithms(); }
 void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
-                   size_t algorithm) const {
-  handles_->run(a, b, addend, out, algorithm);
+                   size_t algorithm, LtScales scales) const {
+  handles_->run(a, b, addend, out, algorithm, scales);
 }
 std::string LtMatmul::describe(size_t algorithm) const { return handles_->describe(algorithm); }
 

@@ -4,16 +4,26 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace mpzero::model {
 
+// What MatmulShape says of a product of two FP8 matrices. Both are contiguous along the inner dimension (b_transposed),
+// and the product is multiplied by their scales.
+struct Fp8Shape {
+  at::ScalarType b_type = at::kFloat8_e4m3fn;  // MatmulShape::type is that of a
+  bool rowwise = false;                        // a scale for each of out's rows and columns; else one for each matrix
+  bool fast_accumulation = false;              // see fp8::FastAccumulation
+  auto operator<=>(const Fp8Shape&) const = default;
+};
+
 // A product of two row-major matrices as cuBLASLt runs it: out = op(a) op(b), or that plus an addend of out's shape and
 // type or, with `bias`, plus a vector [columns] that is added to each row; summed in fp32 and rounded once. out [rows,
 // columns]; a is stored as [rows, inner], b as [inner, columns], or the other way round if transposed. The matrices
-// have one type, bf16 or fp32, and dense rows. The result and the vector have the same type; alternatively the result
-// is fp32 and there is no vector.
+// have one type, bf16 or fp32, or with `fp8` those, and dense rows. The result and the vector have the same type;
+// alternatively the result is fp32 and there is no vector.
 struct MatmulShape {
   int64_t rows = 0, columns = 0, inner = 0;
   bool a_transposed = false, b_transposed = false;
@@ -23,7 +33,13 @@ struct MatmulShape {
   // All addresses are multiples of this power of two, in bytes, from LtMatmul::kAlignment to kFullAlignment. Some
   // algorithms require more alignment than others.
   uint32_t alignment = 256;
+  std::optional<Fp8Shape> fp8 = {};
   auto operator<=>(const MatmulShape&) const = default;
+};
+
+// By which FP8 operands are multiplied: fp32 on the GPU, as Fp8Shape::rowwise says.
+struct LtScales {
+  const float *a = nullptr, *b = nullptr;
 };
 
 class LtMatmul {
@@ -47,8 +63,8 @@ class LtMatmul {
   size_t algorithms() const;
   // out = op(a) op(b) + addend, on the current stream. `addend`: with `bias` the vector, otherwise undefined or of
   // out's shape, possibly `out` itself. Throws c10::Error where cuBLASLt does.
-  void run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
-           size_t algorithm = 0) const;
+  void run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out, size_t algorithm = 0,
+           LtScales scales = {}) const;
   // In cuBLASLt's numbers: the algorithm, its tile and stages, and the number of splits of the inner dimension.
   std::string describe(size_t algorithm) const;
 

@@ -17,7 +17,7 @@ bool has_kernels(const at::Tensor& tensor);
 // Number of multiprocessors of the current device.
 int multiprocessor_count();
 
-RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);
+RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& maximum);
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                    const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y = false);
 // Into `out` [B, T, heads, D], whose first heads are the queries and keys; it may be qkv.
@@ -28,9 +28,10 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, con
                                  const RopeTables& rope);
 at::Tensor column_sum_rows(const at::Tensor& x);
 void row_sums(std::span<const RowSum> sums);
-at::Tensor swiglu_forward(const at::Tensor& gate_up);
-at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
-SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up);
+at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum);
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum);
+SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
+                                           const at::Tensor& maximum_of_y);
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale);
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);

@@ -118,6 +118,29 @@ __device__ inline float block_sum(float x) {
   return warp_sum(static_cast<int>(threadIdx.x) % kWarp < warps ? partial[threadIdx.x % kWarp] : 0.0f);
 }
 
+// The largest magnitude of a pack, as the bits of fp32, which are in the order of magnitudes; NaN is above infinity.
+template <typename T, int kPack>
+__device__ unsigned magnitude(const Pack<T, kPack>& pack) {
+  unsigned largest = 0;
+#pragma unroll
+  for (int j = 0; j < kPack; ++j) {
+    largest = max(largest, __float_as_uint(static_cast<float>(pack.v[j])) & 0x7fffffffu);
+  }
+  return largest;
+}
+
+// Raises *maximum to the largest of all threads' magnitudes. All threads of each warp call it.
+__device__ inline void raise(unsigned* maximum, unsigned largest) {
+  largest = __reduce_max_sync(0xffffffffu, largest);
+  // Most warps find a larger one there.
+  if (threadIdx.x % kWarp == 0 && largest > *static_cast<volatile unsigned*>(maximum)) atomicMax(maximum, largest);
+}
+
+// Of a scalar that receives the maximum; null where it is not defined.
+inline unsigned* maximum_bits(const at::Tensor& maximum) {
+  return maximum.defined() ? reinterpret_cast<unsigned*>(maximum.data_ptr<float>()) : nullptr;
+}
+
 // Starts a copy of a pack to shared memory. For this thread, it has arrived after __pipeline_wait_prior.
 template <typename T, int kPack>
 __device__ void copy_async(Pack<T, kPack>* to, const T* from) {

@@ -12,7 +12,7 @@ LtMatmul::LtMatmul(const MatmulShape&, int, Candidates) { throw_no_gpu_kernels()
 LtMatmul::~LtMatmul() = default;
 LtMatmul::LtMatmul(LtMatmul&&) noexcept = default;
 size_t LtMatmul::algorithms() const { throw_no_gpu_kernels(); }
-void LtMatmul::run(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&, size_t) const {
+void LtMatmul::run(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&, size_t, LtScales) const {
   throw_no_gpu_kernels();
 }
 std::string LtMatmul::describe(size_t) const { throw_no_gpu_kernels(); }
@@ -21,7 +21,9 @@ std::string LtMatmul::describe(size_t) const { throw_no_gpu_kernels(); }
 
 namespace mpzero::model::cuda {
 
-RmsNormOutput rms_norm_forward(const at::Tensor&, const at::Tensor&, double) { throw_no_gpu_kernels(); }
+RmsNormOutput rms_norm_forward(const at::Tensor&, const at::Tensor&, double, const at::Tensor&) {
+  throw_no_gpu_kernels();
+}
 RmsNormGradients rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                    const at::Tensor&, bool) {
   throw_no_gpu_kernels();
@@ -35,9 +37,11 @@ QkRopeGradients qk_rope_backward(const at::Tensor&, const at::Tensor&, const at:
 }
 at::Tensor column_sum_rows(const at::Tensor&) { throw_no_gpu_kernels(); }
 void row_sums(std::span<const RowSum>) { throw_no_gpu_kernels(); }
-at::Tensor swiglu_forward(const at::Tensor&) { throw_no_gpu_kernels(); }
-at::Tensor swiglu_backward(const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
-SwigluRecomputed swiglu_backward_recompute(const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
+at::Tensor swiglu_forward(const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
+at::Tensor swiglu_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
+SwigluRecomputed swiglu_backward_recompute(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  throw_no_gpu_kernels();
+}
 at::Tensor cross_entropy_forward(const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
 at::Tensor cross_entropy_forward_backward_(at::Tensor&, const at::Tensor&, double) { throw_no_gpu_kernels(); }
 void embedding_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }

@@ -34,10 +34,12 @@ RmsNormGradients cpu_backward(const at::Tensor& dy, const at::Tensor& x, const a
 
 }  // namespace
 
-RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
+RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& maximum) {
   RECORD_FUNCTION("mpzero::rms_norm_forward", (std::vector<c10::IValue>{x}));
-  if (cuda::has_kernels(x)) return cuda::rms_norm_forward(x, weight, eps);
-  return cpu::has_kernels(x) ? cpu_forward(x, weight, eps) : reference::rms_norm_forward(x, weight, eps);
+  if (cuda::has_kernels(x)) return cuda::rms_norm_forward(x, weight, eps, maximum);
+  RmsNormOutput made = cpu::has_kernels(x) ? cpu_forward(x, weight, eps) : reference::rms_norm_forward(x, weight, eps);
+  cpu::raise_maximum(maximum, made.y);
+  return made;
 }
 
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,

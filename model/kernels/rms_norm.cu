@@ -70,9 +70,11 @@ void with_layout(int64_t columns, std::initializer_list<const void*> addresses, 
   });
 }
 
-template <typename T, typename Layout>
+// kMaximum: *maximum is raised to the largest magnitude of y.
+template <typename T, typename Layout, bool kMaximum>
 __global__ void __launch_bounds__(Layout::kMaxThreads)
-    forward_kernel(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int columns, float eps) {
+    forward_kernel(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int columns, float eps,
+                   unsigned* maximum) {
   constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * Layout::kRows + threadIdx.y;
   if (row >= rows) return;  // all threads of a warp, or none
@@ -91,6 +93,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
   }
   const float scale = rsqrtf(Layout::sum(squares) / static_cast<float>(columns) + eps);
   if (threadIdx.x == 0) rstd[row] = scale;
+  [[maybe_unused]] unsigned largest = 0;
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     if (Layout::column(k) >= columns) continue;
@@ -100,8 +103,11 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
     for (float& v : value) v *= scale;
     round_to<T>(value);
     for (int j = 0; j < kPack; ++j) value[j] *= w[j];
-    store<T, kPack>(y + Layout::column(k), rounded<T>(value));
+    const auto out = rounded<T>(value);
+    store<T, kPack>(y + Layout::column(k), out);
+    if constexpr (kMaximum) largest = max(largest, magnitude(out));
   }
+  if constexpr (kMaximum) raise(maximum, largest);
 }
 
 // Each block processes every gridDim.x-th row (or group of kRows rows) and sums its contribution to the weight's
@@ -220,7 +226,8 @@ unsigned groups(int64_t rows, int rows_a_group) {
 
 }  // namespace
 
-RmsNormOutput rms_norm_forward(const at::Tensor& x_in, const at::Tensor& weight, double eps) {
+RmsNormOutput rms_norm_forward(const at::Tensor& x_in, const at::Tensor& weight, double eps,
+                               const at::Tensor& maximum) {
   const c10::cuda::CUDAGuard guard(x_in.device());
   const at::Tensor x = x_in.contiguous();
   const int64_t columns = x.size(-1), rows = x.numel() / columns;
@@ -232,9 +239,10 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x_in, const at::Tensor& weight,
     T* y_data = out.y.mutable_data_ptr<T>();
     with_layout<T, true>(columns, {x_data, w_data, y_data}, [&](auto layout) {
       using Layout = decltype(layout);
-      forward_kernel<T, Layout><<<groups(rows, Layout::kRows), layout.block(), 0, c10::cuda::getCurrentCUDAStream()>>>(
+      const auto kernel = maximum.defined() ? forward_kernel<T, Layout, true> : forward_kernel<T, Layout, false>;
+      kernel<<<groups(rows, Layout::kRows), layout.block(), 0, c10::cuda::getCurrentCUDAStream()>>>(
           x_data, w_data, y_data, out.rstd.mutable_data_ptr<float>(), rows, static_cast<int>(columns),
-          static_cast<float>(eps));
+          static_cast<float>(eps), maximum_bits(maximum));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });

@@ -24,28 +24,39 @@ SwigluRecomputed cpu_backward(const at::Tensor& dy, const at::Tensor& gate_up, b
 
 }  // namespace
 
-at::Tensor swiglu_forward(const at::Tensor& gate_up) {
+at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum) {
   RECORD_FUNCTION("mpzero::swiglu_forward", (std::vector<c10::IValue>{gate_up}));
-  if (cuda::has_kernels(gate_up)) return cuda::swiglu_forward(gate_up);
-  if (!cpu::has_kernels(gate_up)) return reference::swiglu_forward(gate_up);
-  at::Tensor y = result_of(gate_up);
-  cpu::swiglu_forward(gate_up.contiguous(), y);
+  if (cuda::has_kernels(gate_up)) return cuda::swiglu_forward(gate_up, maximum);
+  at::Tensor y;
+  if (cpu::has_kernels(gate_up)) {
+    y = result_of(gate_up);
+    cpu::swiglu_forward(gate_up.contiguous(), y);
+  } else {
+    y = reference::swiglu_forward(gate_up);
+  }
+  cpu::raise_maximum(maximum, y);
   return y;
 }
 
-at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum) {
   RECORD_FUNCTION("mpzero::swiglu_backward", (std::vector<c10::IValue>{gate_up}));
-  if (cuda::has_kernels(gate_up)) return cuda::swiglu_backward(dy, gate_up);
-  return cpu::has_kernels(gate_up) ? cpu_backward(dy, gate_up, false).d_gate_up
-                                   : reference::swiglu_backward(dy, gate_up);
+  if (cuda::has_kernels(gate_up)) return cuda::swiglu_backward(dy, gate_up, maximum);
+  at::Tensor d_gate_up =
+      cpu::has_kernels(gate_up) ? cpu_backward(dy, gate_up, false).d_gate_up : reference::swiglu_backward(dy, gate_up);
+  cpu::raise_maximum(maximum, d_gate_up);
+  return d_gate_up;
 }
 
-SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up) {
+SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
+                                           const at::Tensor& maximum_of_y) {
   RECORD_FUNCTION("mpzero::swiglu_backward_recompute", (std::vector<c10::IValue>{gate_up}));
-  if (cuda::has_kernels(gate_up)) return cuda::swiglu_backward_recompute(dy, gate_up);
-  return cpu::has_kernels(gate_up)
-             ? cpu_backward(dy, gate_up, true)
-             : SwigluRecomputed{reference::swiglu_backward(dy, gate_up), reference::swiglu_forward(gate_up)};
+  if (cuda::has_kernels(gate_up)) return cuda::swiglu_backward_recompute(dy, gate_up, maximum, maximum_of_y);
+  SwigluRecomputed both = cpu::has_kernels(gate_up) ? cpu_backward(dy, gate_up, true)
+                                                    : SwigluRecomputed{reference::swiglu_backward(dy, gate_up),
+                                                                       reference::swiglu_forward(gate_up)};
+  cpu::raise_maximum(maximum, both.d_gate_up);
+  cpu::raise_maximum(maximum_of_y, both.y);
+  return both;
 }
 
 namespace reference {

@@ -16,9 +16,10 @@ __device__ T activate(float gate, float sigmoid, float up) {
   return static_cast<T>(static_cast<float>(silu) * up);
 }
 
-// One block per row.
-template <typename T, int kPack>
-__global__ void forward_kernel(const T* gate_up, T* y, int64_t inner) {
+// One block per row. kMaximum: *maximum is raised to the largest magnitude of the result.
+template <typename T, int kPack, bool kMaximum>
+__global__ void forward_kernel(const T* gate_up, T* y, int64_t inner, unsigned* maximum) {
+  [[maybe_unused]] unsigned largest = 0;
   const T* gate = gate_up + blockIdx.x * 2 * inner;
   const T* up = gate + inner;
   y += blockIdx.x * inner;
@@ -30,12 +31,17 @@ __global__ void forward_kernel(const T* gate_up, T* y, int64_t inner) {
       out.v[j] = activate<T>(x, sigmoid(x), static_cast<float>(u.v[j]));
     }
     store<T, kPack>(y + i, out);
+    if constexpr (kMaximum) largest = max(largest, magnitude(out));
   }
+  if constexpr (kMaximum) raise(maximum, largest);
 }
 
-// With kWithOutput, y receives the forward's result too.
-template <typename T, int kPack, bool kWithOutput>
-__global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, T* y, int64_t inner) {
+// With kWithOutput, y receives the forward's result too. kMaximum: *maximum is raised to the largest magnitude of
+// d_gate_up, and *maximum_of_y to that of y.
+template <typename T, int kPack, bool kWithOutput, bool kMaximum>
+__global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, T* y, int64_t inner, unsigned* maximum,
+                                unsigned* maximum_of_y) {
+  [[maybe_unused]] unsigned largest = 0, largest_y = 0;
   const T* gate = gate_up + blockIdx.x * 2 * inner;
   const T* up = gate + inner;
   T* d_gate = d_gate_up + blockIdx.x * 2 * inner;
@@ -53,12 +59,16 @@ __global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, T* 
     store<T, kPack>(d_gate + i, dg);
     store<T, kPack>(d_up + i, du);
     if constexpr (kWithOutput) store<T, kPack>(y + blockIdx.x * inner + i, out);
+    if constexpr (kMaximum) largest = max(largest, max(magnitude(dg), magnitude(du)));
+    if constexpr (kMaximum && kWithOutput) largest_y = max(largest_y, magnitude(out));
   }
+  if constexpr (kMaximum) raise(maximum, largest);
+  if constexpr (kMaximum && kWithOutput) raise(maximum_of_y, largest_y);
 }
 
 }  // namespace
 
-at::Tensor swiglu_forward(const at::Tensor& gate_up) {
+at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum) {
   const c10::cuda::CUDAGuard guard(gate_up.device());
   TORCH_CHECK(gate_up.is_contiguous(), "swiglu_forward expects contiguous gate_up");
   const int64_t rows = gate_up.size(0), inner = gate_up.size(1) / 2;
@@ -69,9 +79,9 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up) {
     const T* in = gate_up.const_data_ptr<T>();
     T* out = y.mutable_data_ptr<T>();
     with_pack<T>(inner, {in, out}, [&](T, auto pack) {
-      forward_kernel<T, pack()>
-          <<<static_cast<unsigned>(rows), block_threads(inner / pack(), 256), 0, c10::cuda::getCurrentCUDAStream()>>>(
-              in, out, inner);
+      const auto kernel = maximum.defined() ? forward_kernel<T, pack(), true> : forward_kernel<T, pack(), false>;
+      kernel<<<static_cast<unsigned>(rows), block_threads(inner / pack(), 256), 0, c10::cuda::getCurrentCUDAStream()>>>(
+          in, out, inner, maximum_bits(maximum));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
@@ -81,7 +91,9 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up) {
 namespace {
 
 template <bool kWithOutput>
-SwigluRecomputed backward(const at::Tensor& dy_in, const at::Tensor& gate_up) {
+SwigluRecomputed backward(const at::Tensor& dy_in, const at::Tensor& gate_up, const at::Tensor& maximum,
+                          const at::Tensor& maximum_of_y) {
+  TORCH_CHECK(!kWithOutput || maximum.defined() == maximum_of_y.defined(), "swiglu_backward: both maxima or none");
   const c10::cuda::CUDAGuard guard(gate_up.device());
   TORCH_CHECK(gate_up.is_contiguous(), "swiglu_backward expects contiguous gate_up");
   const at::Tensor dy = dy_in.contiguous();
@@ -95,9 +107,10 @@ SwigluRecomputed backward(const at::Tensor& dy_in, const at::Tensor& gate_up) {
     T* out = result.d_gate_up.mutable_data_ptr<T>();
     T* y = kWithOutput ? result.y.mutable_data_ptr<T>() : nullptr;
     with_pack<T>(inner, {dy_data, in, out, y}, [&](T, auto pack) {
-      backward_kernel<T, pack(), kWithOutput>
-          <<<static_cast<unsigned>(rows), block_threads(inner / pack(), 256), 0, c10::cuda::getCurrentCUDAStream()>>>(
-              dy_data, in, out, y, inner);
+      const auto kernel = maximum.defined() ? backward_kernel<T, pack(), kWithOutput, true>
+                                            : backward_kernel<T, pack(), kWithOutput, false>;
+      kernel<<<static_cast<unsigned>(rows), block_threads(inner / pack(), 256), 0, c10::cuda::getCurrentCUDAStream()>>>(
+          dy_data, in, out, y, inner, maximum_bits(maximum), maximum_bits(maximum_of_y));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
@@ -106,12 +119,13 @@ SwigluRecomputed backward(const at::Tensor& dy_in, const at::Tensor& gate_up) {
 
 }  // namespace
 
-at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
-  return backward</*kWithOutput=*/false>(dy, gate_up).d_gate_up;
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum) {
+  return backward</*kWithOutput=*/false>(dy, gate_up, maximum, at::Tensor()).d_gate_up;
 }
 
-SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up) {
-  return backward</*kWithOutput=*/true>(dy, gate_up);
+SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
+                                           const at::Tensor& maximum_of_y) {
+  return backward</*kWithOutput=*/true>(dy, gate_up, maximum, maximum_of_y);
 }
 
 }  // namespace mpzero::model::cuda

@@ -42,7 +42,9 @@ GpuProperties gpu_properties(int device) {
   cudaDeviceProp properties{};
   const cudaError_t result = cudaGetDeviceProperties(&properties, device);
   if (result != cudaSuccess) throw_failure("CUDA does not describe GPU {}: {}", device, cudaGetErrorString(result));
-  return {.name = properties.name, .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
+  return {.name = properties.name,
+          .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+          .capability = 10 * properties.major + properties.minor};
 }
 
 bool same_gpu(const std::string& a, const std::string& b) { return !a.empty() && canonical(a) == canonical(b); }

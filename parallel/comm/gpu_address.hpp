@@ -17,6 +17,7 @@ std::vector<std::string> visible_gpus();
 struct GpuProperties {
   std::string name;          // "NVIDIA H200"
   int64_t memory_bytes = 0;  // in all
+  int capability = 0;        // 10 times the compute capability: 90
 };
 
 // Of a CUDA device by its index in this process. Throws Failure if CUDA does not describe it.

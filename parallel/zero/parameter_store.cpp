@@ -154,6 +154,7 @@ void ParameterStore::invalidate() {
 
 void ParameterStore::publish(size_t unit, Written written) {
   states_[unit].written = written;
+  ++states_[unit].published;
   start_next(due_after_publishing(unit, written));
 }
 

@@ -94,6 +94,9 @@ class ParameterStore {
   // The unit's full parameters, for work queued on the current stream until the matching release().
   std::span<const at::Tensor> gather(size_t unit);
   virtual void release(size_t /*unit*/) {}
+  // A number that changes with the unit's parameters, where gather() returns the same tensors each time, with the same
+  // values as long as the number is the same. Otherwise none.
+  virtual std::optional<uint64_t> version(size_t /*unit*/) const { return std::nullopt; }
 
   // Before the first publish() of an update: what is gathered is out of date.
   void invalidate();
@@ -133,6 +136,7 @@ class ParameterStore {
     std::unique_ptr<PendingCollective> pending_node_shard;  // its gather from the nodes, until another stream waits
     std::unique_ptr<PendingCollective> pending;
     Written written = Written::kNow;
+    uint64_t published = 0;           // calls of publish()
     bool due = false;                 // in due_, to be gathered
     bool node_shard_is_held = false;  // kHeldBack
   };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "parallel/zero/parameter_store.hpp"
@@ -16,6 +18,7 @@ class ReplicatedParameters final : public ParameterStore {
   static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                               const ParameterStoreOptions& options);
   MemoryUse memory_use() const override;
+  std::optional<uint64_t> version(size_t unit) const override { return states_[unit].published; }
 
  private:
   void start(size_t unit) override;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/maximum.h>
 
 #include <cstdint>
 #include <optional>
@@ -53,5 +54,10 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
 
 // x [N, C], sums [partial_sums(N), C] fp32.
 void column_sum(const at::Tensor& x, at::Tensor& sums);
+
+// Raises `maximum`, an fp32 scalar, to the largest magnitude of x, in a pass of its own; nothing where it is undefined.
+inline void raise_maximum(const at::Tensor& maximum, const at::Tensor& x) {
+  if (maximum.defined() && x.numel() > 0) maximum.copy_(at::maximum(maximum, x.abs().max().to(at::kFloat)));
+}
 
 }  // namespace mpzero::model::cpu

@@ -412,6 +412,35 @@ TEST_CASE("a model's name is its preset's, or that of the folder its config.json
 }
 
 // Otherwise the first checkpoint would be refused, hours later.
+TEST_CASE("FP8 by flag, by file and by both") {
+  using model::fp8::Format;
+  using model::fp8::Scaling;
+  CHECK_FALSE(run("", {}).config.fp8_options.has_value());
+  CHECK(run("", {"--fp8"}).config.fp8 == "tensorwise");
+  CHECK(run("", {"--fp8", "rowwise"}).config.fp8_options->recipe.scaling == Scaling::kRowwise);
+  const auto of = [](const std::string& fp8, const std::vector<std::string>& flags = {}, int stage = 2) {
+    return run(fmt::format(R"({{"train_micro_batch_size_per_gpu": 1, "bf16": {{"enabled": true}}, "fp8": {},
+                                "zero_optimization": {{"stage": {}}}}})",
+                           fp8, stage),
+               flags)
+        .config;
+  };
+  CHECK(of("{}").fp8 == "tensorwise");
+  CHECK(of("{}").fp8_options->recipe.gradients == Format::kE5m2);
+  CHECK(of(R"({"format": "e4m3"})").fp8_options->recipe.gradients == Format::kE4m3);
+  CHECK(of(R"({"filter_fqns": ["last"]})").fp8_options->filter_fqns == std::vector<std::string>{"last"});
+  CHECK_FALSE(of(R"({"enabled": false})").fp8_options.has_value());
+  CHECK(of(R"({"recipe": "rowwise"})", {"--fp8=rowwise"}).fp8 == "rowwise");
+  CHECK(of("{}").fp8_options->cache_weights);
+  CHECK_FALSE(of(R"({"cache_weights": false})").fp8_options->cache_weights);
+  CHECK_FALSE(of("{}", {}, /*stage=*/3).fp8_options->cache_weights);
+  const char* stage_3 = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+                            "fp8": {"cache_weights": true}, "zero_optimization": {"stage": 3}})";
+  CHECK(warnings_with(run(stage_3), "fp8.cache_weights has no effect at ZeRO stage 3").size() == 1);
+  CHECK_THROWS_AS(of("{}", {"--fp8=rowwise"}), UserError);
+  CHECK_THROWS_AS(run("", {"--fp8", "--bf16=false"}), UserError);
+}
+
 TEST_CASE("a model's name that can be no folder's is refused at once") {
   for (const char* name : {"meta-llama/Llama-3", ".hidden"}) {
     CHECK_THAT(error_of("", {"--model_config=small.json", std::string("--model_type=") + name}),

@@ -189,4 +189,16 @@ TEST_CASE("NVIDIA's libraries write one address in several ways") {
   CHECK_FALSE(parallel::same_gpu("", ""));
 }
 
+TEST_CASE("GPUs without FP8 are refused in one sentence") {
+  CHECK_THROWS_AS(check_fp8_gpu("NVIDIA A10G", 86, false), UserError);
+  CHECK_NOTHROW(check_fp8_gpu("NVIDIA L40S", 89, false));
+  CHECK_THROWS_AS(check_fp8_gpu("NVIDIA L40S", 89, true), UserError);
+  CHECK_NOTHROW(check_fp8_gpu("NVIDIA H200", 90, true));
+  try {
+    check_fp8_gpu("NVIDIA A100-SXM4-40GB", 80, true);
+  } catch (const UserError& error) {
+    CHECK(std::string(error.what()).find("A100-SXM4-40GB has compute capability 8.0") != std::string::npos);
+  }
+}
+
 }  // namespace mpzero

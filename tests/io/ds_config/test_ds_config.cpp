@@ -333,6 +333,32 @@ TEST_CASE("the old offload flags and the unprefixed stage 3 names still work") {
              Contains("another name of stage3_max_reuse_distance"));
 }
 
+TEST_CASE("the section fp8") {
+  const Fp8Section none = parse("{}").fp8;
+  CHECK_FALSE(none.present);
+  const Fp8Section plain = parse(R"({"fp8": {}})").fp8;
+  CHECK(plain.present);
+  CHECK(plain.enabled.value);
+  CHECK(plain.recipe.value == "tensorwise");
+  const Fp8Section all = parse(R"({"fp8": {"enabled": false, "recipe": "rowwise", "format": "e4m3",
+                                           "fast_accumulation": "all", "cache_weights": false,
+                                           "filter_fqns": ["first", "down_proj"]}})")
+                             .fp8;
+  CHECK_FALSE(all.enabled.value);
+  CHECK(all.recipe.value == "rowwise");
+  CHECK(all.format.value == "e4m3");
+  CHECK(all.fast_accumulation.value == "all");
+  CHECK_FALSE(all.cache_weights.value);
+  CHECK(all.filter_fqns.value == std::vector<std::string>{"first", "down_proj"});
+  CHECK_THAT(error_of(R"({"fp8": {"recipe": "delayed"}})"), Contains("fp8.recipe is \"delayed\"; it must be one of"));
+  CHECK_THAT(error_of(R"({"fp8": {"enabled": "auto"}})"), Contains("fp8.enabled"));
+  CHECK_THAT(error_of(R"({"fp8": {"filter": ["first"]}})"), Contains("fp8.filter"));
+  for (const char* list : {R"("first")", R"([""])", "[1]", "{}"}) {
+    CHECK_THAT(error_of(fmt::format(R"({{"fp8": {{"filter_fqns": {}}}}})", list)),
+               Contains("fp8.filter_fqns is ") && Contains("it must be a list of names such as"));
+  }
+}
+
 TEST_CASE("a file that cannot be read is named") {
   CHECK_THROWS_WITH(read_ds_config("/nowhere/ds.json"), Contains("/nowhere/ds.json cannot be read"));
   CHECK_THROWS_AS(read_ds_config(std::filesystem::temp_directory_path()), UserError);

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/parameter_spec.hpp"
+#include "model/architecture/layer_layout.hpp"
+#include "model/fp8/cast.hpp"
+#include "model/fp8/operand.hpp"
+#include "model/fp8/options.hpp"
+
+namespace mpzero::model {
+
+// The products of a layer with its weights, in the order of the forward pass.
+enum class LayerProduct : uint8_t { kQkv, kOutput, kGateUp, kDown };
+inline constexpr std::array kLayerProducts{LayerProduct::kQkv, LayerProduct::kOutput, LayerProduct::kGateUp,
+                                           LayerProduct::kDown};
+
+// By LayerProduct: whether it reads FP8.
+using Fp8Products = std::array<bool, kLayerProducts.size()>;
+
+// What reads FP8 in each layer. `layers`: the units of the decoder layers. Throws UserError for a name of filter_fqns
+// that no product has.
+std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
+                                      const LayerLayout& layout);
+
+// Casts of weights that do not change between two updates, in both forms. Safe to use from several threads.
+class CastWeights {
+ public:
+  struct Key {
+    int64_t layer;
+    LayerProduct product;
+    auto operator<=>(const Key&) const = default;
+  };
+  // The cast of `weight` [out, in], made anew if `version` is not that of the last call with this key.
+  Operand get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
+
+ private:
+  struct Kept {
+    uint64_t version;
+    Operand operand;
+  };
+  std::mutex mutex_;
+  std::map<Key, Kept> kept_;
+};
+
+// Makes the operands of one layer's products: tensors as they are, or FP8.
+class LayerCasts {
+ public:
+  // Nothing in FP8.
+  LayerCasts() = default;
+  // `kept`: where the casts of weights of this version are kept; null: nowhere.
+  LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, uint64_t version)
+      : layer_(layer), products_(products), recipe_(recipe), kept_(kept), version_(version) {}
+
+  bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
+  // For a kernel that writes an operand on the GPU and can find its largest magnitude meanwhile: where it puts that.
+  // Undefined where the operand's cast does not read it.
+  at::Tensor maximum(LayerProduct product, at::Device device) const;
+  // x [N, in], what the product multiplies with its weight. `maximum`: of x, if it is known.
+  Operand input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum = {}) const;
+  // dy [N, out], the gradient of the product's result.
+  Operand gradient(LayerProduct product, const at::Tensor& dy, const at::Tensor& maximum = {}) const;
+  // weight [out, in]. Has at least these forms.
+  Operand weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const;
+
+ private:
+  Operand make(LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
+               const at::Tensor& maximum = {}) const;
+
+  int64_t layer_ = 0;
+  Fp8Products products_{};
+  fp8::Recipe recipe_;
+  CastWeights* kept_ = nullptr;
+  uint64_t version_ = 0;
+};
+
+}  // namespace mpzero::model

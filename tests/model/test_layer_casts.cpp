@@ -1,0 +1,203 @@
+// Layers in FP8 on the CPU: against the same products of rounded operands in fp64, and what does not change.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "model/decoder.hpp"
+#include "model/layer_casts.hpp"
+#include "model/matmuls.hpp"
+#include "tests/catch.hpp"
+#include "tests/model/compare.hpp"
+#include "tests/model/flat_model.hpp"
+#include "tests/model/small_configs.hpp"
+#include "tests/model/storages.hpp"
+
+namespace mpzero::model {
+namespace {
+
+constexpr fp8::Scaling kScalings[] = {fp8::Scaling::kTensorwise, fp8::Scaling::kRowwise};
+constexpr Recompute kLevels[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+
+at::Tensor bf16(at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16); }
+at::Tensor wide(const at::Tensor& x) { return x.to(at::kDouble); }
+
+Fp8Options options(fp8::Scaling scaling, std::vector<std::string> filter_fqns = {}) {
+  return {.recipe = {.scaling = scaling}, .filter_fqns = std::move(filter_fqns)};
+}
+
+Operand operand(const at::Tensor& x, fp8::Format format, fp8::Scaling scaling) {
+  fp8::CastMatrix cast = fp8::cast(x, format, scaling, fp8::Forms::kBoth);
+  return {cast.rows, cast.columns};
+}
+
+struct LayerRun {
+  at::Tensor y, dx;
+  std::vector<at::Tensor> gradients;
+};
+
+LayerRun run(const ModelConfig& config, const std::optional<Fp8Options>& fp8, Recompute recompute = Recompute::kNone,
+             std::optional<uint64_t> version = {}) {
+  const Decoder decoder(config, {.fp8 = fp8});
+  FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kFloat);
+  at::manual_seed(7);
+  const at::Tensor x = bf16({2, 16, config.hidden_size}), dy = bf16(x.sizes());
+  Weights weights = model.weights[1];
+  weights.layer = 0;
+  weights.version = version;
+  LayerActivations kept;
+  LayerRun made;
+  made.y = decoder.layer_forward(weights, x, &kept, recompute);
+  made.dx = decoder.layer_backward(weights, dy, kept, model.gradients[1]);
+  for (const Gradient& gradient : model.gradients[1]) made.gradients.push_back(gradient.view());
+  return made;
+}
+
+bool same_bits(const LayerRun& a, const LayerRun& b) {
+  bool same = bitwise_equal(a.y, b.y) && bitwise_equal(a.dx, b.dx);
+  for (size_t i = 0; i < a.gradients.size(); ++i) same = same && bitwise_equal(a.gradients[i], b.gradients[i]);
+  return same;
+}
+
+// The Euclidean norm of the difference, relative to that of `expected`.
+double distance(const at::Tensor& actual, const at::Tensor& expected) {
+  return (wide(actual).sub(wide(expected)).norm() / wide(expected).norm()).item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("products in FP8 are those of the rounded operands") {
+  Matmuls matmuls;
+  for (const fp8::Scaling scaling : kScalings) {
+    const Operand x = operand(bf16({48, 64}), fp8::Format::kE4m3, scaling);
+    const Operand weight = operand(bf16({96, 64}), fp8::Format::kE4m3, scaling);
+    const Operand dy = operand(bf16({48, 96}), fp8::Format::kE5m2, scaling);
+    const at::Tensor bias = bf16({96}), addend = bf16({48, 96});
+    const auto of_rows = [](const Operand& o) { return wide(fp8::values(o.rows())); };
+    const auto of_columns = [](const Operand& o) { return wide(fp8::values(o.columns())); };
+    constexpr double kBf16 = 1.0 / 256;  // half a step, relative to the largest value
+    const at::Tensor product = of_rows(x).matmul(of_rows(weight).t());
+    CHECK(relative_error(matmuls.forward(x, weight), product) < kBf16);
+    CHECK(relative_error(matmuls.forward_bias(x, weight, bias), product + wide(bias)) < kBf16);
+    CHECK(relative_error(matmuls.forward_add(x, weight, addend), product + wide(addend)) < kBf16);
+    CHECK(relative_error(matmuls.data_gradient(dy, weight), of_rows(dy).matmul(of_columns(weight).t())) < kBf16);
+    const at::Tensor expected = of_columns(dy).matmul(of_columns(x).t());
+    at::Tensor gradient = at::randn({96, 64});
+    matmuls.weight_gradient_out(gradient, dy, x);
+    CHECK(relative_error(gradient, expected) < 1e-5);
+    matmuls.weight_gradient_out(gradient, dy, x, /*accumulate=*/true);
+    CHECK(relative_error(gradient, expected * 2) < 1e-5);
+  }
+}
+
+TEST_CASE("a product of an operand in FP8 and one in bf16 is refused") {
+  Matmuls matmuls;
+  const Operand x = operand(bf16({16, 32}), fp8::Format::kE4m3, fp8::Scaling::kTensorwise);
+  CHECK_THROWS(matmuls.forward(x, bf16({16, 32})));
+  CHECK_THROWS(matmuls.forward(Operand(x.rows(), {}), Operand({}, x.columns())));
+}
+
+TEST_CASE("a layer in FP8 is near the one in bf16") {
+  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
+    const LayerRun exact = run(config, std::nullopt);
+    for (const fp8::Scaling scaling : kScalings) {
+      INFO(config.model_type << " " << fp8::name(scaling));
+      const LayerRun made = run(config, options(scaling));
+      // A cast to e4m3 is off by up to 1/16, to e5m2 by up to 1/8; errors of many terms partly cancel.
+      CHECK(distance(made.y, exact.y) < 0.06);
+      CHECK(distance(made.y, exact.y) > 1e-4);
+      CHECK(distance(made.dx, exact.dx) < 0.12);
+      for (size_t i = 0; i < exact.gradients.size(); ++i) {
+        INFO(i);
+        CHECK(distance(made.gradients[i], exact.gradients[i]) < 0.16);
+      }
+    }
+  }
+}
+
+TEST_CASE("a layer in FP8 has the same bits at each level of recomputation, with and without kept weights") {
+  for (const ModelConfig& config : {small_qwen3(), small_qwen2()}) {
+    for (const fp8::Scaling scaling : kScalings) {
+      const LayerRun first = run(config, options(scaling));
+      for (const Recompute recompute : kLevels) {
+        INFO(config.model_type << " " << fp8::name(scaling) << " " << name(recompute));
+        CHECK(same_bits(run(config, options(scaling), recompute), first));
+        CHECK(same_bits(run(config, options(scaling), recompute, 1), first));
+      }
+    }
+  }
+}
+
+TEST_CASE("products that filter_fqns names stay in bf16") {
+  const ModelConfig config = small_qwen3();
+  const LayerRun exact = run(config, std::nullopt);
+  for (const std::vector<std::string>& all : {std::vector<std::string>{"first"}, {"layers.0"}, {"self_attn", "mlp"}}) {
+    CHECK(same_bits(run(config, options(fp8::Scaling::kTensorwise, all)), exact));
+  }
+  CHECK_FALSE(same_bits(run(config, options(fp8::Scaling::kTensorwise, {"last"})), exact));
+
+  const std::vector<UnitSpec> units = Decoder(config).units();
+  const auto products = [&](std::vector<std::string> names) {
+    const Decoder decoder(config, {.fp8 = options(fp8::Scaling::kTensorwise, names)});
+    return decoder.fp8_products();
+  };
+  using All = std::vector<Fp8Products>;
+  CHECK((products({}) == All{{true, true, true, true}, {true, true, true, true}}));
+  CHECK((products({"down_proj"}) == All{{true, true, true, false}, {true, true, true, false}}));
+  CHECK((products({"k_proj", "layers.1.mlp.up_proj"}) == All{{false, true, true, true}, {false, true, false, true}}));
+  CHECK((products({"last", "model.layers.0.self_attn.o_proj.weight"}) ==
+         All{{true, false, true, true}, {false, false, false, false}}));
+  for (const std::string name : {"layers.2", "layers", "norm", "lm_head", "proj", "layer"}) {
+    INFO(name);
+    if (name == "layers") {
+      CHECK_NOTHROW(products({name}));
+    } else {
+      CHECK_THROWS_AS(products({name}), UserError);
+    }
+  }
+}
+
+TEST_CASE("casts of weights are made anew when their version changes") {
+  const at::Tensor weight = bf16({32, 48});
+  CastWeights kept;
+  const CastWeights::Key key{3, LayerProduct::kDown};
+  const Operand first = kept.get(key, 1, weight, fp8::Scaling::kTensorwise);
+  const at::Tensor before = fp8::values(first.rows());
+  weight.mul_(2);
+  CHECK(bitwise_equal(fp8::values(kept.get(key, 1, weight, fp8::Scaling::kTensorwise).rows()), before));
+  CHECK(bitwise_equal(fp8::values(kept.get(key, 2, weight, fp8::Scaling::kTensorwise).rows()), before * 2));
+  CHECK(bitwise_equal(fp8::values(kept.get(key, 2, weight, fp8::Scaling::kTensorwise).columns()),
+                      (before * 2).t().contiguous()));
+}
+
+TEST_CASE("a layer in FP8 keeps as many bytes as activation_bytes says") {
+  for (const ModelConfig& config : {small_qwen3(), small_llama()}) {
+    for (const fp8::Scaling scaling : kScalings) {
+      const Decoder decoder(config, {.fp8 = options(scaling)}), in_bf16(config);
+      FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);
+      for (const Recompute recompute : kLevels) {
+        INFO(config.model_type << " " << fp8::name(scaling) << " " << name(recompute));
+        Weights weights = model.weights[1];
+        weights.layer = 0;
+        LayerActivations kept;
+        decoder.layer_forward(weights, bf16({2, 40, config.hidden_size}), &kept, recompute);
+        const int64_t bytes = decoder.activation_bytes(recompute, 2, 40, at::kCPU, at::kBFloat16);
+        CHECK(storage_bytes(kept.tensors()) == bytes);
+        const int64_t before = in_bf16.activation_bytes(recompute, 2, 40, at::kCPU, at::kBFloat16);
+        if (recompute == Recompute::kNone) CHECK(bytes < before);
+        if (recompute != Recompute::kNone) CHECK(bytes == before);
+      }
+    }
+  }
+}
+
+TEST_CASE("a layer in FP8 needs its index") {
+  const ModelConfig config = small_qwen3();
+  const Decoder decoder(config, {.fp8 = options(fp8::Scaling::kTensorwise)});
+  FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);
+  CHECK_THROWS_AS(decoder.layer_forward(model.weights[1], bf16({1, 4, config.hidden_size}), nullptr), Failure);
+}
+
+}  // namespace mpzero::model
