@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/cuda/Sleep.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -276,11 +277,20 @@ void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
 }
 
 void Matmuls::run(const LtMatmul& matmul, const Operands& operands, size_t algorithm) {
-  LtScales scales;
-  if (operands.is_fp8()) {
-    scales = {operands.a_scale.const_data_ptr<float>(), operands.b_scale.const_data_ptr<float>()};
+  const auto& [layout, out, a, b, addend, a_scale, b_scale] = operands;
+  if (!operands.is_fp8()) return matmul.run(a, b, addend, out, algorithm);
+  const LtScales scales{a_scale.const_data_ptr<float>(), b_scale.const_data_ptr<float>()};
+  if (!operands.adds()) return matmul.run(a, b, addend, out, algorithm, scales);
+  try {
+    matmul.run(a, b, addend, out, algorithm, scales);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error&) {
+    // cuBLASLt does not say beforehand whether it adds a matrix to such a product.
+    at::Tensor product = at::empty(out.sizes(), out.options());
+    matmul.run(a, b, at::Tensor(), product, algorithm, scales);
+    at::add_out(out, product, addend);
   }
-  matmul.run(operands.a, operands.b, operands.addend, operands.out, algorithm, scales);
 }
 
 Matmuls::Choice Matmuls::choose(Product& product, const Key& key, const Operands& operands) {

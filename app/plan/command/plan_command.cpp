@@ -85,6 +85,9 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   if (!memory_only.empty()) setup.warnings.push_back(memory_only);
+  if (setup.config.fp8_options) {
+    setup.warnings.emplace_back("--fp8 (fp8.enabled): the plan's memory is that of FP8, its times are those of bf16.");
+  }
   if (options.compare) {
     const PlanComparison comparison = compare_plans(line, setup, machine, options);
     setup.warnings.insert(setup.warnings.end(), comparison.warnings.begin(), comparison.warnings.end());

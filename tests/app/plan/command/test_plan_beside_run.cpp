@@ -27,6 +27,9 @@ TEST_CASE("a run is planned from its own setup, and a GPU without a calibration 
   CHECK_THAT(plan_beside_run(run), Contains("Plan beside measured: step"));
   run.run.gpu = "NVIDIA T4";
   CHECK_THAT(plan_beside_run(run), Contains("there is none"));
+  // The plan's times are those of bf16.
+  setup.config.fp8_options.emplace();
+  CHECK(plan_beside_run(run) == "");
 }
 
 TEST_CASE("a run on a processor without a calibration is told how to make one") {

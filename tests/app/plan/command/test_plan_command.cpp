@@ -16,6 +16,17 @@ TEST_CASE("a plan needs no data, no GPU and no MPI") {
   CHECK_THAT(output.text, Contains("tokens/s/GPU") && Contains("Bottleneck") && Contains("Checkpoint"));
 }
 
+TEST_CASE("a plan of FP8 counts its memory, and says that its times are those of bf16") {
+  const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--json"};
+  const auto memory = [](const PlanOutput& output) {
+    return nlohmann::json::parse(output.text)["memory"]["gpu_bytes"].dump();
+  };
+  const PlanOutput bf16 = plan_output(flags);
+  const PlanOutput fp8 = plan_output({flags[0], flags[1], flags[2], "--fp8"});
+  CHECK_THAT(fp8.warnings.back(), Contains("its times are those of bf16"));
+  CHECK(memory(fp8) != memory(bf16));
+}
+
 TEST_CASE("a GPU without a calibration has a plan of its memory") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=B200"};
   const PlanOutput output = plan_output(flags);
