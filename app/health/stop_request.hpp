@@ -23,8 +23,8 @@ class StopRequest {
   // `seconds_left`: until the end of this host; 0: not known.
   void request(const std::string& reason, double seconds_left = 0);
 
-  // The run has come to its end: from now on, also after this object, the signals are ignored, but for SIGINT. What asks
-  // a run to stop repeats it, and would end a process that leaves MPI with another status than the run's.
+  // The run has come to its end: from now on, also after this object, the signals are ignored, but for SIGINT. What
+  // asks a run to stop repeats it, and would end a process that leaves MPI with another status than the run's.
   void ignore_signals();
 
   bool requested() const { return source() != 0; }

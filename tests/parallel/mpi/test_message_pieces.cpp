@@ -1,5 +1,4 @@
 #include "parallel/mpi/message_pieces.hpp"
-
 #include "tests/catch.hpp"
 
 namespace mpzero::parallel {
