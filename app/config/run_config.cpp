@@ -176,6 +176,17 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
       .cache_weights = section.cache_weights.value && config.zero.stage < 3};
 }
 
+// After complete_batch.
+void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings) {
+  constexpr int64_t kMultiple = 16;  // of what Hopper's FP8 products read
+  if (config.fp8 == "none" || config.micro_batch_size * config.seq_length % kMultiple == 0) return;
+  warnings.push_back(
+      fmt::format("the {} x {} tokens of a micro-batch are no multiple of {}, which a GPU's products in FP8 need: what "
+                  "they read is rounded to FP8 and multiplied in bf16, which is slower than bf16 alone; change "
+                  "--seq_length or the micro-batch",
+                  config.micro_batch_size, config.seq_length, kMultiple));
+}
+
 // HF Trainer's sizes for "auto", from the width of the model.
 void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroConfig& zero) {
   const int64_t square = hidden_size * hidden_size;
@@ -339,6 +350,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
   merge.finish();
   config.replaced = merge.replaced();
   complete_batch(file, world_size, config);
+  check_fp8_batch(config, warnings);
   if (!config.counts_epochs()) {
     fit_schedule(config, warnings);
     check_profile_steps(config);

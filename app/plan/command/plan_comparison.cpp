@@ -97,6 +97,10 @@ Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const Choic
   json["train_batch_size"] = setup.config.train_batch_size;
   json["train_micro_batch_size_per_gpu"] = choice.micro_batch;
   json["gradient_accumulation_steps"] = choice.accumulation;
+  if (setup.config.fp8 != "none" || json.contains("fp8")) {
+    json["fp8"]["enabled"] = setup.config.fp8 != "none";
+    if (setup.config.fp8 != "none") json["fp8"]["recipe"] = setup.config.fp8;
+  }
   Json& zero = json["zero_optimization"];
   if (!zero.is_object()) zero = Json::object();
   zero["stage"] = choice.stage;

@@ -67,6 +67,14 @@ TEST_CASE("the best one's ds_config.json trains as the run that was asked for") 
   CHECK(found["best_leave_out"] == leave_out);
 }
 
+TEST_CASE("the file of the best has the FP8 that it was planned with") {
+  std::vector<std::string> flags = kFlags;
+  flags.emplace_back("--compare");
+  CHECK_FALSE(json_of(flags)["best_ds_config"].contains("fp8"));
+  flags.emplace_back("--fp8=rowwise");
+  CHECK(json_of(flags)["best_ds_config"]["fp8"] == nlohmann::json({{"enabled", true}, {"recipe", "rowwise"}}));
+}
+
 TEST_CASE("without --tokens the steps count, and a price that is missing is named") {
   const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_others.json";
   std::ofstream(file) << R"({"p5.48xlarge": 55.04})";
