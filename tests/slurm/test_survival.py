@@ -19,8 +19,8 @@ STEPS = 12
 def slow_library(tmp_path_factory) -> Path:
     if not shutil.which("mpicc"):
         pytest.skip("mpicc is not installed")
-    library = tmp_path_factory.mktemp("slow") / "slow_allreduce.so"
-    source = Path(__file__).with_name("slow_allreduce.c")
+    library = tmp_path_factory.mktemp("slow") / "slow_steps.so"
+    source = Path(__file__).with_name("slow_steps.c")
     subprocess.run(["mpicc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     return library
 

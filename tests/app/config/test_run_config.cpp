@@ -382,7 +382,7 @@ TEST_CASE("the configurations that users start from become the runs they describ
   CHECK(tiny.dtype == "fp32");
   CHECK(tiny.zero.stage == 2);
   CHECK_FALSE(tiny.zero.offload_optimizer);
-  CHECK(tiny.optimizer.lr == 1e-3);
+  CHECK(tiny.optimizer.lr == 3e-3);
 }
 
 TEST_CASE("log lines follow --logging_freq, else the file's steps_per_print") {
