@@ -54,7 +54,7 @@ def test_a_finished_run_is_not_taken_for_another_one(machine):
     seen = machine.type("MAX_STEPS=2 ./train-singlenode.sh -- --learning_rate 1e-4")
     assert seen.status == 2, seen.all
     assert "checkpoints/first_run/qwen3_tiny-2steps is at or past step 2, where this start would end" in seen.stderr
-    assert "lr 0.001 -> 0.0001" in seen.stderr
+    assert "lr 0.003 -> 0.0001" in seen.stderr
     assert machine.type("MAX_STEPS=2 ./train-singlenode.sh -- --learning_rate 1e-4 --overwrite").status == 0
 
 
