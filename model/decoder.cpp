@@ -34,8 +34,13 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
 LayerCasts Decoder::casts(const Weights& layer) const {
   if (!options_.fp8) return {};
   if (!layer.layer) throw_failure("a layer in FP8 is run without its index");
-  CastWeights* kept = options_.fp8->cache_weights && layer.version ? cast_weights_.get() : nullptr;
-  return {*layer.layer, fp8_[static_cast<size_t>(*layer.layer)], options_.fp8->recipe, kept, layer.version.value_or(0)};
+  CastWeights* kept = layer.version ? cast_weights_.get() : nullptr;
+  return {*layer.layer,
+          fp8_[static_cast<size_t>(*layer.layer)],
+          options_.fp8->recipe,
+          kept,
+          options_.fp8->cache_weights,
+          layer.version.value_or(0)};
 }
 
 double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }

@@ -46,7 +46,9 @@ at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s,
                                  s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value));
   // Attention's backward reads its output itself, so what the product reads is not kept.
   const at::Tensor attended = s.attended.out.reshape({-1, config.query_size()});
-  s.h = matmuls.forward_add(casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows), w.output, rows);
+  s.attended_maximum = casts.maximum_of(LayerProduct::kOutput, attended);
+  s.h = matmuls.forward_add(casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, s.attended_maximum),
+                            w.output, rows);
   maximum = casts.maximum(LayerProduct::kGateUp, x.device());
   RmsNormOutput h_norm = rms_norm_forward(s.h, w.post_attention_norm, config.rms_norm_eps, maximum);
   s.h_normed = casts.input(LayerProduct::kGateUp, std::exchange(h_norm.y, {}), inputs, maximum);
@@ -63,9 +65,9 @@ at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s,
 // Backward releases each activation after its last use. A weight gradient comes after the pass that may recompute its
 // input.
 
-// dy [N, H] -> dh [N, H], through the MLP and its residual connection.
+// dy [N, H] -> dh [N, H], through the MLP and its residual connection. `maximum_of_dh`: see rms_norm_backward.
 at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients,
-                        RowSums& sums) {
+                        RowSums& sums, const at::Tensor& maximum_of_dh) {
   const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
   const Operand d = casts.gradient(LayerProduct::kDown, dy);
   const at::Tensor maximum = casts.maximum(LayerProduct::kGateUp, dy.device());
@@ -85,7 +87,7 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
 
   const Operand d_mlp = casts.gradient(LayerProduct::kGateUp, std::exchange(d_gate_up, {}), maximum);
   RmsNormGradients norm = rms_norm_backward(matmuls.data_gradient(d_mlp, w.gate_up), s.h, w.post_attention_norm,
-                                            s.h_rstd, dy, /*with_y=*/!s.h_normed.defined());
+                                            s.h_rstd, dy, /*with_y=*/!s.h_normed.defined(), maximum_of_dh);
   s.h.reset();
   sums.add(gradients[layout[LayerRole::kPostAttentionNorm]], norm.dweight_rows);
   if (norm.y.defined()) {
@@ -96,9 +98,10 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
   return norm.dx;
 }
 
-// d_attended [N, heads * D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D].
+// d_attended [N, heads * D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D]. `maximum`: see
+// qk_rope_backward.
 at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActivations& s, Gradients gradients,
-                          RowSums& sums) {
+                          RowSums& sums, const at::Tensor& maximum) {
   const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
   if (!s.qk.defined()) s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
@@ -108,7 +111,8 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
                          s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value), s.attended);
   d_attended.reset();
   s.attended = {};
-  const QkRopeGradients qk = qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, w.qk_norm, rope);
+  const QkRopeGradients qk =
+      qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, w.qk_norm, rope, maximum);
   if (w.qk_norm.defined()) {
     sums.add(gradients[layout[LayerRole::kQueryNorm]], qk.dquery_weight_rows);
     sums.add(gradients[layout[LayerRole::kKeyNorm]], qk.dkey_weight_rows);
@@ -118,21 +122,24 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
   return qk.dqkv.view({-1, config.query_size() + 2 * config.key_value_size()});
 }
 
-// dh [N, H] -> dx [N, H], through attention and its residual connection.
+// dh [N, H] -> dx [N, H], through attention and its residual connection. `maximum_of_dh`: of dh, where it is known.
 at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, LayerActivations& s, Gradients gradients,
-                                   RowSums& sums) {
+                                   RowSums& sums, const at::Tensor& maximum_of_dh) {
   const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
-  Operand d = casts.gradient(LayerProduct::kOutput, dh);
+  Operand d = casts.gradient(LayerProduct::kOutput, dh, maximum_of_dh);
   gradients[layout[LayerRole::kOutput]].add_matmul(
-      d, casts.input(LayerProduct::kOutput, s.attended.out.reshape({-1, config.query_size()}), fp8::Forms::kColumns),
+      d,
+      casts.input(LayerProduct::kOutput, s.attended.out.reshape({-1, config.query_size()}), fp8::Forms::kColumns,
+                  s.attended_maximum),
       &matmuls);
   at::Tensor d_attended = matmuls.data_gradient(d, w.output);
   d.reset();
-  at::Tensor dqkv = heads_backward(layer, std::move(d_attended), s, gradients, sums);
+  const at::Tensor maximum = casts.maximum(LayerProduct::kQkv, dh.device());
+  at::Tensor dqkv = heads_backward(layer, std::move(d_attended), s, gradients, sums, maximum);
   if (w.qkv_bias.defined()) {
     sums.add(gradients.subspan(layout[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
   }
-  const Operand d_heads = casts.gradient(LayerProduct::kQkv, std::exchange(dqkv, {}));
+  const Operand d_heads = casts.gradient(LayerProduct::kQkv, std::exchange(dqkv, {}), maximum);
   RmsNormGradients norm =
       rms_norm_backward(matmuls.data_gradient(d_heads, w.qkv), s.x.reshape({-1, config.hidden_size}), w.input_norm,
                         s.rstd, dh, /*with_y=*/!s.normed.defined());
@@ -174,8 +181,10 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
                     rope_->get(dy.size(1), dy.options())};
   if (runs_forward) forward(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth);
   RowSums sums;
-  const at::Tensor dh = mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients, sums);
-  at::Tensor dx = attention_part_backward(layer, dh, saved, gradients, sums).view(dy.sizes());
+  const at::Tensor maximum_of_dh = of_layer.maximum(LayerProduct::kOutput, dy.device());
+  const at::Tensor dh =
+      mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients, sums, maximum_of_dh);
+  at::Tensor dx = attention_part_backward(layer, dh, saved, gradients, sums, maximum_of_dh).view(dy.sizes());
   sums.run();
   return dx;
 }

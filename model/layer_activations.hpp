@@ -21,17 +21,18 @@ namespace mpzero::model {
 // * T tokens; I: intermediate size. layer_activations() tells how long each is kept. Operands in FP8 are kept in the
 // form that weight gradients read.
 struct LayerActivations {
-  at::Tensor x;              // [B, T, H], the layer's input
-  Operand normed;            // [N, H], x after its norm
-  at::Tensor rstd;           // [N]
-  at::Tensor qkv;            // [B, T, heads + 2 * kv_heads, D], before norms and rotation
-  at::Tensor qk;             // [B, T, heads + kv_heads, D], after them; without norms a view of qkv
-  AttentionOutput attended;  // out [B, T, heads, D]
-  at::Tensor h;              // [N, H], x plus attention
-  Operand h_normed;          // [N, H]
-  at::Tensor h_rstd;         // [N]
-  at::Tensor gate_up;        // [N, 2I]
-  Operand activated;         // [N, I]
+  at::Tensor x;                 // [B, T, H], the layer's input
+  Operand normed;               // [N, H], x after its norm
+  at::Tensor rstd;              // [N]
+  at::Tensor qkv;               // [B, T, heads + 2 * kv_heads, D], before norms and rotation
+  at::Tensor qk;                // [B, T, heads + kv_heads, D], after them; without norms a view of qkv
+  AttentionOutput attended;     // out [B, T, heads, D]
+  at::Tensor attended_maximum;  // of out, for its casts to FP8; 4 bytes, which no plan counts
+  at::Tensor h;                 // [N, H], x plus attention
+  Operand h_normed;             // [N, H]
+  at::Tensor h_rstd;            // [N]
+  at::Tensor gate_up;           // [N, 2I]
+  Operand activated;            // [N, I]
 
   // Frees the tensors that backward recomputes at this level.
   void drop(Recompute recompute);

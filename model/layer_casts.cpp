@@ -63,18 +63,29 @@ std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vect
 
 Operand CastWeights::get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling) {
   const std::lock_guard lock(mutex_);
-  auto found = kept_.find(key);
-  if (found != kept_.end() && found->second.version == version) return found->second.operand;
+  auto found = casts_.find(key);
+  if (found != casts_.end() && found->second.version == version) return found->second.made;
   // The old one goes first, so that the new one takes its memory.
-  if (found != kept_.end()) kept_.erase(found);
+  if (found != casts_.end()) casts_.erase(found);
   Operand made = operand_of(fp8::cast(weight, fp8::Format::kE4m3, scaling, fp8::Forms::kBoth));
-  kept_.emplace(key, Kept{version, made});
+  casts_.emplace(key, Kept<Operand>{version, made});
   return made;
+}
+
+at::Tensor CastWeights::maximum(const Key& key, uint64_t version, const at::Tensor& weight) {
+  const std::lock_guard lock(mutex_);
+  Kept<at::Tensor>& kept = maxima_[key];
+  if (!kept.made.defined() || kept.version != version) kept = {version, fp8::maximum(weight)};
+  return kept.made;
 }
 
 at::Tensor LayerCasts::maximum(LayerProduct product, at::Device device) const {
   const bool reads = is_fp8(product) && recipe_.scaling == fp8::Scaling::kTensorwise && device.is_cuda();
   return reads ? at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device)) : at::Tensor();
+}
+
+at::Tensor LayerCasts::maximum_of(LayerProduct product, const at::Tensor& x) const {
+  return is_fp8(product) && recipe_.scaling == fp8::Scaling::kTensorwise ? fp8::maximum(x.contiguous()) : at::Tensor();
 }
 
 Operand LayerCasts::input(LayerProduct product, const at::Tensor& x, fp8::Forms forms,
@@ -88,7 +99,10 @@ Operand LayerCasts::gradient(LayerProduct product, const at::Tensor& dy, const a
 
 Operand LayerCasts::weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const {
   if (!is_fp8(product) || kept_ == nullptr) return make(product, weight, fp8::Format::kE4m3, forms);
-  return kept_->get({layer_, product}, version_, weight, recipe_.scaling);
+  if (keeps_casts_) return kept_->get({layer_, product}, version_, weight, recipe_.scaling);
+  const bool by_tensor = recipe_.scaling == fp8::Scaling::kTensorwise;
+  return make(product, weight, fp8::Format::kE4m3, forms,
+              by_tensor ? kept_->maximum({layer_, product}, version_, weight) : at::Tensor());
 }
 
 Operand LayerCasts::make(LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,

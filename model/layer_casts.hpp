@@ -31,7 +31,8 @@ using Fp8Products = std::array<bool, kLayerProducts.size()>;
 std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
                                       const LayerLayout& layout);
 
-// Casts of weights that do not change between two updates, in both forms. Safe to use from several threads.
+// What is made of weights that do not change between two updates: their casts, in both forms, or no more than their
+// maxima. Safe to use from several threads.
 class CastWeights {
  public:
   struct Key {
@@ -41,14 +42,18 @@ class CastWeights {
   };
   // The cast of `weight` [out, in], made anew if `version` is not that of the last call with this key.
   Operand get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
+  // fp8::maximum of `weight`, likewise.
+  at::Tensor maximum(const Key& key, uint64_t version, const at::Tensor& weight);
 
  private:
+  template <typename Made>
   struct Kept {
     uint64_t version;
-    Operand operand;
+    Made made;
   };
   std::mutex mutex_;
-  std::map<Key, Kept> kept_;
+  std::map<Key, Kept<Operand>> casts_;
+  std::map<Key, Kept<at::Tensor>> maxima_;
 };
 
 // Makes the operands of one layer's products: tensors as they are, or FP8.
@@ -56,14 +61,22 @@ class LayerCasts {
  public:
   // Nothing in FP8.
   LayerCasts() = default;
-  // `kept`: where the casts of weights of this version are kept; null: nowhere.
-  LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, uint64_t version)
-      : layer_(layer), products_(products), recipe_(recipe), kept_(kept), version_(version) {}
+  // `kept`: where what is made of weights of this version is kept; null: nowhere. `keeps_casts`: not only maxima.
+  LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, bool keeps_casts,
+             uint64_t version)
+      : layer_(layer),
+        products_(products),
+        recipe_(recipe),
+        kept_(kept),
+        keeps_casts_(keeps_casts),
+        version_(version) {}
 
   bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
   // For a kernel that writes an operand on the GPU and can find its largest magnitude meanwhile: where it puts that.
   // Undefined where the operand's cast does not read it.
   at::Tensor maximum(LayerProduct product, at::Device device) const;
+  // The maximum of x, which is cast more than once; undefined where its casts do not read it.
+  at::Tensor maximum_of(LayerProduct product, const at::Tensor& x) const;
   // x [N, in], what the product multiplies with its weight. `maximum`: of x, if it is known.
   Operand input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum = {}) const;
   // dy [N, out], the gradient of the product's result.
@@ -79,6 +92,7 @@ class LayerCasts {
   Fp8Products products_{};
   fp8::Recipe recipe_;
   CastWeights* kept_ = nullptr;
+  bool keeps_casts_ = false;
   uint64_t version_ = 0;
 };
 

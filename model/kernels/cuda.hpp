@@ -19,13 +19,14 @@ int multiprocessor_count();
 
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& maximum);
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                                   const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y = false);
+                                   const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y,
+                                   const at::Tensor& maximum);
 // Into `out` [B, T, heads, D], whose first heads are the queries and keys; it may be qkv.
 void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope,
                      at::Tensor& out);
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
-                                 const RopeTables& rope);
+                                 const RopeTables& rope, const at::Tensor& maximum);
 at::Tensor column_sum_rows(const at::Tensor& x);
 void row_sums(std::span<const RowSum> sums);
 at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum);

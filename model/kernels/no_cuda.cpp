@@ -25,14 +25,14 @@ RmsNormOutput rms_norm_forward(const at::Tensor&, const at::Tensor&, double, con
   throw_no_gpu_kernels();
 }
 RmsNormGradients rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                   const at::Tensor&, bool) {
+                                   const at::Tensor&, bool, const at::Tensor&) {
   throw_no_gpu_kernels();
 }
 void qk_rope_forward(const at::Tensor&, HeadCounts, const QkNormWeights&, const RopeTables&, at::Tensor&) {
   throw_no_gpu_kernels();
 }
 QkRopeGradients qk_rope_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, HeadCounts,
-                                 const QkNormWeights&, const RopeTables&) {
+                                 const QkNormWeights&, const RopeTables&, const at::Tensor&) {
   throw_no_gpu_kernels();
 }
 at::Tensor column_sum_rows(const at::Tensor&) { throw_no_gpu_kernels(); }

@@ -51,13 +51,15 @@ at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeight
 
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
-                                 const RopeTables& rope) {
+                                 const RopeTables& rope, const at::Tensor& maximum) {
   RECORD_FUNCTION(norm.defined() ? "mpzero::qk_norm_rope_backward" : "mpzero::qk_rope_backward",
                   (std::vector<c10::IValue>{qkv, heads.query, heads.key_value}));
-  if (cuda::has_kernels(dq)) return cuda::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope);
+  if (cuda::has_kernels(dq)) return cuda::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope, maximum);
   const bool on_cpu = suits_cpu(dq) && dk.stride(3) == 1 && dv.stride(3) == 1;
-  return on_cpu ? cpu_backward(dq, dk, dv, qkv, heads, norm, rope)
-                : reference::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope);
+  QkRopeGradients made = on_cpu ? cpu_backward(dq, dk, dv, qkv, heads, norm, rope)
+                                : reference::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope);
+  cpu::raise_maximum(maximum, made.dqkv);
+  return made;
 }
 
 namespace reference {

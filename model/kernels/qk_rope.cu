@@ -78,9 +78,10 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const HeadRange<T> qu
   }
 }
 
-// Copies the gradients of the values to the result.
+// Copies the gradients of the values to the result. Returns the largest magnitude of what the thread has copied.
 template <typename T, typename Layout>
-__device__ void copy_range(const HeadRange<T>& range, T* out, const Shape& shape) {
+__device__ unsigned copy_range(const HeadRange<T>& range, T* out, const Shape& shape) {
+  unsigned largest = 0;
   const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
   const int half = shape.head_dim / 2;
   for (unsigned item = (blockIdx.x - range.first_block) * Layout::kGroups + group;
@@ -93,10 +94,15 @@ __device__ void copy_range(const HeadRange<T>& range, T* out, const Shape& shape
       const T* from = row + (strip.head + h) * range.strides.head;
       T* to = out + (static_cast<int64_t>(strip.token) * shape.out_heads + range.first_head + strip.head + h) *
                         shape.head_dim;
-      Layout::store(to, lane, half, Layout::load_once(from, lane, half));
-      Layout::store(to + half, lane, half, Layout::load_once(from + half, lane, half));
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        const auto copied = Layout::load_once(from + side * half, lane, half);
+        Layout::store(to + side * half, lane, half, copied);
+        largest = max(largest, magnitude(copied));
+      }
     }
   }
+  return largest;
 }
 
 // Prefetched data of a thread for the next strips, in shared memory: the gradient and the norm's input for each head of
@@ -113,14 +119,15 @@ struct Staging {
 };
 
 // For the weight's gradient, each lane sums over the heads that it processes, then the block sums over its groups, in a
-// fixed order.
-template <typename T, typename Layout>
+// fixed order. kMaximum: *maximum is raised to the largest magnitude of the result.
+template <typename T, typename Layout, bool kMaximum>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     backward_kernel(const HeadRange<T> query, const HeadRange<T> key, const HeadRange<T> value, const T* cos,
-                    const T* sin, T* out, Shape shape, float eps) {
+                    const T* sin, T* out, Shape shape, float eps, unsigned* maximum) {
   constexpr int kPack = Layout::kPack;
   if (static_cast<int>(blockIdx.x) >= value.first_block) {
-    copy_range<T, Layout>(value, out, shape);
+    [[maybe_unused]] const unsigned copied = copy_range<T, Layout>(value, out, shape);
+    if constexpr (kMaximum) raise(maximum, copied);
     return;
   }
   using Stages = Staging<T, Layout>;
@@ -133,6 +140,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
   const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
   const int head_dim = shape.head_dim, half = head_dim / 2;
   const bool with_norm = range.weight != nullptr;
+  [[maybe_unused]] unsigned largest = 0;
   Packs weights[2] = {};
   float dweight[2][kPack] = {};
   if (with_norm) {
@@ -231,11 +239,16 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
       if (!there) continue;
       T* to =
           out + (static_cast<int64_t>(strip.token) * shape.out_heads + range.first_head + strip.head + h) * head_dim;
-      Layout::store(to, lane, half, rounded<T>(dy[0]));
-      Layout::store(to + half, lane, half, rounded<T>(dy[1]));
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        const auto result = rounded<T>(dy[side]);
+        Layout::store(to + side * half, lane, half, result);
+        if constexpr (kMaximum) largest = max(largest, magnitude(result));
+      }
     }
     stage_strip(begin + Stages::kStages * step, stage);
   }
+  if constexpr (kMaximum) raise(maximum, largest);
   if (!with_norm) return;
   auto* shares = reinterpret_cast<float*>(shared);  // [groups, 2, kPack * kLanes]
   constexpr int kHalf = kPack * Layout::kLanes;
@@ -296,7 +309,7 @@ void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeight
 
 QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_in, const at::Tensor& dv_in,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
-                                 const RopeTables& rope) {
+                                 const RopeTables& rope, const at::Tensor& maximum) {
   const c10::cuda::CUDAGuard guard(dq_in.device());
   const at::Tensor dq = dense_rows(dq_in), dk = dense_rows(dk_in), dv = dense_rows(dv_in);
   const int64_t all_heads = heads.query + 2 * heads.key_value, head_dim = dq.size(3);
@@ -348,12 +361,12 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_i
         query.partial = result.dquery_weight_rows.mutable_data_ptr<float>();
         key.partial = result.dkey_weight_rows.mutable_data_ptr<float>();
       }
-      const auto kernel = backward_kernel<T, Layout>;
+      const auto kernel = maximum.defined() ? backward_kernel<T, Layout, true> : backward_kernel<T, Layout, false>;
       constexpr size_t kSharedBytes = Staging<T, Layout>::kBytes;
       use_shared_memory(kernel, kSharedBytes);
       kernel<<<blocks, kThreads, kSharedBytes, c10::cuda::getCurrentCUDAStream()>>>(
           query, key, value, rope.cos.const_data_ptr<T>(), rope.sin.const_data_ptr<T>(),
-          result.dqkv.mutable_data_ptr<T>(), shape, static_cast<float>(norm.eps));
+          result.dqkv.mutable_data_ptr<T>(), shape, static_cast<float>(norm.eps), maximum_bits(maximum));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });

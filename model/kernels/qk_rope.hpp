@@ -37,10 +37,11 @@ struct QkRopeGradients {
 };
 
 // dq [B, T, query, D], dk and dv [B, T, key_value, D]: gradients of the outputs of qk_rope_forward and of the values in
-// `qkv`, which is qk_rope_forward's input (read only if there are norms).
+// `qkv`, which is qk_rope_forward's input (read only if there are norms). `maximum`, where it is defined, is an fp32
+// scalar that is raised to the largest magnitude of dqkv; NaN where dqkv has one.
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
-                                 const RopeTables& rope);
+                                 const RopeTables& rope, const at::Tensor& maximum = {});
 
 // The same with ATen operators, on any device.
 namespace reference {

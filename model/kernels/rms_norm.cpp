@@ -43,11 +43,14 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, do
 }
 
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                                   const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y) {
+                                   const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y,
+                                   const at::Tensor& maximum) {
   RECORD_FUNCTION("mpzero::rms_norm_backward", (std::vector<c10::IValue>{x, dresidual, with_y}));
-  if (cuda::has_kernels(x)) return cuda::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y);
-  return cpu::has_kernels(x) ? cpu_backward(dy, x, weight, rstd, dresidual, with_y)
-                             : reference::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y);
+  if (cuda::has_kernels(x)) return cuda::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y, maximum);
+  RmsNormGradients made = cpu::has_kernels(x) ? cpu_backward(dy, x, weight, rstd, dresidual, with_y)
+                                              : reference::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y);
+  cpu::raise_maximum(maximum, made.dx);
+  return made;
 }
 
 namespace reference {

@@ -113,11 +113,11 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
 // Each block processes every gridDim.x-th row (or group of kRows rows) and sums its contribution to the weight's
 // gradient; each thread sums its own columns: no atomics, a fixed order. partial [gridDim.x, columns]. The next rows
 // are copied to shared memory meanwhile; each thread copies the data that it will read itself, so threads do not wait
-// for each other.
-template <typename T, typename Layout>
+// for each other. kMaximum: *maximum is raised to the largest magnitude of dx.
+template <typename T, typename Layout, bool kMaximum>
 __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
     backward_kernel(const T* dy, const T* x, const T* weight, const float* rstd, const T* dresidual, T* dx, T* y,
-                    float* partial, int64_t rows, int columns) {
+                    float* partial, int64_t rows, int columns, unsigned* maximum) {
   constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks, kStages = Layout::kStages;
   enum Input { kDy, kX, kResidual };
   extern __shared__ uint4 shared[];
@@ -141,6 +141,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
     }
   };
 
+  [[maybe_unused]] unsigned largest = 0;
   float dweight[kPacks][kPack] = {};
   Pack<T, kPack> w[kPacks] = {};
 #pragma unroll
@@ -192,11 +193,14 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
         widen(read(kX, k), in);
         widen(w[k], gain);
         for (int j = 0; j < kPack; ++j) result[j] += scale * d[j] * gain[j] - along_x * in[j];
-        store<T, kPack>(dx + offset + Layout::column(k), rounded<T>(result));
+        const auto out = rounded<T>(result);
+        store<T, kPack>(dx + offset + Layout::column(k), out);
+        if constexpr (kMaximum) largest = max(largest, magnitude(out));
       }
     }
     stage_row(row + kStages * step, stage);
   }
+  if constexpr (kMaximum) raise(maximum, largest);
   partial += static_cast<int64_t>(blockIdx.x) * columns;
   if constexpr (Layout::kWarpRows) {
     auto* shares = reinterpret_cast<float*>(shared);  // [kRows, kRowSize]: no prefetch is in flight any more
@@ -250,7 +254,8 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x_in, const at::Tensor& weight,
 }
 
 RmsNormGradients rms_norm_backward(const at::Tensor& dy_in, const at::Tensor& x_in, const at::Tensor& weight,
-                                   const at::Tensor& rstd, const at::Tensor& dresidual_in, bool with_y) {
+                                   const at::Tensor& rstd, const at::Tensor& dresidual_in, bool with_y,
+                                   const at::Tensor& maximum) {
   const c10::cuda::CUDAGuard guard(x_in.device());
   const at::Tensor dy = dy_in.contiguous(), x = x_in.contiguous();
   const at::Tensor dresidual = dresidual_in.defined() ? dresidual_in.contiguous() : dresidual_in;
@@ -267,12 +272,12 @@ RmsNormGradients rms_norm_backward(const at::Tensor& dy_in, const at::Tensor& x_
       const unsigned blocks = std::clamp<unsigned>(groups(rows, Layout::kRows), 1,
                                                    static_cast<unsigned>(Layout::kBlocks * multiprocessor_count()));
       out.dweight_rows = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
-      const auto kernel = backward_kernel<T, Layout>;
+      const auto kernel = maximum.defined() ? backward_kernel<T, Layout, true> : backward_kernel<T, Layout, false>;
       const size_t shared_bytes = layout.staged_bytes();
       use_shared_memory(kernel, shared_bytes);
       kernel<<<blocks, layout.block(), shared_bytes, c10::cuda::getCurrentCUDAStream()>>>(
           dy_data, x_data, w_data, rstd.const_data_ptr<float>(), residual_data, dx_data, y_data,
-          out.dweight_rows.mutable_data_ptr<float>(), rows, static_cast<int>(columns));
+          out.dweight_rows.mutable_data_ptr<float>(), rows, static_cast<int>(columns), maximum_bits(maximum));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });

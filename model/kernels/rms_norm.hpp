@@ -23,9 +23,10 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, do
 
 // With h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)) + dresidual, and the gradient of the weight
 // is the sum over rows of dy * h. `dresidual`: as x, or undefined. The sum over rows has a fixed order. `with_y`:
-// recomputes the forward's output in the same pass.
+// recomputes the forward's output in the same pass. `maximum`: as in the forward, of dx.
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                                   const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y = false);
+                                   const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y = false,
+                                   const at::Tensor& maximum = {});
 
 // The same with ATen operators, on any device: the reference for tests of the kernels.
 namespace reference {

@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "model/decoder.hpp"
 #include "model/fp8/cast.hpp"
+#include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
 #include "model/layer_casts.hpp"
@@ -150,6 +151,35 @@ TEST_CASE("kernels on the GPU find the maximum of what they write") {
       const SwigluRecomputed both = swiglu_backward_recompute(dy, x, maximum, other);
       check(maximum, both.d_gate_up, swiglu_backward(dy, x));
       check(other, both.y, swiglu_forward(x));
+      const at::Tensor rstd = rms_norm_forward(x, weight, 1e-6).rstd;
+      for (const at::Tensor& residual : {at::Tensor(), (x * 3).to(at::kBFloat16)}) {
+        maximum = slot();
+        check(maximum, rms_norm_backward(x, x, weight, rstd, residual, false, maximum).dx,
+              rms_norm_backward(x, x, weight, rstd, residual).dx);
+      }
+    }
+  }
+}
+
+TEST_CASE("the rotation's backward on the GPU finds the maximum of what it writes, whichever part has it") {
+  if (!has_fp8()) return;
+  const HeadCounts heads{.query = 5, .key_value = 2};
+  for (const int64_t head_dim : {128, 64, 40}) {
+    for (const bool with_norm : {false, true}) {
+      for (const size_t largest : {0, 1, 2}) {
+        INFO(head_dim << (with_norm ? " with norms " : " ") << largest);
+        std::vector<at::Tensor> d{bf16({2, 65, 5, head_dim}), bf16({2, 65, 2, head_dim}), bf16({2, 65, 2, head_dim})};
+        d[largest][1][64][1][3].fill_(1000);
+        for (at::Tensor& one : d) one = one.to(at::kCUDA);
+        const at::Tensor qkv = bf16({2, 65, 9, head_dim}).to(at::kCUDA);
+        const RopeTables rope{bf16({65, head_dim / 2}).to(at::kCUDA), bf16({65, head_dim / 2}).to(at::kCUDA)};
+        QkNormWeights norm;
+        if (with_norm) norm = {bf16({head_dim}).to(at::kCUDA), bf16({head_dim}).to(at::kCUDA), 1e-6};
+        const at::Tensor maximum = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(at::kCUDA));
+        const at::Tensor found = qk_rope_backward(d[0], d[1], d[2], qkv, heads, norm, rope, maximum).dqkv;
+        CHECK(bitwise_equal(bits(maximum), bits(fp8::reference::maximum(found.cpu()))));
+        CHECK(bitwise_equal(found, qk_rope_backward(d[0], d[1], d[2], qkv, heads, norm, rope).dqkv));
+      }
     }
   }
 }

@@ -172,6 +172,44 @@ TEST_CASE("casts of weights are made anew when their version changes") {
                       (before * 2).t().contiguous()));
 }
 
+TEST_CASE("maxima of weights are found anew when their version changes") {
+  const at::Tensor weight = bf16({32, 48});
+  CastWeights kept;
+  const CastWeights::Key key{3, LayerProduct::kDown};
+  const at::Tensor before = fp8::maximum(weight);
+  CHECK(bitwise_equal(kept.maximum(key, 1, weight), before));
+  weight.mul_(2);
+  CHECK(bitwise_equal(kept.maximum(key, 1, weight), before));
+  CHECK(bitwise_equal(kept.maximum({4, LayerProduct::kDown}, 1, weight), before * 2));
+  CHECK(bitwise_equal(kept.maximum(key, 2, weight), before * 2));
+}
+
+TEST_CASE("a layer's weights are cast at each use with the maxima of their version, or kept with them") {
+  const ModelConfig config = small_qwen3();
+  for (const fp8::Scaling scaling : kScalings) {
+    for (const bool keeps_casts : {false, true}) {
+      INFO(fp8::name(scaling) << (keeps_casts ? ", kept" : ""));
+      const Fp8Products all{true, true, true, true};
+      const at::Tensor weight = bf16({32, 48});
+      CastWeights kept;
+      const auto cast = [&](uint64_t version, const at::Tensor& from) {
+        return LayerCasts(0, all, {.scaling = scaling}, &kept, keeps_casts, version)
+            .weight(LayerProduct::kDown, from, fp8::Forms::kRows);
+      };
+      const auto codes = [](const Operand& operand) { return operand.rows().codes.view(at::kByte).clone(); };
+      const at::Tensor first = codes(cast(1, weight)), other = bf16({32, 48}) * 2;
+      CHECK(bitwise_equal(codes(cast(1, weight)), first));
+      CHECK(bitwise_equal(codes(cast(2, other)),
+                          fp8::cast(other, fp8::Format::kE4m3, scaling, fp8::Forms::kRows).rows.codes.view(at::kByte)));
+      // A weight that changed without its version: a kept cast is as before, a kept maximum makes other codes, and a
+      // row of half the size has the codes of the row.
+      const at::Tensor half = other * 0.5;
+      const bool as_before = bitwise_equal(codes(cast(2, half)), codes(cast(2, other)));
+      CHECK(as_before == (keeps_casts || scaling == fp8::Scaling::kRowwise));
+    }
+  }
+}
+
 TEST_CASE("a layer in FP8 keeps as many bytes as activation_bytes says") {
   for (const ModelConfig& config : {small_qwen3(), small_llama()}) {
     for (const fp8::Scaling scaling : kScalings) {
