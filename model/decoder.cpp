@@ -28,14 +28,18 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
       cast_weights_(std::make_shared<CastWeights>()),
       rope_(std::make_shared<RopeTable>(config_)) {
   config_.validate("model configuration");
-  if (options_.fp8) fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, layout_);
+  if (!options_.fp8) return;
+  fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, layout_);
+  cast_watch_ = std::make_shared<CastWatch>(config_.num_hidden_layers);
 }
 
 LayerCasts Decoder::casts(const Weights& layer) const {
   if (!options_.fp8) return {};
   if (!layer.layer) throw_failure("a layer in FP8 is run without its index");
   CastWeights* kept = options_.fp8->cache_weights && layer.version ? cast_weights_.get() : nullptr;
-  return {*layer.layer, fp8_[static_cast<size_t>(*layer.layer)], options_.fp8->recipe, kept, layer.version.value_or(0)};
+  CastWatch* watch = cast_watch_->is_on() ? cast_watch_.get() : nullptr;
+  return {*layer.layer, fp8_[static_cast<size_t>(*layer.layer)], options_.fp8->recipe, kept, layer.version.value_or(0),
+          watch};
 }
 
 double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }

@@ -111,6 +111,9 @@ class Decoder {
   // By layer, which products read FP8; empty without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
+  // Looks at the casts to FP8 in the steps that it is told of; null without FP8.
+  CastWatch* cast_watch() const { return cast_watch_.get(); }
+
   // The time spent on tuning matrix products so far; most of it is in the first step.
   double tuning_seconds() const;
 
@@ -130,6 +133,7 @@ class Decoder {
   std::vector<Fp8Products> fp8_;
   std::shared_ptr<Matmuls> matmuls_;
   std::shared_ptr<CastWeights> cast_weights_;
+  std::shared_ptr<CastWatch> cast_watch_;
   std::shared_ptr<RopeTable> rope_;
 };
 

@@ -61,15 +61,15 @@ std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vect
   return products;
 }
 
-Operand CastWeights::get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling) {
+CastWeights::Kept CastWeights::get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling) {
   const std::lock_guard lock(mutex_);
   auto found = kept_.find(key);
-  if (found != kept_.end() && found->second.version == version) return found->second.operand;
+  if (found != kept_.end() && found->second.version == version) return found->second;
   // The old one goes first, so that the new one takes its memory.
   if (found != kept_.end()) kept_.erase(found);
-  Operand made = operand_of(fp8::cast(weight, fp8::Format::kE4m3, scaling, fp8::Forms::kBoth));
-  kept_.emplace(key, Kept{version, made});
-  return made;
+  fp8::CastMatrix cast = fp8::cast(weight, fp8::Format::kE4m3, scaling, fp8::Forms::kBoth);
+  const at::Tensor maxima = std::move(cast.maxima);
+  return kept_.emplace(key, Kept{version, operand_of(std::move(cast)), maxima}).first->second;
 }
 
 at::Tensor LayerCasts::maximum(LayerProduct product, at::Device device) const {
@@ -79,22 +79,31 @@ at::Tensor LayerCasts::maximum(LayerProduct product, at::Device device) const {
 
 Operand LayerCasts::input(LayerProduct product, const at::Tensor& x, fp8::Forms forms,
                           const at::Tensor& maximum) const {
-  return make(product, x, fp8::Format::kE4m3, forms, maximum);
+  return make(OperandKind::kInput, product, x, fp8::Format::kE4m3, forms, maximum);
 }
 
 Operand LayerCasts::gradient(LayerProduct product, const at::Tensor& dy, const at::Tensor& maximum) const {
-  return make(product, dy, recipe_.gradients, fp8::Forms::kBoth, maximum);
+  return make(OperandKind::kGradient, product, dy, recipe_.gradients, fp8::Forms::kBoth, maximum);
 }
 
 Operand LayerCasts::weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const {
-  if (!is_fp8(product) || kept_ == nullptr) return make(product, weight, fp8::Format::kE4m3, forms);
-  return kept_->get({layer_, product}, version_, weight, recipe_.scaling);
+  if (!is_fp8(product) || kept_ == nullptr)
+    return make(OperandKind::kWeight, product, weight, fp8::Format::kE4m3, forms);
+  CastWeights::Kept kept = kept_->get({layer_, product}, version_, weight, recipe_.scaling);
+  if (watch_ != nullptr) watch_->see(layer_, product, OperandKind::kWeight, kept.maxima);
+  return std::move(kept.operand);
 }
 
-Operand LayerCasts::make(LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
-                         const at::Tensor& maximum) const {
+Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format,
+                         fp8::Forms forms, const at::Tensor& maximum) const {
   if (!is_fp8(product)) return x;
-  return operand_of(fp8::cast(x.contiguous(), format, recipe_.scaling, forms, maximum));
+  fp8::CastMatrix cast = fp8::cast(x.contiguous(), format, recipe_.scaling, forms, maximum);
+  // An input without rows is one that forward has cast already.
+  const bool is_input = kind == OperandKind::kInput;
+  if (watch_ != nullptr && (!is_input || cast.rows.defined())) {
+    watch_->see(layer_, product, kind, cast.maxima, is_input ? cast.rows : fp8::Matrix());
+  }
+  return operand_of(std::move(cast));
 }
 
 }  // namespace mpzero::model

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -12,19 +11,13 @@
 
 #include "base/parameter_spec.hpp"
 #include "model/architecture/layer_layout.hpp"
+#include "model/cast_watch.hpp"
 #include "model/fp8/cast.hpp"
 #include "model/fp8/operand.hpp"
 #include "model/fp8/options.hpp"
+#include "model/layer_product.hpp"
 
 namespace mpzero::model {
-
-// The products of a layer with its weights, in the order of the forward pass.
-enum class LayerProduct : uint8_t { kQkv, kOutput, kGateUp, kDown };
-inline constexpr std::array kLayerProducts{LayerProduct::kQkv, LayerProduct::kOutput, LayerProduct::kGateUp,
-                                           LayerProduct::kDown};
-
-// By LayerProduct: whether it reads FP8.
-using Fp8Products = std::array<bool, kLayerProducts.size()>;
 
 // What reads FP8 in each layer. `layers`: the units of the decoder layers. Throws UserError for a name of filter_fqns
 // that no product has.
@@ -39,14 +32,15 @@ class CastWeights {
     LayerProduct product;
     auto operator<=>(const Key&) const = default;
   };
-  // The cast of `weight` [out, in], made anew if `version` is not that of the last call with this key.
-  Operand get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
-
- private:
   struct Kept {
     uint64_t version;
     Operand operand;
+    at::Tensor maxima;  // as in fp8::CastMatrix
   };
+  // The cast of `weight` [out, in], made anew if `version` is not that of the last call with this key.
+  Kept get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
+
+ private:
   std::mutex mutex_;
   std::map<Key, Kept> kept_;
 };
@@ -56,9 +50,11 @@ class LayerCasts {
  public:
   // Nothing in FP8.
   LayerCasts() = default;
-  // `kept`: where the casts of weights of this version are kept; null: nowhere.
-  LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, uint64_t version)
-      : layer_(layer), products_(products), recipe_(recipe), kept_(kept), version_(version) {}
+  // `kept`: where the casts of weights of this version are kept; null: nowhere. `watch`: looks at the casts; may be
+  // null.
+  LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, uint64_t version,
+             CastWatch* watch = nullptr)
+      : layer_(layer), products_(products), recipe_(recipe), kept_(kept), version_(version), watch_(watch) {}
 
   bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
   // For a kernel that writes an operand on the GPU and can find its largest magnitude meanwhile: where it puts that.
@@ -72,7 +68,7 @@ class LayerCasts {
   Operand weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const;
 
  private:
-  Operand make(LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
+  Operand make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
                const at::Tensor& maximum = {}) const;
 
   int64_t layer_ = 0;
@@ -80,6 +76,7 @@ class LayerCasts {
   fp8::Recipe recipe_;
   CastWeights* kept_ = nullptr;
   uint64_t version_ = 0;
+  CastWatch* watch_ = nullptr;
 };
 
 }  // namespace mpzero::model
