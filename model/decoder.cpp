@@ -42,6 +42,11 @@ LayerCasts Decoder::casts(const Weights& layer) const {
           watch};
 }
 
+std::string Decoder::weight_name(int64_t layer, LayerProduct product) const {
+  const std::string& name = units_[layer_unit(layer)].parameters[layout_[roles_of(product).front()]].name;
+  return name.substr(0, name.rfind('.'));
+}
+
 double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }
 
 at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/parameter_spec.hpp"
@@ -110,6 +111,9 @@ class Decoder {
 
   // By layer, which products read FP8; empty without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
+
+  // A weight of the product, without ".weight", as Fp8Options::filter_fqns names it.
+  std::string weight_name(int64_t layer, LayerProduct product) const;
 
   // Looks at the casts to FP8 in the steps that it is told of; null without FP8.
   CastWatch* cast_watch() const { return cast_watch_.get(); }

@@ -8,7 +8,15 @@
 namespace mpzero::model {
 namespace {
 
-// The matrices that the product reads as one.
+// Whether `pattern` is one or more neighbouring components of `name`.
+bool names(const std::string& pattern, const std::string& name) {
+  return fmt::format(".{}.", name).find(fmt::format(".{}.", pattern)) != std::string::npos;
+}
+
+Operand operand_of(fp8::CastMatrix cast) { return {std::move(cast.rows), std::move(cast.columns)}; }
+
+}  // namespace
+
 std::vector<LayerRole> roles_of(LayerProduct product) {
   using enum LayerRole;
   switch (product) {
@@ -23,15 +31,6 @@ std::vector<LayerRole> roles_of(LayerProduct product) {
   }
   return {kDown};
 }
-
-// Whether `pattern` is one or more neighbouring components of `name`.
-bool names(const std::string& pattern, const std::string& name) {
-  return fmt::format(".{}.", name).find(fmt::format(".{}.", pattern)) != std::string::npos;
-}
-
-Operand operand_of(fp8::CastMatrix cast) { return {std::move(cast.rows), std::move(cast.columns)}; }
-
-}  // namespace
 
 std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
                                       const LayerLayout& layout) {

@@ -11,13 +11,16 @@
 
 #include "base/parameter_spec.hpp"
 #include "model/architecture/layer_layout.hpp"
-#include "model/cast_watch.hpp"
 #include "model/fp8/cast.hpp"
+#include "model/fp8/cast_watch.hpp"
+#include "model/fp8/layer_product.hpp"
 #include "model/fp8/operand.hpp"
 #include "model/fp8/options.hpp"
-#include "model/layer_product.hpp"
 
 namespace mpzero::model {
+
+// The matrices that the product reads as one.
+std::vector<LayerRole> roles_of(LayerProduct product);
 
 // What reads FP8 in each layer. `layers`: the units of the decoder layers. Throws UserError for a name of filter_fqns
 // that no product has.

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/fp8/layer_product.hpp"
 #include "model/fp8/matrix.hpp"
-#include "model/layer_product.hpp"
 
 namespace mpzero::model {
 

@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "model/architecture/architectures.hpp"
-#include "model/cast_watch.hpp"
 #include "model/decoder.hpp"
 #include "model/fp8/cast.hpp"
+#include "model/fp8/cast_watch.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/compare.hpp"

@@ -1,4 +1,4 @@
-#include "model/cast_watch.hpp"
+#include "model/fp8/cast_watch.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
