@@ -131,8 +131,14 @@ class Decoder {
   LayerLayout layout_;
   // Of this layer's products.
   LayerCasts casts(const Weights& layer) const;
-  // Bytes of casts of weights: those that are kept, or what a layer's backward makes.
-  int64_t cast_weight_bytes(Recompute recompute) const;
+  // Of a layer with these products in FP8.
+  int64_t layer_activation_bytes(Recompute recompute, int64_t batch, int64_t length, at::Device device,
+                                 at::ScalarType type, const Fp8Products& products) const;
+  int64_t layer_workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
+                                Recompute recompute, const Fp8Products& products) const;
+  int64_t cast_weight_bytes(const Fp8Products& products, int64_t forms) const;
+  // Of the casts of all layers' weights that are kept.
+  int64_t kept_weight_bytes() const;
 
   std::vector<Fp8Products> fp8_;
   std::shared_ptr<Matmuls> matmuls_;
