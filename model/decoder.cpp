@@ -28,19 +28,28 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
       cast_weights_(std::make_shared<CastWeights>()),
       rope_(std::make_shared<RopeTable>(config_)) {
   config_.validate("model configuration");
-  if (options_.fp8) fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, layout_);
+  if (!options_.fp8) return;
+  fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, layout_);
+  cast_watch_ = std::make_shared<CastWatch>(config_.num_hidden_layers);
 }
 
 LayerCasts Decoder::casts(const Weights& layer) const {
   if (!options_.fp8) return {};
   if (!layer.layer) throw_failure("a layer in FP8 is run without its index");
   CastWeights* kept = layer.version ? cast_weights_.get() : nullptr;
+  CastWatch* watch = cast_watch_->is_on() ? cast_watch_.get() : nullptr;
   return {*layer.layer,
           fp8_[static_cast<size_t>(*layer.layer)],
           options_.fp8->recipe,
           kept,
           options_.fp8->cache_weights,
-          layer.version.value_or(0)};
+          layer.version.value_or(0),
+          watch};
+}
+
+std::string Decoder::weight_name(int64_t layer, LayerProduct product) const {
+  const std::string& name = units_[layer_unit(layer)].parameters[layout_[roles_of(product).front()]].name;
+  return name.substr(0, name.rfind('.'));
 }
 
 double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/parameter_spec.hpp"
@@ -111,6 +112,12 @@ class Decoder {
   // By layer, which products read FP8; empty without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
+  // A weight of the product, without ".weight", as Fp8Options::filter_fqns names it.
+  std::string weight_name(int64_t layer, LayerProduct product) const;
+
+  // Looks at the casts to FP8 in the steps that it is told of; null without FP8.
+  CastWatch* cast_watch() const { return cast_watch_.get(); }
+
   // The time spent on tuning matrix products so far; most of it is in the first step.
   double tuning_seconds() const;
 
@@ -124,12 +131,19 @@ class Decoder {
   LayerLayout layout_;
   // Of this layer's products.
   LayerCasts casts(const Weights& layer) const;
-  // Bytes of casts of weights: those that are kept, or what a layer's backward makes.
-  int64_t cast_weight_bytes(Recompute recompute) const;
+  // Of a layer with these products in FP8.
+  int64_t layer_activation_bytes(Recompute recompute, int64_t batch, int64_t length, at::Device device,
+                                 at::ScalarType type, const Fp8Products& products) const;
+  int64_t layer_workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
+                                Recompute recompute, const Fp8Products& products) const;
+  int64_t cast_weight_bytes(const Fp8Products& products, int64_t forms) const;
+  // Of the casts of all layers' weights that are kept.
+  int64_t kept_weight_bytes() const;
 
   std::vector<Fp8Products> fp8_;
   std::shared_ptr<Matmuls> matmuls_;
   std::shared_ptr<CastWeights> cast_weights_;
+  std::shared_ptr<CastWatch> cast_watch_;
   std::shared_ptr<RopeTable> rope_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -13,18 +12,15 @@
 #include "base/parameter_spec.hpp"
 #include "model/architecture/layer_layout.hpp"
 #include "model/fp8/cast.hpp"
+#include "model/fp8/cast_watch.hpp"
+#include "model/fp8/layer_product.hpp"
 #include "model/fp8/operand.hpp"
 #include "model/fp8/options.hpp"
 
 namespace mpzero::model {
 
-// The products of a layer with its weights, in the order of the forward pass.
-enum class LayerProduct : uint8_t { kQkv, kOutput, kGateUp, kDown };
-inline constexpr std::array kLayerProducts{LayerProduct::kQkv, LayerProduct::kOutput, LayerProduct::kGateUp,
-                                           LayerProduct::kDown};
-
-// By LayerProduct: whether it reads FP8.
-using Fp8Products = std::array<bool, kLayerProducts.size()>;
+// The matrices that the product reads as one.
+std::vector<LayerRole> roles_of(LayerProduct product);
 
 // What reads FP8 in each layer. `layers`: the units of the decoder layers. Throws UserError for a name of filter_fqns
 // that no product has.
@@ -40,20 +36,19 @@ class CastWeights {
     LayerProduct product;
     auto operator<=>(const Key&) const = default;
   };
+  struct Kept {
+    uint64_t version = 0;
+    Operand operand;
+    at::Tensor maxima;  // as in fp8::CastMatrix
+  };
   // The cast of `weight` [out, in], made anew if `version` is not that of the last call with this key.
-  Operand get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
+  Kept get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
   // fp8::maximum of `weight`, likewise.
   at::Tensor maximum(const Key& key, uint64_t version, const at::Tensor& weight);
 
  private:
-  template <typename Made>
-  struct Kept {
-    uint64_t version;
-    Made made;
-  };
   std::mutex mutex_;
-  std::map<Key, Kept<Operand>> casts_;
-  std::map<Key, Kept<at::Tensor>> maxima_;
+  std::map<Key, Kept> casts_, maxima_;
 };
 
 // Makes the operands of one layer's products: tensors as they are, or FP8.
@@ -62,14 +57,16 @@ class LayerCasts {
   // Nothing in FP8.
   LayerCasts() = default;
   // `kept`: where what is made of weights of this version is kept; null: nowhere. `keeps_casts`: not only maxima.
+  // `watch`: looks at the casts; may be null.
   LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, bool keeps_casts,
-             uint64_t version)
+             uint64_t version, CastWatch* watch = nullptr)
       : layer_(layer),
         products_(products),
         recipe_(recipe),
         kept_(kept),
         keeps_casts_(keeps_casts),
-        version_(version) {}
+        version_(version),
+        watch_(watch) {}
 
   bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
   // For a kernel that writes an operand on the GPU and can find its largest magnitude meanwhile: where it puts that.
@@ -85,7 +82,7 @@ class LayerCasts {
   Operand weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const;
 
  private:
-  Operand make(LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
+  Operand make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
                const at::Tensor& maximum = {}) const;
 
   int64_t layer_ = 0;
@@ -94,6 +91,7 @@ class LayerCasts {
   CastWeights* kept_ = nullptr;
   bool keeps_casts_ = false;
   uint64_t version_ = 0;
+  CastWatch* watch_ = nullptr;
 };
 
 }  // namespace mpzero::model

@@ -1,14 +1,37 @@
 #include "app/exporter/run_metrics.hpp"
 
+#include "app/health/cast_ranges.hpp"
 #include "base/text/times.hpp"
 
 namespace mpzero {
+
+namespace {
+
+void collect_casts(Families& to, const model::CastRanges& casts) {
+  for (const model::OperandKind kind : model::kOperandKinds) {
+    for (const model::LayerProduct product : model::kLayerProducts) {
+      const std::optional<double> most = largest_of_layers(casts, product, kind);
+      if (!most) continue;
+      to.gauge("mpzero_fp8_max", "The largest value of what products read in FP8, over layers and ranks.", *most,
+               {{"operand", std::string(name(kind))}, {"product", std::string(name(product))}});
+    }
+  }
+  for (const model::LayerProduct product : model::kLayerProducts) {
+    const std::optional<double> most = largest_zero_share(casts, product);
+    if (!most) continue;
+    to.gauge("mpzero_fp8_zero_ratio", "Share of an input's values that are 0 in FP8, of the layer with most of them.",
+             *most, {{"product", std::string(name(product))}});
+  }
+}
+
+}  // namespace
 
 void RunMetrics::step(const StepReport& report, std::optional<double> mfu) {
   const std::lock_guard lock(mutex_);
   values_.last = report;
   values_.mfu = mfu;
   if (report.validation_loss) values_.validation_loss = report.validation_loss;
+  if (!report.casts.empty()) values_.casts = report.casts;
   ++values_.steps;
   values_.durations.add(report.seconds);
   const StepSplit& split = report.split;
@@ -84,6 +107,7 @@ void RunMetrics::collect(Families& to) const {
   if (now.validation_loss) {
     to.gauge("mpzero_validation_loss", "The newest validation loss, nats per token.", *now.validation_loss);
   }
+  collect_casts(to, now.casts);
   if (last.slowest) {
     to.gauge("mpzero_slowest_rank", "The rank that took longest for its own part of the step before.",
              static_cast<double>(last.slowest->rank));

@@ -9,6 +9,7 @@
 #include "app/exporter/families.hpp"
 #include "app/log/run_observer.hpp"
 #include "app/log/step_log.hpp"
+#include "model/fp8/cast_watch.hpp"
 
 namespace mpzero {
 
@@ -42,6 +43,7 @@ class RunMetrics final : public RunObserver {
     StepReport last;
     std::optional<double> mfu;
     std::optional<double> validation_loss;  // the newest
+    model::CastRanges casts;                // the newest
     int64_t steps = 0;
     std::map<std::string, DurationHistogram> parts;
     DurationHistogram durations;

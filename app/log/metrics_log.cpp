@@ -12,6 +12,7 @@
 #include <system_error>
 #include <vector>
 
+#include "app/health/cast_ranges.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "io/files/atomic_file.hpp"
@@ -175,6 +176,7 @@ void MetricsLog::write(const StepMetrics& metrics) {
   if (!owner_.run_id.empty()) object[kRunKey] = owner_.run_id;
   for (const auto& [name, value] : metrics.extra) object[name] = value;
   if (!metrics.rank_seconds.empty()) object["rank_seconds"] = metrics.rank_seconds;
+  if (!metrics.casts.empty()) object["fp8"] = to_json(metrics.casts);
   write_all(descriptor_, object.dump() + "\n", path_);
 }
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/fp8/cast_watch.hpp"
+
 namespace mpzero {
 
 // One optimizer step. A value that is not finite is written as null.
@@ -20,6 +22,7 @@ struct StepMetrics {
   double time = 0;                                    // of the step's end, in seconds since 1970
   std::vector<std::pair<std::string, double>> extra;  // e.g. {"validation_loss", 3.2}
   std::vector<double> rank_seconds = {};              // by rank; empty: left out
+  model::CastRanges casts = {};                       // of all ranks; empty: left out
 };
 
 // The run that writes metrics.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/health/cast_ranges.hpp"
 #include "base/collectives.hpp"
 #include "base/text/times.hpp"
 
@@ -211,6 +212,17 @@ void StepLog::write_metrics(const StepReport& report) {
   }
   if (report.checkpoint_blocked_seconds > 0) {
     metrics.extra.emplace_back("checkpoint_blocked_seconds", report.checkpoint_blocked_seconds);
+  }
+  if (!report.casts.empty()) {
+    double most_zeros = 0;
+    for (const model::LayerProduct product : model::kLayerProducts) {
+      most_zeros = std::max(most_zeros, largest_zero_share(report.casts, product).value_or(0));
+    }
+    metrics.extra.emplace_back("fp8_zero_share", most_zeros);
+    if (const auto most = largest_of_layers(report.casts, model::LayerProduct::kDown, model::OperandKind::kInput)) {
+      metrics.extra.emplace_back("fp8_down_input_max", *most);
+    }
+    metrics.casts = report.casts;
   }
   if (report.validation_loss) metrics.extra.emplace_back("validation_loss", *report.validation_loss);
   // With many ranks that is most of a line, so not in each.

@@ -20,6 +20,7 @@
 #include "app/memory/run_memory.hpp"
 #include "base/process_group.hpp"
 #include "base/progress.hpp"
+#include "model/fp8/cast_watch.hpp"
 
 namespace mpzero {
 
@@ -38,6 +39,7 @@ struct StepReport {
   std::optional<SlowestRank> slowest;     // of the step before
   std::vector<double> rank_seconds = {};  // of the step before: each rank's own part of it, by rank
   double checkpoint_blocked_seconds = 0;  // time that training paused for checkpoints since the last step's report
+  model::CastRanges casts = {};           // to FP8, of all ranks; in steps with a log line
 };
 
 // The output of the training loop: log lines like DeepSpeed's on stdout, each followed by a line with the time split, a
@@ -73,14 +75,14 @@ class StepLog {
   std::function<void(std::string_view status, std::string_view reason)> late_end() const;
   // Collective in the steps that get a log line.
   void step(const StepReport& report);
+  // Whether a step gets a log line.
+  bool is_logged(int64_t step) const;
   // Of a step that took so long; std::nullopt: not known.
   std::optional<double> mfu(double step_seconds) const;
   // Where the events are: next to the metrics file, else in the checkpoint folder.
   std::filesystem::path folder() const;
 
  private:
-  // Whether a step gets a log line.
-  bool is_logged(int64_t step) const;
   void log_line(const StepReport& report);
   void write_metrics(const StepReport& report);
   // Runs `write`, which writes events. If it cannot, a warning says so, and no more are written.

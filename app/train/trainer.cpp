@@ -88,6 +88,10 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       stop_(control.stop, config_, mpi, log_),
       watch_(control.liveness, communicators_.all()) {
   engine_.parameters().measure_waits(*timeline_);
+  if (!config_.fp8_options) return;
+  zero_share_.emplace(config_.fp8_options->recipe.scaling, [this](int64_t layer, model::LayerProduct product) {
+    return decoder_.weight_name(layer, product);
+  });
 }
 
 TrainingEnd Trainer::run() {
@@ -149,7 +153,7 @@ TrainingEnd Trainer::train_to_the_end() {
       log_.say(placement_.choose_ratio());
       checkpointer_.prepare(position_.step, available_host_bytes());
     }
-    comment_on(report.step, trace);
+    comment_on(report, trace);
     advise(report);
     control_.liveness.enter(RunPhase::kCheckpoint, position_.step);
     const bool stops = stops_ && !at_end();
@@ -180,13 +184,16 @@ bool Trainer::validation_is_due() const {
   return at_end() || (due(config_.validation_freq) && !stops_);
 }
 
-void Trainer::comment_on(int64_t step, const Profiler::Outcome& trace) {
+void Trainer::comment_on(const StepReport& report, const Profiler::Outcome& trace) {
   // The second step is the first that makes nothing new.
-  if (step == first_step_ + 1) {
+  if (report.step == first_step_ + 1) {
     if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
   }
   name_straggler();
   if (warned_) record_warnings();
+  if (zero_share_) {
+    if (const std::optional<std::string> warning = zero_share_->judge(report.casts, report.step)) log_.warn(*warning);
+  }
   if (!trace.message.empty()) log_.say(trace.message);
   if (!trace.warning.empty()) log_.warn(trace.warning);
 }
@@ -326,6 +333,9 @@ StepReport Trainer::train_step() {
   const int64_t update = position_.step + 1;
   const double lr = config_.lr(update);
   double blocked_by_checkpoints = 0;
+  // What it sees arrives with the step's other figures.
+  model::CastWatch* const watch = log_.is_logged(update) ? decoder_.cast_watch() : nullptr;
+  if (watch != nullptr) watch->begin();
   const auto next = [&] {
     const io::MicroBatch batch = train_data_->next();
     const at::Tensor inputs = to_device(batch.inputs, config_.micro_batch_size);
@@ -339,7 +349,11 @@ StepReport Trainer::train_step() {
                           .micro_batches = config_.gradient_accumulation_steps,
                           .losses = config_.gradient_accumulation_steps * mpi_.world_size(),
                           .next = next,
-                          .before_update = [&] { blocked_by_checkpoints = checkpointer_.before_update(); },
+                          .before_update =
+                              [&] {
+                                blocked_by_checkpoints = checkpointer_.before_update();
+                                if (watch != nullptr) watch->end();
+                              },
                           .figures = [&] { return figures(); }});
   const parallel::StepSummary& summary = result.summary;
   check_finite({.step = update,
@@ -369,7 +383,8 @@ StepReport Trainer::train_step() {
           .validation_loss = std::nullopt,
           .slowest = slowest,
           .rank_seconds = {summary.figures.begin() + kOwnSeconds, summary.figures.end()},
-          .checkpoint_blocked_seconds = blocked_by_checkpoints};
+          .checkpoint_blocked_seconds = blocked_by_checkpoints,
+          .casts = watch != nullptr ? over_ranks(mpi_, watch->ranges()) : model::CastRanges()};
 }
 
 std::optional<double> Trainer::validate() {

@@ -12,6 +12,7 @@
 #include "app/config/run_setup.hpp"
 #include "app/ec2/ec2_watch.hpp"
 #include "app/exporter/node_recorder.hpp"
+#include "app/health/cast_ranges.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/liveness/liveness.hpp"
@@ -86,7 +87,7 @@ class Trainer {
   // Records what other threads of all ranks have warned of. Collective.
   void record_warnings();
   // Logs what a step has shown in addition to its metrics.
-  void comment_on(int64_t step, const Profiler::Outcome& trace);
+  void comment_on(const StepReport& report, const Profiler::Outcome& trace);
   // Says once, after the run's first steps, what holds them up and what to change. Collective.
   void advise(const StepReport& report);
   at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
@@ -120,6 +121,7 @@ class Trainer {
   bool stops_ = false;   // as all ranks have agreed
   bool warned_ = false;  // likewise: a rank has warnings to record
   Stragglers stragglers_;
+  std::optional<ZeroShareWarning> zero_share_;  // with FP8
   BottleneckWindow first_steps_;
   double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks
   Liveness::Watch watch_;

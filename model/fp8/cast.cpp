@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <vector>
 
 #include "model/fp8/cuda.hpp"
@@ -44,6 +45,12 @@ Bits column_maxima(const c10::BFloat16* x, int64_t rows, int64_t columns) {
     }
   }
   return maxima;
+}
+
+at::Tensor tensor_of(const Bits& maxima) {
+  at::Tensor made = at::empty({static_cast<int64_t>(maxima.size())}, at::kFloat);
+  std::memcpy(made.mutable_data_ptr(), maxima.data(), maxima.size() * sizeof(float));
+  return made;
 }
 
 // The scales of `maxima`: the factors, and their inverses in a tensor of that many values.
@@ -133,20 +140,22 @@ at::Tensor maximum(const at::Tensor& x) {
 CastMatrix cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms, const at::Tensor& maximum_of_x) {
   const int64_t rows = x.size(0), columns = x.size(1);
   const auto* data = x.const_data_ptr<c10::BFloat16>();
-  Bits all;
-  if (scaling == Scaling::kTensorwise) {
-    const at::Tensor known = maximum_of_x.defined() ? maximum_of_x : maximum(x);
-    all = {std::bit_cast<uint32_t>(*known.const_data_ptr<float>())};
-  }
   const bool shares = scaling == Scaling::kTensorwise;
   CastMatrix made;
+  Bits all;
+  if (shares) {
+    made.maxima = maximum_of_x.defined() ? maximum_of_x : maximum(x);
+    all = {std::bit_cast<uint32_t>(*made.maxima.const_data_ptr<float>())};
+  }
   if (has_rows(forms)) {
-    made.rows =
-        encode_rows(data, rows, columns, columns, 1, format, scaling, shares ? all : row_maxima(data, rows, columns));
+    const Bits maxima = shares ? all : row_maxima(data, rows, columns);
+    made.rows = encode_rows(data, rows, columns, columns, 1, format, scaling, maxima);
+    if (!shares) made.maxima = tensor_of(maxima);
   }
   if (has_columns(forms)) {
-    made.columns = encode_rows(data, columns, rows, 1, columns, format, scaling,
-                               shares ? all : column_maxima(data, rows, columns));
+    const Bits maxima = shares ? all : column_maxima(data, rows, columns);
+    made.columns = encode_rows(data, columns, rows, 1, columns, format, scaling, maxima);
+    if (!made.maxima.defined()) made.maxima = tensor_of(maxima);
   }
   return made;
 }

@@ -331,7 +331,7 @@ CastMatrix cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms
   } else {
     rowwise ? run(cast_kernel<Format::kE5m2, true>) : run(cast_kernel<Format::kE5m2, false>);
   }
-  return {by_rows.matrix, by_columns.matrix};
+  return {by_rows.matrix, by_columns.matrix, has_rows(forms) ? row_maxima : column_maxima};
 }
 
 }  // namespace mpzero::model::fp8::cuda

@@ -19,6 +19,8 @@ constexpr bool has_columns(Forms forms) { return forms != Forms::kRows; }
 struct CastMatrix {
   Matrix rows;     // [N, C]
   Matrix columns;  // [C, N]
+  // The largest magnitude of x, of each of its rows or of each column, as one of the forms was scaled by them: fp32.
+  at::Tensor maxima;
 };
 
 // The largest magnitude of x (bf16, on any device) as an fp32 scalar; NaN where x has one.

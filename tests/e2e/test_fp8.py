@@ -6,12 +6,15 @@ in bf16.
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from refusals import refuse
+from safetensors.numpy import load_file, save_file
 from tiny_run import TinyRun
+from trainer import BUILD
 
 pytestmark = pytest.mark.e2e
 
@@ -86,6 +89,79 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
     run.train("--max_steps=5")
     assert "fp8" not in run.train(STEPS).stdout.split("Resumed")[1]
     assert np.array_equal([step["loss"] for step in run.metrics()], expected)
+
+
+def ranges(step: dict, kind: str, product: str, what: str = "max") -> list:
+    return step["fp8"][kind][product][what]
+
+
+def test_the_range_of_what_is_cast_is_in_the_metrics(tmp_path: Path) -> None:
+    """In steps with a log line, by layer, over all ranks and micro-batches."""
+    run = run_of(tmp_path / "one", "tensorwise", filter_fqns=["last"])
+    run.train("--max_steps=5", "--logging_freq=2")
+    steps = run.metrics()
+    assert [step["step"] for step in steps if "fp8" in step] == [2, 4, 5]
+    logged = steps[1]
+    assert set(logged["fp8"]) == {"input", "weight", "gradient"}
+    for kind in logged["fp8"]:
+        for product in ("qkv", "output", "gate_up", "down"):
+            first, last = ranges(logged, kind, product)
+            assert first > 0
+            assert last is None
+    assert logged["fp8_down_input_max"] == pytest.approx(ranges(logged, "input", "down")[0], rel=1e-3)
+    assert 0 <= logged["fp8_zero_share"] < 0.05
+    in_bf16 = run_of(tmp_path / "none", None)
+    in_bf16.train("--max_steps=1")
+    assert "fp8" not in in_bf16.metrics()[0]
+
+
+def test_the_range_of_what_is_cast_is_that_of_all_ranks(tmp_path: Path) -> None:
+    one, two = run_of(tmp_path / "one", "tensorwise"), run_of(tmp_path / "two", "tensorwise", ranks=2, stage=3)
+    one.train("--max_steps=1")
+    two.train("--max_steps=1", "--recompute=full")
+    expected, made = one.metrics()[0], two.metrics()[0]
+    assert ranges(made, "input", "qkv")[0] == ranges(expected, "input", "qkv")[0]
+    for kind in ("input", "weight", "gradient"):
+        for product in ("qkv", "output", "gate_up", "down"):
+            # Gradients are those of a share of the loss, and rounded by other scales.
+            share = 1 if kind == "gradient" else 0.02
+            np.testing.assert_allclose(ranges(made, kind, product), ranges(expected, kind, product), rtol=share)
+
+
+def with_outlier(folder: Path) -> Path:
+    """Weights, in which one feature of the second layer's MLP is a million times larger than the others."""
+    run, weights = run_of(folder / "donor", None), folder / "weights"
+    run.train("--max_steps=1")
+    subprocess.run([BUILD / "bin" / "zero_to_fp32", run.checkpoints, weights], check=True, capture_output=True)
+    tensors = load_file(weights / "model.safetensors")
+    for name in ("gate_proj", "up_proj"):
+        tensors[f"model.layers.1.mlp.{name}.weight"][5] *= 1000
+    tensors["model.layers.1.mlp.down_proj.weight"][:, 5] = 0
+    save_file(tensors, weights / "model.safetensors", metadata={"format": "pt"})
+    return weights
+
+
+@pytest.mark.parametrize(("recipe", "ranks"), [("tensorwise", 1), ("tensorwise", 2), ("rowwise", 1)])
+def test_small_values_that_an_outlier_costs_are_warned_of_once(tmp_path: Path, recipe: str, ranks: int) -> None:
+    weights = with_outlier(tmp_path)
+    flags = [f"--init_from={weights}", "--max_steps=3", "--logging_freq=1", "--learning_rate=1e-12"]
+    config = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-12}}}
+    run = run_of(tmp_path / "run", recipe, ranks=ranks)
+    run.config |= config
+    result = run.train(*flags)
+    said = [line for line in result.stderr.splitlines() if "FP8 loses small values" in line]
+    assert len(said) == 1
+    assert "in step 1," in said[0]
+    assert "down projection reads in layer 1 became 0" in said[0]
+    assert '"model.layers.1.mlp.down_proj" in fp8.filter_fqns' in said[0]
+    assert ("--fp8 rowwise" in said[0]) == (recipe == "tensorwise")
+    shares = ranges(run.metrics()[0], "input", "down", "zero_share")
+    assert shares[0] < 0.05 < shares[1]
+    assert run.metrics()[0]["fp8_zero_share"] == pytest.approx(shares[1], rel=1e-3)
+    # What the sentence asks for ends it.
+    kept = run_of(tmp_path / "kept", recipe, ranks=ranks, filter_fqns=["model.layers.1.mlp.down_proj"])
+    kept.config |= config
+    assert "FP8 loses" not in kept.train(*flags).stderr
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ void check_casts(const at::Tensor& x) {
         const fp8::CastMatrix cpu = fp8::reference::cast(x, format, scaling, forms);
         check_same(gpu.rows, cpu.rows);
         check_same(gpu.columns, cpu.columns);
+        CHECK(bitwise_equal(bits(gpu.maxima), bits(cpu.maxima)));
       }
     }
   }

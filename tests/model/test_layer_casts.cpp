@@ -163,13 +163,13 @@ TEST_CASE("casts of weights are made anew when their version changes") {
   const at::Tensor weight = bf16({32, 48});
   CastWeights kept;
   const CastWeights::Key key{3, LayerProduct::kDown};
-  const Operand first = kept.get(key, 1, weight, fp8::Scaling::kTensorwise);
+  const auto get = [&](uint64_t version) { return kept.get(key, version, weight, fp8::Scaling::kTensorwise).operand; };
+  const Operand first = get(1);
   const at::Tensor before = fp8::values(first.rows());
   weight.mul_(2);
-  CHECK(bitwise_equal(fp8::values(kept.get(key, 1, weight, fp8::Scaling::kTensorwise).rows()), before));
-  CHECK(bitwise_equal(fp8::values(kept.get(key, 2, weight, fp8::Scaling::kTensorwise).rows()), before * 2));
-  CHECK(bitwise_equal(fp8::values(kept.get(key, 2, weight, fp8::Scaling::kTensorwise).columns()),
-                      (before * 2).t().contiguous()));
+  CHECK(bitwise_equal(fp8::values(get(1).rows()), before));
+  CHECK(bitwise_equal(fp8::values(get(2).rows()), before * 2));
+  CHECK(bitwise_equal(fp8::values(get(2).columns()), (before * 2).t().contiguous()));
 }
 
 TEST_CASE("maxima of weights are found anew when their version changes") {

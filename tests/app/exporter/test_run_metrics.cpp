@@ -79,6 +79,25 @@ TEST_CASE("a scrape has the newest step and the sums of all") {
   }
 }
 
+TEST_CASE("a scrape has the newest ranges of casts to FP8, if there are some") {
+  RunMetrics metrics(100, 1024);
+  metrics.step(report_of(1), std::nullopt);
+  CHECK(text_of(metrics).find("mpzero_fp8") == std::string::npos);
+  using model::CastRanges;
+  std::vector<model::CastRange> ranges(CastRanges::index(2, model::LayerProduct::kQkv, model::OperandKind::kInput));
+  for (const int64_t layer : {0, 1}) {
+    ranges[CastRanges::index(layer, model::LayerProduct::kDown, model::OperandKind::kInput)] = {
+        .casts = 1, .maximum = 8.0 - static_cast<double>(layer), .sampled = 100, .zeros = 10 * layer};
+  }
+  StepReport report = report_of(2);
+  report.casts = CastRanges(ranges);
+  metrics.step(report, std::nullopt);
+  metrics.step(report_of(3), std::nullopt);
+  CHECK(has(metrics, R"(mpzero_fp8_max{operand="input",product="down"} 8)"));
+  CHECK(has(metrics, R"(mpzero_fp8_zero_ratio{product="down"} 0.1)"));
+  CHECK(text_of(metrics).find("gate_up") == std::string::npos);
+}
+
 TEST_CASE("a scrape during a step has one step's values") {
   RunMetrics metrics(100, 1024);
   metrics.step(report_of(1), std::nullopt);

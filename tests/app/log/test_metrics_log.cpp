@@ -59,6 +59,19 @@ std::string text_of(const std::filesystem::path& path) {
 
 }  // namespace
 
+TEST_CASE("ranges of casts to FP8 are lists by layer, and left out without FP8") {
+  const TemporaryFolder folder;
+  MetricsLog log(folder / "metrics.jsonl", 0, owner);
+  log.write(metrics_of(1));
+  StepMetrics metrics = metrics_of(2);
+  metrics.casts = model::CastRanges(std::vector<model::CastRange>(
+      model::CastRanges::index(1, model::LayerProduct::kQkv, model::OperandKind::kInput), {.casts = 1, .maximum = 3}));
+  log.write(metrics);
+  const auto lines = lines_of(folder / "metrics.jsonl");
+  CHECK_FALSE(lines[0].contains("fp8"));
+  CHECK(lines[1]["fp8"]["weight"]["qkv"]["max"] == std::vector<double>{3});
+}
+
 TEST_CASE("Each step is one JSON object with all fields, readable immediately") {
   const TemporaryFolder folder;
   MetricsLog log(folder / "runs/a/metrics.jsonl", 0, owner);  // makes the folders

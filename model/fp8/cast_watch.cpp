@@ -1,0 +1,74 @@
+#include "model/fp8/cast_watch.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace mpzero::model {
+namespace {
+
+// Enough for a share of values to a hundredth of a percent, and little to read.
+constexpr int64_t kSampledRows = 64;
+
+// How many of some rows' codes are 0 or -0.
+at::Tensor zeros_among(const at::Tensor& rows) { return rows.view(at::kByte).bitwise_and(0x7f).eq(0).sum(); }
+
+}  // namespace
+
+void CastRange::merge(const CastRange& other) {
+  casts += other.casts;
+  // NaN stays.
+  maximum = std::isnan(other.maximum) ? other.maximum : std::max(maximum, other.maximum);
+  sampled += other.sampled;
+  zeros += other.zeros;
+}
+
+CastWatch::CastWatch(int64_t layers)
+    : seen_(static_cast<size_t>(layers) * kLayerProducts.size() * kOperandKinds.size()) {}
+
+void CastWatch::begin() {
+  on_ = true;
+  std::fill(seen_.begin(), seen_.end(), CastRange());
+  if (found_.defined()) found_.zero_();
+}
+
+void CastWatch::see(int64_t layer, LayerProduct product, OperandKind kind, const at::Tensor& maxima,
+                    const fp8::Matrix& rows) {
+  const size_t index = CastRanges::index(layer, product, kind);
+  CastRange& range = seen_[index];
+  if (kind == OperandKind::kWeight && range.casts > 0) return;
+  if (!found_.defined()) {
+    const int64_t operands = static_cast<int64_t>(seen_.size());
+    found_ = at::zeros({2, operands}, maxima.options().dtype(at::kDouble));
+    on_host_ = at::zeros({2, operands}, at::TensorOptions().dtype(at::kDouble).pinned_memory(maxima.is_cuda()));
+  }
+  ++range.casts;
+  at::Tensor largest = found_[0][static_cast<int64_t>(index)];
+  at::maximum_out(largest, largest, maxima.dim() == 0 ? maxima : maxima.amax());
+  if (!rows.defined()) return;
+  const int64_t count = rows.codes.size(0);
+  const at::Tensor sample = rows.codes.slice(0, 0, count, (count + kSampledRows - 1) / kSampledRows);
+  range.sampled += sample.numel();
+  found_[1][static_cast<int64_t>(index)].add_(zeros_among(sample));
+}
+
+void CastWatch::end() {
+  on_ = false;
+  if (found_.defined()) on_host_.copy_(found_, /*non_blocking=*/true);
+}
+
+CastRanges CastWatch::ranges() const {
+  std::vector<CastRange> made = seen_;
+  for (size_t i = 0; i < made.size() && on_host_.defined(); ++i) {
+    const double* found = on_host_.const_data_ptr<double>();
+    made[i].maximum = found[i];
+    made[i].zeros = static_cast<int64_t>(found[made.size() + i]);
+  }
+  return CastRanges(std::move(made));
+}
+
+}  // namespace mpzero::model
