@@ -31,6 +31,7 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
   if (!options_.fp8) return;
   fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, layout_);
   cast_watch_ = std::make_shared<CastWatch>(config_.num_hidden_layers);
+  if (options_.fp8->kept_casts == KeptCasts::kAll) kept_casts_ = config_.num_hidden_layers;
 }
 
 LayerCasts Decoder::casts(const Weights& layer) const {
@@ -42,7 +43,7 @@ LayerCasts Decoder::casts(const Weights& layer) const {
           fp8_[static_cast<size_t>(*layer.layer)],
           options_.fp8->recipe,
           kept,
-          options_.fp8->cache_weights,
+          *layer.layer < kept_casts_,
           layer.version.value_or(0),
           watch};
 }

@@ -112,6 +112,15 @@ class Decoder {
   // By layer, which products read FP8; empty without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
+  // With KeptCasts::kAsToldLater: the first `layers` layers keep the casts of their weights.
+  void keep_casts(int64_t layers) { kept_casts_ = layers; }
+  // The layers that do.
+  int64_t kept_casts() const { return kept_casts_; }
+  // The bytes of those of the first `layers`.
+  int64_t kept_cast_bytes(int64_t layers) const;
+  // How many layers may, for that many bytes; with another KeptCasts those that do.
+  int64_t kept_casts_within(int64_t bytes) const;
+
   // A weight of the product, without ".weight", as Fp8Options::filter_fqns names it.
   std::string weight_name(int64_t layer, LayerProduct product) const;
 
@@ -137,10 +146,9 @@ class Decoder {
   int64_t layer_workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
                                 Recompute recompute, const Fp8Products& products) const;
   int64_t cast_weight_bytes(const Fp8Products& products, int64_t forms) const;
-  // Of the casts of all layers' weights that are kept.
-  int64_t kept_weight_bytes() const;
 
   std::vector<Fp8Products> fp8_;
+  int64_t kept_casts_ = 0;
   std::shared_ptr<Matmuls> matmuls_;
   std::shared_ptr<CastWeights> cast_weights_;
   std::shared_ptr<CastWatch> cast_watch_;

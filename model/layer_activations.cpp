@@ -80,11 +80,14 @@ void LayerActivations::drop(Recompute recompute) {
   }
   // A view of a saved tensor costs nothing.
   if (qk_is_view && qkv.defined()) qk = std::move(view);
-  if (recompute == Recompute::kFull) attended.saved.clear();
+  if (recompute != Recompute::kFull) return;
+  attended.saved.clear();
+  attended_maximum.reset();
 }
 
 std::vector<at::Tensor> LayerActivations::tensors() const {
   std::vector<at::Tensor> found = attended.saved;
+  if (attended_maximum.defined()) found.push_back(attended_maximum);
   LayerActivations self = *this;
   for (const LayerActivation& activation : kActivations) {
     const std::vector<at::Tensor> own = activation.tensor != nullptr ? std::vector<at::Tensor>{activation.tensor(self)}

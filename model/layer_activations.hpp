@@ -27,7 +27,7 @@ struct LayerActivations {
   at::Tensor qkv;               // [B, T, heads + 2 * kv_heads, D], before norms and rotation
   at::Tensor qk;                // [B, T, heads + kv_heads, D], after them; without norms a view of qkv
   AttentionOutput attended;     // out [B, T, heads, D]
-  at::Tensor attended_maximum;  // of out, for its casts to FP8; 4 bytes, which no plan counts
+  at::Tensor attended_maximum;  // of out, which is cast to FP8 twice; dropped by kFull
   at::Tensor h;                 // [N, H], x plus attention
   Operand h_normed;             // [N, H]
   at::Tensor h_rstd;            // [N]

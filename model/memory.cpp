@@ -205,6 +205,9 @@ int64_t Decoder::layer_activation_bytes(Recompute recompute, int64_t batch, int6
     }
   }
   if (recompute == Recompute::kFull) return sum;
+  if (products[static_cast<size_t>(LayerProduct::kOutput)] && scaling == fp8::Scaling::kTensorwise) {
+    sum += static_cast<int64_t>(sizeof(float));
+  }
   const AttentionKernel kernel = choose_attention_kernel(device, type, config_.head_dim);
   return sum + attention_saved_bytes(kernel, batch, config_.num_attention_heads, length);
 }
@@ -218,11 +221,19 @@ int64_t Decoder::cast_weight_bytes(const Fp8Products& products, int64_t forms) c
   return sum;
 }
 
-int64_t Decoder::kept_weight_bytes() const {
-  if (!options_.fp8 || !options_.fp8->cache_weights) return 0;
+int64_t Decoder::kept_cast_bytes(int64_t layers) const {
   int64_t sum = 0;
-  for (const Fp8Products& products : fp8_) sum += cast_weight_bytes(products, 2);
+  for (size_t layer = 0; layer < std::min(fp8_.size(), static_cast<size_t>(layers)); ++layer) {
+    sum += cast_weight_bytes(fp8_[layer], 2);
+  }
   return sum;
+}
+
+int64_t Decoder::kept_casts_within(int64_t bytes) const {
+  if (!options_.fp8 || options_.fp8->kept_casts != KeptCasts::kAsToldLater) return kept_casts_;
+  auto layers = static_cast<int64_t>(fp8_.size());
+  while (layers > 0 && kept_cast_bytes(layers) > bytes) --layers;
+  return layers;
 }
 
 int64_t Decoder::layer_workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
@@ -234,7 +245,7 @@ int64_t Decoder::layer_workspace_bytes(int64_t batch, int64_t length, at::Device
   Live layer;
   layer.make(2 * s.hidden);  // the last layer's output until the step ends; the gradient of this layer's output
   // Full recomputation runs forward and backward of a layer at once.
-  if (options_.fp8 && !options_.fp8->cache_weights) {
+  if (kept_casts_ < static_cast<int64_t>(fp8_.size())) {
     layer.make(cast_weight_bytes(products, recompute == Recompute::kFull ? 2 : 1));
   }
   if (recompute == Recompute::kFull) {
@@ -273,7 +284,7 @@ int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device devic
     layer = std::max(layer, layer_workspace_bytes(batch, length, device, type, recompute, products));
   }
   if (!options_.fp8) layer = layer_workspace_bytes(batch, length, device, type, recompute, {});
-  return std::max(head.peak(), layer) + kept_weight_bytes() + (device.is_cuda() ? kCublasBytes : 0);
+  return std::max(head.peak(), layer) + kept_cast_bytes(kept_casts_) + (device.is_cuda() ? kCublasBytes : 0);
 }
 
 }  // namespace mpzero::model

@@ -138,6 +138,15 @@ void resolve_types(const DsConfig& file, RunConfig& config) {
   }
 }
 
+model::KeptCasts kept_casts(const io::Fp8Section& section, const RunConfig& config) {
+  // Where parameters are sharded, each use gathers them anew.
+  if (config.zero.stage == 3) return model::KeptCasts::kNone;
+  // Memory that is left takes optimizer states from the host, which is worth more.
+  if (!section.cache_weights.given() && config.zero.offload_ratio_automatic) return model::KeptCasts::kNone;
+  if (!section.cache_weights.given()) return model::KeptCasts::kAsToldLater;
+  return section.cache_weights.value ? model::KeptCasts::kAll : model::KeptCasts::kNone;
+}
+
 // The products in FP8, and how. After resolve_zero.
 void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config,
                  std::vector<std::string>& warnings) {
@@ -172,8 +181,7 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
                                       : fast == "none" ? FastAccumulation::kNone
                                                        : FastAccumulation::kForward},
       .filter_fqns = section.filter_fqns.value,
-      // Where parameters are sharded, each use gathers them anew.
-      .cache_weights = section.cache_weights.value && config.zero.stage < 3};
+      .kept_casts = kept_casts(section, config)};
 }
 
 // After complete_batch.

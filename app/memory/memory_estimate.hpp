@@ -22,6 +22,8 @@ class MemoryEstimate {
                  const parallel::ParallelLayout& ranks);
 
   const model::Decoder& decoder() const { return decoder_; }
+  // See Decoder::keep_casts.
+  void keep_casts(int64_t layers) { decoder_.keep_casts(layers); }
   // What the configuration says.
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;

@@ -305,6 +305,7 @@ void Trainer::start() {
     }
   }
   pass_.recompute(placement_.plan());
+  decoder_.keep_casts(memory_.kept_casts());
   log_memory();
   run_on_all_ranks(mpi_, [&] {
     const io::LoaderOptions options = loader_options(setup_, mpi_, position_);

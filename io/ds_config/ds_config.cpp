@@ -191,7 +191,7 @@ void read_fp8(ObjectReader& root, Fp8Section& fp8) {
   section->read("recipe", fp8.recipe, Auto::kRefused, {"tensorwise", "rowwise"});
   section->read("format", fp8.format, Auto::kRefused, {"hybrid", "e4m3"});
   section->read("fast_accumulation", fp8.fast_accumulation, Auto::kRefused, {"none", "forward", "all"});
-  section->read("cache_weights", fp8.cache_weights, Auto::kRefused);
+  section->read("cache_weights", fp8.cache_weights, Auto::kAllowed);
   section->read("filter_fqns", fp8.filter_fqns);
   section->finish();
 }

@@ -140,9 +140,9 @@ TEST_CASE("a micro-batch's memory in FP8 is about workspace_bytes") {
       for (const std::vector<std::string>& in_bf16 :
            std::vector<std::vector<std::string>>{{}, {"gate_proj"}, {"down_proj"}, {"mlp"}, {"self_attn"}}) {
         const Decoder decoder(
-            config,
-            {.max_logits = config.vocab_size * 16,
-             .fp8 = Fp8Options{.recipe = {.scaling = scaling}, .filter_fqns = in_bf16, .cache_weights = false}});
+            config, {.max_logits = config.vocab_size * 16,
+                     .fp8 = Fp8Options{
+                         .recipe = {.scaling = scaling}, .filter_fqns = in_bf16, .kept_casts = KeptCasts::kNone}});
         FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);
         for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
           INFO(config.model_type << " " << fp8::name(scaling) << " without " << (in_bf16.empty() ? "" : in_bf16.front())
@@ -154,6 +154,31 @@ TEST_CASE("a micro-batch's memory in FP8 is about workspace_bytes") {
       }
     }
   }
+}
+
+TEST_CASE("casts of weights take memory in the layers that keep them") {
+  const ModelConfig config = small_qwen3();
+  const auto with = [&](KeptCasts kept) { return Decoder(config, {.fp8 = Fp8Options{.kept_casts = kept}}); };
+  const auto workspace = [](const Decoder& decoder) {
+    return decoder.workspace_bytes(2, 104, at::kCPU, at::kBFloat16, Recompute::kNone);
+  };
+  const int64_t layers = config.num_hidden_layers;
+  Decoder decoder = with(KeptCasts::kAsToldLater);
+  const int64_t a_layer = decoder.kept_cast_bytes(1), none = workspace(decoder);
+  CHECK(a_layer > 0);
+  CHECK(decoder.kept_cast_bytes(layers) == layers * a_layer);
+  CHECK(decoder.kept_casts() == 0);
+  CHECK(none == workspace(with(KeptCasts::kNone)));
+  CHECK(decoder.kept_casts_within(layers * a_layer) == layers);
+  CHECK(decoder.kept_casts_within(2 * a_layer - 1) == 1);
+  CHECK(decoder.kept_casts_within(-1) == 0);
+  decoder.keep_casts(1);
+  CHECK(workspace(decoder) == none + a_layer);
+  decoder.keep_casts(layers);
+  CHECK(workspace(decoder) == workspace(with(KeptCasts::kAll)));
+  CHECK(with(KeptCasts::kAll).kept_casts_within(0) == layers);
+  CHECK(with(KeptCasts::kNone).kept_casts_within(layers * a_layer) == 0);
+  CHECK(Decoder(config).kept_casts_within(layers * a_layer) == 0);
 }
 
 TEST_CASE("a micro-batch needs no more than workspace_bytes on several threads") {

@@ -101,7 +101,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
 }
 
 // Fills in what RunMemory would plan.
-PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machine, const MemoryEstimate& estimate,
+PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machine, MemoryEstimate& estimate,
                                  std::optional<int64_t> extra) {
   const RunConfig& config = setup.config;
   const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
@@ -121,13 +121,19 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   } else if (config.recompute == Recomputation::kAuto) {
     memory.levels = cheapest_levels(setup.model.num_hidden_layers, sizes, room).value_or(memory.levels);
   }
-  memory.activations = kept_activations(memory.levels, sizes);
-  memory.workspace = activation_peak(memory.levels, sizes) - memory.activations;
+  const int64_t left = room - activation_peak(memory.levels, sizes);
+  estimate.keep_casts(estimate.decoder().kept_casts_within(machine.is_cpu() ? kUnlimited : left));
+  memory.kept_casts = estimate.decoder().kept_casts();
+  memory.cast_weights = estimate.decoder().kept_cast_bytes(memory.kept_casts);
+  const ActivationSizes with_casts = estimate.activation_sizes(config.micro_batch_size);
+  memory.activations = kept_activations(memory.levels, with_casts);
+  memory.workspace = activation_peak(memory.levels, with_casts) - memory.activations - memory.cast_weights;
   return memory;
 }
 
 void add_up(PlanEstimate::Memory& memory, const PlanMachine& machine) {
-  memory.total = device_bytes(memory.states) + memory.activations + memory.workspace + memory.context;
+  memory.total =
+      device_bytes(memory.states) + memory.activations + memory.cast_weights + memory.workspace + memory.context;
   memory.host = (machine.is_cpu() ? memory.total : host_bytes(memory.states)) * machine.gpus;
 }
 
@@ -194,7 +200,7 @@ LayoutChoice layout_of(const RunSetup& setup, const PlanMachine& machine, const 
 PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, const Calibration* calibration,
                            const PlanAssumptions& assumptions) {
   const RunConfig& config = setup.config;
-  const MemoryEstimate estimate(config, setup.model, machine.device(), setup.layout);
+  MemoryEstimate estimate(config, setup.model, machine.device(), setup.layout);
   const std::optional<int64_t> extra = host_extra_bytes(estimate, machine);
   PlanEstimate plan{.parameters = model::num_parameters(setup.model),
                     .tokens_per_step = config.train_batch_size * config.seq_length,

@@ -18,7 +18,9 @@ struct PlanEstimate {
   struct Memory {
     parallel::MemoryUse states;
     LayerLevels levels;
-    int64_t activations = 0;  // kept from forward to backward
+    int64_t activations = 0;   // kept from forward to backward
+    int64_t cast_weights = 0;  // kept in FP8, of this many layers:
+    int64_t kept_casts = 0;
     int64_t workspace = 0;
     int64_t context = 0;  // of CUDA and NCCL, on a CPU of the program, as usual
     int64_t total = 0;    // of the GPU, on a CPU of a rank's process

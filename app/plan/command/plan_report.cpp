@@ -71,6 +71,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   part("optimizer states", memory.states.optimizer_states);
   part("units in flight", memory.states.units_in_flight);
   part("activations", memory.activations, fmt::format("recompute {}", levels(memory.levels)));
+  part("weights in FP8", memory.cast_weights, fmt::format("of {} layers", memory.kept_casts));
   part("workspace", memory.workspace);
   part(cpu ? "program and libraries" : "CUDA and NCCL", memory.context, "as usual");
   if (cpu) lines.push_back(row("", "", "and up to an eighth of it that tensors keep for the next step"));
@@ -220,6 +221,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
           {"optimizer_states", memory.states.optimizer_states},
           {"units_in_flight", memory.states.units_in_flight},
           {"activations", memory.activations},
+          {"fp8_weights", memory.cast_weights},
           {"workspace", memory.workspace},
           {"context", memory.context},
           {"total", memory.total},

@@ -431,9 +431,15 @@ TEST_CASE("FP8 by flag, by file and by both") {
   CHECK(of(R"({"filter_fqns": ["last"]})").fp8_options->filter_fqns == std::vector<std::string>{"last"});
   CHECK_FALSE(of(R"({"enabled": false})").fp8_options.has_value());
   CHECK(of(R"({"recipe": "rowwise"})", {"--fp8=rowwise"}).fp8 == "rowwise");
-  CHECK(of("{}").fp8_options->cache_weights);
-  CHECK_FALSE(of(R"({"cache_weights": false})").fp8_options->cache_weights);
-  CHECK_FALSE(of("{}", {}, /*stage=*/3).fp8_options->cache_weights);
+  using model::KeptCasts;
+  CHECK(of("{}").fp8_options->kept_casts == KeptCasts::kAsToldLater);
+  CHECK(of(R"({"cache_weights": "auto"})").fp8_options->kept_casts == KeptCasts::kAsToldLater);
+  CHECK(of(R"({"cache_weights": true})").fp8_options->kept_casts == KeptCasts::kAll);
+  CHECK(of(R"({"cache_weights": false})").fp8_options->kept_casts == KeptCasts::kNone);
+  CHECK(of("{}", {}, /*stage=*/3).fp8_options->kept_casts == KeptCasts::kNone);
+  const char* ratio = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "fp8": {},
+                          "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": "auto"}}})";
+  CHECK(run(ratio).config.fp8_options->kept_casts == KeptCasts::kNone);
   const char* stage_3 = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
                             "fp8": {"cache_weights": true}, "zero_optimization": {"stage": 3}})";
   CHECK(warnings_with(run(stage_3), "fp8.cache_weights has no effect at ZeRO stage 3").size() == 1);

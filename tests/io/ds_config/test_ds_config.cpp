@@ -348,7 +348,10 @@ TEST_CASE("the section fp8") {
   CHECK(all.recipe.value == "rowwise");
   CHECK(all.format.value == "e4m3");
   CHECK(all.fast_accumulation.value == "all");
+  CHECK(all.cache_weights.given());
   CHECK_FALSE(all.cache_weights.value);
+  CHECK_FALSE(plain.cache_weights.given());
+  CHECK_FALSE(parse(R"({"fp8": {"cache_weights": "auto"}})").fp8.cache_weights.given());
   CHECK(all.filter_fqns.value == std::vector<std::string>{"first", "down_proj"});
   CHECK_THAT(error_of(R"({"fp8": {"recipe": "delayed"}})"), Contains("fp8.recipe is \"delayed\"; it must be one of"));
   CHECK_THAT(error_of(R"({"fp8": {"enabled": "auto"}})"), Contains("fp8.enabled"));
