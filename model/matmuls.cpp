@@ -28,6 +28,7 @@ namespace mpzero::model {
 namespace {
 
 constexpr int kCandidates = 24;
+static_assert(kCandidates <= 32, "Product::cannot_add has a bit for each");
 // Long enough for the host to queue the first of a series of runs meanwhile: about 100 us.
 constexpr int64_t kHeadStartCycles = 200'000;
 
@@ -264,33 +265,37 @@ void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
   auto found = products_.find(key);
   if (found == products_.end()) {
     const auto candidates = deterministic ? LtMatmul::Candidates::kRepeatable : LtMatmul::Candidates::kAll;
-    Product product{LtMatmul(shape, deterministic ? 1 : kCandidates, candidates), {}, false};
+    Product product{.matmul = LtMatmul(shape, deterministic ? 1 : kCandidates, candidates), .tuned = {}};
     found = products_.emplace(key, std::move(product)).first;
   }
   const Choice choice = choose(found->second, key, operands);
   lock.unlock();
   if (choice.algorithm) {
-    run(found->second.matmul, operands, *choice.algorithm);
+    run(found->second, operands, *choice.algorithm);
   } else {
     aten_multiply(operands);
   }
 }
 
-void Matmuls::run(const LtMatmul& matmul, const Operands& operands, size_t algorithm) {
+void Matmuls::run(const Product& product, const Operands& operands, size_t algorithm) {
   const auto& [layout, out, a, b, addend, a_scale, b_scale] = operands;
+  const LtMatmul& matmul = product.matmul;
   if (!operands.is_fp8()) return matmul.run(a, b, addend, out, algorithm);
   const LtScales scales{a_scale.const_data_ptr<float>(), b_scale.const_data_ptr<float>()};
   if (!operands.adds()) return matmul.run(a, b, addend, out, algorithm, scales);
-  try {
-    matmul.run(a, b, addend, out, algorithm, scales);
-  } catch (const c10::OutOfMemoryError&) {
-    throw;
-  } catch (const c10::Error&) {
-    // cuBLASLt does not say beforehand whether it adds a matrix to such a product.
-    at::Tensor product = at::empty(out.sizes(), out.options());
-    matmul.run(a, b, at::Tensor(), product, algorithm, scales);
-    at::add_out(out, product, addend);
+  const uint32_t bit = 1U << algorithm;
+  if ((*product.cannot_add & bit) == 0) {
+    try {
+      return matmul.run(a, b, addend, out, algorithm, scales);
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::Error&) {
+      *product.cannot_add |= bit;
+    }
   }
+  at::Tensor without = at::empty(out.sizes(), out.options());
+  matmul.run(a, b, at::Tensor(), without, algorithm, scales);
+  at::add_out(out, without, addend);
 }
 
 Matmuls::Choice Matmuls::choose(Product& product, const Key& key, const Operands& operands) {
@@ -302,22 +307,23 @@ Matmuls::Choice Matmuls::choose(Product& product, const Key& key, const Operands
     if (tuned) return *tuned;
     return product.tuned[false].value_or(product.first());
   }
-  if (!tuned) tuned = tune(product.matmul, key.shape, operands);
+  if (!tuned) tuned = tune(product, key.shape, operands);
   if (product.accumulates && !product.tuned[true] && !capturing) {
     const Operands accumulating{operands.layout, operands.out,     operands.a,      operands.b,
                                 operands.out,    operands.a_scale, operands.b_scale};
-    product.tuned[true] = tune(product.matmul, key.shape, accumulating);
+    product.tuned[true] = tune(product, key.shape, accumulating);
   }
   return *tuned;
 }
 
-Matmuls::Choice Matmuls::tune(const LtMatmul& matmul, const MatmulShape& shape, const Operands& operands) {
+Matmuls::Choice Matmuls::tune(const Product& product, const MatmulShape& shape, const Operands& operands) {
+  const LtMatmul& matmul = product.matmul;
   c10::cuda::device_synchronize();
   const auto start = std::chrono::steady_clock::now();
   const size_t aten = matmul.algorithms();
   RunTimer timer(
       [&](size_t candidate) {
-        if (candidate != aten) return run(matmul, operands, candidate);
+        if (candidate != aten) return run(product, operands, candidate);
         // The values of FP8 codes take memory, and are for products that nothing else has.
         TORCH_CHECK(!operands.is_fp8() || aten == 0, "not tried");
         aten_multiply(operands);

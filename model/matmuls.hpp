@@ -3,7 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -81,6 +84,8 @@ class Matmuls {
     LtMatmul matmul;
     std::array<std::optional<Choice>, 2> tuned;  // without and with an added matrix
     bool accumulates = false;                    // some caller accumulates into such a result
+    // Bit i: algorithm i was seen to add no matrix, which cuBLASLt does not say beforehand.
+    std::shared_ptr<std::atomic<uint32_t>> cannot_add = std::make_shared<std::atomic<uint32_t>>(0);
     Choice first() const { return {matmul.algorithms() > 0 ? std::optional<size_t>(0) : std::nullopt}; }
   };
   struct Key {
@@ -92,7 +97,7 @@ class Matmuls {
   static void aten_multiply(const Operands& operands);
   // On a GPU, with the fastest algorithm; `shape` says all but sizes and alignment.
   void run_tuned(const Operands& operands, MatmulShape shape);
-  static void run(const LtMatmul& matmul, const Operands& operands, size_t algorithm);
+  static void run(const Product& product, const Operands& operands, size_t algorithm);
   void multiply(Layout layout, at::Tensor& out, const Operand& a, const Operand& b, const at::Tensor& addend = {});
   void multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                         const at::Tensor& addend);
@@ -101,7 +106,7 @@ class Matmuls {
                     const at::Tensor& addend);
   // The caller holds the lock.
   Choice choose(Product& product, const Key& key, const Operands& operands);
-  Choice tune(const LtMatmul& matmul, const MatmulShape& shape, const Operands& operands);
+  Choice tune(const Product& product, const MatmulShape& shape, const Operands& operands);
 
   const fp8::FastAccumulation fast_accumulation_;
   mutable std::mutex mutex_;

@@ -12,6 +12,7 @@
 #include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/dry_run/tokenizer_file.hpp"
+#include "app/machine/device_choice.hpp"
 #include "app/memory/layout_choice.hpp"
 #include "base/error.hpp"
 #include "base/process_group.hpp"
@@ -183,6 +184,9 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch, const P
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   if (maybe_on_gpus) {
+    if (setup.config.fp8_options && can_be_host_of(machine, ranks)) {
+      check_fp8_gpu(machine.gpu_name, setup.config.fp8 == "rowwise");
+    }
     if (const auto problem = memory_problem(setup, ranks, machine)) throw UserError(*problem);
   }
   std::vector<std::string> lines = describe_run(setup, ranks, preview);

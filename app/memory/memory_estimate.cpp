@@ -1,6 +1,7 @@
 #include "app/memory/memory_estimate.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "app/config/zero_options.hpp"
 #include "app/memory/unit_order.hpp"
@@ -10,7 +11,12 @@ namespace mpzero {
 
 MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
                                const parallel::ParallelLayout& ranks)
-    : config_(config), device_(device), ranks_(ranks), decoder_(model, {.fp8 = config.fp8_options}) {}
+    : config_(config), device_(device), ranks_(ranks), decoder_(model, {.fp8 = config.fp8_options}) {
+  if (!config.fp8_options) return;
+  model::Fp8Options fp8 = *config.fp8_options;
+  fp8.cache_weights = false;
+  without_kept_casts_.emplace(model, model::DecoderOptions{.fp8 = std::move(fp8)});
+}
 
 MemoryScenario MemoryEstimate::scenario() const {
   return {.recompute = config_.recompute,
@@ -19,17 +25,22 @@ MemoryScenario MemoryEstimate::scenario() const {
           .zero_stage = config_.zero.stage,
           .offload_optimizer = config_.zero.offload_optimizer,
           .offload_param = config_.zero.offload_param,
+          .keeps_casts = config_.fp8_options && config_.fp8_options->cache_weights,
           // An update on the host has moments in fp32; compressed parameters are on the GPU: see resolve_compression.
           .may_offload_optimizer = !device_.is_cpu() && config_.moment_dtype == "fp32",
           .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights};
 }
 
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {
+  return activation_sizes(decoder_, micro_batch_size);
+}
+
+ActivationSizes MemoryEstimate::activation_sizes(const model::Decoder& decoder, int64_t micro_batch_size) const {
   const at::ScalarType type = zero_options(config_, device_).dtype;
   const auto level = [&](model::Recompute recompute) {
     return ActivationSizes::Level{
-        .kept = decoder_.activation_bytes(recompute, micro_batch_size, config_.seq_length, device_, type),
-        .workspace = decoder_.workspace_bytes(micro_batch_size, config_.seq_length, device_, type, recompute)};
+        .kept = decoder.activation_bytes(recompute, micro_batch_size, config_.seq_length, device_, type),
+        .workspace = decoder.workspace_bytes(micro_batch_size, config_.seq_length, device_, type, recompute)};
   };
   return {.full = level(model::Recompute::kFull),
           .selective = level(model::Recompute::kSelective),
@@ -56,7 +67,9 @@ LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
 }
 
 MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels) const {
-  const ActivationSizes sizes = activation_sizes(scenario.micro_batch_size);
+  const bool keeps_casts = scenario.keeps_casts && scenario.zero_stage < 3;
+  const model::Decoder& decoder = without_kept_casts_ && !keeps_casts ? *without_kept_casts_ : decoder_;
+  const ActivationSizes sizes = activation_sizes(decoder, scenario.micro_batch_size);
   const parallel::MemoryUse use = states_of(scenario);
   const int64_t activations = activation_peak(
       levels.value_or(leanest_levels(decoder_.config().num_hidden_layers, sizes, scenario.recompute)), sizes);

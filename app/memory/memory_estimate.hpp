@@ -36,10 +36,14 @@ class MemoryEstimate {
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt) const;
 
  private:
+  ActivationSizes activation_sizes(const model::Decoder& decoder, int64_t micro_batch_size) const;
+
   RunConfig config_;
   at::Device device_;
   parallel::ParallelLayout ranks_;
   model::Decoder decoder_;
+  // With FP8: where casts of weights are not kept, as the parameters are sharded or fp8.cache_weights is false.
+  std::optional<model::Decoder> without_kept_casts_;
 };
 
 }  // namespace mpzero

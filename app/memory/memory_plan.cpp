@@ -29,7 +29,10 @@ std::vector<int64_t> smaller_divisors(int64_t number) {
 }
 
 std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
-  Aspect recompute, batch, stage, optimizer, parameters;
+  Aspect casts, recompute, batch, stage, optimizer, parameters;
+  if (now.keeps_casts) {
+    casts.values.emplace_back([](MemoryScenario& s) { s.keeps_casts = false; });
+  }
   if (now.recompute == Recomputation::kNone) {
     recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kSelective; });
   }
@@ -54,11 +57,12 @@ std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
       s.zero_stage = 3;
     });
   }
-  return {recompute, batch, stage, optimizer, parameters};
+  return {casts, recompute, batch, stage, optimizer, parameters};
 }
 
 std::string describe(const MemoryScenario& now, const MemoryScenario& then, int64_t host_bytes) {
   std::vector<std::string> parts;
+  if (then.keeps_casts != now.keeps_casts) parts.emplace_back("fp8.cache_weights false");
   if (then.recompute != now.recompute) {
     parts.emplace_back(then.recompute == Recomputation::kFull ? "--recompute full" : "--recompute selective");
   }

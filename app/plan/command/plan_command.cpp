@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "app/flags/options.hpp"
+#include "app/machine/device_choice.hpp"
 #include "app/plan/calibrate_command.hpp"
 #include "app/plan/command/plan_comparison.hpp"
 #include "app/plan/command/plan_options.hpp"
@@ -79,6 +80,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
                                     .network_factor = options.network_factor,
                                     .disk_rate = options.disk_rate};
   RunSetup setup = set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
+  if (setup.config.fp8_options && !machine.is_cpu()) check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
   // A comparison chooses its layouts itself.
   const LayoutChoice nodes =
       layout_of(setup, machine, calibration && !options.compare ? &*calibration : nullptr, assumptions);

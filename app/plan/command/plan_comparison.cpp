@@ -9,6 +9,7 @@
 #include <set>
 
 #include "app/config/zero_options.hpp"
+#include "app/machine/device_choice.hpp"
 #include "app/machine/instances.hpp"
 #include "app/plan/command/rates.hpp"
 #include "base/error.hpp"
@@ -159,6 +160,17 @@ std::optional<PlanCandidate> evaluate(const CommandLine& line, const RunSetup& b
   return candidate;
 }
 
+// Whether the GPUs of these hosts have the run's products in FP8.
+bool multiplies(const PlanMachine& hosts, const RunConfig& config) {
+  if (!config.fp8_options || hosts.is_cpu()) return true;
+  try {
+    check_fp8_gpu(hosts.gpu, config.fp8 == "rowwise");
+  } catch (const UserError&) {
+    return false;
+  }
+  return true;
+}
+
 std::vector<int64_t> micro_batches(int64_t of_rank) {
   std::vector<int64_t> divisors;
   for (int64_t size = 1; size <= of_rank && divisors.size() < kMostMicroBatches; ++size) {
@@ -254,10 +266,15 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   if (setup.config.recompute == Recomputation::kNone) recomputations.emplace_back("none");
   PlanComparison comparison{.ranked = {}, .asked = machine.name, .left_out = {}, .warnings = {}};
   std::map<std::string, std::vector<std::string>> uncalibrated;  // instances by GPU
+  std::map<std::string, std::vector<std::string>> without_fp8;   // likewise
   std::map<std::string, int64_t> without_times;                  // configurations by the reason, with the hosts
   for (const PlanMachine& hosts : machines(machine, options, line.network, comparison.left_out)) {
     const int ranks = hosts.world_size();
     if (setup.config.train_batch_size % ranks != 0) continue;
+    if (!multiplies(hosts, setup.config)) {
+      without_fp8[hosts.gpu].push_back(hosts.name);
+      continue;
+    }
     std::optional<Calibration> calibration;
     try {
       calibration = calibration_of(hosts, hosts.name == machine.name ? options.calibration : "");
@@ -302,6 +319,10 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   }
   for (const auto& [gpu, types] : uncalibrated) {
     comparison.left_out.push_back(fmt::format("{}: there is no calibration of {}", fmt::join(types, ", "), gpu));
+  }
+  for (const auto& [gpu, types] : without_fp8) {
+    comparison.left_out.push_back(
+        fmt::format("{}: {} has no products of FP8 {}", fmt::join(types, ", "), gpu, setup.config.fp8));
   }
   for (const auto& [reason, count] : without_times) {
     comparison.without_times += count;

@@ -198,4 +198,19 @@ TEST_CASE("GPUs without FP8 are refused in one sentence") {
                     Catch::Contains("A100-SXM4-40GB has compute capability 8.0"));
 }
 
+TEST_CASE("GPUs without FP8 are known by their names") {
+  for (const char* name : {"A10G", "A100", "NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA A10"}) {
+    INFO(name);
+    CHECK_THROWS_WITH(check_fp8_gpu(name, false), Catch::Contains(std::string(name) + " has compute capability"));
+  }
+  for (const char* name : {"L40S", "NVIDIA L4", "NVIDIA RTX 6000 Ada Generation", "", "A1000"}) {
+    INFO(name);
+    CHECK_NOTHROW(check_fp8_gpu(name, false));
+  }
+  CHECK_THROWS_WITH(check_fp8_gpu("NVIDIA L40S", true), Catch::Contains("capability 8.9"));
+  for (const char* name : {"NVIDIA H100 80GB HBM3", "H200", "NVIDIA GH200 480GB", "B200"}) {
+    CHECK_NOTHROW(check_fp8_gpu(name, true));
+  }
+}
+
 }  // namespace mpzero

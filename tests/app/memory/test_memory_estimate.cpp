@@ -39,6 +39,34 @@ TEST_CASE("what a run needs is its states and the peak of its activations") {
   CHECK(estimated.need(smaller).device < estimated.need(now).device);
 }
 
+TEST_CASE("casts of weights to FP8 are kept unless parameters are sharded or the file says not to") {
+  // Of the products of Qwen3-0.6B's 28 layers, in two forms of 8 bits.
+  constexpr int64_t kCasts = int64_t{2} * 28 * (1024 * 4096 + 2048 * 1024 + 3 * 1024 * 3072);
+  const auto scenario_of = [](const std::string& stage, const char* fp8) {
+    return estimate(
+        (R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": )" + stage +
+         "}, \"fp8\": " + fp8 + "}")
+            .c_str(),
+        4);
+  };
+  const MemoryEstimate kept = scenario_of("2", "{}");
+  const MemoryScenario now = kept.scenario();
+  CHECK(now.keeps_casts);
+  MemoryScenario leaner = now;
+  leaner.keeps_casts = false;
+  // A layer's own casts take the place of those that are kept.
+  const int64_t saved = kept.need(now).device - kept.need(leaner).device;
+  CHECK(saved <= kCasts);
+  CHECK(saved > kCasts * 9 / 10);
+  CHECK(kept.need(leaner).device == scenario_of("2", R"({"cache_weights": false})").need(leaner).device);
+
+  MemoryScenario sharded = now;
+  sharded.zero_stage = 3;
+  CHECK(kept.need(sharded).device == scenario_of("3", "{}").need(scenario_of("3", "{}").scenario()).device);
+  CHECK_FALSE(scenario_of("3", "{}").scenario().keeps_casts);
+  CHECK_FALSE(estimate(kStage2, 4).scenario().keeps_casts);
+}
+
 TEST_CASE("what other settings of the run refuse is not open to it") {
   const auto scenario = [](const std::string& more) {
     return estimate(("{\"train_micro_batch_size_per_gpu\": 2, " + more + "}").c_str(), 4).scenario();

@@ -168,6 +168,25 @@ TEST_CASE("a change that is not possible is not named") {
   }
 }
 
+TEST_CASE("casts of weights that need not be kept are the first to go") {
+  MemoryScenario fp8 = kRun;
+  fp8.keeps_casts = true;
+  const auto with_casts = [](const MemoryScenario& s) {
+    MemoryNeed all = need(s);
+    if (s.keeps_casts) all.device += 12 * kGiB;
+    return all;
+  };
+  const std::vector<MemoryChange> found = changes_that_fit(fp8, 2, {.device = 96 * kGiB, .host = kHost}, with_casts);
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].text == "fp8.cache_weights false");
+  CHECK(found[0].saves == 12 * kGiB);
+  const std::vector<MemoryChange> more = changes_that_fit(fp8, 2, {.device = 66 * kGiB, .host = 0}, with_casts, 20);
+  CHECK(std::any_of(more.begin(), more.end(), [](const MemoryChange& change) {
+    return change.text.starts_with("fp8.cache_weights false and ");
+  }));
+  for (const MemoryChange& change : changes(60, kRun, kHost, 2, 20)) CHECK_FALSE(change.scenario.keeps_casts);
+}
+
 TEST_CASE("the global batch stays the same") {
   for (const MemoryChange& change : changes(70, kRun, kHost, 2, 10)) {
     CHECK(change.scenario.micro_batch_size * change.scenario.gradient_accumulation_steps == 12);

@@ -27,6 +27,16 @@ TEST_CASE("a plan of FP8 counts its memory, and says that its times are those of
   CHECK(memory(fp8) != memory(bf16));
 }
 
+TEST_CASE("a plan of FP8 on GPUs that have none is refused as the run would be") {
+  const auto error = [](std::vector<std::string> flags) {
+    flags.push_back("--model_config=" + kModels + "qwen3_0_6b.json");
+    return error_from([&] { plan_output(flags); });
+  };
+  CHECK_THAT(error({"--gpu=A100-40GB", "--fp8"}), Contains("A100 has compute capability 8.0"));
+  CHECK_THAT(error({"--instance=g5.48xlarge", "--fp8"}), Contains("compute capability 8.6"));
+  CHECK_THAT(error({"--gpu=L40S", "--fp8=rowwise"}), Contains("use tensorwise"));
+}
+
 TEST_CASE("a GPU without a calibration has a plan of its memory") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=B200"};
   const PlanOutput output = plan_output(flags);

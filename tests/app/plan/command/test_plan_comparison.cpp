@@ -96,6 +96,16 @@ TEST_CASE("without --tokens the steps count, and a price that is missing is name
   std::filesystem::remove(file);
 }
 
+TEST_CASE("GPUs without FP8 are left out of its comparison") {
+  const nlohmann::json found =
+      nlohmann::json::parse(plan_output({kFlags[0], "--instance=p5.48xlarge", "--compare", "--json", "--fp8"}).text);
+  CHECK_FALSE(found["ranked"].empty());
+  for (const nlohmann::json& one : found["ranked"]) CHECK(one["instance"] != "p4d.24xlarge");
+  std::string left_out;
+  for (const nlohmann::json& line : found["left_out"]) left_out += line.get<std::string>() + "\n";
+  CHECK_THAT(left_out, Contains("p4d.24xlarge") && Contains("A100 has no products of FP8 tensorwise"));
+}
+
 TEST_CASE("--price is of the asked hosts alone") {
   const PlanOutput output = output_of({kFlags[0], "--instance=p5.48xlarge", "--compare", "--price=50"});
   REQUIRE_FALSE(output.warnings.empty());
