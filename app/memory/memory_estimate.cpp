@@ -14,7 +14,7 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig
     : config_(config), device_(device), ranks_(ranks), decoder_(model, {.fp8 = config.fp8_options}) {
   if (!config.fp8_options) return;
   model::Fp8Options fp8 = *config.fp8_options;
-  fp8.cache_weights = false;
+  fp8.kept_casts = model::KeptCasts::kNone;
   without_kept_casts_.emplace(model, model::DecoderOptions{.fp8 = std::move(fp8)});
 }
 
@@ -25,7 +25,7 @@ MemoryScenario MemoryEstimate::scenario() const {
           .zero_stage = config_.zero.stage,
           .offload_optimizer = config_.zero.offload_optimizer,
           .offload_param = config_.zero.offload_param,
-          .keeps_casts = config_.fp8_options && config_.fp8_options->cache_weights,
+          .keeps_casts = config_.fp8_options && config_.fp8_options->kept_casts == model::KeptCasts::kAll,
           // An update on the host has moments in fp32; compressed parameters are on the GPU: see resolve_compression.
           .may_offload_optimizer = !device_.is_cpu() && config_.moment_dtype == "fp32",
           .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights};

@@ -42,7 +42,7 @@ class MemoryEstimate {
   at::Device device_;
   parallel::ParallelLayout ranks_;
   model::Decoder decoder_;
-  // With FP8: where casts of weights are not kept, as the parameters are sharded or fp8.cache_weights is false.
+  // With FP8: where casts of weights are not kept, as the parameters are sharded or fp8.cache_weights is not true.
   std::optional<model::Decoder> without_kept_casts_;
 };
 

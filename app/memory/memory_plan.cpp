@@ -62,7 +62,7 @@ std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
 
 std::string describe(const MemoryScenario& now, const MemoryScenario& then, int64_t host_bytes) {
   std::vector<std::string> parts;
-  if (then.keeps_casts != now.keeps_casts) parts.emplace_back("fp8.cache_weights false");
+  if (then.keeps_casts != now.keeps_casts) parts.emplace_back("fp8.cache_weights auto");
   if (then.recompute != now.recompute) {
     parts.emplace_back(then.recompute == Recomputation::kFull ? "--recompute full" : "--recompute selective");
   }

@@ -67,7 +67,7 @@ struct MemoryScenario {
   int zero_stage = 0;
   bool offload_optimizer = false;
   bool offload_param = false;
-  bool keeps_casts = false;  // weights' casts to FP8 are kept where parameters are not sharded: fp8.cache_weights
+  bool keeps_casts = false;  // all weights' casts to FP8, where parameters are not sharded: fp8.cache_weights true
   // What other settings of the run leave open, which stay as they are.
   bool may_offload_optimizer = true;
   bool may_offload_param = true;

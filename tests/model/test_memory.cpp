@@ -158,7 +158,9 @@ TEST_CASE("a micro-batch's memory in FP8 is about workspace_bytes") {
 
 TEST_CASE("casts of weights take memory in the layers that keep them") {
   const ModelConfig config = small_qwen3();
-  const auto with = [&](KeptCasts kept) { return Decoder(config, {.fp8 = Fp8Options{.kept_casts = kept}}); };
+  const auto with = [&](KeptCasts kept) {
+    return Decoder(config, {.fp8 = Fp8Options{.recipe = {}, .filter_fqns = {}, .kept_casts = kept}});
+  };
   const auto workspace = [](const Decoder& decoder) {
     return decoder.workspace_bytes(2, 104, at::kCPU, at::kBFloat16, Recompute::kNone);
   };

@@ -49,7 +49,7 @@ TEST_CASE("casts of weights to FP8 are kept unless parameters are sharded or the
             .c_str(),
         4);
   };
-  const MemoryEstimate kept = scenario_of("2", "{}");
+  const MemoryEstimate kept = scenario_of("2", R"({"cache_weights": true})");
   const MemoryScenario now = kept.scenario();
   CHECK(now.keeps_casts);
   MemoryScenario leaner = now;
@@ -64,6 +64,7 @@ TEST_CASE("casts of weights to FP8 are kept unless parameters are sharded or the
   sharded.zero_stage = 3;
   CHECK(kept.need(sharded).device == scenario_of("3", "{}").need(scenario_of("3", "{}").scenario()).device);
   CHECK_FALSE(scenario_of("3", "{}").scenario().keeps_casts);
+  CHECK_FALSE(scenario_of("2", "{}").scenario().keeps_casts);
   CHECK_FALSE(estimate(kStage2, 4).scenario().keeps_casts);
 }
 

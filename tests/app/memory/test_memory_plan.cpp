@@ -178,12 +178,11 @@ TEST_CASE("casts of weights that need not be kept are the first to go") {
   };
   const std::vector<MemoryChange> found = changes_that_fit(fp8, 2, {.device = 96 * kGiB, .host = kHost}, with_casts);
   REQUIRE(found.size() == 2);
-  CHECK(found[0].text == "fp8.cache_weights false");
+  CHECK(found[0].text == "fp8.cache_weights auto");
   CHECK(found[0].saves == 12 * kGiB);
   const std::vector<MemoryChange> more = changes_that_fit(fp8, 2, {.device = 66 * kGiB, .host = 0}, with_casts, 20);
-  CHECK(std::any_of(more.begin(), more.end(), [](const MemoryChange& change) {
-    return change.text.starts_with("fp8.cache_weights false and ");
-  }));
+  CHECK(std::any_of(more.begin(), more.end(),
+                    [](const MemoryChange& change) { return change.text.starts_with("fp8.cache_weights auto and "); }));
   for (const MemoryChange& change : changes(60, kRun, kHost, 2, 20)) CHECK_FALSE(change.scenario.keeps_casts);
 }
 
