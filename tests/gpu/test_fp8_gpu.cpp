@@ -1,6 +1,7 @@
 // FP8 on the GPU: casts bit for bit as the reference on the CPU, products as those of the values in fp64, layers as on
 // the CPU.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ldexp.h>
@@ -59,6 +60,12 @@ void check_same(const fp8::Matrix& gpu, const fp8::Matrix& cpu) {
 void check_casts(const at::Tensor& x) {
   const at::Tensor on_gpu = x.to(at::kCUDA);
   CHECK(bitwise_equal(bits(fp8::maximum(on_gpu)), bits(fp8::reference::maximum(x))));
+  // A weight's place in its unit may be any.
+  const at::Tensor flat = at::cat({on_gpu.flatten().narrow(0, 0, 1), on_gpu.flatten()});
+  const at::Tensor unaligned = flat.narrow(0, 1, x.numel()).view(x.sizes());
+  CHECK(bitwise_equal(bits(fp8::maximum(unaligned)), bits(fp8::reference::maximum(x))));
+  check_same(fp8::cast(unaligned, Format::kE4m3, Scaling::kTensorwise, Forms::kBoth).columns,
+             fp8::reference::cast(x, Format::kE4m3, Scaling::kTensorwise, Forms::kBoth).columns);
   for (const Format format : kFormats) {
     for (const Scaling scaling : kScalings) {
       for (const Forms forms : kForms) {
