@@ -29,7 +29,7 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
       rope_(std::make_shared<RopeTable>(config_)) {
   config_.validate("model configuration");
   if (!options_.fp8) return;
-  fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, layout_);
+  fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, layout_, "DecoderOptions");
   cast_watch_ = std::make_shared<CastWatch>(config_.num_hidden_layers);
   if (options_.fp8->kept_casts == KeptCasts::kAll) kept_casts_ = config_.num_hidden_layers;
 }

@@ -9,23 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/parameter_spec.hpp"
-#include "model/architecture/layer_layout.hpp"
 #include "model/fp8/cast.hpp"
 #include "model/fp8/cast_watch.hpp"
 #include "model/fp8/layer_product.hpp"
 #include "model/fp8/operand.hpp"
-#include "model/fp8/options.hpp"
 
 namespace mpzero::model {
-
-// The matrices that the product reads as one.
-std::vector<LayerRole> roles_of(LayerProduct product);
-
-// What reads FP8 in each layer. `layers`: the units of the decoder layers. Throws UserError for a name of filter_fqns
-// that no product has.
-std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
-                                      const LayerLayout& layout);
 
 // What is made of weights that do not change between two updates: their casts, in both forms, or no more than their
 // maxima. Safe to use from several threads.
@@ -38,10 +27,11 @@ class CastWeights {
   };
   struct Kept {
     uint64_t version = 0;
+    const void* address = nullptr;  // of the weight
     Operand operand;
     at::Tensor maxima;  // as in fp8::CastMatrix
   };
-  // The cast of `weight` [out, in], made anew if `version` is not that of the last call with this key.
+  // The cast of `weight` [out, in], made anew if `version` or its address is not that of the last call with this key.
   Kept get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
   // fp8::maximum of `weight`, likewise.
   at::Tensor maximum(const Key& key, uint64_t version, const at::Tensor& weight);

@@ -159,6 +159,20 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
   Origin origin = config.origins.of("fp8");
   const std::optional<std::string> from_flag = line.gives("fp8") ? std::optional(line.fp8) : std::nullopt;
   config.fp8 = merge.given("fp8", from_flag, "fp8.recipe", recipe, origin).value_or("none");
+  const auto add_origin = [&](const char* key, const auto& setting) {
+    if (setting.given()) origin.name += fmt::format("{}fp8.{}", origin.name.empty() ? "" : ", ", key);
+  };
+  if (origin.kind == Origin::Kind::kFile) {
+    origin.name.clear();
+    add_origin("enabled", section.enabled);
+    add_origin("recipe", section.recipe);
+  }
+  if (config.fp8 != "none") {
+    add_origin("format", section.format);
+    add_origin("fast_accumulation", section.fast_accumulation);
+    add_origin("filter_fqns", section.filter_fqns);
+  }
+  if (origin.name.empty() && section.present) origin.name = "fp8";
   config.origins.set("fp8", origin);
   if (config.fp8 == "none") return;
   if (config.dtype != "bf16") {

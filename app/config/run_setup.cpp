@@ -20,6 +20,8 @@
 #include "io/ds_config/ds_config.hpp"
 #include "io/files/shipped_folders.hpp"
 #include "io/weights/initial_folder.hpp"
+#include "model/architecture/architectures.hpp"
+#include "model/fp8/layer_product.hpp"
 #include "parallel/optimizer/decay_ranges.hpp"
 
 namespace mpzero {
@@ -176,6 +178,14 @@ void check_no_decay(const RunConfig& config, const model::ModelConfig& model, st
   warnings.push_back(fmt::format("--no_decay {}: no parameter of the model has such a name.", fmt::join(unused, ",")));
 }
 
+// Refuses names of products that the model does not have.
+void check_fp8_products(const RunConfig& config, const model::ModelConfig& model, const std::string& source) {
+  if (!config.fp8_options) return;
+  const std::vector<UnitSpec> units = model::model_units(model);
+  const model::LayerLayout layout(model::find_architecture(model.model_type, source).layer_parameters(model));
+  model::fp8_products(*config.fp8_options, {units.begin() + 1, units.end() - 1}, layout, source);
+}
+
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
   if (data.has_checksums()) return;
   warnings.push_back(
@@ -277,7 +287,9 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   setup.config =
       resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
   const RunConfig& config = setup.config;
-  check_sizes(config, setup.model, ds_config.given() ? ds_config.path : "the command line");
+  const std::string source = ds_config.given() ? ds_config.path : "the command line";
+  check_sizes(config, setup.model, source);
+  check_fp8_products(config, setup.model, source);
   if (config.seq_length > setup.model.max_position_embeddings) {
     throw_user_error(
         "--seq_length {} is longer than the model's max_position_embeddings {}: shorten it or raise "

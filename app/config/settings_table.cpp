@@ -168,6 +168,11 @@ void add_fp8(const RunConfig& config, std::vector<Row>& rows) {
   const model::Fp8Options& options = *config.fp8_options;
   const bool hybrid = options.recipe.gradients == model::fp8::Format::kE5m2;
   std::string value = fmt::format("{} {}", config.fp8, hybrid ? "hybrid" : "e4m3");
+  using model::fp8::FastAccumulation;
+  if (options.recipe.fast_accumulation != FastAccumulation::kForward) {
+    const bool all = options.recipe.fast_accumulation == FastAccumulation::kAll;
+    value += fmt::format(", fast accumulation {}", all ? "all" : "none");
+  }
   if (!options.filter_fqns.empty()) value += fmt::format(" without {}", fmt::join(options.filter_fqns, " "));
   rows.push_back({"FP8 products", value, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
 }

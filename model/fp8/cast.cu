@@ -31,18 +31,19 @@ __device__ unsigned warp_max(unsigned x) {
   return x;
 }
 
-// The largest magnitude into *out, which is 0 before: the same whatever the order of the blocks.
-__global__ void __launch_bounds__(kThreads) maximum_kernel(const Bf16* x, int64_t count, unsigned* out) {
+// The largest magnitude into *out, which is 0 before: the same whatever the order of the blocks. `packed`: x is at a
+// multiple of 16 bytes.
+__global__ void __launch_bounds__(kThreads) maximum_kernel(const Bf16* x, int64_t count, bool packed, unsigned* out) {
   __shared__ unsigned shares[kThreads / kWarp];
   unsigned largest = 0;
-  const int64_t packs = count / kPack, step = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t packs = packed ? count / kPack : 0, step = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (int64_t i = first; i < packs; i += step) {
     const auto pack = load<Bf16, kPack>(x + i * kPack);
 #pragma unroll
     for (int j = 0; j < kPack; ++j) largest = max(largest, magnitude(pack.v[j]));
   }
-  if (const int64_t i = packs * kPack + first; i < count) largest = max(largest, magnitude(x[i]));
+  for (int64_t i = packs * kPack + first; i < count; i += step) largest = max(largest, magnitude(x[i]));
   largest = warp_max(largest);
   if (threadIdx.x % kWarp == 0) shares[threadIdx.x / kWarp] = largest;
   __syncthreads();
@@ -286,16 +287,15 @@ MadeForm make_form(const at::Tensor& x, int64_t rows, int64_t inner, Format form
 
 at::Tensor maximum(const at::Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
-  TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16 &&
-                  reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0,
-              "fp8::maximum expects contiguous bf16 at a multiple of 16 bytes");
+  TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16, "fp8::maximum expects contiguous bf16");
+  const bool packed = reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
   at::Tensor made = zeros({}, x);
   const int64_t count = x.numel();
   if (count == 0) return made;
   const int64_t wanted = (count + kThreads * kPack - 1) / (kThreads * kPack);
   const int64_t useful = int64_t{kMaximumBlocks} * model::cuda::multiprocessor_count();
   maximum_kernel<<<static_cast<unsigned>(std::min(wanted, useful)), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
-      x.const_data_ptr<Bf16>(), count, bits_of(made));
+      x.const_data_ptr<Bf16>(), count, packed, bits_of(made));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return made;
 }

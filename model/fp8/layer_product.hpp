@@ -2,7 +2,13 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "base/parameter_spec.hpp"
+#include "model/architecture/layer_layout.hpp"
+#include "model/fp8/options.hpp"
 
 namespace mpzero::model {
 
@@ -18,5 +24,13 @@ constexpr std::string_view name(LayerProduct product) {
 
 // By LayerProduct: whether it reads FP8.
 using Fp8Products = std::array<bool, kLayerProducts.size()>;
+
+// The matrices that the product reads as one.
+std::vector<LayerRole> roles_of(LayerProduct product);
+
+// What reads FP8 in each layer. `layers`: the units of the decoder layers. Throws UserError for a name of filter_fqns
+// that no product has. `source`: where the options are from.
+std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
+                                      const LayerLayout& layout, const std::string& source);
 
 }  // namespace mpzero::model

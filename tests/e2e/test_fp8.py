@@ -66,6 +66,22 @@ def test_what_does_not_change_the_bits(tmp_path: Path) -> None:
     assert not np.array_equal(losses(run_of(tmp_path / "f", None), "--fp8=rowwise"), expected)
 
 
+def test_states_on_the_host_and_validation_change_no_bits(tmp_path: Path) -> None:
+    """A validation casts the weights of a step before the step's own forward does."""
+    expected = losses(run_of(tmp_path / "a", "tensorwise"))
+    on_host = run_of(tmp_path / "b", "tensorwise")
+    on_host.config["zero_optimization"] = {"stage": 2, "offload_optimizer": {"device": "cpu"}}
+    assert np.array_equal(losses(on_host), expected)
+    validated = run_of(tmp_path / "c", "tensorwise")
+    flags = (f"--validation_data={validated.data}", "--validation_freq=2", "--logging_freq=1")
+    assert np.array_equal(losses(validated, *flags), expected)
+    found = [step["validation_loss"] for step in validated.metrics() if "validation_loss" in step]
+    assert len(found) == 6
+    assert found[-1] < found[0] - 0.3
+    # What the forward found kept has its range in the metrics all the same.
+    assert all(step["fp8"]["weight"]["down"]["max"][0] > 0 for step in validated.metrics())
+
+
 def test_all_products_filtered_are_bf16(tmp_path: Path, in_bf16: np.ndarray) -> None:
     assert np.array_equal(losses(run_of(tmp_path, "tensorwise", filter_fqns=["self_attn", "mlp"])), in_bf16)
 
@@ -172,7 +188,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "fp8.recipies" in sentence({"recipies": "rowwise"})
     assert "fp8.format" in sentence({"format": "e5m2"})
     assert "fp8.filter_fqns" in sentence({"filter_fqns": "first"})
-    assert 'names "layers.7"' in sentence({"filter_fqns": ["layers.7"]})
+    assert 'ds_config.json: fp8.filter_fqns names "layers.7"' in sentence({"filter_fqns": ["layers.7"]})
     assert "bf16" in sentence({"recipe": "rowwise"}, bf16=False)
     assert "--fp8 rowwise but fp8.recipe tensorwise" in sentence({"enabled": True}, "--fp8=rowwise")
     assert "--fp8 tensorwise but fp8.recipe none" in sentence({"enabled": False}, "--fp8")

@@ -1,6 +1,7 @@
 // FP8 on the GPU: casts bit for bit as the reference on the CPU, products as those of the values in fp64, layers as on
 // the CPU.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ldexp.h>
@@ -15,6 +16,7 @@
 #include "base/error.hpp"
 #include "model/decoder.hpp"
 #include "model/fp8/cast.hpp"
+#include "model/fp8/cast_watch.hpp"
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
@@ -60,6 +62,12 @@ void check_same(const fp8::Matrix& gpu, const fp8::Matrix& cpu) {
 void check_casts(const at::Tensor& x) {
   const at::Tensor on_gpu = x.to(at::kCUDA);
   CHECK(bitwise_equal(bits(fp8::maximum(on_gpu)), bits(fp8::reference::maximum(x))));
+  // A weight's place in its unit may be any.
+  const at::Tensor flat = at::cat({on_gpu.flatten().narrow(0, 0, 1), on_gpu.flatten()});
+  const at::Tensor unaligned = flat.narrow(0, 1, x.numel()).view(x.sizes());
+  CHECK(bitwise_equal(bits(fp8::maximum(unaligned)), bits(fp8::reference::maximum(x))));
+  check_same(fp8::cast(unaligned, Format::kE4m3, Scaling::kTensorwise, Forms::kBoth).columns,
+             fp8::reference::cast(x, Format::kE4m3, Scaling::kTensorwise, Forms::kBoth).columns);
   for (const Format format : kFormats) {
     for (const Scaling scaling : kScalings) {
       for (const Forms forms : kForms) {
@@ -126,6 +134,33 @@ TEST_CASE("casts on the GPU have the bits of the reference") {
   }
   check_casts(at::zeros({40, 48}, at::kBFloat16));
   check_casts(at::full({40, 48}, 1e-39, at::kFloat).to(at::kBFloat16));
+}
+
+TEST_CASE("a watch on the GPU sees what it sees of the reference") {
+  if (!has_fp8()) return;
+  at::Tensor x = bf16({300, 96});
+  x[7][5].fill_(3e4);
+  for (const Scaling scaling : kScalings) {
+    const auto seen = [&](const at::Tensor& input) {
+      CastWatch watch(1);
+      watch.begin();
+      const fp8::CastMatrix cast = fp8::cast(input, Format::kE4m3, scaling, Forms::kBoth);
+      watch.see(0, LayerProduct::kDown, OperandKind::kInput, cast.maxima, cast.rows);
+      watch.see(0, LayerProduct::kDown, OperandKind::kGradient, cast.maxima);
+      watch.end();
+      REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+      return watch.ranges();
+    };
+    const CastRanges gpu = seen(x.to(at::kCUDA)), cpu = seen(x);
+    for (const OperandKind kind : kOperandKinds) {
+      INFO(fp8::name(scaling) << " " << name(kind));
+      const CastRange &made = gpu.at(0, LayerProduct::kDown, kind), &expected = cpu.at(0, LayerProduct::kDown, kind);
+      CHECK(made.casts == expected.casts);
+      CHECK(made.maximum == expected.maximum);
+      CHECK(made.sampled == expected.sampled);
+      CHECK(made.zeros == expected.zeros);
+    }
+  }
 }
 
 TEST_CASE("kernels on the GPU find the maximum of what they write") {

@@ -137,26 +137,6 @@ TEST_CASE("products that filter_fqns names stay in bf16") {
     CHECK(same_bits(run(config, options(fp8::Scaling::kTensorwise, all)), exact));
   }
   CHECK_FALSE(same_bits(run(config, options(fp8::Scaling::kTensorwise, {"last"})), exact));
-
-  const std::vector<UnitSpec> units = Decoder(config).units();
-  const auto products = [&](std::vector<std::string> names) {
-    const Decoder decoder(config, {.fp8 = options(fp8::Scaling::kTensorwise, names)});
-    return decoder.fp8_products();
-  };
-  using All = std::vector<Fp8Products>;
-  CHECK((products({}) == All{{true, true, true, true}, {true, true, true, true}}));
-  CHECK((products({"down_proj"}) == All{{true, true, true, false}, {true, true, true, false}}));
-  CHECK((products({"k_proj", "layers.1.mlp.up_proj"}) == All{{false, true, true, true}, {false, true, false, true}}));
-  CHECK((products({"last", "model.layers.0.self_attn.o_proj.weight"}) ==
-         All{{true, false, true, true}, {false, false, false, false}}));
-  for (const std::string name : {"layers.2", "layers", "norm", "lm_head", "proj", "layer"}) {
-    INFO(name);
-    if (name == "layers") {
-      CHECK_NOTHROW(products({name}));
-    } else {
-      CHECK_THROWS_AS(products({name}), UserError);
-    }
-  }
 }
 
 TEST_CASE("casts of weights are made anew when their version changes") {
@@ -169,6 +149,11 @@ TEST_CASE("casts of weights are made anew when their version changes") {
   weight.mul_(2);
   CHECK(bitwise_equal(fp8::values(get(1).rows()), before));
   CHECK(bitwise_equal(fp8::values(get(2).rows()), before * 2));
+  // Another decoder's weight, or one that has moved, may have the same version.
+  const at::Tensor other = bf16({32, 48});
+  CHECK(bitwise_equal(
+      fp8::values(kept.get(key, 2, other, fp8::Scaling::kTensorwise).operand.rows()),
+      fp8::values(fp8::cast(other, fp8::Format::kE4m3, fp8::Scaling::kTensorwise, fp8::Forms::kRows).rows)));
   CHECK(bitwise_equal(fp8::values(get(2).columns()), (before * 2).t().contiguous()));
 }
 

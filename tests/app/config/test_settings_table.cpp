@@ -55,6 +55,29 @@ TEST_CASE("each setting has a line that says where it comes from") {
   }
 }
 
+TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that say so") {
+  const auto run_of = [](const std::string& fp8, const std::vector<std::string>& flags = {}) {
+    return run(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "fp8": )" + fp8 + "}", flags).config;
+  };
+  const auto line = [&](const std::string& fp8, const std::vector<std::string>& flags = {}) {
+    return line_of(settings_table(run_of(fp8, flags), 1), "FP8 products");
+  };
+  CHECK(line("{}") == "FP8 products tensorwise hybrid file: fp8");
+  CHECK(line(R"({"enabled": true})") == "FP8 products tensorwise hybrid file: fp8.enabled");
+  CHECK(line(R"({"recipe": "rowwise", "format": "e4m3"})") == "FP8 products rowwise e4m3 file: fp8.recipe, fp8.format");
+  CHECK(line(R"({"fast_accumulation": "all", "filter_fqns": ["last"]})") ==
+        "FP8 products tensorwise hybrid, fast accumulation all without last file: fp8.fast_accumulation, "
+        "fp8.filter_fqns");
+  CHECK(line(R"({"enabled": false, "format": "e4m3"})", {"--fp8=rowwise", "--deepspeed_config_yields"}) ==
+        "FP8 products rowwise e4m3 flag: --fp8, fp8.format");
+  CHECK(line_of(settings_table(run("", {"--fp8"}).config, 1), "FP8 products") ==
+        "FP8 products tensorwise hybrid flag: --fp8");
+  // What runs of earlier versions have recorded stays as it is.
+  CHECK(settings_record(run_of(R"({"fast_accumulation": "forward"})"))["fp8"] == "tensorwise hybrid");
+  CHECK(settings_record(run_of(R"({"fast_accumulation": "none"})"))["fp8"] ==
+        "tensorwise hybrid, fast accumulation none");
+}
+
 TEST_CASE("the columns of the settings stand below each other, and flags have the names that were given") {
   const std::vector<std::string> table =
       settings_table(run("", {"--max_grad_norm=2", "--per_device_train_batch_size=3", "--adam_beta2=0.9"}).config, 1);

@@ -30,6 +30,33 @@ ModelConfig rope_config(int64_t head_dim) {
 
 }  // namespace
 
+TEST_CASE("kernels find the largest magnitude of what they write") {
+  const auto largest = [](const at::Tensor& x) { return x.abs().max().to(at::kFloat); };
+  for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
+    const at::Tensor x = at::randn({7, 96}).to(type), dy = at::randn({7, 48}).to(type);
+    const at::Tensor weight = at::randn({96}).to(type);
+    const auto zero = [] { return at::zeros({}, at::kFloat); };
+    const auto check = [&](const at::Tensor& maximum, const at::Tensor& result) {
+      INFO(type);
+      CHECK(bitwise_equal(maximum, largest(result)));
+    };
+    at::Tensor maximum = zero(), of_y = zero();
+    check(maximum, rms_norm_forward(x, weight, 1e-6, maximum).y);
+    maximum = zero();
+    check(maximum, swiglu_forward(x, maximum));
+    maximum = zero();
+    check(maximum, swiglu_backward(dy, x, maximum));
+    maximum = zero();
+    const SwigluRecomputed both = swiglu_backward_recompute(dy, x, maximum, of_y);
+    check(maximum, both.d_gate_up);
+    check(of_y, both.y);
+    // It is raised, not set.
+    maximum.fill_(1e9);
+    swiglu_forward(x, maximum);
+    CHECK(maximum.item<float>() == 1e9F);
+  }
+}
+
 TEST_CASE("rms_norm and its backward agree with autograd") {
   for (const auto& shape : std::vector<std::vector<int64_t>>{{1, 3}, {7, 24}, {2, 5, 33}}) {
     const at::Tensor x = leaf(shape), weight = leaf({shape.back()});

@@ -1,0 +1,61 @@
+#include "model/fp8/layer_product.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+
+namespace mpzero::model {
+namespace {
+
+// Whether `pattern` is one or more neighbouring components of `name`.
+bool names(const std::string& pattern, const std::string& name) {
+  return fmt::format(".{}.", name).find(fmt::format(".{}.", pattern)) != std::string::npos;
+}
+
+}  // namespace
+
+std::vector<LayerRole> roles_of(LayerProduct product) {
+  using enum LayerRole;
+  switch (product) {
+    case LayerProduct::kQkv:
+      return {kQuery, kKey, kValue};
+    case LayerProduct::kOutput:
+      return {kOutput};
+    case LayerProduct::kGateUp:
+      return {kGate, kUp};
+    case LayerProduct::kDown:
+      break;
+  }
+  return {kDown};
+}
+
+std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
+                                      const LayerLayout& layout, const std::string& source) {
+  std::vector<Fp8Products> products(layers.size());
+  for (Fp8Products& all : products) all.fill(true);
+  for (const std::string& pattern : options.filter_fqns) {
+    bool found = false;
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      const bool by_place = (pattern == "first" && layer == 0) || (pattern == "last" && layer + 1 == layers.size());
+      for (const LayerProduct product : kLayerProducts) {
+        bool named = by_place;
+        for (const LayerRole role : roles_of(product)) {
+          named = named || names(pattern, layers[layer].parameters[layout[role]].name);
+        }
+        if (!named) continue;
+        products[layer][static_cast<size_t>(product)] = false;
+        found = true;
+      }
+    }
+    if (!found) {
+      throw_user_error(
+          "{}: fp8.filter_fqns names \"{}\", which no matrix product of a layer has; use first, last, or components of "
+          "a "
+          "name such as {}.",
+          source, pattern, layers.front().parameters[layout[LayerRole::kDown]].name);
+    }
+  }
+  return products;
+}
+
+}  // namespace mpzero::model

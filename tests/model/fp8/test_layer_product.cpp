@@ -1,0 +1,51 @@
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "model/architecture/architectures.hpp"
+#include "model/fp8/layer_product.hpp"
+#include "tests/catch.hpp"
+#include "tests/model/small_configs.hpp"
+
+namespace mpzero::model {
+namespace {
+
+// Of a model of two layers.
+std::vector<Fp8Products> products(std::vector<std::string> names) {
+  const ModelConfig config = small_qwen3();
+  const std::vector<UnitSpec> units = model_units(config);
+  const LayerLayout layout(find_architecture(config.model_type, "test").layer_parameters(config));
+  return fp8_products({.recipe = {}, .filter_fqns = std::move(names)}, {units.begin() + 1, units.end() - 1}, layout,
+                      "ds.json");
+}
+
+}  // namespace
+
+TEST_CASE("filter_fqns names products by layer and by components of names") {
+  using All = std::vector<Fp8Products>;
+  CHECK((products({}) == All{{true, true, true, true}, {true, true, true, true}}));
+  CHECK((products({"down_proj"}) == All{{true, true, true, false}, {true, true, true, false}}));
+  CHECK((products({"k_proj", "layers.1.mlp.up_proj"}) == All{{false, true, true, true}, {false, true, false, true}}));
+  CHECK((products({"last", "model.layers.0.self_attn.o_proj.weight"}) ==
+         All{{true, false, true, true}, {false, false, false, false}}));
+  CHECK_NOTHROW(products({"layers"}));
+}
+
+TEST_CASE("a name that no product has is refused, with the file that has it") {
+  for (const std::string name : {"layers.2", "norm", "lm_head", "proj", "layer"}) {
+    INFO(name);
+    CHECK_THROWS_AS(products({name}), UserError);
+  }
+  CHECK_THROWS_WITH(products({"layers.2"}),
+                    "ds.json: fp8.filter_fqns names \"layers.2\", which no matrix product of a layer has; use first, "
+                    "last, or components of a name such as model.layers.0.mlp.down_proj.weight.");
+}
+
+TEST_CASE("a product's matrices are those that it reads as one") {
+  CHECK(roles_of(LayerProduct::kQkv) == std::vector{LayerRole::kQuery, LayerRole::kKey, LayerRole::kValue});
+  CHECK(roles_of(LayerProduct::kOutput) == std::vector{LayerRole::kOutput});
+  CHECK(roles_of(LayerProduct::kGateUp) == std::vector{LayerRole::kGate, LayerRole::kUp});
+  CHECK(roles_of(LayerProduct::kDown) == std::vector{LayerRole::kDown});
+}
+
+}  // namespace mpzero::model
