@@ -6,6 +6,7 @@
 #include "app/plan/calibration.hpp"
 #include "app/plan/unit_times.hpp"
 #include "tests/app/error_from.hpp"
+#include "tests/app/plan/hand_made.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::plan {
@@ -28,10 +29,7 @@ const Calibration& roofline() {
 // A device of round figures: a product takes a microsecond for each 1e9 operations, attention for each 1e8, a kernel
 // for each 1e6 bytes.
 CalibrationData round_figures() {
-  CalibrationData data;
-  data.device = "a device";
-  data.source = "made by hand";
-  data.error = 0.1;
+  CalibrationData data = hand_made("a device", /*gpu=*/true);
   const model::MatmulShape shape{.rows = 1000, .columns = 1000, .inner = 500};
   data.matmuls.push_back({.shape = shape, .adds = false, .seconds = 1e-6});
   data.attention.push_back({.shape = {1, 1000, 1, 1, 50}, .forward_seconds = 1e-6, .backward_seconds = 2.5e-6});
