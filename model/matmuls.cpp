@@ -228,7 +228,10 @@ void Matmuls::multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor&
 
 void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a, const fp8::Matrix& b,
                            const at::Tensor& addend) {
-  RECORD_FUNCTION("mpzero::fp8_matmul", (std::vector<c10::IValue>{out, a.codes, b.codes, addend}));
+  using enum fp8::FastAccumulation;
+  const bool fast = fast_accumulation_ == kAll || (fast_accumulation_ == kForward && layout == Layout::kABTransposed);
+  RECORD_FUNCTION("mpzero::fp8_matmul",
+                  (std::vector<c10::IValue>{out, a.codes, b.codes, addend, a.is_rowwise(), fast}));
   const Operands operands{Layout::kABTransposed, out, a.codes, b.codes, addend, a.scale_inverse, b.scale_inverse};
   const at::ScalarType type = out.scalar_type();
   // The result's columns, too: FP8 kernels take no other sizes.
@@ -240,8 +243,6 @@ void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a,
     aten_multiply(operands);
     return;
   }
-  using enum fp8::FastAccumulation;
-  const bool fast = fast_accumulation_ == kAll || (fast_accumulation_ == kForward && layout == Layout::kABTransposed);
   run_tuned(operands,
             {.fp8 = Fp8Shape{.b_type = b.codes.scalar_type(), .rowwise = a.is_rowwise(), .fast_accumulation = fast}});
 }

@@ -33,6 +33,9 @@ constexpr std::array<std::string_view, static_cast<size_t>(OperationKind::kCount
     "embedding_forward",
     "embedding_backward",
     "zero",
+    "fp8_cast",
+    "fp8_cast_maximum",
+    "fp8_cast_rowwise",
 };
 
 // The kernels leave two partial sums for each of the 132 multiprocessors of an H100 or H200. Fewer on smaller GPUs; the
@@ -49,7 +52,15 @@ double head_elements(const AttentionShape& s, int64_t heads) {
 }
 
 const char* short_name(at::ScalarType type) {
-  return type == at::kBFloat16 ? "bf16" : type == at::kFloat ? "fp32" : "fp64";
+  return type == at::kBFloat16        ? "bf16"
+         : type == at::kFloat         ? "fp32"
+         : type == at::kFloat8_e4m3fn ? "e4m3"
+         : type == at::kFloat8_e5m2   ? "e5m2"
+                                      : "fp64";
+}
+
+const char* name_of(fp8::Forms forms) {
+  return forms == fp8::Forms::kBoth ? "both" : forms == fp8::Forms::kRows ? "rows" : "columns";
 }
 
 // Makes the operations of a model's units for one micro-batch.
@@ -64,38 +75,66 @@ class Builder {
         query_(config.query_size()),
         packed_(config.query_size() + 2 * config.key_value_size()) {}
 
-  void layer_forward() {
+  void layer_forward(Recompute recompute) {
+    using enum LayerProduct;
+    if (shape_.fp8 && shape_.fp8->weights != Fp8Layer::Weights::kKept) {
+      const bool first = shape_.fp8->weights == Fp8Layer::Weights::kFirstUse;
+      cast_weights(first || recomputes_ ? fp8::Forms::kBoth : fp8::Forms::kRows);
+    }
+    const fp8::Forms inputs = recompute == Recompute::kNone ? fp8::Forms::kBoth : fp8::Forms::kRows;
     rms_norm("input rms_norm");
-    forward("q, k, v", hidden_, packed_, has_bias() ? Extra::kBias : Extra::kNone);
+    cast(kQkv, "cast of q, k, v's input", hidden_, inputs, Maximum::kKnown);
+    forward(kQkv, "q, k, v", hidden_, packed_, has_bias() ? Extra::kBias : Extra::kNone);
     rotation(true);
     heads(OperationKind::kAttentionForward, "attention");
-    forward("output + residual", query_, hidden_, Extra::kResidual);
+    cast(kOutput, "cast of output's input", query_, fp8::Forms::kRows, Maximum::kFound);
+    forward(kOutput, "output + residual", query_, hidden_, Extra::kResidual);
     rms_norm("post-attention rms_norm");
-    forward("gate, up", hidden_, 2 * inner_);
+    cast(kGateUp, "cast of gate, up's input", hidden_, inputs, Maximum::kKnown);
+    forward(kGateUp, "gate, up", hidden_, 2 * inner_);
     elementwise(OperationKind::kSwigluForward, "swiglu", tokens(), inner_);
-    forward("down + residual", inner_, hidden_, Extra::kResidual);
+    cast(kDown, "cast of down's input", inner_, inputs, Maximum::kKnown);
+    forward(kDown, "down + residual", inner_, hidden_, Extra::kResidual);
   }
 
   void layer_backward(Recompute recompute) {
+    using enum LayerProduct;
     const bool selective = recompute == Recompute::kSelective;
-    if (recompute == Recompute::kFull) layer_forward();
-    data_gradient("down, data gradient", inner_, hidden_);
+    if (recompute == Recompute::kFull) {
+      recomputes_ = true;
+      layer_forward(Recompute::kNone);
+    } else if (shape_.fp8 && shape_.fp8->weights == Fp8Layer::Weights::kEachUse) {
+      cast_weights(fp8::Forms::kColumns);
+    }
+    cast(kDown, "cast of down's gradient", hidden_, fp8::Forms::kBoth, Maximum::kFound);
+    data_gradient(kDown, "down, data gradient", inner_, hidden_);
     elementwise(selective ? OperationKind::kSwigluBackwardRecompute : OperationKind::kSwigluBackward, "swiglu",
                 tokens(), inner_);
-    weight_gradient("down, weight gradient", inner_, hidden_);
-    data_gradient("gate, up, data gradient", hidden_, 2 * inner_);
+    if (selective) {
+      // One kernel looks for both magnitudes, or for none.
+      const bool known = shape_.fp8 && shape_.fp8->has(kGateUp);
+      cast(kDown, "cast of down's input", inner_, fp8::Forms::kColumns, known ? Maximum::kKnown : Maximum::kFound);
+    }
+    weight_gradient(kDown, "down, weight gradient", inner_, hidden_);
+    cast(kGateUp, "cast of gate, up's gradient", 2 * inner_, fp8::Forms::kBoth, Maximum::kKnown);
+    data_gradient(kGateUp, "gate, up, data gradient", hidden_, 2 * inner_);
     rms_norm_backward("post-attention rms_norm", true, selective);
-    weight_gradient("gate, up, weight gradient", hidden_, 2 * inner_);
-    weight_gradient("output, weight gradient", query_, hidden_);
-    data_gradient("output, data gradient", query_, hidden_);
+    if (selective) cast(kGateUp, "cast of gate, up's input", hidden_, fp8::Forms::kColumns, Maximum::kFound);
+    weight_gradient(kGateUp, "gate, up, weight gradient", hidden_, 2 * inner_);
+    cast(kOutput, "cast of output's gradient", hidden_, fp8::Forms::kBoth, Maximum::kFound);
+    cast(kOutput, "cast of output's input", query_, fp8::Forms::kColumns, Maximum::kFound);
+    weight_gradient(kOutput, "output, weight gradient", query_, hidden_);
+    data_gradient(kOutput, "output, data gradient", query_, hidden_);
     // Without norms the rotated heads are a view of what is kept.
     if (selective && has_qk_norm()) rotation(true);
     heads(OperationKind::kAttentionBackward, "attention");
     rotation(false);
     if (has_bias()) elementwise(OperationKind::kColumnSum, "q, k, v, bias gradient", tokens(), packed_);
-    data_gradient("q, k, v, data gradient", hidden_, packed_);
+    cast(kQkv, "cast of q, k, v's gradient", packed_, fp8::Forms::kBoth, Maximum::kFound);
+    data_gradient(kQkv, "q, k, v, data gradient", hidden_, packed_);
     rms_norm_backward("input rms_norm", true, selective);
-    weight_gradient("q, k, v, weight gradient", hidden_, packed_);
+    if (selective) cast(kQkv, "cast of q, k, v's input", hidden_, fp8::Forms::kColumns, Maximum::kFound);
+    weight_gradient(kQkv, "q, k, v, weight gradient", hidden_, packed_);
     std::vector<int64_t> sums{hidden_};
     if (has_qk_norm()) sums.insert(sums.end(), {config_.head_dim, config_.head_dim});
     if (has_bias()) sums.push_back(packed_);
@@ -141,6 +180,8 @@ class Builder {
 
  private:
   enum class Extra { kNone, kBias, kResidual };
+  // Of what is cast: found by the kernel that writes it, or by the cast.
+  enum class Maximum { kKnown, kFound };
 
   int64_t tokens() const { return shape_.tokens(); }
   bool has_bias() const { return layout_.has(LayerRole::kQueryBias); }
@@ -158,17 +199,56 @@ class Builder {
     made.matmul = shape;
     made.adds = adds;
   }
+  // A product of a layer, in FP8 if that one is. `a`: the format of its first operand.
+  void layer_matmul(LayerProduct product, std::string_view name, const MatmulShape& shape, bool adds,
+                    at::ScalarType out_type, fp8::Format a) {
+    matmul(name, shape, adds, out_type);
+    if (!shape_.fp8 || !shape_.fp8->has(product)) return;
+    using enum fp8::FastAccumulation;
+    const fp8::Recipe& recipe = shape_.fp8->recipe;
+    const bool is_forward = shape.b_transposed;
+    const bool fast = recipe.fast_accumulation == kAll || (recipe.fast_accumulation == kForward && is_forward);
+    Operation& made = made_.back();
+    made.type = made.matmul.type = fp8::scalar_type(a);
+    made.matmul.a_transposed = false;
+    made.matmul.b_transposed = true;
+    made.matmul.fp8 = Fp8Shape{.rowwise = recipe.scaling == fp8::Scaling::kRowwise, .fast_accumulation = fast};
+  }
+  fp8::Format gradient_format() const { return shape_.fp8 ? shape_.fp8->recipe.gradients : fp8::Format::kE4m3; }
   // a [N, in] times the transpose of a weight [out, in].
-  void forward(std::string_view name, int64_t in, int64_t out, Extra extra = Extra::kNone) {
-    matmul(name, {.rows = tokens(), .columns = out, .inner = in, .b_transposed = true, .bias = extra == Extra::kBias},
-           extra == Extra::kResidual, shape_.type);
+  void forward(LayerProduct product, std::string_view name, int64_t in, int64_t out, Extra extra = Extra::kNone) {
+    layer_matmul(product, name,
+                 {.rows = tokens(), .columns = out, .inner = in, .b_transposed = true, .bias = extra == Extra::kBias},
+                 extra == Extra::kResidual, shape_.type, fp8::Format::kE4m3);
   }
-  void data_gradient(std::string_view name, int64_t in, int64_t out) {
-    matmul(name, {.rows = tokens(), .columns = in, .inner = out}, false, shape_.type);
+  void data_gradient(LayerProduct product, std::string_view name, int64_t in, int64_t out) {
+    layer_matmul(product, name, {.rows = tokens(), .columns = in, .inner = out}, false, shape_.type, gradient_format());
   }
-  void weight_gradient(std::string_view name, int64_t in, int64_t out) {
-    matmul(name, {.rows = out, .columns = in, .inner = tokens(), .a_transposed = true}, shape_.accumulates,
-           shape_.gradient_type);
+  void weight_gradient(LayerProduct product, std::string_view name, int64_t in, int64_t out) {
+    layer_matmul(product, name, {.rows = out, .columns = in, .inner = tokens(), .a_transposed = true},
+                 shape_.accumulates, shape_.gradient_type, gradient_format());
+  }
+
+  // Of a matrix [tokens, columns], where the product reads FP8.
+  void cast(LayerProduct product, std::string_view name, int64_t columns, fp8::Forms forms, Maximum maximum) {
+    if (shape_.fp8 && shape_.fp8->has(product)) add_cast(name, tokens(), columns, forms, maximum);
+  }
+  void cast_weights(fp8::Forms forms) {
+    using enum LayerProduct;
+    const auto weight = [&](LayerProduct product, std::string_view name, int64_t out, int64_t in) {
+      if (shape_.fp8->has(product)) add_cast(name, out, in, forms, Maximum::kFound);
+    };
+    weight(kQkv, "cast of q, k, v's weight", packed_, hidden_);
+    weight(kOutput, "cast of output's weight", hidden_, query_);
+    weight(kGateUp, "cast of gate, up's weight", 2 * inner_, hidden_);
+    weight(kDown, "cast of down's weight", hidden_, inner_);
+  }
+  void add_cast(std::string_view name, int64_t rows, int64_t columns, fp8::Forms forms, Maximum maximum) {
+    using enum OperationKind;
+    const bool known = maximum == Maximum::kKnown && shape_.fp8->known_maxima;
+    const bool rowwise = shape_.fp8->recipe.scaling == fp8::Scaling::kRowwise;
+    elementwise(rowwise ? kFp8CastRowwise : known ? kFp8Cast : kFp8CastMaximum, name, rows, columns);
+    made_.back().forms = forms;
   }
 
   void elementwise(OperationKind kind, std::string_view name, int64_t rows, int64_t columns, int64_t calls = 1) {
@@ -210,10 +290,16 @@ class Builder {
   const MicroBatchShape& shape_;
   const LayerLayout layout_;
   const int64_t hidden_, inner_, query_, packed_;
+  bool recomputes_ = false;  // a forward that a backward in the same call follows
   std::vector<Operation> made_;
 };
 
 }  // namespace
+
+bool is_fp8_cast(OperationKind kind) {
+  using enum OperationKind;
+  return kind == kFp8Cast || kind == kFp8CastMaximum || kind == kFp8CastRowwise;
+}
 
 std::string_view name(OperationKind kind) { return kNames[static_cast<size_t>(kind)]; }
 
@@ -262,6 +348,10 @@ double Operation::bytes() const {
       return 2 * matrix;
     case kRmsNormBackward:
       return matrix * (3 + (residual ? 1 : 0) + (with_y ? 1 : 0));
+    case kFp8Cast:
+    case kFp8CastMaximum:
+    case kFp8CastRowwise:  // each form is half as large as x, which a largest magnitude takes once more
+      return matrix * ((kind == kFp8Cast ? 1 : 2) + (forms == fp8::Forms::kBoth ? 1 : 0.5));
     case kSwigluForward:
     case kEmbeddingBackward:
       return 3 * matrix;
@@ -287,11 +377,12 @@ std::string describe(const Operation& o) {
   const std::string start = fmt::format("{} {}", name(o.kind), short_name(o.type));
   if (o.kind == OperationKind::kMatmul) {
     const MatmulShape& s = o.matmul;
-    return fmt::format("{} {} x {} x {} {}{} into {}{}", start, s.rows, s.columns, s.inner, s.a_transposed ? 'T' : 'N',
-                       s.b_transposed ? 'T' : 'N', short_name(s.out_type),
+    return fmt::format("{} {} x {} x {} {}{} into {}{}{}{}", start, s.rows, s.columns, s.inner,
+                       s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', short_name(s.out_type),
                        o.adds   ? " + matrix"
                        : s.bias ? " + bias"
-                                : "");
+                                : "",
+                       s.fp8 && s.fp8->rowwise ? ", rowwise" : "", s.fp8 && s.fp8->fast_accumulation ? ", fast" : "");
   }
   if (o.kind == OperationKind::kRowSums) return fmt::format("{} of {} columns", start, fmt::join(o.sums, ", "));
   if (o.attention.batch > 0) {
@@ -299,13 +390,15 @@ std::string describe(const Operation& o) {
     return fmt::format("{} {} x {}, {} and {} heads of {}", start, s.batch, s.length, s.heads, s.key_value_heads,
                        s.head_dim);
   }
+  if (is_fp8_cast(o.kind)) return fmt::format("{} {} x {}, {}", start, o.rows, o.columns, name_of(o.forms));
   return fmt::format("{} {} x {}{}{}", start, o.rows, o.columns, o.residual ? " + residual" : "",
                      o.with_y ? " with y" : "");
 }
 
-std::vector<Operation> layer_forward_operations(const ModelConfig& config, const MicroBatchShape& shape) {
+std::vector<Operation> layer_forward_operations(const ModelConfig& config, const MicroBatchShape& shape,
+                                                Recompute recompute) {
   Builder builder(config, shape);
-  builder.layer_forward();
+  builder.layer_forward(recompute);
   return builder.take();
 }
 

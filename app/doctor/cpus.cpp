@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <sstream>
@@ -21,20 +20,6 @@ namespace mpzero::doctor {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The value of a line "key : value" in a file of /proc; empty if there is none.
-std::string value_of(const fs::path& file, const std::string& key) {
-  std::ifstream stream(file);
-  std::string line;
-  while (std::getline(stream, line)) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos || line.rfind(key, 0) != 0) continue;
-    if (line.find_first_not_of(" \t", key.size()) != colon) continue;
-    const size_t first = line.find_first_not_of(" \t", colon + 1);
-    return first == std::string::npos ? "" : line.substr(first);
-  }
-  return "";
-}
 
 // The first processor of /proc/cpuinfo.
 struct Processor {

@@ -1,6 +1,5 @@
 #include "app/machine/cpu_share.hpp"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -144,14 +143,19 @@ std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>
       online);
 }
 
-CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi) {
-  const auto machine = parallel::CpuTopology::of_this_machine();
-  const CpuLimits limits = cpu_limits(parallel::process_environment, allowed_cores());
+CpuHost CpuHost::of_this_machine() {
+  return {.topology = parallel::CpuTopology::of_this_machine(),
+          .limits = cpu_limits(parallel::process_environment, allowed_cores()),
+          .online = online_hardware_threads()};
+}
+
+CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi, const CpuHost& host) {
+  const parallel::CpuTopology& machine = host.topology;
   const std::unique_ptr<parallel::MpiRuntime> here = mpi.this_machine();
-  CpuShare share = share_cpu(machine, all_gather(*here, machine.cores()), mpi.local_rank(), limits);
-  if (limits.threads_asked_for == 0) at::set_num_threads(share.threads);
+  CpuShare share = share_cpu(machine, all_gather(*here, machine.cores()), mpi.local_rank(), host.limits);
+  if (host.limits.threads_asked_for == 0) host.set_threads(share.threads);
   if (!device.is_cpu()) return {};
-  if (share.placement == CpuPlacement::kBound && !machine.bind_process(machine.hardware_threads(share.cores))) {
+  if (share.placement == CpuPlacement::kBound && !host.bind(machine, machine.hardware_threads(share.cores))) {
     share.placement = CpuPlacement::kFree;
     share.reason = "since the system refuses to bind a process";
   }
@@ -162,7 +166,7 @@ CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi) {
         rank,
         CpuShare{.threads = threads, .cores = cores, .domains = domains, .placement = placement, .reason = reason});
   }
-  return {.line = describe_shares(shares), .warning = few_cores(shares, online_hardware_threads(), limits)};
+  return {.line = describe_shares(shares), .warning = few_cores(shares, host.online, host.limits)};
 }
 
 }  // namespace mpzero

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,11 +65,23 @@ struct CpuUse {
   std::optional<std::string> warning;
 };
 
+// What share_cores() knows of the machine, and what it does to this process.
+struct CpuHost {
+  parallel::CpuTopology topology;
+  CpuLimits limits;
+  int online = 1;  // hardware threads of the machine
+  std::function<bool(const parallel::CpuTopology&, const std::vector<int>& hardware_threads)> bind =
+      &parallel::CpuTopology::bind_process;
+  std::function<void(int)> set_threads = at::set_num_threads;
+
+  static CpuHost of_this_machine();
+};
+
 // Sets the number of this rank's ATen threads to its share of the cores, unless OMP_NUM_THREADS does. On the CPU it
 // also binds the process to them. The pages of tensors that it makes later then are in the memory of its NUMA domain,
 // whichever thread touches them first, and threads that it starts later, those of OpenMP too, run there. Threads are
 // not bound to single cores: those that read data, send and save would stay on the core of the thread that starts them.
 // Collective.
-CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi);
+CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi, const CpuHost& host = CpuHost::of_this_machine());
 
 }  // namespace mpzero

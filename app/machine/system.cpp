@@ -33,6 +33,19 @@ std::optional<std::string> read_line(const std::filesystem::path& file) {
   return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
+std::string value_of(const std::filesystem::path& file, const std::string& key) {
+  std::ifstream stream(file);
+  std::string line;
+  while (std::getline(stream, line)) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos || line.rfind(key, 0) != 0) continue;
+    if (line.find_first_not_of(" \t", key.size()) != colon) continue;
+    const size_t first = line.find_first_not_of(" \t", colon + 1);
+    return first == std::string::npos ? "" : line.substr(first);
+  }
+  return "";
+}
+
 std::optional<int64_t> read_integer(const std::filesystem::path& file) {
   const std::optional<std::string> line = read_line(file);
   if (!line) return std::nullopt;

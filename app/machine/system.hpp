@@ -35,6 +35,8 @@ struct Job {
 
 // The first line of a file without blanks at its ends; std::nullopt if it cannot be read or is empty.
 std::optional<std::string> read_line(const std::filesystem::path& file);
+// The value of the first line "key : value" in a file of /proc; empty if there is none.
+std::string value_of(const std::filesystem::path& file, const std::string& key);
 std::optional<int64_t> read_integer(const std::filesystem::path& file);
 
 // The name by which the cluster knows this host: Slurm's name for the node in a job, else the kernel's.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "model/fp8/cast.hpp"
 #include "model/gradient.hpp"
 #include "model/kernels/attention.hpp"
 #include "model/kernels/column_sum.hpp"
@@ -42,6 +43,7 @@ class Runs {
 
   Body matmul(model::Matmuls& matmuls) const {
     const model::MatmulShape& s = o_.matmul;
+    if (s.fp8) return fp8_matmul(matmuls);
     if (s.a_transposed) return weight_gradient(matmuls);
     const Tensors a = random({s.rows, s.inner});
     const Tensors weight =
@@ -178,6 +180,20 @@ class Runs {
     };
   }
 
+  Body fp8_cast() const {
+    const Tensors x = random({o_.rows, o_.columns});
+    const auto scaling =
+        o_.kind == OperationKind::kFp8CastRowwise ? model::fp8::Scaling::kRowwise : model::fp8::Scaling::kTensorwise;
+    const at::Tensor maximum = o_.kind == OperationKind::kFp8Cast ? model::fp8::maximum(x.front()) : at::Tensor();
+    return [x, scaling, maximum, forms = o_.forms](int set) {
+      const auto made = model::fp8::cast(pick(x, set), model::fp8::Format::kE4m3, scaling, forms, maximum);
+      Tensors codes;
+      if (made.rows.defined()) codes.push_back(made.rows.codes);
+      if (made.columns.defined()) codes.push_back(made.columns.codes);
+      return codes;
+    };
+  }
+
   Body zero() const {
     const Tensors filled = random({o_.rows, o_.columns});
     return [filled](int set) {
@@ -209,6 +225,59 @@ class Runs {
   Heads heads() const {
     const model::AttentionShape& s = o_.attention;
     return {random({s.batch, s.length, s.heads + 2 * s.key_value_heads, s.head_dim}), s.heads, s.key_value_heads};
+  }
+  // Codes [rows, inner] of each set.
+  std::vector<model::fp8::Matrix> codes(int64_t rows, int64_t inner, at::ScalarType type) const {
+    using namespace model::fp8;
+    const Format format = type == at::kFloat8_e4m3fn ? Format::kE4m3 : Format::kE5m2;
+    const Scaling scaling = o_.matmul.fp8->rowwise ? Scaling::kRowwise : Scaling::kTensorwise;
+    std::vector<Matrix> made;
+    for (int set = 0; set < sets_; ++set) {
+      const at::Tensor x = random_tensor({rows, inner}, options_.dtype(at::kBFloat16));
+      made.push_back(cast(x, format, scaling, Forms::kRows).rows);
+    }
+    return made;
+  }
+  // Whichever pass it is of: all are a b^T of codes.
+  Body fp8_matmul(model::Matmuls& matmuls) const {
+    const model::MatmulShape& s = o_.matmul;
+    std::vector<model::Operand> a, b;
+    // As the gradient of a weight, whose result may be wider, the product reads the other form.
+    const bool as_gradient = s.out_type != at::kBFloat16;
+    const auto operand = [&](const model::fp8::Matrix& codes) {
+      return as_gradient ? model::Operand({}, codes) : model::Operand(codes, {});
+    };
+    for (const auto& matrix : codes(s.rows, s.inner, s.type)) a.push_back(operand(matrix));
+    for (const auto& matrix : codes(s.columns, s.inner, s.fp8->b_type)) b.push_back(operand(matrix));
+    const auto in = [](const std::vector<model::Operand>& all, int set) -> const model::Operand& {
+      return all[static_cast<size_t>(set)];
+    };
+    const at::TensorOptions wide = options_.dtype(s.out_type);
+    if (as_gradient) {
+      Tensors gradients;
+      for (int set = 0; set < sets_; ++set) gradients.push_back(at::zeros({s.rows, s.columns}, wide));
+      for (const bool accumulate : {o_.adds, false}) {
+        matmuls.weight_gradient_out(gradients.front(), a.front(), b.front(), accumulate);
+      }
+      return [&matmuls, a, b, in, gradients, adds = o_.adds](int set) {
+        at::Tensor gradient = pick(gradients, set);
+        matmuls.weight_gradient_out(gradient, in(a, set), in(b, set), adds);
+        return Tensors{};
+      };
+    }
+    if (s.bias) {
+      return [&matmuls, a, b, in, bias = at::randn({s.columns}, wide)](int set) {
+        return Tensors{matmuls.forward_bias(in(a, set), in(b, set), bias)};
+      };
+    }
+    if (!o_.adds) {
+      return [&matmuls, a, b, in](int set) { return Tensors{matmuls.forward(in(a, set), in(b, set))}; };
+    }
+    Tensors addends;
+    for (int set = 0; set < sets_; ++set) addends.push_back(random_tensor({s.rows, s.columns}, wide));
+    return [&matmuls, a, b, in, addends](int set) {
+      return Tensors{matmuls.forward_add(in(a, set), in(b, set), pick(addends, set))};
+    };
   }
   Body weight_gradient(model::Matmuls& matmuls) const {
     const model::MatmulShape& s = o_.matmul;
@@ -272,6 +341,10 @@ Body run_of(const Operation& operation, model::Matmuls& matmuls, at::Device devi
       return runs.embedding();
     case kZero:
       return runs.zero();
+    case kFp8Cast:
+    case kFp8CastMaximum:
+    case kFp8CastRowwise:
+      return runs.fp8_cast();
     case kCount:
       break;
   }

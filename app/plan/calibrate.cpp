@@ -144,6 +144,7 @@ class Measurement {
     data_.date = today();
     data_.versions["torch"] = TORCH_VERSION;
     if (device.is_cuda()) {
+      capability_ = parallel::gpu_properties(device.index()).capability;
       const auto attribute = [&](cudaDeviceAttr name) {
         int value = 0;
         C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, name, device.index()));
@@ -253,11 +254,28 @@ class Measurement {
     return all;
   }
 
+  // The recipes that the device has products for.
+  std::vector<model::Fp8Layer> fp8_layers() const {
+    constexpr int kTensorwise = 89, kRowwise = 90;
+    std::vector<model::Fp8Layer> all;
+    model::Fp8Layer layer{.weights = model::Fp8Layer::Weights::kFirstUse};
+    layer.products.fill(true);
+    if (capability_ >= kTensorwise) all.push_back(layer);
+    layer.recipe.scaling = model::fp8::Scaling::kRowwise;
+    if (capability_ >= kRowwise) all.push_back(layer);
+    return all;
+  }
+
   std::vector<Work> all_works() const {
     std::vector<Work> works;
     for (const auto& [sequences, length] : micro_batches_) {
       for (const auto& [config, type] : models_and_types()) {
         works.push_back({config, {.sequences = sequences, .length = length, .type = type, .gradient_type = type}});
+      }
+      for (const model::Fp8Layer& fp8 : fp8_layers()) {
+        for (const ModelConfig& config : models_) {
+          works.push_back({&config, {.sequences = sequences, .length = length, .fp8 = fp8}});
+        }
       }
     }
     // Small ones on a CPU, where time runs out before the large ones.
@@ -277,6 +295,7 @@ class Measurement {
     add(layer_forward_operations(config, work.shape));
     add(layer_backward_operations(config, work.shape, Recompute::kNone));
     add(layer_backward_operations(config, work.shape, Recompute::kSelective));
+    if (work.shape.fp8) add(layer_forward_operations(config, work.shape, Recompute::kSelective));
     add(head_operations(config, work.shape, chunk));
     add(embedding_forward_operations(config, work.shape));
     add(embedding_backward_operations(config, work.shape));
@@ -291,6 +310,9 @@ class Measurement {
       for (const Operation& operation : head_operations(config, wide, chunk)) {
         if (operation.kind == OperationKind::kMatmul) all.push_back(operation);
       }
+    }
+    if (work.shape.fp8) {
+      std::erase_if(all, [](const Operation& one) { return !one.matmul.fp8 && !is_fp8_cast(one.kind); });
     }
     return all;
   }
@@ -308,11 +330,15 @@ class Measurement {
     if (device_.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
   }
 
+  model::Matmuls& matmuls_of(const Operation& operation) {
+    return operation.matmul.fp8 && operation.matmul.fp8->fast_accumulation ? fast_matmuls_ : matmuls_;
+  }
+
   void measure_operation(const Operation& operation) {
     // On the CPU nothing stays in a cache for long, and memory is dear.
     const int sets = device_.is_cuda() ? measure::sets_for(operation) : 1;
     const measure::Timing timing =
-        measure::measure(device_, sets, effort(), measure::run_of(operation, matmuls_, device_, sets));
+        measure::measure(device_, sets, effort(), measure::run_of(operation, matmuls_of(operation), device_, sets));
     const double seconds = timing.seconds;
     if (timing.spread > 0) spreads_.push_back(timing.spread);
     switch (operation.kind) {
@@ -394,7 +420,8 @@ class Measurement {
   const std::vector<std::pair<int64_t, int64_t>> micro_batches_;
   const Clock::time_point start_;
   CalibrationData data_;
-  model::Matmuls matmuls_;
+  model::Matmuls matmuls_, fast_matmuls_{model::fp8::FastAccumulation::kAll};
+  int capability_ = 0;              // of a GPU: 90 for 9.0
   std::set<std::string> measured_;  // operations, as describe() says
   std::vector<double> spreads_;     // of operations with several rounds
   int left_out_ = 0;

@@ -31,7 +31,8 @@ struct CalibrateOptions {
 // From 512 to 16,384 tokens on a GPU, from 128 to 2,048 on a CPU.
 std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device);
 
-// Measures a device and its host for at most about a minute, and replaces `file`: products as the engine tunes them,
+// Measures a device and its host for at most about a minute, and replaces `file`: products as the engine tunes them, in
+// FP8 too where the GPU has them,
 // attention, kernels, AdamW on device and host, copies. The names
 // of devices in a file of the same device stay. Shows its progress on stderr. Throws UserError if the device
 // cannot be used, or the file cannot be written, which is tried first. Collective over options.ranks.

@@ -17,6 +17,12 @@ using model::Operation;
 using model::OperationKind;
 using Sample = TimeTable::Sample;
 
+// Without times of their own, products in FP8 take half as long as in bf16: the rates of NVIDIA's data sheets, 1,979
+// TFLOP/s dense against 989 on H100 and H200. (Measured there: 0.50 to 0.60, bench/RESULTS.md "FP8".)
+constexpr double kFp8OfBf16 = 0.5;
+// Casts move bytes at these shares of a copy's rate, by the same measurements.
+constexpr double kCastOfCopy = 0.75, kRowwiseCastOfCopy = 0.5;
+
 double log_of(int64_t size) { return std::log2(static_cast<double>(std::max<int64_t>(1, size))); }
 
 // Floating-point operations, bytes, one launch.
@@ -28,14 +34,11 @@ std::vector<double> work_of(const Operation& operation) { return {operation.flop
 std::vector<double> place_of(const model::MatmulShape& shape, bool adds) {
   const double wide = shape.out_type != shape.type ? std::numbers::sqrt2 : 0;
   const auto layout = [&](bool a, bool b) { return shape.a_transposed == a && shape.b_transposed == b ? 1.0 : 0.0; };
-  return {log_of(shape.rows),
-          log_of(shape.columns),
-          log_of(shape.inner),
-          layout(false, false),
-          layout(false, true),
-          layout(true, false),
-          wide,
-          adds ? 1.0 : 0.0};
+  return {log_of(shape.rows), log_of(shape.columns), log_of(shape.inner), layout(false, false), layout(false, true),
+          layout(true, false), wide, adds ? 1.0 : 0.0,
+          // Another scaling is as far as a factor of two, other sums or another format less.
+          shape.fp8 && shape.fp8->rowwise ? 1.0 : 0.0, shape.fp8 && shape.fp8->fast_accumulation ? 0.5 : 0.0,
+          shape.type == at::kFloat8_e5m2 ? 0.25 : 0.0};
 }
 
 // More heads fill the GPU, then only add work; keys that are shared by more heads are read less often.
@@ -86,7 +89,7 @@ Calibration::Calibration(CalibrationData data, std::string name) : data_(std::mo
   std::map<at::ScalarType, std::vector<Sample>> matmuls, forward, backward;
   for (const CalibrationData::Matmul& m : data_.matmuls) {
     const Operation operation{.kind = OperationKind::kMatmul, .type = m.shape.type, .matmul = m.shape, .adds = m.adds};
-    matmuls[m.shape.type].push_back({work_of(operation), place_of(m.shape, m.adds), m.seconds});
+    matmuls[m.shape.fp8 ? kFp8 : m.shape.type].push_back({work_of(operation), place_of(m.shape, m.adds), m.seconds});
   }
   for (const CalibrationData::Attention& a : data_.attention) {
     const auto sample = [&](OperationKind kind, double seconds) {
@@ -130,6 +133,7 @@ Estimate Calibration::seconds(const Operation& operation) const {
   };
   switch (operation.kind) {
     case OperationKind::kMatmul:
+      if (operation.matmul.fp8) return fp8_seconds(operation);
       return from(matmuls_, "matrix products", place_of(operation.matmul, operation.adds));
     case OperationKind::kAttentionForward:
       return from(attention_forward_, "attention", place_of(operation.attention));
@@ -137,9 +141,32 @@ Estimate Calibration::seconds(const Operation& operation) const {
       return from(attention_backward_, "attention", place_of(operation.attention));
     case OperationKind::kRowSums:  // of fp32, whatever they are written to
       return kernel_seconds(std::string(model::name(operation.kind)), at::kFloat, operation.bytes());
+    case OperationKind::kFp8Cast:
+    case OperationKind::kFp8CastMaximum:
+    case OperationKind::kFp8CastRowwise: {
+      const std::string kernel(model::name(operation.kind));
+      Estimate estimate = kernel_seconds(kernel, operation.type, operation.bytes());
+      if (kernels_.contains({kernel, operation.type})) return estimate;
+      estimate.seconds /= operation.kind == OperationKind::kFp8CastRowwise ? kRowwiseCastOfCopy : kCastOfCopy;
+      return estimate;
+    }
     default:
       return kernel_seconds(std::string(model::name(operation.kind)), operation.type, operation.bytes());
   }
+}
+
+Estimate Calibration::fp8_seconds(const Operation& operation) const {
+  if (const auto found = matmuls_.find(kFp8); found != matmuls_.end()) {
+    return found->second.at(work_of(operation), place_of(operation.matmul, operation.adds));
+  }
+  // A CPU multiplies the values in fp32.
+  if (!data_.gpu) lacks("matrix products in FP8");
+  Operation wider = operation;
+  wider.type = wider.matmul.type = at::kBFloat16;
+  wider.matmul.fp8.reset();
+  Estimate estimate = seconds(wider);
+  estimate.seconds *= kFp8OfBf16;
+  return estimate;
 }
 
 Estimate Calibration::kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes) const {

@@ -35,6 +35,9 @@ class Calibration {
   // The relative error to expect of a step's time: half of an interval.
   double error() const { return data_.error; }
 
+  // Whether products in FP8 were measured. If not, they are estimated from those in bf16.
+  bool has_fp8() const { return matmuls_.contains(kFp8); }
+
   // One call. Products and attention throw MissingTimes for a type of operands that was not measured; a kernel that was
   // not measured counts as a copy of its bytes.
   Estimate seconds(const model::Operation& operation) const;
@@ -48,6 +51,9 @@ class Calibration {
   double step_factor(double layer_seconds) const;
 
  private:
+  // The table of all products in FP8.
+  static constexpr at::ScalarType kFp8 = at::kFloat8_e4m3fn;
+  Estimate fp8_seconds(const model::Operation& operation) const;
   [[noreturn]] void lacks(const std::string& what) const;
 
   CalibrationData data_;

@@ -82,6 +82,10 @@ class Fields {
   at::ScalarType type(const char* key) const {
     return one_of(key, {"bf16", "fp32"}) == "bf16" ? at::kBFloat16 : at::kFloat;
   }
+  bool boolean(const char* key) const {
+    if (!at(key).is_boolean()) wrong(key, "true or false");
+    return at(key).get<bool>();
+  }
   Fields section(const char* key) const { return {at(key), file_, path_of(key)}; }
   // The objects of a list.
   std::vector<Fields> list(const char* key) const {
@@ -137,6 +141,25 @@ CalibrationData::Matmul read_matmul(const Fields& fields) {
                     .type = fields.type("type"),
                     .bias = adds == "bias",
                     .out_type = fields.type("out")},
+          .adds = adds == "matrix",
+          .seconds = fields.seconds("us")};
+}
+
+// A product of two matrices in FP8, the second one in e4m3.
+CalibrationData::Matmul read_fp8_matmul(const Fields& fields) {
+  fields.only({"rows", "columns", "inner", "type", "scaling", "fast", "out", "adds", "us"});
+  const std::string adds = fields.one_of("adds", {"nothing", "bias", "matrix"});
+  const bool is_e4m3 = fields.one_of("type", {"e4m3", "e5m2"}) == "e4m3";
+  return {.shape = {.rows = fields.size("rows"),
+                    .columns = fields.size("columns"),
+                    .inner = fields.size("inner"),
+                    .a_transposed = false,
+                    .b_transposed = true,
+                    .type = is_e4m3 ? at::kFloat8_e4m3fn : at::kFloat8_e5m2,
+                    .bias = adds == "bias",
+                    .out_type = fields.type("out"),
+                    .fp8 = model::Fp8Shape{.rowwise = fields.one_of("scaling", {"tensorwise", "rowwise"}) == "rowwise",
+                                           .fast_accumulation = fields.boolean("fast")}},
           .adds = adds == "matrix",
           .seconds = fields.seconds("us")};
 }
@@ -208,15 +231,15 @@ void read_origin(const Fields& file, CalibrationData& data) {
 }
 
 CalibrationData read_measured(const Fields& file) {
-  file.only({"format_version", "device", "gpu", "names", "source", "date", "versions", "error", "matmuls", "attention",
-             "kernels", "copies", "host", "collectives", "launch_us", "full_step"});
+  file.only({"format_version", "device", "gpu", "names", "source", "date", "versions", "error", "matmuls",
+             "fp8_matmuls", "attention", "kernels", "copies", "host", "collectives", "launch_us", "full_step"});
   CalibrationData data;
   read_origin(file, data);
-  if (file.has("gpu")) {
-    if (!file.object()["gpu"].is_boolean()) file.wrong("gpu", "true or false");
-    data.gpu = file.object()["gpu"].get<bool>();
-  }
+  if (file.has("gpu")) data.gpu = file.boolean("gpu");
   for (const Fields& matmul : file.list("matmuls")) data.matmuls.push_back(read_matmul(matmul));
+  if (file.has("fp8_matmuls")) {
+    for (const Fields& matmul : file.list("fp8_matmuls")) data.matmuls.push_back(read_fp8_matmul(matmul));
+  }
   for (const Fields& attention : file.list("attention")) data.attention.push_back(read_attention(attention));
   for (const Fields& kernel : file.list("kernels")) {
     kernel.only({"kernel", "type", "bytes", "us"});
@@ -296,9 +319,22 @@ CalibrationData read_calibration(const fs::path& path) {
 }
 
 std::string to_json(const CalibrationData& data) {
-  ordered_json matmuls = ordered_json::array(), attention = matmuls, kernels = matmuls, full_step = matmuls,
-               collectives = matmuls;
+  ordered_json matmuls = ordered_json::array(), fp8_matmuls = matmuls, attention = matmuls, kernels = matmuls,
+               full_step = matmuls, collectives = matmuls;
   for (const auto& [shape, adds, seconds] : data.matmuls) {
+    const char* const added = adds ? "matrix" : shape.bias ? "bias" : "nothing";
+    if (shape.fp8) {
+      fp8_matmuls.push_back({{"rows", shape.rows},
+                             {"columns", shape.columns},
+                             {"inner", shape.inner},
+                             {"type", shape.type == at::kFloat8_e4m3fn ? "e4m3" : "e5m2"},
+                             {"scaling", shape.fp8->rowwise ? "rowwise" : "tensorwise"},
+                             {"fast", shape.fp8->fast_accumulation},
+                             {"out", short_name(shape.out_type)},
+                             {"adds", added},
+                             {"us", rounded(seconds / kMicro)}});
+      continue;
+    }
     const char* layout = shape.a_transposed ? "TN" : shape.b_transposed ? "NT" : "NN";
     matmuls.push_back({{"rows", shape.rows},
                        {"columns", shape.columns},
@@ -306,9 +342,7 @@ std::string to_json(const CalibrationData& data) {
                        {"layout", layout},
                        {"type", short_name(shape.type)},
                        {"out", short_name(shape.out_type)},
-                       {"adds", adds         ? "matrix"
-                                : shape.bias ? "bias"
-                                             : "nothing"},
+                       {"adds", added},
                        {"us", rounded(seconds / kMicro)}});
   }
   for (const auto& [shape, type, forward, backward] : data.attention) {
@@ -340,7 +374,7 @@ std::string to_json(const CalibrationData& data) {
   }
   const auto& copies = data.copies;
   const auto& host = data.host;
-  const std::vector<std::pair<const char*, std::string>> parts{
+  std::vector<std::pair<const char*, std::string>> parts{
       {"format_version", std::to_string(kVersion)},
       {"device", json(data.device).dump()},
       {"gpu", data.gpu ? "true" : "false"},
@@ -366,6 +400,7 @@ std::string to_json(const CalibrationData& data) {
       {"collectives", lines_of(collectives)},
       {"launch_us", json(rounded(data.launch_seconds / kMicro)).dump()},
       {"full_step", lines_of(full_step)}};
+  if (!fp8_matmuls.empty()) parts.emplace_back("fp8_matmuls", lines_of(fp8_matmuls));
   std::string text = "{";
   for (size_t i = 0; i < parts.size(); ++i) {
     text += fmt::format("{}\n  \"{}\": {}", i == 0 ? "" : ",", parts[i].first, parts[i].second);

@@ -60,7 +60,9 @@ Seconds& Seconds::operator+=(const Seconds& other) {
 }
 
 void UnitTimes::scale(double factor) {
-  for (Seconds* part : {&embedding_forward, &embedding_backward, &layer_forward, &head}) plan::scale(*part, factor);
+  for (Seconds* part : {&embedding_forward, &embedding_backward, &layer_forward, &leaner_layer_forward, &head}) {
+    plan::scale(*part, factor);
+  }
   for (Seconds& part : layer_backward) plan::scale(part, factor);
 }
 
@@ -72,17 +74,46 @@ UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& m
       .embedding_forward = sum_of(calibration, embedding_forward_operations(model, micro_batch)),
       .embedding_backward = sum_of(calibration, embedding_backward_operations(model, micro_batch)),
       .layer_forward = sum_of(calibration, layer_forward_operations(model, micro_batch)),
+      .leaner_layer_forward = sum_of(calibration, layer_forward_operations(model, micro_batch, Recompute::kSelective)),
       .layer_backward = {},
       .head = sum_of(calibration, head_operations(model, micro_batch, chunk)),
   };
+  // What the forward has cast is kept.
+  model::MicroBatchShape later = micro_batch;
+  if (later.fp8 && later.fp8->weights == model::Fp8Layer::Weights::kFirstUse) {
+    later.fp8->weights = model::Fp8Layer::Weights::kKept;
+  }
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     times.layer_backward[static_cast<size_t>(recompute)] =
-        sum_of(calibration, layer_backward_operations(model, micro_batch, recompute));
+        sum_of(calibration, layer_backward_operations(model, later, recompute));
   }
   times.step_factor =
       calibration.step_factor(times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device());
   times.scale(times.step_factor);
   return times;
+}
+
+UnitTimes mean_of(const std::vector<std::pair<double, UnitTimes>>& weighted) {
+  double all = 0;
+  for (const auto& [weight, times] : weighted) all += weight;
+  UnitTimes mean;
+  mean.step_factor = 0;
+  for (const auto& [weight, times] : weighted) {
+    const double share = weight / all;
+    const auto add = [&](Seconds& sum, Seconds one) {
+      scale(one, share);
+      one.launch_bound *= share;
+      sum += one;
+    };
+    add(mean.embedding_forward, times.embedding_forward);
+    add(mean.embedding_backward, times.embedding_backward);
+    add(mean.layer_forward, times.layer_forward);
+    add(mean.leaner_layer_forward, times.leaner_layer_forward);
+    for (size_t i = 0; i < mean.layer_backward.size(); ++i) add(mean.layer_backward[i], times.layer_backward[i]);
+    add(mean.head, times.head);
+    mean.step_factor += share * times.step_factor;
+  }
+  return mean;
 }
 
 double StateTypes::adamw_bytes() const {

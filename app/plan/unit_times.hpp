@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "app/plan/calibration.hpp"
 #include "model/architecture/config.hpp"
@@ -24,17 +26,24 @@ struct Seconds {
 // One micro-batch of one rank on one device.
 struct UnitTimes {
   Seconds embedding_forward, embedding_backward, layer_forward;
+  Seconds leaner_layer_forward;           // whose products' inputs are not kept: in FP8 it casts less
   std::array<Seconds, 3> layer_backward;  // by what the forward kept
   Seconds head;                           // forward and backward
   double step_factor = 1;                 // contained in the times
 
   void scale(double factor);
+  const Seconds& forward(model::Recompute recompute) const {
+    return recompute == model::Recompute::kNone ? layer_forward : leaner_layer_forward;
+  }
   const Seconds& backward(model::Recompute recompute) const { return layer_backward[static_cast<size_t>(recompute)]; }
 };
 
 // Throws MissingTimes if the calibration lacks the types of the micro-batch.
 UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
                      const model::MicroBatchShape& micro_batch);
+
+// The mean of the times of different layers, or micro-batches, each with its weight.
+UnitTimes mean_of(const std::vector<std::pair<double, UnitTimes>>& weighted);
 
 // AdamW and what it needs, for the parameters whose states a rank keeps.
 struct StateTypes {

@@ -120,7 +120,8 @@ at::Tensor maximum(const at::Tensor& x) {
 }
 
 CastMatrix cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms, const at::Tensor& maximum_of_x) {
-  RECORD_FUNCTION("mpzero::fp8_cast", (std::vector<c10::IValue>{x}));
+  RECORD_FUNCTION("mpzero::fp8_cast", (std::vector<c10::IValue>{x, static_cast<int64_t>(forms),
+                                                                scaling == Scaling::kRowwise, maximum_of_x.defined()}));
   TORCH_CHECK(x.dim() == 2 && x.is_contiguous() && x.scalar_type() == at::kBFloat16 && x.numel() > 0,
               "fp8::cast expects a contiguous matrix in bf16");
   const auto& make = x.is_cuda() ? cuda::cast : reference::cast;

@@ -9,6 +9,7 @@
 #include "app/plan/calibrate.hpp"
 #include "app/plan/calibration.hpp"
 #include "app/plan/unit_times.hpp"
+#include "parallel/comm/gpu_address.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/model/recorded_operations.hpp"
@@ -30,6 +31,21 @@ TEST_CASE("the lists of operations are what runs on a GPU") {
         CHECK(model::unlisted_operations(config, at::kCUDA, shape) == std::vector<std::string>());
       }
     }
+  }
+}
+
+TEST_CASE("the lists of operations are what runs in FP8 on a GPU") {
+  if (!has_gpu()) return;
+  constexpr int kFp8 = 89, kRowwise = 90;
+  const int capability = parallel::gpu_properties(0).capability;
+  if (capability < kFp8) return;
+  model::Fp8Options rowwise;
+  rowwise.recipe.scaling = model::fp8::Scaling::kRowwise;
+  for (const auto& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+    const model::MicroBatchShape shape{.sequences = 2, .length = 16};
+    CHECK(model::unlisted_operations(config, at::kCUDA, shape, model::Fp8Options{}) == std::vector<std::string>());
+    if (capability < kRowwise) continue;
+    CHECK(model::unlisted_operations(config, at::kCUDA, shape, rowwise) == std::vector<std::string>());
   }
 }
 
@@ -62,6 +78,16 @@ TEST_CASE("a GPU is calibrated, and its units have times from what was measured"
     CHECK(times.backward(model::Recompute::kNone).extrapolated == 0);
     CHECK(times.backward(model::Recompute::kSelective).extrapolated == 0);
     CHECK(times.backward(model::Recompute::kFull).on_device() > times.backward(model::Recompute::kNone).on_device());
+  }
+  const bool has_fp8 = parallel::gpu_properties(0).capability >= 89;
+  CHECK(calibration.has_fp8() == has_fp8);
+  if (has_fp8) {
+    model::Fp8Layer fp8{.recipe = {}, .weights = model::Fp8Layer::Weights::kFirstUse};
+    fp8.products.fill(true);
+    const UnitTimes times =
+        unit_times(calibration, options.models.front(), {.sequences = 8, .length = 2048, .fp8 = fp8});
+    CHECK(times.layer_forward.extrapolated == 0);
+    CHECK(times.backward(model::Recompute::kNone).extrapolated == 0);
   }
   fs::remove_all(folder);
 }

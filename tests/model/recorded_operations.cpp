@@ -87,10 +87,47 @@ Operation operation_of(OperationKind kind, c10::ArrayRef<const c10::IValue> inpu
   return made;
 }
 
+// Of FP8: the codes and what decides how they are multiplied, or the matrix that is cast and how.
+Operation fp8_operation_of(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  using enum OperationKind;
+  if (name == "fp8_cast") {
+    const at::Tensor& x = inputs[0].toTensor();
+    const bool rowwise = inputs[2].toBool(), known = inputs[3].toBool();
+    return {.kind = rowwise ? kFp8CastRowwise
+                    : known ? kFp8Cast
+                            : kFp8CastMaximum,
+            .type = x.scalar_type(),
+            .rows = x.size(0),
+            .columns = x.size(1),
+            .forms = static_cast<fp8::Forms>(inputs[1].toInt())};
+  }
+  const at::Tensor &out = inputs[0].toTensor(), &a = inputs[1].toTensor(), &b = inputs[2].toTensor();
+  const at::Tensor& addend = inputs[3].toTensor();
+  const bool bias = addend.defined() && addend.dim() == 1;
+  return {.kind = kMatmul,
+          .type = a.scalar_type(),
+          .matmul = {.rows = out.size(0),
+                     .columns = out.size(1),
+                     .inner = a.size(1),
+                     .b_transposed = true,
+                     .type = a.scalar_type(),
+                     .bias = bias,
+                     .out_type = out.scalar_type(),
+                     .fp8 = Fp8Shape{.b_type = b.scalar_type(),
+                                     .rowwise = inputs[4].toBool(),
+                                     .fast_accumulation = inputs[5].toBool()}},
+          .adds = addend.defined() && !bias};
+}
+
 std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function) {
   const std::string_view name = function.name();
   if (seen_operations == nullptr || !name.starts_with(kPrefix)) return nullptr;
-  const auto kind = model::operation_of(name.substr(kPrefix.size()));
+  const std::string_view own = name.substr(kPrefix.size());
+  if (own == "fp8_cast" || own == "fp8_matmul") {
+    seen_operations->push_back(describe(fp8_operation_of(own, function.inputs())));
+    return nullptr;
+  }
+  const auto kind = model::operation_of(own);
   seen_operations->push_back(kind ? describe(operation_of(*kind, function.inputs()))
                                   : "of no kind: " + std::string(name));
   return nullptr;
@@ -120,10 +157,11 @@ std::vector<std::string> described(const std::vector<Operation>& operations) {
 // A decoder of the config on the device, and a comparison of what its units run with the lists.
 class Comparison {
  public:
-  Comparison(const ModelConfig& config, at::Device device, const MicroBatchShape& shape)
-      : decoder_(config, {.max_logits = 5 * config.vocab_size}),
+  Comparison(const ModelConfig& config, at::Device device, const MicroBatchShape& shape,
+             const std::optional<Fp8Options>& fp8)
+      : decoder_(config, {.max_logits = 5 * config.vocab_size, .fp8 = fp8}),
         model_(decoder_, at::TensorOptions().dtype(shape.type).device(device), shape.gradient_type),
-        shape_(shape),
+        shape_(with_fp8(shape, decoder_, fp8, device)),
         chunk_(decoder_.tokens_per_chunk(shape.tokens(), device)),
         tokens_(at::randint(config.vocab_size, {shape.sequences, shape.length},
                             at::TensorOptions().dtype(at::kLong).device(device))) {}
@@ -149,16 +187,34 @@ class Comparison {
       const std::string level = ", recompute " + std::string(name(recompute));
       begin();
       LayerActivations kept;
-      compare("layer forward" + level, run([&] { decoder_.layer_forward(model_.weights[1], x, &kept, recompute); }),
-              layer_forward_operations(config, shape_));
-      compare("layer backward" + level,
-              run([&] { decoder_.layer_backward(model_.weights[1], x, kept, model_.gradients[1]); }),
-              layer_backward_operations(config, shape_, recompute));
+      Weights weights(model_.weights[1]);
+      weights.layer = 0;
+      MicroBatchShape shape = shape_;
+      if (shape_.fp8 && shape_.fp8->weights == Fp8Layer::Weights::kFirstUse) {
+        weights.version = static_cast<uint64_t>(recompute);
+        compare("layer forward, first use" + level, run([&] { decoder_.layer_forward(weights, x, &kept, recompute); }),
+                layer_forward_operations(config, shape_, recompute));
+        shape.fp8->weights = Fp8Layer::Weights::kKept;
+      }
+      compare("layer forward" + level, run([&] { decoder_.layer_forward(weights, x, &kept, recompute); }),
+              layer_forward_operations(config, shape, recompute));
+      compare("layer backward" + level, run([&] { decoder_.layer_backward(weights, x, kept, model_.gradients[1]); }),
+              layer_backward_operations(config, shape, recompute));
     }
     return differences_;
   }
 
  private:
+  static MicroBatchShape with_fp8(MicroBatchShape shape, const Decoder& decoder, const std::optional<Fp8Options>& fp8,
+                                  at::Device device) {
+    if (!fp8) return shape;
+    using enum Fp8Layer::Weights;
+    shape.fp8 = Fp8Layer{.recipe = fp8->recipe,
+                         .products = decoder.fp8_products().front(),
+                         .weights = fp8->cache_weights ? kFirstUse : kEachUse,
+                         .known_maxima = device.is_cuda()};
+    return shape;
+  }
   // Gradients that the next contribution overwrites, or those of an earlier micro-batch.
   void begin() {
     model_.reset_gradients();
@@ -189,9 +245,9 @@ class Comparison {
 
 }  // namespace
 
-std::vector<std::string> unlisted_operations(const ModelConfig& config, at::Device device,
-                                             const MicroBatchShape& shape) {
-  return Comparison(config, device, shape).differences();
+std::vector<std::string> unlisted_operations(const ModelConfig& config, at::Device device, const MicroBatchShape& shape,
+                                             const std::optional<Fp8Options>& fp8) {
+  return Comparison(config, device, shape, fp8).differences();
 }
 
 }  // namespace mpzero::model

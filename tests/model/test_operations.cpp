@@ -25,6 +25,36 @@ TEST_CASE("the lists of operations are what runs") {
   }
 }
 
+TEST_CASE("the lists of operations are what runs in FP8, with casts kept and not") {
+  using fp8::FastAccumulation;
+  const std::vector<Fp8Options> all{
+      {},
+      {.recipe = {}, .filter_fqns = {}, .cache_weights = false},
+      {.recipe = {.scaling = fp8::Scaling::kRowwise, .gradients = fp8::Format::kE4m3}, .filter_fqns = {}},
+      {.recipe = {.fast_accumulation = FastAccumulation::kAll}, .filter_fqns = {"gate_proj"}, .cache_weights = false},
+      {.recipe = {.fast_accumulation = FastAccumulation::kNone}, .filter_fqns = {"self_attn", "down_proj"}}};
+  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      INFO(config.model_type << ", options " << i);
+      for (const at::ScalarType gradient_type : {at::kBFloat16, at::kFloat}) {
+        const MicroBatchShape shape{
+            .sequences = 2, .length = 13, .gradient_type = gradient_type, .accumulates = gradient_type == at::kFloat};
+        CHECK(unlisted_operations(config, at::kCPU, shape, all[i]) == std::vector<std::string>());
+      }
+    }
+  }
+}
+
+TEST_CASE("casts move what they read and write, and twice what they read where they look for a largest magnitude") {
+  const auto bytes = [](OperationKind kind, fp8::Forms forms) {
+    return Operation{.kind = kind, .rows = 3, .columns = 5, .forms = forms}.bytes();
+  };
+  CHECK(bytes(OperationKind::kFp8Cast, fp8::Forms::kRows) == (2 + 1) * 15);
+  CHECK(bytes(OperationKind::kFp8Cast, fp8::Forms::kBoth) == (2 + 2) * 15);
+  CHECK(bytes(OperationKind::kFp8CastMaximum, fp8::Forms::kColumns) == (4 + 1) * 15);
+  CHECK(bytes(OperationKind::kFp8CastRowwise, fp8::Forms::kBoth) == (4 + 2) * 15);
+}
+
 TEST_CASE("floating-point operations of the lists are those of a token") {
   // The oracle is flops_per_token(), which counts weights; attention's backward is 2.5 times its forward here, twice
   // there.

@@ -40,8 +40,6 @@ std::string beside(const StepSplit& planned, const StepSplit& measured, double e
 }
 
 std::string plan_beside_run(const MeasuredRun& run) {
-  // The plan's times are those of bf16.
-  if (run.run.setup.config.fp8_options) return "";
   try {
     const PlanEstimate plan = plan_of(run.run, run.run.setup.layout);
     if (!plan.memory.fits) return "";

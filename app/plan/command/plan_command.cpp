@@ -82,13 +82,21 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   RunSetup setup = set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
   if (setup.config.fp8_options && !machine.is_cpu()) check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
   // A comparison chooses its layouts itself.
+  if (setup.config.fp8_options && on_cpu && calibration) {
+    if (options.compare) {
+      throw_user_error(
+          "--fp8 (fp8.enabled): there are no times of FP8 on CPUs to compare; turn FP8 off, or plan GPUs.");
+    }
+    memory_only = "memory alone is planned: there are no times of FP8 on CPUs, which multiply its values in fp32.";
+    calibration.reset();
+  }
   const LayoutChoice nodes =
       layout_of(setup, machine, calibration && !options.compare ? &*calibration : nullptr, assumptions);
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   if (!memory_only.empty()) setup.warnings.push_back(memory_only);
-  if (setup.config.fp8_options) {
-    setup.warnings.emplace_back("--fp8 (fp8.enabled): the plan's memory is that of FP8, its times are those of bf16.");
+  if (setup.config.fp8_options && calibration) {
+    if (const std::string sentence = estimated_fp8(*calibration); !sentence.empty()) setup.warnings.push_back(sentence);
   }
   if (options.compare) {
     const PlanComparison comparison = compare_plans(line, setup, machine, options);

@@ -1,12 +1,18 @@
 #include "app/plan/command/rates.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 
 #include "app/config/zero_options.hpp"
+#include "app/machine/device_choice.hpp"
+#include "app/memory/gpu_peak.hpp"
 #include "app/plan/command/plan_error.hpp"
 #include "app/plan/shipped_calibrations.hpp"
 #include "app/plan/unit_times.hpp"
 #include "base/error.hpp"
+#include "model/decoder.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -26,6 +32,45 @@ double threads_factor(const Calibration& calibration, const PlanMachine& machine
   const int measured = calibration.data().host.threads;
   if (!machine.is_cpu() || measured == 0 || machine.threads == 0) return 1;
   return static_cast<double>(measured) / machine.threads;
+}
+
+// What the run itself would refuse.
+void check_fp8(const RunSetup& setup, const PlanMachine& machine) {
+  if (machine.is_cpu()) return;
+  const std::optional<int> capability = compute_capability(machine.gpu);
+  if (!capability) return;
+  try {
+    check_fp8_gpu(machine.gpu, *capability, setup.config.fp8 == "rowwise");
+  } catch (const UserError& error) {
+    throw MissingTimes(error.what());
+  }
+}
+
+// The means over the layers, whose products in FP8 may differ, and over the micro-batches of a step, the first of which
+// casts the weights where the casts are kept.
+UnitTimes times_in_fp8(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
+                       model::MicroBatchShape shape, int64_t micro_batches) {
+  check_fp8(setup, machine);
+  using Weights = model::Fp8Layer::Weights;
+  const model::Fp8Options& options = *setup.config.fp8_options;
+  const bool keeps = options.cache_weights;
+  std::map<model::Fp8Products, double> layers;
+  const model::Decoder decoder(setup.model, {.fp8 = options});
+  for (const model::Fp8Products& products : decoder.fp8_products()) layers[products] += 1;
+  std::vector<std::pair<double, UnitTimes>> all;
+  for (const auto& [products, count] : layers) {
+    const auto add = [&](double weight, Weights weights) {
+      shape.fp8 = model::Fp8Layer{.recipe = options.recipe,
+                                  .products = products,
+                                  .weights = weights,
+                                  .known_maxima = machine.device().is_cuda()};
+      if (weight > 0) all.emplace_back(weight, unit_times(calibration, setup.model, shape));
+    };
+    const double first = keeps ? 1.0 / static_cast<double>(micro_batches) : 0;
+    add(count * first, Weights::kFirstUse);
+    add(count * (1 - first), keeps ? Weights::kKept : Weights::kEachUse);
+  }
+  return mean_of(all);
 }
 
 const char* name_of(Collective collective) {
@@ -65,12 +110,15 @@ Calibration calibration_of(const PlanMachine& machine, const std::string& file) 
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine) {
   const parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   const bool accumulates = options.gradient_accumulation_steps > 1;
-  UnitTimes times = unit_times(calibration, setup.model,
-                               {.sequences = setup.config.micro_batch_size,
-                                .length = setup.config.seq_length,
-                                .type = options.dtype,
-                                .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
-                                .accumulates = accumulates});
+  const model::MicroBatchShape shape{
+      .sequences = setup.config.micro_batch_size,
+      .length = setup.config.seq_length,
+      .type = options.dtype,
+      .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
+      .accumulates = accumulates};
+  UnitTimes times = setup.config.fp8_options
+                        ? times_in_fp8(calibration, setup, machine, shape, options.gradient_accumulation_steps)
+                        : unit_times(calibration, setup.model, shape);
   times.scale(threads_factor(calibration, machine));
   return times;
 }
@@ -126,10 +174,22 @@ double disk_bytes_per_second(const Calibration& calibration) {
   return calibration.data().host.disk_write_bytes_per_second;
 }
 
-double relative_error(const Calibration& calibration, const PlanMachine& machine) {
+double relative_error(const Calibration& calibration, const PlanMachine& machine, bool fp8) {
   const CalibrationData::Host& host = calibration.data().host;
   const bool same = !machine.is_cpu() || (host.threads == machine.threads && host.ranks == machine.gpus);
-  return same ? calibration.error() : std::max(calibration.error(), kErrorOfEstimate);
+  const double error = same ? calibration.error() : std::max(calibration.error(), kErrorOfEstimate);
+  return fp8 && !calibration.has_fp8() ? std::max(error, kErrorOfPublished) : error;
+}
+
+std::string estimated_fp8(const Calibration& calibration) {
+  if (calibration.has_fp8()) return "";
+  return fmt::format(
+      "--fp8 (fp8.enabled): {} has no times of FP8, so that products in FP8 are estimated as half of those in bf16, "
+      "the "
+      "rates of data sheets, and casts by the bytes that they move; the plan's error is wider. `mpzero plan "
+      "--calibrate` "
+      "on such a GPU measures them.",
+      calibration.name());
 }
 
 bool has_collectives(const Calibration& calibration, const PlanMachine& machine) {

@@ -15,6 +15,7 @@ namespace mpzero::plan {
 // UserError.
 Calibration calibration_of(const PlanMachine& machine, const std::string& file);
 
+// Throws MissingTimes for FP8 on a GPU that has no such products.
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine);
 // Sets run.costs, run.host_adamw and run.within_host.
 void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine);
@@ -27,8 +28,11 @@ struct HostEstimate {
 HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine);
 // 0: not measured.
 double disk_bytes_per_second(const Calibration& calibration);
-// Of a step's time: half of an interval. Wider on a CPU that was measured with other threads.
-double relative_error(const Calibration& calibration, const PlanMachine& machine);
+// Of a step's time: half of an interval. Wider on a CPU that was measured with other threads, and in FP8 where that was
+// not measured.
+double relative_error(const Calibration& calibration, const PlanMachine& machine, bool fp8);
+// A sentence about a plan in FP8 whose products are estimates; empty: they were measured.
+std::string estimated_fp8(const Calibration& calibration);
 // Whether the calibration has the collectives between a host's ranks.
 bool has_collectives(const Calibration& calibration, const PlanMachine& machine);
 

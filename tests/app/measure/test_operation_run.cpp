@@ -1,5 +1,6 @@
 // The run of an operation runs that operation: what torch's observers of functions see of it.
 #include <ATen/record_function.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
@@ -71,16 +72,48 @@ TEST_CASE("each operation of a step can be run by itself") {
             operation.kind == model::OperationKind::kEmbeddingForward || operation.kind == model::OperationKind::kZero;
         REQUIRE(seen.size() == (by_aten ? 0 : 1));
         if (by_aten) continue;
-        const std::string name = "mpzero::" + std::string(model::name(operation.kind)) + " ";
+        const std::string name = fmt::format("mpzero::{} ", model::name(operation.kind));
         CHECK(seen.front().starts_with(name));
         if (operation.kind != model::OperationKind::kMatmul) continue;
         const model::MatmulShape& s = operation.matmul;
-        const std::string type = s.out_type == at::kFloat ? "Float" : "BFloat16";
-        const std::string out = "[" + std::to_string(s.rows) + " " + std::to_string(s.columns) + " ]" + type;
+        const std::string out = fmt::format("[{} {} ]{}", s.rows, s.columns, c10::toString(s.out_type));
         CHECK(seen.front().starts_with(name + out));
         // The result, when it is added to.
         const size_t tensors = static_cast<size_t>(std::count(seen.front().begin(), seen.front().end(), '['));
         CHECK(tensors == (operation.adds || s.bias ? 4U : 3U));
+      }
+    }
+  }
+}
+
+TEST_CASE("each product and cast of a layer in FP8 can be run by itself") {
+  model::Fp8Layer fp8{.recipe = {}, .weights = model::Fp8Layer::Weights::kFirstUse};
+  fp8.products.fill(true);
+  for (const auto scaling : {model::fp8::Scaling::kTensorwise, model::fp8::Scaling::kRowwise}) {
+    fp8.recipe.scaling = scaling;
+    for (const auto& config : {model::small_qwen3(), model::small_qwen2()}) {
+      for (const bool accumulates : {false, true}) {
+        const MicroBatchShape shape{
+            .sequences = 2, .length = 6, .gradient_type = at::kFloat, .accumulates = accumulates, .fp8 = fp8};
+        for (const Operation& operation : all_operations(config, shape)) {
+          const bool is_product = operation.matmul.fp8.has_value();
+          if (!is_product && !is_fp8_cast(operation.kind)) continue;
+          INFO(config.model_type << ": " << describe(operation));
+          model::Matmuls matmuls(is_product && operation.matmul.fp8->fast_accumulation
+                                     ? model::fp8::FastAccumulation::kAll
+                                     : model::fp8::FastAccumulation::kNone);
+          const std::vector<std::string> seen = seen_in(run_of(operation, matmuls, at::kCPU, 2), 1);
+          REQUIRE(seen.size() == 1);
+          CHECK(seen.front().starts_with(is_product ? "mpzero::fp8_matmul [" : "mpzero::fp8_cast ["));
+          if (!is_product) continue;
+          const model::MatmulShape& s = operation.matmul;
+          const std::string start = fmt::format(
+              "mpzero::fp8_matmul [{} {} ]{} [{} {} ]{} [{} {} ]{}", s.rows, s.columns, c10::toString(s.out_type),
+              s.rows, s.inner, c10::toString(s.type), s.columns, s.inner, c10::toString(at::kFloat8_e4m3fn));
+          CHECK(seen.front().starts_with(start));
+          const auto tensors = static_cast<size_t>(std::count(seen.front().begin(), seen.front().end(), '['));
+          CHECK(tensors == (operation.adds || s.bias ? 4U : 3U));
+        }
       }
     }
   }

@@ -183,6 +183,46 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(error(scaled.dump()) == std::string(": scales must be another file of this folder") + kRemedy);
 }
 
+TEST_CASE("products in FP8 have a list of their own, which files of before lack") {
+  const Folder folder;
+  CHECK_FALSE(Calibration::from_file(folder.write("before.json", small().dump())).has_fp8());
+  CalibrationData data = read_calibration(folder.path() / "before.json");
+  model::MatmulShape shape{.rows = 64,
+                           .columns = 32,
+                           .inner = 16,
+                           .b_transposed = true,
+                           .type = at::kFloat8_e5m2,
+                           .out_type = at::kFloat,
+                           .fp8 = model::Fp8Shape{.rowwise = true, .fast_accumulation = false}};
+  data.matmuls.push_back({.shape = shape, .adds = true, .seconds = 5e-6});
+  shape.type = at::kFloat8_e4m3fn;
+  shape.bias = true;
+  shape.out_type = at::kBFloat16;
+  shape.fp8 = model::Fp8Shape{.rowwise = false, .fast_accumulation = true};
+  data.matmuls.push_back({.shape = shape, .adds = false, .seconds = 7e-6});
+  data.kernels["fp8_cast_rowwise"].push_back({at::kBFloat16, 1e6, 2e-6});
+  write_calibration(folder.path() / "after.json", data);
+  const CalibrationData again = read_calibration(folder.path() / "after.json");
+  REQUIRE(again.matmuls.size() == data.matmuls.size());
+  for (size_t i = data.matmuls.size() - 2; i < data.matmuls.size(); ++i) {
+    CHECK(again.matmuls[i].shape == data.matmuls[i].shape);
+    CHECK(again.matmuls[i].adds == data.matmuls[i].adds);
+    CHECK(again.matmuls[i].seconds == Approx(data.matmuls[i].seconds));
+  }
+  CHECK(Calibration::from_file(folder.path() / "after.json").has_fp8());
+  json file = json::parse(to_json(data));
+  const auto error = [&](const char* key, const json& value) {
+    json changed = file;
+    changed["fp8_matmuls"][0][key] = value;
+    const fs::path path = folder.write("bad.json", changed.dump());
+    return error_from([&] { read_calibration(path); }).substr(path.string().size());
+  };
+  CHECK(error("type", "bf16") == std::string(": fp8_matmuls[0].type must be one of e4m3, e5m2") + kRemedy);
+  CHECK(error("scaling", "block") ==
+        std::string(": fp8_matmuls[0].scaling must be one of tensorwise, rowwise") + kRemedy);
+  CHECK(error("fast", 1) == std::string(": fp8_matmuls[0].fast must be true or false") + kRemedy);
+}
+
 TEST_CASE("a file cut at any byte is refused in a sentence") {
   const Folder folder;
   const std::string text = small().dump();

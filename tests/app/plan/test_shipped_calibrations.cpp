@@ -7,6 +7,7 @@
 #include "app/plan/shipped_calibrations.hpp"
 #include "app/plan/unit_times.hpp"
 #include "tests/app/error_from.hpp"
+#include "tests/app/plan/hand_made.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::plan {
@@ -68,12 +69,7 @@ TEST_CASE("the shipped calibrations rank GPUs as their data sheets do, and say h
 TEST_CASE("of a processor's calibrations the one with the most similar ranks and threads is taken") {
   const fs::path folder = fs::temp_directory_path() / ("mpzero_cpus_" + std::to_string(getpid()));
   fs::create_directories(folder);
-  CalibrationData data;
-  data.device = "A CPU";
-  data.gpu = false;
-  data.names = {data.device};
-  data.source = "by hand";
-  data.error = 0.1;
+  CalibrationData data = hand_made("A CPU", /*gpu=*/false);
   const auto write = [&](const std::string& name, int ranks, int threads) {
     data.host.ranks = ranks;
     data.host.threads = threads;

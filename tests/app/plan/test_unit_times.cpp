@@ -6,6 +6,7 @@
 #include "app/plan/calibration.hpp"
 #include "app/plan/unit_times.hpp"
 #include "tests/app/error_from.hpp"
+#include "tests/app/plan/hand_made.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::plan {
@@ -28,10 +29,7 @@ const Calibration& roofline() {
 // A device of round figures: a product takes a microsecond for each 1e9 operations, attention for each 1e8, a kernel
 // for each 1e6 bytes.
 CalibrationData round_figures() {
-  CalibrationData data;
-  data.device = "a device";
-  data.source = "made by hand";
-  data.error = 0.1;
+  CalibrationData data = hand_made("a device", /*gpu=*/true);
   const model::MatmulShape shape{.rows = 1000, .columns = 1000, .inner = 500};
   data.matmuls.push_back({.shape = shape, .adds = false, .seconds = 1e-6});
   data.attention.push_back({.shape = {1, 1000, 1, 1, 50}, .forward_seconds = 1e-6, .backward_seconds = 2.5e-6});
@@ -108,6 +106,73 @@ TEST_CASE("a model of round figures by hand") {
   MicroBatchShape later = shape;
   later.accumulates = true;
   CHECK(unit_times(calibration, model, later).embedding_backward.elementwise == Approx(2e-12 * 4096 * 3.0 * 1024));
+}
+
+TEST_CASE("a layer in FP8 by hand: half of the products' time without times of their own, and casts by their bytes") {
+  const Calibration calibration(round_figures(), "a file");
+  CHECK_FALSE(calibration.has_fp8());
+  const ModelConfig model = preset("qwen3_tiny");
+  MicroBatchShape shape{.sequences = 1, .length = 1024};
+  const UnitTimes bf16 = unit_times(calibration, model, shape);
+  model::Fp8Layer fp8;
+  fp8.products.fill(true);
+  shape.fp8 = fp8;
+  const UnitTimes kept = unit_times(calibration, model, shape);
+  CHECK(kept.layer_forward.matmuls == Approx(bf16.layer_forward.matmuls / 2));
+  CHECK(kept.backward(Recompute::kNone).matmuls == Approx(bf16.backward(Recompute::kNone).matmuls / 2));
+  CHECK(kept.head.total() == Approx(bf16.head.total()));
+  // Casts move 0.75 of 1e12 bytes a second. Of both forms, with a known largest magnitude: 4 bytes an element; of
+  // attention's output one form and the magnitude: 5.
+  const double tokens = 1024, hidden = static_cast<double>(model.hidden_size),
+               inner = static_cast<double>(model.intermediate_size), query = static_cast<double>(model.query_size());
+  const double inputs = tokens * (2 * hidden + inner);
+  const double casts = kept.layer_forward.elementwise - bf16.layer_forward.elementwise;
+  CHECK(casts == Approx((4 * inputs + 5 * tokens * query) / 0.75e12));
+  // Nothing is kept for the backward: one form.
+  CHECK(kept.forward(Recompute::kFull).elementwise - bf16.layer_forward.elementwise ==
+        Approx((3 * inputs + 5 * tokens * query) / 0.75e12));
+  // The weights, once for both passes.
+  shape.fp8->weights = model::Fp8Layer::Weights::kFirstUse;
+  const UnitTimes first = unit_times(calibration, model, shape);
+  const double packed = query + 2 * static_cast<double>(model.key_value_size());
+  const double weights = hidden * (packed + query + 3 * inner);
+  CHECK(first.layer_forward.elementwise - kept.layer_forward.elementwise == Approx(6 * weights / 0.75e12));
+  CHECK(first.backward(Recompute::kFull).total() == Approx(kept.backward(Recompute::kFull).total()));
+  // A quarter of the layers as those, the rest as these.
+  const UnitTimes mean = mean_of({{1, first}, {3, kept}});
+  CHECK(mean.layer_forward.on_device() ==
+        Approx(0.25 * first.layer_forward.on_device() + 0.75 * kept.layer_forward.on_device()));
+  CHECK(mean.layer_forward.launch_bound ==
+        Approx(0.25 * first.layer_forward.launch_bound + 0.75 * kept.layer_forward.launch_bound));
+  CHECK(mean.step_factor == Approx(1));
+  // A scale for each row: slower casts.
+  shape.fp8 = fp8;
+  shape.fp8->recipe.scaling = model::fp8::Scaling::kRowwise;
+  CHECK(unit_times(calibration, model, shape).layer_forward.elementwise - bf16.layer_forward.elementwise ==
+        Approx((6 * inputs + 5 * tokens * query) / 0.5e12));
+}
+
+TEST_CASE("a layer in FP8 takes the times that were measured in FP8") {
+  CalibrationData data = round_figures();
+  // Half as long again as an estimate of it.
+  const model::MatmulShape shape{.rows = 1000,
+                                 .columns = 1000,
+                                 .inner = 500,
+                                 .b_transposed = true,
+                                 .type = at::kFloat8_e4m3fn,
+                                 .fp8 = model::Fp8Shape{.fast_accumulation = true}};
+  data.matmuls.push_back({.shape = shape, .adds = false, .seconds = 0.75e-6});
+  data.kernels["fp8_cast"].push_back({at::kBFloat16, 1e6, 2e-6});
+  const Calibration calibration(data, "a file");
+  CHECK(calibration.has_fp8());
+  const ModelConfig model = preset("qwen3_tiny");
+  const UnitTimes bf16 = unit_times(calibration, model, {.sequences = 1, .length = 1024});
+  model::Fp8Layer fp8;
+  fp8.products.fill(true);
+  const UnitTimes times = unit_times(calibration, model, {.sequences = 1, .length = 1024, .fp8 = fp8});
+  CHECK(times.layer_forward.matmuls == Approx(0.75 * bf16.layer_forward.matmuls));
+  CHECK(calibration.seconds({.kind = model::OperationKind::kFp8Cast, .rows = 1000, .columns = 1000}).seconds ==
+        Approx(8e-6));
 }
 
 TEST_CASE("the host bounds small micro-batches") {

@@ -1,3 +1,4 @@
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -29,6 +30,38 @@ TEST_CASE("Random programs of collectives over several communicators have the bi
   for (unsigned seed = 1; seed <= 6; ++seed) {
     INFO("seed " << seed);
     RandomCollectives(mpi(), seed, /*two_levels=*/ranks % 2 == 0).run(/*collectives=*/30);
+  }
+}
+
+// A rank that has what it needs of the others must not receive later pieces where earlier ones wait to be added up, nor
+// pass on what it has not received. From four ranks on, two that are not the late one can run ahead of it.
+TEST_CASE("A rank that comes late to a collective gets, and leads to, the same sums") {
+  const int ranks = mpi().world_size();
+  // More pieces to each rank than are under way at a time, each element with numbers of its own: exact in fp32.
+  constexpr int64_t kShard = 600'000;
+  const at::Tensor ramp = at::arange(kShard * ranks).remainder(1'048'573).to(at::kFloat);
+  const double factor = ranks * (ranks + 1) / 2.0;
+  for (const bool around_ring : {false, true}) {
+    INFO("around a ring: " << around_ring);
+    for (int late = 0; late < ranks; ++late) {
+      INFO("late: " << late);
+      MpiCommunicator communicator(mpi(), around_ring), other(mpi());
+      const at::Tensor addends = ramp * (mpi().rank() + 1), sum = at::zeros({kShard});
+      const at::Tensor full = at::zeros({kShard * ranks});
+      const at::Tensor own = ramp.narrow(0, mpi().rank() * kShard, kShard);
+      std::vector<std::unique_ptr<PendingCollective>> pending;
+      const auto begin = [&] {
+        pending.push_back(communicator.reduce_scatter_sum(addends, sum));
+        pending.push_back(communicator.all_gather(own, full));
+      };
+      if (mpi().rank() != late) begin();
+      // Meanwhile as much travels on another lane several times: the thread goes around both.
+      for (int i = 0; i < 4; ++i) other.all_gather(own, at::zeros({kShard * ranks}))->wait();
+      if (mpi().rank() == late) begin();
+      for (const auto& one : pending) one->wait();
+      CHECK(sum.equal((ramp * factor).narrow(0, mpi().rank() * kShard, kShard)));
+      CHECK(full.equal(ramp));
+    }
   }
 }
 

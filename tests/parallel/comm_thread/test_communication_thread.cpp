@@ -1,5 +1,8 @@
+#include <pthread.h>
+
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <map>
 #include <optional>
 #include <random>
@@ -154,6 +157,67 @@ TEST_CASE("What a job used is freed once it has ended") {
   gates.may_end.open();
   gates.destroyed.pass();
   job->wait();
+}
+
+TEST_CASE("The thread takes no signals, and its start leaves those of its starter as they were") {
+  const auto blocked = [] {
+    sigset_t set;
+    pthread_sigmask(SIG_SETMASK, nullptr, &set);
+    std::set<int> signals;
+    for (const int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) {
+      if (sigismember(&set, signal) == 1) signals.insert(signal);
+    }
+    return signals;
+  };
+  struct Looking final : HostTask {
+    Looking(std::function<std::set<int>()> blocked, std::set<int>& seen) : blocked(std::move(blocked)), seen(seen) {}
+    Progress advance() override {
+      seen = blocked();
+      return Progress::kDone;
+    }
+    std::function<std::set<int>()> blocked;
+    std::set<int>& seen;
+  };
+  const std::set<int> before = blocked();
+  CHECK(before.empty());
+  CommunicationThread thread(Runs::kBeside);
+  CHECK(blocked() == before);
+  Lane lane(thread);
+  std::set<int> seen;
+  lane.submit(std::make_unique<Looking>(blocked, seen))->wait();
+  CHECK(seen == std::set<int>{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD});
+}
+
+TEST_CASE("A job keeps those before it in its order until it begins or ends, so that no chain of them grows") {
+  Fixture f;
+  for (const bool begins : {true, false}) {
+    INFO("it begins: " << begins);
+    Gates a, b;
+    CommunicationThread thread(Runs::kBeside);
+    Lane before(thread), after(thread);
+    std::shared_ptr<Job> job_a = before.submit(f.task(a, "a")), job_b;
+    {
+      HostOrder order;
+      job_a->wait();
+      job_b = after.submit(f.task(b, "b"));
+    }
+    const std::weak_ptr<Job> kept = std::exchange(job_a, nullptr);
+    a.begun.pass();
+    if (begins) {
+      a.may_end.open();
+      b.begun.pass();
+      CHECK(kept.expired());
+      b.may_end.open();
+      job_b->wait();
+    } else {
+      after.abort();
+      CHECK(job_b->state() == CollectiveState::kCompleted);
+      a.may_end.open();
+      a.destroyed.pass();
+      Fixture::let_turns_pass(thread);
+      CHECK(kept.expired());
+    }
+  }
 }
 
 TEST_CASE("In an order a job begins after those that were waited for, which makes nobody wait") {

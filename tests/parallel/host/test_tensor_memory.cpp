@@ -4,11 +4,17 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "parallel/host/tensor_memory.hpp"
 #include "tests/catch.hpp"
+#include "tests/skip.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -37,6 +43,29 @@ int64_t faults() {
   return usage.ru_minflt;
 }
 
+// Whether the page at an address is of memory that asks for huge pages ("hg" among the flags of its mapping).
+bool asks_for_huge_pages(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    const char* const last = line.data() + line.size();
+    const auto first = std::from_chars(line.data(), last, begin, 16);
+    if (first.ec == std::errc() && first.ptr != last && *first.ptr == '-' &&
+        std::from_chars(first.ptr + 1, last, end, 16).ec == std::errc()) {
+      inside = begin <= at && at < end;
+    } else if (inside && line.starts_with("VmFlags:")) {
+      std::istringstream flags(line);
+      for (std::string flag; flags >> flag;) {
+        if (flag == "hg") return true;
+      }
+      return false;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 TEST_CASE("a large tensor gets the memory of one that is freed, without a page fault") {
@@ -57,6 +86,21 @@ TEST_CASE("a large tensor gets the memory of one that is freed, without a page f
   CHECK(reinterpret_cast<uintptr_t>(first) % TensorMemory::kLarge == 0);
   // Another tensor in use has other memory.
   CHECK(tensor(64 * kMebi).data_ptr() != first);
+}
+
+TEST_CASE("a large tensor asks for huge pages, but for the rest that fills none", "[huge_pages]") {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage/enabled")) return skip_test("huge pages");
+  InUse in_use;
+  // Of a size that no other test uses, so that its memory is new: 13 huge pages.
+  const at::Tensor one = tensor(26 * kMebi);
+  const auto* const memory = static_cast<const char*>(one.data_ptr());
+  CHECK(asks_for_huge_pages(memory));
+  CHECK(asks_for_huge_pages(memory + 26 * kMebi - 1));
+  // Two and a half.
+  const at::Tensor odd = tensor(5 * kMebi);
+  const auto* const start = static_cast<const char*>(odd.data_ptr());
+  CHECK(asks_for_huge_pages(start + 4 * kMebi - 1));
+  CHECK_FALSE(asks_for_huge_pages(start + 4 * kMebi));
 }
 
 TEST_CASE("memory that is kept and memory in use are at most an eighth more than what was in use at a time") {

@@ -9,6 +9,7 @@
 
 #include "app/plan/calibration_file.hpp"
 #include "app/plan/command/plan_command.hpp"
+#include "tests/app/plan/hand_made.hpp"
 
 namespace mpzero::plan {
 
@@ -33,12 +34,7 @@ inline nlohmann::json json_of(std::vector<std::string> flags) {
 class CpuCalibration {
  public:
   CpuCalibration() {
-    CalibrationData data;
-    data.device = "a CPU";
-    data.gpu = false;
-    data.names = {data.device};
-    data.source = "made by hand";
-    data.error = 0.1;
+    CalibrationData data = hand_made("a CPU", /*gpu=*/false);
     for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
       const model::MatmulShape shape{.rows = 100, .columns = 100, .inner = 50, .type = type, .out_type = type};
       data.matmuls.push_back({.shape = shape, .adds = false, .seconds = 1e-6});

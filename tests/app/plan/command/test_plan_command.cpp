@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "app/plan/command/plan_command.hpp"
 #include "tests/app/error_from.hpp"
@@ -16,14 +17,24 @@ TEST_CASE("a plan needs no data, no GPU and no MPI") {
   CHECK_THAT(output.text, Contains("tokens/s/GPU") && Contains("Bottleneck") && Contains("Checkpoint"));
 }
 
-TEST_CASE("a plan of FP8 counts its memory, and says that its times are those of bf16") {
+TEST_CASE("a plan of FP8 counts its memory and its time, and says that the time is an estimate") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--json"};
   const auto memory = [](const PlanOutput& output) {
     return nlohmann::json::parse(output.text)["memory"]["gpu_bytes"].dump();
   };
   const PlanOutput bf16 = plan_output(flags);
   const PlanOutput fp8 = plan_output({flags[0], flags[1], flags[2], "--fp8"});
-  CHECK_THAT(fp8.warnings.back(), Contains("its times are those of bf16"));
+  CHECK_THAT(fp8.warnings.back(), Contains("estimated as half of those in bf16"));
+  const auto of = [](const PlanOutput& output, const char* part, const char* key) {
+    return nlohmann::json::parse(output.text)[part][key].get<double>();
+  };
+  CHECK(of(fp8, "step", "seconds") != of(bf16, "step", "seconds"));
+  CHECK(of(fp8, "calibration", "relative_error") >= 0.2);
+  // What the run would refuse.
+  for (const auto& [gpu, flag, reason] : {std::tuple{"--gpu=A100", "--fp8", "compute capability 8.0"},
+                                          std::tuple{"--gpu=L40S", "--fp8=rowwise", "use tensorwise"}}) {
+    CHECK_THAT(error_from([&] { plan_output({flags[0], gpu, flag}); }), Contains(reason));
+  }
   CHECK(memory(fp8) != memory(bf16));
 }
 

@@ -22,6 +22,17 @@ TEST_CASE("a unit takes its time, and a layer's backward that of its level") {
   CHECK_THROWS_AS(decoder.layer_backward({}, x, activations, {}), Failure);
 }
 
+TEST_CASE("a forward that keeps less takes the time of that") {
+  SimulatedRun run = small_run();
+  run.times.leaner_layer_forward = {.matmuls = 0.004};
+  const SimulatedDevice device(run.costs);
+  const SimulatedDecoder decoder(run.model, run.times);
+  const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
+  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone);
+  decoder.layer_forward({}, x, nullptr, model::Recompute::kSelective);
+  CHECK(device.clock(0) == Approx(0.014));
+}
+
 TEST_CASE("a unit takes no less than the host needs to queue it") {
   SimulatedRun run = small_run();
   run.times.layer_forward.launch_bound = 0.015;
