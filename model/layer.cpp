@@ -46,9 +46,9 @@ at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s,
                                  s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value));
   // Attention's backward reads its output itself, so what the product reads is not kept.
   const at::Tensor attended = s.attended.out.reshape({-1, config.query_size()});
-  s.attended_maximum = casts.maximum_of(LayerProduct::kOutput, attended);
-  s.h = matmuls.forward_add(casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, s.attended_maximum),
-                            w.output, rows);
+  s.h = matmuls.forward_add(
+      casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, at::Tensor(), &s.attended_maximum), w.output,
+      rows);
   maximum = casts.maximum(LayerProduct::kGateUp, x.device());
   RmsNormOutput h_norm = rms_norm_forward(s.h, w.post_attention_norm, config.rms_norm_eps, maximum);
   s.h_normed = casts.input(LayerProduct::kGateUp, std::exchange(h_norm.y, {}), inputs, maximum);

@@ -24,12 +24,15 @@ CastWeights::Kept CastWeights::get(const Key& key, uint64_t version, const at::T
 
 at::Tensor CastWeights::maximum(const Key& key, uint64_t version, const at::Tensor& weight) {
   const std::lock_guard lock(mutex_);
-  Kept& kept = maxima_[key];
-  const void* address = weight.const_data_ptr();
-  if (!kept.maxima.defined() || kept.version != version || kept.address != address) {
-    kept = {version, address, {}, fp8::maximum(weight)};
-  }
-  return kept.maxima;
+  const auto found = maxima_.find(key);
+  if (found == maxima_.end()) return {};
+  const Kept& kept = found->second;
+  return kept.version == version && kept.address == weight.const_data_ptr() ? kept.maxima : at::Tensor();
+}
+
+void CastWeights::keep_maximum(const Key& key, uint64_t version, const at::Tensor& weight, at::Tensor maximum) {
+  const std::lock_guard lock(mutex_);
+  maxima_[key] = {version, weight.const_data_ptr(), {}, std::move(maximum)};
 }
 
 at::Tensor LayerCasts::maximum(LayerProduct product, at::Device device) const {
@@ -37,13 +40,9 @@ at::Tensor LayerCasts::maximum(LayerProduct product, at::Device device) const {
   return reads ? at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device)) : at::Tensor();
 }
 
-at::Tensor LayerCasts::maximum_of(LayerProduct product, const at::Tensor& x) const {
-  return is_fp8(product) && recipe_.scaling == fp8::Scaling::kTensorwise ? fp8::maximum(x.contiguous()) : at::Tensor();
-}
-
-Operand LayerCasts::input(LayerProduct product, const at::Tensor& x, fp8::Forms forms,
-                          const at::Tensor& maximum) const {
-  return make(OperandKind::kInput, product, x, fp8::Format::kE4m3, forms, maximum);
+Operand LayerCasts::input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum,
+                          at::Tensor* found) const {
+  return make(OperandKind::kInput, product, x, fp8::Format::kE4m3, forms, maximum, found);
 }
 
 Operand LayerCasts::gradient(LayerProduct product, const at::Tensor& dy, const at::Tensor& maximum) const {
@@ -59,15 +58,18 @@ Operand LayerCasts::weight(LayerProduct product, const at::Tensor& weight, fp8::
     if (watch_ != nullptr) watch_->see(layer_, product, OperandKind::kWeight, kept.maxima);
     return std::move(kept.operand);
   }
-  const bool by_tensor = recipe_.scaling == fp8::Scaling::kTensorwise;
-  return make(OperandKind::kWeight, product, weight, fp8::Format::kE4m3, forms,
-              by_tensor ? kept_->maximum({layer_, product}, version_, weight) : at::Tensor());
+  const at::Tensor known = kept_->maximum({layer_, product}, version_, weight);
+  at::Tensor found;
+  Operand made = make(OperandKind::kWeight, product, weight, fp8::Format::kE4m3, forms, known, &found);
+  if (found.defined() && !known.defined()) kept_->keep_maximum({layer_, product}, version_, weight, found);
+  return made;
 }
 
 Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format,
-                         fp8::Forms forms, const at::Tensor& maximum) const {
+                         fp8::Forms forms, const at::Tensor& maximum, at::Tensor* found) const {
   if (!is_fp8(product)) return x;
   fp8::CastMatrix cast = fp8::cast(x.contiguous(), format, recipe_.scaling, forms, maximum);
+  if (found != nullptr && recipe_.scaling == fp8::Scaling::kTensorwise) *found = cast.maxima;
   // An input without rows is one that forward has cast already.
   const bool is_input = kind == OperandKind::kInput;
   if (watch_ != nullptr && (!is_input || cast.rows.defined())) {

@@ -33,8 +33,9 @@ class CastWeights {
   };
   // The cast of `weight` [out, in], made anew if `version` or its address is not that of the last call with this key.
   Kept get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
-  // fp8::maximum of `weight`, likewise.
+  // fp8::maximum of `weight`, if it was kept with this version and address; else undefined.
   at::Tensor maximum(const Key& key, uint64_t version, const at::Tensor& weight);
+  void keep_maximum(const Key& key, uint64_t version, const at::Tensor& weight, at::Tensor maximum);
 
  private:
   std::mutex mutex_;
@@ -62,10 +63,10 @@ class LayerCasts {
   // For a kernel that writes an operand on the GPU and can find its largest magnitude meanwhile: where it puts that.
   // Undefined where the operand's cast does not read it.
   at::Tensor maximum(LayerProduct product, at::Device device) const;
-  // The maximum of x, which is cast more than once; undefined where its casts do not read it.
-  at::Tensor maximum_of(LayerProduct product, const at::Tensor& x) const;
-  // x [N, in], what the product multiplies with its weight. `maximum`: of x, if it is known.
-  Operand input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum = {}) const;
+  // x [N, in], what the product multiplies with its weight. `maximum`: of x, if it is known. `found`, if given,
+  // receives the maximum of x where a further cast of x can use it.
+  Operand input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum = {},
+                at::Tensor* found = nullptr) const;
   // dy [N, out], the gradient of the product's result.
   Operand gradient(LayerProduct product, const at::Tensor& dy, const at::Tensor& maximum = {}) const;
   // weight [out, in]. Has at least these forms.
@@ -73,7 +74,7 @@ class LayerCasts {
 
  private:
   Operand make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
-               const at::Tensor& maximum = {}) const;
+               const at::Tensor& maximum = {}, at::Tensor* found = nullptr) const;
 
   int64_t layer_ = 0;
   Fp8Products products_{};

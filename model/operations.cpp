@@ -79,7 +79,10 @@ class Builder {
     using enum LayerProduct;
     if (shape_.fp8 && shape_.fp8->weights != Fp8Layer::Weights::kKept) {
       const bool first = shape_.fp8->weights == Fp8Layer::Weights::kFirstUse;
-      cast_weights(first || recomputes_ ? fp8::Forms::kBoth : fp8::Forms::kRows);
+      const bool known = shape_.fp8->weights == Fp8Layer::Weights::kKnownMaxima ||
+                         (recomputes_ && shape_.fp8->weights == Fp8Layer::Weights::kFirstMaxima);
+      cast_weights(first || recomputes_ ? fp8::Forms::kBoth : fp8::Forms::kRows,
+                   known ? Maximum::kKept : Maximum::kFound);
     }
     const fp8::Forms inputs = recompute == Recompute::kNone ? fp8::Forms::kBoth : fp8::Forms::kRows;
     rms_norm("input rms_norm");
@@ -103,8 +106,9 @@ class Builder {
     if (recompute == Recompute::kFull) {
       recomputes_ = true;
       layer_forward(Recompute::kNone);
-    } else if (shape_.fp8 && shape_.fp8->weights == Fp8Layer::Weights::kEachUse) {
-      cast_weights(fp8::Forms::kColumns);
+    } else if (shape_.fp8 && shape_.fp8->weights >= Fp8Layer::Weights::kEachUse) {
+      const bool finds = shape_.fp8->weights == Fp8Layer::Weights::kEachUse;
+      cast_weights(fp8::Forms::kColumns, finds ? Maximum::kFound : Maximum::kKept);
     }
     cast(kDown, "cast of down's gradient", hidden_, fp8::Forms::kBoth, Maximum::kFound);
     data_gradient(kDown, "down, data gradient", inner_, hidden_);
@@ -121,8 +125,8 @@ class Builder {
     rms_norm_backward("post-attention rms_norm", true, selective);
     if (selective) cast(kGateUp, "cast of gate, up's input", hidden_, fp8::Forms::kColumns, Maximum::kFound);
     weight_gradient(kGateUp, "gate, up, weight gradient", hidden_, 2 * inner_);
-    cast(kOutput, "cast of output's gradient", hidden_, fp8::Forms::kBoth, Maximum::kFound);
-    cast(kOutput, "cast of output's input", query_, fp8::Forms::kColumns, Maximum::kFound);
+    cast(kOutput, "cast of output's gradient", hidden_, fp8::Forms::kBoth, Maximum::kKnown);
+    cast(kOutput, "cast of output's input", query_, fp8::Forms::kColumns, Maximum::kKept);
     weight_gradient(kOutput, "output, weight gradient", query_, hidden_);
     data_gradient(kOutput, "output, data gradient", query_, hidden_);
     // Without norms the rotated heads are a view of what is kept.
@@ -130,7 +134,7 @@ class Builder {
     heads(OperationKind::kAttentionBackward, "attention");
     rotation(false);
     if (has_bias()) elementwise(OperationKind::kColumnSum, "q, k, v, bias gradient", tokens(), packed_);
-    cast(kQkv, "cast of q, k, v's gradient", packed_, fp8::Forms::kBoth, Maximum::kFound);
+    cast(kQkv, "cast of q, k, v's gradient", packed_, fp8::Forms::kBoth, Maximum::kKnown);
     data_gradient(kQkv, "q, k, v, data gradient", hidden_, packed_);
     rms_norm_backward("input rms_norm", true, selective);
     if (selective) cast(kQkv, "cast of q, k, v's input", hidden_, fp8::Forms::kColumns, Maximum::kFound);
@@ -180,8 +184,8 @@ class Builder {
 
  private:
   enum class Extra { kNone, kBias, kResidual };
-  // Of what is cast: found by the kernel that writes it, or by the cast.
-  enum class Maximum { kKnown, kFound };
+  // Of what is cast: found by the kernel that writes it, by an earlier cast, or by the cast.
+  enum class Maximum { kKnown, kKept, kFound };
 
   int64_t tokens() const { return shape_.tokens(); }
   bool has_bias() const { return layout_.has(LayerRole::kQueryBias); }
@@ -233,10 +237,10 @@ class Builder {
   void cast(LayerProduct product, std::string_view name, int64_t columns, fp8::Forms forms, Maximum maximum) {
     if (shape_.fp8 && shape_.fp8->has(product)) add_cast(name, tokens(), columns, forms, maximum);
   }
-  void cast_weights(fp8::Forms forms) {
+  void cast_weights(fp8::Forms forms, Maximum maximum) {
     using enum LayerProduct;
     const auto weight = [&](LayerProduct product, std::string_view name, int64_t out, int64_t in) {
-      if (shape_.fp8->has(product)) add_cast(name, out, in, forms, Maximum::kFound);
+      if (shape_.fp8->has(product)) add_cast(name, out, in, forms, maximum);
     };
     weight(kQkv, "cast of q, k, v's weight", packed_, hidden_);
     weight(kOutput, "cast of output's weight", hidden_, query_);
@@ -245,7 +249,7 @@ class Builder {
   }
   void add_cast(std::string_view name, int64_t rows, int64_t columns, fp8::Forms forms, Maximum maximum) {
     using enum OperationKind;
-    const bool known = maximum == Maximum::kKnown && shape_.fp8->known_maxima;
+    const bool known = maximum == Maximum::kKept || (maximum == Maximum::kKnown && shape_.fp8->known_maxima);
     const bool rowwise = shape_.fp8->recipe.scaling == fp8::Scaling::kRowwise;
     elementwise(rowwise ? kFp8CastRowwise : known ? kFp8Cast : kFp8CastMaximum, name, rows, columns);
     made_.back().forms = forms;

@@ -85,8 +85,9 @@ std::string describe(const Operation& operation);
 struct Fp8Layer {
   fp8::Recipe recipe{};
   Fp8Products products{};
-  // When weights are cast: not, since an earlier micro-batch has; in the forward, for the backward, too; or in each.
-  enum class Weights : uint8_t { kKept, kFirstUse, kEachUse };
+  // When weights are cast: not, since an earlier micro-batch has; in the forward, for the backward, too; or in each,
+  // where each finds the maxima, the forward does, or an earlier micro-batch has.
+  enum class Weights : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima };
   Weights weights = Weights::kKept;
   // Kernels that write what is cast find its largest magnitude meanwhile, as they do on GPUs.
   bool known_maxima = true;

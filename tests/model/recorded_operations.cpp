@@ -195,6 +195,20 @@ class Comparison {
         compare("layer forward, first use" + level, run([&] { decoder_.layer_forward(weights, x, &kept, recompute); }),
                 layer_forward_operations(config, shape_, recompute));
         shape.fp8->weights = Fp8Layer::Weights::kKept;
+      } else if (shape_.fp8) {
+        compare("layer forward, each use" + level, run([&] { decoder_.layer_forward(weights, x, &kept, recompute); }),
+                layer_forward_operations(config, shape_, recompute));
+        compare("layer backward, each use" + level,
+                run([&] { decoder_.layer_backward(weights, x, kept, model_.gradients[1]); }),
+                layer_backward_operations(config, shape_, recompute));
+        begin();
+        weights.version = static_cast<uint64_t>(recompute);
+        const bool by_tensor = shape_.fp8->recipe.scaling == fp8::Scaling::kTensorwise;
+        shape.fp8->weights = by_tensor ? Fp8Layer::Weights::kFirstMaxima : Fp8Layer::Weights::kEachUse;
+        compare("layer forward, first maxima" + level,
+                run([&] { decoder_.layer_forward(weights, x, &kept, recompute); }),
+                layer_forward_operations(config, shape, recompute));
+        if (by_tensor) shape.fp8->weights = Fp8Layer::Weights::kKnownMaxima;
       }
       compare("layer forward" + level, run([&] { decoder_.layer_forward(weights, x, &kept, recompute); }),
               layer_forward_operations(config, shape, recompute));
@@ -211,7 +225,7 @@ class Comparison {
     using enum Fp8Layer::Weights;
     shape.fp8 = Fp8Layer{.recipe = fp8->recipe,
                          .products = decoder.fp8_products().front(),
-                         .weights = fp8->cache_weights ? kFirstUse : kEachUse,
+                         .weights = fp8->kept_casts == KeptCasts::kAll ? kFirstUse : kEachUse,
                          .known_maxima = device.is_cuda()};
     return shape;
   }

@@ -29,9 +29,11 @@ TEST_CASE("the lists of operations are what runs in FP8, with casts kept and not
   using fp8::FastAccumulation;
   const std::vector<Fp8Options> all{
       {},
-      {.recipe = {}, .filter_fqns = {}, .cache_weights = false},
+      {.recipe = {}, .filter_fqns = {}, .kept_casts = KeptCasts::kNone},
       {.recipe = {.scaling = fp8::Scaling::kRowwise, .gradients = fp8::Format::kE4m3}, .filter_fqns = {}},
-      {.recipe = {.fast_accumulation = FastAccumulation::kAll}, .filter_fqns = {"gate_proj"}, .cache_weights = false},
+      {.recipe = {.fast_accumulation = FastAccumulation::kAll},
+       .filter_fqns = {"gate_proj"},
+       .kept_casts = KeptCasts::kNone},
       {.recipe = {.fast_accumulation = FastAccumulation::kNone}, .filter_fqns = {"self_attn", "down_proj"}}};
   for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
     for (size_t i = 0; i < all.size(); ++i) {

@@ -227,7 +227,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                    .seq_length = config.seq_length,
                    .recompute = by_layer(plan.memory.levels),
                    .gather_limits_automatic = config.zero.gather_limits_automatic,
-                   .times = times_of_units(*calibration, setup, machine),
+                   .times = times_of_units(*calibration, setup, machine, plan.memory.kept_casts),
                    .costs = {},
                    .host_adamw = {},
                    .links = machine.links,

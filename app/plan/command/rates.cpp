@@ -47,28 +47,34 @@ void check_fp8(const RunSetup& setup, const PlanMachine& machine) {
 }
 
 // The means over the layers, whose products in FP8 may differ, and over the micro-batches of a step, the first of which
-// casts the weights where the casts are kept.
+// casts the weights of layers that keep the casts, and finds the maxima of the others where those are kept.
 UnitTimes times_in_fp8(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
-                       model::MicroBatchShape shape, int64_t micro_batches) {
+                       model::MicroBatchShape shape, int64_t micro_batches, int64_t kept_casts) {
   check_fp8(setup, machine);
   using Weights = model::Fp8Layer::Weights;
   const model::Fp8Options& options = *setup.config.fp8_options;
-  const bool keeps = options.cache_weights;
-  std::map<model::Fp8Products, double> layers;
+  const bool keeps_maxima = setup.config.zero.stage < 3 && options.recipe.scaling == model::fp8::Scaling::kTensorwise;
+  std::map<std::pair<model::Fp8Products, bool>, double> layers;  // with whether the casts are kept
   const model::Decoder decoder(setup.model, {.fp8 = options});
-  for (const model::Fp8Products& products : decoder.fp8_products()) layers[products] += 1;
+  int64_t layer = 0;
+  for (const model::Fp8Products& products : decoder.fp8_products()) layers[{products, layer++ < kept_casts}] += 1;
   std::vector<std::pair<double, UnitTimes>> all;
-  for (const auto& [products, count] : layers) {
-    const auto add = [&](double weight, Weights weights) {
+  for (const auto& [kind, count] : layers) {
+    const auto& [products, keeps] = kind;
+    const auto add = [&, &products = products](double weight, Weights weights) {
       shape.fp8 = model::Fp8Layer{.recipe = options.recipe,
                                   .products = products,
                                   .weights = weights,
                                   .known_maxima = machine.device().is_cuda()};
       if (weight > 0) all.emplace_back(weight, unit_times(calibration, setup.model, shape));
     };
-    const double first = keeps ? 1.0 / static_cast<double>(micro_batches) : 0;
-    add(count * first, Weights::kFirstUse);
-    add(count * (1 - first), keeps ? Weights::kKept : Weights::kEachUse);
+    if (!keeps && !keeps_maxima) {
+      add(count, Weights::kEachUse);
+      continue;
+    }
+    const double first = 1.0 / static_cast<double>(micro_batches);
+    add(count * first, keeps ? Weights::kFirstUse : Weights::kFirstMaxima);
+    add(count * (1 - first), keeps ? Weights::kKept : Weights::kKnownMaxima);
   }
   return mean_of(all);
 }
@@ -107,7 +113,8 @@ Calibration calibration_of(const PlanMachine& machine, const std::string& file) 
   return calibration;
 }
 
-UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine) {
+UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
+                         int64_t kept_casts) {
   const parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   const bool accumulates = options.gradient_accumulation_steps > 1;
   const model::MicroBatchShape shape{
@@ -116,9 +123,9 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
       .type = options.dtype,
       .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
       .accumulates = accumulates};
-  UnitTimes times = setup.config.fp8_options
-                        ? times_in_fp8(calibration, setup, machine, shape, options.gradient_accumulation_steps)
-                        : unit_times(calibration, setup.model, shape);
+  UnitTimes times = setup.config.fp8_options ? times_in_fp8(calibration, setup, machine, shape,
+                                                            options.gradient_accumulation_steps, kept_casts)
+                                             : unit_times(calibration, setup.model, shape);
   times.scale(threads_factor(calibration, machine));
   return times;
 }

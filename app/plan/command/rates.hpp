@@ -15,8 +15,10 @@ namespace mpzero::plan {
 // UserError.
 Calibration calibration_of(const PlanMachine& machine, const std::string& file);
 
-// Throws MissingTimes for FP8 on a GPU that has no such products.
-UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine);
+// `kept_casts`: layers that keep the casts of their weights to FP8. Throws MissingTimes for FP8 on a GPU that has no
+// such products.
+UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
+                         int64_t kept_casts = 0);
 // Sets run.costs, run.host_adamw and run.within_host.
 void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine);
 // AdamW on the host by data sheets, not measured: bytes a second of a host's memory and the instance that has it. 0:
