@@ -17,19 +17,25 @@ TEST_CASE("a plan needs no data, no GPU and no MPI") {
   CHECK_THAT(output.text, Contains("tokens/s/GPU") && Contains("Bottleneck") && Contains("Checkpoint"));
 }
 
-TEST_CASE("a plan of FP8 counts its memory and its time, and says that the time is an estimate") {
+TEST_CASE("a plan of FP8 counts its memory and its time, and says where the time is an estimate") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--json"};
+  // Without FP8.
+  const std::string calibration = "--calibration=" MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json";
   const auto memory = [](const PlanOutput& output) {
     return nlohmann::json::parse(output.text)["memory"]["gpu_bytes"].dump();
   };
-  const PlanOutput bf16 = plan_output(flags);
-  const PlanOutput fp8 = plan_output({flags[0], flags[1], flags[2], "--fp8"});
+  const PlanOutput bf16 = plan_output({flags[0], flags[1], flags[2], calibration});
+  const PlanOutput fp8 = plan_output({flags[0], flags[1], flags[2], calibration, "--fp8"});
+  REQUIRE_FALSE(fp8.warnings.empty());
   CHECK_THAT(fp8.warnings.back(), Contains("estimated as half of those in bf16"));
   const auto of = [](const PlanOutput& output, const char* part, const char* key) {
     return nlohmann::json::parse(output.text)[part][key].get<double>();
   };
   CHECK(of(fp8, "step", "seconds") != of(bf16, "step", "seconds"));
   CHECK(of(fp8, "calibration", "relative_error") >= 0.2);
+  const PlanOutput measured = plan_output({flags[0], "--gpu=H200", flags[2], "--fp8"});
+  CHECK(of(measured, "calibration", "relative_error") < 0.2);
+  for (const std::string& warning : measured.warnings) CHECK_THAT(warning, !Contains("estimated as half"));
   // What the run would refuse.
   for (const auto& [gpu, flag, reason] : {std::tuple{"--gpu=A100", "--fp8", "compute capability 8.0"},
                                           std::tuple{"--gpu=L40S", "--fp8=rowwise", "use tensorwise"}}) {
