@@ -10,41 +10,30 @@ namespace {
 struct Peak {
   std::string_view name;  // part of the GPU's name
   double teraflops;
-  int capability;  // NVIDIA's table of CUDA GPUs
 };
 
 // From NVIDIA's data sheet of each product, "BFLOAT16 Tensor Core"; half of the rate if it is given with sparsity. The
 // first match wins, so variants come before the name that they contain.
 constexpr std::array kPeaks = {
-    Peak{"B200", 2250, 100},     // Blackwell architecture brief: HGX B200, an eighth
-    Peak{"H200 NVL", 835, 90},   // H200 data sheet
-    Peak{"H200", 989, 90},       // the same, SXM
-    Peak{"H100 PCIe", 756, 90},  // H100 data sheet
-    Peak{"H100 NVL", 835, 90},   // the same
-    Peak{"H100", 989, 90},       // the same, SXM
-    Peak{"A100", 312, 80},       // A100 data sheet, SXM and PCIe
-    Peak{"L40S", 362, 89},       // L40S data sheet
-    Peak{"L40", 181, 89},        // L40 data sheet
-    Peak{"L4", 121, 89},         // L4 data sheet
+    Peak{"B200", 2250},      // Blackwell architecture brief: HGX B200, an eighth
+    Peak{"H200 NVL", 835},   // H200 data sheet
+    Peak{"H200", 989},       // the same, SXM
+    Peak{"H100 PCIe", 756},  // H100 data sheet
+    Peak{"H100 NVL", 835},   // the same
+    Peak{"H100", 989},       // the same, SXM
+    Peak{"A100", 312},       // A100 data sheet, SXM and PCIe
+    Peak{"L40S", 362},       // L40S data sheet
+    Peak{"L40", 181},        // L40 data sheet
+    Peak{"L4", 121},         // L4 data sheet
 };
-
-const Peak* peak_of(std::string_view gpu_name) {
-  for (const Peak& peak : kPeaks) {
-    if (gpu_name.find(peak.name) != std::string_view::npos) return &peak;
-  }
-  return nullptr;
-}
 
 }  // namespace
 
 std::optional<double> dense_bf16_flops(std::string_view gpu_name) {
-  const Peak* const peak = peak_of(gpu_name);
-  return peak != nullptr ? std::optional(peak->teraflops * 1e12) : std::nullopt;
-}
-
-std::optional<int> compute_capability(std::string_view gpu_name) {
-  const Peak* const peak = peak_of(gpu_name);
-  return peak != nullptr ? std::optional(peak->capability) : std::nullopt;
+  for (const Peak& peak : kPeaks) {
+    if (gpu_name.find(peak.name) != std::string_view::npos) return peak.teraflops * 1e12;
+  }
+  return std::nullopt;
 }
 
 std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size) {

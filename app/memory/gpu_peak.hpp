@@ -12,8 +12,6 @@ namespace mpzero {
 // The vendor's dense bf16 rate in FLOP/s, without sparsity, of a GPU with this name in CUDA's spelling (e.g. "NVIDIA
 // H100 80GB HBM3"); std::nullopt for a GPU that is not in the table.
 std::optional<double> dense_bf16_flops(std::string_view gpu_name);
-// 10 times it: 90. std::nullopt: the GPU is none of those.
-std::optional<int> compute_capability(std::string_view gpu_name);
 
 // How long this rank's part of a step would take at its GPU's dense bf16 rate; nothing where that is not known.
 std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size);

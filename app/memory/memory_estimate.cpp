@@ -1,7 +1,6 @@
 #include "app/memory/memory_estimate.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "app/config/zero_options.hpp"
 #include "app/memory/unit_order.hpp"
@@ -11,12 +10,7 @@ namespace mpzero {
 
 MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
                                const parallel::ParallelLayout& ranks)
-    : config_(config), device_(device), ranks_(ranks), decoder_(model, {.fp8 = config.fp8_options}) {
-  if (!config.fp8_options) return;
-  model::Fp8Options fp8 = *config.fp8_options;
-  fp8.kept_casts = model::KeptCasts::kNone;
-  without_kept_casts_.emplace(model, model::DecoderOptions{.fp8 = std::move(fp8)});
-}
+    : config_(config), device_(device), ranks_(ranks), decoder_(model, {.fp8 = config.fp8_options}) {}
 
 MemoryScenario MemoryEstimate::scenario() const {
   return {.recompute = config_.recompute,
@@ -67,8 +61,8 @@ LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
 }
 
 MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels) const {
-  const bool keeps_casts = scenario.keeps_casts && scenario.zero_stage < 3;
-  const model::Decoder& decoder = without_kept_casts_ && !keeps_casts ? *without_kept_casts_ : decoder_;
+  model::Decoder decoder = decoder_;
+  if (!scenario.keeps_casts || scenario.zero_stage == 3) decoder.keep_casts(0);
   const ActivationSizes sizes = activation_sizes(decoder, scenario.micro_batch_size);
   const parallel::MemoryUse use = states_of(scenario);
   const int64_t activations = activation_peak(

@@ -42,8 +42,6 @@ class MemoryEstimate {
   at::Device device_;
   parallel::ParallelLayout ranks_;
   model::Decoder decoder_;
-  // With FP8: where casts of weights are not kept, as the parameters are sharded or fp8.cache_weights is not true.
-  std::optional<model::Decoder> without_kept_casts_;
 };
 
 }  // namespace mpzero

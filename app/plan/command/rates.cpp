@@ -6,8 +6,6 @@
 #include <map>
 
 #include "app/config/zero_options.hpp"
-#include "app/machine/device_choice.hpp"
-#include "app/memory/gpu_peak.hpp"
 #include "app/plan/command/plan_error.hpp"
 #include "app/plan/shipped_calibrations.hpp"
 #include "app/plan/unit_times.hpp"
@@ -34,23 +32,10 @@ double threads_factor(const Calibration& calibration, const PlanMachine& machine
   return static_cast<double>(measured) / machine.threads;
 }
 
-// What the run itself would refuse.
-void check_fp8(const RunSetup& setup, const PlanMachine& machine) {
-  if (machine.is_cpu()) return;
-  const std::optional<int> capability = compute_capability(machine.gpu);
-  if (!capability) return;
-  try {
-    check_fp8_gpu(machine.gpu, *capability, setup.config.fp8 == "rowwise");
-  } catch (const UserError& error) {
-    throw MissingTimes(error.what());
-  }
-}
-
 // The means over the layers, whose products in FP8 may differ, and over the micro-batches of a step, the first of which
 // casts the weights of layers that keep the casts, and finds the maxima of the others where those are kept.
 UnitTimes times_in_fp8(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
                        model::MicroBatchShape shape, int64_t micro_batches, int64_t kept_casts) {
-  check_fp8(setup, machine);
   using Weights = model::Fp8Layer::Weights;
   const model::Fp8Options& options = *setup.config.fp8_options;
   const bool keeps_maxima = setup.config.zero.stage < 3 && options.recipe.scaling == model::fp8::Scaling::kTensorwise;

@@ -15,8 +15,7 @@ namespace mpzero::plan {
 // UserError.
 Calibration calibration_of(const PlanMachine& machine, const std::string& file);
 
-// `kept_casts`: layers that keep the casts of their weights to FP8. Throws MissingTimes for FP8 on a GPU that has no
-// such products.
+// `kept_casts`: layers that keep the casts of their weights to FP8.
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
                          int64_t kept_casts = 0);
 // Sets run.costs, run.host_adamw and run.within_host.
