@@ -67,6 +67,28 @@ run_watched() {
   return "$code"
 }
 
+# wait_for_child PID: returns the exit status of a child of this shell, whatever trapped signals come meanwhile. A trapped signal that ends
+# `wait` while the child ends makes bash lose the child's status (5.2 says -1), so `wait` comes once the child is gone. $! is another after
+# it.
+wait_for_child() {
+  local pause=0.01 code again nothing
+  # A pipe into which nobody writes: read waits on it, and a trap runs meanwhile.
+  exec {nothing}<> <(:)
+  while kill -0 "$1" 2>/dev/null; do
+    read -r -t "$pause" -u "$nothing" || true
+    case $pause in 0.01) pause=0.02 ;; 0.02) pause=0.05 ;; 0.05) pause=0.1 ;; *) pause=0.2 ;; esac
+  done
+  exec {nothing}>&-
+  # A signal may end this `wait`, too, but what it waits for is known: two that agree say what that was.
+  while :; do
+    code=0
+    again=0
+    wait "$1" 2>/dev/null || code=$?
+    wait "$1" 2>/dev/null || again=$?
+    ((code != again)) || return "$code"
+  done
+}
+
 # counted COUNT NOUN: "1 node", "2 nodes".
 counted() { printf '%s %s%s\n' "$1" "$2" "$( (($1 == 1)) || echo s)"; }
 

@@ -46,8 +46,10 @@ stop_follower() {
     kill -USR2 "$MPZERO_FOLLOWER" 2>/dev/null || break
     sleep 0.2
   done
-  if kill -ALRM "$MPZERO_FOLLOWER" 2>/dev/null; then
+  if kill -0 "$MPZERO_FOLLOWER" 2>/dev/null; then
+    # First, since follow_run says next how it has ended.
     warn "SINK=$SINK: app/follow.py still passes steps on $(counted "$1" second) after the run, and is ended."
+    kill -ALRM "$MPZERO_FOLLOWER" 2>/dev/null || true
   fi
   wait "$MPZERO_FOLLOWER" 2>/dev/null || true
   MPZERO_FOLLOWER=""
@@ -56,18 +58,14 @@ stop_follower() {
 # follow_run PID: follows the run while that process is there. The signals that end the ranks do not end it. SIGUSR2 does after a last
 # pass, SIGALRM at once.
 follow_run() {
-  local child="" code=0 interrupted=true
+  local child="" code=0
   trap '' INT TERM HUP USR1
-  trap 'interrupted=true; [[ -z $child ]] || kill -USR2 "$child" 2>/dev/null || true' USR2
-  trap 'interrupted=true; [[ -z $child ]] || kill -KILL "$child" 2>/dev/null || true' ALRM
+  trap '[[ -z $child ]] || kill -USR2 "$child" 2>/dev/null || true' USR2
+  trap '[[ -z $child ]] || kill -KILL "$child" 2>/dev/null || true' ALRM
   # SIGUSR2 does nothing until Python answers it.
   (trap - ALRM && trap '' USR2 && follow --wait --pid "$1") &
   child=$!
-  while [[ $interrupted == true ]]; do
-    interrupted=false
-    code=0
-    { wait "$child" || code=$?; } 2>/dev/null # bash would name the signal, too
-  done
+  wait_for_child "$child" || code=$?
   ((code == 0)) || warn "SINK=$SINK: app/follow.py has ended with status $code; the run is not affected. Later, $(follow_command) passes the rest on."
 }
 

@@ -12,7 +12,6 @@ MPZERO_STOP=${MPZERO_STOP:-}
 MPZERO_CHILD=""
 MPZERO_REPEATER=""
 MPZERO_CLOCK=""
-MPZERO_INTERRUPTED=false
 
 # What run_interruptibly returns for a program that it did not start, because a stop was wanted: as if SIGUSR1 had ended it.
 readonly MPZERO_ENDED_BY_SIGUSR1=138
@@ -25,7 +24,6 @@ catch_stops() {
 
 pass_on() {
   MPZERO_STOP=$1
-  MPZERO_INTERRUPTED=true
   stop_the_clock
   stop_child
 }
@@ -66,18 +64,13 @@ end_process() {
 # run_interruptibly COMMAND...: runs a program and returns its exit status; where a stop is wanted already, starts nothing. bash acts
 # on a signal only between two commands, and at once while it waits; so it waits.
 run_interruptibly() {
-  local code
+  local code=0
   [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
   "$@" &
   MPZERO_CHILD=$!
   # A signal may have come before the child was known.
   [[ -z $MPZERO_STOP ]] || stop_child
-  while :; do
-    MPZERO_INTERRUPTED=false
-    code=0
-    wait "$MPZERO_CHILD" || code=$?
-    [[ $MPZERO_INTERRUPTED == true ]] || break
-  done
+  wait_for_child "$MPZERO_CHILD" || code=$?
   MPZERO_CHILD=""
   [[ -z $MPZERO_REPEATER ]] || end_process TERM "$MPZERO_REPEATER"
   MPZERO_REPEATER=""

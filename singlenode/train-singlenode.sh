@@ -112,10 +112,10 @@ read_arguments() {
 # as SIGUSR1, at which mpzero saves and ends (SIGTERM or SIGINT would make mpirun kill its ranks); the second one ends all at once. How
 # many came is left in `signals`.
 wait_for_ranks() {
-  local pid=$1 interrupted=true
+  local pid=$1
   signals=0
+  status=0
   stop_ranks() {
-    interrupted=true
     signals=$((signals + 1))
     if ((signals == 1)); then
       say "Saving and stopping; once more to stop at once."
@@ -125,12 +125,7 @@ wait_for_ranks() {
     fi
   }
   trap stop_ranks INT TERM HUP USR1
-  # A trapped signal ends `wait` early.
-  while [[ $interrupted == true ]]; do
-    interrupted=false
-    status=0
-    wait "$pid" || status=$?
-  done
+  wait_for_child "$pid" || status=$?
   trap - INT TERM HUP USR1
 }
 

@@ -90,7 +90,7 @@ struct Fp8Section {
   Setting<std::string> recipe{"tensorwise"};          // or "rowwise"
   Setting<std::string> format{"hybrid"};              // or "e4m3"
   Setting<std::string> fast_accumulation{"forward"};  // or "none", "all"
-  Setting<bool> cache_weights{true};  // not given: where there is memory
+  Setting<bool> cache_weights{true};                  // not given: where there is memory
   Setting<std::vector<std::string>> filter_fqns;
 };
 

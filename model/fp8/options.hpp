@@ -8,8 +8,8 @@
 
 namespace mpzero::model {
 
-// Which layers keep the casts of their weights from the first use until the weights change; the others cast them at each
-// use.
+// Which layers keep the casts of their weights from the first use until the weights change; the others cast them at
+// each use.
 enum class KeptCasts : uint8_t {
   kNone,
   kAll,

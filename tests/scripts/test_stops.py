@@ -59,6 +59,29 @@ def test_nothing_is_started_once_a_stop_is_wanted(job):
     assert not (job.checkout.record / "started").exists()
 
 
+@pytest.mark.parametrize("end", ["exit 75", "kill -KILL $BASHPID"])
+def test_the_status_of_a_child_that_ends_as_a_stop_comes_is_not_lost(job, end):
+    # Both at once, in no order: a plain `wait` loses a third of such statuses.
+    result = job(
+        f"""
+        catch_stops
+        for ((i = 0; i < 60; ++i)); do
+          MPZERO_STOP=""
+          code=0
+          child() {{ trap '' USR1; read -r -t 0.01 -u "$gate" || true; {end}; }}
+          exec {{gate}}<> <(:)
+          (read -r -t 0.01 -u "$gate" || kill -USR1 "$JOB_SHELL") &
+          signaller=$!
+          run_interruptibly child || code=$?
+          wait_for_child "$signaller" || true
+          exec {{gate}}>&-
+          echo "ended $code"
+        done"""
+    )
+    assert set(result.stdout.splitlines()) == {f"ended {75 if 'exit' in end else 137}"}, result.stdout + result.stderr
+    assert len(result.stdout.splitlines()) == 60
+
+
 # srun with a step that does nothing: it ends on SIGTERM, also where it was started with that signal ignored.
 STEP = "import signal; signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.pause()"
 
