@@ -21,7 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostMicroBatches = 6;
+// Of a micro-batch that is tried to the one before.
+constexpr double kMicroBatchRatio = 1.5;
 constexpr int kRowsOfAsked = 8;
 
 // What a candidate changes.
@@ -171,12 +172,20 @@ bool multiplies(const PlanMachine& hosts, const RunConfig& config) {
   return true;
 }
 
+// Divisors of a rank's part of the global batch, ascending: 1, 2, 3, 5, 9, 15, 30, … of 180.
 std::vector<int64_t> micro_batches(int64_t of_rank) {
-  std::vector<int64_t> divisors;
-  for (int64_t size = 1; size <= of_rank && divisors.size() < kMostMicroBatches; ++size) {
-    if (of_rank % size == 0) divisors.push_back(size);
+  std::vector<int64_t> divisors = {1};
+  for (int64_t size = 2; size <= of_rank; ++size) {
+    const bool apart = static_cast<double>(size) >= kMicroBatchRatio * static_cast<double>(divisors.back());
+    if (of_rank % size == 0 && apart) divisors.push_back(size);
   }
   return divisors;
+}
+
+// Whether more memory would make it faster.
+bool recomputes_by_need(const PlanCandidate& candidate) {
+  const LayerLevels& levels = candidate.plan.memory.levels;
+  return candidate.recompute == "auto" && levels.none != levels.count();
 }
 
 // Of a type of instances.
@@ -216,14 +225,20 @@ std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions&
   return all;
 }
 
-// Of prices and of what the ranking compares.
-std::vector<std::string> warnings_of(const std::vector<PlanCandidate>& ranked, const PlanOptions& options) {
+// Of prices, rates and what the ranking compares.
+std::vector<std::string> warnings_of(const PlanComparison& comparison, const PlanOptions& options) {
+  const std::vector<PlanCandidate>& ranked = comparison.ranked;
   std::vector<std::string> warnings;
-  std::set<std::string> without_price;
+  std::set<std::string> without_price, without_rate;
   bool measured = false, estimated = false;
   for (const PlanCandidate& one : ranked) {
     if (!one.machine.price) without_price.insert(one.machine.name);
+    if (one.machine.nodes > 1 && one.machine.name != comparison.asked) without_rate.insert(one.machine.name);
     if (one.offload_optimizer) (one.host_is_measured ? measured : estimated) = true;
+  }
+  if (options.network_rate && !without_rate.empty()) {
+    warnings.push_back(fmt::format("--network_rate {} is of the asked hosts alone: {} have the rates of data sheets.",
+                                   *options.network_rate, fmt::join(without_rate, ", ")));
   }
   if (options.price && !without_price.empty()) {
     warnings.push_back(fmt::format("--price {} is of the asked hosts alone: {} have no cost; give all with --prices.",
@@ -284,6 +299,8 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       continue;
     }
     const int64_t of_rank = setup.config.train_batch_size / ranks;
+    bool fits = false;  // some configuration of this micro-batch
+    // Whether offloading cannot make it faster.
     const auto try_one = [&](const Choice& choice) {
       ++comparison.tried;
       std::optional<PlanCandidate> candidate;
@@ -291,14 +308,16 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
         candidate = evaluate(line, setup, hosts, *calibration, assumptions, choice);
       } catch (const MissingTimes& error) {  // it fits
         ++without_times[fmt::format("on {} x {}: {}", hosts.nodes, hosts.name, error.what())];
-        return true;
+        return fits = true;
       }
       if (!candidate || !candidate->plan.memory.fits) return false;
+      fits = true;
       comparison.ranked.push_back(*std::move(candidate));
-      return true;
+      return !recomputes_by_need(comparison.ranked.back());
     };
     for (const std::string& recompute : recomputations) {
       for (const int64_t micro_batch : micro_batches(of_rank)) {
+        fits = false;
         for (const int stage : ranks == 1 ? std::vector<int>{0} : std::vector<int>{1, 2, 3}) {
           for (const bool node_a_host : {false, true}) {
             if (node_a_host && hosts.nodes == 1) continue;
@@ -314,6 +333,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
             try_one(choice);
           }
         }
+        if (!fits) break;  // nor do larger ones
       }
     }
   }
@@ -330,7 +350,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   }
   std::stable_sort(comparison.ranked.begin(), comparison.ranked.end(),
                    [](const auto& a, const auto& b) { return a.plan.step.seconds < b.plan.step.seconds; });
-  comparison.warnings = warnings_of(comparison.ranked, options);
+  comparison.warnings = warnings_of(comparison, options);
   return comparison;
 }
 

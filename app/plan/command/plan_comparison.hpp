@@ -34,7 +34,8 @@ struct PlanComparison {
 
 // Tries ZeRO stages, offload, layouts, micro-batches and recomputation on `machine` and, where that is an instance, on
 // as many GPUs of the other types that there is a calibration for. Offloading is tried where a configuration does not
-// fit without it: it cannot be faster. `line`: the flags of `mpzero train`; `setup`: what they say on `machine`.
+// fit or recomputes without it. Micro-batches are divisors of a rank's part of the batch, each at least 1.5 times the
+// one before, as long as one fits. `line`: the flags of `mpzero train`; `setup`: what they say on `machine`.
 PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, const PlanMachine& machine,
                              const PlanOptions& options);
 

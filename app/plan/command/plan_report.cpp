@@ -37,15 +37,17 @@ struct Length {
   std::optional<double> cost;
 };
 
-Length length_of(const PlanFacts& facts, const PlanEstimate& plan) {
+// Nothing where epochs count the length: a plan reads no data.
+std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan) {
+  if (facts.tokens <= 0 && facts.setup.config.counts_epochs()) return std::nullopt;
   const double steps = facts.tokens > 0 ? std::ceil(facts.tokens / static_cast<double>(plan.tokens_per_step))
                                         : static_cast<double>(facts.setup.config.max_steps);
   const double hours = steps * plan.step.seconds / 3600;
   const PlanMachine& machine = facts.machine;
-  return {.steps = steps,
-          .hours = hours,
-          .gpu_hours = hours * machine.world_size(),
-          .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
+  return Length{.steps = steps,
+                .hours = hours,
+                .gpu_hours = hours * machine.world_size(),
+                .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
 }
 
 // The device of a calibration; of a CPU, whether with other threads.
@@ -122,10 +124,17 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   lines.push_back(fmt::format("Speed: {:.0f} tokens/s/{}, {:.0f} in all{}", plan.tokens_per_second_per_gpu,
                               cpu ? "rank" : "GPU", plan.tokens_per_second_per_gpu * facts.machine.world_size(),
                               plan.mfu ? fmt::format(", MFU {:.1f}%", 100 * *plan.mfu) : ""));
-  const Length length = length_of(facts, plan);
-  lines.push_back(fmt::format("Length: {:.0f} steps of {} tokens: {:.1f} hours{}{}", length.steps, plan.tokens_per_step,
-                              length.hours, cpu ? "" : fmt::format(", {:.1f} GPU hours", length.gpu_hours),
-                              length.cost ? fmt::format(", costs {:.2f}", *length.cost) : ""));
+  if (const auto length = length_of(facts, plan)) {
+    lines.push_back(fmt::format("Length: {:.0f} steps of {} tokens: {:.1f} hours{}{}", length->steps,
+                                plan.tokens_per_step, length->hours,
+                                cpu ? "" : fmt::format(", {:.1f} GPU hours", length->gpu_hours),
+                                length->cost ? fmt::format(", costs {:.2f}", *length->cost) : ""));
+  } else {
+    lines.push_back(
+        fmt::format("Length: not known, since epochs count it and a plan reads no data; give --tokens. A "
+                    "step has {} tokens.",
+                    plan.tokens_per_step));
+  }
   lines.push_back("Bottleneck: " + plan.bottleneck);
 }
 
@@ -257,13 +266,14 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
                     {"pcie_down", step.down},
                     {"pcie_up", step.up}}},
                   {"collectives", collectives}};
-  const Length length = length_of(facts, plan);
+  const std::optional<Length> length = length_of(facts, plan);
   json["tokens_per_second_per_gpu"] = plan.tokens_per_second_per_gpu;
   json["mfu"] = optional(plan.mfu);
-  json["length"] = {{"steps", length.steps},
-                    {"hours", length.hours},
-                    {"gpu_hours", length.gpu_hours},
-                    {"cost", optional(length.cost)}};
+  json["length"] = length ? Json{{"steps", length->steps},
+                                 {"hours", length->hours},
+                                 {"gpu_hours", length->gpu_hours},
+                                 {"cost", optional(length->cost)}}
+                          : Json(nullptr);
   json["bottleneck"] = plan.bottleneck;
   return json;
 }

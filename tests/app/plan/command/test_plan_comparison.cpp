@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "app/plan/command/plan_comparison.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
@@ -32,6 +33,35 @@ TEST_CASE("configurations of one global batch are ranked by their steps") {
           4);
     if (i > 0) CHECK(ranked[i]["step_seconds"] >= ranked[i - 1]["step_seconds"]);
   }
+}
+
+// Planned one by one: micro-batch 90 of 180 is the fastest of all divisors; the six smallest end at 6.
+TEST_CASE("micro-batches are tried up to the largest that fits") {
+  const nlohmann::json found = json_of({kFlags[0], "--instance=p5.48xlarge", "--seq_length=512",
+                                        "--train_batch_size=1440", "--gradient_accumulation_steps=180", "--compare"});
+  std::set<int> sizes;
+  for (const auto& one : found["ranked"]) {
+    if (one["instance"] == "p5.48xlarge") sizes.insert(one["train_micro_batch_size_per_gpu"].get<int>());
+  }
+  CHECK(sizes == std::set<int>{1, 2, 3, 5, 9, 15, 30, 45, 90, 180});
+}
+
+TEST_CASE("a measured rate of the network is of the asked hosts alone, and the others are named") {
+  const std::vector<std::string> warnings =
+      output_of({kFlags[0], "--instance=g6e.12xlarge", "--nodes=2", "--seq_length=512", "--train_batch_size=8",
+                 "--network_rate=1.0", "--compare"})
+          .warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], Contains("--network_rate 1 is of the asked hosts alone: ") && Contains("g6e.24xlarge"));
+}
+
+TEST_CASE("offloading is tried where a configuration fits only with recomputation") {
+  const nlohmann::json found =
+      json_of({"--model_config=" + kModels + "qwen2_5_7b.json", "--gpu=H200", "--nproc_per_node=1", "--seq_length=8192",
+               "--train_batch_size=7", "--gradient_accumulation_steps=7", "--compare"});
+  std::map<bool, double> fastest;
+  for (const auto& one : found["ranked"]) fastest.try_emplace(one["offload_optimizer"], one["step_seconds"]);
+  CHECK(fastest.size() == 2);
 }
 
 TEST_CASE("the best one's ds_config.json is one for a run, and plans the same") {

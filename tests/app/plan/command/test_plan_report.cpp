@@ -17,3 +17,12 @@ TEST_CASE("the plan of a run prints as it did") {
                    "--seq_length=4096", "--tokens=15e9", "--price=40", "--disk_rate=2.5"})
             .text == golden.str());
 }
+
+TEST_CASE("a length in epochs is not known without tokens") {
+  std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--instance=p5.48xlarge",
+                                    "--seq_length=512", "--price=55", "--epochs=3"};
+  CHECK_THAT(output_of(flags).text, Catch::Contains("Length: not known") && Catch::Contains("give --tokens"));
+  CHECK(json_of(flags)["length"].is_null());
+  flags.emplace_back("--tokens=1e9");
+  CHECK(json_of(flags)["length"]["hours"].get<double>() > 0);
+}
