@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import compression_curves
+import loss_curves
 import pytest
 from tiny_run import TinyRun
 from trainer import BUILD
@@ -54,4 +55,4 @@ def test_an_unknown_row_is_refused(tmp_path: Path) -> None:
 
 
 def test_means_are_of_full_windows() -> None:
-    assert compression_curves.means([1.0, 3.0, 5.0, 7.0, 100.0], 2) == [2.0, 6.0]
+    assert loss_curves.means([1.0, 3.0, 5.0, 7.0, 100.0], 2) == [2.0, 6.0]
