@@ -1,10 +1,15 @@
-# mpzero_add_room(SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...] [PRIVATE libraries...]):
+# A whole build takes half the time where each room's files are compiled as one: their headers are parsed once. A change of one file
+# then compiles the room.
+option(MPZERO_JOIN_SOURCES "Compile the files of a room together" OFF)
+
+# mpzero_add_room([SEPARATE] SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...]
+#                 [PRIVATE libraries...]):
 # the files of one folder as a static library, mpzero_<folder with _ for />. CUDA names those of a build with GPU kernels,
 # NO_CUDA those of a build without. USES names the folders whose headers its files include, all of them;
 # each must have been added before, so that rooms have no circular dependency. tests/structure compares USES with
-# the #include lines.
+# the #include lines. SEPARATE: its files are never joined, because they use the same names on purpose.
 function(mpzero_add_room)
-  cmake_parse_arguments(arg "" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "SEPARATE" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
   mpzero_room_target("${folder}" room)
   if(MPZERO_GPU_KERNELS)
@@ -13,6 +18,9 @@ function(mpzero_add_room)
     list(APPEND arg_SOURCES ${arg_NO_CUDA})
   endif()
   add_library(${room} STATIC ${arg_SOURCES})
+  if(NOT arg_SEPARATE)
+    mpzero_join_sources(${room})
+  endif()
   target_link_libraries(${room} PUBLIC mpzero_fmt ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   foreach(used ${arg_USES})
     mpzero_room_target("${used}" target)
@@ -21,6 +29,17 @@ function(mpzero_add_room)
     endif()
     target_link_libraries(${room} PUBLIC ${target})
   endforeach()
+endfunction()
+
+function(mpzero_join_sources room)
+  set_target_properties(${room} PROPERTIES UNITY_BUILD ${MPZERO_JOIN_SOURCES} UNITY_BUILD_BATCH_SIZE 0)
+  if(MPZERO_JOIN_SOURCES)
+    # gcc takes a source file that another one includes for a header.
+    target_compile_options(${room} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
+  get_target_property(sources ${room} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 function(mpzero_room_target folder result)

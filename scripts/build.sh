@@ -11,6 +11,18 @@ build_jobs() {
   echo $((cores < by_memory ? cores : by_memory))
 }
 
+# joins_sources: ON or OFF, CMake's MPZERO_JOIN_SOURCES: as the build folder was made, else ON where there are few cores. With many,
+# the rooms take longer one by one than their files side by side.
+joins_sources() {
+  local joined=OFF
+  if [[ -f $MPZERO_BUILD/CMakeCache.txt ]]; then
+    joined=$(sed -n 's/^MPZERO_JOIN_SOURCES:BOOL=//p' "$MPZERO_BUILD/CMakeCache.txt")
+  elif (($(build_jobs) <= 8)); then
+    joined=ON
+  fi
+  printf '%s\n' "${joined:-OFF}"
+}
+
 # What CMake was last asked for, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (Without the
 # last one the folder is of an earlier release, which built for all.) A fourth word is "unbuilt" until ninja has built the programs so,
 # then "built". No lock is needed to read them: the file is replaced in one step, and before ninja replaces a program.
@@ -94,7 +106,8 @@ build_programs() {
     say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since no GPU is to be used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
     mkdir -p "$MPZERO_ROOT/logs"
     PATH=$MPZERO_VENV/bin:$PATH run_watched "$MPZERO_ROOT/logs/configure.log" run_long cmake --preset release -S "$MPZERO_ROOT" \
-      -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" -DMPZERO_GPU_ARCHITECTURES="$architectures" || code=$?
+      -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" -DMPZERO_JOIN_SOURCES="$(joins_sources)" \
+      -DMPZERO_GPU_ARCHITECTURES="$architectures" || code=$?
     ((code == 0)) || end_if_stopped
     ((code == 0)) ||
       die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."

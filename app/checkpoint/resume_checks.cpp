@@ -15,11 +15,6 @@
 namespace mpzero {
 namespace {
 
-// Learning rates that differ by less, relatively, are the same.
-constexpr double kSameLr = 1e-9;
-
-bool same_lr(double a, double b) { return std::abs(a - b) <= kSameLr * std::abs(b); }
-
 bool is_allowed(const std::string& key, const RunConfig& config) {
   return std::find(config.allow_changed.begin(), config.allow_changed.end(), key) != config.allow_changed.end();
 }

@@ -21,8 +21,6 @@ using parallel::LrSchedule;
 // Of the peak: with less than this almost nothing is learned. Schedules end at 0, at 1e-4 (DeepSpeed's default), or at
 // a tenth.
 constexpr double kAlmostNothing = 1e-2;
-// Learning rates that differ by less, relatively, are the same.
-constexpr double kSameLr = 1e-9;
 
 constexpr std::array<const char*, 7> kShape = {
     "scheduler", "warmup_type", "warmup_min_lr", "warmup_max_lr", "warmup_min_ratio", "cos_min_ratio", "lr"};
@@ -85,7 +83,7 @@ std::string rates(const LrSchedule& schedule, int64_t step, int64_t max_steps) {
 ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int64_t step, double lr) {
   const double extended = config.schedule.lr(step + 1);
   const double next = before.lr(step + 1);
-  if (std::abs(extended - next) <= kSameLr * std::abs(next)) return {};
+  if (same_lr(extended, next)) return {};
   const LrSchedule kept = held(before, step);
   const bool warms_up = kept.lr(config.max_steps) <= kAlmostNothing * config.schedule.peak_lr() &&
                         config.schedule.total_num_steps().value_or(0) > step && config.schedule.warmup_num_steps() > 0;
@@ -116,6 +114,11 @@ LrSchedule chosen_by_flag(const std::optional<LrSchedule>& before, const RunConf
 }
 
 }  // namespace
+
+bool same_lr(double a, double b) {
+  constexpr double kRelative = 1e-9;
+  return std::abs(a - b) <= kRelative * std::abs(b);
+}
 
 ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const RunConfig& config, const json& known) {
   const int64_t step = checkpoint.progress().step;

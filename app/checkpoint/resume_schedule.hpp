@@ -18,6 +18,9 @@ struct ResumedSchedule {
   std::string warning;                           // of what the user has not chosen; empty: nothing
 };
 
+// Whether two learning rates are the same, but for the rounding of the ways that led to them.
+bool same_lr(double a, double b);
+
 // Chooses it by --schedule_on_resume. `known`: the checkpoint's settings.
 //
 // A schedule that has not changed since the checkpoint continues as it was in force there, so that a requeued command

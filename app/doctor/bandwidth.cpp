@@ -17,8 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMebi = int64_t{1} << 20;
-
 void finish(const at::Device& device) {
   if (device.is_cuda()) c10::cuda::device_synchronize();
 }

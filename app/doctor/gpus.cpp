@@ -38,7 +38,7 @@ std::string those(const std::vector<GpuState>& gpus, const std::function<std::st
   return list;
 }
 
-std::string cuda_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+std::string release_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 Finding check_count(const System& system, const Job& job, const GpuSurvey& survey) {
   const int found = static_cast<int>(survey.gpus.size());
@@ -90,10 +90,10 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
 }
 
 Finding check_driver(const GpuSurvey& survey, int cuda_runtime) {
-  const std::string driver = fmt::format("{}, up to CUDA {}", survey.driver, cuda_text(survey.cuda_version));
+  const std::string driver = fmt::format("{}, up to CUDA {}", survey.driver, release_text(survey.cuda_version));
   // From CUDA 11 on, a driver runs every release of its own major version.
   if (survey.cuda_version / 1000 < cuda_runtime / 1000) {
-    return failure("driver", fmt::format("{}; mpzero is built with CUDA {}", driver, cuda_text(cuda_runtime)),
+    return failure("driver", fmt::format("{}; mpzero is built with CUDA {}", driver, release_text(cuda_runtime)),
                    "update NVIDIA's driver, or put its compatibility package (cuda-compat) into LD_LIBRARY_PATH");
   }
   return ok("driver", driver);

@@ -26,8 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMebi = int64_t{1} << 20;
-constexpr int64_t kGibi = int64_t{1} << 30;
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 // The soft limit `name` of this process, from /proc/self/limits: "Max locked memory   65536   65536   bytes".

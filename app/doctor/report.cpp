@@ -15,10 +15,10 @@
 namespace mpzero::doctor {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json to_value(const HostReport& report) {
-  Json findings = Json::array();
+OrderedJson to_value(const HostReport& report) {
+  OrderedJson findings = OrderedJson::array();
   for (const Finding& finding : report.findings) {
     findings.push_back({{"check", finding.check},
                         {"status", name(finding.status)},
@@ -139,11 +139,11 @@ JobStart job_start(const parallel::Environment& environment) {
 }
 
 std::string to_json(const JobStart& start, const std::vector<HostReport>& reports) {
-  Json hosts = Json::array();
+  OrderedJson hosts = OrderedJson::array();
   for (const HostReport& report : reports) hosts.push_back(to_value(report));
-  const Json all = {{"job", start.id}, {"restart", start.restart}, {"hosts", std::move(hosts)}};
+  const OrderedJson all = {{"job", start.id}, {"restart", start.restart}, {"hosts", std::move(hosts)}};
   // The strings of a library or a device need not be UTF-8.
-  return all.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+  return all.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 void to_json(nlohmann::json& json, const HostReport& report) { json = to_value(report); }

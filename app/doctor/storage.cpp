@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kGibi = int64_t{1} << 30;
 constexpr int64_t kPage = 4096;
 
 fs::path existing(fs::path folder) {

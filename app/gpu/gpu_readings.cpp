@@ -10,13 +10,6 @@
 namespace mpzero::doctor {
 namespace {
 
-// Values of NVML's enumerations.
-constexpr int kTemperatureOfGpu = 0;
-constexpr int kSmClock = 1;
-constexpr int kMemoryClock = 2;
-constexpr int kCorrected = 0;
-constexpr int kUncorrected = 1;
-constexpr int kVolatile = 0;
 constexpr int kNvlinkErrors[] = {0, 1, 2, 3};  // replays, recoveries, CRC errors of flits and of data
 constexpr unsigned kMostNvlinks = 18;
 constexpr unsigned long long kXidEvent = 8;

@@ -11,12 +11,6 @@
 namespace mpzero::doctor {
 namespace {
 
-constexpr int kTemperatureOfGpu = 0;
-constexpr int kSlowdownThreshold = 1;
-constexpr int kSmClock = 1;
-constexpr int kUncorrected = 1;
-constexpr int kVolatile = 0;
-
 struct ProcessInfo {  // version 2 of the structure, version 3 of the call
   unsigned pid;
   unsigned long long bytes;

@@ -14,6 +14,11 @@ namespace mpzero::doctor {
 using NvmlResult = int;
 using NvmlDevice = void*;
 inline constexpr NvmlResult kNvmlSuccess = 0;
+// Values of its enumerations: sensors and thresholds of temperatures, clocks, errors of memory and who counts them.
+inline constexpr int kTemperatureOfGpu = 0, kSlowdownThreshold = 1;
+inline constexpr int kSmClock = 1, kMemoryClock = 2;
+inline constexpr int kCorrected = 0, kUncorrected = 1;
+inline constexpr int kVolatile = 0;
 
 // The library, with a session of the driver for as long as this lives.
 class NvmlLibrary {

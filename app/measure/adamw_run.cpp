@@ -15,7 +15,7 @@
 namespace mpzero::measure {
 namespace {
 
-constexpr Effort kEffort{.repeats = 10, .seconds = 0.5, .least = 3};
+constexpr Effort kUpdateEffort{.repeats = 10, .seconds = 0.5, .least = 3};
 
 parallel::AdamWUpdate an_update() { return parallel::adamw_update({.weight_decay = 0.1}, 1e-5, 10, 1.0); }
 
@@ -29,7 +29,7 @@ double adamw_seconds(at::Device device, int64_t parameters) {
                                        .exp_avg = state(),
                                        .exp_avg_sq = state(),
                                        .parameter = at::zeros({parameters}, options.dtype(at::kBFloat16))};
-  return measure(device, 1, kEffort,
+  return measure(device, 1, kUpdateEffort,
                  [&](int) {
                    parallel::adamw(tensors, an_update());
                    return std::vector<at::Tensor>{};
@@ -47,7 +47,7 @@ double host_adamw_seconds(int64_t parameters, int threads) {
                                        .parameter = tensor(at::kBFloat16)};
   const parallel::AdamWSpans spans = parallel::spans_of(tensors);
   constexpr int64_t kBlock = parallel::kHostBlock;
-  return measure(at::kCPU, 1, kEffort,
+  return measure(at::kCPU, 1, kUpdateEffort,
                  [&](int) {
                    team.run((parameters + kBlock - 1) / kBlock, [&](int64_t block) {
                      parallel::adamw_host_range(spans, an_update(), block * kBlock,
@@ -60,7 +60,8 @@ double host_adamw_seconds(int64_t parameters, int threads) {
 
 double sum_of_squares_seconds(at::Device device, int64_t gradients) {
   const at::Tensor gradient = at::full({gradients}, 0.01, at::TensorOptions().device(device).dtype(at::kBFloat16));
-  return measure(device, 1, kEffort, [&](int) { return std::vector<at::Tensor>{parallel::sum_of_squares(gradient)}; })
+  return measure(device, 1, kUpdateEffort,
+                 [&](int) { return std::vector<at::Tensor>{parallel::sum_of_squares(gradient)}; })
       .seconds;
 }
 

@@ -18,7 +18,7 @@
 namespace mpzero::measure {
 namespace {
 
-constexpr Effort kEffort{.repeats = 8, .seconds = 0.5, .least = 3};
+constexpr Effort kCopyEffort{.repeats = 8, .seconds = 0.5, .least = 3};
 constexpr int64_t kBlock = int64_t{1} << 20;
 
 // Two copies at the same time, each on a stream of its own; the current stream waits for both.
@@ -45,7 +45,7 @@ CopyRates copy_rates(at::Device device, int64_t bytes) {
   const auto options = at::TensorOptions().dtype(at::kByte).device(device);
   const auto size = static_cast<double>(bytes);
   const auto rate_of = [&](double moved, const std::function<void()>& copy) {
-    const Timing timing = measure(device, 1, kEffort, [&](int) {
+    const Timing timing = measure(device, 1, kCopyEffort, [&](int) {
       copy();
       return std::vector<at::Tensor>{};
     });
@@ -73,7 +73,7 @@ double host_copy_rate(int64_t bytes) {
   const at::Tensor to = parallel::host_tensor(bytes, at::kByte, false, &team);
   const auto* source = static_cast<const char*>(from.const_data_ptr());
   auto* destination = static_cast<char*>(to.mutable_data_ptr());
-  const Timing timing = measure(at::kCPU, 1, kEffort, [&](int) {
+  const Timing timing = measure(at::kCPU, 1, kCopyEffort, [&](int) {
     team.run((bytes + kBlock - 1) / kBlock, [&](int64_t block) {
       const int64_t begin = block * kBlock;
       std::memcpy(destination + begin, source + begin, static_cast<size_t>(std::min(kBlock, bytes - begin)));

@@ -14,7 +14,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kCarriedVersion = 1;
 
 std::vector<uint64_t> extents(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end()}; }
 
@@ -91,7 +91,7 @@ ManifestFile write_carried_file(const fs::path& folder, const std::string& name,
                                           : group.reserve_dataset<float>(values.name, shape);
     if (values.bytes() > 0) places.emplace_back(offset, i);
   }
-  out.set_attribute("format_version", kFormatVersion);
+  out.set_attribute("format_version", kCarriedVersion);
   out.set_attribute("nodes", state.nodes);
   out.set_attribute("ranks_per_node", state.ranks_per_node);
   out.close();
@@ -124,9 +124,9 @@ ManifestFile write_carried_file(const fs::path& folder, const std::string& name,
 StoredCarried read_carried_file(const fs::path& path, std::span<const std::byte> bytes,
                                 std::span<const CarriedValues> wanted) {
   const hdf5::File in = hdf5::File::open_image(path, bytes);
-  if (const auto version = in.attribute<int64_t>("format_version"); version != kFormatVersion) {
+  if (const auto version = in.attribute<int64_t>("format_version"); version != kCarriedVersion) {
     throw_user_error("{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it",
-                     path.string(), version, kFormatVersion);
+                     path.string(), version, kCarriedVersion);
   }
   StoredCarried stored{
       .nodes = in.attribute<int64_t>("nodes"), .ranks_per_node = in.attribute<int64_t>("ranks_per_node"), .values = {}};

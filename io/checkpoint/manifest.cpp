@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr int kFormatVersion = 1;
+constexpr int kManifestVersion = 1;
 constexpr std::array kKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
 StateKind kind_of(const std::string& name) {
@@ -113,10 +113,10 @@ RunRecord run_from_json(const json& object) {
 // Throws UserError, not Damaged: the checksum was right, so another mpzero wrote the file and can read it. This holds
 // as long as each format keeps `content` and its checksum.
 void check_version(const json& version, const fs::path& path) {
-  if (version.is_number_integer() && version == kFormatVersion) return;
+  if (version.is_number_integer() && version == kManifestVersion) return;
   throw_user_error(
       "{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it, or a newer one",
-      path.string(), version.dump(), kFormatVersion);
+      path.string(), version.dump(), kManifestVersion);
 }
 
 std::string checksum_of_text(const std::string& text) { return to_hex(checksum(std::as_bytes(std::span(text)))); }
@@ -147,7 +147,7 @@ ManifestFile manifest_file_from_text(const std::string& text) {
 void write_manifest(const fs::path& folder, const Manifest& manifest, FileSystem& file_system) {
   json files = json::array();
   for (const ManifestFile& file : manifest.files) files.push_back(to_json(file));
-  json content = {{"format_version", kFormatVersion},
+  json content = {{"format_version", kManifestVersion},
                   {"block_bytes", kChecksumBlockBytes},
                   {"generation", manifest.generation},
                   {"saved_at", manifest.saved_at},

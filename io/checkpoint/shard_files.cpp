@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kShardVersion = 1;
 
 // The values of a data set of two pages or more are written without a copy if they begin at a page.
 constexpr uint64_t kAlignment = OutputFile::kAlignment;
@@ -65,7 +65,7 @@ Layout lay_out(std::span<const UnitShard> shards) {
       found.emplace_back(ShardDataset{shard.unit->name, kind, shard.begin, shard.count, offset, {}}, i);
     }
   }
-  file.set_attribute("format_version", kFormatVersion);
+  file.set_attribute("format_version", kShardVersion);
   file.close();
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first.offset < b.first.offset; });
   const File laid_out = File::open_for_reading(scratch.path());
@@ -158,7 +158,7 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
   const TrainingProgress& progress = states.progress;
   const ScratchFile scratch;
   hdf5::File out = hdf5::File::create(scratch.path());
-  out.set_attribute("format_version", kFormatVersion);
+  out.set_attribute("format_version", kShardVersion);
   out.set_attribute("global_steps", progress.step);
   out.set_attribute("tokens_seen", progress.tokens_seen);
   out.set_attribute("windows_seen", progress.sequences_seen);
@@ -184,9 +184,9 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
 
 ModelStates read_model_states(const fs::path& path, std::span<const std::byte> bytes) {
   const hdf5::File in = hdf5::File::open_image(path, bytes);
-  if (const auto version = in.attribute<int64_t>("format_version"); version != kFormatVersion) {
+  if (const auto version = in.attribute<int64_t>("format_version"); version != kShardVersion) {
     throw_user_error("{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it",
-                     path.string(), version, kFormatVersion);
+                     path.string(), version, kShardVersion);
   }
   ModelStates states;
   TrainingProgress& progress = states.progress;

@@ -17,14 +17,14 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kLockName = ".zero_to_fp32.lock";
-constexpr size_t kMaxOwnerBytes = 512;
+constexpr const char* kExportLockName = ".zero_to_fp32.lock";
+constexpr size_t kMaxExportOwnerBytes = 512;
 
 std::string this_process() { return fmt::format("process {} on {}", ::getpid(), host_name()); }
 
 // As recorded in the file, right after the lock was taken.
 std::string owner_in(int descriptor) {
-  std::string text(kMaxOwnerBytes, '\0');
+  std::string text(kMaxExportOwnerBytes, '\0');
   const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
   text.resize(size > 0 ? static_cast<size_t>(size) : 0);
   return text.empty() ? "an unidentified process" : text;
@@ -40,7 +40,7 @@ int ExportLock::try_flock(int descriptor) {
 }
 
 ExportLock::ExportLock(const fs::path& folder, FileSystem& files, const LockCall& lock, std::optional<LockReach> reach)
-    : files_(files), path_(folder / kLockName) {
+    : files_(files), path_(folder / kExportLockName) {
   const bool is_complete = reach.value_or(lock_reach_of(folder)) == LockReach::kAll;
   const LockCall no_locks = [](int) { return ENOLCK; };
   while (!try_to_take(folder, is_complete ? lock : no_locks)) {

@@ -22,7 +22,6 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kConfigName = "config.json";
 constexpr std::string_view kIndexSuffix = ".index.json";
 constexpr std::string_view kPrefix = ".zero_to_fp32.";
 constexpr std::string_view kStagingSuffix = ".tmp";

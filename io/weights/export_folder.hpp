@@ -13,6 +13,8 @@
 
 namespace mpzero::io {
 
+inline constexpr const char* kConfigName = "config.json";
+
 // The role of a file name in an export of any format.
 enum class ExportRole {
   kNone,    // not part of an export: a tokenizer, a README

@@ -20,7 +20,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr const char* kConfigName = "config.json";
 constexpr const char* kHdf5Name = "model.h5";
 
 std::vector<std::string> write_hdf5(const fs::path& folder, std::span<const ParameterSpec> parameters,

@@ -10,7 +10,7 @@
 namespace mpzero::model {
 namespace {
 
-bool suits_cpu(const at::Tensor& x) { return cpu::has_kernels(x) && cpu::has_rope(x.size(3)) && x.stride(3) == 1; }
+bool cpu_takes(const at::Tensor& x) { return cpu::has_kernels(x) && cpu::has_rope(x.size(3)) && x.stride(3) == 1; }
 
 cpu::Heads cpu_heads(HeadCounts heads, const QkNormWeights& norm) {
   return {heads.query, heads.key_value, norm.query, norm.key, norm.eps};
@@ -37,7 +37,7 @@ QkRopeGradients cpu_backward(const at::Tensor& dq, const at::Tensor& dk, const a
 at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
   RECORD_FUNCTION(norm.defined() ? "mpzero::qk_norm_rope_forward" : "mpzero::qk_rope_forward",
                   (std::vector<c10::IValue>{qkv, heads.query, heads.key_value}));
-  if (!cuda::has_kernels(qkv) && !suits_cpu(qkv)) return reference::qk_rope_forward(qkv, heads, norm, rope);
+  if (!cuda::has_kernels(qkv) && !cpu_takes(qkv)) return reference::qk_rope_forward(qkv, heads, norm, rope);
   const int64_t rotated_heads = heads.query + heads.key_value;
   at::Tensor out =
       norm.defined() ? at::empty({qkv.size(0), qkv.size(1), rotated_heads, qkv.size(3)}, qkv.options()) : qkv;
@@ -55,7 +55,7 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, con
   RECORD_FUNCTION(norm.defined() ? "mpzero::qk_norm_rope_backward" : "mpzero::qk_rope_backward",
                   (std::vector<c10::IValue>{qkv, heads.query, heads.key_value}));
   if (cuda::has_kernels(dq)) return cuda::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope, maximum);
-  const bool on_cpu = suits_cpu(dq) && dk.stride(3) == 1 && dv.stride(3) == 1;
+  const bool on_cpu = cpu_takes(dq) && dk.stride(3) == 1 && dv.stride(3) == 1;
   QkRopeGradients made = on_cpu ? cpu_backward(dq, dk, dv, qkv, heads, norm, rope)
                                 : reference::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope);
   cpu::raise_maximum(maximum, made.dqkv);

@@ -19,7 +19,6 @@ namespace {
 
 constexpr double kGibibyte = 1 << 30;
 constexpr size_t kPage = 4096;
-constexpr size_t kLargePage = size_t{2} << 20;
 constexpr size_t kPinningThreads = 8;
 
 size_t rounded_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }

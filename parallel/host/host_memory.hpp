@@ -2,11 +2,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <vector>
 
 namespace mpzero::parallel {
 
 class ThreadTeam;
+
+// Bytes of a huge page of x86-64.
+inline constexpr size_t kLargePage = size_t{2} << 20;
 
 // A one-dimensional tensor in host memory of exactly `numel` elements, zeroed, in huge pages if the system has them,
 // and touched by the threads of `team` (none: those of the process), so that it is in the memory near them. Pinned

@@ -8,10 +8,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "parallel/host/host_memory.hpp"
+
 namespace mpzero::parallel {
 namespace {
 
-constexpr size_t kLargePage = size_t{2} << 20;
 constexpr size_t kParts = 8;  // sizes between two powers of two
 
 // Eight sizes between powers of two. What a tensor does not touch of them needs no memory.

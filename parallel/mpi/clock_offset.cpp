@@ -10,7 +10,7 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int kRoundTrips = 10;
-constexpr int kTag = 71;
+constexpr int kClockTag = 71;
 
 double ask_clock(int peer, const std::function<double()>& clock) {
   double shortest = std::numeric_limits<double>::infinity(), offset = 0;
@@ -18,7 +18,7 @@ double ask_clock(int peer, const std::function<double()>& clock) {
     double theirs = 0;
     const auto start = std::chrono::steady_clock::now();
     const double before = clock();
-    MPZERO_MPI_CHECK(MPI_Sendrecv(&before, 1, MPI_DOUBLE, peer, kTag, &theirs, 1, MPI_DOUBLE, peer, kTag,
+    MPZERO_MPI_CHECK(MPI_Sendrecv(&before, 1, MPI_DOUBLE, peer, kClockTag, &theirs, 1, MPI_DOUBLE, peer, kClockTag,
                                   MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (seconds >= shortest) continue;
@@ -31,9 +31,9 @@ double ask_clock(int peer, const std::function<double()>& clock) {
 void answer_clock(const std::function<double()>& clock) {
   for (int trip = 0; trip < kRoundTrips; ++trip) {
     double theirs = 0;
-    MPZERO_MPI_CHECK(MPI_Recv(&theirs, 1, MPI_DOUBLE, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    MPZERO_MPI_CHECK(MPI_Recv(&theirs, 1, MPI_DOUBLE, 0, kClockTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     const double ours = clock();
-    MPZERO_MPI_CHECK(MPI_Send(&ours, 1, MPI_DOUBLE, 0, kTag, MPI_COMM_WORLD));
+    MPZERO_MPI_CHECK(MPI_Send(&ours, 1, MPI_DOUBLE, 0, kClockTag, MPI_COMM_WORLD));
   }
 }
 

@@ -7,7 +7,7 @@
 namespace mpzero::parallel {
 namespace {
 
-constexpr int kTag = 1;
+constexpr int kTransferTag = 1;
 
 // MPI counts in int.
 int as_count(int64_t bytes) {
@@ -36,12 +36,12 @@ void Transfers::begin() {
   Requests& requests = requests_[static_cast<size_t>(begun_ % plan_.most_under_way)];
   ++begun_;
   if (transfer.received_bytes > 0) {
-    MPZERO_MPI_CHECK(MPI_Irecv(transfer.received, as_count(transfer.received_bytes), MPI_BYTE, transfer.from, kTag,
-                               communicator_, &requests.receive));
+    MPZERO_MPI_CHECK(MPI_Irecv(transfer.received, as_count(transfer.received_bytes), MPI_BYTE, transfer.from,
+                               kTransferTag, communicator_, &requests.receive));
   }
   if (transfer.sent_bytes > 0) {
-    MPZERO_MPI_CHECK(MPI_Isend(transfer.sent, as_count(transfer.sent_bytes), MPI_BYTE, transfer.to, kTag, communicator_,
-                               &requests.send));
+    MPZERO_MPI_CHECK(MPI_Isend(transfer.sent, as_count(transfer.sent_bytes), MPI_BYTE, transfer.to, kTransferTag,
+                               communicator_, &requests.send));
   }
 }
 

@@ -450,6 +450,28 @@ def test_kernels_are_compiled_where_there_are_gpus_to_run_them(checkout, gpus, s
     assert checkout.calls().count("cmake") == 1
 
 
+@pytest.mark.parametrize(
+    ("cores", "cache", "joined"),
+    [
+        (2, None, "ON"),
+        (64, None, "OFF"),
+        # Whoever builds there next, on whatever machine, builds as before.
+        (64, "MPZERO_JOIN_SOURCES:BOOL=ON\n", "ON"),
+        (2, "MPZERO_JOIN_SOURCES:BOOL=OFF\n", "OFF"),
+        (2, "made by an earlier release\n", "OFF"),
+    ],
+)
+def test_rooms_are_compiled_as_one_file_where_there_are_few_cores(checkout, cores, cache, joined):
+    checkout.program(checkout.bin / "nproc", f"#!/bin/bash\necho {cores}\n")
+    checkout.program(checkout.bin / "awk", "#!/bin/bash\necho 512\n")  # gigabytes of memory
+    (checkout.root / "build/mpzero-configured").unlink()
+    if cache is not None:
+        (checkout.root / "build/CMakeCache.txt").write_text(cache)
+    result = checkout.shell("build_programs off 0 mpzero")
+    assert result.returncode == 0, result.stderr
+    assert f" -DMPZERO_JOIN_SOURCES={joined} " in checkout.calls()
+
+
 def test_gpus_that_are_found_later_get_their_kernels(checkout):
     configured(checkout, "none")
     assert checkout.shell("build_programs off 0 mpzero").returncode == 0

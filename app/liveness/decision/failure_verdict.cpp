@@ -44,8 +44,6 @@ std::vector<int> lost_ranks(const std::vector<RankRecord>& records, bool first) 
   return ranks;
 }
 
-bool has_left(const RankRecord& record) { return record.state == State::kLeft || record.state == State::kEnded; }
-
 std::string awaited_by_others(const std::vector<RankRecord>& records, const std::vector<int>& lost) {
   const std::optional<HeldCollective> held = find_awaited(records, lost);
   return held ? ", while others wait for it in " + describe(*held) : "";
@@ -55,7 +53,7 @@ std::string awaited_by_others(const std::vector<RankRecord>& records, const std:
 std::string where_all(const std::vector<RankRecord>& records, const std::vector<int>& lost) {
   const RankRecord* farthest = &records[static_cast<size_t>(lost.front())];
   for (const RankRecord& record : records) {
-    if (has_left(record)) continue;
+    if (record.has_left()) continue;
     const auto place = [](const RankRecord& one) { return std::pair(one.status.step, one.status.phase); };
     if (place(record) > place(*farthest)) farthest = &record;
   }
@@ -89,7 +87,7 @@ Verdict stuck(const std::vector<RankRecord>& records) {
   double idle = 0;
   std::set<int> all;
   for (const RankRecord& record : records) {
-    if (has_left(record)) continue;
+    if (record.has_left()) continue;
     idle = std::max(idle, record.status.idle);
     all.insert(record.identity.rank);
   }

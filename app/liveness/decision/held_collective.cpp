@@ -24,10 +24,6 @@ const CollectiveRecord* find(const ChannelRecord& channel, int64_t sequence) {
   return nullptr;
 }
 
-bool has_left(const RankRecord& record) {
-  return record.state == RankRecord::State::kLeft || record.state == RankRecord::State::kEnded;
-}
-
 // Calls `use` with the number of each channel and the ranks of each of its groups.
 template <class Use>
 void for_each_group(const std::vector<RankRecord>& records, const std::set<int>& among, const Use& use) {
@@ -135,7 +131,7 @@ std::optional<HeldCollective> find_unfinished(const std::vector<RankRecord>& rec
 std::optional<HeldCollective> find_awaited(const std::vector<RankRecord>& records, const std::vector<int>& gone) {
   std::optional<HeldCollective> oldest;
   for (const RankRecord& record : records) {
-    if (has_left(record) || std::find(gone.begin(), gone.end(), record.identity.rank) != gone.end()) continue;
+    if (record.has_left() || std::find(gone.begin(), gone.end(), record.identity.rank) != gone.end()) continue;
     for (const ChannelRecord& channel : record.status.channels) {
       const CollectiveRecord* open = find(channel, channel.completed + 1);
       const bool is_theirs =

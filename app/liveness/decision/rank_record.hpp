@@ -40,6 +40,8 @@ struct RankRecord {
   std::vector<int> culprits;  // of the error, as in RankReport
   double quiet = 0;           // seconds since its last message
 
+  // It runs no more, and nothing says that it failed.
+  bool has_left() const { return state == State::kLeft || state == State::kEnded; }
   // Lost with the first, and not perhaps as a consequence.
   bool is_lost_first() const { return state == State::kLost && gone_after.value_or(0) < kSettleGone && !had_answered; }
 };

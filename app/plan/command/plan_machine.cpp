@@ -151,8 +151,8 @@ PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bo
 }
 
 // One copy of ranks in host memory passes each byte through the memory four times: in and out of a shared buffer. An
-// estimate, where the calibration has no collectives; and the part of the data sheet's rate that copies reach.
-constexpr double kPassesOfCopy = 4, kOfHostMemory = 0.8;
+// estimate, where the calibration has no collectives.
+constexpr double kPassesOfCopy = 4;
 // Of a message between processes of a host, and to begin one: Open MPI's shared memory, and the thread that sends. An
 // assumption.
 constexpr double kMessageHop = 5e-6, kMessageStart = 2e-5;

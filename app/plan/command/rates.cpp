@@ -21,9 +21,8 @@ constexpr double kShortestKernel = 3e-6;
 constexpr double kCopyStart = 1e-5;
 // Bytes of AdamW on the host for a parameter whose gradient and parameter stay in the cache: bench/RESULTS.md.
 constexpr double kHostBytes = 24;
-// What of their data sheet memory and PCIe reach: of the first 80% in STREAM as a rule; of PCIe after its packets'
-// headers, measured on H200s 55 of 64 GB/s.
-constexpr double kOfHostMemory = 0.8, kOfPcie = 0.86;
+// What copies reach of PCIe's data sheet after its packets' headers: measured on H200s 55 of 64 GB/s.
+constexpr double kOfPcieCopy = 0.86;
 
 // Of what computes, on a CPU that was calibrated with another number of threads: an estimate.
 double threads_factor(const Calibration& calibration, const PlanMachine& machine) {
@@ -136,7 +135,7 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   if (machine.is_cpu()) return set_cpu_rates(run, calibration, machine);
   const auto copies = [&](PcieDirection direction) -> std::function<double(int64_t)> {
     if (machine.pcie_bytes_per_second > 0) {
-      return [rate = kOfPcie * machine.pcie_bytes_per_second](int64_t bytes) {
+      return [rate = kOfPcieCopy * machine.pcie_bytes_per_second](int64_t bytes) {
         return kCopyStart + static_cast<double>(bytes) / rate;
       };
     }
