@@ -73,7 +73,7 @@ Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tenso
   // An input without rows is one that forward has cast already.
   const bool is_input = kind == OperandKind::kInput;
   if (watch_ != nullptr && (!is_input || cast.rows.defined())) {
-    watch_->see(layer_, product, kind, cast.maxima, is_input ? cast.rows : fp8::Matrix());
+    watch_->see(layer_, product, kind, cast.maxima, is_input ? cast.rows : fp8::Matrix(), x);
   }
   return operand_of(std::move(cast));
 }

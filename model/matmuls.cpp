@@ -267,6 +267,10 @@ void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
   if (found == products_.end()) {
     const auto candidates = deterministic ? LtMatmul::Candidates::kRepeatable : LtMatmul::Candidates::kAll;
     Product product{.matmul = LtMatmul(shape, deterministic ? 1 : kCandidates, candidates), .tuned = {}};
+    if (shape.fp8 && product.matmul.algorithms() == 0) {
+      TORCH_WARN("cuBLASLt has no product in FP8 of [", shape.rows, ", ", shape.inner, "] and [", shape.inner, ", ",
+                 shape.columns, "] with these scales: it is multiplied in bf16, which is slower than bf16 alone");
+    }
     found = products_.emplace(key, std::move(product)).first;
   }
   const Choice choice = choose(found->second, key, operands);

@@ -151,14 +151,17 @@ model::KeptCasts kept_casts(const io::Fp8Section& section, const RunConfig& conf
 void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config,
                  std::vector<std::string>& warnings) {
   const io::Fp8Section& section = file.fp8;
-  Setting<std::string> recipe;
-  if (section.present) {
-    recipe.source = io::SettingSource::kGiven;
-    recipe.value = section.enabled.value ? section.recipe.value : "none";
-  }
   Origin origin = config.origins.of("fp8");
   const std::optional<std::string> from_flag = line.gives("fp8") ? std::optional(line.fp8) : std::nullopt;
-  config.fp8 = merge.given("fp8", from_flag, "fp8.recipe", recipe, origin).value_or("none");
+  Setting<std::string> recipe;
+  recipe.value = !section.present || !section.enabled.value ? "none" : section.recipe.value;
+  // A section that says neither contradicts no flag, and one that only turns FP8 on leaves the recipe to it.
+  const bool is_off = recipe.value == "none";
+  if (section.recipe.given() || (section.enabled.given() && (is_off || from_flag.value_or("none") == "none"))) {
+    recipe.source = io::SettingSource::kGiven;
+  }
+  config.fp8 = merge.given("fp8", from_flag, "fp8.recipe", recipe, origin).value_or(recipe.value);
+  if (section.present && !from_flag) origin = {Origin::Kind::kFile, "fp8"};
   const auto add_origin = [&](const char* key, const auto& setting) {
     if (setting.given()) origin.name += fmt::format("{}fp8.{}", origin.name.empty() ? "" : ", ", key);
   };

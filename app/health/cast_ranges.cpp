@@ -116,7 +116,7 @@ std::optional<std::string> ZeroShareWarning::judge(const CastRanges& ranges, int
       "{:.4g}; "
       "keep this product in bf16 (\"{}\" in fp8.filter_fqns){} or lower the learning rate.",
       step, worst->zero_share() * 100, reads(product), layer, worst->maximum, weight_name_(layer, product),
-      tensorwise ? ", scale each row by itself (--fp8 rowwise)" : "");
+      tensorwise ? ", scale each row by itself (fp8.recipe rowwise)" : "");
 }
 
 }  // namespace mpzero

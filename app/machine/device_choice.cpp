@@ -153,11 +153,11 @@ std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string&
 }
 
 void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise) {
-  constexpr int kFirst = 89, kFirstRowwise = 90;
-  if (capability >= kFirst && capability < kFirstRowwise && rowwise) {
+  constexpr int kFirst = 89, kRowwise = 90;
+  if (capability >= kFirst && capability != kRowwise && rowwise) {
     throw_user_error(
-        "--fp8 rowwise (fp8.recipe): {} has compute capability {}.{}, and products with a scale for each row need 9.0 "
-        "(H100, H200) or more; use tensorwise.",
+        "--fp8 rowwise (fp8.recipe): {} has compute capability {}.{}, and cuBLASLt has products with a scale for each "
+        "row for 9.0 (H100, H200) alone; use tensorwise.",
         gpu, capability / 10, capability % 10);
   }
   if (capability >= kFirst) return;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 namespace mpzero::model {
 namespace {
@@ -14,8 +15,23 @@ namespace {
 // Enough for a share of values to a hundredth of a percent, and little to read.
 constexpr int64_t kSampledRows = 64;
 
-// How many of some rows' codes are 0 or -0.
-at::Tensor zeros_among(const at::Tensor& rows) { return rows.view(at::kByte).bitwise_and(0x7f).eq(0).sum(); }
+// Rows of a matrix with `count` rows: all of a few, else one at random from each of kSampledRows equal parts. Rows at
+// equal distances could all be the first tokens of sequences, which are unlike the others.
+at::Tensor sampled_rows(int64_t count) {
+  const int64_t parts = std::min(count, kSampledRows);
+  at::Tensor rows = at::empty({parts}, at::kLong);
+  std::mt19937_64 random(static_cast<uint64_t>(count));
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t begin = part * count / parts, end = (part + 1) * count / parts;
+    rows[part] = begin + static_cast<int64_t>(random() % static_cast<uint64_t>(end - begin));
+  }
+  return rows;
+}
+
+// How many numbers have become 0 or -0 that were not.
+at::Tensor lost_among(const at::Tensor& codes, const at::Tensor& values) {
+  return codes.bitwise_and(0x7f).eq(0).logical_and_(values.ne(0)).sum();
+}
 
 }  // namespace
 
@@ -37,7 +53,7 @@ void CastWatch::begin() {
 }
 
 void CastWatch::see(int64_t layer, LayerProduct product, OperandKind kind, const at::Tensor& maxima,
-                    const fp8::Matrix& rows) {
+                    const fp8::Matrix& rows, const at::Tensor& values) {
   const size_t index = CastRanges::index(layer, product, kind);
   CastRange& range = seen_[index];
   if (kind == OperandKind::kWeight && range.casts > 0) return;
@@ -51,9 +67,11 @@ void CastWatch::see(int64_t layer, LayerProduct product, OperandKind kind, const
   at::maximum_out(largest, largest, maxima.dim() == 0 ? maxima : maxima.amax());
   if (!rows.defined()) return;
   const int64_t count = rows.codes.size(0);
-  const at::Tensor sample = rows.codes.slice(0, 0, count, (count + kSampledRows - 1) / kSampledRows);
-  range.sampled += sample.numel();
-  found_[1][static_cast<int64_t>(index)].add_(zeros_among(sample));
+  at::Tensor& sample = samples_[count];
+  if (!sample.defined()) sample = sampled_rows(count).to(rows.codes.device());
+  const at::Tensor codes = rows.codes.view(at::kByte).index_select(0, sample);
+  range.sampled += codes.numel();
+  found_[1][static_cast<int64_t>(index)].add_(lost_among(codes, values.index_select(0, sample)));
 }
 
 void CastWatch::end() {

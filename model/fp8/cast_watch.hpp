@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -25,8 +26,8 @@ constexpr std::string_view name(OperandKind kind) {
 struct CastRange {
   int64_t casts = 0;   // 0: it is not in FP8
   double maximum = 0;  // the largest magnitude before the cast
-  // Of some rows of inputs: values, and those that are 0 in FP8. Scaled so that the largest is near 448, e4m3 has no
-  // number below 2^-9: what is less than 2^-18 to 2^-19 of the largest value becomes 0.
+  // Of some rows of inputs: values, and those that are 0 in FP8 alone. Scaled so that the largest is near 448, e4m3 has
+  // no number below 2^-9: what is less than 2^-18 to 2^-19 of the largest value becomes 0.
   int64_t sampled = 0, zeros = 0;
 
   double zero_share() const { return sampled == 0 ? 0 : static_cast<double>(zeros) / static_cast<double>(sampled); }
@@ -67,18 +68,20 @@ class CastWatch {
   // A step begins that is watched.
   void begin();
   bool is_on() const { return on_; }
-  // A cast of it: the largest magnitude of the matrix, or those of its rows or columns. `rows`: the codes of an input.
-  // Weights do not change within a step: further casts of theirs are not looked at.
+  // A cast of it: the largest magnitude of the matrix, or those of its rows or columns. `rows`: the codes of an input,
+  // and `values` what they were cast from. Weights do not change within a step: further casts of theirs are not looked
+  // at.
   void see(int64_t layer, LayerProduct product, OperandKind kind, const at::Tensor& maxima,
-           const fp8::Matrix& rows = {});
+           const fp8::Matrix& rows = {}, const at::Tensor& values = {});
   // The step's last cast is queued on the current stream; starts the way of what was seen to the host.
   void end();
   // Valid once the device has done what was queued when end() returned.
   CastRanges ranges() const;
 
  private:
-  std::vector<CastRange> seen_;  // but for what is on its way
-  at::Tensor found_, on_host_;   // [2, operands] fp64: maxima, zeros
+  std::vector<CastRange> seen_;            // but for what is on its way
+  at::Tensor found_, on_host_;             // [2, operands] fp64: maxima, zeros
+  std::map<int64_t, at::Tensor> samples_;  // by the number of rows of a matrix: those that are read
   bool on_ = false;
 };
 

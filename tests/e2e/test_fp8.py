@@ -170,7 +170,7 @@ def test_small_values_that_an_outlier_costs_are_warned_of_once(tmp_path: Path, r
     assert "in step 1," in said[0]
     assert "down projection reads in layer 1 became 0" in said[0]
     assert '"model.layers.1.mlp.down_proj" in fp8.filter_fqns' in said[0]
-    assert ("--fp8 rowwise" in said[0]) == (recipe == "tensorwise")
+    assert ("fp8.recipe rowwise" in said[0]) == (recipe == "tensorwise")
     shares = ranges(run.metrics()[0], "input", "down", "zero_share")
     assert shares[0] < 0.05 < shares[1]
     assert run.metrics()[0]["fp8_zero_share"] == pytest.approx(shares[1], rel=1e-3)
@@ -190,6 +190,31 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "fp8.filter_fqns" in sentence({"filter_fqns": "first"})
     assert 'ds_config.json: fp8.filter_fqns names "layers.7"' in sentence({"filter_fqns": ["layers.7"]})
     assert "bf16" in sentence({"recipe": "rowwise"}, bf16=False)
-    assert "--fp8 rowwise but fp8.recipe tensorwise" in sentence({"enabled": True}, "--fp8=rowwise")
+    assert "--fp8 rowwise but fp8.recipe tensorwise" in sentence({"recipe": "tensorwise"}, "--fp8=rowwise")
+    assert "--fp8 none but fp8.recipe tensorwise" in sentence({"enabled": True}, "--fp8=none")
     assert "--fp8 tensorwise but fp8.recipe none" in sentence({"enabled": False}, "--fp8")
     assert "--fp8 must be one of none, tensorwise, rowwise" in sentence({}, "--fp8=e4m3")
+
+
+@pytest.mark.parametrize("section", [{"enabled": True}, {"filter_fqns": ["down_proj"]}, {"format": "e4m3"}])
+def test_a_flag_chooses_the_recipe_where_the_file_does_not(tmp_path: Path, section: dict) -> None:
+    run = TinyRun(tmp_path, ranks=1, bf16=True, config={"fp8": section})
+    assert "rowwise" in run.train("--max_steps=1", "--fp8=rowwise").stdout
+    if "enabled" not in section:
+        assert "FP8 products" not in run.train("--max_steps=1", "--fp8=none", "--overwrite").stdout
+
+
+def casts_of_a_step(run: TinyRun) -> int:
+    run.train("--max_steps=3", "--profile_steps=3-3", f"--profile_dir={run.folder}")
+    return next(run.folder.glob("*trace*")).read_text().count('"mpzero::fp8_cast"')
+
+
+def test_kept_casts_of_weights_are_made_once_a_step(tmp_path: Path) -> None:
+    layers, products, micro_batches = 2, 4, 2
+    made = {
+        cache: casts_of_a_step(run_of(tmp_path / str(cache), "tensorwise", cache_weights=cache))
+        for cache in (True, "auto", False)
+    }
+    # Otherwise once in each pass of each micro-batch.
+    assert made[False] - made[True] == layers * products * (2 * micro_batches - 1)
+    assert made["auto"] == made[True]

@@ -145,7 +145,7 @@ TEST_CASE("a watch on the GPU sees what it sees of the reference") {
       CastWatch watch(1);
       watch.begin();
       const fp8::CastMatrix cast = fp8::cast(input, Format::kE4m3, scaling, Forms::kBoth);
-      watch.see(0, LayerProduct::kDown, OperandKind::kInput, cast.maxima, cast.rows);
+      watch.see(0, LayerProduct::kDown, OperandKind::kInput, cast.maxima, cast.rows, input);
       watch.see(0, LayerProduct::kDown, OperandKind::kGradient, cast.maxima);
       watch.end();
       REQUIRE(cudaDeviceSynchronize() == cudaSuccess);

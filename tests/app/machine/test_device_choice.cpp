@@ -193,6 +193,8 @@ TEST_CASE("GPUs without FP8 are refused in one sentence") {
   CHECK_THROWS_AS(check_fp8_gpu("NVIDIA A10G", 86, false), UserError);
   CHECK_NOTHROW(check_fp8_gpu("NVIDIA L40S", 89, false));
   CHECK_THROWS_AS(check_fp8_gpu("NVIDIA L40S", 89, true), UserError);
+  CHECK_NOTHROW(check_fp8_gpu("NVIDIA B200", 100, false));
+  CHECK_THROWS_AS(check_fp8_gpu("NVIDIA B200", 100, true), UserError);
   CHECK_NOTHROW(check_fp8_gpu("NVIDIA H200", 90, true));
   CHECK_THROWS_WITH(check_fp8_gpu("NVIDIA A100-SXM4-40GB", 80, true),
                     Catch::Contains("A100-SXM4-40GB has compute capability 8.0"));
@@ -208,9 +210,11 @@ TEST_CASE("GPUs without FP8 are known by their names") {
     CHECK_NOTHROW(check_fp8_gpu(name, false));
   }
   CHECK_THROWS_WITH(check_fp8_gpu("NVIDIA L40S", true), Catch::Contains("capability 8.9"));
-  for (const char* name : {"NVIDIA H100 80GB HBM3", "H200", "NVIDIA GH200 480GB", "B200"}) {
+  for (const char* name : {"NVIDIA H100 80GB HBM3", "H200", "NVIDIA GH200 480GB"}) {
     CHECK_NOTHROW(check_fp8_gpu(name, true));
   }
+  CHECK_NOTHROW(check_fp8_gpu("B200", false));
+  CHECK_THROWS_WITH(check_fp8_gpu("B200", true), Catch::Contains("capability 10.0"));
 }
 
 }  // namespace mpzero

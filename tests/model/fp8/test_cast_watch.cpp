@@ -1,11 +1,13 @@
 // What a watch sees of the casts to FP8: against the tensors themselves, and what does not change it.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "model/architecture/architectures.hpp"
 #include "model/decoder.hpp"
@@ -65,6 +67,17 @@ struct WatchedLayer {
   }
 };
 
+// Of the casts of x: what the watch says, and all that became 0 and were not.
+std::pair<double, double> seen_and_true_share(const at::Tensor& x, fp8::Scaling scaling) {
+  const fp8::CastMatrix cast = fp8::cast(x, fp8::Format::kE4m3, scaling, fp8::Forms::kRows);
+  CastWatch watch(1);
+  watch.begin();
+  watch.see(0, kDown, kInput, cast.maxima, cast.rows, x);
+  watch.end();
+  const at::Tensor lost = fp8::values(cast.rows).eq(0).logical_and(x.ne(0));
+  return {watch.ranges().at(0, kDown, kInput).zero_share(), lost.to(at::kDouble).mean().item<double>()};
+}
+
 }  // namespace
 
 TEST_CASE("a watch counts what a cast of inputs makes 0") {
@@ -79,7 +92,7 @@ TEST_CASE("a watch counts what a cast of inputs makes 0") {
     CastWatch watch(2);
     watch.begin();
     const fp8::CastMatrix cast = fp8::cast(x, fp8::Format::kE4m3, scaling, fp8::Forms::kBoth);
-    watch.see(1, kDown, kInput, cast.maxima, cast.rows);
+    watch.see(1, kDown, kInput, cast.maxima, cast.rows, x);
     watch.end();
     const CastRanges ranges = watch.ranges();
     CHECK(ranges.layers() == 2);
@@ -93,16 +106,35 @@ TEST_CASE("a watch counts what a cast of inputs makes 0") {
 }
 
 TEST_CASE("a watch looks at rows throughout a matrix") {
-  at::Tensor x = at::zeros({1000, 32}, at::kBFloat16);
+  at::Tensor x = at::full({1000, 32}, 1e-6, at::kBFloat16);
   x.narrow(0, 500, 500).fill_(3);
   CastWatch watch(1);
   watch.begin();
   const fp8::CastMatrix cast = fp8::cast(x, fp8::Format::kE4m3, fp8::Scaling::kTensorwise, fp8::Forms::kRows);
-  watch.see(0, kQkv, kInput, cast.maxima, cast.rows);
+  watch.see(0, kQkv, kInput, cast.maxima, cast.rows, x);
   watch.end();
   const CastRange range = watch.ranges().at(0, kQkv, kInput);
-  CHECK(range.sampled < x.numel() / 10);
+  CHECK(range.sampled == 64 * 32);
   CHECK(std::abs(range.zero_share() - 0.5) < 0.02);
+}
+
+TEST_CASE("the first tokens of sequences weigh no more than others in what a watch sees") {
+  at::manual_seed(3);
+  for (const auto& [sequences, length] : {std::pair<int64_t, int64_t>{8, 2048}, {4, 8192}, {64, 512}, {64, 1024}}) {
+    for (const fp8::Scaling scaling : kScalings) {
+      INFO(sequences << " x " << length << " " << fp8::name(scaling));
+      at::Tensor x = bf16({sequences, length, 32}).mul_(0.001);
+      x.select(1, 0).select(1, 5).fill_(1e6);
+      const auto [seen, all] = seen_and_true_share(x.view({-1, 32}), scaling);
+      CHECK(std::abs(seen - all) < 0.05);
+    }
+  }
+}
+
+TEST_CASE("numbers that were 0 before a cast are not lost by it") {
+  at::Tensor x = bf16({256, 32});
+  x.narrow(1, 0, 8).zero_();
+  for (const fp8::Scaling scaling : kScalings) CHECK(seen_and_true_share(x, scaling).first == 0);
 }
 
 TEST_CASE("a watch sees the largest value of each operand of a layer") {
