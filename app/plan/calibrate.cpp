@@ -278,6 +278,15 @@ class Measurement {
         }
       }
     }
+    // Few train in fp32 on a GPU: what time is left.
+    if (device_.is_cuda()) {
+      for (const auto& [sequences, length] : micro_batches_) {
+        for (const ModelConfig& config : models_) {
+          works.push_back(
+              {&config, {.sequences = sequences, .length = length, .type = at::kFloat, .gradient_type = at::kFloat}});
+        }
+      }
+    }
     // Small ones on a CPU, where time runs out before the large ones.
     if (device_.is_cpu())
       std::stable_sort(works.begin(), works.end(), [](const Work& a, const Work& b) { return a.cost() < b.cost(); });

@@ -20,6 +20,9 @@
 namespace mpzero::plan {
 namespace {
 
+// As --world_size has it.
+constexpr int64_t kMostRanks = 1'000'000;
+
 // The flags of `mpzero train`, as a dry run reads them.
 CommandLine read_train_flags(std::vector<std::string> arguments) {
   const auto gives = [&](const std::string& flag) {
@@ -64,6 +67,10 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     throw_user_error("--nproc_per_node {}: --instance {} says how many GPUs a host has; leave it out.",
                      *line.nproc_per_node, options.instance);
   }
+  if (line.nproc_per_node.value_or(1) > kMostRanks / options.nodes) {
+    throw_user_error("--nodes {} with --nproc_per_node {} are more than {} ranks; give fewer of one of them.",
+                     options.nodes, *line.nproc_per_node, kMostRanks);
+  }
   const std::optional<int> per_host =
       line.nproc_per_node ? std::optional(static_cast<int>(*line.nproc_per_node)) : std::nullopt;
   const PlanMachine machine = on_cpu ? find_cpu_machine(options, line.network, per_host)
@@ -90,13 +97,24 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     memory_only = "memory alone is planned: there are no times of FP8 on CPUs, which multiply its values in fp32.";
     calibration.reset();
   }
-  const LayoutChoice nodes =
-      layout_of(setup, machine, calibration && !options.compare ? &*calibration : nullptr, assumptions);
+  // What the calibration lacks takes the times away, not the memory.
+  const auto with_times = [&](const auto& plan) {
+    try {
+      return plan(calibration ? &*calibration : nullptr);
+    } catch (const MissingTimes& error) {
+      memory_only = fmt::format("memory alone is planned: {}", error.what());
+      calibration.reset();
+      return plan(nullptr);
+    }
+  };
+  const LayoutChoice nodes = with_times([&](const Calibration* times) {
+    return layout_of(setup, machine, options.compare ? nullptr : times, assumptions);
+  });
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
-  if (!memory_only.empty()) setup.warnings.push_back(memory_only);
-  if (setup.config.fp8_options && calibration) {
-    if (const std::string sentence = estimated_fp8(*calibration); !sentence.empty()) setup.warnings.push_back(sentence);
+  if (calibration) {
+    const std::string sentence = estimated_products(*calibration, setup.config);
+    if (!sentence.empty()) setup.warnings.push_back(sentence);
   }
   if (options.compare) {
     const PlanComparison comparison = compare_plans(line, setup, machine, options);
@@ -110,10 +128,14 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     setup.warnings.push_back(
         fmt::format("--prices {} has no price of {}, so that there is no cost.", options.prices, machine.name));
   }
-  const Calibration* const times = calibration ? &*calibration : nullptr;
-  const PlanEstimate plan = estimate_plan(setup, machine, times, assumptions);
-  const PlanFacts facts{
-      .setup = setup, .machine = machine, .calibration = times, .tokens = options.tokens, .nodes = nodes.line};
+  const PlanEstimate plan =
+      with_times([&](const Calibration* times) { return estimate_plan(setup, machine, times, assumptions); });
+  if (!memory_only.empty()) setup.warnings.push_back(memory_only);
+  const PlanFacts facts{.setup = setup,
+                        .machine = machine,
+                        .calibration = calibration ? &*calibration : nullptr,
+                        .tokens = options.tokens,
+                        .nodes = nodes.line};
   return {.text = options.json ? plan_json(facts, plan).dump(2) + "\n" : joined(describe_plan(facts, plan)),
           .warnings = setup.warnings,
           .exit_code = plan.memory.fits ? EXIT_SUCCESS : kUserErrorExitCode};
