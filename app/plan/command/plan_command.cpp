@@ -45,6 +45,49 @@ double tokens_of(const PlanOptions& options, const RunConfig& config) {
          static_cast<double>(config.seq_length);
 }
 
+PlanMachine machine_of(const PlanOptions& options, const CommandLine& line) {
+  if (line.nproc_per_node.value_or(1) > kMostRanks / options.nodes) {
+    throw_user_error("--nodes {} with --nproc_per_node {} are more than {} ranks; give fewer of one of them.",
+                     options.nodes, *line.nproc_per_node, kMostRanks);
+  }
+  const std::optional<int> per_host =
+      line.nproc_per_node ? std::optional(static_cast<int>(*line.nproc_per_node)) : std::nullopt;
+  if (line.device == "cpu") return find_cpu_machine(options, line.network, per_host);
+  return find_machine(options, line.network, per_host.value_or(1));
+}
+
+// One, or those of --instances.
+std::vector<PlanMachine> asked_machines(const PlanOptions& options, const CommandLine& line) {
+  if (options.instances.empty()) return {machine_of(options, line)};
+  std::vector<PlanMachine> all;
+  PlanOptions one = options;
+  for (const auto& [type, nodes] : options.instances) {
+    one.instance = type;
+    one.nodes = nodes;
+    all.push_back(machine_of(one, line));
+  }
+  return all;
+}
+
+// Of the first hosts that the batch suits. Where it suits none, the sentence about the first says what a comparison
+// needs.
+RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachine>& asked) {
+  std::optional<std::string> refused;
+  for (const PlanMachine& machine : asked) {
+    try {
+      return set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
+    } catch (const UserError& error) {
+      if (!refused) refused = error.what();
+    }
+  }
+  if (refused->find("gradient_accumulation_steps") == std::string::npos) throw UserError(*refused);
+  throw_user_error(
+      "{} A comparison chooses micro-batches and accumulation itself: give --train_batch_size alone, a multiple of the "
+      "ranks of one kind of hosts, and with a --deepspeed_config --deepspeed_config_yields true, or \"auto\" for these "
+      "keys.",
+      *refused);
+}
+
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
@@ -67,27 +110,24 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     throw_user_error("--nproc_per_node {}: --instance {} says how many GPUs a host has; leave it out.",
                      *line.nproc_per_node, options.instance);
   }
-  if (line.nproc_per_node.value_or(1) > kMostRanks / options.nodes) {
-    throw_user_error("--nodes {} with --nproc_per_node {} are more than {} ranks; give fewer of one of them.",
-                     options.nodes, *line.nproc_per_node, kMostRanks);
-  }
-  const std::optional<int> per_host =
-      line.nproc_per_node ? std::optional(static_cast<int>(*line.nproc_per_node)) : std::nullopt;
-  const PlanMachine machine = on_cpu ? find_cpu_machine(options, line.network, per_host)
-                                     : find_machine(options, line.network, per_host.value_or(1));
+  const std::vector<PlanMachine> asked = asked_machines(options, line);
+  const PlanMachine& machine = asked.front();
   std::optional<Calibration> calibration;
   std::string memory_only;
   try {
     calibration = calibration_of(machine, options.calibration);
   } catch (const UserError& error) {
-    if (options.compare || !options.calibration.empty()) throw;
+    // Of several hosts those without are left out.
+    if ((options.compare && asked.size() == 1) || !options.calibration.empty()) throw;
     memory_only = fmt::format("memory alone is planned: {}", error.what());
   }
   const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
                                     .network_factor = options.network_factor,
                                     .disk_rate = options.disk_rate};
-  RunSetup setup = set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
-  if (setup.config.fp8_options && !machine.is_cpu()) check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
+  RunSetup setup = options.compare ? set_up_comparison(line, asked)
+                                   : set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
+  if (setup.config.fp8_options && !machine.is_cpu() && asked.size() == 1)
+    check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
   // A comparison chooses its layouts itself.
   if (setup.config.fp8_options && on_cpu && calibration) {
     if (options.compare) {
@@ -117,10 +157,11 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     if (!sentence.empty()) setup.warnings.push_back(sentence);
   }
   if (options.compare) {
-    const PlanComparison comparison = compare_plans(line, setup, machine, options);
+    const PlanComparison comparison = compare_plans(line, setup, asked, options);
     setup.warnings.insert(setup.warnings.end(), comparison.warnings.begin(), comparison.warnings.end());
-    return {.text = options.json ? comparison_json(comparison).dump(2) + "\n"
-                                 : joined(describe_comparison(comparison, tokens_of(options, setup.config))),
+    const double tokens = tokens_of(options, setup.config);
+    return {.text = options.json ? comparison_json(comparison, tokens).dump(2) + "\n"
+                                 : joined(describe_comparison(comparison, tokens)),
             .warnings = setup.warnings,
             .exit_code = comparison.ranked.empty() ? kUserErrorExitCode : EXIT_SUCCESS};
   }
