@@ -197,8 +197,9 @@ SimulatedStep extended(SimulatedStep before, SimulatedStep last, int64_t more) {
 }
 
 bool has_same_collectives(const SimulatedStep& a, const SimulatedStep& b) {
-  return std::ranges::equal(a.collectives, b.collectives, {}, [](const auto& one) { return one.first; },
-                            [](const auto& one) { return one.first; });
+  return std::ranges::equal(
+      a.collectives, b.collectives, {}, [](const auto& one) { return one.first; },
+      [](const auto& one) { return one.first; });
 }
 
 // Whether `last` is what `before`, extended, predicts of it.
@@ -211,9 +212,8 @@ bool is_steady(const SimulatedStep& first, const SimulatedStep& before, Simulate
   for (size_t i = 0; i < found.size(); ++i) {
     if (!(std::abs(*found[i] - *expected[i]) <= near)) return false;
   }
-  return std::ranges::all_of(last.collectives, [&](const auto& one) {
-    return one.second.calls == predicted.collectives.at(one.first).calls;
-  });
+  return std::ranges::all_of(
+      last.collectives, [&](const auto& one) { return one.second.calls == predicted.collectives.at(one.first).calls; });
 }
 
 }  // namespace

@@ -73,9 +73,9 @@ void check_extension(SimulatedRun run, int64_t micro_batches) {
   same(step.split.exposed_gradients, whole.split.exposed_gradients);
   same(step.split.data, whole.split.data);
   same(step.split.total(), step.seconds);
-  for (const auto part : {&SimulatedStep::matmuls, &SimulatedStep::attention, &SimulatedStep::elementwise,
-                          &SimulatedStep::head, &SimulatedStep::optimizer, &SimulatedStep::host_optimizer,
-                          &SimulatedStep::down, &SimulatedStep::up}) {
+  for (const auto part :
+       {&SimulatedStep::matmuls, &SimulatedStep::attention, &SimulatedStep::elementwise, &SimulatedStep::head,
+        &SimulatedStep::optimizer, &SimulatedStep::host_optimizer, &SimulatedStep::down, &SimulatedStep::up}) {
     same(step.*part, whole.*part);
   }
   REQUIRE(step.collectives.size() == whole.collectives.size());
@@ -113,9 +113,10 @@ SimulatedRun with_bytes(int stage, double link_rate) {
 }
 
 // Of gathers that neither keep nor gather much ahead.
-constexpr parallel::GatherLimits kLittle{
-    .prefetch_bucket_size = 40'000, .param_persistence_threshold = 100, .max_live_parameters = 150'000,
-    .max_reuse_distance = 100'000};
+constexpr parallel::GatherLimits kLittle{.prefetch_bucket_size = 40'000,
+                                         .param_persistence_threshold = 100,
+                                         .max_live_parameters = 150'000,
+                                         .max_reuse_distance = 100'000};
 
 }  // namespace
 
