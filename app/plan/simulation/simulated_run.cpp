@@ -224,9 +224,10 @@ SimulatedStep simulate(const SimulatedRun& run) {
   int64_t simulated = 0;
   // Steps of fewer micro-batches, a lot apart, so many that the wanted number is some lots away. Where the middle of a
   // step repeats in as many micro-batches, each lot adds the same; otherwise more and larger ones are tried.
-  for (int64_t lot = 1; kLotsBefore * lot < wanted; lot *= 2) {
+  for (int64_t lot = 1;; lot *= 2) {
     const int64_t least = kLotsBefore * lot + wanted % lot;
-    if (least + 2 * lot >= wanted) break;
+    // Not where it would save nothing.
+    if (3 * (least + lot) >= wanted) break;
     const SimulatedStep first = simulate_each(run, least), before = simulate_each(run, least + lot);
     const SimulatedStep last = simulate_each(run, least + 2 * lot);
     simulated += 3 * (least + lot);
