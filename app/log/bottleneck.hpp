@@ -36,7 +36,7 @@ class BottleneckWindow {
  public:
   // Steps that make something new, and steps that are averaged.
   static constexpr int64_t kWarmUp = 2;
-  static constexpr int64_t kSteps = 20;
+  static constexpr int64_t kSteps = 18;
 
   // Takes the times of one step. True: it was the last one of the window.
   bool add(const StepSplit& split);

@@ -13,6 +13,9 @@ namespace mpzero {
 // H100 80GB HBM3"); std::nullopt for a GPU that is not in the table.
 std::optional<double> dense_bf16_flops(std::string_view gpu_name);
 
+// The same of FP32 without tensor cores, in which a run in fp32 multiplies: nothing is rounded to TF32.
+std::optional<double> fp32_flops(std::string_view gpu_name);
+
 // How long this rank's part of a step would take at its GPU's dense bf16 rate; nothing where that is not known.
 std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size);
 

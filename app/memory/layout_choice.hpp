@@ -49,6 +49,8 @@ struct PlannedRun {
   int64_t host_bytes = 0;
   int hosts = 1;
   int per_host = 1;
+  // Between hosts, as the run has proven it: "efa" or "socket". Empty: not yet, --network counts.
+  std::string network = {};
 };
 using PredictRun = std::function<std::optional<PredictedStep>(const PlannedRun&, const parallel::ParallelLayout&)>;
 

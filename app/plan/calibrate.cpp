@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <optional>
 #include <set>
@@ -63,6 +64,12 @@ at::Device choose_device(const std::string& wanted) {
 std::string name_of(at::Device device) {
   if (device.is_cuda()) return parallel::gpu_properties(device.index()).name;
   return doctor::processor_name();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 std::string today() {
@@ -172,7 +179,7 @@ class Measurement {
     bar.update(static_cast<int64_t>(works.size()));
     bar.clear();
     full_steps();
-    data_.error = std::clamp(typical_spread(), kError, kMostError);
+    data_.error = std::clamp(std::max(typical_spread(), spread_of_steps(data_.full_step)), kError, kMostError);
     data_.source = fmt::format("mpzero plan --calibrate: {} of {} micro-batches of {} models measured in {:.0f} s{}{}",
                                done, works.size(), models_.size(), seconds(),
                                ranks() > 1 ? fmt::format(" by {} ranks of a host at a time", ranks()) : "",
@@ -278,6 +285,15 @@ class Measurement {
         }
       }
     }
+    // Few train in fp32 on a GPU: what time is left.
+    if (device_.is_cuda()) {
+      for (const auto& [sequences, length] : micro_batches_) {
+        for (const ModelConfig& config : models_) {
+          works.push_back(
+              {&config, {.sequences = sequences, .length = length, .type = at::kFloat, .gradient_type = at::kFloat}});
+        }
+      }
+    }
     // Small ones on a CPU, where time runs out before the large ones.
     if (device_.is_cpu())
       std::stable_sort(works.begin(), works.end(), [](const Work& a, const Work& b) { return a.cost() < b.cost(); });
@@ -367,12 +383,7 @@ class Measurement {
   }
 
   // Of the times of an operation. Large where other programs use the device or the cores, too.
-  double typical_spread() {
-    if (spreads_.empty()) return 0;
-    const auto middle = spreads_.begin() + static_cast<std::ptrdiff_t>(spreads_.size() / 2);
-    std::nth_element(spreads_.begin(), middle, spreads_.end());
-    return *middle;
-  }
+  double typical_spread() { return spreads_.empty() ? 0 : median(spreads_); }
 
   // Layers measured together, for some of the micro-batches whose operations were.
   void full_steps() {
@@ -433,6 +444,16 @@ class Measurement {
 std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device) {
   if (device.is_cpu()) return {{4, 256}, {1, 512}, {1, 128}, {1, 2048}, {8, 256}};
   return {{1, 2048}, {8, 2048}, {1, 512}, {1, 8192}, {4, 512}, {1, 4096}, {1, 1024}, {2, 8192}, {4, 2048}, {16, 512}};
+}
+
+double spread_of_steps(const std::vector<CalibrationData::FullStep>& steps) {
+  if (steps.empty()) return 0;
+  std::vector<double> factors, away;
+  for (const CalibrationData::FullStep& step : steps) factors.push_back(step.factor);
+  const double middle = median(factors);
+  if (!(middle > 0.5 && middle < 2)) return 1;
+  for (const double factor : factors) away.push_back(std::abs(factor / middle - 1));
+  return median(away);
 }
 
 CalibrationData calibrate(const fs::path& file, const CalibrateOptions& options) {

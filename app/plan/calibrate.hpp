@@ -38,4 +38,9 @@ std::vector<std::pair<int64_t, int64_t>> default_micro_batches(at::Device device
 // cannot be used, or the file cannot be written, which is tried first. Collective over options.ranks.
 CalibrationData calibrate(const std::filesystem::path& file, const CalibrateOptions& options);
 
+// How far layers measured together are typically from what their operations one by one say of them, relative. Small
+// where the machine did nothing else; where it did, the two were not measured under the same load, also if each
+// operation's own times are alike. 1 where the factors say nothing of the kind: by more than two in their middle.
+double spread_of_steps(const std::vector<CalibrationData::FullStep>& steps);
+
 }  // namespace mpzero::plan

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/memory/gpu_peak.hpp"
 #include "app/plan/calibration_file.hpp"
 
 namespace mpzero::plan {
@@ -53,6 +54,12 @@ Operation attention_operation(OperationKind kind, const CalibrationData::Attenti
 
 Sample kernel_sample(double bytes, double seconds) {
   return {.work = {bytes, 1}, .place = {std::log2(std::max(1.0, bytes))}, .seconds = seconds};
+}
+
+// The same product or attention of operands, and with a result, in bf16.
+Operation in_bf16(Operation operation) {
+  operation.type = operation.matmul.type = operation.matmul.out_type = at::kBFloat16;
+  return operation;
 }
 
 template <typename Key>
@@ -122,11 +129,23 @@ void Calibration::lacks(const std::string& what) const {
       "{}: the calibration has no times of {}; make one on that machine with `mpzero plan --calibrate`", name_, what));
 }
 
+std::optional<double> Calibration::fp32_of_bf16() const {
+  const std::optional<double> bf16 = dense_bf16_flops(data_.device), fp32 = fp32_flops(data_.device);
+  if (!data_.gpu || !bf16 || !fp32) return std::nullopt;
+  return *bf16 / *fp32;
+}
+
 Estimate Calibration::seconds(const Operation& operation) const {
   const auto from = [&](const std::map<at::ScalarType, TimeTable>& tables, const char* what,
                         const std::vector<double>& place) {
     const auto found = tables.find(operation.type);
     if (found == tables.end()) {
+      const std::optional<double> slower = operation.type == at::kFloat ? fp32_of_bf16() : std::nullopt;
+      if (slower && tables.contains(at::kBFloat16)) {
+        Estimate estimate = seconds(in_bf16(operation));
+        estimate.seconds *= *slower;
+        return estimate;
+      }
       lacks(fmt::format("{} in {}", what, operation.type == at::kBFloat16 ? "bf16" : "fp32"));
     }
     return found->second.at(work_of(operation), place);

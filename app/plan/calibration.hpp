@@ -38,8 +38,14 @@ class Calibration {
   // Whether products in FP8 were measured. If not, they are estimated from those in bf16.
   bool has_fp8() const { return matmuls_.contains(kFp8); }
 
-  // One call. Products and attention throw MissingTimes for a type of operands that was not measured; a kernel that was
-  // not measured counts as a copy of its bytes.
+  // Whether products and attention in fp32 were measured. If not, those of a GPU are estimated from those in bf16,
+  // where fp32_of_bf16() is known.
+  bool has_fp32() const { return matmuls_.contains(at::kFloat) && attention_forward_.contains(at::kFloat); }
+  // How many times as long they take: the GPU's rate in bf16 over that in fp32, by data sheets.
+  std::optional<double> fp32_of_bf16() const;
+
+  // One call. Products and attention throw MissingTimes for a type of operands that was neither measured nor can be
+  // estimated; a kernel that was not measured counts as a copy of its bytes.
   Estimate seconds(const model::Operation& operation) const;
   // A kernel by its name in the file.
   Estimate kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes) const;

@@ -216,6 +216,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const Plan
     control.ec2 = ec2.get();
     liveness.enter(RunPhase::kNetwork, /*step=*/0);
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));
+    control.network = network->proven();
     liveness.enter(RunPhase::kSetUp, /*step=*/0);
     memory.emplace(setup, device, mpi);
     memory->check_micro_batch(mpi);

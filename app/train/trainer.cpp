@@ -217,6 +217,7 @@ void Trainer::advise(const StepReport& report) {
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
   if (mpi_.rank() != 0 || !control_.plan) return;
   PlannedRun run{.setup = setup_, .hosts = mpi_.world_size() / mpi_.local_size(), .per_host = mpi_.local_size()};
+  run.network = control_.network;
   if (device_.is_cuda()) {
     const parallel::GpuProperties gpu = parallel::gpu_properties(device_.index());
     run.gpu = gpu.name;

@@ -50,6 +50,7 @@ struct RunControl {
   const Ec2Watch* ec2 = nullptr;        // null: EC2's notices are not watched by this rank
   WarningQueue* warnings = nullptr;     // of threads of this rank; null: there are none
   PlanBesideRun plan = {};              // called after the first steps; null: there is no plan
+  std::string network = {};             // for that, see Network::proven()
 };
 
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.

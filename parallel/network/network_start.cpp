@@ -110,6 +110,16 @@ std::string describe_network(const std::vector<NetworkProof>& proofs) {
   return line;
 }
 
+std::string network_of(const std::vector<NetworkProof>& proofs) {
+  const auto name = [](const NetworkProof& proof) -> std::string {
+    if (over_sockets(proof)) return "socket";
+    return proof.provider.substr(0, proof.provider.find(';')) == "efa" ? "efa" : "";
+  };
+  const std::string first = name(proofs.front());
+  const bool same = std::all_of(proofs.begin(), proofs.end(), [&](const auto& proof) { return name(proof) == first; });
+  return same ? first : "";
+}
+
 std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::vector<NetworkProof>& proofs) {
   std::vector<std::string> warnings;
   const NetworkProof& first = proofs.front();

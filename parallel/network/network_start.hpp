@@ -56,6 +56,9 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
 // For the log: "Network: Libfabric (aws-ofi-nccl 1.16.2), provider efa, 32 devices, GPUDirect RDMA on all 16 ranks".
 std::string describe_network(const std::vector<NetworkProof>& proofs);
 
+// As --network says it: "efa" or "socket"; empty: another network, or not the same one on all ranks.
+std::string network_of(const std::vector<NetworkProof>& proofs);
+
 // Warnings for the user, one sentence each: TCP, or data that passes through host memory.
 std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::vector<NetworkProof>& proofs);
 

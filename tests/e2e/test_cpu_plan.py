@@ -41,7 +41,7 @@ def test_a_calibration_by_two_ranks_is_for_plans_and_runs_of_two_ranks(tmp_path:
     assert "2 ranks of a host at a time" in found["source"]
 
     training = TinyRun(tmp_path / "run", ranks=2)
-    words = command(*training.flags(), "--max_steps=23", "--checkpoint_freq=0", ranks=2)
+    words = command(*training.flags(), "--max_steps=20", "--checkpoint_freq=0", ranks=2)
     log = run(words, tmp_path)
     assert "Plan beside measured: step" in log
     assert "the largest difference is in" in log

@@ -13,9 +13,16 @@ namespace {
 
 std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", seconds * 1e3); }
 
+// What the plan is of between hosts, and why.
+std::string network_between(const PlannedRun& run) {
+  if (run.hosts == 1) return "";
+  return fmt::format("with {} between hosts{}", machine_of(run).efa ? "EFA" : "TCP",
+                     run.network.empty() ? "" : ", which NCCL uses");
+}
+
 }  // namespace
 
-std::string beside(const StepSplit& planned, const StepSplit& measured, double error) {
+std::string beside(const StepSplit& planned, const StepSplit& measured, double error, const std::string& network) {
   struct Part {
     const char* name;
     double planned, measured;
@@ -28,9 +35,10 @@ std::string beside(const StepSplit& planned, const StepSplit& measured, double e
                             Part{"waiting for gradients", planned.exposed_gradients, measured.exposed_gradients},
                             Part{"data", planned.data, measured.data}};
   const Part* most = parts.data();
-  std::string text = fmt::format("Plan beside measured: step {} and {} ({:+.0f}%; the plan says give or take {:.0f}%)",
-                                 milliseconds(planned.total()), milliseconds(measured.total()),
-                                 100 * (measured.total() / planned.total() - 1), 100 * error);
+  std::string text =
+      fmt::format("Plan beside measured: step {} and {} ({:+.0f}%; the plan says give or take {:.0f}%{})",
+                  milliseconds(planned.total()), milliseconds(measured.total()),
+                  100 * (measured.total() / planned.total() - 1), 100 * error, network.empty() ? "" : ", " + network);
   for (const Part& part : parts) {
     if (std::abs(part.difference()) > std::abs(most->difference())) most = &part;
     if (part.planned < 5e-5 && part.measured < 5e-5) continue;
@@ -43,7 +51,7 @@ std::string plan_beside_run(const MeasuredRun& run) {
   try {
     const PlanEstimate plan = plan_of(run.run, run.run.setup.layout);
     if (!plan.memory.fits) return "";
-    return beside(plan.step.split, run.mean, plan.error);
+    return beside(plan.step.split, run.mean, plan.error, network_between(run.run));
   } catch (const std::exception& error) {  // no plan is worth a run
     return fmt::format("Plan beside measured: there is none, since {}", error.what());
   }

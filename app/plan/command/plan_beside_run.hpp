@@ -11,7 +11,7 @@ namespace mpzero::plan {
 // processor without a calibration is one sentence.
 std::string plan_beside_run(const MeasuredRun& run);
 
-// `error`: relative, of the plan.
-std::string beside(const StepSplit& planned, const StepSplit& measured, double error);
+// `error`: relative, of the plan. `network`: that it is of; empty: one host.
+std::string beside(const StepSplit& planned, const StepSplit& measured, double error, const std::string& network = "");
 
 }  // namespace mpzero::plan

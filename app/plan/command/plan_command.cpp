@@ -20,6 +20,9 @@
 namespace mpzero::plan {
 namespace {
 
+// As --world_size has it.
+constexpr int64_t kMostRanks = 1'000'000;
+
 // The flags of `mpzero train`, as a dry run reads them.
 CommandLine read_train_flags(std::vector<std::string> arguments) {
   const auto gives = [&](const std::string& flag) {
@@ -40,6 +43,49 @@ double tokens_of(const PlanOptions& options, const RunConfig& config) {
   if (options.tokens > 0 || config.counts_epochs()) return options.tokens;
   return static_cast<double>(config.max_steps) * static_cast<double>(config.train_batch_size) *
          static_cast<double>(config.seq_length);
+}
+
+PlanMachine machine_of(const PlanOptions& options, const CommandLine& line) {
+  if (line.nproc_per_node.value_or(1) > kMostRanks / options.nodes) {
+    throw_user_error("--nodes {} with --nproc_per_node {} are more than {} ranks; give fewer of one of them.",
+                     options.nodes, *line.nproc_per_node, kMostRanks);
+  }
+  const std::optional<int> per_host =
+      line.nproc_per_node ? std::optional(static_cast<int>(*line.nproc_per_node)) : std::nullopt;
+  if (line.device == "cpu") return find_cpu_machine(options, line.network, per_host);
+  return find_machine(options, line.network, per_host.value_or(1));
+}
+
+// One, or those of --instances.
+std::vector<PlanMachine> asked_machines(const PlanOptions& options, const CommandLine& line) {
+  if (options.instances.empty()) return {machine_of(options, line)};
+  std::vector<PlanMachine> all;
+  PlanOptions one = options;
+  for (const auto& [type, nodes] : options.instances) {
+    one.instance = type;
+    one.nodes = nodes;
+    all.push_back(machine_of(one, line));
+  }
+  return all;
+}
+
+// Of the first hosts that the batch suits. Where it suits none, the sentence about the first says what a comparison
+// needs.
+RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachine>& asked) {
+  std::optional<std::string> refused;
+  for (const PlanMachine& machine : asked) {
+    try {
+      return set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
+    } catch (const UserError& error) {
+      if (!refused) refused = error.what();
+    }
+  }
+  if (refused->find("gradient_accumulation_steps") == std::string::npos) throw UserError(*refused);
+  throw_user_error(
+      "{} A comparison chooses micro-batches and accumulation itself: give --train_batch_size alone, a multiple of the "
+      "ranks of one kind of hosts, and with a --deepspeed_config --deepspeed_config_yields true, or \"auto\" for these "
+      "keys.",
+      *refused);
 }
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -64,23 +110,24 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     throw_user_error("--nproc_per_node {}: --instance {} says how many GPUs a host has; leave it out.",
                      *line.nproc_per_node, options.instance);
   }
-  const std::optional<int> per_host =
-      line.nproc_per_node ? std::optional(static_cast<int>(*line.nproc_per_node)) : std::nullopt;
-  const PlanMachine machine = on_cpu ? find_cpu_machine(options, line.network, per_host)
-                                     : find_machine(options, line.network, per_host.value_or(1));
+  const std::vector<PlanMachine> asked = asked_machines(options, line);
+  const PlanMachine& machine = asked.front();
   std::optional<Calibration> calibration;
   std::string memory_only;
   try {
     calibration = calibration_of(machine, options.calibration);
   } catch (const UserError& error) {
-    if (options.compare || !options.calibration.empty()) throw;
+    // Of several hosts those without are left out.
+    if ((options.compare && asked.size() == 1) || !options.calibration.empty()) throw;
     memory_only = fmt::format("memory alone is planned: {}", error.what());
   }
   const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
                                     .network_factor = options.network_factor,
                                     .disk_rate = options.disk_rate};
-  RunSetup setup = set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
-  if (setup.config.fp8_options && !machine.is_cpu()) check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
+  RunSetup setup = options.compare ? set_up_comparison(line, asked)
+                                   : set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
+  if (setup.config.fp8_options && !machine.is_cpu() && asked.size() == 1)
+    check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
   // A comparison chooses its layouts itself.
   if (setup.config.fp8_options && on_cpu && calibration) {
     if (options.compare) {
@@ -90,19 +137,31 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     memory_only = "memory alone is planned: there are no times of FP8 on CPUs, which multiply its values in fp32.";
     calibration.reset();
   }
-  const LayoutChoice nodes =
-      layout_of(setup, machine, calibration && !options.compare ? &*calibration : nullptr, assumptions);
+  // What the calibration lacks takes the times away, not the memory.
+  const auto with_times = [&](const auto& plan) {
+    try {
+      return plan(calibration ? &*calibration : nullptr);
+    } catch (const MissingTimes& error) {
+      memory_only = fmt::format("memory alone is planned: {}", error.what());
+      calibration.reset();
+      return plan(nullptr);
+    }
+  };
+  const LayoutChoice nodes = with_times([&](const Calibration* times) {
+    return layout_of(setup, machine, options.compare ? nullptr : times, assumptions);
+  });
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
-  if (!memory_only.empty()) setup.warnings.push_back(memory_only);
-  if (setup.config.fp8_options && calibration) {
-    if (const std::string sentence = estimated_fp8(*calibration); !sentence.empty()) setup.warnings.push_back(sentence);
+  if (calibration) {
+    const std::string sentence = estimated_products(*calibration, setup.config);
+    if (!sentence.empty()) setup.warnings.push_back(sentence);
   }
   if (options.compare) {
-    const PlanComparison comparison = compare_plans(line, setup, machine, options);
+    const PlanComparison comparison = compare_plans(line, setup, asked, options);
     setup.warnings.insert(setup.warnings.end(), comparison.warnings.begin(), comparison.warnings.end());
-    return {.text = options.json ? comparison_json(comparison).dump(2) + "\n"
-                                 : joined(describe_comparison(comparison, tokens_of(options, setup.config))),
+    const double tokens = tokens_of(options, setup.config);
+    return {.text = options.json ? comparison_json(comparison, tokens).dump(2) + "\n"
+                                 : joined(describe_comparison(comparison, tokens)),
             .warnings = setup.warnings,
             .exit_code = comparison.ranked.empty() ? kUserErrorExitCode : EXIT_SUCCESS};
   }
@@ -110,10 +169,14 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     setup.warnings.push_back(
         fmt::format("--prices {} has no price of {}, so that there is no cost.", options.prices, machine.name));
   }
-  const Calibration* const times = calibration ? &*calibration : nullptr;
-  const PlanEstimate plan = estimate_plan(setup, machine, times, assumptions);
-  const PlanFacts facts{
-      .setup = setup, .machine = machine, .calibration = times, .tokens = options.tokens, .nodes = nodes.line};
+  const PlanEstimate plan =
+      with_times([&](const Calibration* times) { return estimate_plan(setup, machine, times, assumptions); });
+  if (!memory_only.empty()) setup.warnings.push_back(memory_only);
+  const PlanFacts facts{.setup = setup,
+                        .machine = machine,
+                        .calibration = calibration ? &*calibration : nullptr,
+                        .tokens = options.tokens,
+                        .nodes = nodes.line};
   return {.text = options.json ? plan_json(facts, plan).dump(2) + "\n" : joined(describe_plan(facts, plan)),
           .warnings = setup.warnings,
           .exit_code = plan.memory.fits ? EXIT_SUCCESS : kUserErrorExitCode};

@@ -23,16 +23,19 @@ using Json = nlohmann::ordered_json;
 
 // Of a micro-batch that is tried to the one before.
 constexpr double kMicroBatchRatio = 1.5;
-constexpr int kRowsOfAsked = 8;
+// Rows of one kind of hosts that was asked for, and of each of several.
+constexpr int kRowsOfAsked = 8, kRowsOfEach = 3;
 
 // What a candidate changes.
 struct Choice {
   int stage = 0;
   bool offload_optimizer = false, offload_param = false;
   bool node_a_host = false;  // two levels
-  int64_t micro_batch = 1, accumulation = 1;
+  int64_t batch = 1, micro_batch = 1, accumulation = 1;
   std::string recompute;
 };
+
+std::string hosts_of(const PlanMachine& machine) { return fmt::format("{} x {}", machine.nodes, machine.name); }
 
 // `scheduler`; nothing where a flag gives the schedule, or the rate is constant.
 std::optional<Json> scheduler_of(const RunConfig& config) {
@@ -83,6 +86,7 @@ std::vector<std::string> contradicting(const CommandLine& line, const Choice& ch
   const auto add = [&](const char* flag, int64_t given, int64_t chosen) {
     if (line.gives(flag) && given != chosen) flags.push_back(fmt::format("--{} {}", line.name_of(flag), given));
   };
+  add("train_batch_size", line.train_batch_size, choice.batch);
   add("train_micro_batch_size_per_gpu", line.micro_batch_size, choice.micro_batch);
   add("gradient_accumulation_steps", line.gradient_accumulation_steps, choice.accumulation);
   if (line.gradient_checkpointing) {
@@ -96,7 +100,7 @@ Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const Choic
   Json json = setup.config.ds_config_json.empty() ? Json{{"bf16", {{"enabled", setup.config.dtype == "bf16"}}}}
                                                   : Json::parse(setup.config.ds_config_json);
   add_training(json, setup.config);
-  json["train_batch_size"] = setup.config.train_batch_size;
+  json["train_batch_size"] = choice.batch;
   json["train_micro_batch_size_per_gpu"] = choice.micro_batch;
   json["gradient_accumulation_steps"] = choice.accumulation;
   if (setup.config.fp8 != "none" || json.contains("fp8")) {
@@ -233,7 +237,8 @@ std::vector<std::string> warnings_of(const PlanComparison& comparison, const Pla
   bool measured = false, estimated = false;
   for (const PlanCandidate& one : ranked) {
     if (!one.machine.price) without_price.insert(one.machine.name);
-    if (one.machine.nodes > 1 && one.machine.name != comparison.asked) without_rate.insert(one.machine.name);
+    if (one.machine.nodes > 1 && hosts_of(one.machine) != comparison.asked.front())
+      without_rate.insert(one.machine.name);
     if (one.offload_optimizer) (one.host_is_measured ? measured : estimated) = true;
   }
   if (options.network_rate && !without_rate.empty()) {
@@ -256,6 +261,44 @@ std::vector<std::string> warnings_of(const PlanComparison& comparison, const Pla
   return warnings;
 }
 
+// Of all ranks together: batches may differ.
+double seconds_of_token(const PlanCandidate& one) {
+  return one.plan.step.seconds / static_cast<double>(one.plan.tokens_per_step);
+}
+
+// Of the whole training.
+struct Length {
+  double hours = 0, gpu_hours = 0;
+  std::optional<double> cost;
+};
+
+// Nothing where the tokens are not known.
+std::optional<Length> length_of(const PlanCandidate& one, double tokens) {
+  if (!(tokens > 0)) return std::nullopt;
+  const PlanMachine& machine = one.machine;
+  const double hours = tokens * seconds_of_token(one) / 3600;
+  return Length{.hours = hours,
+                .gpu_hours = hours * machine.world_size(),
+                .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
+}
+
+// The fastest on one of the asked hosts; null: none fits there.
+const PlanCandidate* best_of_asked(const PlanComparison& comparison) {
+  const auto best = std::ranges::find_if(comparison.ranked, [&](const PlanCandidate& one) {
+    return std::ranges::find(comparison.asked, hosts_of(one.machine)) != comparison.asked.end();
+  });
+  return best == comparison.ranked.end() ? nullptr : &*best;
+}
+
+void add_ds_config(std::vector<std::string>& lines, const std::string& whose, const PlanCandidate& one) {
+  lines.push_back(fmt::format("ds_config.json of the fastest {}, for {} with --recompute {}, give or take {:.0f}%:",
+                              whose, hosts_of(one.machine), one.recompute, 100 * one.plan.error));
+  if (!one.contradicting.empty()) {
+    lines.push_back(fmt::format("Leave out {}, which it contradicts.", fmt::join(one.contradicting, ", ")));
+  }
+  lines.push_back(one.ds_config.dump(2));
+}
+
 std::string placement(const PlanCandidate& candidate) {
   if (candidate.offload_param) return "optimizer, parameters";
   return candidate.offload_optimizer ? "optimizer" : "";
@@ -270,8 +313,10 @@ std::string recomputed(const LayerLevels& levels) {
 
 }  // namespace
 
-PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, const PlanMachine& machine,
+PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, const std::vector<PlanMachine>& asked,
                              const PlanOptions& options) {
+  const PlanMachine& machine = asked.front();
+  const bool several = asked.size() > 1;
   const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
                                     .network_factor = options.network_factor,
                                     .disk_rate = options.disk_rate};
@@ -279,13 +324,21 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   if (setup.config.recompute == Recomputation::kFull) recomputations.emplace_back("full");
   if (setup.config.recompute == Recomputation::kSelective) recomputations.emplace_back("selective");
   if (setup.config.recompute == Recomputation::kNone) recomputations.emplace_back("none");
-  PlanComparison comparison{.ranked = {}, .asked = machine.name, .left_out = {}, .warnings = {}};
+  PlanComparison comparison{
+      .ranked = {}, .asked = {}, .train_batch_size = setup.config.train_batch_size, .left_out = {}, .warnings = {}};
+  for (const PlanMachine& one : asked) comparison.asked.push_back(hosts_of(one));
+  std::vector<std::string> other_batches;
   std::map<std::string, std::vector<std::string>> uncalibrated;  // instances by GPU
   std::map<std::string, std::vector<std::string>> without_fp8;   // likewise
   std::map<std::string, int64_t> without_times;                  // configurations by the reason, with the hosts
-  for (const PlanMachine& hosts : machines(machine, options, line.network, comparison.left_out)) {
+  for (const PlanMachine& hosts : several ? asked : machines(machine, options, line.network, comparison.left_out)) {
     const int ranks = hosts.world_size();
-    if (setup.config.train_batch_size % ranks != 0) continue;
+    int64_t batch = setup.config.train_batch_size;
+    if (batch % ranks != 0) {
+      if (!several) continue;
+      batch = (batch / ranks + 1) * ranks;
+      other_batches.push_back(fmt::format("{} has {} sequences a step", hosts_of(hosts), batch));
+    }
     if (!multiplies(hosts, setup.config)) {
       without_fp8[hosts.gpu].push_back(hosts.name);
       continue;
@@ -294,11 +347,11 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
     try {
       calibration = calibration_of(hosts, hosts.name == machine.name ? options.calibration : "");
     } catch (const UserError&) {
-      if (hosts.name == machine.name) throw;
+      if (!several && hosts.name == machine.name) throw;
       uncalibrated[hosts.device_name()].push_back(hosts.name);
       continue;
     }
-    const int64_t of_rank = setup.config.train_batch_size / ranks;
+    const int64_t of_rank = batch / ranks;
     bool fits = false;  // some configuration of this micro-batch
     // Whether offloading cannot make it faster.
     const auto try_one = [&](const Choice& choice) {
@@ -323,6 +376,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
             if (node_a_host && hosts.nodes == 1) continue;
             Choice choice{.stage = stage,
                           .node_a_host = node_a_host,
+                          .batch = batch,
                           .micro_batch = micro_batch,
                           .accumulation = of_rank / micro_batch,
                           .recompute = recompute};
@@ -349,80 +403,120 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
     comparison.left_out.push_back(fmt::format("{} {}", counted(count, "configuration"), reason));
   }
   std::stable_sort(comparison.ranked.begin(), comparison.ranked.end(),
-                   [](const auto& a, const auto& b) { return a.plan.step.seconds < b.plan.step.seconds; });
+                   [](const auto& a, const auto& b) { return seconds_of_token(a) < seconds_of_token(b); });
   comparison.warnings = warnings_of(comparison, options);
+  if (!other_batches.empty()) {
+    comparison.warnings.push_back(fmt::format("the ranks do not divide the global batch of {} everywhere: {}.",
+                                              setup.config.train_batch_size, fmt::join(other_batches, ", ")));
+  }
   return comparison;
 }
 
 std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens) {
   const int64_t fitting = std::ssize(comparison.ranked) + comparison.without_times;
+  const bool several = comparison.asked.size() > 1;
   std::vector<std::string> lines = {fmt::format(
-      "{} configurations, {} of them fit{}. The fastest {} of {}, and the fastest one of each other:", comparison.tried,
-      fitting, comparison.without_times > 0 ? fmt::format(", {} without times", comparison.without_times) : "",
-      kRowsOfAsked, comparison.asked)};
+      "{} configurations of global batch {}, {} of them fit{}. The fastest {}:", comparison.tried,
+      comparison.train_batch_size, fitting,
+      comparison.without_times > 0 ? fmt::format(", {} without times", comparison.without_times) : "",
+      several ? fmt::format("{} of each kind of hosts", kRowsOfEach)
+              : fmt::format("{} of {}, and the fastest one of each other", kRowsOfAsked, comparison.asked.front()))};
   const auto add_left_out = [&] {
     for (const std::string& left_out : comparison.left_out) lines.push_back("  left out: " + left_out);
   };
   if (comparison.ranked.empty()) {
     lines.emplace_back(comparison.without_times > 0 ? "None can be ranked: what fits has no times."
+                       : comparison.tried == 0      ? "None can be tried."
                                                     : "None fits: use more or larger GPUs, or a smaller model.");
     add_left_out();
     return lines;
   }
-  lines.push_back(fmt::format("  {:<24} {:>4} {:<22} {:>6} {:>9} {:<10} {:>10} {:>5} {:>13} {:>6} {:>10} {:>10}",
-                              "hosts", "ZeRO", "on the host", "nodes", "batch", "recompute", "step", "+/-",
-                              "tokens/s/GPU", "MFU", "GPU hours", "cost"));
+  lines.push_back(
+      fmt::format("  {:<22} {:>4} {:<21} {:>5} {:>14} {:<9} {:>9} {:>10} {:>4} {:>12} {:>6} {:>8} {:>9} {:>9}", "hosts",
+                  "ZeRO", "on the host", "nodes", "batch", "recompute", "GiB", "step", "+/-", "tokens/s/GPU", "MFU",
+                  "hours", "GPU hours", "cost"));
+  const auto shown_of = [](const std::optional<double>& value) { return value ? fmt::format("{:.0f}", *value) : ""; };
   std::map<std::string, int> shown;
+  std::set<std::string> without = {comparison.asked.begin(), comparison.asked.end()};
   for (const PlanCandidate& one : comparison.ranked) {
-    if (shown[one.machine.name]++ >= (one.machine.name == comparison.asked ? kRowsOfAsked : 1)) continue;
-    const double hours = tokens / static_cast<double>(one.plan.tokens_per_step) * one.plan.step.seconds / 3600;
+    const std::string hosts = hosts_of(one.machine);
+    without.erase(hosts);
+    const int rows = several ? kRowsOfEach : hosts == comparison.asked.front() ? kRowsOfAsked : 1;
+    if (shown[hosts]++ >= rows) continue;
+    const std::optional<Length> length = length_of(one, tokens);
+    const PlanEstimate::Memory& memory = one.plan.memory;
+    const auto gibibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); };
     lines.push_back(fmt::format(
-        "  {:<24} {:>4} {:<22} {:>6} {:>9} {:<10} {:>7.1f} ms {:>5} {:>13.0f} {:>6} {:>10} {:>10}",
-        fmt::format("{} x {}", one.machine.nodes, one.machine.name), one.stage, placement(one), one.layout.nodes,
-        fmt::format("{} x {}", one.plan.micro_batch, one.plan.accumulation), recomputed(one.plan.memory.levels),
+        "  {:<22} {:>4} {:<21} {:>5} {:>14} {:<9} {:>9} {:>7.1f} ms {:>4} {:>12.0f} {:>6} {:>8} {:>9} {:>9}", hosts,
+        one.stage, placement(one), one.layout.nodes,
+        fmt::format("{} x {} x {}", one.plan.micro_batch, one.plan.accumulation, one.machine.world_size()),
+        recomputed(memory.levels),
+        memory.of_gpu > 0 ? fmt::format("{:.0f} of {:.0f}", gibibytes(memory.total), gibibytes(memory.of_gpu))
+                          : fmt::format("{:.1f}", gibibytes(memory.total)),
         one.plan.step.seconds * 1e3, fmt::format("{:.0f}%", 100 * one.plan.error), one.plan.tokens_per_second_per_gpu,
         one.plan.mfu ? fmt::format("{:.1f}%", 100 * *one.plan.mfu) : "",
-        tokens > 0 ? fmt::format("{:.0f}", hours * one.machine.world_size()) : "",
-        tokens > 0 && one.machine.price ? fmt::format("{:.0f}", *one.machine.price * one.machine.nodes * hours) : ""));
+        length ? fmt::format("{:.1f}", length->hours) : "", length ? fmt::format("{:.0f}", length->gpu_hours) : "",
+        length ? shown_of(length->cost) : ""));
+  }
+  for (const std::string& hosts : comparison.asked) {
+    if (without.contains(hosts)) lines.push_back(fmt::format("  {}: nothing that fits and has times", hosts));
   }
   add_left_out();
   const PlanCandidate& best = comparison.ranked.front();
-  lines.push_back(fmt::format("ds_config.json of the fastest, on {} x {} with --recompute {}, give or take {:.0f}%:",
-                              best.machine.nodes, best.machine.name, best.recompute, 100 * best.plan.error));
-  if (!best.contradicting.empty()) {
-    lines.push_back(fmt::format("Leave out {}, which it contradicts.", fmt::join(best.contradicting, ", ")));
-  }
-  lines.push_back(best.ds_config.dump(2));
+  const PlanCandidate* const asked = best_of_asked(comparison);
+  if (asked != nullptr) add_ds_config(lines, several ? "of all" : "on the asked hosts", *asked);
+  if (asked != &best) add_ds_config(lines, "of all", best);
   return lines;
 }
 
-Json comparison_json(const PlanComparison& comparison) {
+Json comparison_json(const PlanComparison& comparison, double tokens) {
+  const auto optional = [](const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); };
+  const auto positive = [](int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(nullptr); };
   Json ranked = Json::array();
   for (const PlanCandidate& one : comparison.ranked) {
+    const std::optional<Length> length = length_of(one, tokens);
+    const PlanEstimate::Memory& memory = one.plan.memory;
     ranked.push_back({{"instance", one.machine.name},
                       {"nodes", one.machine.nodes},
+                      {"ranks", one.machine.world_size()},
                       {"zero_stage", one.stage},
                       {"nodes_of_zero", one.layout.nodes},
                       {"offload_optimizer", one.offload_optimizer},
                       {"offload_param", one.offload_param},
+                      {"train_batch_size", one.plan.micro_batch * one.plan.accumulation * one.machine.world_size()},
                       {"train_micro_batch_size_per_gpu", one.plan.micro_batch},
                       {"gradient_accumulation_steps", one.plan.accumulation},
                       {"recompute", one.recompute},
+                      {"memory",
+                       {{one.machine.is_cpu() ? "rank_bytes" : "gpu_bytes", memory.total},
+                        {"of", positive(memory.of_gpu)},
+                        {"host_bytes", memory.host},
+                        {"of_host", positive(memory.of_host)}}},
                       {"step_seconds", one.plan.step.seconds},
                       {"relative_error", one.plan.error},
                       {"tokens_per_second_per_gpu", one.plan.tokens_per_second_per_gpu},
-                      {"mfu", one.plan.mfu ? Json(*one.plan.mfu) : Json(nullptr)},
-                      {"price", one.machine.price ? Json(*one.machine.price) : Json(nullptr)}});
+                      {"mfu", optional(one.plan.mfu)},
+                      {"hours", length ? Json(length->hours) : Json(nullptr)},
+                      {"gpu_hours", length ? Json(length->gpu_hours) : Json(nullptr)},
+                      {"cost", length ? optional(length->cost) : Json(nullptr)},
+                      {"price", optional(one.machine.price)}});
   }
-  return {
-      {"format", "mpzero-plan-comparison"},
-      {"version", 1},
-      {"tried", comparison.tried},
-      {"without_times", comparison.without_times},
-      {"ranked", ranked},
-      {"left_out", comparison.left_out},
-      {"best_ds_config", comparison.ranked.empty() ? Json(nullptr) : comparison.ranked.front().ds_config},
-      {"best_leave_out", comparison.ranked.empty() ? Json(nullptr) : Json(comparison.ranked.front().contradicting)}};
+  Json json = {{"format", "mpzero-plan-comparison"},
+               {"version", 1},
+               {"asked", comparison.asked},
+               {"train_batch_size", comparison.train_batch_size},
+               {"tried", comparison.tried},
+               {"without_times", comparison.without_times},
+               {"ranked", ranked},
+               {"left_out", comparison.left_out}};
+  const auto add_best = [&](const std::string& whose, const PlanCandidate* one) {
+    json[whose + "_hosts"] = one != nullptr ? Json(hosts_of(one->machine)) : Json(nullptr);
+    json[whose + "_ds_config"] = one != nullptr ? one->ds_config : Json(nullptr);
+    json[whose + "_leave_out"] = one != nullptr ? Json(one->contradicting) : Json(nullptr);
+  };
+  add_best("best", comparison.ranked.empty() ? nullptr : comparison.ranked.data());
+  add_best("asked", best_of_asked(comparison));
+  return json;
 }
 
 }  // namespace mpzero::plan

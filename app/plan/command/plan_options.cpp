@@ -1,6 +1,9 @@
 #include "app/plan/command/plan_options.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <tuple>
 
 #include "app/flags/command_flags.hpp"
 #include "base/error.hpp"
@@ -17,18 +20,43 @@ double number(const char* flag, const std::string& text, double least, const cha
   return value;
 }
 
+constexpr const char* kHosts = "a whole number of hosts from 1 to 100000";
+
+int64_t hosts_of(const char* flag, const std::string& text) {
+  const double nodes = number(flag, text, 1, kHosts);
+  if (std::floor(nodes) != nodes || nodes > 100'000) {
+    throw_user_error("--{} must be {}, not \"{}\".", flag, kHosts, text);
+  }
+  return static_cast<int64_t>(nodes);
+}
+
+// "p4d.24xlarge:2,p5.48xlarge": types, each with its hosts (1).
+std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& text) {
+  std::vector<std::pair<std::string, int64_t>> all;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string one = text.substr(begin, end - begin);
+    const size_t colon = one.find(':');
+    if (one.empty() || colon == 0) {
+      throw_user_error("--instances must be types with their hosts, as p4d.24xlarge:2,p5.48xlarge:1, not \"{}\".",
+                       text);
+    }
+    all.emplace_back(one.substr(0, colon),
+                     colon == std::string::npos ? 1 : hosts_of("instances", one.substr(colon + 1)));
+    if (std::count(all.begin(), all.end(), all.back()) > 1) {
+      throw_user_error("--instances names {} twice; leave one out.", one);
+    }
+    begin = end + 1;
+  }
+  return all;
+}
+
 std::vector<CommandFlag> plan_flags(PlanOptions& o) {
   return {
       {"instance", [&o](const std::string& value) { o.instance = value; }},
       {"gpu", [&o](const std::string& value) { o.gpu = value; }},
-      {"nodes",
-       [&o](const std::string& value) {
-         const double nodes = number("nodes", value, 1, "a whole number of hosts from 1 to 100000");
-         o.nodes = static_cast<int64_t>(nodes);
-         if (static_cast<double>(o.nodes) != nodes || nodes > 100'000) {
-           throw_user_error("--nodes must be a whole number of hosts from 1 to 100000, not \"{}\".", value);
-         }
-       }},
+      {"nodes", [&o](const std::string& value) { o.nodes = hosts_of("nodes", value); }},
+      {"instances", [&o](const std::string& value) { o.instances = instances_of(value); }},
       {"tokens",
        [&o](const std::string& value) { o.tokens = number("tokens", value, 1, "a number of tokens, as 15e9"); }},
       {"json", [&o](const std::string&) { o.json = true; }, true},
@@ -72,12 +100,30 @@ bool asks_for_cpu(const std::vector<std::string>& rest) {
   return false;
 }
 
+// What contradicts a list of hosts. Takes the first of them for those that flags are about.
+void read_instances(PlanOptions& options, bool gives_nodes) {
+  if (options.instances.empty()) return;
+  const auto refuse = [](const std::string& flag, const char* why) {
+    throw_user_error("{} and --instances contradict each other: {}; leave one of them out.", flag, why);
+  };
+  if (!options.instance.empty()) refuse("--instance " + options.instance, "both say what to plan for");
+  if (!options.gpu.empty()) refuse("--gpu " + options.gpu, "both say what to plan for");
+  if (gives_nodes) refuse("--nodes", "the list has the hosts of each type, as p4d.24xlarge:2");
+  if (options.price) refuse("--price", "it is of one type of hosts; --prices has those of several");
+  if (options.network_rate) refuse("--network_rate", "it is of one type of hosts");
+  options.compare = true;
+  std::tie(options.instance, options.nodes) = options.instances.front();
+}
+
 }  // namespace
 
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   PlanOptions options;
   const std::vector<CommandFlag> known = plan_flags(options);
   read_command_flags(arguments, known, [&](const std::string& argument) { options.rest.push_back(argument); });
+  read_instances(options, std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+                   return argument == "--nodes" || argument.starts_with("--nodes=");
+                 }));
   if (options.instance.empty() && options.gpu.empty() && !asks_for_cpu(options.rest)) {
     for (const std::string& argument : options.rest) {
       const auto nearest = argument.starts_with("--") ? nearest_flag(argument, known) : std::nullopt;
@@ -128,6 +174,7 @@ std::string plan_help() {
          "  --tokens N               tokens of the whole training, as 15e9: for hours and costs\n"
          "  --compare                rank instances, ZeRO stages, offload, layouts, micro-batches and recomputation,\n"
          "                           and print the ds_config.json of the fastest\n"
+         "  --instances LIST         the same of these hosts alone, as p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge:1\n"
          "  --json                   print JSON; docs/formats.md has its fields\n"
          "  --calibration FILE       times of kernels (default: that of configs/calibrations)\n"
          "  --price N                what a host costs in an hour, in any currency\n"

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mpzero::plan {
@@ -11,7 +12,9 @@ struct PlanOptions {
   std::string instance;  // EC2's type
   std::string gpu;       // or a GPU by its name
   int64_t nodes = 1;     // hosts
-  double tokens = 0;     // of the whole training; 0: not given
+  // Of --instances: types with their numbers of hosts, which are compared. `instance` and `nodes` are the first ones.
+  std::vector<std::pair<std::string, int64_t>> instances;
+  double tokens = 0;  // of the whole training; 0: not given
   bool json = false;
   bool compare = false;
   std::optional<double> host_gigabits;  // per second, of a host's network, with --gpu

@@ -8,12 +8,16 @@
 
 namespace mpzero::plan {
 
+PlanMachine machine_of(const PlannedRun& run) {
+  const std::string& network = run.network.empty() ? run.setup.config.network : run.network;
+  return run.processor.empty()
+             ? machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host, doctor::instance_type(doctor::System{}),
+                              network)
+             : machine_of_cpu_run(run.processor, run.threads, run.host_bytes, run.hosts, run.per_host, network);
+}
+
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout) {
-  const std::string& network = run.setup.config.network;
-  const PlanMachine machine = run.processor.empty() ? machine_of_run(run.gpu, run.gpu_bytes, run.hosts, run.per_host,
-                                                                     doctor::instance_type(doctor::System{}), network)
-                                                    : machine_of_cpu_run(run.processor, run.threads, run.host_bytes,
-                                                                         run.hosts, run.per_host, network);
+  const PlanMachine machine = machine_of(run);
   const Calibration calibration = calibration_of(machine, "");
   RunSetup setup = run.setup;
   setup.layout = layout;

@@ -7,6 +7,9 @@
 
 namespace mpzero::plan {
 
+// What a run is on, with the network that it has proven.
+PlanMachine machine_of(const PlannedRun& run);
+
 // The plan of a run, with this layout. Throws if the GPU or processor has no calibration or the run cannot be planned.
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout);
 

@@ -63,6 +63,10 @@ UnitTimes times_in_fp8(const Calibration& calibration, const RunSetup& setup, co
   return mean_of(all);
 }
 
+bool estimates_fp32(const Calibration& calibration, const RunConfig& config) {
+  return config.dtype != "bf16" && !calibration.has_fp32() && calibration.fp32_of_bf16();
+}
+
 const char* name_of(Collective collective) {
   if (collective == Collective::kAllReduce) return "all-reduce";
   // Exchanges send as many bytes as gathers.
@@ -165,15 +169,23 @@ double disk_bytes_per_second(const Calibration& calibration) {
   return calibration.data().host.disk_write_bytes_per_second;
 }
 
-double relative_error(const Calibration& calibration, const PlanMachine& machine, bool fp8) {
+double relative_error(const Calibration& calibration, const PlanMachine& machine, const RunConfig& config) {
   const CalibrationData::Host& host = calibration.data().host;
   const bool same = !machine.is_cpu() || (host.threads == machine.threads && host.ranks == machine.gpus);
   const double error = same ? calibration.error() : std::max(calibration.error(), kErrorOfEstimate);
-  return fp8 && !calibration.has_fp8() ? std::max(error, kErrorOfPublished) : error;
+  if (estimates_fp32(calibration, config)) return std::max(error, kErrorOfEstimate);
+  return config.fp8_options && !calibration.has_fp8() ? std::max(error, kErrorOfPublished) : error;
 }
 
-std::string estimated_fp8(const Calibration& calibration) {
-  if (calibration.has_fp8()) return "";
+std::string estimated_products(const Calibration& calibration, const RunConfig& config) {
+  if (estimates_fp32(calibration, config)) {
+    return fmt::format(
+        "--bf16 false (fp32): {} has no times of fp32, so that products and attention are estimated as {:.1f} times "
+        "those in bf16, the rates of data sheets without TF32; the plan's error is wider. `mpzero plan --calibrate` on "
+        "such a GPU measures them.",
+        calibration.name(), *calibration.fp32_of_bf16());
+  }
+  if (!config.fp8_options || calibration.has_fp8()) return "";
   return fmt::format(
       "--fp8 (fp8.enabled): {} has no times of FP8, so that products in FP8 are estimated as half of those in bf16, "
       "the "

@@ -29,11 +29,11 @@ struct HostEstimate {
 HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine);
 // 0: not measured.
 double disk_bytes_per_second(const Calibration& calibration);
-// Of a step's time: half of an interval. Wider on a CPU that was measured with other threads, and in FP8 where that was
-// not measured.
-double relative_error(const Calibration& calibration, const PlanMachine& machine, bool fp8);
-// A sentence about a plan in FP8 whose products are estimates; empty: they were measured.
-std::string estimated_fp8(const Calibration& calibration);
+// Of a step's time: half of an interval. Wider on a CPU that was measured with other threads, and in FP8 or fp32 where
+// that was not measured.
+double relative_error(const Calibration& calibration, const PlanMachine& machine, const RunConfig& config);
+// A sentence about a plan in FP8 or fp32 whose products are estimates; empty: they were measured.
+std::string estimated_products(const Calibration& calibration, const RunConfig& config);
 // Whether the calibration has the collectives between a host's ranks.
 bool has_collectives(const Calibration& calibration, const PlanMachine& machine);
 

@@ -3,8 +3,10 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "app/plan/simulation/simulated_communicator.hpp"
 #include "app/plan/simulation/simulated_decoder.hpp"
@@ -20,6 +22,11 @@ namespace {
 // Steps until they repeat: the first gathers at its first use, the second follows its update.
 constexpr int64_t kStepsBefore = 3;
 constexpr double kAnyRate = 1e-4;
+// Micro-batches of the shortest step that others are extended from, in lots: the first ones use what is gathered since
+// the update, the last one waits for all sums.
+constexpr int64_t kLotsBefore = 3;
+// Of a lot's time, by which the next lots may differ: rounding.
+constexpr double kSteady = 1e-6;
 
 // A run's links, as long as its communicators live.
 struct SharedLinks {
@@ -108,9 +115,8 @@ void count(SimulatedStep& step, const SimulatedDevice::Record& record, double st
   }
 }
 
-}  // namespace
-
-SimulatedStep simulate(const SimulatedRun& run) {
+// Every micro-batch of a step, of so many.
+SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
   SimulatedDevice device(run.costs);
   SimulatedTimeline timeline;
   SharedLinks links;
@@ -121,13 +127,13 @@ SimulatedStep simulate(const SimulatedRun& run) {
 
   parallel::ZeroOptions options = run.options;
   options.device = SimulatedDevice::device();
+  options.gradient_accumulation_steps = micro_batches;
   options.host_update.make = [&](const std::vector<parallel::OptimizerShard*>& shards,
                                  const parallel::HostUpdater::Options& of_host) {
     return std::make_unique<SimulatedHostUpdater>(shards, of_host, run.host_adamw);
   };
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters.levels(), of_gradients.levels());
   engine.parameters().measure_waits(timeline);
-  const int64_t micro_batches = options.gradient_accumulation_steps;
   TrainingPass pass(decoder, engine, timer,
                     {.loss_scale = 1.0 / static_cast<double>(micro_batches * run.layout.world_size()),
                      .micro_batches = micro_batches});
@@ -156,6 +162,82 @@ SimulatedStep simulate(const SimulatedRun& run) {
   }
   for (const SimulatedDevice::Record& record : device.records()) count(step, record, 1);
   step.memory = engine.memory_use();
+  step.simulated_micro_batches = micro_batches;
+  return step;
+}
+
+// The times of a step that grow with its micro-batches, in one order.
+std::vector<double*> times_of(SimulatedStep& step) {
+  StepSplit& split = step.split;
+  std::vector<double*> times = {&step.seconds,
+                                &split.data,
+                                &split.forward,
+                                &split.backward,
+                                &split.optimizer,
+                                &split.exposed_parameters,
+                                &split.exposed_gradients,
+                                &step.matmuls,
+                                &step.attention,
+                                &step.elementwise,
+                                &step.head,
+                                &step.optimizer,
+                                &step.host_optimizer,
+                                &step.down,
+                                &step.up};
+  for (auto& [name, time] : step.collectives) times.push_back(&time.seconds);
+  return times;
+}
+
+// What a step with `more` times as many further micro-batches takes, where `last` has one lot more than `before`.
+SimulatedStep extended(SimulatedStep before, SimulatedStep last, int64_t more) {
+  const std::vector<double*> from = times_of(before), to = times_of(last);
+  for (size_t i = 0; i < to.size(); ++i) *to[i] += static_cast<double>(more) * (*to[i] - *from[i]);
+  for (auto& [name, time] : last.collectives) time.calls += more * (time.calls - before.collectives.at(name).calls);
+  return last;
+}
+
+bool has_same_collectives(const SimulatedStep& a, const SimulatedStep& b) {
+  return std::ranges::equal(
+      a.collectives, b.collectives, {}, [](const auto& one) { return one.first; },
+      [](const auto& one) { return one.first; });
+}
+
+// Whether `last` is what `before`, extended, predicts of it.
+bool is_steady(const SimulatedStep& first, const SimulatedStep& before, SimulatedStep last) {
+  if (!has_same_collectives(first, before) || !has_same_collectives(before, last)) return false;
+  if (device_bytes(before.memory) != device_bytes(last.memory)) return false;
+  SimulatedStep predicted = extended(first, before, 1);
+  const double near = kSteady * (last.seconds - before.seconds);
+  const std::vector<double*> expected = times_of(predicted), found = times_of(last);
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!(std::abs(*found[i] - *expected[i]) <= near)) return false;
+  }
+  return std::ranges::all_of(
+      last.collectives, [&](const auto& one) { return one.second.calls == predicted.collectives.at(one.first).calls; });
+}
+
+}  // namespace
+
+SimulatedStep simulate(const SimulatedRun& run) {
+  const int64_t wanted = run.options.gradient_accumulation_steps;
+  if (run.every_micro_batch) return simulate_each(run, wanted);
+  int64_t simulated = 0;
+  // Steps of fewer micro-batches, a lot apart, so many that the wanted number is some lots away. Where the middle of a
+  // step repeats in as many micro-batches, each lot adds the same; otherwise more and larger ones are tried.
+  for (int64_t lot = 1;; lot *= 2) {
+    const int64_t least = kLotsBefore * lot + wanted % lot;
+    // Not where it would save nothing.
+    if (3 * (least + lot) >= wanted) break;
+    const SimulatedStep first = simulate_each(run, least), before = simulate_each(run, least + lot);
+    const SimulatedStep last = simulate_each(run, least + 2 * lot);
+    simulated += 3 * (least + lot);
+    if (!is_steady(first, before, last)) continue;
+    SimulatedStep step = extended(before, last, (wanted - least) / lot - 2);
+    step.simulated_micro_batches = simulated;
+    return step;
+  }
+  SimulatedStep step = simulate_each(run, wanted);
+  step.simulated_micro_batches += simulated;
   return step;
 }
 

@@ -34,6 +34,7 @@ struct SimulatedRun {
   CollectiveSeconds within_host = {};  // of all ranks of a host, where it was measured
   double straggler_factor = 1;         // of what computes: the slowest rank's, which all wait for
   double network_factor = 1;           // of every collective
+  bool every_micro_batch = false;      // is simulated, also of a step that would follow from fewer
 };
 
 // One step of it, once steps repeat. Seconds.
@@ -51,9 +52,11 @@ struct SimulatedStep {
   };
   std::map<std::string, CollectiveTime> collectives;
   parallel::MemoryUse memory;
+  int64_t simulated_micro_batches = 0;  // of one step, for these figures
 };
 
-// Runs ZeroEngine and TrainingPass on a simulated device.
+// Runs ZeroEngine and TrainingPass on a simulated device. Of a step of many micro-batches as many as it takes until
+// more of them add the same; the rest follows from these.
 SimulatedStep simulate(const SimulatedRun& run);
 
 }  // namespace mpzero::plan

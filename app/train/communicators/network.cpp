@@ -30,6 +30,7 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
   parallel::ProvenNetwork network = parallel::prove_network(plan, mpi, patience);
   proven_ = std::move(network.communicator);
   if (mpi.rank() != 0) return;
+  proven_network_ = parallel::network_of(network.proofs);
   fmt::print("{}\n", parallel::describe_network(network.proofs));
   std::fflush(stdout);
   for (const std::string& warning : parallel::network_warnings(plan, network.proofs)) {

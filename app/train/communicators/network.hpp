@@ -29,6 +29,9 @@ class Network {
           const parallel::StartPatience& patience);
 
   int rank() const { return mpi_.rank(); }
+  // What the proof says of NCCL between hosts: "efa", "socket", or empty: another one, not the same on all ranks, no
+  // proof (one host, the CPU). On rank 0 alone.
+  const std::string& proven() const { return proven_network_; }
   bool has_several_hosts() const { return mpi_.local_size() < mpi_.world_size(); }
   // Divides the ranks into nodes, of consecutive ranks, for open_communicator(). Collective.
   void divide(const parallel::ParallelLayout& layout);
@@ -49,6 +52,7 @@ class Network {
   std::unique_ptr<parallel::MpiRuntime> place_;  // the ranks at this rank's place of all nodes; null: this rank alone
   at::Device device_;
   std::unique_ptr<parallel::NcclCommunicator> proven_;
+  std::string proven_network_;
   int min_channels_ = 0;  // between nodes
   bool warned_ = false;
 };

@@ -139,14 +139,18 @@ TEST_CASE("a small micro-batch with which the GPU is not busy") {
   CHECK(said(step(0, 0, 0, 0), facts).empty());
 }
 
-TEST_CASE("the mean is over the steps after the first ones, once") {
+TEST_CASE("the mean is over the steps after the first ones, once, at step 20") {
   BottleneckWindow window;
   StepSplit first;
   first.data = 100;
   StepSplit split;
   split.data = 2;
   int ends = 0;
-  for (int64_t n = 0; n < 100; ++n) ends += window.add(n < BottleneckWindow::kWarmUp ? first : split) ? 1 : 0;
+  for (int64_t n = 0; n < 100; ++n) {
+    const bool ended = window.add(n < BottleneckWindow::kWarmUp ? first : split);
+    CHECK(ended == (n + 1 == 20));
+    ends += ended ? 1 : 0;
+  }
   CHECK(ends == 1);
   CHECK(window.mean().data == Approx(2));
 }

@@ -177,6 +177,11 @@ TEST_CASE("The peak rate of a GPU depends on its full name") {
   CHECK(dense_bf16_flops("NVIDIA A100-SXM4-40GB") == 312e12);
   CHECK(dense_bf16_flops("NVIDIA L40S") == 362e12);
   CHECK(dense_bf16_flops("NVIDIA L4") == 121e12);
+  CHECK(fp32_flops("NVIDIA H200") == 67e12);
+  CHECK(fp32_flops("NVIDIA A100-SXM4-80GB") == 19.5e12);
+  CHECK(fp32_flops("NVIDIA L40S") == 91.6e12);
+  CHECK_FALSE(fp32_flops("NVIDIA B200").has_value());
+  CHECK_FALSE(fp32_flops("Tesla T4").has_value());
   CHECK_FALSE(dense_bf16_flops("Tesla T4").has_value());
   CHECK_FALSE(dense_bf16_flops("NVIDIA GeForce RTX 4090").has_value());
 }

@@ -37,6 +37,21 @@ CalibrateOptions tiny() {
 
 }  // namespace
 
+TEST_CASE("layers that are far from their operations say that the machine was busy") {
+  const auto spread = [](const std::vector<double>& factors) {
+    std::vector<CalibrationData::FullStep> steps;
+    for (const double factor : factors) steps.push_back({.layer_seconds = 1e-3, .factor = factor});
+    return spread_of_steps(steps);
+  };
+  CHECK(spread({}) == 0);
+  // One thread on a core of its own.
+  CHECK(spread({1.123, 1.158, 1.092, 1.037, 1.11, 1.139, 1.073}) < 0.05);
+  CHECK(spread({0.8, 1.0, 1.2, 1.0, 0.9}) == Approx(0.1));
+  // Two threads beside compilers that took the same two cores.
+  CHECK(spread({0.507, 0.042, 0.44, 0.365, 0.053, 0.004, 0.771, 0.017}) == 1);
+  CHECK(spread({19.265, 12.904}) == 1);
+}
+
 TEST_CASE("a CPU is calibrated, and its units have times from what was measured") {
   const Folder folder;
   const fs::path file = folder.path / "new/cpu.json";

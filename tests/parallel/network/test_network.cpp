@@ -278,6 +278,17 @@ TEST_CASE("the proofs of the ranks become a line and warnings") {
              Catch::Contains("rank 0 has aws-ofi-nccl 1.16.2 and rank 2 has aws-ofi-nccl 1.17.0"));
 }
 
+TEST_CASE("the proofs say which of --network's choices it is, where all ranks have the same") {
+  const NetworkProof p5 = kSaid[3].proof, g5 = kSaid[2].proof;
+  const NetworkProof socket{.net = "Socket", .provider = "", .plugin = "", .gpu_direct = std::nullopt};
+  const NetworkProof tcp{.net = "Libfabric", .provider = "tcp;ofi_rxm", .plugin = "", .gpu_direct = std::nullopt};
+  const NetworkProof infiniband{.net = "IB", .provider = "", .plugin = "", .gpu_direct = std::nullopt};
+  CHECK(network_of({p5, g5}) == "efa");
+  CHECK(network_of({socket, tcp}) == "socket");
+  CHECK(network_of({p5, socket}).empty());
+  CHECK(network_of({infiniband, infiniband}).empty());
+}
+
 TEST_CASE("libfabric without EFA, and sockets, are not accepted as EFA") {
   const NetworkPlan efa = {.several_nodes = true, .proof = Proof::kEfa, .settings = {}};
   const NetworkPlan socket = {.several_nodes = true, .proof = Proof::kSocket, .settings = {}};

@@ -28,6 +28,25 @@ inline nlohmann::json json_of(std::vector<std::string> flags) {
   return nlohmann::json::parse(output_of(std::move(flags)).text);
 }
 
+// The same calibration of another GPU, in a file for the lifetime of the object.
+class RenamedCalibration {
+ public:
+  explicit RenamedCalibration(const std::string& device) {
+    CalibrationData data = read_calibration(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
+    data.device = device;
+    data.names = {device};
+    write_calibration(path_, data);
+  }
+  ~RenamedCalibration() { std::filesystem::remove(path_); }
+  RenamedCalibration(const RenamedCalibration&) = delete;
+  RenamedCalibration& operator=(const RenamedCalibration&) = delete;
+  std::string flag() const { return "--calibration=" + path_.string(); }
+
+ private:
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("mpzero_renamed_calibration_" + std::to_string(getpid()) + ".json");
+};
+
 // A calibration of round figures by two ranks of two threads, in a file for the lifetime of the object: a product takes
 // a microsecond for each 1e6 operations, attention for each 1e5, a kernel for each 1e4 bytes, a collective for each
 // 1e5.

@@ -1,5 +1,6 @@
 #include "app/flags/options.hpp"
 #include "app/plan/command/plan_beside_run.hpp"
+#include "app/plan/command/predicted_step.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 
@@ -31,6 +32,26 @@ TEST_CASE("a run is planned from its own setup, and a GPU without a calibration 
   CHECK(plan_beside_run(run) != bf16);
   run.run.gpu = "NVIDIA T4";
   CHECK_THAT(plan_beside_run(run), Contains("there is none"));
+}
+
+TEST_CASE("a run is planned with the network that it has proven, whatever its flag says, and the line names it") {
+  RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}), 8,
+                              DataFiles::kMayBeUnnamed);
+  setup.layout = {.nodes = 1, .ranks_per_node = 8};
+  MeasuredRun run{
+      .run = {.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 2, .per_host = 4},
+      .mean = {.forward = 0.1, .backward = 0.2}};
+  const auto step = [&] { return plan_of(run.run, setup.layout).step.seconds; };
+  setup.config.network = "efa";
+  const double over_efa = step();
+  CHECK_THAT(plan_beside_run(run), Contains("give or take") && Contains("%, with EFA between hosts)"));
+  run.run.network = "socket";
+  CHECK(step() > over_efa);
+  CHECK_THAT(plan_beside_run(run), Contains("%, with TCP between hosts, which NCCL uses)"));
+  setup.config.network = "socket";
+  run.run.network = "efa";
+  CHECK(step() == Approx(over_efa));
+  CHECK_THAT(plan_beside_run(run), Contains("%, with EFA between hosts, which NCCL uses)"));
 }
 
 TEST_CASE("a run on a processor without a calibration is told how to make one") {

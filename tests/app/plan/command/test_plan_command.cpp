@@ -44,6 +44,36 @@ TEST_CASE("a plan of FP8 counts its memory and its time, and says where the time
   CHECK(memory(fp8) != memory(bf16));
 }
 
+TEST_CASE("a plan in fp32 on GPUs takes its times from data sheets, and says so") {
+  const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200"};
+  std::vector<std::string> in_fp32 = flags;
+  in_fp32.emplace_back("--bf16=false");
+  const PlanOutput output = output_of(in_fp32);
+  CHECK(output.exit_code == 0);
+  REQUIRE_FALSE(output.warnings.empty());
+  CHECK_THAT(output.warnings.back(),
+             Contains("fp32") && Contains("14.8 times those in bf16") && Contains("without TF32"));
+  CHECK_THAT(output.text, Contains("give or take 50%"));
+  const nlohmann::json fp32 = json_of(in_fp32), bf16 = json_of(flags);
+  const auto busy = [](const nlohmann::json& plan, const char* part) {
+    return plan["step"]["busy_seconds"][part].get<double>();
+  };
+  // 989 and 67 TFLOP/s; what adds into another type in bf16 does not here.
+  CHECK(busy(fp32, "matmuls") == Approx(989.0 / 67 * busy(bf16, "matmuls")).epsilon(0.15));
+  CHECK(busy(fp32, "attention") == Approx(989.0 / 67 * busy(bf16, "attention")).epsilon(0.15));
+  CHECK(fp32["memory"]["gpu_bytes"]["parameters"] == 2 * bf16["memory"]["gpu_bytes"]["parameters"].get<int64_t>());
+}
+
+TEST_CASE("a plan whose times are missing is of memory alone") {
+  const RenamedCalibration calibration("NVIDIA T4");
+  const PlanOutput output =
+      plan_output({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--bf16=false", calibration.flag()});
+  CHECK(output.exit_code == 0);
+  REQUIRE_FALSE(output.warnings.empty());
+  CHECK_THAT(output.warnings.back(), Contains("memory alone is planned") && Contains("matrix products in fp32"));
+  CHECK_THAT(output.text, Contains("Memory of each GPU") && Contains("memory alone is planned") && !Contains("Step:"));
+}
+
 TEST_CASE("a plan of FP8 on GPUs that have none is refused as the run would be") {
   const auto error = [](std::vector<std::string> flags) {
     flags.push_back("--model_config=" + kModels + "qwen3_0_6b.json");
@@ -105,6 +135,10 @@ TEST_CASE("flags that a plan cannot use are one sentence") {
   CHECK_THAT(error({"--instance=c7i.48xlarge"}), Contains("it has no GPUs; give --device cpu"));
   CHECK_THAT(error({"--device=cpu", "--instance=c7i.48xlrge"}), Contains("did you mean c7i.48xlarge?"));
   CHECK_THAT(error({"--instance=p5.48xlarge", "--nproc_per_node=2"}), Contains("--nproc_per_node 2"));
+  CHECK_THAT(error({"--gpu=H200", "--nodes=100000", "--nproc_per_node=1000000"}),
+             Contains("--nodes 100000 with --nproc_per_node 1000000 are more than 1000000 ranks"));
+  CHECK_THAT(error({"--instance=c7i.48xlarge", "--device=cpu", "--nodes=100000", "--nproc_per_node=11"}),
+             Contains("--nodes 100000 with --nproc_per_node 11"));
   CHECK_THAT(error({"--gpu=H200", "--sequence_length=4"}), Contains("--seq_length"));
   CHECK_THAT(error({"--gpu=H200", "--model_config=nowhere.json"}), Contains("nowhere.json"));
 }

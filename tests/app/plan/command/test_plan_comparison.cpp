@@ -4,6 +4,7 @@
 #include <set>
 
 #include "app/plan/command/plan_comparison.hpp"
+#include "tests/app/error_from.hpp"
 #include "tests/app/plan/command/plan_of.hpp"
 #include "tests/catch.hpp"
 
@@ -151,12 +152,15 @@ TEST_CASE("a ranking of a measured host beside estimated ones says so") {
 }
 
 TEST_CASE("what a calibration has no times of is left out, and does not count as what does not fit") {
-  const std::vector<std::string> flags = {kFlags[0], "--gpu=H200", "--bf16=false", "--compare"};
-  const PlanOutput output = output_of(flags);
+  // Its rate in fp32 is not known.
+  const RenamedCalibration calibration("NVIDIA T4");
+  std::vector<std::string> flags = {kFlags[0], "--gpu=H200", "--bf16=false", "--compare", calibration.flag()};
+  const PlanOutput output = plan_output(flags);
   CHECK(output.exit_code == 2);
-  CHECK_THAT(output.text, Contains("left out") && Contains("roofline_calibration.json") && Contains("in fp32") &&
+  CHECK_THAT(output.text, Contains("left out") && Contains("renamed_calibration") && Contains("in fp32") &&
                               Contains("None can be ranked") && !Contains("None fits"));
-  const nlohmann::json found = json_of(flags);
+  flags.emplace_back("--json");
+  const nlohmann::json found = nlohmann::json::parse(plan_output(flags).text);
   CHECK(found["ranked"].empty());
   CHECK_THAT(found["left_out"][0].get<std::string>(), Contains("configuration") && Contains("in fp32"));
   CHECK(found["without_times"].get<int>() > 0);
@@ -167,6 +171,118 @@ TEST_CASE("where nothing fits the comparison says so") {
       {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=2000", "--gpu=H200", "--compare"});
   CHECK(output.exit_code == 2);
   CHECK_THAT(output.text, Contains("None fits"));
+}
+
+namespace {
+
+nlohmann::json of_several(const std::vector<std::string>& more) {
+  std::vector<std::string> flags = {kFlags[0], "--seq_length=512", "--json"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return nlohmann::json::parse(plan_output(flags).text);
+}
+
+// The first row of these hosts.
+const nlohmann::json& row_of(const nlohmann::json& found, const std::string& instance) {
+  for (const nlohmann::json& one : found["ranked"]) {
+    if (one["instance"] == instance) return one;
+  }
+  FAIL("no row of " << instance);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("--instances compares these hosts alone, by what they train in a second") {
+  const nlohmann::json found =
+      of_several({"--instances=p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge", "--train_batch_size=64", "--compare"});
+  CHECK(found["asked"] == nlohmann::json({"2 x p4d.24xlarge", "4 x g6e.12xlarge", "1 x p5.48xlarge"}));
+  std::map<std::string, int> ranks;
+  double last = 0;
+  for (const nlohmann::json& one : found["ranked"]) {
+    ranks[one["instance"]] = one["ranks"];
+    CHECK(one["train_batch_size"] == 64);
+    CHECK(one["step_seconds"].get<double>() >= last);
+    last = one["step_seconds"];
+  }
+  CHECK(ranks == std::map<std::string, int>{{"g6e.12xlarge", 16}, {"p4d.24xlarge", 16}, {"p5.48xlarge", 8}});
+  CHECK(found["best_hosts"] == found["asked_hosts"]);
+}
+
+TEST_CASE("hosts whose ranks do not divide the batch have the next one, and are ranked by tokens") {
+  const std::vector<std::string> flags = {"--instances=p4d.24xlarge:3,p5.48xlarge:1", "--train_batch_size=64",
+                                          "--tokens=1e9"};
+  const nlohmann::json found = of_several(flags);
+  CHECK(found["train_batch_size"] == 64);
+  CHECK(row_of(found, "p4d.24xlarge")["train_batch_size"] == 72);
+  CHECK(row_of(found, "p5.48xlarge")["train_batch_size"] == 64);
+  double last = 0;
+  for (const nlohmann::json& one : found["ranked"]) {
+    CHECK(one["hours"].get<double>() >= last);
+    last = one["hours"];
+  }
+  std::vector<std::string> as_text = {kFlags[0], "--seq_length=512"};
+  as_text.insert(as_text.end(), flags.begin(), flags.end());
+  const PlanOutput output = plan_output(as_text);
+  REQUIRE_FALSE(output.warnings.empty());
+  CHECK_THAT(output.warnings.back(), Contains("global batch of 64") && Contains("3 x p4d.24xlarge has 72"));
+  CHECK_THAT(output.text, Contains("x 24 ") && Contains("x 8 "));
+  // Its own plan is the same.
+  const nlohmann::json row = row_of(found, "p4d.24xlarge");
+  const nlohmann::json alone = of_several({"--instances=p4d.24xlarge:3", "--train_batch_size=72", "--tokens=1e9"});
+  CHECK(row["step_seconds"] == row_of(alone, "p4d.24xlarge")["step_seconds"]);
+}
+
+TEST_CASE("a batch that suits no hosts of a comparison is refused with the remedy") {
+  const auto error = [](const std::vector<std::string>& more) { return mpzero::error_from([&] { of_several(more); }); };
+  CHECK_THAT(error({"--instances=p4d.24xlarge:3,p5.48xlarge:3", "--train_batch_size=64"}),
+             Contains("24 ranks") && Contains("a multiple of the ranks") && Contains("--deepspeed_config_yields true"));
+}
+
+TEST_CASE("a list's hosts without a calibration are left out, and named where none is ranked") {
+  const PlanOutput output =
+      plan_output({kFlags[0], "--seq_length=512", "--instances=g5.48xlarge,p5.48xlarge", "--train_batch_size=64"});
+  CHECK(output.exit_code == 0);
+  CHECK_THAT(output.text, Contains("1 x g5.48xlarge: nothing that fits and has times") &&
+                              Contains("there is no calibration of A10G") && Contains("1 x p5.48xlarge"));
+}
+
+TEST_CASE("rows have memory, hours and costs") {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_rows.json";
+  std::ofstream(file) << R"({"p5.48xlarge": 50})" << std::flush;
+  const nlohmann::json found = of_several({"--instances=p5.48xlarge:2,p4d.24xlarge:2", "--train_batch_size=64",
+                                           "--tokens=1e9", "--prices=" + file.string()});
+  std::filesystem::remove(file);
+  const nlohmann::json row = row_of(found, "p5.48xlarge");
+  const double hours = 1e9 / (64 * 512) * row["step_seconds"].get<double>() / 3600;
+  CHECK(row["hours"].get<double>() == Approx(hours));
+  CHECK(row["gpu_hours"].get<double>() == Approx(16 * hours));
+  CHECK(row["cost"].get<double>() == Approx(2 * 50 * hours));
+  CHECK(row_of(found, "p4d.24xlarge")["cost"].is_null());
+  CHECK(row["memory"]["gpu_bytes"] > 0);
+  CHECK(row["memory"]["gpu_bytes"] < row["memory"]["of"]);
+  CHECK(row["memory"]["host_bytes"] < row["memory"]["of_host"]);
+  const nlohmann::json epochs = of_several({"--instances=p5.48xlarge", "--train_batch_size=64", "--epochs=1"});
+  CHECK(epochs["ranked"][0]["hours"].is_null());
+}
+
+TEST_CASE("the asked hosts have their ds_config.json where others are faster") {
+  const std::vector<std::string> flags = {kFlags[0], "--seq_length=512", "--train_batch_size=64", "--compare"};
+  const auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> all = flags;
+    all.insert(all.end(), more);
+    return plan_output(all).text;
+  };
+  CHECK_THAT(with({"--instance=p4d.24xlarge"}),
+             Contains("ds_config.json of the fastest on the asked hosts, for 1 x p4d.24xlarge") &&
+                 Contains("ds_config.json of the fastest of all, for 1 x p5"));
+  CHECK_THAT(with({"--gpu=H200"}), Contains("ds_config.json of the fastest on the asked hosts, for 1 x H200") &&
+                                       !Contains("of the fastest of all"));
+  const nlohmann::json found = nlohmann::json::parse(with({"--instance=p4d.24xlarge", "--json"}));
+  CHECK(found["asked_hosts"] == "1 x p4d.24xlarge");
+  CHECK(found["best_hosts"] != found["asked_hosts"]);
+  const nlohmann::json asked = row_of(found, "p4d.24xlarge");
+  CHECK(found["asked_ds_config"]["train_micro_batch_size_per_gpu"] == asked["train_micro_batch_size_per_gpu"]);
+  CHECK(found["asked_ds_config"]["zero_optimization"]["stage"] == asked["zero_stage"]);
 }
 
 TEST_CASE("--recompute full is tried beside what fits, and is slower") {

@@ -38,6 +38,31 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   CHECK_THAT(error({"--gpu=H100", "--price=1", "--prices=p.json"}), Contains("keep one"));
 }
 
+TEST_CASE("a list of hosts is a comparison, and takes the place of --instance and --nodes") {
+  const PlanOptions options = parse_plan_options({"--instances=p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge"});
+  CHECK(options.instances ==
+        std::vector<std::pair<std::string, int64_t>>{{"p4d.24xlarge", 2}, {"g6e.12xlarge", 4}, {"p5.48xlarge", 1}});
+  CHECK(options.compare);
+  CHECK(options.instance == "p4d.24xlarge");
+  CHECK(options.nodes == 2);
+  const auto error = [](const std::string& flag) {
+    return error_from([&] { parse_plan_options({flag, "--instances=p4d.24xlarge:2,p5.48xlarge:1"}); });
+  };
+  for (const std::string flag :
+       {"--instance=p5.48xlarge", "--gpu=H200", "--nodes=2", "--price=5", "--network_rate=4"}) {
+    const std::string name = flag.substr(0, flag.find('='));
+    CHECK_THAT(error(flag), Contains(name) && Contains("and --instances contradict each other"));
+  }
+  const auto list = [](const std::string& text) {
+    return error_from([&] { parse_plan_options({"--instances=" + text}); });
+  };
+  CHECK_THAT(list("p5.48xlarge:0"), Contains("--instances must be a whole number of hosts"));
+  CHECK_THAT(list("p5.48xlarge:1.5"), Contains("\"1.5\""));
+  CHECK_THAT(list(":2"), Contains("types with their hosts"));
+  CHECK_THAT(list("p5.48xlarge,"), Contains("types with their hosts"));
+  CHECK_THAT(list("p5.48xlarge:1,p5.48xlarge"), Contains("twice"));
+}
+
 TEST_CASE("a plan of CPUs needs no instance") {
   CHECK(parse_plan_options({"--device=cpu"}).rest == std::vector<std::string>{"--device=cpu"});
   CHECK(parse_plan_options({"--device", "cpu"}).instance.empty());
@@ -46,8 +71,8 @@ TEST_CASE("a plan of CPUs needs no instance") {
 
 TEST_CASE("the help names every flag") {
   for (const char* flag :
-       {"--instance", "--gpu", "--nodes", "--tokens", "--compare", "--json", "--calibration", "--price ", "--prices",
-        "--disk_rate", "--straggler_factor", "--network_factor", "--network_rate"}) {
+       {"--instance", "--gpu", "--nodes", "--tokens", "--compare", "--instances", "--json", "--calibration", "--price ",
+        "--prices", "--disk_rate", "--straggler_factor", "--network_factor", "--network_rate"}) {
     CHECK_THAT(plan_help(), Contains(flag));
   }
 }

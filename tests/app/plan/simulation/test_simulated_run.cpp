@@ -51,6 +51,144 @@ TEST_CASE("micro-batches follow each other") {
   CHECK(simulate(run).seconds == Approx(3 * 0.068));
 }
 
+namespace {
+
+SimulatedStep simulate_all(SimulatedRun run) {
+  run.every_micro_batch = true;
+  return simulate(run);
+}
+
+// The step of `micro_batches`, extended and simulated in full, is the same.
+void check_extension(SimulatedRun run, int64_t micro_batches) {
+  run.options.gradient_accumulation_steps = micro_batches;
+  const SimulatedStep whole = simulate_all(run), step = simulate(run);
+  CAPTURE(micro_batches, run.options.stage, run.options.overlap);
+  CHECK(whole.simulated_micro_batches == micro_batches);
+  const auto same = [&](double a, double b) { CHECK(a == Approx(b).epsilon(1e-9).margin(1e-9)); };
+  same(step.seconds, whole.seconds);
+  same(step.split.forward, whole.split.forward);
+  same(step.split.backward, whole.split.backward);
+  same(step.split.optimizer, whole.split.optimizer);
+  same(step.split.exposed_parameters, whole.split.exposed_parameters);
+  same(step.split.exposed_gradients, whole.split.exposed_gradients);
+  same(step.split.data, whole.split.data);
+  same(step.split.total(), step.seconds);
+  for (const auto part :
+       {&SimulatedStep::matmuls, &SimulatedStep::attention, &SimulatedStep::elementwise, &SimulatedStep::head,
+        &SimulatedStep::optimizer, &SimulatedStep::host_optimizer, &SimulatedStep::down, &SimulatedStep::up}) {
+    same(step.*part, whole.*part);
+  }
+  REQUIRE(step.collectives.size() == whole.collectives.size());
+  for (const auto& [name, time] : whole.collectives) {
+    CAPTURE(name);
+    CHECK(step.collectives.at(name).calls == time.calls);
+    same(step.collectives.at(name).seconds, time.seconds);
+  }
+  CHECK(device_bytes(step.memory) == device_bytes(whole.memory));
+  CHECK(step.simulated_micro_batches < micro_batches);
+}
+
+// Six layers, links and kernels that take time by their bytes, and a host that queues slowly enough to matter.
+SimulatedRun with_bytes(int stage, double link_rate) {
+  SimulatedRun run = small_run();
+  run.options.stage = stage;
+  run.model.num_hidden_layers = 6;
+  run.recompute.assign(6, model::Recompute::kNone);
+  run.recompute.front() = model::Recompute::kFull;
+  run.ranks = {.hosts = 2, .per_host = 4};
+  run.layout = {.nodes = 1, .ranks_per_node = 8};
+  run.links = {.within_bytes_per_second = 4 * link_rate,
+               .within_hop_seconds = 1e-5,
+               .between_bytes_per_second = link_rate,
+               .between_hop_seconds = 1e-4,
+               .start_seconds = 1e-4};
+  run.costs = {.memory = [](int64_t bytes) { return 1e-6 + static_cast<double>(bytes) * 1e-9; },
+               .down = [](int64_t bytes) { return 1e-5 + static_cast<double>(bytes) * 3e-8; },
+               .up = [](int64_t bytes) { return 1e-5 + static_cast<double>(bytes) * 3e-8; },
+               .adamw = [](int64_t parameters) { return static_cast<double>(parameters) * 1e-8; },
+               .squares = [](int64_t gradients) { return static_cast<double>(gradients) * 1e-9; },
+               .launch = 1e-5};
+  run.host_adamw = [](int64_t parameters) { return static_cast<double>(parameters) * 1e-6; };
+  return run;
+}
+
+// Of gathers that neither keep nor gather much ahead.
+constexpr parallel::GatherLimits kLittle{.prefetch_bucket_size = 40'000,
+                                         .param_persistence_threshold = 100,
+                                         .max_live_parameters = 150'000,
+                                         .max_reuse_distance = 100'000};
+
+}  // namespace
+
+TEST_CASE("many micro-batches follow from a few of them, as all of them would be") {
+  // Links that hide behind computing, that take about as long, and that hold it up.
+  for (const double rate : {1e9, 1e7, 2e6}) {
+    for (const bool overlap : {true, false}) {
+      for (int stage = 0; stage <= 3; ++stage) {
+        CAPTURE(rate);
+        SimulatedRun run = with_bytes(stage, rate);
+        run.options.overlap = overlap;
+        check_extension(run, 45);
+        if (stage == 0) continue;
+        run.layout = {.nodes = 2, .ranks_per_node = 4};
+        check_extension(run, 46);
+      }
+    }
+  }
+}
+
+TEST_CASE("many micro-batches follow from a few where units are gathered again and again") {
+  for (const double rate : {1e9, 1e7, 2e6}) {
+    for (const int64_t live : {90'000, 150'000, 200'000}) {
+      CAPTURE(rate, live);
+      SimulatedRun run = with_bytes(3, rate);
+      run.options.limits.gather = kLittle;
+      run.options.limits.gather.max_live_parameters = live;
+      check_extension(run, 41);
+    }
+  }
+}
+
+TEST_CASE("many micro-batches follow from a few with states and parameters on the host") {
+  for (const int64_t spare_bytes : {int64_t{0}, int64_t{1} << 40}) {
+    for (const double ratio : {1.0, 0.5}) {
+      CAPTURE(spare_bytes, ratio);
+      SimulatedRun run = with_bytes(3, 1e8);
+      run.options.optimizer_placement = parallel::Placement::kHost;
+      run.options.optimizer_host_ratio = ratio;
+      run.options.host_update.extra_bytes = spare_bytes;
+      check_extension(run, 43);
+      run.options.parameter_placement = parallel::Placement::kHost;
+      run.options.limits.gather = kLittle;
+      check_extension(run, 44);
+    }
+  }
+}
+
+TEST_CASE("many micro-batches on CPUs follow from a few") {
+  for (const bool beside : {false, true}) {
+    for (const int stage : {0, 2, 3}) {
+      CAPTURE(beside);
+      SimulatedRun run = with_bytes(stage, 1e7);
+      run.costs.host = SharedCores::Options{.moves_beside = beside, .share = 0.7};
+      check_extension(run, 37);
+    }
+  }
+}
+
+TEST_CASE("a plan of a thousand micro-batches is about as much work as one of eight") {
+  for (int stage = 0; stage <= 3; ++stage) {
+    SimulatedRun run = with_bytes(stage, 1e8);
+    run.options.gradient_accumulation_steps = 8;
+    const int64_t of_eight = simulate(run).simulated_micro_batches;
+    run.options.gradient_accumulation_steps = 1024;
+    const int64_t of_thousand = simulate(run).simulated_micro_batches;
+    CAPTURE(stage, of_eight, of_thousand);
+    CHECK(of_eight == 8);
+    CHECK(of_thousand <= 2 * of_eight);
+  }
+}
+
 TEST_CASE("ZeRO-2 hides sums behind backward and gathers behind forward") {
   const SimulatedStep step = simulate(two_ranks(2));
   // From the norm on: the embedding's gather ends at 3, layer 0's at 6 (2 after the embedding's forward), the others'
