@@ -33,6 +33,9 @@ struct Weights : std::span<const at::Tensor> {
   // number that changes with them. Then what is made of them need not be made again.
   std::optional<int64_t> layer = {};
   std::optional<uint64_t> version = {};
+  // Of a layer whose weights in FP8 are codes in e4m3: fp32 [2, products in FP8], in the order of LayerProduct: the
+  // largest magnitude of each product's weight before its cast, and what its codes are multiplied by.
+  at::Tensor scales = {};
 };
 // Where the gradients of a unit's weights go, in the same order. If the views of such a group are adjacent like the
 // weights, one matrix product computes their gradients; otherwise each takes one product.
