@@ -50,8 +50,7 @@ std::shared_ptr<const parallel::WeightCodec> weight_codec(const std::optional<mo
   const model::LayerLayout layout(
       model::find_architecture(model.model_type, "model configuration").layer_parameters(model));
   const std::vector<UnitSpec> layers(units.begin() + 1, units.end() - 1);
-  const std::vector<model::Fp8Products> products =
-      model::fp8_products(*options, layers, layout, "DecoderOptions");
+  const std::vector<model::Fp8Products> products = model::fp8_products(*options, layers, layout, "DecoderOptions");
   std::vector<std::vector<parallel::CodedRange>> ranges(units.size());
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     for (const model::LayerProduct product : model::kLayerProducts) {

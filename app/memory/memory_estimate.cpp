@@ -70,7 +70,8 @@ parallel::ZeroOptions MemoryEstimate::options_of(const MemoryScenario& scenario)
 
 bool MemoryEstimate::gathers_codes(const MemoryScenario& scenario) const {
   if (!codec_) return false;
-  const std::vector<bool> in_codes = parallel::ZeroEngine::units_in_codes(decoder_.units(), options_of(scenario), ranks_);
+  const std::vector<bool> in_codes =
+      parallel::ZeroEngine::units_in_codes(decoder_.units(), options_of(scenario), ranks_);
   for (size_t unit = 0; unit < in_codes.size(); ++unit) {
     if (!in_codes[unit] && !codec_->ranges(unit).empty()) return false;
   }

@@ -29,8 +29,8 @@ __device__ unsigned warp_max(unsigned x) {
   return x;
 }
 
-// *out <- the larger one of it and the largest magnitude: the same whatever the order of the blocks. `packed`: x is at a
-// multiple of 16 bytes.
+// *out <- the larger one of it and the largest magnitude: the same whatever the order of the blocks. `packed`: x is at
+// a multiple of 16 bytes.
 __global__ void __launch_bounds__(kThreads) maximum_kernel(const Bf16* x, int64_t count, bool packed, unsigned* out) {
   __shared__ unsigned shares[kThreads / kWarp];
   unsigned largest = 0;

@@ -31,9 +31,9 @@ void raise_maximum(const at::Tensor& x, const at::Tensor& largest) {
 }
 
 void scales_out(const at::Tensor& maxima, Format format, const at::Tensor& scales) {
-  TORCH_CHECK(maxima.is_contiguous() && scales.is_contiguous() && scales.size(0) == 2 &&
-                  scales.size(1) == maxima.size(1),
-              "fp8::scales_out expects [parts, matrices] and [2, matrices]");
+  TORCH_CHECK(
+      maxima.is_contiguous() && scales.is_contiguous() && scales.size(0) == 2 && scales.size(1) == maxima.size(1),
+      "fp8::scales_out expects [parts, matrices] and [2, matrices]");
   maxima.is_cuda() ? cuda::scales_out(maxima, format, scales) : reference::scales_out(maxima, format, scales);
 }
 
@@ -65,8 +65,7 @@ void scales_out(const at::Tensor& maxima, Format format, const at::Tensor& scale
     float largest = 0;
     for (int64_t part = 0; part < parts; ++part) largest = larger(largest, of_parts[part * matrices + matrix]);
     made[matrix] = largest;
-    made[matrices + matrix] =
-        std::bit_cast<float>(scale_for(format, std::bit_cast<uint32_t>(largest)).inverse_bits);
+    made[matrices + matrix] = std::bit_cast<float>(scale_for(format, std::bit_cast<uint32_t>(largest)).inverse_bits);
   }
 }
 

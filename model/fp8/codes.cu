@@ -48,8 +48,8 @@ __global__ void scales_kernel(const unsigned* maxima, int parts, int matrices, F
 constexpr int kTile = 128, kWords = kTile / 4;
 constexpr int kRowGroups = kThreads / kWords;  // of four rows, that a block reads at once
 
-// The codes [row, row + 4) x [column, column + 4), a row in a word; zeros outside of the matrix. `packed`: rows begin at
-// multiples of 4 bytes.
+// The codes [row, row + 4) x [column, column + 4), a row in a word; zeros outside of the matrix. `packed`: rows begin
+// at multiples of 4 bytes.
 __device__ uint4 read_square(const uint8_t* from, int64_t rows, int64_t columns, int64_t row, int64_t column,
                              bool packed) {
   unsigned word[4] = {};
@@ -68,8 +68,8 @@ __device__ uint4 read_square(const uint8_t* from, int64_t rows, int64_t columns,
 
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(const uint8_t* from, int64_t rows, int64_t columns, bool packed, uint8_t* to) {
-  // The word of four rows of column 4 * c + j is at [j * kWords + c][its row / 4]: an odd number of words apart, so that
-  // neither the writes of a warp nor its reads meet in a bank.
+  // The word of four rows of column 4 * c + j is at [j * kWords + c][its row / 4]: an odd number of words apart, so
+  // that neither the writes of a warp nor its reads meet in a bank.
   __shared__ unsigned tile[kTile][kWords + 1];
   const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile, first_column = int64_t{blockIdx.x} * kTile;
   const int lane = static_cast<int>(threadIdx.x) % kWords, group = static_cast<int>(threadIdx.x) / kWords;
@@ -123,9 +123,8 @@ void encode_out(const at::Tensor& x, const at::Tensor& maximum, Format format, c
   const auto blocks =
       static_cast<unsigned>(std::min(wanted, int64_t{kMostBlocks} * model::cuda::multiprocessor_count()));
   const auto run = [&](auto kernel) {
-    kernel<<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(x.const_data_ptr<Bf16>(), bits_of(maximum), count,
-                                                                       packed,
-                                                                       static_cast<uint8_t*>(codes.mutable_data_ptr()));
+    kernel<<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+        x.const_data_ptr<Bf16>(), bits_of(maximum), count, packed, static_cast<uint8_t*>(codes.mutable_data_ptr()));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   };
   format == Format::kE4m3 ? run(encode_kernel<Format::kE4m3>) : run(encode_kernel<Format::kE5m2>);

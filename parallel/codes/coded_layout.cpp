@@ -34,7 +34,8 @@ CodedLayout::CodedLayout(int64_t numel, int64_t part, int ranks, std::vector<Cod
     if (range.begin > end) plain_ranges_.push_back({.begin = end, .count = range.begin - end});
     end = range.begin + range.count;
   }
-  if (end > numel || numel > part * ranks) throw_failure("ranges of codes end behind their unit, or it behind its parts");
+  if (end > numel || numel > part * ranks)
+    throw_failure("ranges of codes end behind their unit, or it behind its parts");
   if (end < numel) plain_ranges_.push_back({.begin = end, .count = numel - end});
   for (int rank = 0; rank < ranks; ++rank) {
     int64_t sent = 0;

@@ -11,8 +11,8 @@
 namespace mpzero::parallel {
 
 // Where the elements of a flat unit are that is gathered as codes, one byte an element, and the plain elements between
-// the coded ranges as they are, two bytes. Each rank has one part of the unit. It sends the codes of its part, in place,
-// and a message of its plain elements, as long as the longest one of any rank; these then go to their places in
+// the coded ranges as they are, two bytes. Each rank has one part of the unit. It sends the codes of its part, in
+// place, and a message of its plain elements, as long as the longest one of any rank; these then go to their places in
 // `plain`, where all of the unit's plain elements lie one after another.
 class CodedLayout {
  public:

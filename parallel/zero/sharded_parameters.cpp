@@ -79,8 +79,8 @@ std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, c
   if (!options.codec || is_offloaded(options)) return coded;
   if (options.dtype != at::kBFloat16) throw_failure("codes are made of parameters in bf16 only");
   for (size_t u = 0; u < layouts.size(); ++u) {
-    coded[u] = CodedLayout(layouts[u].numel(), layouts[u].node_shard_numel(), ranks.ranks_per_node,
-                           options.codec->ranges(u));
+    coded[u] =
+        CodedLayout(layouts[u].numel(), layouts[u].node_shard_numel(), ranks.ranks_per_node, options.codec->ranges(u));
   }
   return coded;
 }
@@ -278,8 +278,8 @@ void ShardedParameters::start_in_codes(size_t unit) {
     }
     wait_for_writer(unit);
     if (auto from_nodes = std::exchange(state.pending_node_shard, nullptr)) from_nodes->wait();
-    gathered = std::make_unique<PendingExchange>(codes_->gather(unit, state.node_shard, state.full),
-                                                 tensor_options_.device());
+    gathered =
+        std::make_unique<PendingExchange>(codes_->gather(unit, state.node_shard, state.full), tensor_options_.device());
   }
   follow(state, std::move(gathered));
 }

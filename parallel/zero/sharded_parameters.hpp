@@ -17,10 +17,9 @@ std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, c
                                        const ParameterStoreOptions& options);
 
 // This rank's node shard of each unit, on the device or in host memory; full units are gathered on demand into buffers
-// that are used again, as a GatherSchedule says: ZeRO-3, and offloaded parameters. A unit in codes counts there by its bytes:
-// about half of its elements. Between nodes a node shard is
-// gathered once after each update: at publish(), whether or not the unit is needed soon, or with the unit's first
-// gather if the host writes it later.
+// that are used again, as a GatherSchedule says: ZeRO-3, and offloaded parameters. A unit in codes counts there by its
+// bytes: about half of its elements. Between nodes a node shard is gathered once after each update: at publish(),
+// whether or not the unit is needed soon, or with the unit's first gather if the host writes it later.
 class ShardedParameters final : public ParameterStore {
  public:
   ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
@@ -59,7 +58,7 @@ class ShardedParameters final : public ParameterStore {
   // All buffers together, were these the schedule's limits.
   int64_t elements_of_buffers(const GatherLimits& limits) const;
 
-  const bool offloaded_;  // as far as shards have not moved to the device
+  const bool offloaded_;                     // as far as shards have not moved to the device
   const std::vector<int64_t> buffer_sizes_;  // by unit, in elements of the parameters' type
   BufferPool pool_;
   std::optional<CodedGather> codes_;
