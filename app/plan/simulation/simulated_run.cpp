@@ -6,6 +6,7 @@
 #include <memory>
 #include <string_view>
 
+#include "app/plan/simulation/simulated_codec.hpp"
 #include "app/plan/simulation/simulated_communicator.hpp"
 #include "app/plan/simulation/simulated_decoder.hpp"
 #include "app/plan/simulation/simulated_host_updater.hpp"
@@ -125,6 +126,7 @@ SimulatedStep simulate(const SimulatedRun& run) {
                                  const parallel::HostUpdater::Options& of_host) {
     return std::make_unique<SimulatedHostUpdater>(shards, of_host, run.host_adamw);
   };
+  if (options.codec) options.codec = std::make_shared<const SimulatedCodec>(options.codec);
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters.levels(), of_gradients.levels());
   engine.parameters().measure_waits(timeline);
   const int64_t micro_batches = options.gradient_accumulation_steps;
