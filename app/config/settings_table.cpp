@@ -178,7 +178,7 @@ void add_fp8(const RunConfig& config, std::vector<Row>& rows) {
   if (config.zero.stage == 3) {
     // Codes of rows are not those of columns; offloaded weights are gathered as they are in host memory.
     const bool in_codes = options.recipe.scaling == model::fp8::Scaling::kTensorwise && !config.zero.offload_param;
-    shown += fmt::format(", weights gathered in {}", in_codes ? "FP8" : "bf16");
+    shown += in_codes ? ", weights gathered in FP8 within a node" : ", weights gathered in bf16";
   }
   rows.push_back({"FP8 products", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
 }

@@ -76,7 +76,7 @@ bool is_offloaded(const ParameterStoreOptions& options) {
 std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                        const ParameterStoreOptions& options) {
   std::vector<CodedLayout> coded(layouts.size());
-  if (!options.codec || is_offloaded(options)) return coded;
+  if (!options.codec || options.placement == Placement::kHost) return coded;
   if (options.dtype != at::kBFloat16) throw_failure("codes are made of parameters in bf16 only");
   for (size_t u = 0; u < layouts.size(); ++u) {
     coded[u] =

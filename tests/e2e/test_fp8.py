@@ -74,7 +74,7 @@ def test_gathered_codes_are_casts_of_gathered_weights(
 ) -> None:
     """Stage 2 casts full weights after an update; stage 3 casts shards, with common scales, and gathers the codes."""
 
-    def steps_of(name: str, stage: int, *flags: str, **fp8: object) -> list[tuple[float, float]]:
+    def steps_of(name: str, stage: int, *flags: str, **fp8: object) -> list[tuple[float | None, ...]]:
         run = run_of(tmp_path / name, "tensorwise", ranks=ranks, **fp8)
         run.config["zero_optimization"] = {
             "stage": stage,
@@ -82,11 +82,12 @@ def test_gathered_codes_are_casts_of_gathered_weights(
             "overlap_comm": overlap,
             **zero,
         }
-        result = run.train(STEPS, *flags)
+        result = run.train("--max_steps=5", f"--validation_data={run.data}", "--validation_freq=2", *flags)
         assert ("weights gathered in FP8" in result.stdout) == (stage == 3)
-        return [(step["loss"], step["grad_norm"]) for step in run.metrics()]
+        return [(step["loss"], step["grad_norm"], step.get("validation_loss")) for step in run.metrics()]
 
     expected = steps_of("stage2", 2)
+    assert [validated is not None for _, _, validated in expected] == [False, True, False, True, True]
     assert steps_of("stage3", 3) == expected
     assert steps_of("recomputed", 3, "--recompute=full") == expected
     # One layer is gathered in bf16, and of the other one product is.
@@ -139,9 +140,10 @@ def test_a_run_goes_on_between_bf16_and_fp8(tmp_path: Path, in_bf16: np.ndarray)
     assert np.max(np.abs(made - in_bf16)) < 0.05
 
 
-def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
-    expected = losses(run_of(tmp_path / "whole", "rowwise"))
-    run = run_of(tmp_path / "halves", "rowwise")
+@pytest.mark.parametrize(("recipe", "ranks", "stage"), [("rowwise", 1, 2), ("tensorwise", 2, 3)])
+def test_a_resumed_run_has_the_same_bits(tmp_path: Path, recipe: str, ranks: int, stage: int) -> None:
+    expected = losses(run_of(tmp_path / "whole", recipe, ranks=ranks, stage=stage))
+    run = run_of(tmp_path / "halves", recipe, ranks=ranks, stage=stage)
     run.train("--max_steps=5")
     assert "fp8" not in run.train(STEPS).stdout.split("Resumed")[1]
     assert np.array_equal([step["loss"] for step in run.metrics()], expected)
