@@ -45,7 +45,8 @@ LayerCasts Decoder::casts(const Weights& layer) const {
           kept,
           *layer.layer < kept_casts_,
           layer.version.value_or(0),
-          watch};
+          watch,
+          layer.scales};
 }
 
 std::string Decoder::weight_name(int64_t layer, LayerProduct product) const {

@@ -33,6 +33,9 @@ struct Weights : std::span<const at::Tensor> {
   // number that changes with them. Then what is made of them need not be made again.
   std::optional<int64_t> layer = {};
   std::optional<uint64_t> version = {};
+  // Of a layer whose weights in FP8 are codes in e4m3: fp32 [2, products in FP8], in the order of LayerProduct: the
+  // largest magnitude of each product's weight before its cast, and what its codes are multiplied by.
+  at::Tensor scales = {};
 };
 // Where the gradients of a unit's weights go, in the same order. If the views of such a group are adjacent like the
 // weights, one matrix product computes their gradients; otherwise each takes one product.
@@ -116,6 +119,9 @@ class Decoder {
   void keep_casts(int64_t layers) { kept_casts_ = layers; }
   // The layers that do.
   int64_t kept_casts() const { return kept_casts_; }
+  // The weights of products in FP8 come as codes in e4m3, so that no more than their transposes are made; for the
+  // estimates of memory.
+  void expect_codes(bool expected) { expects_codes_ = expected; }
   // The bytes of those of the first `layers`.
   int64_t kept_cast_bytes(int64_t layers) const;
   // How many layers may, for that many bytes; with another KeptCasts those that do.
@@ -149,6 +155,7 @@ class Decoder {
 
   std::vector<Fp8Products> fp8_;
   int64_t kept_casts_ = 0;
+  bool expects_codes_ = false;
   std::shared_ptr<Matmuls> matmuls_;
   std::shared_ptr<CastWeights> cast_weights_;
   std::shared_ptr<CastWatch> cast_watch_;

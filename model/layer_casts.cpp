@@ -1,6 +1,12 @@
 #include "model/layer_casts.hpp"
 
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "model/fp8/codes.hpp"
+
 namespace mpzero::model {
 namespace {
 
@@ -50,6 +56,7 @@ Operand LayerCasts::gradient(LayerProduct product, const at::Tensor& dy, const a
 }
 
 Operand LayerCasts::weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const {
+  if (weight.scalar_type() == fp8::scalar_type(fp8::Format::kE4m3)) return of_codes(product, weight, forms);
   if (!is_fp8(product) || kept_ == nullptr) {
     return make(OperandKind::kWeight, product, weight, fp8::Format::kE4m3, forms);
   }
@@ -63,6 +70,22 @@ Operand LayerCasts::weight(LayerProduct product, const at::Tensor& weight, fp8::
   Operand made = make(OperandKind::kWeight, product, weight, fp8::Format::kE4m3, forms, known, &found);
   if (found.defined() && !known.defined()) kept_->keep_maximum({layer_, product}, version_, weight, found);
   return made;
+}
+
+Operand LayerCasts::of_codes(LayerProduct product, const at::Tensor& codes, fp8::Forms forms) const {
+  if (!is_fp8(product) || !scales_.defined()) {
+    throw_failure("layer {}: the weight of {} is in FP8 without a scale", layer_, name(product));
+  }
+  const auto index = std::count(products_.begin(), products_.begin() + static_cast<std::ptrdiff_t>(product), true);
+  const at::Tensor scale_inverse = scales_[1][index];
+  // cuBLASLt reads no other addresses. Only sizes that are no multiples of 16 give some.
+  constexpr uintptr_t kAlignment = 16;
+  const bool aligned = !codes.is_cuda() || reinterpret_cast<uintptr_t>(codes.const_data_ptr()) % kAlignment == 0;
+  fp8::Matrix rows, columns;
+  if (has_rows(forms)) rows = {aligned ? codes : codes.clone(), scale_inverse};
+  if (has_columns(forms)) columns = {fp8::transposed(codes), scale_inverse};
+  if (watch_ != nullptr) watch_->see(layer_, product, OperandKind::kWeight, scales_[0][index]);
+  return {std::move(rows), std::move(columns)};
 }
 
 Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format,

@@ -48,16 +48,17 @@ class LayerCasts {
   // Nothing in FP8.
   LayerCasts() = default;
   // `kept`: where what is made of weights of this version is kept; null: nowhere. `keeps_casts`: not only maxima.
-  // `watch`: looks at the casts; may be null.
+  // `watch`: looks at the casts; may be null. `scales`: of weights that are codes already; see Weights.
   LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, bool keeps_casts,
-             uint64_t version, CastWatch* watch = nullptr)
+             uint64_t version, CastWatch* watch = nullptr, at::Tensor scales = {})
       : layer_(layer),
         products_(products),
         recipe_(recipe),
         kept_(kept),
         keeps_casts_(keeps_casts),
         version_(version),
-        watch_(watch) {}
+        watch_(watch),
+        scales_(std::move(scales)) {}
 
   bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
   // For a kernel that writes an operand on the GPU and can find its largest magnitude meanwhile: where it puts that.
@@ -69,10 +70,12 @@ class LayerCasts {
                 at::Tensor* found = nullptr) const;
   // dy [N, out], the gradient of the product's result.
   Operand gradient(LayerProduct product, const at::Tensor& dy, const at::Tensor& maximum = {}) const;
-  // weight [out, in]. Has at least these forms.
+  // weight [out, in], in bf16 or as its codes in e4m3. Has at least these forms.
   Operand weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const;
 
  private:
+  // Of a weight's codes.
+  Operand of_codes(LayerProduct product, const at::Tensor& codes, fp8::Forms forms) const;
   Operand make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
                const at::Tensor& maximum = {}, at::Tensor* found = nullptr) const;
 
@@ -83,6 +86,7 @@ class LayerCasts {
   bool keeps_casts_ = false;
   uint64_t version_ = 0;
   CastWatch* watch_ = nullptr;
+  at::Tensor scales_;
 };
 
 }  // namespace mpzero::model

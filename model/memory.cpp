@@ -244,9 +244,9 @@ int64_t Decoder::layer_workspace_bytes(int64_t batch, int64_t length, at::Device
   const bool drops = recompute == Recompute::kSelective;
   Live layer;
   layer.make(2 * s.hidden);  // the last layer's output until the step ends; the gradient of this layer's output
-  // Full recomputation runs forward and backward of a layer at once.
+  // Full recomputation runs forward and backward of a layer at once. Codes are one of the forms already.
   if (kept_casts_ < static_cast<int64_t>(fp8_.size())) {
-    layer.make(cast_weight_bytes(products, recompute == Recompute::kFull ? 2 : 1));
+    layer.make(cast_weight_bytes(products, recompute == Recompute::kFull && !expects_codes_ ? 2 : 1));
   }
   if (recompute == Recompute::kFull) {
     // Everything that the layer did not keep, and, until it is dropped, the output that its forward recomputes.

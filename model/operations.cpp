@@ -36,6 +36,7 @@ constexpr std::array<std::string_view, static_cast<size_t>(OperationKind::kCount
     "fp8_cast",
     "fp8_cast_maximum",
     "fp8_cast_rowwise",
+    "fp8_transpose",
 };
 
 // The kernels leave two partial sums for each of the 132 multiprocessors of an H100 or H200. Fewer on smaller GPUs; the
@@ -77,7 +78,9 @@ class Builder {
 
   void layer_forward(Recompute recompute) {
     using enum LayerProduct;
-    if (shape_.fp8 && shape_.fp8->weights != Fp8Layer::Weights::kKept) {
+    if (shape_.fp8 && shape_.fp8->weights == Fp8Layer::Weights::kCodes) {
+      if (recomputes_) transpose_weights();
+    } else if (shape_.fp8 && shape_.fp8->weights != Fp8Layer::Weights::kKept) {
       const bool first = shape_.fp8->weights == Fp8Layer::Weights::kFirstUse;
       const bool known = shape_.fp8->weights == Fp8Layer::Weights::kKnownMaxima ||
                          (recomputes_ && shape_.fp8->weights == Fp8Layer::Weights::kFirstMaxima);
@@ -106,6 +109,8 @@ class Builder {
     if (recompute == Recompute::kFull) {
       recomputes_ = true;
       layer_forward(Recompute::kNone);
+    } else if (shape_.fp8 && shape_.fp8->weights == Fp8Layer::Weights::kCodes) {
+      transpose_weights();
     } else if (shape_.fp8 && shape_.fp8->weights >= Fp8Layer::Weights::kEachUse) {
       const bool finds = shape_.fp8->weights == Fp8Layer::Weights::kEachUse;
       cast_weights(fp8::Forms::kColumns, finds ? Maximum::kFound : Maximum::kKept);
@@ -237,15 +242,22 @@ class Builder {
   void cast(LayerProduct product, std::string_view name, int64_t columns, fp8::Forms forms, Maximum maximum) {
     if (shape_.fp8 && shape_.fp8->has(product)) add_cast(name, tokens(), columns, forms, maximum);
   }
-  void cast_weights(fp8::Forms forms, Maximum maximum) {
+  // weight(name, out, in) for the products in FP8.
+  template <class Weight>
+  void each_weight(const Weight& weight) {
     using enum LayerProduct;
-    const auto weight = [&](LayerProduct product, std::string_view name, int64_t out, int64_t in) {
-      if (shape_.fp8->has(product)) add_cast(name, out, in, forms, maximum);
-    };
-    weight(kQkv, "cast of q, k, v's weight", packed_, hidden_);
-    weight(kOutput, "cast of output's weight", hidden_, query_);
-    weight(kGateUp, "cast of gate, up's weight", 2 * inner_, hidden_);
-    weight(kDown, "cast of down's weight", hidden_, inner_);
+    if (shape_.fp8->has(kQkv)) weight("cast of q, k, v's weight", packed_, hidden_);
+    if (shape_.fp8->has(kOutput)) weight("cast of output's weight", hidden_, query_);
+    if (shape_.fp8->has(kGateUp)) weight("cast of gate, up's weight", 2 * inner_, hidden_);
+    if (shape_.fp8->has(kDown)) weight("cast of down's weight", hidden_, inner_);
+  }
+  void cast_weights(fp8::Forms forms, Maximum maximum) {
+    each_weight([&](std::string_view name, int64_t out, int64_t in) { add_cast(name, out, in, forms, maximum); });
+  }
+  void transpose_weights() {
+    each_weight([&](std::string_view, int64_t out, int64_t in) {
+      elementwise(OperationKind::kFp8Transpose, "transpose of a weight's codes", out, in);
+    });
   }
   void add_cast(std::string_view name, int64_t rows, int64_t columns, fp8::Forms forms, Maximum maximum) {
     using enum OperationKind;
@@ -302,7 +314,7 @@ class Builder {
 
 bool is_fp8_cast(OperationKind kind) {
   using enum OperationKind;
-  return kind == kFp8Cast || kind == kFp8CastMaximum || kind == kFp8CastRowwise;
+  return kind == kFp8Cast || kind == kFp8CastMaximum || kind == kFp8CastRowwise || kind == kFp8Transpose;
 }
 
 std::string_view name(OperationKind kind) { return kNames[static_cast<size_t>(kind)]; }
@@ -356,6 +368,8 @@ double Operation::bytes() const {
     case kFp8CastMaximum:
     case kFp8CastRowwise:  // each form is half as large as x, which a largest magnitude takes once more
       return matrix * ((kind == kFp8Cast ? 1 : 2) + (forms == fp8::Forms::kBoth ? 1 : 0.5));
+    case kFp8Transpose:
+      return 2 * product(rows, columns);
     case kSwigluForward:
     case kEmbeddingBackward:
       return 3 * matrix;
@@ -394,7 +408,8 @@ std::string describe(const Operation& o) {
     return fmt::format("{} {} x {}, {} and {} heads of {}", start, s.batch, s.length, s.heads, s.key_value_heads,
                        s.head_dim);
   }
-  if (is_fp8_cast(o.kind)) return fmt::format("{} {} x {}, {}", start, o.rows, o.columns, name_of(o.forms));
+  if (is_fp8_cast(o.kind) && o.kind != OperationKind::kFp8Transpose)
+    return fmt::format("{} {} x {}, {}", start, o.rows, o.columns, name_of(o.forms));
   return fmt::format("{} {} x {}{}{}", start, o.rows, o.columns, o.residual ? " + residual" : "",
                      o.with_y ? " with y" : "");
 }

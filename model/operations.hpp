@@ -39,10 +39,12 @@ enum class OperationKind : uint8_t {
   kFp8Cast,         // with a scale for all, from a largest magnitude that is known
   kFp8CastMaximum,  // the same, which finds that magnitude first
   kFp8CastRowwise,
+  kFp8Transpose,  // of a weight's codes
   kCount
 };
 // "matmul", "rms_norm_forward", …
 std::string_view name(OperationKind kind);
+// Casts, and transposes of codes.
 bool is_fp8_cast(OperationKind kind);
 // The kind of a name; std::nullopt for other names.
 std::optional<OperationKind> operation_of(std::string_view name);
@@ -86,8 +88,9 @@ struct Fp8Layer {
   fp8::Recipe recipe{};
   Fp8Products products{};
   // When weights are cast: not, since an earlier micro-batch has; in the forward, for the backward, too; or in each,
-  // where each finds the maxima, the forward does, or an earlier micro-batch has.
-  enum class Weights : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima };
+  // where each finds the maxima, the forward does, or an earlier micro-batch has. kCodes: not in the layer, which is
+  // given the codes; its backward transposes them.
+  enum class Weights : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes };
   Weights weights = Weights::kKept;
   // Kernels that write what is cast find its largest magnitude meanwhile, as they do on GPUs.
   bool known_maxima = true;

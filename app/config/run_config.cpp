@@ -186,7 +186,7 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
   }
   if (section.cache_weights.given() && section.cache_weights.value && config.zero.stage == 3) {
     warnings.push_back(fmt::format(
-        "{}: fp8.cache_weights has no effect at ZeRO stage 3, where weights are gathered in bf16 and cast at each use.",
+        "{}: fp8.cache_weights has no effect at ZeRO stage 3, where weights are gathered anew and not kept.",
         file.path));
   }
   using model::fp8::FastAccumulation;

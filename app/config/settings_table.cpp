@@ -174,7 +174,13 @@ void add_fp8(const RunConfig& config, std::vector<Row>& rows) {
     value += fmt::format(", fast accumulation {}", all ? "all" : "none");
   }
   if (!options.filter_fqns.empty()) value += fmt::format(" without {}", fmt::join(options.filter_fqns, " "));
-  rows.push_back({"FP8 products", value, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
+  std::string shown = value;
+  if (config.zero.stage == 3) {
+    // Codes of rows are not those of columns; offloaded weights are gathered as they are in host memory.
+    const bool in_codes = options.recipe.scaling == model::fp8::Scaling::kTensorwise && !config.zero.offload_param;
+    shown += in_codes ? ", weights gathered in FP8 within a node" : ", weights gathered in bf16";
+  }
+  rows.push_back({"FP8 products", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
 }
 
 std::vector<Row> rows_of(const RunConfig& config, int nodes) {

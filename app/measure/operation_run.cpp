@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "model/fp8/cast.hpp"
+#include "model/fp8/codes.hpp"
 #include "model/gradient.hpp"
 #include "model/kernels/attention.hpp"
 #include "model/kernels/column_sum.hpp"
@@ -194,6 +195,12 @@ class Runs {
     };
   }
 
+  Body fp8_transpose() const {
+    Tensors codes;
+    for (const at::Tensor& x : random({o_.rows, o_.columns})) codes.push_back(x.to(at::kFloat8_e4m3fn));
+    return [codes](int set) { return Tensors{model::fp8::transposed(pick(codes, set))}; };
+  }
+
   Body zero() const {
     const Tensors filled = random({o_.rows, o_.columns});
     return [filled](int set) {
@@ -345,6 +352,8 @@ Body run_of(const Operation& operation, model::Matmuls& matmuls, at::Device devi
     case kFp8CastMaximum:
     case kFp8CastRowwise:
       return runs.fp8_cast();
+    case kFp8Transpose:
+      return runs.fp8_transpose();
     case kCount:
       break;
   }

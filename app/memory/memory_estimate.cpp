@@ -3,14 +3,20 @@
 #include <algorithm>
 
 #include "app/config/zero_options.hpp"
+#include "app/fp8/weight_codec.hpp"
 #include "app/memory/unit_order.hpp"
-#include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
 
 MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
                                const parallel::ParallelLayout& ranks)
-    : config_(config), device_(device), ranks_(ranks), decoder_(model, {.fp8 = config.fp8_options}) {}
+    : config_(config),
+      device_(device),
+      ranks_(ranks),
+      codec_(weight_codec(config.fp8_options, model)),
+      decoder_(model, {.fp8 = config.fp8_options}) {
+  decoder_.expect_codes(gathers_codes(scenario()));
+}
 
 MemoryScenario MemoryEstimate::scenario() const {
   return {.recompute = config_.recompute,
@@ -43,6 +49,14 @@ ActivationSizes MemoryEstimate::activation_sizes(const model::Decoder& decoder, 
 
 parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
                                               std::optional<int64_t> host_extra_bytes) const {
+  parallel::ZeroOptions options = options_of(scenario);
+  options.host_update.extra_bytes = host_extra_bytes;
+  return parallel::ZeroEngine::memory_use(
+      decoder_.units(), options, ranks_,
+      order_of_training(decoder_, std::min<int64_t>(scenario.gradient_accumulation_steps, 2)));
+}
+
+parallel::ZeroOptions MemoryEstimate::options_of(const MemoryScenario& scenario) const {
   RunConfig config = config_;
   config.micro_batch_size = scenario.micro_batch_size;
   config.gradient_accumulation_steps = scenario.gradient_accumulation_steps;
@@ -50,10 +64,18 @@ parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
   config.zero.offload_optimizer = scenario.offload_optimizer;
   config.zero.offload_param = scenario.offload_param;
   parallel::ZeroOptions options = zero_options(config, device_);
-  options.host_update.extra_bytes = host_extra_bytes;
-  return parallel::ZeroEngine::memory_use(
-      decoder_.units(), options, ranks_,
-      order_of_training(decoder_, std::min<int64_t>(config.gradient_accumulation_steps, 2)));
+  options.codec = codec_;
+  return options;
+}
+
+bool MemoryEstimate::gathers_codes(const MemoryScenario& scenario) const {
+  if (!codec_) return false;
+  const std::vector<bool> in_codes =
+      parallel::ZeroEngine::units_in_codes(decoder_.units(), options_of(scenario), ranks_);
+  for (size_t unit = 0; unit < in_codes.size(); ++unit) {
+    if (!in_codes[unit] && !codec_->ranges(unit).empty()) return false;
+  }
+  return true;
 }
 
 LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
@@ -63,6 +85,7 @@ LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
 MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels) const {
   model::Decoder decoder = decoder_;
   if (!scenario.keeps_casts || scenario.zero_stage == 3) decoder.keep_casts(0);
+  decoder.expect_codes(gathers_codes(scenario));
   const ActivationSizes sizes = activation_sizes(decoder, scenario.micro_batch_size);
   const parallel::MemoryUse use = states_of(scenario);
   const int64_t activations = activation_peak(

@@ -3,14 +3,17 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "app/config/run_config.hpp"
 #include "app/memory/memory_plan.hpp"
 #include "model/architecture/config.hpp"
 #include "model/decoder.hpp"
+#include "parallel/codes/weight_codec.hpp"
 #include "parallel/host/memory_use.hpp"
 #include "parallel/zero/levels.hpp"
+#include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
 
@@ -37,10 +40,14 @@ class MemoryEstimate {
 
  private:
   ActivationSizes activation_sizes(const model::Decoder& decoder, int64_t micro_batch_size) const;
+  parallel::ZeroOptions options_of(const MemoryScenario& scenario) const;
+  // Whether all layers with products in FP8 are gathered as codes.
+  bool gathers_codes(const MemoryScenario& scenario) const;
 
   RunConfig config_;
   at::Device device_;
   parallel::ParallelLayout ranks_;
+  std::shared_ptr<const parallel::WeightCodec> codec_;
   model::Decoder decoder_;
 };
 

@@ -311,7 +311,12 @@ class Measurement {
     add(layer_forward_operations(config, work.shape));
     add(layer_backward_operations(config, work.shape, Recompute::kNone));
     add(layer_backward_operations(config, work.shape, Recompute::kSelective));
-    if (work.shape.fp8) add(layer_forward_operations(config, work.shape, Recompute::kSelective));
+    if (work.shape.fp8) {
+      add(layer_forward_operations(config, work.shape, Recompute::kSelective));
+      MicroBatchShape of_codes = work.shape;
+      of_codes.fp8->weights = model::Fp8Layer::Weights::kCodes;
+      add(layer_backward_operations(config, of_codes, Recompute::kNone));
+    }
     add(head_operations(config, work.shape, chunk));
     add(embedding_forward_operations(config, work.shape));
     add(embedding_backward_operations(config, work.shape));

@@ -162,7 +162,8 @@ Estimate Calibration::seconds(const Operation& operation) const {
       return kernel_seconds(std::string(model::name(operation.kind)), at::kFloat, operation.bytes());
     case OperationKind::kFp8Cast:
     case OperationKind::kFp8CastMaximum:
-    case OperationKind::kFp8CastRowwise: {
+    case OperationKind::kFp8CastRowwise:
+    case OperationKind::kFp8Transpose: {
       const std::string kernel(model::name(operation.kind));
       Estimate estimate = kernel_seconds(kernel, operation.type, operation.bytes());
       if (kernels_.contains({kernel, operation.type})) return estimate;

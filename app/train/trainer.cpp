@@ -10,6 +10,7 @@
 
 #include "app/checkpoint/resume.hpp"
 #include "app/config/zero_options.hpp"
+#include "app/fp8/weight_codec.hpp"
 #include "app/health/gpu_condition.hpp"
 #include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/host_limits.hpp"
@@ -39,9 +40,11 @@ constexpr size_t kOwnSeconds = 2;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-parallel::ZeroOptions engine_options(const RunConfig& config, at::Device device, const RunMemory& memory,
+parallel::ZeroOptions engine_options(const RunSetup& setup, at::Device device, const RunMemory& memory,
                                      parallel::MpiRuntime& mpi) {
+  const RunConfig& config = setup.config;
   parallel::ZeroOptions options = zero_options(config, device);
+  options.codec = weight_codec(config.fp8_options, setup.model);
   if (device.is_cpu() || !config.zero.offload_optimizer) return options;
   options.host_update = host_update_options(device, mpi);
   options.host_update.extra_bytes = memory.host_extra_bytes(mpi);
@@ -69,7 +72,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       setup_(std::move(setup)),
       config_(setup_.config),
       device_(device),
-      zero_options_(engine_options(config_, device, memory, mpi)),
+      zero_options_(engine_options(setup_, device, memory, mpi)),
       decoder_(setup_.model, {.fp8 = setup_.config.fp8_options}),
       timeline_(parallel::make_timeline(device)),
       communicators_(network, setup_.layout, control.liveness, *timeline_),

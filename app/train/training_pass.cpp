@@ -19,6 +19,7 @@ class Gathered {
       : Gathered(store, decoder.layer_unit(layer)) {
     weights_.layer = layer;
     weights_.version = store.version(unit_);
+    weights_.scales = store.scales(unit_);
   }
   ~Gathered() { store_.release(unit_); }
   Gathered(const Gathered&) = delete;

@@ -1,8 +1,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <cuda_fp8.h>
 
 #include "model/fp8/cuda.hpp"
+#include "model/fp8/encode.cuh"
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
 
@@ -13,9 +13,7 @@ using model::cuda::kWarp;
 using model::cuda::load;
 using model::cuda::Pack;
 using model::cuda::store;
-using Bf16 = c10::BFloat16;
 
-constexpr int kPack = 8;  // values that a thread reads at once
 constexpr int kThreads = 256;
 constexpr int kMaximumBlocks = 8;  // per multiprocessor
 // A block of cast_kernel and maxima_kernel covers a tile: a thread reads kRows neighbouring rows of kPack columns.
@@ -31,8 +29,8 @@ __device__ unsigned warp_max(unsigned x) {
   return x;
 }
 
-// The largest magnitude into *out, which is 0 before: the same whatever the order of the blocks. `packed`: x is at a
-// multiple of 16 bytes.
+// *out <- the larger one of it and the largest magnitude: the same whatever the order of the blocks. `packed`: x is at
+// a multiple of 16 bytes.
 __global__ void __launch_bounds__(kThreads) maximum_kernel(const Bf16* x, int64_t count, bool packed, unsigned* out) {
   __shared__ unsigned shares[kThreads / kWarp];
   unsigned largest = 0;
@@ -124,34 +122,6 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x < kTileColumns && first + threadIdx.x < columns) {
     atomicMax(of_columns + first + threadIdx.x, shares[threadIdx.x]);
   }
-}
-
-template <Format kFormat>
-__device__ unsigned encode_pair(float a, float b) {
-  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kFormat == Format::kE4m3 ? __NV_E4M3 : __NV_E5M2);
-}
-
-// A row's codes, four in a word.
-struct Codes {
-  unsigned word[kPack / 4];
-};
-
-// `scale`: of each column.
-template <Format kFormat>
-__device__ Codes encode_row(const Pack<Bf16, kPack>& row, const float (&scale)[kPack]) {
-  Codes codes;
-#pragma unroll
-  for (int w = 0; w < kPack / 4; ++w) {
-    unsigned halves[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int j = 4 * w + 2 * half;
-      halves[half] = encode_pair<kFormat>(static_cast<float>(row.v[j]) * scale[j],
-                                          static_cast<float>(row.v[j + 1]) * scale[j + 1]);
-    }
-    codes.word[w] = halves[0] | halves[1] << 16;
-  }
-  return codes;
 }
 
 // A form of the result: its codes [M, K], the magnitudes that decide its scales (one, or M of them), and the inverses
@@ -264,7 +234,7 @@ dim3 tiles(const at::Tensor& x) {
           static_cast<unsigned>((x.size(0) + kTileRows - 1) / kTileRows)};
 }
 
-unsigned* bits_of(at::Tensor& maxima) { return reinterpret_cast<unsigned*>(maxima.mutable_data_ptr<float>()); }
+unsigned* bits_of(const at::Tensor& maxima) { return reinterpret_cast<unsigned*>(maxima.mutable_data_ptr<float>()); }
 
 at::Tensor zeros(at::IntArrayRef sizes, const at::Tensor& x) { return at::zeros(sizes, x.options().dtype(at::kFloat)); }
 
@@ -285,18 +255,22 @@ MadeForm make_form(const at::Tensor& x, int64_t rows, int64_t inner, Format form
 
 }  // namespace
 
-at::Tensor maximum(const at::Tensor& x) {
+void raise_maximum(const at::Tensor& x, const at::Tensor& largest) {
   const c10::cuda::CUDAGuard guard(x.device());
-  TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16, "fp8::maximum expects contiguous bf16");
   const bool packed = reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
-  at::Tensor made = zeros({}, x);
   const int64_t count = x.numel();
-  if (count == 0) return made;
+  if (count == 0) return;
   const int64_t wanted = (count + kThreads * kPack - 1) / (kThreads * kPack);
   const int64_t useful = int64_t{kMaximumBlocks} * model::cuda::multiprocessor_count();
   maximum_kernel<<<static_cast<unsigned>(std::min(wanted, useful)), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
-      x.const_data_ptr<Bf16>(), count, packed, bits_of(made));
+      x.const_data_ptr<Bf16>(), count, packed, bits_of(largest));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+at::Tensor maximum(const at::Tensor& x) {
+  TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16, "fp8::maximum expects contiguous bf16");
+  at::Tensor made = zeros({}, x);
+  raise_maximum(x, made);
   return made;
 }
 

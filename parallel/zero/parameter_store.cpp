@@ -179,4 +179,13 @@ MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const Par
                                                     : ReplicatedParameters::memory_use(layouts, ranks, options);
 }
 
+std::vector<bool> units_in_codes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                                 const ParameterStoreOptions& options) {
+  std::vector<bool> in_codes(layouts.size(), false);
+  if (!gathers_on_demand(layouts, ranks, options)) return in_codes;
+  const std::vector<CodedLayout> coded = coded_layouts(layouts, ranks, options);
+  for (size_t u = 0; u < layouts.size(); ++u) in_codes[u] = coded[u].saves();
+  return in_codes;
+}
+
 }  // namespace mpzero::parallel

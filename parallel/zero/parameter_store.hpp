@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/parameter_spec.hpp"
+#include "parallel/codes/weight_codec.hpp"
 #include "parallel/comm/communicator.hpp"
 #include "parallel/host/memory_use.hpp"
 #include "parallel/optimizer/optimizer_shard.hpp"
@@ -42,6 +43,9 @@ struct ParameterStoreOptions {
   bool pinned = false;
   bool overlap = true;      // gather while earlier work runs; else nothing runs during a gather
   bool compressed = false;  // between nodes: see ParameterExchange
+  // Makes codes of what it names, which are gathered within the node in place of the parameters: of sharded bf16
+  // parameters on the device.
+  std::shared_ptr<const WeightCodec> codec = nullptr;
   GatherLimits limits;
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
@@ -91,12 +95,17 @@ class ParameterStore {
   // Collective, all ranks give the same.
   virtual int64_t move_to_device(int64_t /*bytes*/) { return 0; }
 
-  // The unit's full parameters, for work queued on the current stream until the matching release().
+  // The unit's full parameters, for work queued on the current stream until the matching release(). What a codec has
+  // made codes of has the codec's type.
   std::span<const at::Tensor> gather(size_t unit);
   virtual void release(size_t /*unit*/) {}
   // A number that changes with the unit's parameters, where gather() returns the same tensors each time, with the same
   // values as long as the number is the same. Otherwise none.
   virtual std::optional<uint64_t> version(size_t /*unit*/) const { return std::nullopt; }
+
+  // Of a unit that is gathered as codes, in the unit's order of ranges: fp32 [2, ranges], the maxima of the ranges and
+  // what their codes are multiplied by; see WeightCodec. Valid as long as gather()'s result. Undefined for other units.
+  virtual at::Tensor scales(size_t /*unit*/) const { return {}; }
 
   // Before the first publish() of an update: what is gathered is out of date.
   void invalidate();
@@ -207,5 +216,9 @@ std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>
 // What memory_use() of such a store says after plan(uses), by the sizes that the store itself makes.
 MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                const ParameterStoreOptions& options, const std::vector<size_t>& uses);
+
+// By unit: whether such a store gathers codes. Where they would take no fewer bytes it gathers the parameters.
+std::vector<bool> units_in_codes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                                 const ParameterStoreOptions& options);
 
 }  // namespace mpzero::parallel

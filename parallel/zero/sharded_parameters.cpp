@@ -11,6 +11,7 @@
 #include "parallel/comm_thread/communication_thread.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/streams/streams.hpp"
+#include "parallel/zero/pending_exchange.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -49,6 +50,17 @@ std::vector<at::Tensor> host_shards(const std::vector<int64_t>& sizes, const Par
   return shards;
 }
 
+// By unit: elements of the buffer that it is gathered into.
+std::vector<int64_t> buffer_sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                                  const ParameterStoreOptions& options) {
+  std::vector<int64_t> sizes = full_sizes(layouts);
+  const std::vector<CodedLayout> coded = coded_layouts(layouts, ranks, options);
+  for (size_t u = 0; u < sizes.size(); ++u) {
+    if (coded[u].saves()) sizes[u] = coded[u].buffer_numel();
+  }
+  return sizes;
+}
+
 int64_t sum(const std::vector<int64_t>& sizes) {
   int64_t total = 0;
   for (const int64_t size : sizes) total += size;
@@ -61,15 +73,35 @@ bool is_offloaded(const ParameterStoreOptions& options) {
   return options.placement == Placement::kHost && has_streams(options.device);
 }
 
+std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                                       const ParameterStoreOptions& options) {
+  std::vector<CodedLayout> coded(layouts.size());
+  if (!options.codec || options.placement == Placement::kHost) return coded;
+  if (options.dtype != at::kBFloat16) throw_failure("codes are made of parameters in bf16 only");
+  for (size_t u = 0; u < layouts.size(); ++u) {
+    coded[u] =
+        CodedLayout(layouts[u].numel(), layouts[u].node_shard_numel(), ranks.ranks_per_node, options.codec->ranges(u));
+  }
+  return coded;
+}
+
 ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
                                      int shard_index, const Levels& levels, const ParameterStoreOptions& options)
     : ParameterStore(units, layouts, shard_index, levels, options),
       offloaded_(is_offloaded(options)),
+      buffer_sizes_(buffer_sizes(layouts, levels.layout(), options)),
       pool_(levels.nearest(), tensor_options_),
-      schedule_(full_sizes(layouts), options.limits) {
+      schedule_(buffer_sizes_, options.limits) {
   if (offloaded_ && exchange_) throw_failure("parameters in host memory are not compressed between nodes");
   const std::vector<int64_t> sizes = node_shard_sizes(layouts);
-  if (has_streams(options.device) && (offloaded_ || levels.has_nodes())) copy_stream_ = new_stream(options.device);
+  if (const std::vector<bool> coded = units_in_codes(layouts, levels.layout(), options);
+      std::find(coded.begin(), coded.end(), true) != coded.end()) {
+    codes_.emplace(coded_layouts(layouts, levels.layout(), options), options.codec, levels.intra_node(),
+                   options.device);
+  }
+  if (has_streams(options.device) && (offloaded_ || codes_ || levels.has_nodes())) {
+    copy_stream_ = new_stream(options.device);
+  }
   if (const int64_t staging = staging_size(layouts, levels.layout(), options); staging > 0) {
     inter_node_staging_ = levels.inter_node().buffer(staging, tensor_options_);
   }
@@ -157,7 +189,8 @@ int64_t ShardedParameters::move_to_device(int64_t bytes) {
 
 void ShardedParameters::start(size_t unit) {
   UnitState& state = states_[unit];
-  state.full = pool_.take(layouts_[unit].padded_numel());
+  state.full = pool_.take(buffer_sizes_[unit]);
+  if (in_codes(unit)) return start_in_codes(unit);
   state.views = parameter_views(state.full, units_[unit]);
   if (offloaded_ || (copy_stream_ && (state.pending_node_shard || state.written == Written::kLater))) {
     return start_on_copy_stream(unit);
@@ -232,6 +265,27 @@ void ShardedParameters::start_on_copy_stream(size_t unit) {
   follow(state, std::move(gathered));
 }
 
+void ShardedParameters::start_in_codes(size_t unit) {
+  UnitState& state = states_[unit];
+  state.views = codes_->views(unit, units_[unit], state.full);
+  std::unique_ptr<PendingCollective> gathered;
+  {
+    c10::OptionalStreamGuard on_copy_stream;
+    if (copy_stream_) {
+      // The buffer's former user, and what has written the shard, may still be at work there.
+      follow_current_stream(*copy_stream_);
+      on_copy_stream.reset_stream(*copy_stream_);
+    }
+    wait_for_writer(unit);
+    if (auto from_nodes = std::exchange(state.pending_node_shard, nullptr)) from_nodes->wait();
+    gathered =
+        std::make_unique<PendingExchange>(codes_->gather(unit, state.node_shard, state.full), tensor_options_.device());
+  }
+  follow(state, std::move(gathered));
+}
+
+at::Tensor ShardedParameters::scales(size_t unit) const { return in_codes(unit) ? codes_->scales(unit) : at::Tensor(); }
+
 void ShardedParameters::about_to_use(size_t unit) {
   const GatherSchedule::Moves moves = schedule_.use(unit);
   for (const size_t other : moves.release) free_full(other);
@@ -259,6 +313,7 @@ std::vector<ParameterStore::Due> ShardedParameters::to_gather(const std::vector<
 }
 
 std::vector<ParameterStore::Due> ShardedParameters::due_after_publishing(size_t unit, Written /*written*/) {
+  if (in_codes(unit)) codes_->outdate(unit);
   std::vector<Due> due = to_gather(schedule_.publish(unit));
   if (levels_.has_nodes()) due.insert(due.begin(), {.unit = unit, .between_nodes = true});
   return due;
@@ -281,7 +336,7 @@ MemoryUse ShardedParameters::memory_use(const std::vector<FlatLayout>& layouts, 
   MemoryUse use = memory_of_exchange(layouts, ranks, options);
   use.units_in_flight += staging_size(layouts, ranks, options) * item;
   (is_offloaded(options) ? use.host_parameters : use.parameters) += sum(node_shard_sizes(layouts)) * item;
-  GatherSchedule schedule(full_sizes(layouts), options.limits);
+  GatherSchedule schedule(buffer_sizes(layouts, ranks, options), options.limits);
   schedule.plan(uses);
   for (const auto& [numel, count] : schedule.buffers()) use.units_in_flight += numel * count * item;
   return use;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "parallel/codes/coded_gather.hpp"
 #include "parallel/zero/buffer_pool.hpp"
 #include "parallel/zero/gather_schedule.hpp"
 #include "parallel/zero/parameter_store.hpp"
@@ -10,11 +11,15 @@ namespace mpzero::parallel {
 
 // Whether shards are in host memory while a GPU trains.
 bool is_offloaded(const ParameterStoreOptions& options);
+// By unit, how a store of these options gathers codes; those that do not save anything stand for what is gathered as it
+// is.
+std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                                       const ParameterStoreOptions& options);
 
 // This rank's node shard of each unit, on the device or in host memory; full units are gathered on demand into buffers
-// that are used again, as a GatherSchedule says: ZeRO-3, and offloaded parameters. Between nodes a node shard is
-// gathered once after each update: at publish(), whether or not the unit is needed soon, or with the unit's first
-// gather if the host writes it later.
+// that are used again, as a GatherSchedule says: ZeRO-3, and offloaded parameters. A unit in codes counts there by its
+// bytes: about half of its elements. Between nodes a node shard is gathered once after each update: at publish(),
+// whether or not the unit is needed soon, or with the unit's first gather if the host writes it later.
 class ShardedParameters final : public ParameterStore {
  public:
   ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
@@ -24,6 +29,7 @@ class ShardedParameters final : public ParameterStore {
   void use_memory(int64_t bytes) override;
   int64_t move_to_device(int64_t bytes) override;
   void release(size_t unit) override;
+  at::Tensor scales(size_t unit) const override;
 
   // After plan(uses).
   static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
@@ -44,13 +50,18 @@ class ShardedParameters final : public ParameterStore {
   void start_between_hosts(size_t unit);
   // Gathers on copy_stream_ what it copies there first.
   void start_on_copy_stream(size_t unit);
+  // Gathers codes, which copy_stream_ makes first.
+  void start_in_codes(size_t unit);
+  bool in_codes(size_t unit) const { return codes_ && codes_->has(unit); }
   void free_full(size_t unit);
   void reserve_buffers();
   // All buffers together, were these the schedule's limits.
   int64_t elements_of_buffers(const GatherLimits& limits) const;
 
-  const bool offloaded_;  // as far as shards have not moved to the device
+  const bool offloaded_;                     // as far as shards have not moved to the device
+  const std::vector<int64_t> buffer_sizes_;  // by unit, in elements of the parameters' type
   BufferPool pool_;
+  std::optional<CodedGather> codes_;
   // With offloaded parameters and several nodes: the largest node shard on its way between host and network.
   at::Tensor inter_node_staging_;
   // With several nodes: what is gathered between them and is not there yet, is compressed, or comes from host memory.

@@ -42,6 +42,7 @@ ParameterStoreOptions parameter_options(const ZeroOptions& options) {
           .pinned = options.pin_memory,
           .overlap = options.overlap,
           .compressed = options.compression.weights,
+          .codec = options.codec,
           .limits = options.limits.gather,
           .device = options.device,
           .dtype = options.dtype};
@@ -410,6 +411,11 @@ MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroO
   use.host_staging = host.staging_bytes();
   use.host_spares = host.spare_bytes();
   return use;
+}
+
+std::vector<bool> ZeroEngine::units_in_codes(const std::vector<UnitSpec>& units, const ZeroOptions& options,
+                                             const ParallelLayout& ranks) {
+  return parallel::units_in_codes(make_layouts(units, options, ranks), ranks, parameter_options(options));
 }
 
 MemoryUse ZeroEngine::memory_use() const {

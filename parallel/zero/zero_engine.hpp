@@ -51,6 +51,8 @@ struct ZeroOptions {
   bool pin_memory = true;
   bool overlap = true;           // collectives and updates on the host overlap with compute
   Compression compression = {};  // between nodes
+  // Of parameters that are gathered as codes: see ParameterStoreOptions. Stage 3.
+  std::shared_ptr<const WeightCodec> codec = nullptr;
   ZeroLimits limits;
   AdamWOptions adamw;
   std::vector<std::string> no_decay = {};  // parameters without weight decay: see matches_any
@@ -123,6 +125,9 @@ class ZeroEngine {
   // the engine: for runs that do not fit, or that are only planned.
   static MemoryUse memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                               const ParallelLayout& ranks, const std::vector<size_t>& uses);
+  // By unit: whether an engine on each of `ranks` gathers codes of it.
+  static std::vector<bool> units_in_codes(const std::vector<UnitSpec>& units, const ZeroOptions& options,
+                                          const ParallelLayout& ranks);
 
   // This rank's shard of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters.
   // With stage 0 every rank holds all of it.

@@ -56,6 +56,47 @@ def test_stages_and_ranks_agree(tmp_path: Path, stage: int) -> None:
     np.testing.assert_allclose(several, one, rtol=5e-3)
 
 
+# Ranks, ranks a node, overlap, further keys of zero_optimization.
+GATHERS: list[tuple[int, int, bool, dict]] = [
+    (2, 2, True, {}),
+    (2, 2, False, {"offload_optimizer": {"device": "cpu"}}),
+    # Each use gathers anew.
+    (3, 3, True, {"stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0}),
+    (4, 2, True, {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}),
+    (4, 2, False, {"offload_optimizer": {"device": "cpu"}}),
+    (4, 2, True, {"zero_quantized_weights": True}),
+]
+
+
+@pytest.mark.parametrize(("ranks", "ranks_per_node", "overlap", "zero"), GATHERS)
+def test_gathered_codes_are_casts_of_gathered_weights(
+    tmp_path: Path, ranks: int, ranks_per_node: int, overlap: bool, zero: dict
+) -> None:
+    """Stage 2 casts full weights after an update; stage 3 casts shards, with common scales, and gathers the codes."""
+
+    def steps_of(name: str, stage: int, *flags: str, **fp8: object) -> list[tuple[float | None, ...]]:
+        run = run_of(tmp_path / name, "tensorwise", ranks=ranks, **fp8)
+        run.config["zero_optimization"] = {
+            "stage": stage,
+            "mics_shard_size": ranks_per_node,
+            "overlap_comm": overlap,
+            **zero,
+        }
+        result = run.train("--max_steps=5", f"--validation_data={run.data}", "--validation_freq=2", *flags)
+        assert ("weights gathered in FP8" in result.stdout) == (stage == 3)
+        return [(step["loss"], step["grad_norm"], step.get("validation_loss")) for step in run.metrics()]
+
+    expected = steps_of("stage2", 2)
+    assert [validated is not None for _, _, validated in expected] == [False, True, False, True, True]
+    assert steps_of("stage3", 3) == expected
+    assert steps_of("recomputed", 3, "--recompute=full") == expected
+    # One layer is gathered in bf16, and of the other one product is.
+    filtered = ["first", "layers.1.self_attn"]
+    in_part = steps_of("stage2_in_part", 2, filter_fqns=filtered)
+    assert in_part != expected
+    assert steps_of("stage3_in_part", 3, filter_fqns=filtered) == in_part
+
+
 def test_what_does_not_change_the_bits(tmp_path: Path) -> None:
     expected = losses(run_of(tmp_path / "a", "tensorwise"))
     for number, flags in enumerate(["--recompute=full", "--recompute=selective"]):
@@ -99,9 +140,10 @@ def test_a_run_goes_on_between_bf16_and_fp8(tmp_path: Path, in_bf16: np.ndarray)
     assert np.max(np.abs(made - in_bf16)) < 0.05
 
 
-def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
-    expected = losses(run_of(tmp_path / "whole", "rowwise"))
-    run = run_of(tmp_path / "halves", "rowwise")
+@pytest.mark.parametrize(("recipe", "ranks", "stage"), [("rowwise", 1, 2), ("tensorwise", 2, 3)])
+def test_a_resumed_run_has_the_same_bits(tmp_path: Path, recipe: str, ranks: int, stage: int) -> None:
+    expected = losses(run_of(tmp_path / "whole", recipe, ranks=ranks, stage=stage))
+    run = run_of(tmp_path / "halves", recipe, ranks=ranks, stage=stage)
     run.train("--max_steps=5")
     assert "fp8" not in run.train(STEPS).stdout.split("Resumed")[1]
     assert np.array_equal([step["loss"] for step in run.metrics()], expected)

@@ -17,6 +17,7 @@
 #include "model/decoder.hpp"
 #include "model/fp8/cast.hpp"
 #include "model/fp8/cast_watch.hpp"
+#include "model/fp8/codes.hpp"
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
@@ -24,6 +25,7 @@
 #include "model/matmuls.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
+#include "tests/model/coded_weights.hpp"
 #include "tests/model/compare.hpp"
 #include "tests/model/flat_model.hpp"
 #include "tests/model/small_configs.hpp"
@@ -134,6 +136,87 @@ TEST_CASE("casts on the GPU have the bits of the reference") {
   }
   check_casts(at::zeros({40, 48}, at::kBFloat16));
   check_casts(at::full({40, 48}, 1e-39, at::kFloat).to(at::kBFloat16));
+}
+
+TEST_CASE("casts in parts on the GPU have the bits of the reference") {
+  if (!has_fp8()) return;
+  const auto nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+  // `offset`: of the part in its rank's memory, which may be any.
+  for (const auto& [count, offset] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 0}, {7, 3}, {8, 8}, {4096, 1}, {100'003, 16}, {3'000'000, 0}}) {
+    for (const double special : {0.5, nan, -infinity}) {
+      at::Tensor x = bf16({count + offset});
+      x[count + offset - 1] = special;
+      const at::Tensor on_gpu = x.to(at::kCUDA).narrow(0, offset, count);
+      x = x.narrow(0, offset, count);
+      INFO(count << " values from " << offset << " on, " << special);
+      const at::Tensor maxima = at::zeros({2, 3}, at::kFloat), maxima_on_gpu = maxima.to(at::kCUDA);
+      fp8::raise_maximum(x, maxima[1][2]);
+      fp8::raise_maximum(on_gpu, maxima_on_gpu[1][2]);
+      CHECK(bitwise_equal(bits(maxima_on_gpu), bits(maxima)));
+      for (const Format format : kFormats) {
+        const at::Tensor scales = at::zeros({2, 3}, at::kFloat), scales_on_gpu = scales.to(at::kCUDA);
+        fp8::scales_out(maxima, format, scales);
+        fp8::scales_out(maxima_on_gpu, format, scales_on_gpu);
+        CHECK(bitwise_equal(bits(scales_on_gpu), bits(scales)));
+        const at::Tensor codes = at::zeros({count}, at::kByte);
+        const at::Tensor codes_on_gpu = at::zeros({count + offset}, codes.options().device(at::kCUDA));
+        fp8::encode_out(x, scales[0][2], format, codes);
+        fp8::encode_out(on_gpu, scales_on_gpu[0][2], format, codes_on_gpu.narrow(0, offset, count));
+        CHECK(bitwise_equal(codes_on_gpu.narrow(0, offset, count).cpu(), codes));
+        CHECK(codes_on_gpu.narrow(0, 0, offset).eq(0).all().item<bool>());
+      }
+    }
+  }
+}
+
+TEST_CASE("codes are transposed on the GPU, whatever their place") {
+  if (!has_fp8()) return;
+  for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 1}, {1, 8}, {3, 7}, {128, 64}, {129, 65}, {16, 1000}, {1000, 16}, {130, 72}, {512, 1024}, {333, 2056}}) {
+    for (const int64_t offset : {0, 1, 4}) {
+      INFO(rows << " x " << columns << " from " << offset << " on");
+      const at::Tensor flat = at::randint(256, {offset + rows * columns}, at::kByte);
+      const at::Tensor codes = flat.narrow(0, offset, rows * columns).view({rows, columns});
+      const at::Tensor on_gpu = flat.to(at::kCUDA).narrow(0, offset, rows * columns).view({rows, columns});
+      CHECK(bitwise_equal(fp8::transposed(on_gpu).cpu(), codes.t().contiguous()));
+    }
+  }
+}
+
+TEST_CASE("a layer on the GPU whose weights come as codes has the bits of one that casts them") {
+  if (!has_fp8()) return;
+  // Otherwise the products of each run are tuned.
+  const Deterministic deterministic(true);
+  // Sizes that are multiples of 16, and those that are not.
+  ModelConfig wide = small_llama();
+  wide.hidden_size = 64;
+  wide.head_dim = 16;
+  wide.intermediate_size = 96;
+  for (const ModelConfig& config : {wide, small_qwen3()}) {
+    const Decoder decoder(config, {.fp8 = Fp8Options{}});
+    FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA), at::kFloat);
+    at::manual_seed(7);
+    const at::Tensor x = bf16({2, 64, config.hidden_size}).to(at::kCUDA), dy = bf16(x.sizes()).to(at::kCUDA);
+    const auto run_with = [&](const Weights& weights) {
+      LayerActivations kept;
+      LayerRun made;
+      model.reset_gradients();
+      made.y = decoder.layer_forward(weights, x, &kept);
+      made.dx = decoder.layer_backward(weights, dy, kept, model.gradients[1]);
+      for (const Gradient& gradient : model.gradients[1]) made.gradients.push_back(gradient.view().clone());
+      return made;
+    };
+    Weights cast = model.weights[1];
+    cast.layer = 0;
+    const CodedWeights codes(decoder, model.weights[1]);
+    const LayerRun expected = run_with(cast), made = run_with(codes.weights());
+    CHECK(bitwise_equal(made.y.cpu(), expected.y.cpu()));
+    CHECK(bitwise_equal(made.dx.cpu(), expected.dx.cpu()));
+    for (size_t i = 0; i < made.gradients.size(); ++i) {
+      CHECK(bitwise_equal(made.gradients[i].cpu(), expected.gradients[i].cpu()));
+    }
+  }
 }
 
 TEST_CASE("a watch on the GPU sees what it sees of the reference") {

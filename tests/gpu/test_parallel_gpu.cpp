@@ -24,6 +24,7 @@
 #include "tests/parallel/decay_checks.hpp"
 #include "tests/parallel/engine_checks.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
+#include "tests/parallel/toy_codec.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -339,6 +340,73 @@ TEST_CASE("shards that move to the GPU wait for gathers that still read the host
     for (const size_t unit : {0, 1, 0, 1}) {
       CHECK(store.gather(unit).front().eq(static_cast<double>(unit + 1)).all().item<bool>());
       store.release(unit);
+    }
+  }
+}
+
+TEST_CASE("gathers of codes on GPUs follow what writes the shards, and what used the buffers") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  NcclCommunicator communicator(mpi());
+  constexpr int64_t kNorm = 100, kWeight = 1 << 20;
+  const int ranks = mpi().world_size();
+  const FlatLayout layout(kNorm + kWeight, ranks);
+  std::vector<UnitSpec> units;
+  for (const char* name : {"one", "two", "three"}) {
+    units.push_back({.name = name, .parameters = {{"norm", {kNorm}}, {"weight", {kWeight}}}});
+  }
+  const std::vector<FlatLayout> layouts(units.size(), layout);
+  const std::vector<CodedRange> weight{{.begin = kNorm, .count = kWeight}};
+  const auto codec = std::make_shared<const ToyCodec>(std::vector<std::vector<CodedRange>>(units.size(), weight));
+  // Exact in bf16, and others for each unit and update.
+  const auto values_of = [&](size_t unit, int update) {
+    return at::arange(layout.padded_numel(), at::kLong)
+        .remainder(199)
+        .add(1 + static_cast<int64_t>(unit) + 3 * update)
+        .to(at::kBFloat16);
+  };
+  for (const bool overlap : {true, false}) {
+    ShardedParameters store(units, layouts, mpi().rank(), communicator,
+                            {.sharded = true,
+                             .overlap = overlap,
+                             .codec = codec,
+                             .limits = {.prefetch_bucket_size = 0,
+                                        .param_persistence_threshold = 0,
+                                        .max_live_parameters = 0,
+                                        .max_reuse_distance = 0},
+                             .device = *device,
+                             .dtype = at::kBFloat16});
+    for (int update = 0; update < 3; ++update) {
+      std::vector<at::Tensor> same;
+      const std::vector<size_t> uses{0, 1, 2, 2, 1, 0};
+      store.plan(uses);
+      std::vector<at::Tensor> values, codes;
+      for (size_t u = 0; u < units.size(); ++u) {
+        const at::Tensor whole = values_of(u, update), of_weight = whole.narrow(0, kNorm, kWeight);
+        at::Tensor maximum = at::zeros({}), made = at::zeros({kWeight}, at::kByte);
+        codec->raise_maximum(of_weight, maximum);
+        codec->encode_out(of_weight, maximum, made);
+        values.push_back(whole.to(*device));
+        codes.push_back(made.to(*device));
+      }
+      store.invalidate();
+      // The new values come late, and the host goes on.
+      at::cuda::sleep(100'000'000);
+      for (size_t u = 0; u < units.size(); ++u) {
+        store.shard(u).copy_(values[u].narrow(0, layout.shard_begin(mpi().rank()), layout.shard_numel()));
+        store.publish(u);
+      }
+      for (const size_t unit : uses) {
+        const std::span<const at::Tensor> views = store.gather(unit);
+        REQUIRE(store.scales(unit).defined());
+        same.push_back(views[0].eq(values[unit].narrow(0, 0, kNorm)).all());
+        same.push_back(views[1].eq(codes[unit]).all());
+        store.release(unit);
+      }
+      for (size_t i = 0; i < same.size(); ++i) {
+        INFO("overlap " << overlap << ", update " << update << ", use " << i / 2);
+        CHECK(same[i].item<bool>());
+      }
     }
   }
 }

@@ -12,6 +12,7 @@
 
 #include "model/decoder.hpp"
 #include "model/operations.hpp"
+#include "tests/model/coded_weights.hpp"
 #include "tests/model/flat_model.hpp"
 
 namespace mpzero::model {
@@ -101,6 +102,11 @@ Operation fp8_operation_of(std::string_view name, c10::ArrayRef<const c10::IValu
             .columns = x.size(1),
             .forms = static_cast<fp8::Forms>(inputs[1].toInt())};
   }
+  if (name == "fp8_transpose") {
+    const at::Tensor& codes = inputs[0].toTensor();
+    // As listed: the type is the weight's.
+    return {.kind = kFp8Transpose, .type = at::kBFloat16, .rows = codes.size(0), .columns = codes.size(1)};
+  }
   const at::Tensor &out = inputs[0].toTensor(), &a = inputs[1].toTensor(), &b = inputs[2].toTensor();
   const at::Tensor& addend = inputs[3].toTensor();
   const bool bias = addend.defined() && addend.dim() == 1;
@@ -123,7 +129,7 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function)
   const std::string_view name = function.name();
   if (seen_operations == nullptr || !name.starts_with(kPrefix)) return nullptr;
   const std::string_view own = name.substr(kPrefix.size());
-  if (own == "fp8_cast" || own == "fp8_matmul") {
+  if (own == "fp8_cast" || own == "fp8_matmul" || own == "fp8_transpose") {
     seen_operations->push_back(describe(fp8_operation_of(own, function.inputs())));
     return nullptr;
   }
@@ -209,6 +215,7 @@ class Comparison {
                 run([&] { decoder_.layer_forward(weights, x, &kept, recompute); }),
                 layer_forward_operations(config, shape, recompute));
         if (by_tensor) shape.fp8->weights = Fp8Layer::Weights::kKnownMaxima;
+        if (by_tensor) compare_codes(x, recompute, level);
       }
       compare("layer forward" + level, run([&] { decoder_.layer_forward(weights, x, &kept, recompute); }),
               layer_forward_operations(config, shape, recompute));
@@ -228,6 +235,20 @@ class Comparison {
                          .weights = fp8->kept_casts == KeptCasts::kAll ? kFirstUse : kEachUse,
                          .known_maxima = device.is_cuda()};
     return shape;
+  }
+  // Of weights that come as codes.
+  void compare_codes(const at::Tensor& x, Recompute recompute, const std::string& level) {
+    const CodedWeights codes(decoder_, model_.weights[1]);
+    MicroBatchShape shape = shape_;
+    shape.fp8->weights = Fp8Layer::Weights::kCodes;
+    LayerActivations kept;
+    begin();
+    compare("layer forward, codes" + level, run([&] { decoder_.layer_forward(codes.weights(), x, &kept, recompute); }),
+            layer_forward_operations(decoder_.config(), shape, recompute));
+    compare("layer backward, codes" + level,
+            run([&] { decoder_.layer_backward(codes.weights(), x, kept, model_.gradients[1]); }),
+            layer_backward_operations(decoder_.config(), shape, recompute));
+    begin();
   }
   // Gradients that the next contribution overwrites, or those of an earlier micro-batch.
   void begin() {

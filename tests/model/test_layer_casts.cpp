@@ -10,6 +10,7 @@
 #include "model/layer_casts.hpp"
 #include "model/matmuls.hpp"
 #include "tests/catch.hpp"
+#include "tests/model/coded_weights.hpp"
 #include "tests/model/compare.hpp"
 #include "tests/model/flat_model.hpp"
 #include "tests/model/small_configs.hpp"
@@ -39,7 +40,7 @@ struct LayerRun {
 };
 
 LayerRun run(const ModelConfig& config, const std::optional<Fp8Options>& fp8, Recompute recompute = Recompute::kNone,
-             std::optional<uint64_t> version = {}) {
+             std::optional<uint64_t> version = {}, bool in_codes = false) {
   const Decoder decoder(config, {.fp8 = fp8});
   FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kFloat);
   at::manual_seed(7);
@@ -47,6 +48,8 @@ LayerRun run(const ModelConfig& config, const std::optional<Fp8Options>& fp8, Re
   Weights weights = model.weights[1];
   weights.layer = 0;
   weights.version = version;
+  std::optional<CodedWeights> codes;
+  if (in_codes) weights = codes.emplace(decoder, weights).weights();
   LayerActivations kept;
   LayerRun made;
   made.y = decoder.layer_forward(weights, x, &kept, recompute);
@@ -67,6 +70,28 @@ double distance(const at::Tensor& actual, const at::Tensor& expected) {
 }
 
 }  // namespace
+
+TEST_CASE("weights that come as codes give the bits of those that the layer casts") {
+  for (const ModelConfig& config : {small_qwen3(), small_qwen2()}) {
+    for (const std::vector<std::string>& filter : std::vector<std::vector<std::string>>{{}, {"o_proj"}, {"mlp"}}) {
+      for (const Recompute recompute : kLevels) {
+        INFO(config.model_type << ", recompute " << name(recompute) << ", " << filter.size() << " filtered");
+        const Fp8Options fp8 = options(fp8::Scaling::kTensorwise, filter);
+        CHECK(same_bits(run(config, fp8, recompute), run(config, fp8, recompute, {}, /*in_codes=*/true)));
+      }
+    }
+  }
+}
+
+TEST_CASE("codes without a scale are refused") {
+  const ModelConfig config = small_qwen3();
+  const Decoder decoder(config, {.fp8 = options(fp8::Scaling::kTensorwise)});
+  FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kFloat);
+  const CodedWeights codes(decoder, model.weights[1]);
+  Weights weights = codes.weights();
+  weights.scales.reset();
+  CHECK_THROWS_AS(decoder.layer_forward(weights, bf16({2, 16, config.hidden_size}), nullptr), Failure);
+}
 
 TEST_CASE("products in FP8 are those of the rounded operands") {
   Matmuls matmuls;

@@ -55,6 +55,7 @@ TEST_CASE("casts move what they read and write, and twice what they read where t
   CHECK(bytes(OperationKind::kFp8Cast, fp8::Forms::kBoth) == (2 + 2) * 15);
   CHECK(bytes(OperationKind::kFp8CastMaximum, fp8::Forms::kColumns) == (4 + 1) * 15);
   CHECK(bytes(OperationKind::kFp8CastRowwise, fp8::Forms::kBoth) == (4 + 2) * 15);
+  CHECK(bytes(OperationKind::kFp8Transpose, fp8::Forms::kBoth) == 2 * 15);
 }
 
 TEST_CASE("floating-point operations of the lists are those of a token") {

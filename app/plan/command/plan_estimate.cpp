@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "app/config/zero_options.hpp"
+#include "app/fp8/weight_codec.hpp"
 #include "app/log/bottleneck.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
@@ -234,6 +235,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                    .within_host = {},
                    .straggler_factor = assumptions.straggler_factor,
                    .network_factor = assumptions.network_factor};
+  run.options.codec = weight_codec(config.fp8_options, setup.model);
   set_rates(run, *calibration, machine);
   run.options.host_update.extra_bytes = extra;
   // On a CPU there is nowhere to offload to.

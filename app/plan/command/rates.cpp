@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "app/config/zero_options.hpp"
+#include "app/fp8/weight_codec.hpp"
 #include "app/plan/command/plan_error.hpp"
 #include "app/plan/shipped_calibrations.hpp"
 #include "app/plan/unit_times.hpp"
 #include "base/error.hpp"
 #include "model/decoder.hpp"
+#include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -34,17 +37,23 @@ double threads_factor(const Calibration& calibration, const PlanMachine& machine
 // The means over the layers, whose products in FP8 may differ, and over the micro-batches of a step, the first of which
 // casts the weights of layers that keep the casts, and finds the maxima of the others where those are kept.
 UnitTimes times_in_fp8(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
-                       model::MicroBatchShape shape, int64_t micro_batches, int64_t kept_casts) {
+                       model::MicroBatchShape shape, const parallel::ZeroOptions& options_of_zero, int64_t kept_casts) {
   using Weights = model::Fp8Layer::Weights;
   const model::Fp8Options& options = *setup.config.fp8_options;
   const bool keeps_maxima = setup.config.zero.stage < 3 && options.recipe.scaling == model::fp8::Scaling::kTensorwise;
-  std::map<std::pair<model::Fp8Products, bool>, double> layers;  // with whether the casts are kept
+  // With whether the casts are kept, and whether codes are gathered.
+  std::map<std::tuple<model::Fp8Products, bool, bool>, double> layers;
   const model::Decoder decoder(setup.model, {.fp8 = options});
+  const std::vector<bool> in_codes =
+      parallel::ZeroEngine::units_in_codes(decoder.units(), options_of_zero, setup.layout);
   int64_t layer = 0;
-  for (const model::Fp8Products& products : decoder.fp8_products()) layers[{products, layer++ < kept_casts}] += 1;
+  for (const model::Fp8Products& products : decoder.fp8_products()) {
+    layers[{products, layer < kept_casts, in_codes[decoder.layer_unit(layer)]}] += 1;
+    ++layer;
+  }
   std::vector<std::pair<double, UnitTimes>> all;
   for (const auto& [kind, count] : layers) {
-    const auto& [products, keeps] = kind;
+    const auto& [products, keeps, codes] = kind;
     const auto add = [&, &products = products](double weight, Weights weights) {
       shape.fp8 = model::Fp8Layer{.recipe = options.recipe,
                                   .products = products,
@@ -53,10 +62,10 @@ UnitTimes times_in_fp8(const Calibration& calibration, const RunSetup& setup, co
       if (weight > 0) all.emplace_back(weight, unit_times(calibration, setup.model, shape));
     };
     if (!keeps && !keeps_maxima) {
-      add(count, Weights::kEachUse);
+      add(count, codes ? Weights::kCodes : Weights::kEachUse);
       continue;
     }
-    const double first = 1.0 / static_cast<double>(micro_batches);
+    const double first = 1.0 / static_cast<double>(options_of_zero.gradient_accumulation_steps);
     add(count * first, keeps ? Weights::kFirstUse : Weights::kFirstMaxima);
     add(count * (1 - first), keeps ? Weights::kKept : Weights::kKnownMaxima);
   }
@@ -103,7 +112,8 @@ Calibration calibration_of(const PlanMachine& machine, const std::string& file) 
 
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
                          int64_t kept_casts) {
-  const parallel::ZeroOptions options = zero_options(setup.config, machine.device());
+  parallel::ZeroOptions options = zero_options(setup.config, machine.device());
+  options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const bool accumulates = options.gradient_accumulation_steps > 1;
   const model::MicroBatchShape shape{
       .sequences = setup.config.micro_batch_size,
@@ -111,8 +121,7 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
       .type = options.dtype,
       .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
       .accumulates = accumulates};
-  UnitTimes times = setup.config.fp8_options ? times_in_fp8(calibration, setup, machine, shape,
-                                                            options.gradient_accumulation_steps, kept_casts)
+  UnitTimes times = setup.config.fp8_options ? times_in_fp8(calibration, setup, machine, shape, options, kept_casts)
                                              : unit_times(calibration, setup.model, shape);
   times.scale(threads_factor(calibration, machine));
   return times;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/plan/simulation/simulated_codec.hpp"
 #include "app/plan/simulation/simulated_communicator.hpp"
 #include "app/plan/simulation/simulated_decoder.hpp"
 #include "app/plan/simulation/simulated_host_updater.hpp"
@@ -132,6 +133,7 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
                                  const parallel::HostUpdater::Options& of_host) {
     return std::make_unique<SimulatedHostUpdater>(shards, of_host, run.host_adamw);
   };
+  if (options.codec) options.codec = std::make_shared<const SimulatedCodec>(options.codec);
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters.levels(), of_gradients.levels());
   engine.parameters().measure_waits(timeline);
   TrainingPass pass(decoder, engine, timer,

@@ -72,6 +72,19 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
         "FP8 products rowwise e4m3 flag: --fp8, fp8.format");
   CHECK(line_of(settings_table(run("", {"--fp8"}).config, 1), "FP8 products") ==
         "FP8 products tensorwise hybrid flag: --fp8");
+  const auto at_stage_3 = [&](const std::string& offload, const std::string& recipe) {
+    const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+                                     "zero_optimization": {"stage": 3)" +
+                                     offload + "}}",
+                                 {"--fp8=" + recipe})
+                                 .config;
+    CHECK(settings_record(config)["fp8"] == recipe + " hybrid");
+    return line_of(settings_table(config, 1), "FP8 products");
+  };
+  CHECK_THAT(at_stage_3("", "tensorwise"), Contains("tensorwise hybrid, weights gathered in FP8 within a node"));
+  CHECK_THAT(at_stage_3("", "rowwise"), Contains("rowwise hybrid, weights gathered in bf16"));
+  CHECK_THAT(at_stage_3(R"(, "offload_param": {"device": "cpu"})", "tensorwise"),
+             Contains("tensorwise hybrid, weights gathered in bf16"));
   // What runs of earlier versions have recorded stays as it is.
   CHECK(settings_record(run_of(R"({"fast_accumulation": "forward"})"))["fp8"] == "tensorwise hybrid");
   CHECK(settings_record(run_of(R"({"fast_accumulation": "none"})"))["fp8"] ==

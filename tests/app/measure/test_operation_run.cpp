@@ -95,7 +95,11 @@ TEST_CASE("each product and cast of a layer in FP8 can be run by itself") {
       for (const bool accumulates : {false, true}) {
         const MicroBatchShape shape{
             .sequences = 2, .length = 6, .gradient_type = at::kFloat, .accumulates = accumulates, .fp8 = fp8};
-        for (const Operation& operation : all_operations(config, shape)) {
+        std::vector<Operation> operations = all_operations(config, shape);
+        MicroBatchShape of_codes = shape;
+        of_codes.fp8->weights = model::Fp8Layer::Weights::kCodes;
+        for (const Operation& operation : all_operations(config, of_codes)) operations.push_back(operation);
+        for (const Operation& operation : operations) {
           const bool is_product = operation.matmul.fp8.has_value();
           if (!is_product && !is_fp8_cast(operation.kind)) continue;
           INFO(config.model_type << ": " << describe(operation));
@@ -104,7 +108,10 @@ TEST_CASE("each product and cast of a layer in FP8 can be run by itself") {
                                      : model::fp8::FastAccumulation::kNone);
           const std::vector<std::string> seen = seen_in(run_of(operation, matmuls, at::kCPU, 2), 1);
           REQUIRE(seen.size() == 1);
-          CHECK(seen.front().starts_with(is_product ? "mpzero::fp8_matmul [" : "mpzero::fp8_cast ["));
+          const bool transposes = operation.kind == model::OperationKind::kFp8Transpose;
+          CHECK(seen.front().starts_with(is_product   ? "mpzero::fp8_matmul ["
+                                         : transposes ? "mpzero::fp8_transpose ["
+                                                      : "mpzero::fp8_cast ["));
           if (!is_product) continue;
           const model::MatmulShape& s = operation.matmul;
           const std::string start = fmt::format(

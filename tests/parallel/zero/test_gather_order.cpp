@@ -11,20 +11,26 @@
 
 #include "parallel/zero/parameter_store.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/toy_codec.hpp"
 #include "tests/parallel/twin_ranks.hpp"
 
 namespace mpzero::parallel {
 namespace {
 
-// Notes what it gathers, as "within 3" for unit 3, whose shards have the third length.
+// Notes what it gathers, as "within 3" for unit 3, whose shards have the third length, or "within 3, codes" for its
+// codes; other tensors, of codes, by type and length.
 class NotedRanks final : public TwinRanks {
  public:
   NotedRanks(const char* level, const std::vector<int64_t>& shard_lengths, std::vector<std::string>& notes)
       : level_(level), shard_lengths_(shard_lengths), notes_(notes) {}
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override {
     const auto unit = std::find(shard_lengths_.begin(), shard_lengths_.end(), shard.numel());
-    REQUIRE(unit != shard_lengths_.end());
-    notes_.push_back(fmt::format("{} {}", level_, unit - shard_lengths_.begin()));
+    const bool codes = shard.scalar_type() == at::kByte;
+    if (unit == shard_lengths_.end()) {
+      notes_.push_back(fmt::format("{} {} of {}", level_, shard.numel(), c10::toString(shard.scalar_type())));
+    } else {
+      notes_.push_back(fmt::format("{} {}{}", level_, unit - shard_lengths_.begin(), codes ? ", codes" : ""));
+    }
     return TwinRanks::all_gather(shard, full);
   }
 
@@ -50,11 +56,15 @@ class GatedWriter final : public ShardWriter {
 // A rank of two nodes with two ranks each, all with the same data.
 class Rank {
  public:
-  Rank(size_t units, const GatherLimits& limits) : writer(units), unit_specs_(units) {
+  // `in_codes`: units whose parameters are gathered as codes, but for their first ones.
+  Rank(size_t units, const GatherLimits& limits, const std::vector<bool>& in_codes = {})
+      : writer(units), unit_specs_(units) {
     std::vector<int64_t> shards, node_shards;
+    std::vector<std::vector<CodedRange>> ranges(units);
     for (size_t u = 0; u < units; ++u) {
       const int64_t length = 1000 * static_cast<int64_t>(u + 1);
-      unit_specs_[u] = {.name = fmt::format("unit {}", u), .parameters = {{"weight", {length}}}};
+      unit_specs_[u] = {.name = fmt::format("unit {}", u), .parameters = {{"norm", {10}}, {"weight", {length - 10}}}};
+      if (!in_codes.empty() && in_codes[u]) ranges[u] = {{.begin = 10, .count = length - 10}};
       layouts_.emplace_back(length, 4, 2);
       shards.push_back(layouts_[u].shard_numel());
       node_shards.push_back(layouts_[u].node_shard_numel());
@@ -62,7 +72,10 @@ class Rank {
     within_ = std::make_unique<NotedRanks>("within", node_shards, gathers);
     between_ = std::make_unique<NotedRanks>("between", shards, gathers);
     store = make_parameter_store(unit_specs_, layouts_, /*shard_index=*/0, {*within_, *between_},
-                                 {.sharded = true, .limits = limits});
+                                 {.sharded = true,
+                                  .codec = in_codes.empty() ? nullptr : std::make_shared<ToyCodec>(std::move(ranges)),
+                                  .limits = limits,
+                                  .dtype = at::kBFloat16});
     store->set_writer(writer);
   }
 
@@ -76,7 +89,10 @@ class Rank {
   }
   bool use(size_t unit, int step) {
     const std::span<const at::Tensor> views = store->gather(unit);
-    const bool right = views.front().eq(value(unit, step)).all().item<bool>();
+    const at::Tensor scales = store->scales(unit);
+    const bool right = views.front().eq(value(unit, step)).all().item<bool>() &&
+                       (scales.defined() ? scales[0][0].item<double>() == value(unit, step)
+                                         : views.back().eq(value(unit, step)).all().item<bool>());
     store->release(unit);
     return right;
   }
@@ -86,7 +102,8 @@ class Rank {
   std::unique_ptr<ParameterStore> store;
 
  private:
-  static double value(size_t unit, int step) { return static_cast<double>(100 * step) + static_cast<double>(unit); }
+  // Exact in bf16.
+  static double value(size_t unit, int step) { return static_cast<double>(10 * step) + static_cast<double>(unit); }
 
   std::vector<UnitSpec> unit_specs_;
   std::vector<FlatLayout> layouts_;
@@ -127,6 +144,7 @@ TEST_CASE("a gather within the node waits for the host's update of its own unit,
 }
 
 TEST_CASE("ranks whose hosts are done at different times start the same gathers in the same order") {
+  std::ptrdiff_t gathers_of_codes = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -136,7 +154,10 @@ TEST_CASE("ranks whose hosts are done at different times start the same gathers 
                               .max_live_parameters = static_cast<int64_t>(random() % 4 * 10'000),
                               .max_reuse_distance = static_cast<int64_t>(random() % 4 * 10'000)};
     // The first host is always done, the second never before it is waited for, the third at random.
-    std::array<Rank, 3> ranks{Rank(units, limits), Rank(units, limits), Rank(units, limits)};
+    std::vector<bool> in_codes;
+    for (size_t u = 0; u < units && seed % 2 == 0; ++u) in_codes.push_back(random() % 3 > 0);
+    std::array<Rank, 3> ranks{Rank(units, limits, in_codes), Rank(units, limits, in_codes),
+                              Rank(units, limits, in_codes)};
     for (Rank& rank : ranks) rank.writer.may_wait = true;
     ranks[0].writer.open.assign(units, true);
     std::vector<Written> when(units);
@@ -147,7 +168,7 @@ TEST_CASE("ranks whose hosts are done at different times start the same gathers 
       const bool another_first = random() % 4 == 0;
       for (Rank& rank : ranks) {
         rank.store->plan(uses);
-        if (another_first) rank.publish(when, step + 50);
+        if (another_first) rank.publish(when, step + 4);
         rank.publish(when, step);
       }
       ranks[2].writer.open.assign(units, false);
@@ -159,9 +180,14 @@ TEST_CASE("ranks whose hosts are done at different times start the same gathers 
       }
     }
     for (Rank& rank : ranks) rank.store->invalidate();
+    const auto of_codes = [](const std::string& note) { return note.ends_with("codes"); };
+    const bool any = std::find(in_codes.begin(), in_codes.end(), true) != in_codes.end();
+    CHECK((any || std::none_of(ranks[0].gathers.begin(), ranks[0].gathers.end(), of_codes)));
+    gathers_of_codes += std::count_if(ranks[0].gathers.begin(), ranks[0].gathers.end(), of_codes);
     CHECK(ranks[1].gathers == ranks[0].gathers);
     CHECK(ranks[2].gathers == ranks[0].gathers);
   }
+  CHECK(gathers_of_codes > 0);
 }
 
 TEST_CASE("each published shard crosses between nodes once, whether or not its unit is used") {

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <numeric>
 
 #include "parallel/optimizer/adamw_kernels.hpp"
 #include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/zero_engine.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/toy_codec.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -107,6 +109,43 @@ TEST_CASE("planned sizes of what compression keeps are those of the engine") {
       }
     }
   }
+}
+
+TEST_CASE("planned sizes of gathered codes are those of the engine") {
+  const std::vector<UnitSpec> units = make_units();
+  std::vector<std::vector<CodedRange>> ranges(units.size());
+  for (size_t u = 1; u + 2 < units.size(); ++u) ranges[u] = {{.begin = 0, .count = 77 * 33}};
+  for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {2, 2}, {3, 1}, {2, 5}}) {
+    for (const int64_t bucket : {int64_t{1}, int64_t{6000}, int64_t{500'000'000}}) {
+      ZeroOptions options;
+      options.stage = 3;
+      options.limits.gather.prefetch_bucket_size = bucket;
+      const MemoryUse in_bf16 = ZeroEngine::memory_use(units, options, ranks, make_uses(units.size()));
+      options.codec = std::make_shared<ToyCodec>(ranges);
+      check_against_engine(options, ranks);
+      const std::vector<bool> in_codes = ZeroEngine::units_in_codes(units, options, ranks);
+      for (size_t u = 0; u < units.size(); ++u) {
+        CHECK(in_codes[u] == (ranks.ranks_per_node > 1 && !ranges[u].empty()));
+      }
+      // The same number of units at a time: nothing is gathered ahead.
+      const MemoryUse use = ZeroEngine::memory_use(units, options, ranks, make_uses(units.size()));
+      if (bucket == 1 && ranks.ranks_per_node > 1) CHECK(use.units_in_flight < in_bf16.units_in_flight);
+      if (ranks.ranks_per_node == 1) CHECK(use.units_in_flight == in_bf16.units_in_flight);
+    }
+  }
+  ZeroOptions offloaded;
+  offloaded.stage = 3;
+  offloaded.device = at::Device(at::kCUDA, 0);
+  offloaded.codec = std::make_shared<ToyCodec>(ranges);
+  const auto any = [](const std::vector<bool>& units) {
+    return std::find(units.begin(), units.end(), true) != units.end();
+  };
+  CHECK(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
+  offloaded.parameter_placement = Placement::kHost;
+  CHECK_FALSE(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
+  offloaded.parameter_placement = Placement::kDevice;
+  offloaded.stage = 2;
+  CHECK_FALSE(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
 }
 
 TEST_CASE("types change the sizes of states") {

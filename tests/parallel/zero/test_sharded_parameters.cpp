@@ -11,6 +11,7 @@
 #include "parallel/zero/gradient_store.hpp"
 #include "parallel/zero/sharded_parameters.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/toy_codec.hpp"
 #include "tests/parallel/twin_ranks.hpp"
 
 namespace mpzero::parallel {
@@ -20,16 +21,45 @@ namespace {
 struct Units {
   explicit Units(const std::vector<int64_t>& lengths) {
     for (const int64_t length : lengths) {
-      specs.push_back({.name = "unit " + std::to_string(specs.size()), .parameters = {{"weight", {length}}}});
       layouts.emplace_back(length, 2);
+      // Each rank's shard begins alike, since TwinRanks has the same data in both.
+      const int64_t shard = layouts.back().shard_numel();
+      specs.push_back({.name = "unit " + std::to_string(specs.size()),
+                       .parameters = {{"norm", {10}},
+                                      {"weight", {shard - 10}},
+                                      {"second norm", {10}},
+                                      {"second weight", {length - shard - 10}}}});
     }
   }
   std::vector<UnitSpec> specs;
   std::vector<FlatLayout> layouts;
 };
 
-bool holds(std::span<const at::Tensor> views, size_t unit) {
-  return views.size() == 1 && views.front().eq(static_cast<double>(unit + 1)).all().item<bool>();
+// `scales`: of the weights, if they are codes.
+bool holds(std::span<const at::Tensor> views, size_t unit, const at::Tensor& scales) {
+  const auto value = static_cast<double>(unit + 1);
+  const bool in_codes = scales.defined();
+  bool all = views.size() == 4;
+  for (size_t p = 0; p < views.size(); ++p) {
+    const bool codes = in_codes && p % 2 == 1;
+    all = all && views[p].scalar_type() == (codes ? at::kByte : at::kBFloat16) &&
+          views[p].eq(codes ? 255.0 : value).all().item<bool>();
+  }
+  // The other rank has no maximum of its own.
+  return all && (!in_codes || scales[0][0].item<double>() == value);
+}
+
+// The weights of some units.
+std::shared_ptr<const WeightCodec> random_codec(const Units& units, std::mt19937& random) {
+  std::vector<std::vector<CodedRange>> ranges(units.specs.size());
+  for (size_t u = 0; u < ranges.size(); ++u) {
+    if (random() % 3 == 0) continue;
+    for (const size_t p : {1, 3}) {
+      ranges[u].push_back(
+          {.begin = parameter_offset(units.specs[u], p), .count = units.specs[u].parameters[p].numel()});
+    }
+  }
+  return std::make_shared<const ToyCodec>(std::move(ranges));
 }
 
 }  // namespace
@@ -42,12 +72,16 @@ TEST_CASE("gathers create no buffers beyond those of the plan, and share none") 
     for (int64_t& length : lengths) length = std::array<int64_t, 3>{100, 200, 500}[random() % 3];
     const Units units(lengths);
     TwinRanks communicator;
+    // In half of the runs.
+    const std::shared_ptr<const WeightCodec> codec = seed % 2 == 0 ? random_codec(units, random) : nullptr;
     ShardedParameters store(units.specs, units.layouts, /*rank=*/0, communicator,
                             {.sharded = true,
+                             .codec = codec,
                              .limits = {.prefetch_bucket_size = static_cast<int64_t>(random() % 10 * 100),
                                         .param_persistence_threshold = static_cast<int64_t>(random() % 3 * 100),
                                         .max_live_parameters = static_cast<int64_t>(random() % 20 * 100),
-                                        .max_reuse_distance = static_cast<int64_t>(random() % 20 * 100)}});
+                                        .max_reuse_distance = static_cast<int64_t>(random() % 20 * 100)},
+                             .dtype = at::kBFloat16});
     for (size_t u = 0; u < lengths.size(); ++u) store.shard(u).fill_(static_cast<double>(u + 1));
     for (int step = 0; step < 4; ++step) {
       std::vector<size_t> uses(1 + random() % 20);
@@ -62,9 +96,9 @@ TEST_CASE("gathers create no buffers beyond those of the plan, and share none") 
       std::optional<std::pair<size_t, std::span<const at::Tensor>>> before;
       for (const size_t unit : uses) {
         const std::span<const at::Tensor> views = store.gather(unit);
-        REQUIRE(holds(views, unit));
+        REQUIRE(holds(views, unit, store.scales(unit)));
         if (before) {
-          REQUIRE(holds(before->second, before->first));
+          REQUIRE(holds(before->second, before->first, store.scales(before->first)));
           store.release(before->first);
           before.reset();
         }
@@ -124,7 +158,7 @@ TEST_CASE("a gradient that is still being summed delays its unit's next one, ins
     const auto add = [&](size_t unit, double value) {
       const GradientViews destination = store.gradients(unit);
       REQUIRE(!destination.accumulate);
-      destination.views.front().fill_(value);
+      for (const at::Tensor& view : destination.views) view.fill_(value);
     };
     for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {
       store.begin_micro_batch(micro_batch == 2);

@@ -74,6 +74,25 @@ TEST_CASE("a plan whose times are missing is of memory alone") {
   CHECK_THAT(output.text, Contains("Memory of each GPU") && Contains("memory alone is planned") && !Contains("Step:"));
 }
 
+TEST_CASE("a plan of ZeRO-3 in FP8 gathers codes, and in bf16 where each row has a scale") {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "plan_of_fp8_gathers.json";
+  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
+                             "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}})";
+  const auto plan = [&](const std::string& recipe) {
+    const PlanOutput output =
+        plan_output({"--model_config=" + kModels + "llama_3_1_8b.json", "--gpu=H200", "--nproc_per_node=8", "--json",
+                     "--deepspeed_config=" + file.string(), "--fp8=" + recipe});
+    return nlohmann::json::parse(output.text);
+  };
+  const nlohmann::json none = plan("none"), tensorwise = plan("tensorwise"), rowwise = plan("rowwise");
+  const auto in_flight = [](const nlohmann::json& plan) {
+    return plan["memory"]["gpu_bytes"]["units_in_flight"].get<double>();
+  };
+  CHECK(in_flight(rowwise) == in_flight(none));
+  // Half of the layers, all of embedding and head.
+  CHECK(in_flight(tensorwise) < 0.8 * in_flight(none));
+}
+
 TEST_CASE("a plan of FP8 on GPUs that have none is refused as the run would be") {
   const auto error = [](std::vector<std::string> flags) {
     flags.push_back("--model_config=" + kModels + "qwen3_0_6b.json");

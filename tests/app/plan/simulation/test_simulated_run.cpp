@@ -219,6 +219,55 @@ TEST_CASE("ZeRO-3 gathers again for backward what it has given up") {
   CHECK(step.seconds > simulate(two_ranks(2)).seconds);
 }
 
+// The matrices of both layers.
+class LayersInCodes final : public parallel::WeightCodec {
+ public:
+  explicit LayersInCodes(const model::ModelConfig& model) : units_(model::model_units(model)) {}
+  std::vector<parallel::CodedRange> ranges(size_t unit) const override {
+    if (unit == 0 || unit + 1 == units_.size()) return {};
+    std::vector<parallel::CodedRange> ranges;
+    int64_t begin = 0;
+    for (const ParameterSpec& parameter : units_[unit].parameters) {
+      if (parameter.shape.size() == 2) ranges.push_back({.begin = begin, .count = parameter.numel()});
+      begin += parameter.numel();
+    }
+    return ranges;
+  }
+  at::ScalarType type() const override { return at::kFloat8_e4m3fn; }
+  // The simulation does not compute.
+  void raise_maximum(const at::Tensor&, const at::Tensor&) const override { FAIL("computes"); }
+  void scales_out(const at::Tensor&, const at::Tensor&) const override { FAIL("computes"); }
+  void encode_out(const at::Tensor&, const at::Tensor&, const at::Tensor&) const override { FAIL("computes"); }
+
+ private:
+  std::vector<UnitSpec> units_;
+};
+
+TEST_CASE("gathers of codes have their bytes, and casts before them take time") {
+  SimulatedRun run = two_ranks(3);
+  run.options.limits.gather = {
+      .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
+  run.links = {.within_bytes_per_second = 1e6, .start_seconds = 0};
+  run.costs.memory = [](int64_t bytes) { return static_cast<double>(bytes) * 1e-9; };
+  const SimulatedStep in_bf16 = simulate(run);
+  run.options.codec = std::make_shared<const LayersInCodes>(run.model);
+  const SimulatedStep in_codes = simulate(run);
+  const auto &before = in_bf16.collectives.at("all-gather"), &after = in_codes.collectives.at("all-gather");
+  // A layer has 41,088 elements, two norms of 64 of them, both with the first rank: a message of 128 elements from each
+  // rank with each gather. Maxima of 7 matrices from two ranks, once for each layer.
+  const int64_t gathers = after.calls - before.calls - 2;
+  REQUIRE(gathers >= 3);
+  const double saved = static_cast<double>(gathers) * (2 * 41'088 - 41'088 - 2 * 2 * 128) - 2.0 * 2 * 7 * 4;
+  // Each rank gets the other's half.
+  CHECK(before.seconds - after.seconds == Approx(saved / 2 / 1e6));
+  CHECK(in_codes.memory.units_in_flight < in_bf16.memory.units_in_flight);
+  // Each gather encodes the rank's half, which reads two bytes and writes one, and copies norms, twice; new values are
+  // read for their maxima.
+  const double half = 41'088.0 / 2 - 128;
+  const double cast = static_cast<double>(gathers) * (3 * half + 2 * 4 * 128) + 2 * 2 * half;
+  CHECK(in_codes.elementwise - in_bf16.elementwise == Approx(cast * 1e-9).epsilon(0.01));
+}
+
 TEST_CASE("the next forward follows the host's updates unit by unit") {
   // The norm is known at 68. Updates end at 7, 14, 21 and 28 after it; the embedding waits 7, layer 0 another 6.
   const SimulatedStep step = simulate(offloaded(0));
