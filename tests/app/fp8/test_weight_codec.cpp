@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "app/fp8/weight_codec.hpp"
-#include "base/parameter_spec.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/fp8/cast.hpp"
 #include "model/fp8/layer_product.hpp"

@@ -68,6 +68,26 @@ TEST_CASE("casts of weights to FP8 are kept unless parameters are sharded or the
   CHECK_FALSE(estimate(kStage2, 4).scenario().keeps_casts);
 }
 
+TEST_CASE("gathered codes take less than what is cast after a gather") {
+  // One layer's products of Qwen3-0.6B.
+  constexpr int64_t kProducts = 1024 * 4096 + 2048 * 1024 + 3 * 1024 * 3072;
+  const auto of = [](const std::string& recipe, const std::string& more = "") {
+    const std::string file =
+        R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3)" + more +
+        R"(}, "fp8": {"recipe": ")" + recipe + R"("}})";
+    return estimate(file.c_str(), 4);
+  };
+  const MemoryEstimate codes = of("tensorwise"), rows = of("rowwise");
+  const auto in_flight = [](const MemoryEstimate& run) { return run.states_of(run.scenario()).units_in_flight; };
+  CHECK(in_flight(codes) <= in_flight(rows) - 2 * kProducts);
+  // A layer that recomputes all has both forms at a time, of which one is the codes. So many sequences that it takes
+  // more than the head.
+  const auto workspace = [](const MemoryEstimate& run) { return run.activation_sizes(128).full.workspace; };
+  const MemoryEstimate offloaded = of("tensorwise", R"(, "offload_param": {"device": "cpu"})");
+  CHECK(workspace(offloaded) - workspace(codes) == kProducts);
+  CHECK(in_flight(offloaded) == in_flight(of("rowwise", R"(, "offload_param": {"device": "cpu"})")));
+}
+
 TEST_CASE("what other settings of the run refuse is not open to it") {
   const auto scenario = [](const std::string& more) {
     return estimate(("{\"train_micro_batch_size_per_gpu\": 2, " + more + "}").c_str(), 4).scenario();

@@ -1,6 +1,4 @@
 // Casts of parts against casts of the whole matrix.
-#include "model/fp8/codes.hpp"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -12,6 +10,7 @@
 #include <limits>
 
 #include "model/fp8/cast.hpp"
+#include "model/fp8/codes.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/compare.hpp"
 
