@@ -266,7 +266,7 @@ void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
   auto found = products_.find(key);
   if (found == products_.end()) {
     const auto candidates = deterministic ? LtMatmul::Candidates::kRepeatable : LtMatmul::Candidates::kAll;
-    Product product{.matmul = LtMatmul(shape, deterministic ? 1 : kCandidates, candidates), .tuned = {}};
+    Product product{.matmul = LtMatmul(shape, deterministic && !shape.fp8 ? 1 : kCandidates, candidates), .tuned = {}};
     if (shape.fp8 && product.matmul.algorithms() == 0) {
       TORCH_WARN("cuBLASLt has no product in FP8 of [", shape.rows, ", ", shape.inner, "] and [", shape.inner, ", ",
                  shape.columns, "] with these scales: it is multiplied in bf16, which is slower than bf16 alone");
@@ -275,11 +275,28 @@ void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
   }
   const Choice choice = choose(found->second, key, operands);
   lock.unlock();
-  if (choice.algorithm) {
-    run(found->second, operands, *choice.algorithm);
-  } else {
+  if (!choice.algorithm) {
     aten_multiply(operands);
+  } else if (deterministic && shape.fp8) {
+    run_first(found->second, operands);
+  } else {
+    run(found->second, operands, *choice.algorithm);
   }
+}
+
+void Matmuls::run_first(const Product& product, const Operands& operands) {
+  for (size_t algorithm = 0; algorithm < product.matmul.algorithms(); ++algorithm) {
+    const uint32_t bit = 1U << algorithm;
+    if ((*product.cannot_run & bit) != 0) continue;
+    try {
+      return run(product, operands, algorithm);
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::Error&) {
+      *product.cannot_run |= bit;
+    }
+  }
+  aten_multiply(operands);
 }
 
 void Matmuls::run(const Product& product, const Operands& operands, size_t algorithm) {

@@ -86,6 +86,8 @@ class Matmuls {
     bool accumulates = false;                    // some caller accumulates into such a result
     // Bit i: algorithm i was seen to add no matrix, which cuBLASLt does not say beforehand.
     std::shared_ptr<std::atomic<uint32_t>> cannot_add = std::make_shared<std::atomic<uint32_t>>(0);
+    // The same of algorithms that do not run at all; tuning leaves them out, and what is not tuned finds them so.
+    std::shared_ptr<std::atomic<uint32_t>> cannot_run = std::make_shared<std::atomic<uint32_t>>(0);
     Choice first() const { return {matmul.algorithms() > 0 ? std::optional<size_t>(0) : std::nullopt}; }
   };
   struct Key {
@@ -94,6 +96,9 @@ class Matmuls {
     int device;
     auto operator<=>(const Key&) const = default;
   };
+  // In FP8 cuBLASLt proposes algorithms first that it then refuses to run. Takes the first that runs, so that equal
+  // runs take the same one.
+  static void run_first(const Product& product, const Operands& operands);
   static void aten_multiply(const Operands& operands);
   // On a GPU, with the fastest algorithm; `shape` says all but sizes and alignment.
   void run_tuned(const Operands& operands, MatmulShape shape);

@@ -1,10 +1,17 @@
 #include "parallel/codes/coded_gather.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <utility>
 
 namespace mpzero::parallel {
+namespace {
+
+// In fp32 numbers: cuBLASLt refuses products whose scales are not at multiples of 16 bytes.
+constexpr int64_t kScaleStride = 64;
+
+}  // namespace
 
 CodedGather::CodedGather(std::vector<CodedLayout> layouts, std::shared_ptr<const WeightCodec> codec, Communicator& node,
                          at::Device device)
@@ -18,7 +25,7 @@ CodedGather::CodedGather(std::vector<CodedLayout> layouts, std::shared_ptr<const
     if (!has(unit)) continue;
     const auto ranges = static_cast<int64_t>(layouts_[unit].ranges().size());
     maxima_[unit] = at::zeros({node.world_size(), ranges}, at::TensorOptions().dtype(at::kFloat).device(device));
-    scales_[unit] = at::zeros({2, ranges}, maxima_[unit].options());
+    scales_[unit] = at::zeros({2, ranges, kScaleStride}, maxima_[unit].options()).select(2, 0);
   }
 }
 
@@ -66,7 +73,9 @@ void CodedGather::find_scales(size_t unit, const at::Tensor& part) {
     codec_->raise_maximum(part.narrow(0, ranges[i].begin, ranges[i].count), own[static_cast<int64_t>(i)]);
   }
   node_.all_gather(own, maxima.view({-1}))->wait();
-  codec_->scales_out(maxima, scales_[unit]);
+  const at::Tensor found = at::empty(scales_[unit].sizes(), scales_[unit].options());
+  codec_->scales_out(maxima, found);
+  scales_[unit].copy_(found, /*non_blocking=*/true);
 }
 
 }  // namespace mpzero::parallel

@@ -94,10 +94,9 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
       schedule_(buffer_sizes_, options.limits) {
   if (offloaded_ && exchange_) throw_failure("parameters in host memory are not compressed between nodes");
   const std::vector<int64_t> sizes = node_shard_sizes(layouts);
-  if (const std::vector<bool> coded = units_in_codes(layouts, levels.layout(), options);
-      std::find(coded.begin(), coded.end(), true) != coded.end()) {
-    codes_.emplace(coded_layouts(layouts, levels.layout(), options), options.codec, levels.intra_node(),
-                   options.device);
+  if (std::vector<CodedLayout> coded = coded_layouts(layouts, levels.layout(), options);
+      std::any_of(coded.begin(), coded.end(), [](const CodedLayout& unit) { return unit.saves(); })) {
+    codes_.emplace(std::move(coded), options.codec, levels.intra_node(), options.device);
   }
   if (has_streams(options.device) && (offloaded_ || codes_ || levels.has_nodes())) {
     copy_stream_ = new_stream(options.device);

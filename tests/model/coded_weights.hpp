@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include <vector>
 
@@ -35,7 +36,10 @@ struct CodedWeights {
       maxima.push_back(cast.maxima);
       inverses.push_back(cast.rows.scale_inverse);
     }
-    scales = at::stack({at::stack(maxima), at::stack(inverses)});
+    // Far enough apart for cuBLASLt, as CodedGather has them.
+    const at::Tensor all = at::stack({at::stack(maxima), at::stack(inverses)});
+    scales = at::zeros({all.size(0), all.size(1), 64}, all.options()).select(2, 0);
+    scales.copy_(all);
     this->index = index;
   }
   Weights weights() const {
