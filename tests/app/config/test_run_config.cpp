@@ -447,7 +447,12 @@ TEST_CASE("FP8 by flag, by file and by both") {
   CHECK(warnings_with(run("", {"--fp8", "--seq_length=1000"}), odd).size() == 1);
   CHECK(warnings_with(run("", {"--fp8", "--seq_length=1024"}), odd).empty());
   CHECK(warnings_with(run("", {"--seq_length=1000"}), odd).empty());
-  CHECK_THROWS_AS(of("{}", {"--fp8=rowwise"}), UserError);
+  CHECK(of("{}", {"--fp8=rowwise"}).fp8 == "rowwise");
+  CHECK(of(R"({"enabled": true})", {"--fp8=rowwise"}).fp8 == "rowwise");
+  CHECK(of(R"({"filter_fqns": ["last"]})", {"--fp8=none"}).fp8 == "none");
+  CHECK_THROWS_AS(of(R"({"recipe": "tensorwise"})", {"--fp8=rowwise"}), UserError);
+  CHECK_THROWS_AS(of(R"({"enabled": true})", {"--fp8=none"}), UserError);
+  CHECK_THROWS_AS(of(R"({"enabled": false})", {"--fp8"}), UserError);
   CHECK_THROWS_AS(run("", {"--fp8", "--bf16=false"}), UserError);
 }
 
