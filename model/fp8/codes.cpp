@@ -16,7 +16,7 @@ namespace mpzero::model::fp8 {
 namespace {
 
 constexpr int64_t kNumbersAThread = 1 << 14;
-constexpr int64_t kRowsAThread = 16;
+constexpr int64_t kColumnsAThread = 16;
 
 float scalar(const at::Tensor& x) { return *x.const_data_ptr<float>(); }
 
@@ -83,7 +83,7 @@ at::Tensor transposed(const at::Tensor& codes) {
   at::Tensor made = at::empty({columns, rows}, codes.options());
   const auto* from = static_cast<const uint8_t*>(codes.const_data_ptr());
   auto* to = static_cast<uint8_t*>(made.mutable_data_ptr());
-  at::parallel_for(0, columns, kRowsAThread, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, columns, kColumnsAThread, [&](int64_t begin, int64_t end) {
     for (int64_t column = begin; column < end; ++column) {
       for (int64_t row = 0; row < rows; ++row) to[column * rows + row] = from[row * columns + column];
     }
