@@ -267,19 +267,19 @@ double seconds_of_token(const PlanCandidate& one) {
 }
 
 // Of the whole training.
-struct Length {
+struct RowLength {
   double hours = 0, gpu_hours = 0;
   std::optional<double> cost;
 };
 
 // Nothing where the tokens are not known.
-std::optional<Length> length_of(const PlanCandidate& one, double tokens) {
+std::optional<RowLength> length_of(const PlanCandidate& one, double tokens) {
   if (!(tokens > 0)) return std::nullopt;
   const PlanMachine& machine = one.machine;
   const double hours = tokens * seconds_of_token(one) / 3600;
-  return Length{.hours = hours,
-                .gpu_hours = hours * machine.world_size(),
-                .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
+  return RowLength{.hours = hours,
+                   .gpu_hours = hours * machine.world_size(),
+                   .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
 }
 
 // The fastest on one of the asked hosts; null: none fits there.
@@ -443,7 +443,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
     without.erase(hosts);
     const int rows = several ? kRowsOfEach : hosts == comparison.asked.front() ? kRowsOfAsked : 1;
     if (shown[hosts]++ >= rows) continue;
-    const std::optional<Length> length = length_of(one, tokens);
+    const std::optional<RowLength> length = length_of(one, tokens);
     const PlanEstimate::Memory& memory = one.plan.memory;
     const auto gibibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); };
     lines.push_back(fmt::format(
@@ -474,7 +474,7 @@ Json comparison_json(const PlanComparison& comparison, double tokens) {
   const auto positive = [](int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(nullptr); };
   Json ranked = Json::array();
   for (const PlanCandidate& one : comparison.ranked) {
-    const std::optional<Length> length = length_of(one, tokens);
+    const std::optional<RowLength> length = length_of(one, tokens);
     const PlanEstimate::Memory& memory = one.plan.memory;
     ranked.push_back({{"instance", one.machine.name},
                       {"nodes", one.machine.nodes},
