@@ -68,17 +68,17 @@ run_watched() {
 }
 
 # wait_for_child PID: returns the exit status of a child of this shell, whatever trapped signals come meanwhile. A trapped signal that ends
-# `wait` while the child ends makes bash lose the child's status (5.2 says -1), so `wait` comes once the child is gone. $! is another after
-# it.
+# `wait` while a child ends makes bash lose the child's status (5.2 says -1), so `wait` comes once the child is gone. Until then this shell
+# reads from a process that ends with the child and writes nothing: `read` runs traps. (Not `read -t`: a trap that runs a command
+# substitution as the time is over ends bash 5.2 with SIGABRT.) $! is another after it.
 wait_for_child() {
-  local pause=0.01 code again nothing
-  # A pipe into which nobody writes: read waits on it, and a trap runs meanwhile.
-  exec {nothing}<> <(:)
+  local watcher code again nothing
   while kill -0 "$1" 2>/dev/null; do
-    read -r -t "$pause" -u "$nothing" || true
-    case $pause in 0.01) pause=0.02 ;; 0.02) pause=0.05 ;; 0.05) pause=0.1 ;; *) pause=0.2 ;; esac
+    exec {watcher}< <(exec tail --pid="$1" --sleep-interval=0.1 --follow /dev/null </dev/null 2>/dev/null)
+    # Its end is the child's, or that of a signal to the whole group; a status above 128 is a trap's.
+    until code=0 && { read -r -u "$watcher" nothing || code=$?; ((code == 1)); }; do :; done
+    exec {watcher}<&-
   done
-  exec {nothing}>&-
   # A signal may end this `wait`, too, but what it waits for is known: two that agree say what that was.
   while :; do
     code=0

@@ -73,6 +73,7 @@ run_on_host() {
     CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION SINK SINK_ARGS MPZERO_USER_FOLDER
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
   # would ask a question, so it runs in a session of its own.
+  catch_signals
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
     "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" "$@" &
   wait_for_ranks $!
@@ -108,24 +109,29 @@ read_arguments() {
   [[ $build_only == false || $# == 0 ]] || die "--build-only trains nothing, so that '$*' would have no effect; leave it out."
 }
 
-# wait_for_ranks PID: waits for mpirun or srun and leaves its exit status in `status`. The first signal to this script is passed on
-# as SIGUSR1, at which mpzero saves and ends (SIGTERM or SIGINT would make mpirun kill its ranks); the second one ends all at once. How
-# many came is left in `signals`.
-wait_for_ranks() {
-  local pid=$1
+# catch_signals: before mpirun or srun starts. The first signal to this script is passed on as SIGUSR1, at which mpzero saves and ends
+# (SIGTERM or SIGINT would make mpirun kill its ranks); the second one ends all at once. How many came is left in `signals`.
+catch_signals() {
   signals=0
-  status=0
-  stop_ranks() {
-    signals=$((signals + 1))
-    if ((signals == 1)); then
-      say "Saving and stopping; once more to stop at once."
-      kill -USR1 "$pid" 2>/dev/null || true
-    else
-      kill -TERM "$pid" 2>/dev/null || true
-    fi
-  }
+  ranks_pid=""
   trap stop_ranks INT TERM HUP USR1
-  wait_for_child "$pid" || status=$?
+}
+
+stop_ranks() {
+  signals=$((signals + 1))
+  ((signals > 1)) || say "Saving and stopping; once more to stop at once."
+  [[ -z $ranks_pid ]] || signal_ranks
+}
+
+signal_ranks() { kill "-$( ((signals == 1)) && echo USR1 || echo TERM)" "$ranks_pid" 2>/dev/null || true; }
+
+# wait_for_ranks PID: waits for mpirun or srun and leaves its exit status in `status`. catch_signals came before its start.
+wait_for_ranks() {
+  status=0
+  ranks_pid=$1
+  # One may have come before the process was known.
+  ((signals == 0)) || signal_ranks
+  wait_for_child "$ranks_pid" || status=$?
   trap - INT TERM HUP USR1
 }
 
@@ -189,6 +195,7 @@ start_ranks() {
   local tee_pid=$!
   exec 4> >(trap '' INT TERM HUP USR1 && exec 3>&- && without_notice)
   local filter_pid=$!
+  catch_signals
   (
     # On a Slurm node mpirun would ask Slurm for its hosts.
     for variable in $(compgen -e | grep -E '^(SLURM|PMIX?)_'); do unset "$variable"; done

@@ -82,6 +82,19 @@ def test_the_status_of_a_child_that_ends_as_a_stop_comes_is_not_lost(job, end):
     assert len(result.stdout.splitlines()) == 60
 
 
+def test_a_trap_that_takes_long_does_not_end_the_shell_that_waits(job):
+    # bash 5.2 ends with SIGABRT where a trap of `read -t` runs a command substitution as its time is over.
+    result = job(
+        """
+        trap 'text=$(sleep 0.5 && echo said); echo "$text"' USR1
+        (sleep 0.3; kill -USR1 $JOB_SHELL; sleep 1; exit 75) &
+        code=0
+        wait_for_child $! || code=$?
+        echo "ended $code" """
+    )
+    assert result.stdout == "said\nended 75\n", result.stderr
+
+
 # srun with a step that does nothing: it ends on SIGTERM, also where it was started with that signal ignored.
 STEP = "import signal; signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.pause()"
 
