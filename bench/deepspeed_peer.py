@@ -143,11 +143,12 @@ def train(name: str, work: Work, *, warm_up: int, steps: int, on_cpu: bool) -> N
         written = json.loads((REPOSITORY / written).read_text())
     config = as_deepspeed_reads_it(written, model_config["hidden_size"])
     torch.manual_seed(0)
+    dtype = torch.bfloat16 if config.get("bf16", {}).get("enabled") else torch.float32
     if config["zero_optimization"]["stage"] == 3:
-        with deepspeed.zero.Init(config_dict_or_path=config, dtype=torch.bfloat16):
-            model = make_model(model_config, torch.bfloat16)
+        with deepspeed.zero.Init(config_dict_or_path=config, dtype=dtype):
+            model = make_model(model_config, dtype)
     else:
-        model = make_model(model_config, torch.bfloat16)
+        model = make_model(model_config, dtype)
     if config["zero_optimization"]["stage"] == 3:
         initialize_shards(model, model_config["initializer_range"])
     if work.recompute:
@@ -283,7 +284,7 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--warm_up", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--cpu", action="store_true", help="on the CPU: shows that the program runs, measures nothing")
+    parser.add_argument("--cpu", action="store_true", help="on the CPU, over Gloo")
     arguments = parser.parse_args()
     if arguments.deepspeed_config is None and arguments.work is None:
         parser.error("give a work, or --deepspeed_config with --model_type or --model_config")

@@ -96,10 +96,8 @@ std::string warning_of_cpu(const std::string& host, ProcessGroup& group) {
 }  // namespace
 
 parallel::MpiThreads mpi_threads(const std::string& requested) {
-  const parallel::Environment& environment = parallel::process_environment;
-  return expects_cpu(requested, driver_found(), environment) && on_one_host(environment)
-             ? parallel::MpiThreads::kSeveral
-             : parallel::MpiThreads::kOne;
+  return expects_cpu(requested, driver_found(), parallel::process_environment) ? parallel::MpiThreads::kSeveral
+                                                                               : parallel::MpiThreads::kOne;
 }
 
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi) {

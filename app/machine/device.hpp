@@ -30,9 +30,8 @@ class DeviceFailure final : public Error {
   std::vector<int> culprits_;
 };
 
-// How many threads of this process will use MPI: several where it is expected to train on the CPU of one host, so that
-// tensors travel beside compute. Not with several hosts: ranks of Open MPI 4.1.4 that used MPI_THREAD_MULTIPLE over
-// TCP, started by srun, held all cores for minutes in the kernel. `requested`: as choose_device() takes it.
+// How many threads of this process will use MPI: several where it is expected to train on the CPU, so that tensors
+// travel beside compute. `requested`: as choose_device() takes it.
 parallel::MpiThreads mpi_threads(const std::string& requested);
 
 // Chooses the device this rank trains on and makes it current: one of the GPUs that CUDA shows to it, a different one

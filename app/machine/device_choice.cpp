@@ -79,11 +79,6 @@ bool expects_cpu(const std::string& requested, bool driver_found, const parallel
   return !driver_found || (visible && (visible->empty() || visible->starts_with("-1")));
 }
 
-bool on_one_host(const parallel::Environment& environment) {
-  const std::optional<std::string> world = environment("OMPI_COMM_WORLD_SIZE");
-  return world && world == environment("OMPI_COMM_WORLD_LOCAL_SIZE");
-}
-
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment) {
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
   const std::string start = fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_error,

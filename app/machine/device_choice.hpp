@@ -30,10 +30,6 @@ struct CudaAnswer {
 // or "cpu". `driver_found`: NVIDIA's, in the kernel.
 bool expects_cpu(const std::string& requested, bool driver_found, const parallel::Environment& environment);
 
-// Whether mpirun has started all ranks on this host. False where another program has started them, of which that is not
-// known before MPI starts.
-bool on_one_host(const parallel::Environment& environment);
-
 // Why `--device cuda` is not possible on a host, and what to do: one sentence.
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment);
 

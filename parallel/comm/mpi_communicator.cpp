@@ -235,6 +235,7 @@ MpiCommunicator::MpiCommunicator(const MpiRuntime& mpi, std::optional<bool> arou
       group_(std::make_unique<MpiGroup>(MPI_COMM_NULL)),
       received_(std::make_shared<std::vector<char>>()),
       lane_(std::make_unique<CommunicationThread::Lane>(mpi.communication_thread())) {
+  mpi.meet();
   MPZERO_MPI_CHECK(MPI_Comm_dup(mpi.group().handle, &group_->handle));
 }
 

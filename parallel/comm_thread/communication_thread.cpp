@@ -70,7 +70,7 @@ std::shared_ptr<CommunicationThread::Job> CommunicationThread::submit(Lane& lane
     return job;
   }
   lane.jobs_.push_back(job);
-  pause_ = kFirstPause;
+  pauses_.begin_anew();
   if (runs_beside()) {
     lock.unlock();
     work_.notify_one();
@@ -110,7 +110,7 @@ CommunicationThread::Turn CommunicationThread::take_turn(Lock& lock) {
       turn.has_moved = true;
     }
   }
-  if (turn.has_moved) pause_ = kFirstPause;
+  if (turn.has_moved) pauses_.begin_anew();
   return turn;
 }
 
@@ -181,10 +181,7 @@ void CommunicationThread::abort(Lane& lane) {
   }
 }
 
-void CommunicationThread::idle(Lock& lock) {
-  work_.wait_for(lock, pause_);
-  pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
-}
+void CommunicationThread::idle(Lock& lock) { work_.wait_for(lock, pauses_.next()); }
 
 void CommunicationThread::Job::wait() {
   if (current_order != nullptr) {

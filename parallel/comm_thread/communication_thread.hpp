@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/unwinding.hpp"
+#include "parallel/comm_thread/pauses.hpp"
 #include "parallel/trace/flight_recorder.hpp"
 
 namespace mpzero::parallel {
@@ -56,8 +57,7 @@ class HostTask {
 // was submitted before it, so that the first one of all that have not ended can always go on.
 //
 // The thread takes no core from threads that compute for longer than it has something to move: it sleeps between steps
-// without progress. It does not yield instead: from Linux 6.18 on a thread that yields forfeits its share of the core,
-// and one that has yielded for seconds starved beside ranks that spin in MPI on the same core.
+// without progress (Pauses).
 class CommunicationThread {
  public:
   enum class Runs : uint8_t {
@@ -77,12 +77,8 @@ class CommunicationThread {
 
  private:
   friend class HostOrder;
-  using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
 
-  // How long the thread sleeps after a step without progress, at first, and after several.
-  static constexpr std::chrono::microseconds kFirstPause{5};
-  static constexpr std::chrono::microseconds kLongestPause{200};
   static constexpr std::chrono::nanoseconds kTimerSlack{1000};
 
   std::shared_ptr<Job> submit(Lane& lane, std::unique_ptr<HostTask> task);
@@ -109,7 +105,7 @@ class CommunicationThread {
   const Lane* stepping_ = nullptr;  // whose job takes a step
   int leaving_ = 0;                 // who wait for the end of a step
   bool ending_ = false;
-  Clock::duration pause_ = kFirstPause;
+  Pauses pauses_;                    // after steps without progress
   std::unique_ptr<Lane> functions_;  // of HostOrder::run()
   std::thread thread_;
 };

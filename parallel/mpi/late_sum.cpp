@@ -2,6 +2,7 @@
 
 #include "base/unwinding.hpp"
 #include "parallel/mpi/mpi_check.hpp"
+#include "parallel/mpi/patient_wait.hpp"
 
 namespace mpzero::parallel {
 
@@ -22,13 +23,11 @@ LateSum::~LateSum() {
     (void)round_.release();
     return;
   }
-  // The round was begun in another call, which the checker does not see.
-  MPI_Wait(&round_->request, MPI_STATUS_IGNORE);  // NOLINT(clang-analyzer-optin.mpi.MPI-Checker)
+  wait_patiently(round_->request);
 }
 
 int LateSum::next(int value) {
-  // NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker)
-  MPZERO_MPI_CHECK(MPI_Wait(&round_->request, MPI_STATUS_IGNORE));
+  MPZERO_MPI_CHECK(wait_patiently(round_->request));
   const int before = round_->sum;
   round_->mine = value;
   round_->sum = 0;

@@ -6,6 +6,7 @@
 #include "base/unwinding.hpp"
 #include "parallel/mpi/mpi_check.hpp"
 #include "parallel/mpi/mpi_group.hpp"
+#include "parallel/mpi/patient_wait.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -26,6 +27,14 @@ class Recorded {
   int64_t sequence_;
   Unwinding unwinding_;
 };
+
+// Begins an operation of MPI with `begin(&request)` and waits for it without holding a core.
+template <typename Begin>
+void wait_for(Begin begin) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPZERO_MPI_CHECK(begin(&request));
+  MPZERO_MPI_CHECK(wait_patiently(request));
+}
 
 }  // namespace
 
@@ -79,6 +88,7 @@ CommunicationThread& MpiRuntime::communication_thread() const {
 }
 
 std::unique_ptr<MpiRuntime> MpiRuntime::this_machine() const {
+  meet();
   auto group = std::make_unique<MpiGroup>(MPI_COMM_NULL);
   MPZERO_MPI_CHECK(MPI_Comm_split_type(group_->handle, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &group->handle));
   // std::make_unique cannot call the private constructor.
@@ -86,13 +96,20 @@ std::unique_ptr<MpiRuntime> MpiRuntime::this_machine() const {
 }
 
 std::unique_ptr<MpiRuntime> MpiRuntime::split(int color) const {
+  meet();
   auto group = std::make_unique<MpiGroup>(MPI_COMM_NULL);
   MPZERO_MPI_CHECK(MPI_Comm_split(group_->handle, color, rank_, &group->handle));
   return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group), process_));
 }
 
+void MpiRuntime::meet() const {
+  if (!process_->has_threads) return;
+  wait_for([&](MPI_Request* request) { return MPI_Ibarrier(group_->handle, request); });
+}
+
 void MpiRuntime::barrier() {
   const Recorded recorded(channel_, "barrier", 0);
+  if (process_->has_threads) return meet();
   MPZERO_MPI_CHECK(MPI_Barrier(group_->handle));
 }
 
@@ -100,12 +117,25 @@ std::vector<std::string> MpiRuntime::all_gather(const std::string& text) {
   const Recorded recorded(channel_, "all_gather", text.size());
   const auto length = static_cast<int>(text.size());
   std::vector<int> lengths(static_cast<size_t>(world_size_));
-  MPZERO_MPI_CHECK(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, group_->handle));
+  if (process_->has_threads) {
+    wait_for([&](MPI_Request* request) {
+      return MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, group_->handle, request);
+    });
+  } else {
+    MPZERO_MPI_CHECK(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, group_->handle));
+  }
   std::vector<int> offsets(lengths.size(), 0);
   std::partial_sum(lengths.begin(), lengths.end() - 1, offsets.begin() + 1);
   std::string joined(static_cast<size_t>(offsets.back()) + static_cast<size_t>(lengths.back()), '\0');
-  MPZERO_MPI_CHECK(MPI_Allgatherv(text.data(), length, MPI_CHAR, joined.data(), lengths.data(), offsets.data(),
-                                  MPI_CHAR, group_->handle));
+  if (process_->has_threads) {
+    wait_for([&](MPI_Request* request) {
+      return MPI_Iallgatherv(text.data(), length, MPI_CHAR, joined.data(), lengths.data(), offsets.data(), MPI_CHAR,
+                             group_->handle, request);
+    });
+  } else {
+    MPZERO_MPI_CHECK(MPI_Allgatherv(text.data(), length, MPI_CHAR, joined.data(), lengths.data(), offsets.data(),
+                                    MPI_CHAR, group_->handle));
+  }
   std::vector<std::string> texts;
   texts.reserve(lengths.size());
   for (size_t i = 0; i < lengths.size(); ++i) {

@@ -47,6 +47,10 @@ class MpiRuntime final : public ProcessGroup {
   // What moves tensors over MPI, in this process. It runs in its callers if MPI may be used by one thread at a time
   // only. Made by the first call; used by the thread that uses this object.
   CommunicationThread& communication_thread() const;
+  // Collective. Where several threads use MPI, waits for all ranks of the group without holding a core, so that a
+  // blocking call of MPI that follows takes no longer than its messages: it polls, and ranks may share cores with each
+  // other and with what moves their tensors. Elsewhere it does nothing.
+  void meet() const;
   // MPI's handle of the group.
   const MpiGroup& group() const { return *group_; }
 

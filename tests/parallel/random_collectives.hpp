@@ -16,6 +16,7 @@
 
 #include "parallel/comm/mpi_communicator.hpp"
 #include "parallel/comm_thread/communication_thread.hpp"
+#include "parallel/mpi/late_sum.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/same_bits.hpp"
 
@@ -23,13 +24,13 @@ namespace mpzero::parallel {
 
 // A random program of collectives over several communicators, many of them under way at a time, compared bit for bit
 // with what one process computes from all ranks' data. The ranks follow the same program and wait at moments of their
-// own.
+// own. Calls of the control plane come in between.
 class RandomCollectives {
  public:
   // Of two communicators over all ranks, one of which gathers around a ring, and if `two_levels` those of nodes of two
   // ranks.
   RandomCollectives(MpiRuntime& mpi, unsigned seed, bool two_levels)
-      : program_(seed), own_(seed * 31 + static_cast<unsigned>(mpi.rank())) {
+      : mpi_(mpi), program_(seed), own_(seed * 31 + static_cast<unsigned>(mpi.rank())) {
     add(mpi, {}, /*around_ring=*/false);
     add(mpi, {}, /*around_ring=*/true);
     if (!two_levels) return;
@@ -47,6 +48,7 @@ class RandomCollectives {
       } else {
         start_one(i);
       }
+      if (below(program_, 3) == 0) call_control_plane(i);
       while (!open_.empty() && below(own_, 3) == 0) check(below(own_, static_cast<unsigned>(open_.size())));
       // Not only by chance: the ranks' memory is limited.
       while (open_.size() > 12) check(0);
@@ -196,6 +198,37 @@ class RandomCollectives {
     open_.push_back(std::move(open));
   }
 
+  // What the loop of training does beside tensors that travel. Each rank contributes `value(rank)`.
+  void call_control_plane(int i) {
+    const int ranks = mpi_.world_size();
+    const auto value = [i](int rank) { return 7 * i + rank; };
+    switch (below(program_, 4)) {
+      case 0: {
+        const std::vector<std::string> texts =
+            mpi_.all_gather(std::string(static_cast<size_t>(value(mpi_.rank())), 'x'));
+        REQUIRE(std::ssize(texts) == ranks);
+        for (int rank = 0; rank < ranks; ++rank) {
+          REQUIRE(std::ssize(texts[static_cast<size_t>(rank)]) == value(rank));
+        }
+        break;
+      }
+      case 1: {
+        REQUIRE(late_sum_.next(value(mpi_.rank())) == late_sum_expected_);
+        late_sum_expected_ = 0;
+        for (int rank = 0; rank < ranks; ++rank) late_sum_expected_ += value(rank);
+        break;
+      }
+      case 2: {
+        const std::unique_ptr<MpiRuntime> half = mpi_.split(mpi_.rank() % 2);
+        REQUIRE(half->world_size() == (ranks + 1 - mpi_.rank() % 2) / 2);
+        REQUIRE(half->rank() == mpi_.rank() / 2);
+        break;
+      }
+      default:
+        mpi_.barrier();
+    }
+  }
+
   void check(size_t index) {
     Open open = std::move(open_[index]);
     open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -204,11 +237,14 @@ class RandomCollectives {
     REQUIRE(same_bits(open.result, open.expected));
   }
 
+  MpiRuntime& mpi_;
   std::minstd_rand program_;  // the same on all ranks
   std::minstd_rand own_;
   std::unique_ptr<MpiRuntime> node_, place_;
   std::vector<Group> groups_;
   std::vector<Open> open_;
+  LateSum late_sum_;
+  int late_sum_expected_ = 0;
 };
 
 }  // namespace mpzero::parallel

@@ -87,9 +87,8 @@ void set_cpu_rates(SimulatedRun& run, const Calibration& calibration, const Plan
   run.costs.down = run.costs.up = [](int64_t) { return 0.0; };
   run.costs.launch = 0;
   run.host_adamw = [](int64_t) { return 0.0; };
-  // Over several hosts MPI is used by one thread: see mpi_threads().
   const double threads = std::max(1, machine.threads);
-  run.costs.host = SharedCores::Options{.moves_beside = machine.nodes == 1, .share = threads / (threads + 1)};
+  run.costs.host = SharedCores::Options{.moves_beside = true, .share = threads / (threads + 1)};
   if (!has_collectives(calibration, machine)) return;
   run.within_host = [&calibration](Collective collective, int64_t bytes, at::ScalarType type) {
     return calibration.collective_seconds(name_of(collective), type, static_cast<double>(bytes)).value();

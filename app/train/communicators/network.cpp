@@ -39,14 +39,11 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
 }
 
 void Network::warn_without_thread() const {
-  if (mpi_.rank() != 0 || mpi_.communication_thread().runs_beside() || mpi_.local_size() < mpi_.world_size()) return;
-  if (mpi_.world_size() == 1) return;
-  fmt::print(
-      stderr, "mpzero: warning: collectives do not run beside computing: {}\n",
-      mpi_.lacks_threads()
-          ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
-          : "MPI was started as for GPUs or for several hosts; give --device cpu, and start the ranks of one host with "
-            "mpirun, which train-singlenode.sh does and train.sbatch does not");
+  if (mpi_.rank() != 0 || mpi_.communication_thread().runs_beside() || mpi_.world_size() == 1) return;
+  fmt::print(stderr, "mpzero: warning: collectives do not run beside computing: {}\n",
+             mpi_.lacks_threads()
+                 ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
+                 : "MPI was started as for GPUs, because NVIDIA's driver is loaded; give --device cpu");
 }
 
 void Network::divide(const parallel::ParallelLayout& layout) {

@@ -39,15 +39,6 @@ TEST_CASE("Which device a run will have is known before MPI starts, but for GPUs
   }
 }
 
-TEST_CASE("ranks are known to be on one host where mpirun says so") {
-  const auto sizes = [](const char* world, const char* local) {
-    return environment({{"OMPI_COMM_WORLD_SIZE", world}, {"OMPI_COMM_WORLD_LOCAL_SIZE", local}});
-  };
-  CHECK(on_one_host(sizes("2", "2")));
-  CHECK_FALSE(on_one_host(sizes("4", "2")));
-  CHECK_FALSE(on_one_host(environment({})));
-}
-
 TEST_CASE("Ranks that see the same GPUs take one each, by their local rank") {
   CHECK(choices({{kA}}) == std::vector<int>{0});
   CHECK(choices({{kA, kB}}) == std::vector<int>{0});

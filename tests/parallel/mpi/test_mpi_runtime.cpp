@@ -1,6 +1,10 @@
+#include <chrono>
+#include <thread>
+
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
+#include "parallel/comm_thread/pauses.hpp"
 #include "tests/parallel/collective_checks.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
@@ -18,6 +22,23 @@ TEST_CASE("the ranks of a machine are a separate group") {
   MpiCommunicator communicator(*machine);
   check_collectives(communicator, at::kCPU);
   CHECK(broadcast(*machine, machine->rank() + 17) == 17);
+}
+
+// The clock is that of the machine, on which all ranks are.
+TEST_CASE("A barrier, and a call of the control plane, end after the last rank has come to it") {
+  using Clock = std::chrono::steady_clock;
+  const auto ticks = [] { return Clock::now().time_since_epoch().count(); };
+  for (int late = 0; late < mpi().world_size(); ++late) {
+    for (const bool gathers : {false, true}) {
+      INFO("late: " << late << ", gathers: " << gathers);
+      // Longer than the longest pause between two polls, so that the others have gone through all of them.
+      if (mpi().rank() == late) std::this_thread::sleep_for(10 * Pauses::kLongest);
+      const auto came = ticks();
+      gathers ? static_cast<void>(mpi().all_gather("")) : mpi().barrier();
+      const auto left = ticks();
+      for (const auto each : all_gather(mpi(), came)) CHECK(each <= left);
+    }
+  }
 }
 
 TEST_CASE("texts of different lengths are gathered by rank") {

@@ -1,0 +1,55 @@
+#include <stdexcept>
+#include <vector>
+
+#include "parallel/mpi/patient_wait.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+using std::chrono::microseconds;
+
+// Polls that find what is to come `polls` polls later, and the sleeps that they led to.
+struct Waiting {
+  int polls;
+  std::vector<Pauses::Duration> slept{};
+
+  void wait() {
+    poll_patiently([this] { return polls-- == 0; }, [this](Pauses::Duration pause) { slept.push_back(pause); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("What is already there is not slept for") {
+  Waiting waiting{.polls = 0};
+  waiting.wait();
+  CHECK(waiting.slept.empty());
+}
+
+TEST_CASE("Each poll that finds nothing is followed by a sleep, longer each time up to a limit") {
+  Waiting waiting{.polls = 9};
+  waiting.wait();
+  CHECK(waiting.slept == std::vector<Pauses::Duration>{microseconds(5), microseconds(10), microseconds(20),
+                                                       microseconds(40), microseconds(80), microseconds(160),
+                                                       microseconds(200), microseconds(200), microseconds(200)});
+}
+
+TEST_CASE("An error of a poll is thrown, and not slept for") {
+  int sleeps = 0;
+  CHECK_THROWS_AS(poll_patiently([]() -> bool { throw std::runtime_error("the network is down"); },
+                                 [&](Pauses::Duration) { ++sleeps; }),
+                  std::runtime_error);
+  CHECK(sleeps == 0);
+}
+
+TEST_CASE("Pauses are short again once something has moved") {
+  Pauses pauses;
+  for (int i = 0; i < 10; ++i) pauses.next();
+  CHECK(pauses.next() == microseconds(200));
+  pauses.begin_anew();
+  CHECK(pauses.next() == microseconds(5));
+  CHECK(pauses.next() == microseconds(10));
+}
+
+}  // namespace mpzero::parallel
