@@ -3,9 +3,9 @@
 
     bench/gpu_run.py OUTPUT_DIR --build build --train_data T.h5 --validation_data V.h5 [--steps 50] [--only WORD ...]
 
-Every program runs under a time limit; one that fails is recorded and the rest goes on. The peers' runs (peer_…) are
-made only where --only names them: they need transformers or DeepSpeed. OUTPUT_DIR gets results.json, logs.tar.gz and
-ratios.md.
+Every program runs under a time limit; one that fails is recorded and the rest goes on. The peers' runs (peer_…) and
+two_hosts (bench/two_hosts.py with the budget of --two_hosts_budget) are made only where --only names them: they need
+transformers or DeepSpeed, or take minutes. OUTPUT_DIR gets results.json, logs.tar.gz and ratios.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def tests(visit: Visit) -> None:
             visit.test(program, ranks=ranks)
     os.environ["BUILD_DIR"] = str(visit.settings.build.resolve())
     for name, file, selection, limit in (
-        ("golden", "golden", "gpus", 150),
+        ("golden", "golden", "gpus", 300),
         ("memory_e2e", "memory", "", 200),
         ("saving_e2e", "saving", "gpu", 200),
         ("failures_e2e", "failures", "gpu", 150),
@@ -199,6 +199,25 @@ def peers(visit: Visit) -> None:
         visit.write()
 
 
+def two_hosts(visit: Visit, arguments: argparse.Namespace) -> None:
+    """Two GPUs as two hosts over TCP; what came out is part of the results."""
+    if not named(visit, "two_hosts") or visit.gpus < 2:
+        return
+    folder = visit.settings.scratch / "two_hosts"
+    command = [sys.executable, str(BENCH / "two_hosts.py"), str(folder), f"--build={visit.settings.build}"]
+    command.append(f"--budget={arguments.two_hosts_budget}")
+    for flag in ("before", "deepspeed"):
+        if path := getattr(arguments, flag):
+            command.append(f"--{flag}={path}")
+    result = visit.run("two_hosts", command, arguments.two_hosts_budget + 60)
+    found = folder / "two_hosts.json"
+    if found.exists():
+        result["figures"] = json.loads(found.read_text())
+    for log in [*folder.glob("*.log"), *folder.glob("*/*/log.txt"), *folder.glob("*/*/metrics.jsonl")]:
+        (visit.logs / "-".join(["two_hosts", *log.relative_to(folder).parts])).write_bytes(log.read_bytes())
+    visit.write()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
@@ -208,6 +227,9 @@ def main() -> int:
     parser.add_argument("--scratch", type=Path, default=Path("/tmp/mpzero-bench"), help="for checkpoints; tens of GB")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--only", nargs="*", default=[], help="only runs whose name contains one of these words")
+    parser.add_argument("--two_hosts_budget", type=float, default=420, help="seconds for bench/two_hosts.py")
+    parser.add_argument("--before", type=Path, metavar="BUILD", help="a build of an earlier commit, for two_hosts")
+    parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES", help="for two_hosts, whose --help says how")
     parser.add_argument("--peers", type=Path, nargs="*", default=[], help="what other peers printed in this session")
     arguments = parser.parse_args()
     settings = Settings(
@@ -221,6 +243,7 @@ def main() -> int:
     visit = Visit(settings)
     visit.peers += read_peers(path for path in arguments.peers if path.exists())
     tests(visit)
+    two_hosts(visit, arguments)
     speeds(visit)
     peers(visit)
     users_files(visit)

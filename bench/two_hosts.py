@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Two GPUs of this machine as two hosts over TCP: plain streams, NCCL's sockets, mpzero and DeepSpeed, in one visit.
 
-    bench/two_hosts.py FOLDER [--build build] [--train_data T.h5] [--deepspeed PACKAGES] [--budget 200]
+    bench/two_hosts.py FOLDER [--build build] [--before BUILD] [--train_data T.h5] [--deepspeed PACKAGES] [--budget 200]
 
 Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU. NCCL_HOSTID makes two hosts of the GPUs; their traffic goes
 through NCCL's sockets. FOLDER gets two_hosts.json, written anew after each part, and a folder for each run:
 
   streams     plain TCP streams on the interface that NCCL takes (bench/tcp_streams.py)
-  doctor      what `mpzero doctor --bandwidth` measures of NCCL between the hosts, and its share of the streams
-  rows        mpzero: ZeRO-2 and ZeRO-3 on two levels over sockets, and on one level over NVLink
+  doctor      what `mpzero doctor --bandwidth` measures of NCCL between the hosts, with the channels that a step has,
+              and its share of the streams
+  mpzero_…    ZeRO-2 and ZeRO-3 on two levels over sockets, exact and in 8 bits; configs/ds_config.json as it is there
+              (AdamW on the host); on one level over NVLink
+  unchanged   with BUILD, of an earlier commit: ZeRO-2 and ZeRO-3 on one level over NVLink, both builds in three turns
   deepspeed   stock DeepSpeed, ZeRO-2 and ZeRO-3, over the same sockets
 
 A part for which the budget of seconds has no time left is named in `left_out`. PACKAGES, 15 MB in all: DeepSpeed as it
@@ -26,6 +29,7 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -44,6 +48,8 @@ SEQUENCE = 512
 STREAMS = [1, 4, 16, 32]
 # Enough to begin a part; each is ended when the budget is.
 LEAST_SECONDS = 12
+# Of what plain streams carry, that NCCL's sockets are to reach.
+LEAST_SHARE = 0.9
 
 
 class Visit:
@@ -115,30 +121,42 @@ def streams(visit: Visit) -> dict:
 
 
 def doctor(visit: Visit) -> dict:
+    """NCCL's gather and reduce-scatter between the hosts, with the engine and the channels that a step has there."""
     file = visit.folder / "doctor.json"
+    file.unlink(missing_ok=True)
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
     status, log = visit.run("doctor", network_experiment.command_of("", [*words, "--network=socket"]), 60)
-    text = (file if file.exists() else log).read_text(errors="replace")
-    # "all-gather 512 MiB 4.42 GB/s": the rate at which each host sends while it receives as much.
-    rates = re.findall(r"(all-gather|reduce-scatter)[^\n]*?512(?:\.0)? MiB ([\d.]+) GB/s", text)
+    hosts = json.loads(file.read_text())["hosts"] if file.exists() else []
+    messages = {each["check"]: each["message"] for host in hosts for each in host["findings"]}
+    # "all-gather 1 MiB 0.51 GB/s, 512 MiB 4.42 GB/s; reduce-scatter …": what each host sends while it receives as much.
+    rates = re.findall(
+        r"(all-gather|reduce-scatter)[^;]*?512(?:\.0)? MiB ([\d.]+) GB/s", messages.get("bandwidth_between", "")
+    )
     found: dict = {"status": status, "rates_512_mib": {name: float(rate) for name, rate in rates}}
     plain = visit.results.get("streams", {}).get("both_ways")
-    if plain and found["rates_512_mib"]:
+    if plain and rates:
         most = max(plain.values()) / 2
-        found["plain_streams_each_way"] = most
-        found["share_of_plain_streams"] = {name: round(rate / most, 3) for name, rate in found["rates_512_mib"].items()}
+        shares = {name: round(rate / most, 3) for name, rate in found["rates_512_mib"].items()}
+        found |= {"plain_streams_each_way": most, "share_of_plain_streams": shares}
+        found["reaches_90_percent"] = min(shares.values()) >= LEAST_SHARE
     if not rates:
-        found["output"] = text[-2000:]
+        found["error"] = "bandwidth_between is not among the doctor's findings"
+        found["output"] = json.dumps(messages) if messages else log.read_text(errors="replace")[-2000:]
     return found
 
 
-def mpzero(visit: Visit, stage: int, layout: str, launch: str) -> dict:
-    """One row of bench/network_experiment.py. `launch`: empty for two hosts."""
-    folder = visit.folder / ("nvlink" if launch else "two_hosts")
+COMPRESSED = {"zero_quantized_gradients": True, "zero_quantized_weights": True}
+ONE_HOST = "mpirun --bind-to none -n 2"
+TURNS = 3
+
+
+def mpzero(visit: Visit, name: str, config: dict, *, one_host: bool = False, build: Path | None = None) -> dict:
+    """One row of bench/network_experiment.py: two levels between two hosts, or one level over NVLink."""
+    folder = visit.folder / name
     folder.mkdir(exist_ok=True)
     settings = network_experiment.Settings(
         folder=folder,
-        config=on_gpu(stage, 4, gas=4),
+        config=config,
         flags=[
             f"--model_type={MODEL}",
             f"--train_data={visit.args.train_data}",
@@ -146,15 +164,35 @@ def mpzero(visit: Visit, stage: int, layout: str, launch: str) -> dict:
             "--validation_freq=0",
             "--device=cuda",
         ],
-        build=visit.args.build.resolve(),
-        launch=launch,
+        build=(build or visit.args.build).resolve(),
+        launch=ONE_HOST if one_host else "",
         steps=visit.args.steps,
         warm_up=visit.args.warm_up,
         limit=min(60.0, visit.left()),
     )
-    row = network_experiment.Row("auto" if launch else "socket", stage, layout)
+    stage = config["zero_optimization"]["stage"]
+    row = network_experiment.Row("auto" if one_host else "socket", stage, "one level" if one_host else "1")
     network_experiment.run(row, settings)
     return asdict(row)
+
+
+def with_keys(config: dict, **zero: object) -> dict:
+    return {**config, "zero_optimization": {**config["zero_optimization"], **zero}}
+
+
+def unchanged(visit: Visit, stage: int) -> dict:
+    """Steps on one level over NVLink, of an earlier build and of this one, in turns, and how far they are apart."""
+    builds = {"before": visit.args.before, "now": visit.args.build}
+    steps: dict[str, list[float]] = {name: [] for name in builds}
+    for turn in range(TURNS):
+        for name, build in builds.items():
+            config = on_gpu(stage, 4, gas=4)
+            row = mpzero(visit, f"unchanged_zero{stage}_{name}_{turn}", config, one_host=True, build=build)
+            if row["step"] is None:
+                return {"error": f"{name}: {row['error']}", **steps}
+            steps[name].append(row["step"])
+    ratio = statistics.median(steps["now"]) / statistics.median(steps["before"])
+    return {**steps, "ratio": round(ratio, 4), "within_1_percent": ratio <= 1.01}
 
 
 def deepspeed(visit: Visit, stage: int) -> dict:
@@ -185,6 +223,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))
+    parser.add_argument("--before", type=Path, metavar="BUILD", help="a build of an earlier commit")
     parser.add_argument("--train_data", type=Path, help="random tokens if not given")
     parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES")
     parser.add_argument("--budget", type=float, default=200, help="seconds for all of it")
@@ -204,11 +243,16 @@ def main(arguments: list[str]) -> int:
     args.train_data = args.train_data.resolve()
     visit.part("streams", lambda: streams(visit))
     visit.part("doctor", lambda: doctor(visit))
+    rows = {f"mpzero_zero{stage}_two_levels": on_gpu(stage, 4, gas=4) for stage in (2, 3)}
+    rows |= {f"mpzero_zero{stage}_8_bits": with_keys(on_gpu(stage, 4, gas=4), **COMPRESSED) for stage in (2, 3)}
+    rows["mpzero_default_file"] = json.loads((REPOSITORY / "configs" / "ds_config.json").read_text())
+    for name, config in rows.items():
+        visit.part(name, lambda name=name, config=config: mpzero(visit, name, config))
     for stage in (2, 3):
-        visit.part(f"mpzero_zero{stage}_two_levels", lambda stage=stage: mpzero(visit, stage, "1", ""))
-    one_host = "mpirun --bind-to none -n 2"
-    for stage in (2, 3):
-        visit.part(f"mpzero_zero{stage}_nvlink", lambda stage=stage: mpzero(visit, stage, "one level", one_host))
+        name, config = f"mpzero_zero{stage}_nvlink", on_gpu(stage, 4, gas=4)
+        visit.part(name, lambda name=name, config=config: mpzero(visit, name, config, one_host=True))
+    for stage in (2, 3) if args.before else ():
+        visit.part(f"unchanged_zero{stage}", lambda stage=stage: unchanged(visit, stage))
     if args.deepspeed:
         visit.part("deepspeed_installed", lambda: install(visit))
     for stage in (2, 3):

@@ -176,6 +176,15 @@ std::string list_clocks(const std::vector<std::string>& hosts, const std::vector
   return hosts.size() > kMost ? fmt::format("{} and {} more", list, hosts.size() - kMost) : list;
 }
 
+// The ranks that NCCL takes for those of this rank's host, which NCCL_HOSTID divides further. Collective.
+std::unique_ptr<parallel::MpiRuntime> ranks_of_host(parallel::MpiRuntime& mpi) {
+  const std::string own = parallel::look_at_network(parallel::process_environment).node;
+  for (const auto& [node, rank] : all_gather(*mpi.this_machine(), std::pair(own, mpi.rank()))) {
+    if (node == own) return mpi.split(rank);
+  }
+  throw_failure("rank {} is not on its own machine", mpi.rank());
+}
+
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
   const at::Device device = choose_device(options.device, mpi).device;
   std::vector<Finding> findings;
@@ -198,23 +207,26 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
   }
   const std::string type = instance_type(options.system);
   const auto instance = find_instance(type);
-  // With the channels that training has there.
-  const auto measure_over = [&](parallel::MpiRuntime& ranks, Check check, double gigabytes, int min_channels) {
+  // With the engine and the channels that training has there.
+  const auto measure_over = [&](parallel::MpiRuntime& ranks, Check check, double gigabytes, parallel::NcclEngine engine,
+                                int min_channels) {
     std::unique_ptr<parallel::Communicator> communicator;
     if (device.is_cpu()) communicator = std::make_unique<parallel::MpiCommunicator>(ranks);
-    if (device.is_cuda()) {
-      communicator =
-          std::make_unique<parallel::NcclCommunicator>(ranks, parallel::NcclEngine::kCopyEngines, min_channels);
-    }
+    if (device.is_cuda()) communicator = std::make_unique<parallel::NcclCommunicator>(ranks, engine, min_channels);
     // The promise holds for GPUs; MPI on the CPU is not compared with it.
     const double promised = device.is_cuda() ? gigabytes * 1e9 : 0;
     findings.push_back(judge_bandwidth(check, measure_bandwidth(*communicator, ranks, device), promised, type));
   };
   // All nodes measure their inside at the same time, as in training.
-  const std::unique_ptr<parallel::MpiRuntime> inside = mpi.this_machine();
-  if (inside->world_size() > 1) measure_over(*inside, "bandwidth_inside", instance ? instance->nvlink_gigabytes : 0, 0);
+  const std::unique_ptr<parallel::MpiRuntime> inside = ranks_of_host(mpi);
+  if (inside->world_size() > 1) {
+    measure_over(*inside, "bandwidth_inside", instance ? instance->nvlink_gigabytes : 0,
+                 parallel::NcclEngine::kCopyEngines, /*min_channels=*/0);
+  }
   if (inside->world_size() < mpi.world_size()) {
-    measure_over(mpi, "bandwidth_between", instance ? instance->gigabits / 8 : 0, plan.min_channels);
+    // Copy engines reach no other host, also where it is another one to NCCL only.
+    measure_over(mpi, "bandwidth_between", instance ? instance->gigabits / 8 : 0, parallel::NcclEngine::kKernels,
+                 plan.min_channels);
   }
   return findings;
 }

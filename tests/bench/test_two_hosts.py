@@ -6,8 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
+import gpu_run
 import pytest
 import two_hosts
+import visit
+from trainer import BUILD
 
 
 def visit_to(folder: Path, **options) -> two_hosts.Visit:
@@ -18,8 +21,9 @@ def test_what_the_budget_has_no_time_for_is_left_out(tmp_path: Path, capsys: pyt
     assert two_hosts.main([str(tmp_path), "--train_data", "t.h5", "--budget", "0"]) == 0
     found = json.loads((tmp_path / "two_hosts.json").read_text())
     assert found["left_out"] == [
-        *["streams", "doctor", "mpzero_zero2_two_levels", "mpzero_zero3_two_levels", "mpzero_zero2_nvlink"],
-        *["mpzero_zero3_nvlink", "deepspeed_zero2", "deepspeed_zero3"],
+        *["streams", "doctor", "mpzero_zero2_two_levels", "mpzero_zero3_two_levels", "mpzero_zero2_8_bits"],
+        *["mpzero_zero3_8_bits", "mpzero_default_file", "mpzero_zero2_nvlink", "mpzero_zero3_nvlink"],
+        *["deepspeed_zero2", "deepspeed_zero3"],
     ]
     assert "0 s in all" in capsys.readouterr().out
 
@@ -41,10 +45,12 @@ def test_nccl_is_compared_with_streams_that_both_sides_send(tmp_path: Path, monk
         "all-gather 1 MiB 0.51 GB/s, 64 MiB 6.20 GB/s, 512 MiB 9.00 GB/s; "
         "reduce-scatter 1 MiB 0.40 GB/s, 64 MiB 5.10 GB/s, 512 MiB 8.50 GB/s"
     )
+    check = "bandwidth_between"
 
     def run(name: str, command: list[str], limit: float) -> tuple[int, Path]:
         assert f"--json={tmp_path / 'doctor.json'}" in command and "NCCL_HOSTID=host1" in command
-        (tmp_path / "doctor.json").write_text(json.dumps({"findings": [{"check": "bandwidth", "seen": seen}]}))
+        findings = [{"check": "network", "message": "TCP"}, {"check": check, "message": seen}]
+        (tmp_path / "doctor.json").write_text(json.dumps({"hosts": [{"findings": findings}]}))
         return 0, tmp_path / "doctor.log"
 
     monkeypatch.setattr(visit, "run", run)
@@ -52,6 +58,100 @@ def test_nccl_is_compared_with_streams_that_both_sides_send(tmp_path: Path, monk
     assert found["rates_512_mib"] == {"all-gather": 9.0, "reduce-scatter": 8.5}
     assert found["plain_streams_each_way"] == 10.0
     assert found["share_of_plain_streams"] == {"all-gather": 0.9, "reduce-scatter": 0.85}
+    assert found["reaches_90_percent"] is False
+    seen = seen.replace("8.50", "9.10")
+    assert two_hosts.doctor(visit)["reaches_90_percent"] is True
+    # Within one host NCCL has other channels: their rate is not what is asked for.
+    check = "bandwidth_inside"
+    found = two_hosts.doctor(visit)
+    assert found["rates_512_mib"] == {} and "share_of_plain_streams" not in found
+    assert found["error"] == "bandwidth_between is not among the doctor's findings" and "512 MiB" in found["output"]
+
+
+def test_what_the_doctor_writes_of_two_hosts_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own report, of MPI on the CPU; the sizes are smaller there."""
+    visit = visit_to(tmp_path)
+    visit.args.build = BUILD
+    command_of = two_hosts.network_experiment.command_of
+    flags = ["--device=cpu", f"--checkpoint_dir={tmp_path}"]
+
+    def on_cpu(launch: str, words: list[str]) -> list[str]:
+        return command_of(launch, [word for word in words if word != "--network=socket"] + flags)
+
+    monkeypatch.setattr(two_hosts.network_experiment, "command_of", on_cpu)
+    found = two_hosts.doctor(visit)
+    assert found["status"] == 0
+    assert "all-gather 1 MiB" in json.loads(found["output"])["bandwidth_between"]
+
+
+def test_the_rows_are_what_their_names_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+
+    def run(row, settings) -> None:
+        seen[settings.folder.name] = (row.network, {**settings.config["zero_optimization"], **row.zero()})
+        assert settings.launch == ("" if row.network == "socket" else two_hosts.ONE_HOST)
+        row.step = 100.0
+
+    monkeypatch.setattr(two_hosts.network_experiment, "run", run)
+    monkeypatch.setattr(two_hosts.Visit, "run", lambda *_: (0, tmp_path / "none"))
+    monkeypatch.setattr(two_hosts, "streams", lambda _: {})
+    monkeypatch.setattr(two_hosts, "doctor", lambda _: {})
+    monkeypatch.setattr(two_hosts, "deepspeed", lambda *_: {})
+    assert two_hosts.main([str(tmp_path), "--train_data", "t.h5", "--before", "old"]) == 0
+    nodes = {"mics_shard_size": 1}
+    assert seen["mpzero_zero2_two_levels"] == ("socket", {"stage": 2, **nodes})
+    network, zero = seen["mpzero_zero3_8_bits"]
+    assert network == "socket" and {"stage": 3, **two_hosts.COMPRESSED, **nodes}.items() <= zero.items()
+    network, zero = seen["mpzero_default_file"]
+    assert network == "socket" and zero == {
+        "stage": 2,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+        **nodes,
+    }
+    assert seen["mpzero_zero2_nvlink"] == ("auto", {"stage": 2, "zero_hpz_partition_size": 1})
+    assert {f"unchanged_zero{stage}_{name}_2" for stage in (2, 3) for name in ("before", "now")} <= set(seen)
+    assert json.loads((tmp_path / "two_hosts.json").read_text())["unchanged_zero3"]["within_1_percent"]
+
+
+def test_both_builds_run_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    visit = visit_to(tmp_path, before=Path("old"))
+    times = iter([100.0, 102.0, 104.0, 101.0, 99.0, 100.5])
+    calls = []
+
+    def mpzero(visit, name: str, config: dict, *, one_host: bool, build: Path) -> dict:
+        assert one_host and config["zero_optimization"] == {"stage": 2}
+        calls.append(str(build))
+        return {"step": next(times, None), "error": "it broke"}
+
+    monkeypatch.setattr(two_hosts, "mpzero", mpzero)
+    found = two_hosts.unchanged(visit, 2)
+    assert calls == ["old", "build"] * 3
+    assert found["before"] == [100.0, 104.0, 99.0] and found["now"] == [102.0, 101.0, 100.5]
+    assert found["ratio"] == 1.01 and found["within_1_percent"]
+    assert two_hosts.unchanged(visit, 2)["error"] == "before: it broke"
+
+
+def test_a_visit_of_gpu_run_has_it_only_by_name(tmp_path: Path) -> None:
+    data = tmp_path / "data.h5"
+    old, packages = tmp_path / "old", tmp_path / "packages"
+
+    def visit_of(*words: str) -> visit.Visit:
+        made = visit.Visit(visit.Settings(tmp_path / "out", tmp_path, data, data, tmp_path / "scratch", words))
+        made.gpus = 2
+        return made
+
+    arguments = argparse.Namespace(two_hosts_budget=0, before=old, deepspeed=packages)
+    for words in ((), ("speed",)):
+        other = visit_of(*words)
+        gpu_run.two_hosts(other, arguments)
+        assert "two_hosts" not in other.results
+    named = visit_of("golden", "two_hosts")
+    gpu_run.two_hosts(named, arguments)
+    result = json.loads((tmp_path / "out" / "results.json").read_text())["two_hosts"]
+    assert result["status"] == 0, (named.logs / "two_hosts.log").read_text()
+    assert f"--before={old}" in result["command"] and f"--deepspeed={packages}" in result["command"]
+    left_out = result["figures"]["left_out"]
+    assert {"doctor", "mpzero_zero3_two_levels", "unchanged_zero2", "deepspeed_zero3"} <= set(left_out)
 
 
 def test_streams_of_the_interface_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

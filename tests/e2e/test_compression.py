@@ -49,8 +49,7 @@ def check_bytes(
     # Squares, loss, votes to stop, warnings and each rank's time, in fp64.
     figures = 8 * (4 + ranks)
     to_each_node = figures + sum(message_bytes(shard, form) for shard in shards for form in forms)
-    # In the first step parameters cross as they are, too: at the start, and after it.
-    for step in steps[2:]:
+    for step in steps:
         assert step["internode_bytes"] == to_each_node * (nodes - 1) * ranks // nodes, step
 
 

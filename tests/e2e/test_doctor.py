@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -201,6 +202,21 @@ def test_this_machine_as_it_is(tmp_path: Path) -> None:
     assert "GB/s" in found["checkpoint_write"]["message"]
     assert found["versions"]["status"] == "ok"
     assert list(tmp_path.iterdir()) == [report]
+
+
+def test_two_hosts_of_nccl_are_measured_as_two(tmp_path: Path) -> None:
+    """What bench/two_hosts.py compares with plain streams: the channels between hosts are others than within one."""
+    report = tmp_path / "report.json"
+    words = [str(BUILD / "bin" / "mpzero"), "doctor", "--bandwidth", "--device=cpu", f"--json={report}"]
+    words.append(f"--checkpoint_dir={tmp_path}")
+    launch = ["mpirun", "--oversubscribe"]
+    for host in range(2):
+        launch += [*([":"] if host else []), "-n", "1", "env", f"NCCL_HOSTID=host{host}", *words]
+    run(launch)
+    found = [finding for host in json.loads(report.read_text())["hosts"] for finding in host["findings"]]
+    measured = {finding["check"]: finding["message"] for finding in found if "bandwidth" in finding["check"]}
+    assert list(measured) == ["bandwidth_between"], measured
+    assert re.search(r"all-gather .* GB/s; reduce-scatter .* GB/s", measured["bandwidth_between"])
 
 
 @pytest.mark.skipif(num_gpus() == 0, reason="no GPU")
