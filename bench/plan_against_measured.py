@@ -3,8 +3,8 @@
 
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
---runs: what bench/plan_runs.py has written (bench/plan_runs.json, where there is one); runs that were planned before
-they were made are counted apart. A run that the plan cannot describe is listed with the reason and not counted. Needs
+--runs: what bench/plan_runs.py has written (each bench/plan_runs*.json); runs that were planned before they were made
+are counted apart. A run that the plan cannot describe is listed with the reason and not counted. Needs
 no GPU. The exit status is 1 where fewer than 90% of the counted steps are within 10%, or one is beyond 20%.
 """
 
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FROZEN = ROOT / "bench" / "plan_runs.json"  # what bench/plan_runs.py wrote in the last visit
+FROZEN = sorted((ROOT / "bench").glob("plan_runs*.json"))  # what bench/plan_runs.py wrote, a file for each visit
 CLOSE, FAR, MOST_CLOSE = 0.10, 0.20, 0.90
 MEMORY_CLOSE = 0.01
 GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
@@ -77,7 +77,9 @@ def ds_config(run: dict) -> dict:
     bf16: dict = {"enabled": run["dtype"] == "bf16"}
     if run["moments"] == "bf16":
         bf16["bf16_optimizer_states"] = True
+    fp8 = run.get("fp8", "none")
     return {
+        **({} if fp8 == "none" else {"fp8": {"enabled": True, "recipe": fp8}}),
         "train_micro_batch_size_per_gpu": run["micro_batch"],
         "gradient_accumulation_steps": run["accumulation"],
         "gradient_clipping": run["clipping"],
@@ -97,6 +99,8 @@ def is_on_cpu(run: dict) -> bool:
 
 
 def plan(run: dict, program: Path, calibration: str | None) -> dict:
+    if not is_on_cpu(run) and run["device"] not in GPUS:
+        raise SystemExit(f"{run['name']}: {run['device']} is none of {', '.join(GPUS)}")
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(ds_config(run), file)
         file.flush()
@@ -182,6 +186,9 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
             left_out.append(f"- {run['name']}: {reason}")
             continue
         found = plan(run, program, calibration)
+        if not found["step"]:
+            left_out.append(f"- {run['name']}: the plan has its memory alone")
+            continue
         planned = found["step"]["seconds"] * 1e3
         bytes_of = memory_of_rank(found)
         gib = (bytes_of["total"] - bytes_of["context"]) / 2**30
@@ -227,7 +234,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--runs", type=Path, nargs="*", help="more of them, of bench/plan_runs.py")
     arguments = parser.parse_args()
-    more = arguments.runs if arguments.runs is not None else [file for file in [FROZEN] if file.exists()]
+    more = arguments.runs if arguments.runs is not None else FROZEN
     files = [ROOT / "bench" / "plan_measured.json", *more]
     runs = [run for file in files for run in json.loads(file.read_text())["runs"]]
     lines, good = table(runs, arguments.program, arguments.calibration)

@@ -1,18 +1,27 @@
 #!/usr/bin/env python3
 """Short runs of many kinds on this machine's GPUs, for a comparison with what `mpzero plan` said of them before.
 
-    bench/plan_runs.py FOLDER [--build build] [--train_data T.h5] [--budget 240] [--only WORD ...]
-    bench/plan_runs.py FOLDER --device cpu --calibrations ONE_RANK.json TWO_RANKS.json    # or on its CPU
+    bench/plan_runs.py FOLDER [--calibrate 110] [--results RESULTS] [--train_data T.h5] [--budget 240] [--only WORD ...]
+    bench/plan_runs.py FOLDER --device cpu --calibrate 20    # or on its CPU
+    bench/plan_runs.py FOLDER --dry H100 [--gpus 2]          # the plans alone, without a GPU
 
-Before the first run every row is planned, and what the plan says is written down with what is measured afterwards: so
-the rows test a model that was frozen. Of the network the plan is told what the doctor measured. FOLDER gets
-plan_runs.json, written anew after each run, in the shape of bench/plan_measured.json, for
-`bench/plan_against_measured.py --runs FOLDER/plan_runs.json`, and logs.tar.gz.
+--calibrate measures the device first, for so many seconds (`mpzero plan --calibrate`), into a copy of
+configs/calibrations; a file of the same device that is there keeps its names. Then every row is planned, before the
+first run, and what the plan says is written down with what is measured afterwards: so the rows test a model that was
+frozen. plan_ms is by the new calibration, shipped_plan_ms by the one in configs/calibrations. Of the network the plan
+is told what the doctor measured.
 
-Random tokens, if no file is given. A row that needs more GPUs than there are is not made; one for which the budget of
-seconds has no time left is named in `left_out`. For the rows of two hosts, two daemons of mpirun with names of their
-own and NCCL_HOSTID make two hosts of two GPUs, for MPI, mpzero and NCCL alike; plain streams and `mpzero doctor
---bandwidth` between them come first.
+FOLDER gets plan_runs.json, in the shape of bench/plan_measured.json, for `bench/plan_against_measured.py --runs
+FOLDER/plan_runs.json`; TABLE.md, the rows for bench/PLAN.md; calibrations/; logs.tar.gz. RESULTS gets copies of these
+files and no others. All are written anew after each run, so that a visit that is cut off leaves what it had.
+
+Random tokens, if no file is given, for which the Python needs h5py. A row that needs more GPUs than there are is not
+made; one for which the budget of seconds has no time left is named in `left_out`. For the
+rows of two hosts, two daemons of mpirun with names of their own and NCCL_HOSTID make two hosts of two GPUs, for MPI,
+mpzero and NCCL alike; plain streams and `mpzero doctor --bandwidth` between them come first.
+
+--dry says for each row what the plan does, and estimates how long the visit would be: steps, and the start of a run. It
+exits with 1 where a row has no plan, does not fit, or the budget ends before the last row.
 """
 
 from __future__ import annotations
@@ -31,15 +40,25 @@ from pathlib import Path
 import network_experiment
 import two_hosts
 from measures import REPOSITORY, medians, planned_memory, read_metrics, read_model
-from plan_against_measured import ds_config, memory_of_rank, plan
+from plan_against_measured import GPUS, Difference, ds_config, gibibytes, memory_of_rank, plan
 
 BENCH = Path(__file__).resolve().parent
 HOSTS = ("host0", "host1")
+CALIBRATIONS = REPOSITORY / "configs" / "calibrations"
 # Llama's shape with 3.6 billion parameters, which no calibration has.
 LLAMA_3B = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
+# Qwen3-1.7B's, likewise.
+QWEN3_2B = {"hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16}
+# Plain streams and the doctor before rows of two hosts.
+NETWORK_SECONDS = 60.0
+# Of a run before its first step, and for each billion parameters; with states on the host, which are allocated there:
+# for --dry. On an H200 runs of 0.6 and 3.6 billion took 4.7 and 9.3 s; the last is a guess.
+START_SECONDS, START_OF_BILLION, START_OF_BILLION_ON_HOST = 4.0, 1.5, 6.0
+OF_VISIT = ("limit", "billions")  # of a row, and not of what was measured
 WHAT = (
-    "Runs that were planned before they were made. plan_ms, plan_gib: what mpzero plan said before. planned_gib: what "
-    "the run itself planned at its start. memory_gib, reserved_gib: the most that tensors held on rank 0, and that the "
+    "Runs that were planned before they were made. plan_ms, plan_gib: what mpzero plan said before. shipped_plan_ms: "
+    "by the calibration that was shipped, where the visit made a new one. planned_gib: what the run itself planned at "
+    "its start. memory_gib, reserved_gib: the most that tensors held on rank 0, and that the "
     "allocator had, NCCL's buffers included in both. exposed_ms: communication that the step waits for. clipping 0: "
     "none. null: not recorded. network_rate: GB/s of NCCL's collectives, by the doctor. context_gib: "
     "what CUDA and NCCL took at the start"
@@ -67,6 +86,7 @@ def row(name: str, **changed) -> dict:
         "offload_ratio": 1,
         "offload_param": False,
         "moments": "fp32",
+        "fp8": "none",
         "recompute": "none",
         "deterministic": False,
         "length": 2048,
@@ -89,6 +109,9 @@ def rows() -> list[dict]:
     host_adamw = {"offload_optimizer": True, "clipping": 0, "steps": 20}
     large = {"model": "llama_3_8b", "model_flags": LLAMA_3B, "steps": 13, "warm_up": 4, "limit": 50}
     levels = {"layout": "two_levels"}
+    # As much of the update on the host as the GPU has no room for.
+    in_part = {"offload_ratio": "auto", "warm_up": 3, "steps": 9}
+    large_7b = {"model": "qwen2_5_7b", "micro_batch": 2, "limit": 170}
     return [
         row("frozen_hosts_zero2_two_levels", **hosts, **levels),
         row("frozen_hosts_zero3_one_level", **hosts, zero_stage=3),
@@ -101,12 +124,29 @@ def rows() -> list[dict]:
         row(
             "frozen_qwen3_offload_param_2gpu_t1024", **two, **host_adamw, zero_stage=3, offload_param=True, length=1024
         ),
-        row("frozen_llama_3b_zero2_mb4_t2048", **large),
+        row("frozen_llama_3b_zero2_mb2_t2048", **large, micro_batch=2),
         row("frozen_llama_3b_zero3_2gpu_mb1_t2048_x2", **two, **large, zero_stage=3, micro_batch=1, accumulation=2),
         row(
             "frozen_qwen2_5_zero1_2gpu_mb2_t1024", **two, model="qwen2_5_0_5b", zero_stage=1, micro_batch=2, length=1024
         ),
         row("frozen_qwen3_zero2_mb1_t512", micro_batch=1, length=512, steps=40, warm_up=15),
+        row("frozen_qwen2_5_zero1_mb8_t1024", model="qwen2_5_0_5b", zero_stage=1, micro_batch=8, length=1024),
+        row("frozen_qwen3_zero3_mb2_t4096_x2", zero_stage=3, micro_batch=2, length=4096, accumulation=2),
+        row("frozen_qwen3_recompute_selective_mb8_t2048", micro_batch=8, recompute="selective", steps=20),
+        row("frozen_qwen3_fp8_tensorwise_mb8_t2048", micro_batch=8, fp8="tensorwise"),
+        row("frozen_qwen3_fp8_rowwise_mb8_t2048", micro_batch=8, fp8="rowwise"),
+        row("frozen_qwen3_2b_zero2_mb4_t2048", model_flags=QWEN3_2B, steps=20),
+        row("frozen_qwen3_2b_fp8_tensorwise_mb4_t2048", model_flags=QWEN3_2B, fp8="tensorwise", steps=20),
+        row("frozen_qwen2_5_7b_host_ratio_auto_mb2_t2048", **{**host_adamw, **in_part, **large_7b}),
+        row("frozen_llama_3b_host_ratio_auto_mb8_t2048", **{**large, **host_adamw, **in_part}, micro_batch=8),
+        row(
+            "frozen_qwen3_2b_offload_param_mb4_t2048",
+            **host_adamw,
+            model_flags=QWEN3_2B,
+            zero_stage=3,
+            offload_param=True,
+        ),
+        row("frozen_qwen3_recompute_auto_mb32_t2048", micro_batch=32, recompute="auto", steps=14, warm_up=4),
         row("frozen_hosts_zero3_two_levels", **hosts, **levels, zero_stage=3),
         row("frozen_hosts_zero2_one_level", **hosts),
         row("frozen_hosts_zero2_two_levels_t2048_x1", **{**hosts, "length": 2048, "accumulation": 1}, **levels),
@@ -147,6 +187,7 @@ class Visit(two_hosts.Visit):
         super().__init__(args)
         self.gpus = gpus
         self.runs: list[dict] = []
+        self.calibration: Path | None = None  # made in this visit, of a GPU
         self.made = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
 
     def save(self) -> None:
@@ -159,9 +200,17 @@ class Visit(two_hosts.Visit):
             "left_out": self.results["left_out"],
             "failed": self.failed(),
             "seconds": self.results["seconds"],
-            "runs": [{name: value for name, value in run.items() if name != "limit"} for run in self.runs],
+            "runs": [{name: value for name, value in run.items() if name not in OF_VISIT} for run in self.runs],
         }
         (self.folder / "plan_runs.json").write_text(json.dumps(found, indent=1) + "\n")
+        (self.folder / "TABLE.md").write_text("\n".join(table(self.runs)) + "\n")
+        self.pack_logs()
+        if self.args.results is None:
+            return
+        self.args.results.mkdir(parents=True, exist_ok=True)
+        kept = [self.folder / name for name in ("plan_runs.json", "TABLE.md", "logs.tar.gz")]
+        for file in [*kept, *([self.calibration] if self.calibration else [])]:
+            shutil.copy(file, self.args.results)
 
     def failed(self) -> dict[str, str]:
         parts = {name: part for name, part in self.results.items() if isinstance(part, dict)}
@@ -176,6 +225,71 @@ class Visit(two_hosts.Visit):
         with tarfile.open(self.folder / "logs.tar.gz", "w:gz") as archive:
             for file in sorted([*self.folder.glob("*.log"), *self.folder.glob("*/metrics.jsonl")]):
                 archive.add(file, arcname=str(file.relative_to(self.folder)))
+
+
+def table(runs: list[dict]) -> list[str]:
+    """The rows for bench/PLAN.md, by what the plan said before the runs were made."""
+    lines = [
+        "| run | plan | measured | difference | by the calibration before | memory, plan | measured |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    difference, shipped = Difference(), Difference()
+    for run in runs:
+        if not run.get("plan_ms"):
+            lines.append(f"| {run['name']} | no plan | {run['step_ms']:,.1f} ms | | | | {run['memory_gib']} |")
+            continue
+        error = difference.add(run["plan_ms"], run["plan_gib"], run)
+        before = ""
+        if run.get("shipped_plan_ms"):
+            of_shipped = shipped.add(run["shipped_plan_ms"], run["plan_gib"], run)
+            before = f"{run['shipped_plan_ms']:,.1f} ms, {of_shipped:+.1%}"
+        memory = gibibytes(run["memory_gib"]) if run["memory_gib"] else ""
+        lines.append(
+            f"| {run['name']} | {run['plan_ms']:,.1f} ms | {run['step_ms']:,.1f} ms | {error:+.1%} | {before} | "
+            f"{gibibytes(run['plan_gib'])} GiB | {memory} |"
+        )
+    lines += ["", f"What the plan said before they were made: {difference.sentence()}"]
+    if shipped.of_steps:
+        lines += ["", f"By the calibration that was shipped before: {shipped.sentence()}"]
+    return lines
+
+
+def shipped_file(device: str) -> str:
+    """The file of configs/calibrations that is of a device; a name for one if there is none."""
+    for file in sorted(CALIBRATIONS.glob("*.json")):
+        if json.loads(file.read_text())["device"] == device:
+            return file.name
+    return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_") + ".json"
+
+
+def measured_times(visit: Visit, name: str, launch: list[str]) -> tuple[Path, dict]:
+    """A calibration of this machine, and what is worth printing of it."""
+    folder = visit.folder / "calibrations"
+    if not folder.exists():
+        shutil.copytree(CALIBRATIONS, folder)
+    seconds = visit.args.calibrate
+    words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "plan", f"--calibrate={folder / name}"]
+    words += [f"--device={visit.args.device}", f"--calibrate_seconds={seconds:g}"]
+    # Layers measured together take a fifth more, the end of the last operation and the start a little.
+    status, log = visit.run(f"calibrate_{Path(name).stem}", [*launch, *words], 1.2 * seconds + 60)
+    found = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+    if status != 0 or "scales" in found:
+        raise RuntimeError(f"exit status {status}: {network_experiment.sentence_of(log.read_text(errors='replace'))}")
+    figures = {"file": name, "source": found["source"], "relative_error": found["error"]}
+    return folder / name, figures | {"products": len(found["matmuls"]), "in_fp8": len(found.get("fp8_matmuls", []))}
+
+
+def calibrate_gpu(visit: Visit) -> dict:
+    path, figures = measured_times(visit, shipped_file(visit.gpus[0]), [])
+    visit.calibration = path
+    return figures
+
+
+def calibrate_cpu(visit: Visit, ranks: int) -> dict:
+    """By one rank of all cores, or by so many that share them."""
+    launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
+    path, figures = measured_times(visit, f"cpu_{ranks}.json", launch)
+    return figures | {"path": str(path), "device": json.loads(path.read_text())["device"]}
 
 
 def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
@@ -296,17 +410,55 @@ def context_gib(log: str) -> float | None:
     return float(found[1]) if found else None
 
 
-def planned(visit: Visit, run: dict) -> None:
-    """Writes down what the plan says of a row."""
+def planned(visit: Visit, run: dict) -> bool:
+    """Writes down what the plan says of a row; False where the run has none, or does not fit."""
+    program = visit.args.build.resolve() / "bin" / "mpzero"
+    run |= {"plan_ms": None, "plan_gib": None, "shipped_plan_ms": None}
     try:
-        found = plan(run, visit.args.build.resolve() / "bin" / "mpzero", None)
+        found = plan(run, program, str(visit.calibration) if visit.calibration else None)
+        shipped = plan(run, program, None) if visit.calibration else None
     except SystemExit as error:
-        run |= {"plan_ms": None, "plan_gib": None}
         print(f"{run['name']}: no plan: {error}", flush=True)
-        return
+        return False
     gpu = memory_of_rank(found)
-    run["plan_ms"] = round(found["step"]["seconds"] * 1e3, 2) if found["step"] else None
+    run["plan_ms"] = milliseconds(found)
+    run["shipped_plan_ms"] = milliseconds(shipped)
     run["plan_gib"] = round((gpu["total"] - gpu["context"]) / 2**30, 5)
+    run["billions"] = found.get("model", {}).get("parameters", 0) / 1e9
+    return run["plan_ms"] is not None
+
+
+def milliseconds(found: dict | None) -> float | None:
+    return round(found["step"]["seconds"] * 1e3, 2) if found and found["step"] else None
+
+
+def expected_seconds(run: dict) -> float:
+    """Of a run, by its plan."""
+    start = START_OF_BILLION_ON_HOST if run["offload_optimizer"] else START_OF_BILLION
+    return START_SECONDS + start * run["billions"] + run["steps"] * run["plan_ms"] / 1e3
+
+
+def dry_run(visit: Visit, wanted: list[dict]) -> int:
+    """The plans of all rows, and how long a visit would be; 1 where a row has none or the budget is too short."""
+    without = 0
+    seconds = 1.2 * visit.args.calibrate + 20 if visit.args.calibrate else 0.0
+    seconds += NETWORK_SECONDS if any(run["nodes"] > 1 for run in wanted) else 0
+    for run in wanted:
+        # What such a network carries, for want of a measurement.
+        run["network_rate"] = 5.0 if run["nodes"] > 1 else None
+        if not planned(visit, run):
+            without += 1
+            continue
+        seconds += expected_seconds(run)
+        late = "" if run["limit"] >= expected_seconds(run) else f"; more than its limit of {run['limit']} s"
+        without += bool(late)
+        print(
+            f"{run['name']}: {run['plan_ms']:,.1f} ms, {run['plan_gib']:.1f} GiB, about "
+            f"{expected_seconds(run):.0f} s, {seconds:.0f} s until then{late}",
+            flush=True,
+        )
+    print(f"{len(wanted)} rows, {without} without a plan or too long; about {seconds:.0f} of {visit.args.budget:.0f} s")
+    return 1 if without or seconds > visit.args.budget else 0
 
 
 def gpus_here() -> list[str]:
@@ -314,6 +466,29 @@ def gpus_here() -> list[str]:
         return []
     words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stdout.splitlines()
+
+
+def name_after(run: dict, gpus: list[str]) -> None:
+    """Rows of other GPUs than those of the first visit have names of their own."""
+    if not gpus:
+        return
+    run["device"] = gpus[0]
+    if GPUS.get(gpus[0]) != "H200":
+        short = GPUS.get(gpus[0], gpus[0]).lower().replace(" ", "_")
+        run["name"] = run["name"].replace("frozen_", f"frozen_{short}_")
+
+
+def calibrate(visit: Visit) -> None:
+    """Of a GPU for all rows, of a CPU by one rank and by two."""
+    if visit.args.device == "cuda":
+        visit.part("calibrate", lambda: calibrate_gpu(visit))
+        return
+    for ranks in (1, 2):
+        visit.part(f"calibrate_{ranks}", lambda ranks=ranks: calibrate_cpu(visit, ranks))
+    found = [visit.results[f"calibrate_{ranks}"] for ranks in (1, 2)]
+    visit.args.calibrations = [one["path"] for one in found if "path" in one]
+    if len(visit.args.calibrations) < len(found):
+        raise SystemExit("the CPU was not calibrated, without which there are no plans")
 
 
 def main(arguments: list[str], known: list[dict] | None = None) -> int:
@@ -325,27 +500,39 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     parser.add_argument("--stream_seconds", type=float, default=0.6)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--calibrations", nargs=2, help="of the CPU: by one rank of all cores, by two ranks")
+    parser.add_argument("--calibrate", type=float, default=0, metavar="SECONDS", help="measure the device first")
+    parser.add_argument("--results", type=Path, help="a folder for copies of what the visit is for, and no other files")
+    parser.add_argument("--dry", choices=sorted(GPUS.values()), metavar="GPU", help="plan alone, for such GPUs")
+    parser.add_argument("--gpus", type=int, default=1, help="with --dry")
     parser.add_argument("--only", nargs="*", default=[], help="rows whose name contains one of these words")
     args = parser.parse_args(arguments)
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     words, args.only = args.only, []
     gpus = gpus_here() if args.device == "cuda" else []
+    if args.dry:
+        gpus = [name for name, short in GPUS.items() if short == args.dry] * args.gpus
     visit = Visit(args, gpus)
+    if args.calibrate and not args.dry:
+        calibrate(visit)
     if args.calibrations:
         name = json.loads(Path(args.calibrations[0]).read_text())["device"]
         known = cpu_rows(name, [str(Path(file).resolve()) for file in args.calibrations])
     wanted = [run for run in known or rows() if not words or any(word in run["name"] for word in words)]
     wanted = [run for run in wanted if args.device == "cpu" or run["gpus"] <= len(gpus)]
+    for run in wanted:
+        name_after(run, gpus)
+    if args.dry:
+        return dry_run(visit, wanted)
     if any(run["nodes"] > 1 for run in wanted):
         visit.part("streams", lambda: two_hosts.streams(visit))
         visit.part("doctor", lambda: doctor(visit))
     for run in wanted:
-        run["device"] = gpus[0] if gpus else run["device"]
         run["network_rate"] = visit.network_rate() if run["nodes"] > 1 else None
         planned(visit, run)
     for run in wanted:
         visit.part(run["name"], lambda run=run: measure(visit, run))
-    visit.pack_logs()
+    visit.save()
+    print("\n".join(table(visit.runs)))
     print(f"left out: {visit.results['left_out'] or 'nothing'}; failed: {list(visit.failed()) or 'none'}")
     print(f"{args.budget - visit.left():.0f} s in all; {visit.folder / 'plan_runs.json'}")
     return 1 if visit.failed() else 0

@@ -54,6 +54,7 @@ PAYS = 0.9  # of the best layout's speed on the same network
 
 
 def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool, network: str) -> dict | None:
+    """None where the run does not fit."""
     zero = {"stage": stage}
     if nodes > 1:
         zero["mics_shard_size"] = GPUS_PER_NODE if two_levels else nodes * GPUS_PER_NODE
@@ -79,8 +80,15 @@ def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool,
             f"--network={network}",
         ]
         result = subprocess.run(command, capture_output=True, text=True)
-    found = json.loads(result.stdout) if result.stdout.startswith("{") else None
-    return found if found and found["step"] else None
+    # A plan that does not fit is one, too: only what is none is an error.
+    if not result.stdout.startswith("{"):
+        raise SystemExit(f"{' '.join(command)}: {result.stderr.strip()}")
+    found = json.loads(result.stdout)
+    if found["memory"]["fits"] and not found["step"]:
+        raise SystemExit(f"{instance}: the plan has its memory alone: {result.stderr.strip()}")
+    if found["machine"]["gpus_per_node"] != GPUS_PER_NODE:
+        raise SystemExit(f"--instance {instance}: the tables are of types with {GPUS_PER_NODE} GPUs; name one of these")
+    return found if found["step"] else None
 
 
 def curve(program: Path, instance: str, layout: tuple) -> list[float | None]:

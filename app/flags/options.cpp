@@ -59,7 +59,8 @@ bool is_data_set(const std::string& argument) {
   return std::filesystem::exists(argument, ignored) || std::count(argument.begin(), argument.end(), '/') == 1;
 }
 
-[[noreturn]] void refuse_unknown(const std::string& argument) {
+[[noreturn]] void refuse_unknown(const std::string& argument, const std::vector<std::string>& of_command,
+                                 const std::string& help) {
   if (argument.ends_with(".h5")) {
     throw_user_error("\"{0}\" is not a flag; a token file is given as --train_data {0}.", argument);
   }
@@ -83,10 +84,11 @@ bool is_data_set(const std::string& argument) {
       for (const std::string& other : flag.names()) known.push_back(other);
     }
   }
+  known.insert(known.end(), of_command.begin(), of_command.end());
   if (const auto nearest = nearest_name(name, known)) {
     throw_user_error("--{} is not a known flag; did you mean --{}?", name, *nearest);
   }
-  throw_user_error("--{} is not a known flag; mpzero train --help lists them all.", name);
+  throw_user_error("--{} is not a known flag; {}.", name, help);
 }
 
 po::parsed_options parse(const std::vector<std::string>& arguments, const po::options_description& options) {
@@ -220,12 +222,15 @@ void check_contradictions(const CommandLine& line) {
 
 }  // namespace
 
-CommandLine parse_command_line(const std::vector<std::string>& arguments) {
+CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<std::string>& of_command,
+                               const std::string& help) {
   const po::options_description options = known_options();
   CommandLine line;
   std::map<std::string, GivenFlag> seen;  // by the flag's own name
   for (const po::option& option : parse(normalize(arguments), options).options) {
-    if (option.unregistered || option.position_key >= 0) refuse_unknown(option.original_tokens.front());
+    if (option.unregistered || option.position_key >= 0) {
+      refuse_unknown(option.original_tokens.front(), of_command, help);
+    }
     if (option.original_tokens.size() > 1 && option.original_tokens[1].rfind("--", 0) == 0) {
       throw_user_error("--{} needs a value; give one or leave the flag out.", option.string_key);
     }

@@ -25,6 +25,10 @@ struct CommandLine : Settings {
 // Parses the flags after `mpzero train`: `--flag value` or `--flag=value`; booleans take true or false, and a bare
 // boolean flag means true. A flag may be given under two of its names if the values are the same. Throws UserError
 // naming the flag: unknown (with the nearest known one), repeated, without a value, out of range.
-CommandLine parse_command_line(const std::vector<std::string>& arguments);
+// `of_command`: flags of another command, which takes those of `mpzero train` too and has read its own; unknown ones
+// may have been meant for them. `help`: where all flags are listed.
+CommandLine parse_command_line(const std::vector<std::string>& arguments,
+                               const std::vector<std::string>& of_command = {},
+                               const std::string& help = "mpzero train --help lists them all");
 
 }  // namespace mpzero

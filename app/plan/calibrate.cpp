@@ -46,6 +46,8 @@ using model::Recompute;
 // Of plans for the machine that was measured, if it did nothing else meanwhile.
 constexpr double kError = 0.1;
 constexpr double kMostError = 0.9;
+// Where no layers were measured together, so that nothing shows what else the machine did.
+constexpr double kErrorUnseen = 0.5;
 constexpr double kLongestStep = 0.5;           // seconds that layers are repeated for, on the CPU
 constexpr int64_t kBeyondCaches = 64 << 20;    // bytes of weights, on the CPU
 constexpr int64_t kMostOnCpu = 1'000'000'000;  // parameters of a preset whose layers a CPU is measured with
@@ -179,7 +181,8 @@ class Measurement {
     bar.update(static_cast<int64_t>(works.size()));
     bar.clear();
     full_steps();
-    data_.error = std::clamp(std::max(typical_spread(), spread_of_steps(data_.full_step)), kError, kMostError);
+    const double least = data_.full_step.empty() ? kErrorUnseen : kError;
+    data_.error = std::clamp(std::max(typical_spread(), spread_of_steps(data_.full_step)), least, kMostError);
     data_.source = fmt::format("mpzero plan --calibrate: {} of {} micro-batches of {} models measured in {:.0f} s{}{}",
                                done, works.size(), models_.size(), seconds(),
                                ranks() > 1 ? fmt::format(" by {} ranks of a host at a time", ranks()) : "",

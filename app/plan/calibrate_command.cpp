@@ -88,7 +88,12 @@ int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRu
   for (const auto& [name, times] : data.kernels) kernels += times.size();
   fmt::print("{}: {} products, {} shapes of attention and {} sizes of kernels\n{}\nThe calibration is in {}\n",
              data.device, data.matmuls.size(), data.attention.size(), kernels, data.source, file.string());
-  if (data.error > kQuiet) {
+  if (data.full_step.empty()) {
+    fmt::print(
+        "The time was over before layers were measured together, which shows whether other programs use this machine, "
+        "too: plans by this file are right to {:.0f}%; give more --calibrate_seconds\n",
+        100 * data.error);
+  } else if (data.error > kQuiet) {
     fmt::print("The times varied by {:.0f}%: other programs use this machine, too; measure again without them\n",
                100 * data.error);
   }

@@ -33,6 +33,11 @@ struct Bounds {
 constexpr Bounds kMicroseconds{1e-3, 1e9}, kGigabytes{1e-3, 1e6}, kParametersPerSecond{1, 1e15}, kBytes{1, 1e15};
 constexpr Bounds kFactor{1e-3, 1e3};
 
+// Without what would move a terminal's cursor: plans print texts of the file.
+bool is_text(const std::string& text) {
+  return !text.empty() && std::ranges::none_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
 // One object of the file, by key. What is missing or of another type is a UserError.
 class Fields {
  public:
@@ -68,7 +73,7 @@ class Fields {
   int count(const char* key) const { return static_cast<int>(std::min<int64_t>(size(key), 1 << 20)); }
   std::string text(const char* key) const {
     const json& value = at(key);
-    if (!value.is_string() || value.get_ref<const std::string&>().empty()) wrong(key, "a text");
+    if (!value.is_string() || !is_text(value.get_ref<const std::string&>())) wrong(key, "a text");
     return value.get<std::string>();
   }
   std::string text_or(const char* key, const char* fallback) const { return has(key) ? text(key) : fallback; }
@@ -98,7 +103,7 @@ class Fields {
     std::vector<std::string> all;
     if (!at(key).is_array()) wrong(key, "a list of texts");
     for (const json& item : at(key)) {
-      if (!item.is_string()) wrong(key, "a list of texts");
+      if (!item.is_string() || !is_text(item.get_ref<const std::string&>())) wrong(key, "a list of texts");
       all.push_back(item.get<std::string>());
     }
     return all;

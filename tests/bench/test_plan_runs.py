@@ -10,9 +10,10 @@ import sys
 import tarfile
 from pathlib import Path
 
+import plan_runs
 import pytest
 from plan_against_measured import reason_to_leave_out
-from plan_runs import Visit, collective_rates, cpu_rows, main, on_two_hosts, row, rows
+from plan_runs import CALIBRATIONS, Visit, collective_rates, cpu_rows, main, on_two_hosts, row, rows, shipped_file
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = json.loads((ROOT / "bench" / "plan_measured.json").read_text())["runs"]
@@ -21,11 +22,21 @@ MPZERO = f"""#!{sys.executable}
 import json, os, sys
 
 flags = dict(word[2:].split("=", 1) for word in sys.argv[2:] if "=" in word)
+if "calibrate" in flags:
+    if flags["calibrate_seconds"] == "13":
+        print("mpzero: error: thirteen", file=sys.stderr)
+        sys.exit(2)
+    if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+        with open(flags["calibrate"], "w") as file:
+            json.dump({{"device": "a device", "source": "by hand", "error": 0.1, "matmuls": [{{}}]}}, file)
+    sys.exit(0)
 config = json.load(open(flags["deepspeed_config"]))
 if sys.argv[1] == "plan":
     memory = "gpu_bytes" if "gpu" in flags else flags["device"] + " of " + flags["nproc_per_node"]
     name = {{"gpu_bytes": "gpu_bytes", "cpu of 2": "rank_bytes"}}[memory]
-    print(json.dumps({{"step": {{"seconds": 0.04}}, "memory": {{name: {{"total": 5 << 30, "context": 3 << 30}}}}}}))
+    seconds = 0.048 if "calibrations/h100" in flags.get("calibration", "") else 0.04
+    memory = {{name: {{"total": 5 << 30, "context": 3 << 30}}}}
+    print(json.dumps({{"step": {{"seconds": seconds}}, "memory": memory, "model": {{"parameters": 2e9}}}}))
     sys.exit(0)
 if config["train_micro_batch_size_per_gpu"] == 7:
     print("mpzero: error: seven is too many", file=sys.stderr)
@@ -52,7 +63,13 @@ def build(tmp_path: Path) -> Path:
 
 
 def made(folder: Path, build: Path, known: list[dict], *more: str) -> tuple[int, dict]:
-    words = [str(folder), f"--build={build}", f"--train_data={folder / 't.h5'}", "--device=cpu", *more]
+    words = [
+        str(folder),
+        f"--build={build}",
+        f"--train_data={folder / 't.h5'}",
+        "--device=cpu",
+        *more,
+    ]  # the last counts
     status = main(words, known)
     return status, json.loads((folder / "plan_runs.json").read_text())
 
@@ -70,6 +87,96 @@ def test_a_row_has_what_the_plan_said_and_what_was_measured(tmp_path: Path, buil
     assert config["train_micro_batch_size_per_gpu"] == 4 and config["zero_optimization"] == {"stage": 2}
     with tarfile.open(tmp_path / "out" / "logs.tar.gz") as archive:
         assert set(archive.getnames()) == {"one.log", "one/metrics.jsonl"}
+
+
+def on_an_h100(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_runs, "gpus_here", lambda: ["NVIDIA H100 80GB HBM3"])
+
+
+def test_a_visit_calibrates_first_and_brings_back_a_few_files(
+    tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_an_h100(monkeypatch)
+    known = [row("frozen_one", steps=6, warm_up=2)]
+    results = tmp_path / "results"
+    status, found = made(
+        tmp_path / "out", build, known, "--device=cuda", "--calibrate=20", f"--results={results}", "--budget=100"
+    )
+    assert status == 0
+    assert list(found["seconds"]) == ["calibrate", "frozen_h100_one"]
+    (run,) = found["runs"]
+    assert (run["name"], run["device"]) == ("frozen_h100_one", "NVIDIA H100 80GB HBM3")
+    assert (run["plan_ms"], run["shipped_plan_ms"], run["step_ms"]) == (48, 40, 50)
+    assert "billions" not in run and "limit" not in run
+    assert {file.name for file in results.iterdir()} == {"plan_runs.json", "TABLE.md", "logs.tar.gz", "h100.json"}
+    assert json.loads((results / "h100.json").read_text())["source"] == "by hand"
+    table = (results / "TABLE.md").read_text()
+    assert "| frozen_h100_one | 48.0 ms | 50.0 ms | -4.0% | 40.0 ms, -20.0% | 2.0 GiB | 1.5 |" in table
+    assert "What the plan said before they were made: 1 runs: 1 within 10%" in table
+    assert "By the calibration that was shipped before: 1 runs: 0 within 10%" in table
+    # What configs/calibrations has stays as it is, and lies beside the new file, which may need it for its names.
+    copies = tmp_path / "out" / "calibrations"
+    assert (copies / "h200.json").read_bytes() == (CALIBRATIONS / "h200.json").read_bytes()
+    with tarfile.open(results / "logs.tar.gz") as archive:
+        assert set(archive.getnames()) == {"calibrate_h100.log", "frozen_h100_one.log", "frozen_h100_one/metrics.jsonl"}
+
+
+def test_without_a_calibration_of_its_own_a_visit_has_the_shipped_one(
+    tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_an_h100(monkeypatch)
+    known = [row("frozen_one", steps=6, warm_up=2)]
+    status, found = made(tmp_path / "out", build, known, "--device=cuda", "--calibrate=13", "--budget=100")
+    assert status == 1
+    assert "thirteen" in found["failed"]["calibrate"]
+    (run,) = found["runs"]
+    assert (run["plan_ms"], run["shipped_plan_ms"]) == (40, None)
+
+
+def test_runs_on_a_gpu_that_the_plan_does_not_know_are_made_without_one(
+    tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_runs, "gpus_here", lambda: ["NVIDIA X1"])
+    status, found = made(tmp_path / "out", build, [row("frozen_one", steps=6, warm_up=2)], "--device=cuda")
+    assert status == 0
+    (run,) = found["runs"]
+    assert (run["name"], run["plan_ms"], run["step_ms"]) == ("frozen_nvidia_x1_one", None, 50)
+    assert "| no plan | 50.0 ms |" in (tmp_path / "out" / "TABLE.md").read_text()
+
+
+def test_a_cpu_is_calibrated_by_one_rank_and_by_two(
+    tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_two(device: str, files: list[str]) -> list[dict]:
+        return [row("cpu", device=device, ranks=2, calibration=files[1], steps=6, warm_up=2)]
+
+    monkeypatch.setattr(plan_runs, "cpu_rows", of_two)
+    status, found = made(tmp_path / "out", build, [], "--calibrate=20")
+    assert status == 0
+    assert list(found["seconds"]) == ["calibrate_1", "calibrate_2", "cpu"]
+    (run,) = found["runs"]
+    assert (run["device"], run["calibration"]) == ("a device", str(tmp_path / "out" / "calibrations" / "cpu_2.json"))
+
+
+def test_a_dry_visit_plans_all_rows_and_makes_none(
+    tmp_path: Path, build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(tmp_path / "out"), f"--build={build}", "--dry=H100", "--calibrate=100"]
+    known = [row("frozen_one", steps=25), row("frozen_two", gpus=2)]
+    assert main([*words, "--budget=160"], known) == 0
+    shown = capsys.readouterr().out
+    # 1.2 x 100 + 20 s for the calibration, 4 + 1.5 x 2 + 25 x 0.04 s for the run.
+    assert "frozen_h100_one: 40.0 ms, 2.0 GiB, about 8 s, 148 s until then" in shown
+    assert "1 rows, 0 without a plan or too long; about 148 of 160 s" in shown
+    assert not (tmp_path / "out" / "plan_runs.json").exists()
+    assert main([*words, "--budget=140"], [row("frozen_one", steps=25)]) == 1
+    assert main([*words, "--budget=900"], [row("frozen_one", steps=5000)]) == 1
+
+
+def test_a_device_has_the_file_that_is_shipped_for_it() -> None:
+    assert shipped_file("NVIDIA H100 80GB HBM3") == "h100.json"
+    assert shipped_file("NVIDIA H200") == "h200.json"
+    assert shipped_file("NVIDIA B300 SXM6 AC") == "nvidia_b300_sxm6_ac.json"
 
 
 def test_a_row_on_a_cpu_is_planned_with_its_calibration_and_ranks(tmp_path: Path, build: Path) -> None:
@@ -141,3 +248,13 @@ def test_rows_are_of_many_kinds_and_each_has_a_name_of_its_own() -> None:
     assert {run["zero_stage"] for run in known} == {0, 1, 2, 3}
     assert {(run["nodes"], run["layout"]) for run in known} == {(1, "one_level"), (2, "one_level"), (2, "two_levels")}
     assert all(run["warm_up"] + 5 <= run["steps"] for run in known)
+    on_one = [run for run in known if run["gpus"] == 1]
+    assert len(on_one) >= 10 and {run["zero_stage"] for run in on_one} == {0, 1, 2, 3}
+    assert {run["fp8"] for run in on_one} == {"none", "tensorwise", "rowwise"}
+    assert {run["model"] for run in on_one} >= {"qwen2_5_0_5b", "qwen3_0_6b", "llama_3_8b", "qwen2_5_7b"}
+    assert {run["recompute"] for run in on_one} == {"none", "selective", "full", "auto"}
+    assert {(run["offload_optimizer"], run["offload_param"]) for run in on_one} == {
+        (False, False),
+        (True, False),
+        (True, True),
+    }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
+from pathlib import Path
 
 import pytest
-from scale import NODES, daly, lost, where_it_stops, young
+from scale import NODES, daly, lost, plan, where_it_stops, young
 
 
 def expected_time(interval: float, cost: float, between: float) -> float:
@@ -36,3 +39,25 @@ def test_a_layout_pays_until_another_is_ten_percent_faster() -> None:
     assert lines[2] == "| two levels, EFA | 4,096 GPUs and more | 100% |"
     assert lines[3] == "| one level, EFA | 32 GPUs | 91% |"
     assert lines[4] == "| one level, TCP | 4,096 GPUs and more | 100% |"
+
+
+def planned(tmp_path: Path, output: dict | None, status: int = 0) -> dict | None:
+    program = tmp_path / "mpzero"
+    shown = json.dumps(output) if output else ""
+    lines = ["import sys", f"print({shown!r})", "print('no such type', file=sys.stderr)", f"sys.exit({status})"]
+    program.write_text("\n".join([f"#!{sys.executable}", *lines, ""]))
+    program.chmod(0o755)
+    return plan(program, "p5.48xlarge", 2, 3, True, "efa")
+
+
+def test_a_plan_that_fails_is_none_that_does_not_fit(tmp_path: Path) -> None:
+    machine = {"gpus_per_node": 8}
+    step = {"machine": machine, "memory": {"fits": True}, "step": {"seconds": 1}}
+    assert planned(tmp_path, step) == step
+    assert planned(tmp_path, {"machine": machine, "memory": {"fits": False}, "step": None}, 2) is None
+    with pytest.raises(SystemExit, match="no such type"):
+        planned(tmp_path, None, 2)
+    with pytest.raises(SystemExit, match="memory alone"):
+        planned(tmp_path, {"machine": machine, "memory": {"fits": True}, "step": None})
+    with pytest.raises(SystemExit, match="types with 8 GPUs"):
+        planned(tmp_path, step | {"machine": {"gpus_per_node": 4}})

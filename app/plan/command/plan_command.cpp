@@ -31,7 +31,8 @@ CommandLine read_train_flags(std::vector<std::string> arguments) {
     });
   };
   if (!gives("--dry_run")) arguments.emplace_back("--dry_run");
-  CommandLine line = parse_command_line(arguments);
+  CommandLine line =
+      parse_command_line(arguments, plan_flag_names(), "mpzero plan --help and mpzero train --help list them all");
   if (line.world_size) {
     throw_user_error("--world_size {} is not for a plan: give --instance or --gpu, and --nodes.", *line.world_size);
   }
@@ -128,6 +129,10 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
                                    : set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
   if (setup.config.fp8_options && !machine.is_cpu() && asked.size() == 1)
     check_fp8_gpu(machine.gpu, setup.config.fp8 == "rowwise");
+  if (calibration && !options.calibration.empty()) {
+    const std::string sentence = of_another_device(*calibration, machine);
+    if (!sentence.empty()) setup.warnings.push_back(sentence);
+  }
   // A comparison chooses its layouts itself.
   if (setup.config.fp8_options && on_cpu && calibration) {
     if (options.compare) {

@@ -129,10 +129,17 @@ Recomputation recomputation_of(const std::string& name) {
   return names.at(name);
 }
 
-// Nothing where the run would refuse it. Throws MissingTimes.
-std::optional<PlanCandidate> evaluate(const CommandLine& line, const RunSetup& base, const PlanMachine& machine,
-                                      const Calibration& calibration, const PlanAssumptions& assumptions,
-                                      const Choice& choice) {
+// `sentence` without the path of the file that nobody has seen.
+std::string without_path(std::string sentence, const std::string& path) {
+  for (size_t at = sentence.find(path); at != std::string::npos; at = sentence.find(path)) {
+    sentence.replace(at, path.size(), "its ds_config.json");
+  }
+  return sentence;
+}
+
+// Throws MissingTimes, and UserError where the run would refuse it.
+PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const PlanMachine& machine,
+                       const Calibration& calibration, const PlanAssumptions& assumptions, const Choice& choice) {
   PlanCandidate candidate{.machine = machine,
                           .ds_config = ds_config_of(base, machine, choice),
                           .contradicting = contradicting(line, choice),
@@ -159,8 +166,8 @@ std::optional<PlanCandidate> evaluate(const CommandLine& line, const RunSetup& b
     candidate.host_is_measured = host_estimate(calibration, machine).bytes_per_second == 0;
   } catch (const MissingTimes&) {
     throw;
-  } catch (const UserError&) {
-    return std::nullopt;
+  } catch (const UserError& error) {
+    throw UserError(without_path(error.what(), file.path().string()));
   }
   return candidate;
 }
@@ -278,7 +285,7 @@ std::optional<RowLength> length_of(const PlanCandidate& one, double tokens) {
   const PlanMachine& machine = one.machine;
   const double hours = tokens * seconds_of_token(one) / 3600;
   return RowLength{.hours = hours,
-                   .gpu_hours = hours * machine.world_size(),
+                   .gpu_hours = machine.is_cpu() ? 0 : hours * machine.world_size(),
                    .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
 }
 
@@ -330,7 +337,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   std::vector<std::string> other_batches;
   std::map<std::string, std::vector<std::string>> uncalibrated;  // instances by GPU
   std::map<std::string, std::vector<std::string>> without_fp8;   // likewise
-  std::map<std::string, int64_t> without_times;                  // configurations by the reason, with the hosts
+  std::map<std::string, int64_t> without_times, refused;         // configurations by the reason, with the hosts
   for (const PlanMachine& hosts : several ? asked : machines(machine, options, line.network, comparison.left_out)) {
     const int ranks = hosts.world_size();
     int64_t batch = setup.config.train_batch_size;
@@ -352,18 +359,25 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       continue;
     }
     const int64_t of_rank = batch / ranks;
-    bool fits = false;  // some configuration of this micro-batch
+    bool fits = false;  // some configuration of this micro-batch, or none was refused for its memory
     // Whether offloading cannot make it faster.
     const auto try_one = [&](const Choice& choice) {
       ++comparison.tried;
       std::optional<PlanCandidate> candidate;
+      const auto reason = [&](const UserError& error) {
+        return fmt::format("on {}: {}", hosts_of(hosts), error.what());
+      };
       try {
         candidate = evaluate(line, setup, hosts, *calibration, assumptions, choice);
       } catch (const MissingTimes& error) {  // it fits
-        ++without_times[fmt::format("on {} x {}: {}", hosts.nodes, hosts.name, error.what())];
+        ++without_times[reason(error)];
         return fits = true;
+      } catch (const UserError& error) {  // a larger micro-batch may be allowed
+        ++refused[reason(error)];
+        fits = true;
+        return false;
       }
-      if (!candidate || !candidate->plan.memory.fits) return false;
+      if (!candidate->plan.memory.fits) return false;
       fits = true;
       comparison.ranked.push_back(*std::move(candidate));
       return !recomputes_by_need(comparison.ranked.back());
@@ -402,6 +416,10 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
     comparison.without_times += count;
     comparison.left_out.push_back(fmt::format("{} {}", counted(count, "configuration"), reason));
   }
+  for (const auto& [reason, count] : refused) {
+    comparison.refused += count;
+    comparison.left_out.push_back(fmt::format("{} {}", counted(count, "configuration"), reason));
+  }
   std::stable_sort(comparison.ranked.begin(), comparison.ranked.end(),
                    [](const auto& a, const auto& b) { return seconds_of_token(a) < seconds_of_token(b); });
   comparison.warnings = warnings_of(comparison, options);
@@ -426,8 +444,9 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
   };
   if (comparison.ranked.empty()) {
     lines.emplace_back(comparison.without_times > 0 ? "None can be ranked: what fits has no times."
-                       : comparison.tried == 0      ? "None can be tried."
-                                                    : "None fits: use more or larger GPUs, or a smaller model.");
+                       : comparison.refused == comparison.tried
+                           ? "None can be tried."
+                           : "None fits: use more or larger GPUs, or a smaller model.");
     add_left_out();
     return lines;
   }
@@ -435,7 +454,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
       fmt::format("  {:<22} {:>4} {:<21} {:>5} {:>14} {:<9} {:>9} {:>10} {:>4} {:>12} {:>6} {:>8} {:>9} {:>9}", "hosts",
                   "ZeRO", "on the host", "nodes", "batch", "recompute", "GiB", "step", "+/-", "tokens/s/GPU", "MFU",
                   "hours", "GPU hours", "cost"));
-  const auto shown_of = [](const std::optional<double>& value) { return value ? fmt::format("{:.0f}", *value) : ""; };
+  const auto shown_of = [](const std::optional<double>& value) { return value ? fmt::format("{:.2f}", *value) : ""; };
   std::map<std::string, int> shown;
   std::set<std::string> without = {comparison.asked.begin(), comparison.asked.end()};
   for (const PlanCandidate& one : comparison.ranked) {
@@ -455,7 +474,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
                           : fmt::format("{:.1f}", gibibytes(memory.total)),
         one.plan.step.seconds * 1e3, fmt::format("{:.0f}%", 100 * one.plan.error), one.plan.tokens_per_second_per_gpu,
         one.plan.mfu ? fmt::format("{:.1f}%", 100 * *one.plan.mfu) : "",
-        length ? fmt::format("{:.1f}", length->hours) : "", length ? fmt::format("{:.0f}", length->gpu_hours) : "",
+        length ? fmt::format("{:.1f}", length->hours) : "", length ? fmt::format("{:.1f}", length->gpu_hours) : "",
         length ? shown_of(length->cost) : ""));
   }
   for (const std::string& hosts : comparison.asked) {
@@ -501,13 +520,10 @@ Json comparison_json(const PlanComparison& comparison, double tokens) {
                       {"cost", length ? optional(length->cost) : Json(nullptr)},
                       {"price", optional(one.machine.price)}});
   }
-  Json json = {{"format", "mpzero-plan-comparison"},
-               {"version", 1},
-               {"asked", comparison.asked},
-               {"train_batch_size", comparison.train_batch_size},
-               {"tried", comparison.tried},
-               {"without_times", comparison.without_times},
-               {"ranked", ranked},
+  Json json = {{"format", "mpzero-plan-comparison"}, {"version", 1},
+               {"asked", comparison.asked},          {"train_batch_size", comparison.train_batch_size},
+               {"tried", comparison.tried},          {"without_times", comparison.without_times},
+               {"refused", comparison.refused},      {"ranked", ranked},
                {"left_out", comparison.left_out}};
   const auto add_best = [&](const std::string& whose, const PlanCandidate* one) {
     json[whose + "_hosts"] = one != nullptr ? Json(hosts_of(one->machine)) : Json(nullptr);

@@ -29,6 +29,7 @@ struct PlanComparison {
   int64_t train_batch_size = 0;       // asked for
   int64_t tried = 0;
   int64_t without_times = 0;          // that fit, but need times that no calibration has
+  int64_t refused = 0;                // that `mpzero train` would refuse
   std::vector<std::string> left_out;  // instances of the table and configurations without times, and why
   std::vector<std::string> warnings;  // for the user, one line each
 };

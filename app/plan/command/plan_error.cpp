@@ -4,6 +4,10 @@
 
 namespace mpzero::plan {
 
+double error_of_kernels(double measured, double distant_share) {
+  return measured + distant_share * std::max(0.0, kErrorOfDistant - measured);
+}
+
 double error_of_step(const StepSplit& split, const PartErrors& errors) {
   const double total = split.total();
   if (!(total > 0)) return errors.kernels;

@@ -260,10 +260,11 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   const bool host_is_estimate =
       config.zero.offload_optimizer && !machine.is_cpu() && host_estimate(*calibration, machine).bytes_per_second > 0;
   const bool measured_network = machine.nodes == 1 && has_collectives(*calibration, machine);
-  plan.error = error_of_step(plan.step.split, {.kernels = relative_error(*calibration, machine, config),
-                                               .communication = measured_network ? 0 : machine.network_error,
-                                               .host_optimizer = host_is_estimate ? kErrorOfEstimate : 0});
   plan.extrapolated = extrapolated_share(run);
+  plan.error = error_of_step(
+      plan.step.split, {.kernels = error_of_kernels(relative_error(*calibration, machine, config), plan.extrapolated),
+                        .communication = measured_network ? 0 : machine.network_error,
+                        .host_optimizer = host_is_estimate ? kErrorOfEstimate : 0});
   const double tokens = static_cast<double>(plan.tokens_per_step) / machine.world_size();
   plan.tokens_per_second_per_gpu = tokens / plan.step.seconds;
   if (const auto peak = dense_bf16_flops(machine.gpu); peak && config.dtype == "bf16") {

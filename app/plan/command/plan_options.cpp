@@ -158,6 +158,13 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   return options;
 }
 
+std::vector<std::string> plan_flag_names() {
+  PlanOptions unused;
+  std::vector<std::string> names = {"calibrate"};
+  for (const CommandFlag& flag : plan_flags(unused)) names.push_back(flag.name);
+  return names;
+}
+
 std::string plan_help() {
   return "mpzero plan says before a run what it would take: memory, the time of a step, hours. It runs mpzero's own\n"
          "engine on a simulated device, with measured times of kernels; it needs no GPU and no MPI.\n"

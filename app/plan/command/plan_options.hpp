@@ -30,6 +30,8 @@ struct PlanOptions {
 
 // Throws UserError naming the flag.
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments);
+// The flags of `mpzero plan` itself, without dashes.
+std::vector<std::string> plan_flag_names();
 std::string plan_help();
 
 }  // namespace mpzero::plan

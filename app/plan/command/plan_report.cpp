@@ -46,7 +46,7 @@ std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan
   const PlanMachine& machine = facts.machine;
   return Length{.steps = steps,
                 .hours = hours,
-                .gpu_hours = hours * machine.world_size(),
+                .gpu_hours = machine.is_cpu() ? 0 : hours * machine.world_size(),
                 .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
 }
 
@@ -109,7 +109,8 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   part("matrix products", step.matmuls);
   part("attention", step.attention);
   part("other kernels", step.elementwise);
-  part(cpu ? "AdamW" : "AdamW on the GPU", step.optimizer);
+  // Norms of what the host updates are computed on the GPU, too.
+  part(cpu ? "AdamW and norm" : "AdamW and norm on the GPU", step.optimizer);
   if (cpu) part("LM head", step.head, "of the first three");
   const HostEstimate host = cpu ? HostEstimate{} : host_estimate(*facts.calibration, facts.machine);
   const char* const of_instance = "by the instance's data sheets, an estimate";

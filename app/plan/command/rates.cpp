@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <tuple>
 
@@ -74,6 +75,24 @@ UnitTimes times_in_fp8(const Calibration& calibration, const RunSetup& setup, co
 
 bool estimates_fp32(const Calibration& calibration, const RunConfig& config) {
   return config.dtype != "bf16" && !calibration.has_fp32() && calibration.fp32_of_bf16();
+}
+
+// Whether `name` is in `text` as a word: L4 is not in "NVIDIA L40S".
+bool has_word(const std::string& text, const std::string& name) {
+  const auto is_part = [&](size_t place) {
+    return place < text.size() && std::isalnum(static_cast<unsigned char>(text[place])) != 0;
+  };
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    if ((at == 0 || !is_part(at - 1)) && !is_part(at + name.size())) return true;
+  }
+  return false;
+}
+
+// Its own names, too, say what a file is for.
+bool is_of(const CalibrationData& data, const PlanMachine& machine) {
+  if (machine.is_cpu()) return data.device == machine.processor;
+  return has_word(data.device, machine.gpu) ||
+         std::ranges::any_of(data.names, [&](const std::string& name) { return has_word(name, machine.gpu); });
 }
 
 const char* name_of(Collective collective) {
@@ -180,9 +199,16 @@ double disk_bytes_per_second(const Calibration& calibration) {
 double relative_error(const Calibration& calibration, const PlanMachine& machine, const RunConfig& config) {
   const CalibrationData::Host& host = calibration.data().host;
   const bool same = !machine.is_cpu() || (host.threads == machine.threads && host.ranks == machine.gpus);
-  const double error = same ? calibration.error() : std::max(calibration.error(), kErrorOfEstimate);
+  const bool known = same && is_of(calibration.data(), machine);
+  const double error = known ? calibration.error() : std::max(calibration.error(), kErrorOfEstimate);
   if (estimates_fp32(calibration, config)) return std::max(error, kErrorOfEstimate);
   return config.fp8_options && !calibration.has_fp8() ? std::max(error, kErrorOfPublished) : error;
+}
+
+std::string of_another_device(const Calibration& calibration, const PlanMachine& machine) {
+  if (is_of(calibration.data(), machine)) return "";
+  return fmt::format("--calibration {}: its times are those of {}, and the plan is of {}; the plan's error is wider.",
+                     calibration.name(), calibration.data().device, machine.is_cpu() ? machine.processor : machine.gpu);
 }
 
 std::string estimated_products(const Calibration& calibration, const RunConfig& config) {

@@ -29,9 +29,11 @@ struct HostEstimate {
 HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine);
 // 0: not measured.
 double disk_bytes_per_second(const Calibration& calibration);
-// Of a step's time: half of an interval. Wider on a CPU that was measured with other threads, and in FP8 or fp32 where
-// that was not measured.
+// Of a step's time: half of an interval. Wider on another device than the calibrated one, on a CPU that was measured
+// with other threads, and in FP8 or fp32 where that was not measured.
 double relative_error(const Calibration& calibration, const PlanMachine& machine, const RunConfig& config);
+// A sentence about a calibration that is of another GPU or processor than the plan; empty: it is of the plan's.
+std::string of_another_device(const Calibration& calibration, const PlanMachine& machine);
 // A sentence about a plan in FP8 or fp32 whose products are estimates; empty: they were measured.
 std::string estimated_products(const Calibration& calibration, const RunConfig& config);
 // Whether the calibration has the collectives between a host's ranks.

@@ -112,7 +112,9 @@ TEST_CASE("a calibration whose time is over before holds the first micro-batch o
     CHECK(attention.backward_seconds > 0);
   }
   CHECK(types == std::set<at::ScalarType>{at::kBFloat16, at::kFloat});
+  // Which would show what else the machine did.
   CHECK(data.full_step.empty());
+  CHECK(data.error >= 0.5);
 }
 
 TEST_CASE("a calibration is refused before it starts where it cannot end") {

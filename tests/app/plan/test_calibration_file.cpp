@@ -88,6 +88,22 @@ TEST_CASE("the fields of a calibration") {
   CHECK(data.launch_seconds == Approx(7e-6));
 }
 
+TEST_CASE("texts that would move a terminal's cursor are refused") {
+  const Folder folder;
+  for (const char* key : {"device", "source", "date"}) {
+    for (const char* text : {"\x1b[2J", "two\nlines", "\x7f"}) {
+      json file = small();
+      file[key] = text;
+      const std::string path = folder.write("moving.json", file.dump());
+      CHECK_THAT(error_from([&] { read_calibration(path); }), Catch::Contains(std::string(key) + " must be a text"));
+    }
+  }
+  json file = small();
+  file["names"] = {"a device", "\x1b[2J"};
+  CHECK_THAT(error_from([&] { read_calibration(folder.write("moving.json", file.dump())); }),
+             Catch::Contains("names must be a list of texts"));
+}
+
 TEST_CASE("a file can scale the rates of another") {
   const Folder folder;
   folder.write("small.json", small().dump());

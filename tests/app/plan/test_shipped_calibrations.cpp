@@ -60,7 +60,8 @@ TEST_CASE("the shipped calibrations rank GPUs as their data sheets do, and say h
     CHECK(times.layer_forward.total() > last);
     last = times.layer_forward.total();
     const bool measured = calibration.data().source.find("Not measured") == std::string::npos;
-    CHECK(measured == (std::string(gpu) == "H200 141GB"));
+    if (std::string(gpu) == "H200 141GB") CHECK(measured);
+    if (std::string(gpu).starts_with("A100")) CHECK_FALSE(measured);
     CHECK((calibration.error() > 0.1) == !measured);
     CHECK(pcie_seconds(calibration, 1e9, PcieDirection::kToDevice) > 0);
   }

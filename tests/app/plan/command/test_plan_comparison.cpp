@@ -52,8 +52,9 @@ TEST_CASE("a measured rate of the network is of the asked hosts alone, and the o
       output_of({kFlags[0], "--instance=g6e.12xlarge", "--nodes=2", "--seq_length=512", "--train_batch_size=8",
                  "--network_rate=1.0", "--compare"})
           .warnings;
-  REQUIRE(warnings.size() == 1);
-  CHECK_THAT(warnings[0], Contains("--network_rate 1 is of the asked hosts alone: ") && Contains("g6e.24xlarge"));
+  REQUIRE(warnings.size() == 2);
+  CHECK_THAT(warnings[0], Contains("--calibration") && Contains("those of NVIDIA H200, and the plan is of L40S"));
+  CHECK_THAT(warnings[1], Contains("--network_rate 1 is of the asked hosts alone: ") && Contains("g6e.24xlarge"));
 }
 
 TEST_CASE("offloading is tried where a configuration fits only with recomputation") {
@@ -164,6 +165,21 @@ TEST_CASE("what a calibration has no times of is left out, and does not count as
   CHECK(found["ranked"].empty());
   CHECK_THAT(found["left_out"][0].get<std::string>(), Contains("configuration") && Contains("in fp32"));
   CHECK(found["without_times"].get<int>() > 0);
+}
+
+TEST_CASE("what a run would refuse is named, and does not end the search for micro-batches") {
+  // 300,000 micro-batches of one sequence are more than a step can have, 150,000 of two are not.
+  const std::vector<std::string> flags = {kFlags[0],   "--gpu=H200", "--seq_length=128", "--train_batch_size=300000",
+                                          "--compare", kCalibration};
+  const PlanOutput output = plan_output(flags);
+  CHECK(output.exit_code == 0);
+  CHECK_THAT(output.text, Contains("left out: 2 configurations on 1 x H200: its ds_config.json: "
+                                   "gradient_accumulation_steps 300000 is more than"));
+  std::vector<std::string> as_json = flags;
+  as_json.emplace_back("--json");
+  const nlohmann::json found = nlohmann::json::parse(plan_output(as_json).text);
+  CHECK(found["refused"] == 2);  // with the states on the GPU, and on the host
+  CHECK(found["ranked"].size() > 3);
 }
 
 TEST_CASE("where nothing fits the comparison says so") {

@@ -19,6 +19,27 @@ TEST_CASE("each part of a step has its own error, by its exposed share") {
   CHECK(error_of_step({}, {.kernels = 0.1, .communication = 0.5}) == Approx(0.1));
 }
 
+TEST_CASE("kernels of sizes far from all that were measured are less certain than these") {
+  CHECK(error_of_kernels(0.1, 0) == Approx(0.1));
+  CHECK(error_of_kernels(0.1, 0.5) == Approx(0.15));
+  CHECK(error_of_kernels(0.1, 1) == Approx(0.2));
+  CHECK(error_of_kernels(0.3, 1) == Approx(0.3));
+  // One product, one shape of attention and one size of a kernel.
+  CalibrationData data = read_calibration(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
+  data.matmuls.resize(1);
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("mpzero_one_product_" + std::to_string(getpid()) + ".json");
+  write_calibration(file, data);
+  const nlohmann::json plan =
+      nlohmann::json::parse(plan_output({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--json",
+                                         "--calibration=" + file.string()})
+                                .text);
+  std::filesystem::remove(file);
+  const double share = plan["calibration"]["extrapolated_share"];
+  CHECK(share > 0.4);
+  CHECK(plan["calibration"]["relative_error"].get<double>() == Approx(0.1 + 0.1 * share));
+}
+
 TEST_CASE("a step that waits for a network by an estimate is less certain than its kernels") {
   const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200"};
   const auto error = [&](const std::vector<std::string>& more) {
