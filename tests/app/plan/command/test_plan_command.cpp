@@ -44,6 +44,25 @@ TEST_CASE("a plan of FP8 counts its memory and its time, and says where the time
   CHECK(memory(fp8) != memory(bf16));
 }
 
+TEST_CASE("a checkpoint has the master parameters and both moments, and hosts write it together") {
+  const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--instance=p5e.48xlarge",
+                                          "--nodes=2", "--disk_rate=2"};
+  const nlohmann::json plan = json_of(flags);
+  const double parameters = plan["model"]["parameters"];
+  CHECK(plan["checkpoint"]["bytes"].get<double>() == 12 * parameters);
+  CHECK(plan["checkpoint"]["seconds"].get<double>() == Approx(12 * parameters / (2 * 2e9)));
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("mpzero_bf16_moments_" + std::to_string(getpid()) + ".json");
+  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
+                             "bf16": {"enabled": true, "bf16_optimizer_states": true},
+                             "zero_optimization": {"stage": 2}})"
+                      << std::flush;
+  std::vector<std::string> in_bf16 = flags;
+  in_bf16.push_back("--deepspeed_config=" + file.string());
+  CHECK(json_of(in_bf16)["checkpoint"]["bytes"].get<double>() == 8 * parameters);
+  std::filesystem::remove(file);
+}
+
 TEST_CASE("a calibration of another device is named, and the plan less sure") {
   const auto plan = [](const std::string& gpu, const std::string& file) {
     return plan_output({"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=" + gpu, "--json", file});

@@ -117,3 +117,17 @@ TEST_CASE("prices come from the user's file") {
   std::filesystem::remove(file);
   CHECK_THAT(error_from([&] { price_in_file(file.string(), "p5.48xlarge"); }), Contains("cannot be read"));
 }
+
+TEST_CASE("how sure the rates are between GPUs depends on what they are from") {
+  const auto error_of = [](const std::string& type, int nodes, const std::string& network = "auto") {
+    return machine_of_instance(type, nodes, network).network_error;
+  };
+  CHECK(error_of("p5.48xlarge", 1) == 0);              // NVLink
+  CHECK(error_of("g6e.12xlarge", 1) == 0.5);           // PCIe through host memory, an estimate
+  CHECK(error_of("p5.48xlarge", 2) == 0.2);            // published measurements
+  CHECK(error_of("p5.48xlarge", 2, "socket") == 0.5);  // estimates
+  CHECK(error_of("g6e.12xlarge", 2) == 0.5);
+  PlanMachine machine = machine_of_instance("g6e.12xlarge", 2, "auto");
+  set_network_rate(machine, 3);
+  CHECK(machine.network_error == 0);
+}

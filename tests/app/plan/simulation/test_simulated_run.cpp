@@ -243,6 +243,19 @@ class LayersInCodes final : public parallel::WeightCodec {
   std::vector<UnitSpec> units_;
 };
 
+TEST_CASE("ZeRO-3 gathers the next unit while one computes, where it may have both") {
+  SimulatedRun run = two_ranks(3);
+  run.options.limits.gather = {
+      .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
+  const SimulatedStep alone = simulate(run);
+  run.options.limits.gather.max_live_parameters = 1'000'000;
+  const SimulatedStep ahead = simulate(run);
+  // As many gathers, of which those of layers hide behind the unit before.
+  CHECK(ahead.collectives.at("all-gather").calls == alone.collectives.at("all-gather").calls);
+  CHECK(ahead.split.exposed_parameters < 0.6 * alone.split.exposed_parameters);
+  CHECK(ahead.seconds < alone.seconds - 0.005);
+}
+
 TEST_CASE("gathers of codes have their bytes, and casts before them take time") {
   SimulatedRun run = two_ranks(3);
   run.options.limits.gather = {
