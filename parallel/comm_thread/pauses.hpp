@@ -9,9 +9,9 @@ namespace mpzero::parallel {
 // longer the longer nothing has moved.
 //
 // It sleeps instead of yielding. Since Linux 6.18, and 6.12.63 of the kernels with long support, sched_yield() moves
-// the thread's virtual time ahead by its whole slice. A thread that yields in a loop is thousands of seconds ahead
-// within seconds, and threads beside it, even of other sessions, then starve for as long ("sched/fair: Forfeit vruntime
-// on yield"). A thread that has slept is placed anew when it wakes.
+// the thread's virtual time ahead by its whole slice ("sched/fair: Forfeit vruntime on yield"). A thread that yields
+// in a loop is thousands of seconds ahead within seconds, and threads beside it, even of other sessions, starved for up
+// to 11 s. A thread that has slept is placed anew when it wakes.
 class Pauses {
  public:
   using Duration = std::chrono::steady_clock::duration;

@@ -20,8 +20,10 @@ void poll_patiently(IsDone is_done, Sleep sleep) {
 }
 
 // Waits for an operation of MPI that has begun, without holding a core. MPI_Wait and the blocking calls poll without a
-// pause: on the core that the communication thread or another rank needs to make progress, and, where mpirun counts
-// more ranks than cores, with a sched_yield() after each poll (see Pauses). Returns what MPI_Wait does.
+// pause. With a thread that sleeps briefly on the same core, as the communication thread does, Linux 6.18 gave threads
+// of other sessions nothing of that core for up to 37 s: also not the ranks that were waited for, which srun had
+// started on another virtual node. Where mpirun counts more ranks than cores, they call sched_yield() after each poll
+// (see Pauses). Returns what MPI_Wait does.
 int wait_patiently(MPI_Request& request);
 
 }  // namespace mpzero::parallel
