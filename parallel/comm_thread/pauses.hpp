@@ -16,7 +16,7 @@ class Pauses {
  public:
   using Duration = std::chrono::steady_clock::duration;
   static constexpr std::chrono::microseconds kFirst{5};
-  static constexpr std::chrono::microseconds kLongest{200};
+  static constexpr std::chrono::microseconds kLongest{1000};
 
   // Of the poll that has just found nothing.
   Duration next() {
