@@ -200,11 +200,14 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
                                   parallel::ZeroEngine& engine, ProcessGroup& group,
                                   std::vector<std::string>& warnings) {
   const auto fill = [&](const io::StoredCheckpoint& stored) {
-    const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, warnings);
+    // Of no interest where the checkpoint turns out to be damaged, or is read again.
+    std::vector<std::string> about_carried;
+    const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, about_carried);
     engine.restore([&](size_t unit, StateKind kind, int64_t begin,
                        std::span<float> out) { stored.read_unit(units[unit], kind, begin, out); },
                    group, carried);
     stored.verify_what_was_read(group);
+    warnings.insert(warnings.end(), about_carried.begin(), about_carried.end());
   };
   return resume_with(setup, units, fill, WeightsCheck::kContent, group, warnings);
 }

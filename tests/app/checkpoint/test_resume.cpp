@@ -4,6 +4,7 @@
 #include "tests/app/error_from.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/virtual_nodes.hpp"
 
 namespace mpzero {
 namespace {
@@ -125,6 +126,28 @@ TEST_CASE("where the newest checkpoint is damaged, a run resumes from the one be
   REQUIRE(run.warnings.size() == 1);
   CHECK_THAT(run.warnings.front(), Contains(run.checkpoint(4).string()) && Contains("damaged"));
   CHECK_THAT(error_from([&] { run.resume({"--resume_strict"}); }), Contains(run.checkpoint(4).string()));
+}
+
+TEST_CASE("of a checkpoint that is passed over nothing is said but why") {
+  if (parallel::mpi().world_size() == 1) return;
+  SavedRun run;
+  damage(run.checkpoint(4) / "zero_pp_rank_0_mp_rank_00_optim_states.h5");
+  // It compresses, which the saved run did not.
+  RunSetup setup = run.set_up({"--max_steps=4"});
+  setup.data = identify_data(setup.config, parallel::mpi());
+  setup.layout = {.nodes = parallel::mpi().world_size(), .ranks_per_node = 1};
+  parallel::ZeroOptions options = zero_options(setup.config, at::kCPU);
+  options.compression.gradient_bits = 8;
+  parallel::VirtualNodes parameters(1), gradients(1);
+  const model::Decoder decoder(setup.model);
+  parallel::ZeroEngine engine(decoder.units(), options, parameters.levels(), gradients.levels());
+  std::vector<std::string> warnings;
+  const std::optional<Resumed> resumed = resume_run(setup, decoder.units(), engine, parallel::mpi(), warnings);
+  REQUIRE(resumed);
+  CHECK(resumed->position.step == 2);
+  REQUIRE(warnings.size() == 2);
+  CHECK_THAT(warnings[0], Contains(run.checkpoint(2).string() + " holds nothing of the compression between nodes"));
+  CHECK_THAT(warnings[1], Contains(run.checkpoint(4).string()) && Contains("damaged"));
 }
 
 TEST_CASE("a checkpoint that the system does not open is not passed over") {
