@@ -147,7 +147,7 @@ def test_nodes_on_gpus(
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_three_nodes(tmp_path: Path, stage: int) -> None:
     zero = {"mics_shard_size": 1}
-    steps = run_golden("llama-zero3-fp32", tmp_path, ranks=3, stage=stage, offload=stage == 3, zero=zero)
+    steps = run_golden("llama-zero3-fp32", tmp_path, ranks=3, stage=stage, offload=False, zero=zero)
     compare("llama-zero3-fp32", steps, FP32_TOLERANCE)
     check_internode_bytes("llama-zero3-fp32", steps, 3)
 
