@@ -84,6 +84,35 @@ def test_what_the_doctor_writes_of_two_hosts_is_read(tmp_path: Path, monkeypatch
     assert "all-gather 1 MiB" in json.loads(found["output"])["bandwidth_between"]
 
 
+def test_the_rows_are_what_their_names_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+
+    def run(row, settings) -> None:
+        seen[settings.folder.name] = (row.network, {**settings.config["zero_optimization"], **row.zero()})
+        assert settings.launch == ("" if row.network == "socket" else two_hosts.ONE_HOST)
+        row.step = 100.0
+
+    monkeypatch.setattr(two_hosts.network_experiment, "run", run)
+    monkeypatch.setattr(two_hosts.Visit, "run", lambda *_: (0, tmp_path / "none"))
+    monkeypatch.setattr(two_hosts, "streams", lambda _: {})
+    monkeypatch.setattr(two_hosts, "doctor", lambda _: {})
+    monkeypatch.setattr(two_hosts, "deepspeed", lambda *_: {})
+    assert two_hosts.main([str(tmp_path), "--train_data", "t.h5", "--before", "old"]) == 0
+    nodes = {"mics_shard_size": 1}
+    assert seen["mpzero_zero2_two_levels"] == ("socket", {"stage": 2, **nodes})
+    network, zero = seen["mpzero_zero3_8_bits"]
+    assert network == "socket" and {"stage": 3, **two_hosts.COMPRESSED, **nodes}.items() <= zero.items()
+    network, zero = seen["mpzero_default_file"]
+    assert network == "socket" and zero == {
+        "stage": 2,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+        **nodes,
+    }
+    assert seen["mpzero_zero2_nvlink"] == ("auto", {"stage": 2, "zero_hpz_partition_size": 1})
+    assert {f"unchanged_zero{stage}_{name}_2" for stage in (2, 3) for name in ("before", "now")} <= set(seen)
+    assert json.loads((tmp_path / "two_hosts.json").read_text())["unchanged_zero3"]["within_1_percent"]
+
+
 def test_both_builds_run_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     visit = visit_to(tmp_path, before=Path("old"))
     times = iter([100.0, 102.0, 104.0, 101.0, 99.0, 100.5])
