@@ -1,4 +1,5 @@
 #include "app/config/zero_options.hpp"
+#include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -30,6 +31,21 @@ TEST_CASE("uneven hosts and ranks that go around the hosts are told apart") {
     CHECK(ranks.hosts() == 2);
     CHECK_THAT(describe_unevenness(ranks), Contains("not consecutive") && Contains("--map-by slot"));
   }
+}
+
+TEST_CASE("the engine compresses what the file says, in the bits of the flag, rounded by the run's seed") {
+  const auto compression = [](const std::string& zero, std::vector<std::string> flags = {}) {
+    flags.emplace_back("--seed=7");
+    const std::string file = R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2)" + zero + "}}";
+    return zero_options(run(file, std::move(flags)).config, at::kCPU).compression;
+  };
+  const parallel::Compression none = compression("");
+  CHECK((none.gradient_bits == 0 && !none.weights));
+  const parallel::Compression gradients = compression(R"(, "zero_quantized_gradients": true)");
+  CHECK((gradients.gradient_bits == 8 && !gradients.weights && gradients.seed == 7));
+  const parallel::Compression both = compression(
+      R"(, "zero_quantized_gradients": true, "zero_quantized_weights": true)", {"--quantized_gradient_bits=4"});
+  CHECK((both.gradient_bits == 4 && both.weights && both.seed == 7));
 }
 
 TEST_CASE("nodes have ranks of one host, or of several") {

@@ -7,6 +7,7 @@
 #include "parallel/trace/timeline.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/twin_ranks.hpp"
 
 namespace mpzero {
 namespace {
@@ -63,6 +64,23 @@ TEST_CASE("With two levels the recorder knows which level a collective is of, an
   // Its part of the sums of the others: n - 1 of n parts, in fp32.
   CHECK(opened.communicators.take_internode_bytes() == 8 * (mpi.world_size() - 1));
   CHECK(opened.communicators.take_internode_bytes() == 0);
+}
+
+TEST_CASE("A node sends what each of its ranks sends to other nodes, and a host of one level what a ring carries") {
+  const std::unique_ptr<parallel::Timeline> timeline = parallel::make_timeline(at::kCPU);
+  const auto sent = [&](const parallel::ParallelLayout& layout, bool several_hosts) {
+    LevelCommunicators use(layout, several_hosts, std::make_unique<parallel::TwinRanks>(),
+                           layout.nodes > 1 ? std::make_unique<parallel::TwinRanks>() : nullptr, *timeline);
+    const parallel::Levels levels = use.levels();
+    levels.intra_node().all_gather(at::zeros({4}), at::zeros({8}))->wait();
+    if (levels.has_nodes()) levels.inter_node().all_gather(at::zeros({6}), at::zeros({12}))->wait();
+    return use.take_internode_bytes();
+  };
+  CHECK(sent({.nodes = 2, .ranks_per_node = 3}, true) == 3 * 24);
+  // Nodes of one host are nodes.
+  CHECK(sent({.nodes = 2, .ranks_per_node = 3}, false) == 3 * 24);
+  CHECK(sent({.nodes = 1, .ranks_per_node = 6}, true) == 16);
+  CHECK(sent({.nodes = 1, .ranks_per_node = 6}, false) == 0);
 }
 
 TEST_CASE("What stalls a step is known of both levels, in the order of the timeline") {
