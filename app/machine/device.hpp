@@ -31,7 +31,8 @@ class DeviceFailure final : public Error {
 };
 
 // How many threads of this process will use MPI: several where it is expected to train on the CPU, so that tensors
-// travel beside compute. `requested`: as choose_device() takes it.
+// travel beside compute. `requested`: as choose_device() takes it. Hosts differ where some have NVIDIA's driver:
+// MpiRuntime makes the ranks agree.
 parallel::MpiThreads mpi_threads(const std::string& requested);
 
 // Chooses the device this rank trains on and makes it current: one of the GPUs that CUDA shows to it, a different one

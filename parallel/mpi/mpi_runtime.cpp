@@ -1,5 +1,6 @@
 #include "parallel/mpi/mpi_runtime.hpp"
 
+#include <array>
 #include <cstdlib>
 #include <numeric>
 
@@ -40,6 +41,7 @@ void wait_for(Begin begin) {
 
 // What all groups of a process share.
 struct MpiRuntime::Process {
+  // The same on all ranks: those that begin an operation and those that call the blocking one do not meet.
   bool wants_threads = false;
   bool has_threads = false;
   std::unique_ptr<CommunicationThread> communication;
@@ -49,9 +51,11 @@ MpiRuntime::MpiRuntime(int* argc, char*** argv, MpiThreads threads) : process_(s
   int provided = 0;
   const int required = threads == MpiThreads::kSeveral ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
   MPZERO_MPI_CHECK(MPI_Init_thread(argc, argv, required, &provided));
-  process_->wants_threads = threads == MpiThreads::kSeveral;
-  process_->has_threads = process_->wants_threads && provided >= MPI_THREAD_MULTIPLE;
   MPZERO_MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  std::array<int, 2> least = {static_cast<int>(threads == MpiThreads::kSeveral), provided};
+  MPZERO_MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, least.data(), 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
+  process_->wants_threads = least[0] != 0;
+  process_->has_threads = process_->wants_threads && least[1] >= MPI_THREAD_MULTIPLE;
   group_ = std::make_unique<MpiGroup>(MPI_COMM_WORLD);
   find_ranks();
 }

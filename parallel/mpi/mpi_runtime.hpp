@@ -23,7 +23,8 @@ enum class MpiThreads : uint8_t {
 // process.
 class MpiRuntime final : public ProcessGroup {
  public:
-  // An MPI that does not let several threads use it gives less, without an error: see communication_thread().
+  // Collective. An MPI that does not let several threads use it gives less, without an error: see
+  // communication_thread(). One thread uses MPI on all ranks if some rank asks for one: ranks need not see the same.
   MpiRuntime(int* argc, char*** argv, MpiThreads threads);
   ~MpiRuntime() override;
   MpiRuntime(const MpiRuntime&) = delete;
@@ -42,7 +43,8 @@ class MpiRuntime final : public ProcessGroup {
   // The ranks that give the same `color` [>= 0] as a separate group, in the same order. Collective. Must not outlive
   // this object.
   std::unique_ptr<MpiRuntime> split(int color) const;
-  // Whether this MPI is used by one thread at a time because it can do no more, though more was asked for.
+  // Whether this MPI is used by one thread at a time because it can do no more, though all ranks have asked for more.
+  // The same on all ranks.
   bool lacks_threads() const;
   // What moves tensors over MPI, in this process. It runs in its callers if MPI may be used by one thread at a time
   // only. Made by the first call; used by the thread that uses this object.

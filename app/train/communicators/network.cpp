@@ -43,7 +43,7 @@ void Network::warn_without_thread() const {
   fmt::print(stderr, "mpzero: warning: collectives do not run beside computing: {}\n",
              mpi_.lacks_threads()
                  ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
-                 : "MPI was started as for GPUs, because NVIDIA's driver is loaded; give --device cpu");
+                 : "MPI was started as for GPUs, because a host has NVIDIA's driver loaded; give --device cpu");
 }
 
 void Network::divide(const parallel::ParallelLayout& layout) {
