@@ -15,7 +15,7 @@ PROGRAM = [sys.executable, tcp_streams.__file__]
 
 
 def test_streams_of_one_machine(capsys: pytest.CaptureFixture) -> None:
-    assert tcp_streams.main(["local", "--interface", "lo", "--streams", "1", "2", "--seconds", "0.2"]) == 0
+    assert tcp_streams.main(["local", "--interface", "lo", "--streams", "1", "2", "--seconds", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["address"] == "127.0.0.1" and found["round_trip_us"] > 0
     for way in ("sent", "received", "both_ways"):
@@ -35,7 +35,7 @@ def test_two_tasks_of_a_slurm_step(tmp_path: Path) -> None:
     """They meet by a file, which an earlier step's does not disturb."""
     file = tmp_path / "streams.json"
     file.with_suffix(".address").write_text('["127.0.0.1", 1, "6"]')
-    words = [*PROGRAM, "slurm", str(file), "--streams", "1", "--seconds", "0.2"]
+    words = [*PROGRAM, "slurm", str(file), "--streams", "1", "--seconds", "1"]
     tasks = [
         subprocess.Popen(words, env={**os.environ, "SLURM_PROCID": str(task), "SLURM_STEP_ID": "7"}) for task in (1, 0)
     ]
