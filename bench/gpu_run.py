@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -25,8 +26,9 @@ BENCH = Path(__file__).resolve().parent
 
 
 def tests(visit: Visit) -> None:
-    for program in ("test_model_gpu", "test_timing_gpu", "test_memory_gpu", "test_snapshot_gpu"):
-        visit.test(program)
+    for program in ("test_model_gpu", "test_fp8_gpu", "test_plan_gpu", "test_timing_gpu", "test_memory_gpu"):
+        visit.test(program, limit=200)
+    visit.test("test_snapshot_gpu")
     for program in ("test_gpu_parallel", "test_network_gpu", "test_network_plugin_gpu", "test_flight_recorder_gpu"):
         for ranks in (1, 2, 4):
             visit.test(program, ranks=ranks)
@@ -106,6 +108,15 @@ def users_files(visit: Visit) -> None:
     visit.train(
         "users_qwen3_zero2", ranks=1, steps=30, seq_length=2048, users_config="configs/ds_config.json", endless=True
     )
+    saving = {"seq_length": 2048, "users_config": "configs/ds_config.json", "flags": {"checkpoint_freq": 10}}
+    # The default configuration from its first step over its saves to a resume, and what was saved.
+    visit.train("users_default", ranks=1, steps=30, keep_checkpoints=True, **saving)
+    visit.train("users_default", ranks=1, steps=35, resume=True, keep_checkpoints=True, **saving)
+    if visit.wanted("users_default_verify"):
+        checkpoints = visit.settings.scratch / "users_default" / "checkpoints"
+        program = str(visit.settings.build / "bin" / "mpzero")
+        visit.run("users_default_verify", [program, "checkpoint", "verify", str(checkpoints)], 120)
+        shutil.rmtree(checkpoints, ignore_errors=True)
     llama = {
         "model_type": "llama_3_8b",
         "users_config": "configs/ds_config_llama3_8b_zero3_offload.json",
@@ -128,6 +139,9 @@ def speeds(visit: Visit) -> None:
             visit.train(
                 f"speed_{work}_mb{micro_batch}", model_type=model, micro_batch=micro_batch, **{**shared, **steps}
             )
+    for recipe in ("tensorwise", "rowwise"):
+        name = f"speed_qwen3_0_6b_mb8_fp8_{recipe}"
+        visit.train(name, model_type="qwen3_0_6b", micro_batch=8, flags={"fp8": recipe}, **shared)
     large = {"random": True, "endless": True, "steps": 25, "warm_up": 4, "limit": 170}
     qwen = {"model_type": "qwen2_5_7b", "ranks": 1, "stage": 2, "micro_batch": 1, "gas": 4, "seq_length": 8192}
     visit.train("speed_qwen2_5_7b", bf16_moments=True, **qwen, **large)

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Trains between two hosts of this machine whose link is as slow as it is told, beside what the bytes predict.
 
-    bench/limited_network.py FOLDER [--gigabits 1 10 25 100] [--milliseconds 0 0.1 1] [--build build]
+    bench/limited_network.py FOLDER [--gigabits 1 10 25 100] [--milliseconds 0 0.1 1] [--build build] [--device cuda]
 
-The hosts are network namespaces (bench/two_namespaces.py) with a rank each, on the CPU; MPI's TCP connects them. Needs
-root and Linux; no GPU. A model of fp32 parameters and fp32 gradients: 4 bytes each, so that with two levels a node
-sends 2 x 4 bytes x parameters x (nodes - 1) / nodes in a step, and with one level the gradients at each micro-batch.
+The hosts are network namespaces (bench/two_namespaces.py) with a rank each. Needs root and Linux. Parameters and
+gradients have as many bytes each, so that with two levels a node sends 2 x bytes x parameters x (nodes - 1) / nodes in
+a step, and with one level the gradients at each micro-batch.
 
-Prediction: the bytes that the formula counts, at the rate that one plain TCP stream reached on the same link with both
+  --device cpu    a small model of fp32; MPI's TCP connects the hosts, with one connection
+  --device cuda   Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU, bf16; a GPU for each host, NCCL's sockets.
+                  `mpzero doctor --bandwidth` says what NCCL carries between them, beside plain streams
+
+Prediction: the bytes that the formula counts, at the rate that plain TCP streams reached on the same link with both
 hosts sending (bench/tcp_streams.py), plus a trip for each collective. Measured: the time that the ranks waited for
 collectives in the median step and in the quickest one, the bytes that mpzero counted, and those of the interface,
 headers included. Ranks also wait for each other's computing, so that other programs on the machine lengthen the median.
@@ -29,10 +33,14 @@ from pathlib import Path
 
 import network_experiment
 import tcp_streams
-from measures import REPOSITORY, read_metrics
+from deepspeed_peer import on_gpu
+from measures import REPOSITORY, read_metrics, read_model
+from two_hosts import collective_rates
 from two_namespaces import ADDRESSES, Hosts, Link, reason_to_skip, two_hosts
 
 VOCABULARY = 4096
+# Of the GPU's work.
+PRESET = "qwen3_0_6b"
 MODEL = {
     "model_type": "qwen3",
     "architectures": ["Qwen3ForCausalLM"],
@@ -51,8 +59,35 @@ MODEL = {
     "initializer_range": 0.02,
 }
 ACCUMULATION = 4
-BYTES = 4  # of a parameter, and of a gradient, under way
-SEQUENCE = 8
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is trained, and how many plain streams and bytes it is compared with."""
+
+    device: str
+    model: dict
+    config: dict
+    flags: tuple[str, ...]
+    bytes: int  # of a parameter, and of a gradient, under way
+    streams: tuple[int, ...]
+    network: str = "auto"
+
+
+def work_of(device: str, folder: Path) -> Work:
+    data = f"--train_data={folder / 'tokens.h5'}"
+    if device == "cuda":
+        flags = (f"--model_type={PRESET}", "--seq_length=512")
+        config = on_gpu(2, 4, gas=ACCUMULATION)
+        return Work(device, read_model(PRESET), config, (*flags, data), 2, (1, 4, 16), "socket")
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": ACCUMULATION,
+        "bf16": {"enabled": False},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+        "zero_optimization": {"stage": 2},
+    }
+    return Work(device, MODEL, config, (f"--model_config={folder / 'model.json'}", "--seq_length=8", data), 4, (1,))
 
 
 def parameters_of(model: dict) -> int:
@@ -63,10 +98,10 @@ def parameters_of(model: dict) -> int:
     return model["vocab_size"] * hidden + model["num_hidden_layers"] * layer + hidden
 
 
-def predicted_bytes(parameters: int, *, levels: int, accumulation: int, nodes: int = 2) -> float:
+def predicted_bytes(parameters: int, *, levels: int, accumulation: int, nodes: int = 2, bytes_each: int = 4) -> float:
     """What a node of one rank sends in a step of ZeRO-2."""
     sums = 1 if levels == 2 else accumulation
-    return (sums + 1) * BYTES * parameters * (nodes - 1) / nodes
+    return (sums + 1) * bytes_each * parameters * (nodes - 1) / nodes
 
 
 def collectives(model: dict, *, levels: int, accumulation: int) -> int:
@@ -81,6 +116,7 @@ class Result:
     levels: int
     round_trip_us: float  # of the link when nothing else runs
     stream_gbs: float  # GB/s each way
+    nccl_gbs: float | None = None  # of the slower collective of 512 MiB, by the doctor
     formula_mb: float = 0
     counted_mb: float = 0
     interface_mb: float = 0  # of both hosts, the mean
@@ -91,13 +127,13 @@ class Result:
     error: str = ""
 
 
-def streams_of(hosts: Hosts, seconds: float) -> dict:
+def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,)) -> dict:
     """Plain streams between the hosts, while nothing else runs."""
     program = str(Path(tcp_streams.__file__).resolve())
     port = "5201"
     serving = subprocess.Popen(hosts.inside(1, [sys.executable, program, "serve", "--port", port]))
     try:
-        words = [sys.executable, program, "measure", ADDRESSES[1], "--port", port, "--streams", "1"]
+        words = [sys.executable, program, "measure", ADDRESSES[1], "--port", port, "--streams", *map(str, streams)]
         end = time.monotonic() + 30
         while True:
             done = subprocess.run(
@@ -113,42 +149,48 @@ def streams_of(hosts: Hosts, seconds: float) -> dict:
         serving.wait()
 
 
-def train(hosts: Hosts, link: Link, levels: int, streams: dict, args: argparse.Namespace) -> Result:
-    each_way = streams["both_ways"]["1"] / 2
-    result = Result(link, levels, streams["round_trip_us"], each_way)
-    name = f"{link.name}, {levels} levels".replace(" ", "_").replace("/", "").replace(",", "")
-    folder = args.folder / name
+def doctor_rate(hosts: Hosts, work: Work, name: str, args: argparse.Namespace) -> float | None:
+    """GB/s each way of NCCL's slower collective at the largest size; None where the doctor measures nothing."""
+    if work.device != "cuda":
+        return None
+    program = str(args.build.resolve() / "bin" / "mpzero")
+    words = [*hosts.mpirun(args.folder / "agent", gpus=True), program, "doctor", "--bandwidth", "--network=socket"]
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=args.limit
+    )
+    (args.folder / f"doctor_{name}.log").write_text(done.stdout + done.stderr)
+    rates = collective_rates(done.stdout)
+    return min(sizes[max(sizes, key=float)] for sizes in rates.values()) if rates else None
+
+
+def name_of(link: Link) -> str:
+    return link.name.replace(" ", "_").replace("/", "").replace(",", "")
+
+
+def train(hosts: Hosts, work: Work, result: Result, args: argparse.Namespace) -> None:
+    """One run; adds what was measured to `result`."""
+    levels = result.levels
+    folder = args.folder / f"{name_of(result.link)}_{levels}_levels"
     folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": ACCUMULATION,
-        "bf16": {"enabled": False},
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
-        "zero_optimization": {"stage": 2},
-    }
     settings = network_experiment.Settings(
         folder=folder,
-        config=config,
-        flags=[
-            f"--model_config={args.folder / 'model.json'}",
-            f"--train_data={args.folder / 'tokens.h5'}",
-            f"--seq_length={SEQUENCE}",
-            "--device=cpu",
-            "--validation_freq=0",
-        ],
+        config=work.config,
+        flags=[*work.flags, f"--device={work.device}", "--validation_freq=0"],
         build=args.build.resolve(),
-        launch=" ".join(hosts.mpirun(folder / "agent")),
+        launch=" ".join(hosts.mpirun(folder / "agent", gpus=work.device == "cuda")),
         steps=args.steps,
         warm_up=args.warm_up,
         limit=args.limit,
     )
-    row = network_experiment.Row("auto", 2, "1" if levels == 2 else "one level")
+    row = network_experiment.Row(work.network, 2, "1" if levels == 2 else "one level")
     before = [hosts.sent_bytes(host) for host in range(2)]
     network_experiment.run(row, settings)
     sent = sum(hosts.sent_bytes(host) - before[host] for host in range(2)) / 2
-    result.formula_mb = predicted_bytes(parameters_of(MODEL), levels=levels, accumulation=ACCUMULATION) / 1e6
-    trips = collectives(MODEL, levels=levels, accumulation=ACCUMULATION) * streams["round_trip_us"] / 2
-    result.predicted_ms = result.formula_mb / each_way + trips / 1e3
+    parameters = parameters_of(work.model)
+    formula = predicted_bytes(parameters, levels=levels, accumulation=ACCUMULATION, bytes_each=work.bytes)
+    result.formula_mb = formula / 1e6
+    trips = collectives(work.model, levels=levels, accumulation=ACCUMULATION) * result.round_trip_us / 2
+    result.predicted_ms = result.formula_mb / result.stream_gbs + trips / 1e3
     # The start of the run sends the initial weights and little else; it counts as a step's.
     result.interface_mb = sent / args.steps / 1e6
     result.error = row.error
@@ -158,17 +200,19 @@ def train(hosts: Hosts, link: Link, levels: int, streams: dict, args: argparse.N
         steps = read_metrics(folder / row.name / "metrics.jsonl")[args.warm_up :]
         waits = [step["exposed_communication_seconds"] * 1e3 for step in steps]
         result.communication_ms, result.least_communication_ms = statistics.median(waits), min(waits)
-    return result
 
 
 def table(results: list[Result]) -> str:
     lines = [
-        "| link, each way | there and back | plain stream, both sending | levels | a node sends: formula / counted / "
+        "| link, each way | there and back | plain streams, both sending | levels | a node sends: formula / counted / "
         "interface | communication: predicted / least / median | step |",
         "|---|---|---|---|---|---|---|",
     ]
     for one in results:
-        begin = f"| {one.link.name} | {one.round_trip_us / 1e3:.2f} ms | {one.stream_gbs * 8:.2f} Gb/s | {one.levels} |"
+        streams = f"{one.stream_gbs * 8:.2f} Gb/s"
+        if one.nccl_gbs is not None:
+            streams += f", NCCL {one.nccl_gbs * 8:.2f} ({one.nccl_gbs / one.stream_gbs:.0%})"
+        begin = f"| {one.link.name} | {one.round_trip_us / 1e3:.2f} ms | {streams} | {one.levels} |"
         if one.error:
             lines.append(f"{begin} not run: {one.error.replace('|', '/')} | | |")
             continue
@@ -182,6 +226,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--gigabits", nargs="+", type=float, default=[1, 10, 25, 100], help="a second; 0: no limit")
     parser.add_argument("--milliseconds", nargs="+", type=float, default=[0, 0.1, 1], help="one way, in addition")
     parser.add_argument("--levels", nargs="+", type=int, choices=[1, 2], default=[1, 2])
@@ -198,17 +243,22 @@ def main(arguments: list[str]) -> int:
     args.folder = args.folder.resolve()
     args.folder.mkdir(parents=True, exist_ok=True)
     (args.folder / "model.json").write_text(json.dumps(MODEL, indent=1))
+    work = work_of(args.device, args.folder)
     tokens = [sys.executable, str(REPOSITORY / "bench" / "random_tokens.py"), str(args.folder / "tokens.h5")]
-    subprocess.run([*tokens, f"--vocab_size={VOCABULARY}", "--tokens=100000"], check=True)
+    count = 100_000 if args.device == "cpu" else 1 << 21
+    subprocess.run([*tokens, f"--vocab_size={work.model['vocab_size']}", f"--tokens={count}"], check=True)
     results: list[Result] = []
     for milliseconds in args.milliseconds:
         for gigabits in args.gigabits:
             link = Link(gigabits or None, milliseconds)
             with two_hosts(link) as hosts:
-                streams = streams_of(hosts, args.seconds)
+                streams = streams_of(hosts, args.seconds, work.streams)
+                each_way = max(streams["both_ways"].values()) / 2
+                rate = doctor_rate(hosts, work, name_of(link), args)
                 for levels in args.levels:
                     print(f"{link.name}, levels: {levels}", file=sys.stderr)
-                    results.append(train(hosts, link, levels, streams, args))
+                    results.append(Result(link, levels, streams["round_trip_us"], each_way, rate))
+                    train(hosts, work, results[-1], args)
                     found = [asdict(each) for each in results]
                     (args.folder / "limited.json").write_text(json.dumps(found, indent=1))
                     (args.folder / "limited.md").write_text(table(results))

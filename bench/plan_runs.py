@@ -313,17 +313,8 @@ def doctor(visit: Visit) -> dict:
     command = on_two_hosts(visit.folder, [*words, "--network=socket"], visit.args.device == "cuda")
     status, log = visit.run("doctor", command, 40)
     text = (file if file.exists() else log).read_text(errors="replace")
-    rates = collective_rates(text)
+    rates = two_hosts.collective_rates(text)
     return {"status": status, "rates": rates, **({} if rates else {"output": text[-2000:]})}
-
-
-def collective_rates(text: str) -> dict[str, dict[str, float]]:
-    """Of "all-gather 1 MiB 0.51 GB/s, 64 MiB 6.20 GB/s; reduce-scatter …": by kind and size in MiB."""
-    found: dict[str, dict[str, float]] = {}
-    for kind, list_of_rates in re.findall(r"(all-gather|reduce-scatter)((?: [\d.]+ MiB [\d.]+ GB/s,?)+)", text):
-        rates = re.findall(r"([\d.]+) MiB ([\d.]+) GB/s", list_of_rates)
-        found[kind] = {size: float(rate) for size, rate in rates}
-    return found
 
 
 def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:

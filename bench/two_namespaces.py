@@ -84,9 +84,13 @@ class Hosts:
         """By the interface, headers and acknowledgements included."""
         return int(self.run(host, "cat /proc/net/dev").split(f"{INTERFACE}:")[1].split()[8])
 
-    def mpirun(self, agent: Path) -> list[str]:
-        """mpirun with a rank on each host, and TCP between them. `agent`: a file for what starts the other host's."""
-        enter = shlex.join(self.inside(1, ["sh", "-c"]))
+    def mpirun(self, agent: Path, *, gpus: bool = False) -> list[str]:
+        """mpirun with a rank on each host, and TCP between them. `agent`: a file for what starts the other host's.
+
+        `gpus`: each host has one of this machine's first two GPUs.
+        """
+        own = [["env", f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [] for host in range(2)]
+        enter = shlex.join(self.inside(1, [*own[1], "sh", "-c"]))
         agent.write_text(f'#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec {enter} "$*"\n')
         agent.chmod(0o755)
         settings = {
@@ -101,7 +105,9 @@ class Hosts:
             "coll_tuned_reduce_scatter_block_algorithm": "3",
         }
         words = [word for name, value in settings.items() for word in ("--mca", name, value)]
-        return self.inside(0, ["mpirun", "--bind-to", "none", "--host", ",".join(ADDRESSES), "-n", "2", *words])
+        return self.inside(
+            0, [*own[0], "mpirun", "--bind-to", "none", "--host", ",".join(ADDRESSES), "-n", "2", *words]
+        )
 
 
 @contextlib.contextmanager

@@ -164,7 +164,9 @@ class Visit:
     def test(self, name: str, ranks: int = 1, limit: float = 120) -> None:
         label = name if ranks == 1 else f"{name}_{ranks}ranks"
         if self.wanted(label) and ranks <= self.gpus:
-            self.run(label, [*self.mpirun(ranks), str(self.settings.build / "tests" / name)], limit)
+            # Line by line, so that the log of one that is ended at its limit says how far it came.
+            program = ["stdbuf", "-oL", str(self.settings.build / "tests" / name), "--durations", "yes"]
+            self.run(label, [*self.mpirun(ranks), *program], limit)
 
     def sanitize(self, tool: str, program: str, *, cases: list[str], limit: float) -> None:
         """A GPU test program under compute-sanitizer. `cases`: what Catch2 selects test cases by.

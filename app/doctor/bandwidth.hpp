@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct Measurement {
   int64_t bytes = 0;
   double bytes_per_second = 0;
 };
+
+// The median of what `measure` returns in seconds, called three to nine times, until a second is full. What another
+// program takes for a moment is no property of the network. Every rank must get the same seconds.
+double typical_seconds(const std::function<double()>& measure);
 
 // Measures both operations for several sizes. Collective over the ranks of `communicator`; `group` has the same ranks.
 // The slowest rank counts.

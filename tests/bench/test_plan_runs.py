@@ -13,7 +13,8 @@ from pathlib import Path
 import plan_runs
 import pytest
 from plan_against_measured import reason_to_leave_out
-from plan_runs import CALIBRATIONS, Visit, collective_rates, cpu_rows, main, on_two_hosts, row, rows, shipped_file
+from plan_runs import CALIBRATIONS, Visit, cpu_rows, main, on_two_hosts, row, rows, shipped_file
+from two_hosts import collective_rates
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = json.loads((ROOT / "bench" / "plan_measured.json").read_text())["runs"]

@@ -235,6 +235,20 @@ TEST_CASE("bandwidth is compared with the instance type's figures") {
                  Catch::Contains("(8% of the 50 GB/s of a p4d)"));
 }
 
+TEST_CASE("a moment in which the machine does something else does not count as the network's") {
+  const auto typical = [](std::vector<double> seconds, size_t expected_calls) {
+    size_t calls = 0;
+    const double found = typical_seconds([&] { return seconds.at(calls++); });
+    CHECK(calls == expected_calls);
+    return found;
+  };
+  // Three are enough where they take a second.
+  CHECK(typical({0.5, 4.0, 0.6}, 3) == 0.6);
+  // Quick ones are repeated: five times 0.2 s, or nine times at most.
+  CHECK(typical({0.2, 0.2, 0.2, 0.2, 0.2}, 5) == 0.2);
+  CHECK(typical({0.9, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.02}, 9) == 0.01);
+}
+
 TEST_CASE("the doctor's flags") {
   const Options options =
       parse_options({"--quick", "--json=out.json", "--checkpoint_dir", "/fsx/c", "--network", "efa"});
