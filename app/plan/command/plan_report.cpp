@@ -126,10 +126,12 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
                               cpu ? "rank" : "GPU", plan.tokens_per_second_per_gpu * facts.machine.world_size(),
                               plan.mfu ? fmt::format(", MFU {:.1f}%", 100 * *plan.mfu) : ""));
   if (const auto length = length_of(facts, plan)) {
-    lines.push_back(fmt::format("Length: {:.0f} steps of {} tokens: {:.1f} hours{}{}", length->steps,
-                                plan.tokens_per_step, length->hours,
-                                cpu ? "" : fmt::format(", {:.1f} GPU hours", length->gpu_hours),
-                                length->cost ? fmt::format(", costs {:.2f}", *length->cost) : ""));
+    const std::string time = length->hours < 1 ? fmt::format("{:.1f} minutes", 60 * length->hours)
+                                               : fmt::format("{:.1f} hours", length->hours);
+    lines.push_back(
+        fmt::format("Length: {:.0f} steps of {} tokens: {}{}{}", length->steps, plan.tokens_per_step, time,
+                    cpu ? "" : fmt::format(", {:.{}f} GPU hours", length->gpu_hours, length->gpu_hours < 1 ? 2 : 1),
+                    length->cost ? fmt::format(", costs {:.2f}", *length->cost) : ""));
   } else {
     lines.push_back(
         fmt::format("Length: not known, since epochs count it and a plan reads no data; give --tokens. A "

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -25,4 +27,19 @@ TEST_CASE("a length in epochs is not known without tokens") {
   CHECK(json_of(flags)["length"].is_null());
   flags.emplace_back("--tokens=1e9");
   CHECK(json_of(flags)["length"]["hours"].get<double>() > 0);
+}
+
+TEST_CASE("a short run is counted in minutes") {
+  const auto length_of = [](const char* steps) {
+    const std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--instance=p5.48xlarge",
+                                            "--seq_length=512", "--price=55", steps};
+    const double hours = json_of(flags)["length"]["hours"].get<double>();
+    return std::pair(output_of(flags).text, hours);
+  };
+  const auto [text, hours] = length_of("--max_steps=100");
+  REQUIRE(hours < 0.1);
+  CHECK_THAT(text, Catch::Contains(fmt::format(": {:.1f} minutes, {:.2f} GPU hours", 60 * hours, 8 * hours)));
+  const auto [long_text, long_hours] = length_of("--max_steps=1000000");
+  REQUIRE(long_hours > 1);
+  CHECK_THAT(long_text, Catch::Contains(fmt::format(": {:.1f} hours, {:.1f} GPU hours", long_hours, 8 * long_hours)));
 }
