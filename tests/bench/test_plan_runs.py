@@ -13,7 +13,8 @@ from pathlib import Path
 import plan_runs
 import pytest
 from plan_against_measured import reason_to_leave_out
-from plan_runs import CALIBRATIONS, Visit, cpu_rows, main, on_two_hosts, row, rows, shipped_file
+from plan_rows import cpu_rows, row, rows
+from plan_runs import CALIBRATIONS, Visit, main, on_two_hosts, shipped_file
 from two_hosts import collective_rates
 
 ROOT = Path(__file__).resolve().parents[2]
