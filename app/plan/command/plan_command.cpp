@@ -11,6 +11,7 @@
 #include "app/flags/options.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/plan/calibrate_command.hpp"
+#include "app/plan/command/comparison_report.hpp"
 #include "app/plan/command/plan_comparison.hpp"
 #include "app/plan/command/plan_options.hpp"
 #include "app/plan/command/plan_report.hpp"

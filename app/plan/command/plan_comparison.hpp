@@ -1,27 +1,13 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "app/flags/options.hpp"
-#include "app/plan/command/plan_estimate.hpp"
+#include "app/plan/command/plan_candidate.hpp"
 #include "app/plan/command/plan_options.hpp"
 
 namespace mpzero::plan {
-
-// One way to train the same model with the same global batch.
-struct PlanCandidate {
-  PlanMachine machine;
-  nlohmann::ordered_json ds_config;
-  std::vector<std::string> contradicting;  // flags of the command line, with their values, that say otherwise
-  std::string recompute;                   // --recompute
-  int stage = 0;
-  bool offload_optimizer = false, offload_param = false;
-  bool host_is_measured = true;  // else AdamW there is an estimate
-  parallel::ParallelLayout layout;
-  PlanEstimate plan;
-};
 
 struct PlanComparison {
   std::vector<PlanCandidate> ranked;  // those that fit, the fastest first
@@ -42,10 +28,5 @@ struct PlanComparison {
 // say on the first hosts that they suit.
 PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, const std::vector<PlanMachine>& asked,
                              const PlanOptions& options);
-
-// `tokens`: of the whole training; 0: not known. A table, then the ds_config.json of the fastest on the asked hosts
-// and, where others are faster, of the fastest of all.
-std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens);
-nlohmann::ordered_json comparison_json(const PlanComparison& comparison, double tokens);
 
 }  // namespace mpzero::plan

@@ -5,24 +5,11 @@
 
 #include "app/plan/command/plan_comparison.hpp"
 #include "tests/app/error_from.hpp"
-#include "tests/app/plan/command/plan_of.hpp"
+#include "tests/app/plan/command/comparison_of.hpp"
 #include "tests/catch.hpp"
 
 using namespace mpzero::plan;
 using Catch::Contains;
-
-namespace {
-
-const std::vector<std::string> kFlags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200",
-                                         "--nproc_per_node=4", "--nodes=2", "--train_batch_size=32"};
-
-nlohmann::json comparison() {
-  std::vector<std::string> flags = kFlags;
-  flags.insert(flags.end(), {"--gradient_accumulation_steps=4", "--compare"});
-  return json_of(flags);
-}
-
-}  // namespace
 
 TEST_CASE("configurations of one global batch are ranked by their steps") {
   const nlohmann::json found = comparison();
@@ -64,47 +51,6 @@ TEST_CASE("offloading is tried where a configuration fits only with recomputatio
   std::map<bool, double> fastest;
   for (const auto& one : found["ranked"]) fastest.try_emplace(one["offload_optimizer"], one["step_seconds"]);
   CHECK(fastest.size() == 2);
-}
-
-TEST_CASE("the best one's ds_config.json is one for a run, and plans the same") {
-  const nlohmann::json found = comparison();
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_best_ds_config.json";
-  std::ofstream(file) << found["best_ds_config"].dump();
-  const nlohmann::json plan =
-      json_of({kFlags[0], kFlags[1], kFlags[2], kFlags[3], "--deepspeed_config=" + file.string()});
-  CHECK(plan["step"]["seconds"].get<double>() == Approx(found["ranked"][0]["step_seconds"].get<double>()));
-  CHECK(plan["run"]["zero_stage"] == found["ranked"][0]["zero_stage"]);
-  std::filesystem::remove(file);
-}
-
-TEST_CASE("the best one's ds_config.json trains as the run that was asked for") {
-  std::vector<std::string> flags = kFlags;
-  flags.insert(flags.end(), {"--gradient_accumulation_steps=4", "--learning_rate=3e-4", "--grad_clip=0.7",
-                             "--warmup_steps=20", "--max_steps=500", "--compare"});
-  const nlohmann::json found = json_of(flags);
-  const nlohmann::json& config = found["best_ds_config"];
-  CHECK(config["optimizer"]["type"] == "AdamW");
-  CHECK(config["optimizer"]["params"]["lr"] == 3e-4);
-  CHECK(config["optimizer"]["params"]["betas"] == nlohmann::json({0.9, 0.95}));
-  CHECK(config["optimizer"]["params"]["weight_decay"] == 0.1);
-  CHECK(config["gradient_clipping"] == 0.7);
-  CHECK(config["scheduler"]["type"] == "WarmupCosineLR");
-  CHECK(config["scheduler"]["params"]["warmup_num_steps"] == 20);
-  CHECK(config["scheduler"]["params"]["total_num_steps"] == 500);
-  CHECK(config["scheduler"]["params"]["cos_min_ratio"] == 0);
-  CHECK(config["scheduler"]["params"]["warmup_type"] == "log");
-  const auto steps = config["gradient_accumulation_steps"].get<int>();
-  const nlohmann::json leave_out =
-      steps == 4 ? nlohmann::json::array() : nlohmann::json({"--gradient_accumulation_steps 4"});
-  CHECK(found["best_leave_out"] == leave_out);
-}
-
-TEST_CASE("the file of the best has the FP8 that it was planned with") {
-  std::vector<std::string> flags = kFlags;
-  flags.emplace_back("--compare");
-  CHECK_FALSE(json_of(flags)["best_ds_config"].contains("fp8"));
-  flags.emplace_back("--fp8=rowwise");
-  CHECK(json_of(flags)["best_ds_config"]["fp8"] == nlohmann::json({{"enabled", true}, {"recipe", "rowwise"}}));
 }
 
 TEST_CASE("without --tokens the steps count, and a price that is missing is named") {
@@ -182,32 +128,6 @@ TEST_CASE("what a run would refuse is named, and does not end the search for mic
   CHECK(found["ranked"].size() > 3);
 }
 
-TEST_CASE("where nothing fits the comparison says so") {
-  const PlanOutput output = output_of(
-      {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=2000", "--gpu=H200", "--compare"});
-  CHECK(output.exit_code == 2);
-  CHECK_THAT(output.text, Contains("None fits"));
-}
-
-namespace {
-
-nlohmann::json of_several(const std::vector<std::string>& more) {
-  std::vector<std::string> flags = {kFlags[0], "--seq_length=512", "--json"};
-  flags.insert(flags.end(), more.begin(), more.end());
-  return nlohmann::json::parse(plan_output(flags).text);
-}
-
-// The first row of these hosts.
-const nlohmann::json& row_of(const nlohmann::json& found, const std::string& instance) {
-  for (const nlohmann::json& one : found["ranked"]) {
-    if (one["instance"] == instance) return one;
-  }
-  FAIL("no row of " << instance);
-  return found;
-}
-
-}  // namespace
-
 TEST_CASE("--instances compares these hosts alone, by what they train in a second") {
   const nlohmann::json found =
       of_several({"--instances=p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge", "--train_batch_size=64", "--compare"});
@@ -260,45 +180,6 @@ TEST_CASE("a list's hosts without a calibration are left out, and named where no
   CHECK(output.exit_code == 0);
   CHECK_THAT(output.text, Contains("1 x g5.48xlarge: nothing that fits and has times") &&
                               Contains("there is no calibration of A10G") && Contains("1 x p5.48xlarge"));
-}
-
-TEST_CASE("rows have memory, hours and costs") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_rows.json";
-  std::ofstream(file) << R"({"p5.48xlarge": 50})" << std::flush;
-  const nlohmann::json found = of_several({"--instances=p5.48xlarge:2,p4d.24xlarge:2", "--train_batch_size=64",
-                                           "--tokens=1e9", "--prices=" + file.string()});
-  std::filesystem::remove(file);
-  const nlohmann::json row = row_of(found, "p5.48xlarge");
-  const double hours = 1e9 / (64 * 512) * row["step_seconds"].get<double>() / 3600;
-  CHECK(row["hours"].get<double>() == Approx(hours));
-  CHECK(row["gpu_hours"].get<double>() == Approx(16 * hours));
-  CHECK(row["cost"].get<double>() == Approx(2 * 50 * hours));
-  CHECK(row_of(found, "p4d.24xlarge")["cost"].is_null());
-  CHECK(row["memory"]["gpu_bytes"] > 0);
-  CHECK(row["memory"]["gpu_bytes"] < row["memory"]["of"]);
-  CHECK(row["memory"]["host_bytes"] < row["memory"]["of_host"]);
-  const nlohmann::json epochs = of_several({"--instances=p5.48xlarge", "--train_batch_size=64", "--epochs=1"});
-  CHECK(epochs["ranked"][0]["hours"].is_null());
-}
-
-TEST_CASE("the asked hosts have their ds_config.json where others are faster") {
-  const std::vector<std::string> flags = {kFlags[0], "--seq_length=512", "--train_batch_size=64", "--compare"};
-  const auto with = [&](std::initializer_list<std::string> more) {
-    std::vector<std::string> all = flags;
-    all.insert(all.end(), more);
-    return plan_output(all).text;
-  };
-  CHECK_THAT(with({"--instance=p4d.24xlarge"}),
-             Contains("ds_config.json of the fastest on the asked hosts, for 1 x p4d.24xlarge") &&
-                 Contains("ds_config.json of the fastest of all, for 1 x p5"));
-  CHECK_THAT(with({"--gpu=H200"}), Contains("ds_config.json of the fastest on the asked hosts, for 1 x H200") &&
-                                       !Contains("of the fastest of all"));
-  const nlohmann::json found = nlohmann::json::parse(with({"--instance=p4d.24xlarge", "--json"}));
-  CHECK(found["asked_hosts"] == "1 x p4d.24xlarge");
-  CHECK(found["best_hosts"] != found["asked_hosts"]);
-  const nlohmann::json asked = row_of(found, "p4d.24xlarge");
-  CHECK(found["asked_ds_config"]["train_micro_batch_size_per_gpu"] == asked["train_micro_batch_size_per_gpu"]);
-  CHECK(found["asked_ds_config"]["zero_optimization"]["stage"] == asked["zero_stage"]);
 }
 
 TEST_CASE("--recompute full is tried beside what fits, and is slower") {

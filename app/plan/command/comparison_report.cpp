@@ -1,0 +1,170 @@
+#include "app/plan/command/comparison_report.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace mpzero::plan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Rows of one kind of hosts that was asked for, and of each of several.
+constexpr int kRowsOfAsked = 8, kRowsOfEach = 3;
+
+// Of the whole training.
+struct RowLength {
+  double hours = 0, gpu_hours = 0;
+  std::optional<double> cost;
+};
+
+// Nothing where the tokens are not known.
+std::optional<RowLength> length_of(const PlanCandidate& one, double tokens) {
+  if (!(tokens > 0)) return std::nullopt;
+  const PlanMachine& machine = one.machine;
+  const double hours = tokens * seconds_of_token(one) / 3600;
+  return RowLength{.hours = hours,
+                   .gpu_hours = machine.is_cpu() ? 0 : hours * machine.world_size(),
+                   .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
+}
+
+// The fastest on one of the asked hosts; null: none fits there.
+const PlanCandidate* best_of_asked(const PlanComparison& comparison) {
+  const auto best = std::ranges::find_if(comparison.ranked, [&](const PlanCandidate& one) {
+    return std::ranges::find(comparison.asked, hosts_of(one.machine)) != comparison.asked.end();
+  });
+  return best == comparison.ranked.end() ? nullptr : &*best;
+}
+
+void add_ds_config(std::vector<std::string>& lines, const std::string& whose, const PlanCandidate& one) {
+  lines.push_back(fmt::format("ds_config.json of the fastest {}, for {} with --recompute {}, give or take {:.0f}%:",
+                              whose, hosts_of(one.machine), one.recompute, 100 * one.plan.error));
+  if (!one.contradicting.empty()) {
+    lines.push_back(fmt::format("Leave out {}, which it contradicts.", fmt::join(one.contradicting, ", ")));
+  }
+  lines.push_back(one.ds_config.dump(2));
+}
+
+std::string placement(const PlanCandidate& candidate) {
+  if (candidate.offload_param) return "optimizer, parameters";
+  return candidate.offload_optimizer ? "optimizer" : "";
+}
+
+std::string recomputed(const LayerLevels& levels) {
+  if (levels.none == levels.count()) return "none";
+  if (levels.full == levels.count()) return "full";
+  if (levels.selective == levels.count()) return "selective";
+  return "mixed";
+}
+
+}  // namespace
+
+std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens) {
+  const int64_t fitting = std::ssize(comparison.ranked) + comparison.without_times;
+  const bool several = comparison.asked.size() > 1;
+  std::vector<std::string> lines = {fmt::format(
+      "{} configurations of global batch {}, {} of them fit{}. The fastest {}:", comparison.tried,
+      comparison.train_batch_size, fitting,
+      comparison.without_times > 0 ? fmt::format(", {} without times", comparison.without_times) : "",
+      several ? fmt::format("{} of each kind of hosts", kRowsOfEach)
+              : fmt::format("{} of {}, and the fastest one of each other", kRowsOfAsked, comparison.asked.front()))};
+  const auto add_left_out = [&] {
+    for (const std::string& left_out : comparison.left_out) lines.push_back("  left out: " + left_out);
+  };
+  if (comparison.ranked.empty()) {
+    lines.emplace_back(comparison.without_times > 0 ? "None can be ranked: what fits has no times."
+                       : comparison.refused == comparison.tried
+                           ? "None can be tried."
+                           : "None fits: use more or larger GPUs, or a smaller model.");
+    add_left_out();
+    return lines;
+  }
+  lines.push_back(
+      fmt::format("  {:<22} {:>4} {:<21} {:>5} {:>14} {:<9} {:>9} {:>10} {:>4} {:>12} {:>6} {:>8} {:>9} {:>9}", "hosts",
+                  "ZeRO", "on the host", "nodes", "batch", "recompute", "GiB", "step", "+/-", "tokens/s/GPU", "MFU",
+                  "hours", "GPU hours", "cost"));
+  const auto shown_of = [](const std::optional<double>& value) { return value ? fmt::format("{:.2f}", *value) : ""; };
+  std::map<std::string, int> shown;
+  std::set<std::string> without = {comparison.asked.begin(), comparison.asked.end()};
+  for (const PlanCandidate& one : comparison.ranked) {
+    const std::string hosts = hosts_of(one.machine);
+    without.erase(hosts);
+    const int rows = several ? kRowsOfEach : hosts == comparison.asked.front() ? kRowsOfAsked : 1;
+    if (shown[hosts]++ >= rows) continue;
+    const std::optional<RowLength> length = length_of(one, tokens);
+    const PlanEstimate::Memory& memory = one.plan.memory;
+    const auto gibibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); };
+    lines.push_back(fmt::format(
+        "  {:<22} {:>4} {:<21} {:>5} {:>14} {:<9} {:>9} {:>7.1f} ms {:>4} {:>12.0f} {:>6} {:>8} {:>9} {:>9}", hosts,
+        one.stage, placement(one), one.layout.nodes,
+        fmt::format("{} x {} x {}", one.plan.micro_batch, one.plan.accumulation, one.machine.world_size()),
+        recomputed(memory.levels),
+        memory.of_gpu > 0 ? fmt::format("{:.0f} of {:.0f}", gibibytes(memory.total), gibibytes(memory.of_gpu))
+                          : fmt::format("{:.1f}", gibibytes(memory.total)),
+        one.plan.step.seconds * 1e3, fmt::format("{:.0f}%", 100 * one.plan.error), one.plan.tokens_per_second_per_gpu,
+        one.plan.mfu ? fmt::format("{:.1f}%", 100 * *one.plan.mfu) : "",
+        length ? fmt::format("{:.1f}", length->hours) : "", length ? fmt::format("{:.1f}", length->gpu_hours) : "",
+        length ? shown_of(length->cost) : ""));
+  }
+  for (const std::string& hosts : comparison.asked) {
+    if (without.contains(hosts)) lines.push_back(fmt::format("  {}: nothing that fits and has times", hosts));
+  }
+  add_left_out();
+  const PlanCandidate& best = comparison.ranked.front();
+  const PlanCandidate* const asked = best_of_asked(comparison);
+  if (asked != nullptr) add_ds_config(lines, several ? "of all" : "on the asked hosts", *asked);
+  if (asked != &best) add_ds_config(lines, "of all", best);
+  return lines;
+}
+
+Json comparison_json(const PlanComparison& comparison, double tokens) {
+  const auto optional = [](const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); };
+  const auto positive = [](int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(nullptr); };
+  Json ranked = Json::array();
+  for (const PlanCandidate& one : comparison.ranked) {
+    const std::optional<RowLength> length = length_of(one, tokens);
+    const PlanEstimate::Memory& memory = one.plan.memory;
+    ranked.push_back({{"instance", one.machine.name},
+                      {"nodes", one.machine.nodes},
+                      {"ranks", one.machine.world_size()},
+                      {"zero_stage", one.stage},
+                      {"nodes_of_zero", one.layout.nodes},
+                      {"offload_optimizer", one.offload_optimizer},
+                      {"offload_param", one.offload_param},
+                      {"train_batch_size", one.plan.micro_batch * one.plan.accumulation * one.machine.world_size()},
+                      {"train_micro_batch_size_per_gpu", one.plan.micro_batch},
+                      {"gradient_accumulation_steps", one.plan.accumulation},
+                      {"recompute", one.recompute},
+                      {"memory",
+                       {{one.machine.is_cpu() ? "rank_bytes" : "gpu_bytes", memory.total},
+                        {"of", positive(memory.of_gpu)},
+                        {"host_bytes", memory.host},
+                        {"of_host", positive(memory.of_host)}}},
+                      {"step_seconds", one.plan.step.seconds},
+                      {"relative_error", one.plan.error},
+                      {"tokens_per_second_per_gpu", one.plan.tokens_per_second_per_gpu},
+                      {"mfu", optional(one.plan.mfu)},
+                      {"hours", length ? Json(length->hours) : Json(nullptr)},
+                      {"gpu_hours", length ? Json(length->gpu_hours) : Json(nullptr)},
+                      {"cost", length ? optional(length->cost) : Json(nullptr)},
+                      {"price", optional(one.machine.price)}});
+  }
+  Json json = {{"format", "mpzero-plan-comparison"}, {"version", 1},
+               {"asked", comparison.asked},          {"train_batch_size", comparison.train_batch_size},
+               {"tried", comparison.tried},          {"without_times", comparison.without_times},
+               {"refused", comparison.refused},      {"ranked", ranked},
+               {"left_out", comparison.left_out}};
+  const auto add_best = [&](const std::string& whose, const PlanCandidate* one) {
+    json[whose + "_hosts"] = one != nullptr ? Json(hosts_of(one->machine)) : Json(nullptr);
+    json[whose + "_ds_config"] = one != nullptr ? one->ds_config : Json(nullptr);
+    json[whose + "_leave_out"] = one != nullptr ? Json(one->contradicting) : Json(nullptr);
+  };
+  add_best("best", comparison.ranked.empty() ? nullptr : comparison.ranked.data());
+  add_best("asked", best_of_asked(comparison));
+  return json;
+}
+
+}  // namespace mpzero::plan

@@ -1,0 +1,55 @@
+#include <filesystem>
+#include <fstream>
+
+#include "app/plan/command/comparison_report.hpp"
+#include "tests/app/plan/command/comparison_of.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero::plan;
+using Catch::Contains;
+
+TEST_CASE("where nothing fits the comparison says so") {
+  const PlanOutput output = output_of(
+      {"--model_config=" + kModels + "llama_3_8b.json", "--num_hidden_layers=2000", "--gpu=H200", "--compare"});
+  CHECK(output.exit_code == 2);
+  CHECK_THAT(output.text, Contains("None fits"));
+}
+
+TEST_CASE("rows have memory, hours and costs") {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "mpzero_prices_of_rows.json";
+  std::ofstream(file) << R"({"p5.48xlarge": 50})" << std::flush;
+  const nlohmann::json found = of_several({"--instances=p5.48xlarge:2,p4d.24xlarge:2", "--train_batch_size=64",
+                                           "--tokens=1e9", "--prices=" + file.string()});
+  std::filesystem::remove(file);
+  const nlohmann::json row = row_of(found, "p5.48xlarge");
+  const double hours = 1e9 / (64 * 512) * row["step_seconds"].get<double>() / 3600;
+  CHECK(row["hours"].get<double>() == Approx(hours));
+  CHECK(row["gpu_hours"].get<double>() == Approx(16 * hours));
+  CHECK(row["cost"].get<double>() == Approx(2 * 50 * hours));
+  CHECK(row_of(found, "p4d.24xlarge")["cost"].is_null());
+  CHECK(row["memory"]["gpu_bytes"] > 0);
+  CHECK(row["memory"]["gpu_bytes"] < row["memory"]["of"]);
+  CHECK(row["memory"]["host_bytes"] < row["memory"]["of_host"]);
+  const nlohmann::json epochs = of_several({"--instances=p5.48xlarge", "--train_batch_size=64", "--epochs=1"});
+  CHECK(epochs["ranked"][0]["hours"].is_null());
+}
+
+TEST_CASE("the asked hosts have their ds_config.json where others are faster") {
+  const std::vector<std::string> flags = {kFlags[0], "--seq_length=512", "--train_batch_size=64", "--compare"};
+  const auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> all = flags;
+    all.insert(all.end(), more);
+    return plan_output(all).text;
+  };
+  CHECK_THAT(with({"--instance=p4d.24xlarge"}),
+             Contains("ds_config.json of the fastest on the asked hosts, for 1 x p4d.24xlarge") &&
+                 Contains("ds_config.json of the fastest of all, for 1 x p5"));
+  CHECK_THAT(with({"--gpu=H200"}), Contains("ds_config.json of the fastest on the asked hosts, for 1 x H200") &&
+                                       !Contains("of the fastest of all"));
+  const nlohmann::json found = nlohmann::json::parse(with({"--instance=p4d.24xlarge", "--json"}));
+  CHECK(found["asked_hosts"] == "1 x p4d.24xlarge");
+  CHECK(found["best_hosts"] != found["asked_hosts"]);
+  const nlohmann::json asked = row_of(found, "p4d.24xlarge");
+  CHECK(found["asked_ds_config"]["train_micro_batch_size_per_gpu"] == asked["train_micro_batch_size_per_gpu"]);
+  CHECK(found["asked_ds_config"]["zero_optimization"]["stage"] == asked["zero_stage"]);
+}
