@@ -50,6 +50,18 @@ void drop_what_yields(int world_size, RunConfig& config, Batch& batch) {
   drop(kTrainBatch, batch.total);
 }
 
+// The total and at most one of the others are given, and do not leave a whole number for the rest.
+[[noreturn]] void refuse_batch(const Batch& batch, const std::string& where, int world_size) {
+  std::string parts;
+  if (batch.micro) parts = fmt::format("{} {} x ", kMicroBatch, *batch.micro);
+  if (batch.accumulation) parts = fmt::format("{} {} x ", kAccumulation, *batch.accumulation);
+  throw_user_error(
+      "{}: train_batch_size {} is not a multiple of {}{} ranks; make it a multiple of {}, or change the number "
+      "of ranks.",
+      where, *batch.total, parts, world_size,
+      saturating_product(batch.micro.value_or(1), batch.accumulation.value_or(1), world_size));
+}
+
 // DeepSpeed's table: two of the three give the third; the total or the micro-batch alone is enough.
 void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
   Origins& origins = config.origins;
@@ -63,6 +75,7 @@ void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
               .accumulation = given(kAccumulation, config.gradient_accumulation_steps)};
   if (config.deepspeed_config_yields) drop_what_yields(world_size, config, batch);
   auto& [total, micro, accumulation] = batch;
+  const Batch asked = batch;
   const auto computed = [](const char* from) { return Origin{Origin::Kind::kComputed, from}; };
   const std::string where = file.given() ? file.path : std::string("the command line");
   if (!total && !micro) {
@@ -91,6 +104,7 @@ void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
   if (!total) origins.set(kTrainBatch, computed("micro-batch x accumulation x ranks"));
   total = total.value_or(product);
   if (*micro < 1 || *accumulation < 1 || *total != product) {
+    if (!asked.micro || !asked.accumulation) refuse_batch(asked, where, world_size);
     throw_user_error(
         "{}: train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} x {} ranks; "
         "change one of them or the number of ranks.",

@@ -82,7 +82,7 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
       if (!refused) refused = error.what();
     }
   }
-  if (refused->find("gradient_accumulation_steps") == std::string::npos) throw UserError(*refused);
+  if (refused->find("train_batch_size") == std::string::npos) throw UserError(*refused);
   throw_user_error(
       "{} A comparison chooses micro-batches and accumulation itself: give --train_batch_size alone, a multiple of the "
       "ranks of one kind of hosts, and with a --deepspeed_config --deepspeed_config_yields true, or \"auto\" for these "

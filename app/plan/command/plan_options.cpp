@@ -11,15 +11,17 @@
 namespace mpzero::plan {
 namespace {
 
-double number(const char* flag, const std::string& text, double least, const char* what) {
+double number(const char* flag, const std::string& text, double least, const char* what, double most = 1e30) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least) || value > 1e30) {
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= least) || value > most) {
     throw_user_error("--{} must be {}, not \"{}\".", flag, what, text);
   }
   return value;
 }
 
+constexpr double kMostFactor = 100;
+constexpr const char* kFactor = "a number from 1 to 100";
 constexpr const char* kHosts = "a whole number of hosts from 1 to 100000";
 
 int64_t hosts_of(const char* flag, const std::string& text) {
@@ -72,12 +74,10 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
        }},
       {"straggler_factor",
        [&o](const std::string& value) {
-         o.straggler_factor = number("straggler_factor", value, 1, "a number of at least 1");
+         o.straggler_factor = number("straggler_factor", value, 1, kFactor, kMostFactor);
        }},
       {"network_factor",
-       [&o](const std::string& value) {
-         o.network_factor = number("network_factor", value, 1, "a number of at least 1");
-       }},
+       [&o](const std::string& value) { o.network_factor = number("network_factor", value, 1, kFactor, kMostFactor); }},
       {"price",
        [&o](const std::string& value) {
          o.price = number("price", value, 0, "what a host costs in an hour, as 55.04");
