@@ -59,9 +59,9 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::run(const char* name, 
   parallel::follow_current_stream(stream_);
   const c10::StreamGuard on_stream(stream_);
   device.queue(Work::kCollective, name, seconds, &link_);
+  device.share_memory(seconds, moved_bytes);
   if (has_copy_engines()) {
     device.host_works(kMeetings * device.costs().launch);
-    device.share_memory(seconds, moved_bytes);
     if (summed_bytes > 0) {
       const double sum = device.costs().memory(summed_bytes);
       device.queue(Work::kElementwise, "sum of gradients", sum);
@@ -82,7 +82,9 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::reduce_scatter_sum(con
                                                                              const at::Tensor& shard,
                                                                              parallel::SumMode mode) {
   const auto bytes = static_cast<int64_t>(full.nbytes()), sum = static_cast<int64_t>(shard.nbytes());
-  return run(options_.scatter, Collective::kReduceScatter, full, 2 * bytes,
+  // In a ring what arrives is added to the own shard and sent on.
+  const int64_t moved = has_copy_engines() ? 2 * bytes : 3 * (bytes - bytes / world_size());
+  return run(options_.scatter, Collective::kReduceScatter, full, moved,
              bytes + (mode == parallel::SumMode::kAdd ? 2 : 1) * sum);
 }
 
@@ -91,7 +93,9 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::all_to_all(const at::T
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_reduce_sum(const at::Tensor& tensor) {
-  return run(options_.reduce, Collective::kAllReduce, tensor, 0);  // by NCCL's kernels
+  const auto bytes = static_cast<int64_t>(tensor.nbytes());
+  // A sum of shards, then a gather.
+  return run(options_.reduce, Collective::kAllReduce, tensor, 5 * (bytes - bytes / world_size()));
 }
 
 }  // namespace mpzero::plan

@@ -16,9 +16,9 @@ namespace mpzero::plan {
 using CollectiveSeconds = std::function<double(Collective collective, int64_t bytes, at::ScalarType type)>;
 
 // Rank 0's communicator on the simulated device: a stream of its own, as NCCL's, on which each collective takes the
-// time of the network's model. Communicators that share a link take turns on it. Copy engines read and write memory,
-// and so does the kernel that sums what they have brought: kernels beside them are slower. On a CPU its cores move the
-// tensors.
+// time of the network's model. Communicators that share a link take turns on it. Collectives read and write
+// memory, and so does the kernel that sums what copy engines have brought: kernels beside them are slower. On a CPU its
+// cores move the tensors.
 class SimulatedCommunicator final : public parallel::Communicator {
  public:
   struct Options {
