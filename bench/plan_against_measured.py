@@ -26,6 +26,8 @@ GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
 # the rows of CHOOSING, which test nothing. A run of bench/plan_runs.py has the rate that the doctor measured before it.
 TCP_RATES = {"tcp": 12.0, "tcp_default": 3.0}
 CHOOSING = {"hosts_zero2_two_levels", "hosts_zero2_two_levels_own"}
+# Runs that have chosen something since: what the plan said before them is counted, what it says now is not.
+CHOOSING_SINCE = {"frozen_h100_qwen3_zero2_mb1_t512": "it has chosen the host's time for an event"}
 # mpzero saw one host, where NCCL saw two.
 SUMMED_BY_ALL_TO_ALL = "its gradients were summed by all-to-all, as only GPUs of one host do"
 CONTEXT_GIB = 3.0  # what the plan counts for CUDA and NCCL, and measured tensors do not
@@ -180,8 +182,9 @@ class Difference:
 def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], Difference, list[str]]:
     """Rows of the table, how far they are off, and the runs that are left out."""
     lines, difference, left_out = [], Difference(), []
+    seen: set[str] = set()  # a later visit may measure a row once more
     for run in runs:
-        reason = reason_to_leave_out(run)
+        reason = reason_to_leave_out(run) or CHOOSING_SINCE.get(run["name"])
         if reason:
             left_out.append(f"- {run['name']}: {reason}")
             continue
@@ -195,8 +198,10 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
         error = difference.add(planned, gib, run)
         memory = gibibytes(run["memory_gib"]) if has_memory(run) else ""
         before = f" ({run['plan_ms']:,.1f} before the run)" if run.get("plan_ms") else ""
+        visit = " (again)" if run["name"] in seen else ""
+        seen.add(run["name"])
         lines.append(
-            f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | "
+            f"| {run['name']}{visit} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | "
             f"{gibibytes(gib)} GiB | {memory} |"
         )
     return lines, difference, left_out

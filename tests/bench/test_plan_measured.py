@@ -71,11 +71,31 @@ def test_runs_that_were_planned_before_are_counted_apart(monkeypatch: pytest.Mon
     assert "Memory: 1 runs, 1 within 1%" in text
 
 
+def test_a_run_that_has_chosen_something_since_counts_by_what_was_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned(run: dict, program: Path, calibration: str | None) -> dict:
+        memory = {"gpu_bytes": {"total": 3 * 2**30, "context": 0}}
+        return {"step": {"seconds": run["step_ms"] / 1e3}, "memory": memory}
+
+    monkeypatch.setattr(plan_against_measured, "plan", planned)
+    old = next(run for run in RUNS if run["name"] == "users_qwen3_zero2_ratio_auto")
+    new = {**old, "after_freeze": True, "plan_ms": old["step_ms"] * 1.3, "plan_gib": 1.0}
+    chosen, other = {**new, "name": "chosen"}, {**new, "name": "other"}
+    monkeypatch.setattr(plan_against_measured, "CHOOSING_SINCE", {"chosen": "it has chosen a constant"})
+    lines, _ = plan_against_measured.table([chosen, other, other], Path("mpzero"), None)
+    text = "\n".join(lines)
+    assert "Made after: 2 runs: 2 within 10%" in text
+    assert "What the plan said before they were made: 3 runs: 0 within 10%" in text
+    assert "- chosen: it has chosen a constant" in text
+    assert "| other (again) |" in text
+
+
 @pytest.mark.skipif(not plan_against_measured.FROZEN, reason="no runs since the model was frozen")
 def test_runs_since_the_freeze_have_what_the_table_reads() -> None:
     runs = [run for file in plan_against_measured.FROZEN for run in json.loads(file.read_text())["runs"]]
-    names = [run["name"] for run in [*RUNS, *runs]]
-    assert len(set(names)) == len(names)
+    for file in plan_against_measured.FROZEN:  # a later visit may measure a row once more
+        names = [run["name"] for run in [*RUNS, *json.loads(file.read_text())["runs"]]]
+        assert len(set(names)) == len(names)
+    assert plan_against_measured.CHOOSING_SINCE.keys() <= {run["name"] for run in runs}
     for run in runs:
         assert run.keys() >= RUNS[0].keys() | {"after_freeze", "plan_ms", "plan_gib", "network_rate"}
         assert run["step_ms"] > 0 and run["after_freeze"] is True

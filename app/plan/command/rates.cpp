@@ -21,6 +21,9 @@ namespace {
 
 // A small kernel, which the size of its data does not decide.
 constexpr double kShortestKernel = 3e-6;
+// Of the host's time to queue a kernel, what it takes to record an event or to let a stream wait: the 60 of the
+// backward on one GPU of frozen_h100_qwen3_zero2_mb1_t512 (bench/PLAN.md) have chosen it.
+constexpr double kCallOfLaunch = 0.35;
 // One copy between host and device, before its bytes. An assumption.
 constexpr double kCopyStart = 1e-5;
 // Bytes of AdamW on the host for a parameter whose gradient and parameter stay in the cache: bench/RESULTS.md.
@@ -177,6 +180,8 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   run.costs.down = copies(PcieDirection::kFromDevice);
   run.costs.up = copies(PcieDirection::kToDevice);
   run.costs.launch = data.launch_seconds;
+  run.costs.call = kCallOfLaunch * data.launch_seconds;
+  run.costs.memory_bytes_per_second = data.copies.on_device;
   // The ranks of a host share its memory.
   const double memory = host_estimate(calibration, machine).bytes_per_second;
   run.host_adamw = [&calibration, ranks = machine.gpus, memory](int64_t parameters) {

@@ -50,9 +50,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
     if (*event == nullptr) *event = std::make_unique<double>().release();
     time_of(*event) = device().clock(stream.id());
+    device().host_calls();
   }
   void block(void* event, const c10::Stream& stream) const override {
     device().wait_until(stream.id(), time_of(event));
+    device().host_calls();
   }
   bool queryEvent(void* event) const override { return time_of(event) <= device().host_now(); }
   void synchronizeEvent(void* event) const override { device().host_waits_until(time_of(event)); }

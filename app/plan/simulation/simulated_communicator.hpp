@@ -16,7 +16,9 @@ namespace mpzero::plan {
 using CollectiveSeconds = std::function<double(Collective collective, int64_t bytes, at::ScalarType type)>;
 
 // Rank 0's communicator on the simulated device: a stream of its own, as NCCL's, on which each collective takes the
-// time of the network's model. Communicators that share a link take turns on it. On a CPU its cores move the tensors.
+// time of the network's model. Communicators that share a link take turns on it. Collectives read and write
+// memory, and so does the kernel that sums what copy engines have brought: kernels beside them are slower. On a CPU its
+// cores move the tensors.
 class SimulatedCommunicator final : public parallel::Communicator {
  public:
   struct Options {
@@ -44,7 +46,10 @@ class SimulatedCommunicator final : public parallel::Communicator {
   std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
  private:
-  std::unique_ptr<parallel::PendingCollective> run(const char* name, Collective collective, const at::Tensor& full);
+  // Copies between GPUs that are peers, as NcclCommunicator chooses them.
+  bool has_copy_engines() const;
+  std::unique_ptr<parallel::PendingCollective> run(const char* name, Collective collective, const at::Tensor& full,
+                                                   int64_t moved_bytes, int64_t summed_bytes = 0);
 
   Options options_;
   BusyLink& link_;

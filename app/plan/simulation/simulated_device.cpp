@@ -58,10 +58,17 @@ double SimulatedDevice::queue(Work work, const char* name, double seconds, BusyL
     return host_;
   }
   const double begin = std::max(clock, host_);
-  clock = link != nullptr ? link->use(begin, seconds) : begin + seconds;
-  if (seconds > 0) record(work, name, clock - seconds, clock);
+  memory_.forget_before(host_);
+  clock = link != nullptr ? link->use(begin, seconds) : memory_.work(begin, seconds);
+  if (seconds > 0) record(work, name, link != nullptr ? clock - seconds : begin, clock);
   host_ += costs_.launch;
   return clock;
+}
+
+void SimulatedDevice::share_memory(double seconds, int64_t bytes) {
+  if (cores_ || costs_.memory_bytes_per_second <= 0) return;
+  const double end = stream_clock(current_);
+  memory_.take(end - seconds, end, static_cast<double>(bytes) / costs_.memory_bytes_per_second);
 }
 
 int64_t SimulatedDevice::move(const char* name, double seconds) {

@@ -13,6 +13,7 @@
 
 #include "app/plan/simulation/busy_link.hpp"
 #include "app/plan/simulation/shared_cores.hpp"
+#include "app/plan/simulation/shared_memory.hpp"
 #include "parallel/streams/streams.hpp"
 
 namespace mpzero::plan {
@@ -33,6 +34,8 @@ class SimulatedDevice {
     std::function<double(int64_t)> adamw;     // so many parameters updated on the device
     std::function<double(int64_t)> squares;   // the sum of squares of so many gradients
     double launch = 4e-6;                     // the host queues one kernel
+    double call = 0;                          // the host records an event, or lets a stream wait
+    double memory_bytes_per_second = 0;       // read and written, that kernels and transfers share; 0: enough for all
     // Of a CPU, which queues nothing: what its default stream is given the host does itself, and waits for it.
     std::optional<SharedCores::Options> host = {};
   };
@@ -53,6 +56,8 @@ class SimulatedDevice {
   const Costs& costs() const { return costs_; }
   double host_now() const { return host_; }
   void host_works(double seconds) { host_ += seconds; }
+  // Records an event, or lets a stream wait for one. A CPU has none.
+  void host_calls() { host_ += cores_ ? 0 : costs_.call; }
   void host_waits_until(double time) { host_ = std::max(host_, time); }
 
   c10::StreamId current_stream() const { return current_; }
@@ -66,6 +71,9 @@ class SimulatedDevice {
 
   // Queues work on the current stream: with `link` no earlier than that is free. Returns when it ends.
   double queue(Work work, const char* name, double seconds, BusyLink* link = nullptr);
+  // The work that the current stream was given last takes `seconds` up to the end of all its work so far, and reads and
+  // writes so many bytes of the device's memory. Kernels that are queued from now on are slower beside it.
+  void share_memory(double seconds, int64_t bytes);
   // Whether it is a CPU. Then a collective is moved by the host's cores, and is waited for by the number that move()
   // returns.
   bool is_host() const { return cores_.has_value(); }
@@ -85,6 +93,7 @@ class SimulatedDevice {
   c10::StreamId current_ = 0;
   std::vector<double> clocks_{0};
   BusyLink down_, up_;
+  SharedMemory memory_;
   std::optional<SharedCores> cores_;
   std::vector<Record> records_;
 };

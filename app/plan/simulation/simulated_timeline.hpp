@@ -11,7 +11,9 @@ namespace mpzero::plan {
 class SimulatedTimeline final : public parallel::Timeline {
  public:
   Mark mark() override {
-    times_.push_back(SimulatedDevice::current().clock(0));
+    SimulatedDevice& device = SimulatedDevice::current();
+    times_.push_back(device.clock(0));
+    device.host_calls();
     return static_cast<Mark>(times_.size()) - 1;
   }
   double seconds_between(Mark from, Mark to) const override {

@@ -24,6 +24,10 @@ TEST_CASE("a host's own memory and bus replace the calibrated ones, and its rank
                    .host_adamw = {},
                    .links = {}};
   set_rates(run, calibration, machine);
+  // Of the file: 12 us to queue a kernel, 4,240 GB/s of copies on the device.
+  CHECK(run.costs.launch == Approx(12e-6));
+  CHECK(run.costs.call == Approx(0.35 * 12e-6));
+  CHECK(run.costs.memory_bytes_per_second == Approx(4240e9));
   CHECK(run.host_adamw(1'000'000) == Approx(4 * host_adamw_seconds(calibration, 1'000'000)));
   CHECK(host_estimate(calibration, machine).bytes_per_second == 0);
   machine.host_bytes_per_second = 100e9;

@@ -2,6 +2,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include "app/plan/simulation/simulated_device.hpp"
+#include "app/plan/simulation/simulated_timeline.hpp"
 #include "base/error.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"
@@ -47,6 +48,37 @@ TEST_CASE("the host takes time to queue work") {
   // The fifth one is queued at 4.
   CHECK(device.clock(0) == 5);
   CHECK(device.stream_clock(0) == 4.25);
+}
+
+TEST_CASE("the host takes time to record events, to let streams wait and to mark its timeline") {
+  SimulatedDevice::Costs costs = small_run().costs;
+  costs.call = 1;
+  SimulatedDevice device(costs);
+  const c10::Stream other = parallel::new_stream(SimulatedDevice::device());
+  parallel::follow_current_stream(other);
+  CHECK(device.host_now() == 2);
+  SimulatedTimeline timeline;
+  const auto first = timeline.mark(), second = timeline.mark();
+  CHECK(timeline.seconds_between(first, second) == 1);
+  CHECK(device.host_now() == 4);
+}
+
+TEST_CASE("kernels are slower beside what reads and writes the device's memory") {
+  SimulatedDevice::Costs costs = small_run().costs;
+  costs.memory_bytes_per_second = 10;
+  SimulatedDevice device(costs);
+  BusyLink link;
+  {
+    const c10::StreamGuard on_other(parallel::new_stream(SimulatedDevice::device()));
+    CHECK(device.queue(Work::kCollective, "copies", 4, &link) == 4);
+    device.share_memory(4, 20);
+    CHECK(device.queue(Work::kCollective, "over the link", 4, &link) == 8);
+  }
+  // Half of the memory for four seconds.
+  CHECK(device.queue(Work::kMatmuls, "beside", 3) == 5);
+  CHECK(device.records().back().begin == 0);
+  CHECK(device.records().back().end == 5);
+  CHECK(device.queue(Work::kMatmuls, "after", 3) == 8);
 }
 
 TEST_CASE("there is one simulated device at a time") {
