@@ -13,12 +13,14 @@ import ctypes
 import fcntl
 import multiprocessing
 import os
+import re
 import select
 import shlex
 import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +34,8 @@ HOSTS = ("limited0", "limited1")
 INTERFACE = "eth0"
 MTU = 9001  # as between EC2 instances
 PACKET = 65536 + 64
+# Of /proc/net/snmp and netstat, and of tc. A queue that drops its own host's packet has it sent again after a probe.
+COUNTERS = ("RetransSegs", "TCPTimeouts", "TCPLossProbes", "TCPWinProbe", "dropped")
 
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
@@ -70,7 +74,9 @@ class Hosts:
         self.pids = pids
 
     def inside(self, host: int, command: list[str]) -> list[str]:
-        return ["nsenter", f"--target={self.pids[host]}", "--net", "--uts", *command]
+        """The command as a process of a host, in the working directory of this one."""
+        spaces = ["nsenter", f"--target={self.pids[host]}", "--net", "--uts", "--mount"]
+        return [*spaces, "env", f"--chdir={Path.cwd()}", *command]
 
     def run(self, host: int, command: str) -> str:
         """What a command on a host prints; OSError with its own words if it fails."""
@@ -84,12 +90,26 @@ class Hosts:
         """By the interface, headers and acknowledgements included."""
         return int(self.run(host, "cat /proc/net/dev").split(f"{INTERFACE}:")[1].split()[8])
 
-    def mpirun(self, agent: Path, *, gpus: bool = False) -> list[str]:
+    def counters(self) -> dict[str, int]:
+        """COUNTERS of both hosts together: segments sent again, and the packets that the link's queue dropped."""
+        found = dict.fromkeys(COUNTERS, 0)
+        for host in range(2):
+            lines = self.run(host, "cat /proc/net/snmp /proc/net/netstat").splitlines()
+            for names, values in zip(lines[::2], lines[1::2], strict=True):
+                for name, value in zip(names.split(), values.split(), strict=True):
+                    if name in COUNTERS:
+                        found[name] += int(value)
+            queues = self.run(host, f"tc -s qdisc show dev {INTERFACE}")
+            found["dropped"] += sum(map(int, re.findall(r"dropped (\d+)", queues)))
+        return found
+
+    def mpirun(self, agent: Path, *, gpus: bool = False, environment: dict[str, str] | None = None) -> list[str]:
         """mpirun with a rank on each host, and TCP between them. `agent`: a file for what starts the other host's.
 
-        `gpus`: each host has one of this machine's first two GPUs.
+        `gpus`: each host has one of this machine's first two GPUs. `environment`: of both ranks, in addition.
         """
-        own = [["env", f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [] for host in range(2)]
+        both = [f"{name}={value}" for name, value in (environment or {}).items()]
+        own = [["env", *both, *([f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [])] for host in range(2)]
         enter = shlex.join(self.inside(1, [*own[1], "sh", "-c"]))
         agent.write_text(f'#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec {enter} "$*"\n')
         agent.chmod(0o755)
@@ -113,19 +133,24 @@ class Hosts:
 @contextlib.contextmanager
 def two_hosts(link: Link) -> Iterator[Hosts]:
     """OSError if that is not permitted here."""
-    # Each lives as long as its standard input, which ends with this process.
-    waiting = [
-        ["unshare", "--net", "--uts", "sh", "-c", f"hostname {name} && echo there && exec cat"] for name in HOSTS
-    ]
-    nodes = [
-        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for words in waiting
-    ]
     delaying = None
+    nodes: list[subprocess.Popen] = []
     try:
-        for node in nodes:
-            if node.stdout.readline() != "there\n":
-                raise OSError(node.stderr.read().strip())
+        with tempfile.NamedTemporaryFile("w", prefix="hosts_") as names:
+            # So that each knows the other by name. The mounts keep the file until the hosts end.
+            lines = [("127.0.0.1", "localhost"), *zip(ADDRESSES, HOSTS, strict=True)]
+            names.write("".join(f"{address} {name}\n" for address, name in lines))
+            names.flush()
+            Path(names.name).chmod(0o644)
+            for name in HOSTS:
+                steps = f"mount --bind {names.name} /etc/hosts && hostname {name} && echo there && exec cat"
+                # Each lives as long as its standard input, which ends with this process.
+                words = ["unshare", "--net", "--uts", "--mount", "sh", "-c", steps]
+                pipe = subprocess.PIPE
+                nodes.append(subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
+            for node in nodes:
+                if node.stdout.readline() != "there\n":
+                    raise OSError(node.stderr.read().strip())
         hosts = Hosts([node.pid for node in nodes])
         if link.milliseconds > 0:
             delaying = delay_line(hosts, link.milliseconds / 1e3)

@@ -15,7 +15,8 @@ import tcp_streams
 import tiny_run
 from limited_network import MODEL, collectives, parameters_of, predicted_bytes
 from trainer import BUILD, ENVIRONMENT
-from two_namespaces import ADDRESSES, HOSTS, Link, reason_to_skip, two_hosts
+from two_hosts import collective_rates
+from two_namespaces import ADDRESSES, COUNTERS, HOSTS, Link, reason_to_skip, two_hosts
 
 REASON = reason_to_skip()
 needs_namespaces = pytest.mark.skipif(REASON is not None, reason=REASON or "")
@@ -43,7 +44,36 @@ def test_a_link_is_as_slow_as_it_is_told(link: Link) -> None:
         assert 0 < streams["sent"]["1"] < 0.2 / 8 * 1.5
         assert streams["round_trip_us"] >= 2000 * link.milliseconds
         assert hosts.sent_bytes(0) > 1e6
+        assert set(hosts.counters()) == set(COUNTERS)
         assert streams["address"] == ADDRESSES[1]
+
+
+@needs_namespaces
+def test_each_host_knows_the_other_by_name() -> None:
+    with two_hosts(Link()) as hosts:
+        for host in range(2):
+            assert hosts.run(host, f"getent hosts {HOSTS[1 - host]}").split()[0] == ADDRESSES[1 - host]
+        assert hosts.run(0, "pwd").strip() == str(Path.cwd())
+    assert not set(HOSTS) & set(Path("/etc/hosts").read_text().split())
+
+
+@needs_namespaces
+def test_the_doctor_measures_between_the_hosts(tmp_path: Path) -> None:
+    program = str(BUILD.resolve() / "bin" / "mpzero")
+    words = [program, "doctor", "--bandwidth", "--device=cpu", f"--checkpoint_dir={tmp_path}"]
+    with two_hosts(Link(gigabits=1)) as hosts:
+        done = subprocess.run(
+            [*hosts.mpirun(tmp_path / "agent"), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **ENVIRONMENT},
+        )
+    assert "bandwidth_between" in done.stdout, done.stdout + done.stderr
+    rates = collective_rates(done.stdout)
+    # The link carries 0.125 GB/s; a burst may come in addition.
+    assert 0 < rates["all-gather"]["16"] < 0.15, done.stdout
 
 
 @needs_namespaces
