@@ -35,7 +35,11 @@ def test_what_a_step_sends() -> None:
 
 
 @needs_namespaces
-@pytest.mark.parametrize("link", [Link(gigabits=0.2), Link(gigabits=0.2, milliseconds=5)])
+@pytest.mark.parametrize(
+    "link",
+    [Link(gigabits=0.2), Link(gigabits=0.2, milliseconds=5), Link(gigabits=0.2, queue_milliseconds=20)],
+    ids=lambda link: link.name,
+)
 def test_a_link_is_as_slow_as_it_is_told(link: Link) -> None:
     with two_hosts(link) as hosts:
         assert hosts.run(1, "hostname").strip() == HOSTS[1]
@@ -44,8 +48,20 @@ def test_a_link_is_as_slow_as_it_is_told(link: Link) -> None:
         assert 0 < streams["sent"]["1"] < 0.2 / 8 * 1.5
         assert streams["round_trip_us"] >= 2000 * link.milliseconds
         assert hosts.sent_bytes(0) > 1e6
-        assert set(hosts.counters()) == set(COUNTERS)
         assert streams["address"] == ADDRESSES[1]
+        assert "congctl cubic" in hosts.run(1, "ip route")
+
+
+@needs_namespaces
+def test_only_a_short_queue_drops_packets() -> None:
+    counted = []
+    for queue in (None, 2):
+        with two_hosts(Link(gigabits=0.2, queue_milliseconds=queue)) as hosts:
+            assert hosts.counters() == dict.fromkeys(COUNTERS, 0)
+            limited_network.streams_of(hosts, 1, (8,))
+            counted.append(hosts.counters())
+    assert counted[0]["dropped"] == 0
+    assert counted[1]["dropped"] > 0 and counted[1]["RetransSegs"] > 0
 
 
 @needs_namespaces
