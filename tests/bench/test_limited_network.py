@@ -137,14 +137,81 @@ def test_a_step_sends_what_the_formula_says(
         monkeypatch.setenv(name, value)
     small = {**MODEL, "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 2, "num_key_value_heads": 2}
     monkeypatch.setattr(limited_network, "MODEL", small)
-    own = ["--gigabits", "1", "--milliseconds", "0", "0.5", "--steps=3", "--warm_up=1", "--seconds=0.2"]
+    own = ["--gigabits", "1", "--milliseconds", "0", "0.5", "--queue_milliseconds", "0", "20"]
+    own += ["--steps=3", "--warm_up=1", "--seconds=0.2"]
     assert limited_network.main([str(tmp_path), f"--build={BUILD}", *own]) == 0, capsys.readouterr().out
     rows = json.loads((tmp_path / "limited.json").read_text())
-    assert [(row["link"]["milliseconds"], row["levels"]) for row in rows] == [(0, 1), (0, 2), (0.5, 1), (0.5, 2)]
+    assert [(row["link"]["milliseconds"], row["link"]["queue_milliseconds"], row["levels"]) for row in rows] == [
+        *[(0, None, 2), (0, None, 1), (0, 20, 2), (0, 20, 1), (0.5, None, 2), (0.5, None, 1)]
+    ]
     for row in rows:
         # mpzero also counts the step's figures, and pads its units.
         assert row["counted_mb"] == pytest.approx(row["formula_mb"], rel=0.02)
         # Headers, acknowledgements and the start of the run; no collective sends twice.
         assert row["formula_mb"] < row["interface_mb"] < 1.6 * row["formula_mb"]
         assert row["communication_ms"] > 0 and row["step_ms"] > row["communication_ms"]
+        assert row["communication_ms"] == pytest.approx(sum(row["waits_ms"]) / 2, abs=0.1)
+        assert set(row["counters"]) == set(COUNTERS)
     assert (tmp_path / "limited.md").read_text() in capsys.readouterr().out
+
+
+@pytest.mark.e2e
+@needs_namespaces
+def test_what_takes_too_long_is_a_row_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    own = ["--gigabits", "1", "--milliseconds", "0", "--steps=100000", "--seconds=0.2", "--limit=2"]
+    assert limited_network.main([str(tmp_path), f"--build={BUILD}", *own]) == 1
+    rows = json.loads((tmp_path / "limited.json").read_text())
+    assert [(row["levels"], row["error"]) for row in rows] == [(2, "not done after 2 s"), (1, "not done after 2 s")]
+    assert (tmp_path / "limited.md").read_text() in capsys.readouterr().out
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert not left.stdout
+
+
+@needs_namespaces
+def test_a_link_that_cannot_be_is_a_row_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    monkeypatch.setattr(limited_network, "train", lambda *of: trained.append(of[3].link))
+
+    def no_streams(*_: object) -> dict:
+        raise OSError("no stream")
+
+    own = ["--gigabits", "1", "0", "--milliseconds", "0", "--levels", "2", "--seconds=0.2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(limited_network, "streams_of", no_streams)
+        assert limited_network.main([str(tmp_path), *own]) == 1
+    assert [row["error"] for row in json.loads((tmp_path / "limited.json").read_text())] == ["no stream", "no stream"]
+    assert limited_network.main([str(tmp_path), *own]) == 0
+    assert trained == [Link(gigabits=1), Link()]
+
+
+def test_connections_are_nccl_s_variables(capsys: pytest.CaptureFixture) -> None:
+    assert limited_network.connections_of("default").environment() == {}
+    channels = {"NCCL_MIN_NCHANNELS": "2", "NCCL_MAX_NCHANNELS": "2"}
+    assert limited_network.connections_of("2").environment() == channels
+    sockets = {"NCCL_SOCKET_NTHREADS": "1", "NCCL_NSOCKS_PERTHREAD": "4"}
+    assert limited_network.connections_of("2:1:4").environment() == {**channels, **sockets}
+    words = ("default", "2", "2:1:4")
+    assert [limited_network.connections_of(word).name for word in words] == list(words)
+    for word in ("0", "2:1", "2:1:4:1", "many"):
+        with pytest.raises(SystemExit):
+            limited_network.main(["folder", "--device=cuda", "--connections", word])
+        assert f"{word} is neither default nor CHANNELS nor CHANNELS:THREADS:SOCKETS" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        limited_network.main(["folder", "--device=cpu", "--connections", "2"])
+    with pytest.raises(SystemExit):
+        limited_network.main(["folder", "--milliseconds", "1", "--queue_milliseconds", "2"])
+
+
+@needs_namespaces
+def test_ranks_of_both_hosts_get_variables(tmp_path: Path) -> None:
+    connections = limited_network.connections_of("2:1:4")
+    with two_hosts(Link()) as hosts:
+        launch = hosts.mpirun(tmp_path / "agent", gpus=True, environment=connections.environment())
+        shown = "echo $(hostname) $NCCL_MIN_NCHANNELS $NCCL_NSOCKS_PERTHREAD $CUDA_VISIBLE_DEVICES"
+        words = [*launch, "sh", "-c", shown]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **ENVIRONMENT})
+    assert sorted(done.stdout.splitlines()) == [f"{HOSTS[0]} 2 4 0", f"{HOSTS[1]} 2 4 1"], done.stderr
