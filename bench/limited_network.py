@@ -2,7 +2,7 @@
 """Trains between two hosts of this machine whose link is as slow as it is told, beside what the bytes predict.
 
     bench/limited_network.py FOLDER [--gigabits 1 10 25 100] [--milliseconds 0 0.1 1] [--build build] [--device cuda]
-                             [--queue_milliseconds 0 2] [--connections default 8:1:1 2] [--congestion cubic]
+                             [--queue_milliseconds 0 2] [--connections default 8:1:1 2] [--lockstep 1 32]
 
 The hosts are network namespaces (bench/two_namespaces.py) with a rank each. Needs root and Linux. Parameters and
 gradients have as many bytes each, so that with two levels a node sends 2 x bytes x parameters x (nodes - 1) / nodes in
@@ -165,18 +165,20 @@ class Result:
     least_communication_ms: float = 0
     step_ms: float = 0
     connections: str = DEFAULT
+    lockstep: dict[str, dict] = field(default_factory=dict)  # of bench/tcp_streams.py, by connections each way
     waits_ms: list[float] = field(default_factory=list)  # of each step
     counters: dict[str, int] = field(default_factory=dict)  # of both hosts during the run: two_namespaces.COUNTERS
     error: str = ""
 
 
-def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,)) -> dict:
+def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,), lockstep: tuple[int, ...] = ()) -> dict:
     """Plain streams between the hosts, while nothing else runs."""
     program = str(Path(tcp_streams.__file__).resolve())
     port = "5201"
     serving = subprocess.Popen(hosts.inside(1, [sys.executable, program, "serve", "--port", port]))
     try:
         words = [sys.executable, program, "measure", ADDRESSES[1], "--port", port, "--streams", *map(str, streams)]
+        words += ["--lockstep", *map(str, lockstep)] if lockstep else []
         end = time.monotonic() + 30
         while True:
             done = subprocess.run(
@@ -270,6 +272,9 @@ def table(results: list[Result]) -> str:
         streams = f"{one.stream_gbs * 8:.2f} Gb/s"
         if one.nccl_gbs is not None:
             streams += f", NCCL {one.nccl_gbs * 8:.2f} ({one.nccl_gbs / one.stream_gbs:.0%})"
+        if one.lockstep:
+            rates = (f"{n}: {found['gigabytes_per_second'] * 8:.2f}" for n, found in one.lockstep.items())
+            streams += f", in lockstep {', '.join(rates)}"
         begin = f"| {one.link.name} | {one.round_trip_us / 1e3:.2f} ms | {streams} | {one.connections} | {one.levels} |"
         counts = " / ".join(str(one.counters.get(name, "")) for name in ("RetransSegs", "TCPTimeouts", "dropped"))
         if one.error:
@@ -300,7 +305,7 @@ def write(results: list[Result], folder: Path) -> None:
 def measure(link: Link, work: Work, args: argparse.Namespace, results: list[Result]) -> None:
     """All runs over a link, each written when it has ended."""
     with two_hosts(link) as hosts:
-        streams = streams_of(hosts, args.seconds, work.streams)
+        streams = streams_of(hosts, args.seconds, work.streams, tuple(args.lockstep))
         each_way = max(streams["both_ways"].values()) / 2
         rates: dict[str, float | None] = {}
         for levels in args.levels:
@@ -310,6 +315,7 @@ def measure(link: Link, work: Work, args: argparse.Namespace, results: list[Resu
                 if name not in rates:
                     rates[name] = doctor_rate(hosts, work, connections, folder_of(args, link, connections), args)
                 result = Result(link, levels, streams["round_trip_us"], each_way, rates[name], connections=name)
+                result.lockstep = streams.get("lockstep", {})
                 train(hosts, work, connections, result, args)
                 results.append(result)
                 write(results, args.folder)
@@ -331,6 +337,14 @@ def main(arguments: list[str]) -> int:
         default=[Connections()],
         metavar=f"{DEFAULT}|C[:T:S]",
         help="of NCCL: channels, threads of a channel, sockets of a thread",
+    )
+    parser.add_argument(
+        "--lockstep",
+        nargs="+",
+        type=int,
+        default=[],
+        metavar="N",
+        help="plain connections that carry messages together",
     )
     parser.add_argument("--levels", nargs="+", type=int, choices=[1, 2], default=[2, 1])
     parser.add_argument("--steps", type=int, default=10)

@@ -138,7 +138,7 @@ def test_a_step_sends_what_the_formula_says(
     small = {**MODEL, "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 2, "num_key_value_heads": 2}
     monkeypatch.setattr(limited_network, "MODEL", small)
     own = ["--gigabits", "1", "--milliseconds", "0", "0.5", "--queue_milliseconds", "0", "20"]
-    own += ["--steps=3", "--warm_up=1", "--seconds=0.2"]
+    own += ["--steps=3", "--warm_up=1", "--seconds=0.2", "--lockstep", "1", "2"]
     assert limited_network.main([str(tmp_path), f"--build={BUILD}", *own]) == 0, capsys.readouterr().out
     rows = json.loads((tmp_path / "limited.json").read_text())
     assert [(row["link"]["milliseconds"], row["link"]["queue_milliseconds"], row["levels"]) for row in rows] == [
@@ -152,6 +152,8 @@ def test_a_step_sends_what_the_formula_says(
         assert row["communication_ms"] > 0 and row["step_ms"] > row["communication_ms"]
         assert row["communication_ms"] == pytest.approx(sum(row["waits_ms"]) / 2, abs=0.1)
         assert set(row["counters"]) == set(COUNTERS)
+        # A burst may come in addition to the link's rate.
+        assert [0 < row["lockstep"][number]["gigabytes_per_second"] < 0.15 for number in ("1", "2")] == [True, True]
     assert (tmp_path / "limited.md").read_text() in capsys.readouterr().out
 
 
