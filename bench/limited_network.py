@@ -200,7 +200,9 @@ def doctor_rate(hosts: Hosts, work: Work, connections: Connections, folder: Path
         return None
     program = str(args.build.resolve() / "bin" / "mpzero")
     launch = hosts.mpirun(args.folder / "agent", gpus=True, environment=connections.environment())
-    words = [*launch, program, "doctor", "--bandwidth", "--network=socket", f"--checkpoint_dir={args.folder}"]
+    # Without GPUs, by itself, the doctor would measure MPI.
+    own = ["--bandwidth", "--device=cuda", "--network=socket", f"--checkpoint_dir={args.folder}"]
+    words = [*launch, program, "doctor", *own]
     log = Path(f"{folder}_doctor.log")
     with log.open("w") as output:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)

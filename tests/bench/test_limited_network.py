@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 import tcp_streams
 import tiny_run
 from limited_network import MODEL, collectives, parameters_of, predicted_bytes
-from trainer import BUILD, ENVIRONMENT
+from trainer import BUILD, ENVIRONMENT, num_gpus
 from two_hosts import collective_rates
 from two_namespaces import ADDRESSES, COUNTERS, HOSTS, Link, reason_to_skip, two_hosts
 
@@ -90,6 +91,18 @@ def test_the_doctor_measures_between_the_hosts(tmp_path: Path) -> None:
     rates = collective_rates(done.stdout)
     # The link carries 0.125 GB/s; a burst may come in addition.
     assert 0 < rates["all-gather"]["16"] < 0.15, done.stdout
+
+
+@pytest.mark.skipif(num_gpus() > 0, reason="there is a GPU")
+@needs_namespaces
+def test_what_mpi_carries_does_not_pass_for_nccl_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    args = argparse.Namespace(build=BUILD, folder=tmp_path, limit=100)
+    work, own = limited_network.work_of("cuda", tmp_path), limited_network.connections_of("2")
+    with two_hosts(Link()) as hosts:
+        assert limited_network.doctor_rate(hosts, work, own, tmp_path / "link", args) is None
+    assert "--device cuda" in (tmp_path / "link_doctor.log").read_text()
 
 
 @needs_namespaces
