@@ -24,6 +24,7 @@ import json
 import multiprocessing
 import os
 import selectors
+import signal
 import socket
 import statistics
 import struct
@@ -151,7 +152,8 @@ def answer(connection: socket.socket) -> None:
 
 
 def serve(listening: socket.socket) -> None:
-    """Answers each connection in a process of its own until this one is ended."""
+    """Answers each connection in a process of its own until this one is ended, and they with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     workers: list[multiprocessing.Process] = []
     while True:
         connection, _ = listening.accept()

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,31 @@ def test_a_message_needs_all_its_connections() -> None:
         assert not done.result(60)
     for each in (*ours, theirs[0]):
         each.close()
+
+
+def test_a_server_s_end_ends_its_connections() -> None:
+    with subprocess.Popen([*PROGRAM, "serve", "--port", "0"]) as serving:
+        pid = serving.pid
+        port = None
+        deadline = time.monotonic() + 60
+        while port is None:
+            assert time.monotonic() < deadline
+            inodes = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+            for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+                words = line.split()
+                if f"socket:[{words[9]}]" in inodes:
+                    port = int(words[1].split(":")[1], 16)
+        with tcp_streams.connect(("127.0.0.1", port), tcp_streams.ECHO) as connection:
+            connection.sendall(b"x")
+            assert connection.recv(1) == b"x"
+            # Until it waits for the next connection: it knows of the process then.
+            while " S " not in Path(f"/proc/{pid}/stat").read_text():
+                assert time.monotonic() < deadline
+            serving.terminate()
+            serving.wait(60)
+            connection.settimeout(30)
+            # Nobody has it any more.
+            assert connection.recv(1) == b""
 
 
 def test_nobody_there_is_one_sentence(capsys: pytest.CaptureFixture) -> None:
