@@ -8,6 +8,11 @@
 
 A process a stream on either side. Prints a JSON object: gigabytes a second (1e9 bytes) of all streams together, by
 their number, each way by itself and both at once, and the time that a byte takes there and back. Standard library only.
+
+With --lockstep 1 4 32 also what so many connections each way carry in messages, as those of a collective: each is split
+over all of them, both ways at once, and neither side begins the next one before it has sent and received this one. A
+connection that waits for a retransmission holds up all others then. GB/s each way, and the slowest message. One thread
+on either side moves the messages, so that it is no measure of links beyond some 10 Gb/s.
 """
 
 from __future__ import annotations
@@ -18,17 +23,20 @@ import fcntl
 import json
 import multiprocessing
 import os
+import selectors
+import signal
 import socket
 import statistics
 import struct
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 BUFFER = 1 << 20
 # What a connection is for; the server ends the process of a connection with the connection.
-SEND, RECEIVE, ECHO = b"S", b"R", b"E"
+SEND, RECEIVE, ECHO, LOCKSTEP = b"S", b"R", b"E", b"L"
 PATIENCE = 60
 
 
@@ -50,6 +58,82 @@ def send_until(connection: socket.socket, end: float) -> int:
     return count
 
 
+def message(outgoing: list[socket.socket], incoming: list[socket.socket], count: int) -> bool:
+    """Sends `count` bytes over each connection and receives as many; False if the other side has ended."""
+    selector = selectors.DefaultSelector()
+    left = dict.fromkeys([*outgoing, *incoming], count)
+    for each in left:
+        selector.register(each, selectors.EVENT_READ if each in incoming else selectors.EVENT_WRITE)
+    sent, buffer = memoryview(bytes(count)), memoryview(bytearray(count))
+    with selector:
+        while left:
+            ready = selector.select(PATIENCE)
+            if not ready:
+                raise TimeoutError("a message has not arrived")
+            for key, event in ready:
+                each = key.fileobj
+                try:
+                    rest = left[each]
+                    done = each.send(sent[:rest]) if event == selectors.EVENT_WRITE else each.recv_into(buffer[:rest])
+                except BlockingIOError:
+                    continue
+                except (BrokenPipeError, ConnectionResetError):
+                    return False
+                if done == 0:
+                    return False
+                left[each] -= done
+                if left[each] == 0:
+                    del left[each]
+                    selector.unregister(each)
+    return True
+
+
+def lockstep(address: tuple[str, int], number: int, size: int, seconds: float) -> dict:
+    """Messages of `size` bytes over so many connections each way, for so long after the first ones."""
+    count, times = size // number, []
+    with contextlib.ExitStack() as stack:
+        meeting = stack.enter_context(connect(address, LOCKSTEP))
+        meeting.sendall(struct.pack("!II", number, count))
+        port = struct.unpack("!I", meeting.recv(4, socket.MSG_WAITALL))[0]
+        all_of_them = []
+        for _ in range(2 * number):  # in an order that both sides know
+            all_of_them.append(stack.enter_context(socket.create_connection((address[0], port), PATIENCE)))
+        meeting.recv(1)
+        for each in all_of_them:
+            prepare(each)
+        settled = time.monotonic() + min(0.5, seconds / 4)
+        while not times or time.monotonic() < settled + seconds:
+            start = time.monotonic()
+            if not message(all_of_them[:number], all_of_them[number:], count):
+                raise ConnectionError("the other side has ended")
+            if start >= settled:
+                times.append(time.monotonic() - start)
+    return {
+        "gigabytes_per_second": round(count * number * len(times) / sum(times) / 1e9, 3),
+        "median_ms": round(statistics.median(times) * 1e3, 1),
+        "slowest_ms": round(max(times) * 1e3, 1),
+    }
+
+
+def prepare(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setblocking(False)
+
+
+def answer_lockstep(meeting: socket.socket) -> None:
+    number, count = struct.unpack("!II", meeting.recv(8, socket.MSG_WAITALL))
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(listen(meeting.getsockname()[0], 0))
+        listening.settimeout(PATIENCE)
+        meeting.sendall(struct.pack("!I", listening.getsockname()[1]))
+        all_of_them = [stack.enter_context(listening.accept()[0]) for _ in range(2 * number)]
+        for each in all_of_them:
+            prepare(each)
+        meeting.sendall(b"x")
+        while message(all_of_them[number:], all_of_them[:number], count):
+            pass
+
+
 def answer(connection: socket.socket) -> None:
     """The server's side of one connection."""
     with connection:
@@ -59,6 +143,8 @@ def answer(connection: socket.socket) -> None:
             receive_all(connection)
         elif what == RECEIVE:
             send_until(connection, time.monotonic() + PATIENCE)
+        elif what == LOCKSTEP:
+            answer_lockstep(connection)
         elif what == ECHO:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while byte := connection.recv(1):
@@ -66,7 +152,8 @@ def answer(connection: socket.socket) -> None:
 
 
 def serve(listening: socket.socket) -> None:
-    """Answers each connection in a process of its own until this one is ended."""
+    """Answers each connection in a process of its own until this one is ended, and they with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     workers: list[multiprocessing.Process] = []
     while True:
         connection, _ = listening.accept()
@@ -138,12 +225,21 @@ def round_trip(address: tuple[str, int], count: int = 200) -> float:
     return statistics.median(times)
 
 
-def measure(address: tuple[str, int], streams: list[int], seconds: float) -> dict:
+@dataclass(frozen=True)
+class Lockstep:
+    numbers: tuple[int, ...] = ()  # of connections each way
+    mebibytes: int = 16  # a message: a layer's parameters of Qwen3-0.6B, half of which a node of two sends, in bf16
+
+
+def measure(address: tuple[str, int], streams: list[int], seconds: float, messages: Lockstep = Lockstep()) -> dict:
     kinds = {"sent": [SEND], "received": [RECEIVE], "both_ways": [SEND, RECEIVE]}
     found: dict = {"address": address[0], "round_trip_us": round(round_trip(address) * 1e6, 1)}
     for name, kind in kinds.items():
         found[name] = {str(n): round(rate_of(address, kind * n, seconds) / 1e9, 3) for n in streams}
     found["gigabytes_per_second"] = max(found["sent"].values())
+    if messages.numbers:
+        size = messages.mebibytes << 20
+        found["lockstep"] = {str(n): lockstep(address, n, size, seconds) for n in messages.numbers}
     return found
 
 
@@ -169,13 +265,13 @@ def server(address: str) -> Iterator[int]:
             process.join()
 
 
-def local(interface: str | None, streams: list[int], seconds: float) -> dict:
+def local(interface: str | None, streams: list[int], seconds: float, messages: Lockstep = Lockstep()) -> dict:
     address = address_of(interface) if interface else "127.0.0.1"
     with server(address) as port:
-        return measure((address, port), streams, seconds)
+        return measure((address, port), streams, seconds, messages)
 
 
-def between_two_nodes(file: Path, streams: list[int], seconds: float) -> None:
+def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: Lockstep = Lockstep()) -> None:
     """Task 0 of a Slurm step serves, task 1 measures and writes the file, which both can see."""
     meeting = file.with_suffix(".address")
     if os.environ["SLURM_PROCID"] == "0":
@@ -193,7 +289,7 @@ def between_two_nodes(file: Path, streams: list[int], seconds: float) -> None:
         # Of a step before this one.
         time.sleep(0.2)
         host, port, step = json.loads(wait_for(meeting))
-    text = json.dumps(measure((host, port), streams, seconds), indent=1)
+    text = json.dumps(measure((host, port), streams, seconds, messages), indent=1)
     file.with_suffix(".new").write_text(text)
     file.with_suffix(".new").rename(file)
 
@@ -218,6 +314,8 @@ def main(arguments: list[str]) -> int:
             continue
         command.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8])
         command.add_argument("--seconds", type=float, default=2.0, help="for each number and way")
+        command.add_argument("--lockstep", type=int, nargs="+", default=[], metavar="N", help="connections each way")
+        command.add_argument("--message", type=int, default=16, metavar="MIB", help="of --lockstep")
         if name == "measure":
             command.add_argument("host")
         if name == "local":
@@ -229,13 +327,14 @@ def main(arguments: list[str]) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             serve(listen("0.0.0.0", args.port))
         return 0
+    what = (args.streams, args.seconds, Lockstep(tuple(args.lockstep), args.message))
     try:
         if args.command == "slurm":
-            between_two_nodes(args.file, args.streams, args.seconds)
+            between_two_nodes(args.file, *what)
         elif args.command == "local":
-            print(json.dumps(local(args.interface, args.streams, args.seconds), indent=1))
+            print(json.dumps(local(args.interface, *what), indent=1))
         else:
-            print(json.dumps(measure((args.host, args.port), args.streams, args.seconds), indent=1))
+            print(json.dumps(measure((args.host, args.port), *what), indent=1))
     except OSError as error:
         print(f"tcp_streams.py: {error}", file=sys.stderr)
         return 1

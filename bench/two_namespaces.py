@@ -3,6 +3,17 @@
 The kernel's token bucket (tbf) keeps the rate. Where packets are to arrive later they go through a process that holds
 them back (netem, which would do both, is not in every kernel). Needs root and Linux. However the process ends that made
 them, the hosts and their link end with it, but for programs that still run on them.
+
+EC2 says of packets over an instance's rate that they are queued or dropped (bw_in_allowance_exceeded,
+bw_out_allowance_exceeded), and not how long its queues are. So there are two kinds of link:
+
+  queued    the default. Packets wait in the sender's own queue, which is too long to drop any: TCP counts its packets
+            there and holds the next ones back
+  dropped   Link.queue_milliseconds. The bucket is in a namespace between the hosts, with a queue of so many
+            milliseconds of the rate, and drops what is more. The sender finds out by acknowledgements that stay out
+
+A short queue in the sender's own namespace would be neither: TCP waits 200 ms for its probe after the host itself has
+dropped a packet of a connection with nothing else under way, which no counter of retransmissions shows.
 """
 
 from __future__ import annotations
@@ -13,12 +24,14 @@ import ctypes
 import fcntl
 import multiprocessing
 import os
+import re
 import select
 import shlex
 import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +45,11 @@ HOSTS = ("limited0", "limited1")
 INTERFACE = "eth0"
 MTU = 9001  # as between EC2 instances
 PACKET = 65536 + 64
+# In bytes. TCP has at most net.ipv4.tcp_limit_output_bytes (1 or 4 MiB) of a connection in its own host's queue.
+QUEUE, LEAST_QUEUE = 1 << 30, 2 * PACKET
+# Of /proc/net/snmp and netstat; "dropped" of queues and interfaces.
+COUNTERS = ("RetransSegs", "TCPTimeouts", "TCPLossProbes", "dropped")
+ROUTER, ROUTER_ADDRESS = "router", "198.18.7.254"
 
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
@@ -43,11 +61,26 @@ TUN_F_CSUM, TUN_F_TSO4 = 0x01, 0x02
 class Link:
     gigabits: float | None = None  # a second, each way; None: as fast as it goes
     milliseconds: float = 0  # one way, in addition to what the machine takes
+    queue_milliseconds: float | None = None  # packets beyond it are dropped, with a rate and no latency; None: none is
+    congestion: str = "cubic"  # TCP's congestion control: Linux's own choice, EC2's images have it, too
+
+    def __post_init__(self) -> None:
+        if self.queue_milliseconds is not None and (self.gigabits is None or self.milliseconds > 0):
+            raise ValueError("a link whose queue drops packets needs a rate, and has no latency")
 
     @property
     def name(self) -> str:
         rate = "no limit" if self.gigabits is None else f"{self.gigabits:g} Gb/s"
-        return f"{rate}, {self.milliseconds:g} ms"
+        queue = "" if self.queue_milliseconds is None else f", queue {self.queue_milliseconds:g} ms"
+        return f"{rate}, {self.milliseconds:g} ms{queue}"
+
+    def bucket(self) -> str:
+        """tbf's words for the rate."""
+        bytes_a_millisecond = self.gigabits * 1e9 / 8 * 1e-3
+        # A millisecond's: what the timer may be late by without loss of rate. A packet of TCP's largest must fit.
+        burst = max(256 << 10, round(bytes_a_millisecond))
+        queue = QUEUE if self.queue_milliseconds is None else round(self.queue_milliseconds * bytes_a_millisecond)
+        return f"tbf rate {self.gigabits:g}gbit burst {burst} limit {max(queue, LEAST_QUEUE)}"
 
 
 def reason_to_skip() -> str | None:
@@ -66,11 +99,15 @@ def reason_to_skip() -> str | None:
 
 
 class Hosts:
+    """The two hosts, and after them the router between them if there is one."""
+
     def __init__(self, pids: list[int]):
         self.pids = pids
 
     def inside(self, host: int, command: list[str]) -> list[str]:
-        return ["nsenter", f"--target={self.pids[host]}", "--net", "--uts", *command]
+        """The command as a process of a host, in the working directory of this one."""
+        spaces = ["nsenter", f"--target={self.pids[host]}", "--net", "--uts", "--mount"]
+        return [*spaces, "env", f"--chdir={Path.cwd()}", *command]
 
     def run(self, host: int, command: str) -> str:
         """What a command on a host prints; OSError with its own words if it fails."""
@@ -84,12 +121,28 @@ class Hosts:
         """By the interface, headers and acknowledgements included."""
         return int(self.run(host, "cat /proc/net/dev").split(f"{INTERFACE}:")[1].split()[8])
 
-    def mpirun(self, agent: Path, *, gpus: bool = False) -> list[str]:
+    def counters(self) -> dict[str, int]:
+        """COUNTERS of both hosts together: segments sent again, and the packets that the link dropped."""
+        found = dict.fromkeys(COUNTERS, 0)
+        for host in range(len(self.pids)):
+            lines = self.run(host, "cat /proc/net/snmp /proc/net/netstat").splitlines()
+            for names, values in zip(lines[::2], lines[1::2], strict=True):
+                for name, value in zip(names.split(), values.split(), strict=True):
+                    if name in COUNTERS:
+                        found[name] += int(value)
+            for queue in re.findall(r"qdisc tbf .*\n.*dropped (\d+)", self.run(host, "tc -s qdisc show")):
+                found["dropped"] += int(queue)
+            for counts in re.findall(r"eth\d+: *(.*)", self.run(host, "cat /proc/net/dev")):
+                found["dropped"] += int(counts.split()[3]) + int(counts.split()[11])
+        return found
+
+    def mpirun(self, agent: Path, *, gpus: bool = False, environment: dict[str, str] | None = None) -> list[str]:
         """mpirun with a rank on each host, and TCP between them. `agent`: a file for what starts the other host's.
 
-        `gpus`: each host has one of this machine's first two GPUs.
+        `gpus`: each host has one of this machine's first two GPUs. `environment`: of both ranks, in addition.
         """
-        own = [["env", f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [] for host in range(2)]
+        both = [f"{name}={value}" for name, value in (environment or {}).items()]
+        own = [["env", *both, *([f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [])] for host in range(2)]
         enter = shlex.join(self.inside(1, [*own[1], "sh", "-c"]))
         agent.write_text(f'#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec {enter} "$*"\n')
         agent.chmod(0o755)
@@ -113,22 +166,29 @@ class Hosts:
 @contextlib.contextmanager
 def two_hosts(link: Link) -> Iterator[Hosts]:
     """OSError if that is not permitted here."""
-    # Each lives as long as its standard input, which ends with this process.
-    waiting = [
-        ["unshare", "--net", "--uts", "sh", "-c", f"hostname {name} && echo there && exec cat"] for name in HOSTS
-    ]
-    nodes = [
-        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for words in waiting
-    ]
     delaying = None
+    nodes: list[subprocess.Popen] = []
     try:
-        for node in nodes:
-            if node.stdout.readline() != "there\n":
-                raise OSError(node.stderr.read().strip())
+        with tempfile.NamedTemporaryFile("w", prefix="hosts_") as names:
+            # So that each knows the other by name. The mounts keep the file until the hosts end.
+            lines = [("127.0.0.1", "localhost"), *zip(ADDRESSES, HOSTS, strict=True)]
+            names.write("".join(f"{address} {name}\n" for address, name in lines))
+            names.flush()
+            Path(names.name).chmod(0o644)
+            for name in HOSTS if link.queue_milliseconds is None else (*HOSTS, ROUTER):
+                steps = f"mount --bind {names.name} /etc/hosts && hostname {name} && echo there && exec cat"
+                # Each lives as long as its standard input, which ends with this process.
+                words = ["unshare", "--net", "--uts", "--mount", "sh", "-c", steps]
+                pipe = subprocess.PIPE
+                nodes.append(subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
+            for node in nodes:
+                if node.stdout.readline() != "there\n":
+                    raise OSError(node.stderr.read().strip())
         hosts = Hosts([node.pid for node in nodes])
         if link.milliseconds > 0:
             delaying = delay_line(hosts, link.milliseconds / 1e3)
+        elif link.queue_milliseconds is not None:
+            route(hosts, link)
         else:
             hosts.run(0, f"ip link add {INTERFACE} type veth peer name {INTERFACE} netns {hosts.pids[1]}")
         for host, address in enumerate(ADDRESSES):
@@ -146,11 +206,23 @@ def configure(hosts: Hosts, host: int, address: str, link: Link) -> None:
     hosts.run(host, "ip link set lo up")
     hosts.run(host, f"ip addr add {address}/24 dev {INTERFACE}")
     hosts.run(host, f"ip link set {INTERFACE} mtu {MTU} txqueuelen 10000 up")
-    if link.gigabits is not None:
-        burst = max(256 << 10, round(link.gigabits * 1e9 / 8 * 1e-3))  # a millisecond's
-        hosts.run(
-            host, f"tc qdisc add dev {INTERFACE} root tbf rate {link.gigabits:g}gbit burst {burst} limit {8 * burst}"
-        )
+    # Of this route's connections. The sysctl of a namespace permits only what the whole machine permits.
+    hosts.run(host, f"ip route change {NETWORK} dev {INTERFACE} scope link src {address} congctl {link.congestion}")
+    if link.gigabits is not None and link.queue_milliseconds is None:
+        hosts.run(host, f"tc qdisc add dev {INTERFACE} root {link.bucket()}")
+
+
+def route(hosts: Hosts, link: Link) -> None:
+    """Makes the interface of both hosts, and connects the router, which answers each host in the name of the other."""
+    router = len(hosts.pids) - 1
+    hosts.run(router, "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.proxy_arp=1 net.ipv4.conf.all.rp_filter=0")
+    for host, address in enumerate(ADDRESSES):
+        side = f"eth{host}"
+        hosts.run(host, f"ip link add {INTERFACE} type veth peer name {side} netns {hosts.pids[router]}")
+        hosts.run(router, f"ip link set {side} mtu {MTU} txqueuelen 10000 up")
+        hosts.run(router, f"ip addr add {ROUTER_ADDRESS}/32 dev {side}")
+        hosts.run(router, f"ip route add {address} dev {side}")
+        hosts.run(router, f"tc qdisc add dev {side} root {link.bucket()}")
 
 
 def delay_line(hosts: Hosts, seconds: float) -> multiprocessing.Process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -14,8 +15,9 @@ import pytest
 import tcp_streams
 import tiny_run
 from limited_network import MODEL, collectives, parameters_of, predicted_bytes
-from trainer import BUILD, ENVIRONMENT
-from two_namespaces import ADDRESSES, HOSTS, Link, reason_to_skip, two_hosts
+from trainer import BUILD, ENVIRONMENT, num_gpus
+from two_hosts import collective_rates
+from two_namespaces import ADDRESSES, COUNTERS, HOSTS, Link, reason_to_skip, two_hosts
 
 REASON = reason_to_skip()
 needs_namespaces = pytest.mark.skipif(REASON is not None, reason=REASON or "")
@@ -34,7 +36,11 @@ def test_what_a_step_sends() -> None:
 
 
 @needs_namespaces
-@pytest.mark.parametrize("link", [Link(gigabits=0.2), Link(gigabits=0.2, milliseconds=5)])
+@pytest.mark.parametrize(
+    "link",
+    [Link(gigabits=0.2), Link(gigabits=0.2, milliseconds=5), Link(gigabits=0.2, queue_milliseconds=20)],
+    ids=lambda link: link.name,
+)
 def test_a_link_is_as_slow_as_it_is_told(link: Link) -> None:
     with two_hosts(link) as hosts:
         assert hosts.run(1, "hostname").strip() == HOSTS[1]
@@ -44,6 +50,59 @@ def test_a_link_is_as_slow_as_it_is_told(link: Link) -> None:
         assert streams["round_trip_us"] >= 2000 * link.milliseconds
         assert hosts.sent_bytes(0) > 1e6
         assert streams["address"] == ADDRESSES[1]
+        assert "congctl cubic" in hosts.run(1, "ip route")
+
+
+@needs_namespaces
+def test_only_a_short_queue_drops_packets() -> None:
+    counted = []
+    for queue in (None, 2):
+        with two_hosts(Link(gigabits=0.2, queue_milliseconds=queue)) as hosts:
+            assert hosts.counters() == dict.fromkeys(COUNTERS, 0)
+            limited_network.streams_of(hosts, 1, (8,))
+            counted.append(hosts.counters())
+    assert counted[0]["dropped"] == 0
+    assert counted[1]["dropped"] > 0 and counted[1]["RetransSegs"] > 0
+
+
+@needs_namespaces
+def test_each_host_knows_the_other_by_name() -> None:
+    with two_hosts(Link()) as hosts:
+        for host in range(2):
+            assert hosts.run(host, f"getent hosts {HOSTS[1 - host]}").split()[0] == ADDRESSES[1 - host]
+        assert hosts.run(0, "pwd").strip() == str(Path.cwd())
+    assert not set(HOSTS) & set(Path("/etc/hosts").read_text().split())
+
+
+@needs_namespaces
+def test_the_doctor_measures_between_the_hosts(tmp_path: Path) -> None:
+    program = str(BUILD.resolve() / "bin" / "mpzero")
+    words = [program, "doctor", "--bandwidth", "--device=cpu", f"--checkpoint_dir={tmp_path}"]
+    with two_hosts(Link(gigabits=1)) as hosts:
+        done = subprocess.run(
+            [*hosts.mpirun(tmp_path / "agent"), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **ENVIRONMENT},
+        )
+    assert "bandwidth_between" in done.stdout, done.stdout + done.stderr
+    rates = collective_rates(done.stdout)
+    # The link carries 0.125 GB/s; a burst may come in addition.
+    assert 0 < rates["all-gather"]["16"] < 0.15, done.stdout
+
+
+@pytest.mark.skipif(num_gpus() > 0, reason="there is a GPU")
+@needs_namespaces
+def test_what_mpi_carries_does_not_pass_for_nccl_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    args = argparse.Namespace(build=BUILD, folder=tmp_path, limit=100)
+    work, own = limited_network.work_of("cuda", tmp_path), limited_network.connections_of("2")
+    with two_hosts(Link()) as hosts:
+        assert limited_network.doctor_rate(hosts, work, own, tmp_path / "link", args) is None
+    assert "--device cuda" in (tmp_path / "link_doctor.log").read_text()
 
 
 @needs_namespaces
@@ -91,14 +150,83 @@ def test_a_step_sends_what_the_formula_says(
         monkeypatch.setenv(name, value)
     small = {**MODEL, "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 2, "num_key_value_heads": 2}
     monkeypatch.setattr(limited_network, "MODEL", small)
-    own = ["--gigabits", "1", "--milliseconds", "0", "0.5", "--steps=3", "--warm_up=1", "--seconds=0.2"]
+    own = ["--gigabits", "1", "--milliseconds", "0", "0.5", "--queue_milliseconds", "0", "20"]
+    own += ["--steps=3", "--warm_up=1", "--seconds=0.2", "--lockstep", "1", "2"]
     assert limited_network.main([str(tmp_path), f"--build={BUILD}", *own]) == 0, capsys.readouterr().out
     rows = json.loads((tmp_path / "limited.json").read_text())
-    assert [(row["link"]["milliseconds"], row["levels"]) for row in rows] == [(0, 1), (0, 2), (0.5, 1), (0.5, 2)]
+    assert [(row["link"]["milliseconds"], row["link"]["queue_milliseconds"], row["levels"]) for row in rows] == [
+        *[(0, None, 2), (0, None, 1), (0, 20, 2), (0, 20, 1), (0.5, None, 2), (0.5, None, 1)]
+    ]
     for row in rows:
         # mpzero also counts the step's figures, and pads its units.
         assert row["counted_mb"] == pytest.approx(row["formula_mb"], rel=0.02)
         # Headers, acknowledgements and the start of the run; no collective sends twice.
         assert row["formula_mb"] < row["interface_mb"] < 1.6 * row["formula_mb"]
         assert row["communication_ms"] > 0 and row["step_ms"] > row["communication_ms"]
+        assert row["communication_ms"] == pytest.approx(sum(row["waits_ms"]) / 2, abs=0.1)
+        assert set(row["counters"]) == set(COUNTERS)
+        # A burst may come in addition to the link's rate.
+        assert [0 < row["lockstep"][number]["gigabytes_per_second"] < 0.15 for number in ("1", "2")] == [True, True]
     assert (tmp_path / "limited.md").read_text() in capsys.readouterr().out
+
+
+@pytest.mark.e2e
+@needs_namespaces
+def test_what_takes_too_long_is_a_row_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    own = ["--gigabits", "1", "--milliseconds", "0", "--steps=100000", "--seconds=0.2", "--limit=2"]
+    assert limited_network.main([str(tmp_path), f"--build={BUILD}", *own]) == 1
+    rows = json.loads((tmp_path / "limited.json").read_text())
+    assert [(row["levels"], row["error"]) for row in rows] == [(2, "not done after 2 s"), (1, "not done after 2 s")]
+    assert (tmp_path / "limited.md").read_text() in capsys.readouterr().out
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert not left.stdout
+
+
+@needs_namespaces
+def test_a_link_that_cannot_be_is_a_row_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    monkeypatch.setattr(limited_network, "train", lambda *of: trained.append(of[3].link))
+
+    def no_streams(*_: object) -> dict:
+        raise OSError("no stream")
+
+    own = ["--gigabits", "1", "0", "--milliseconds", "0", "--levels", "2", "--seconds=0.2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(limited_network, "streams_of", no_streams)
+        assert limited_network.main([str(tmp_path), *own]) == 1
+    assert [row["error"] for row in json.loads((tmp_path / "limited.json").read_text())] == ["no stream", "no stream"]
+    assert limited_network.main([str(tmp_path), *own]) == 0
+    assert trained == [Link(gigabits=1), Link()]
+
+
+def test_connections_are_nccl_s_variables(capsys: pytest.CaptureFixture) -> None:
+    assert limited_network.connections_of("default").environment() == {}
+    channels = {"NCCL_MIN_NCHANNELS": "2", "NCCL_MAX_NCHANNELS": "2"}
+    assert limited_network.connections_of("2").environment() == channels
+    sockets = {"NCCL_SOCKET_NTHREADS": "1", "NCCL_NSOCKS_PERTHREAD": "4"}
+    assert limited_network.connections_of("2:1:4").environment() == {**channels, **sockets}
+    words = ("default", "2", "2:1:4")
+    assert [limited_network.connections_of(word).name for word in words] == list(words)
+    for word in ("0", "2:1", "2:1:4:1", "many"):
+        with pytest.raises(SystemExit):
+            limited_network.main(["folder", "--device=cuda", "--connections", word])
+        assert f"{word} is neither default nor CHANNELS nor CHANNELS:THREADS:SOCKETS" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        limited_network.main(["folder", "--device=cpu", "--connections", "2"])
+    with pytest.raises(SystemExit):
+        limited_network.main(["folder", "--milliseconds", "1", "--queue_milliseconds", "2"])
+
+
+@needs_namespaces
+def test_ranks_of_both_hosts_get_variables(tmp_path: Path) -> None:
+    connections = limited_network.connections_of("2:1:4")
+    with two_hosts(Link()) as hosts:
+        launch = hosts.mpirun(tmp_path / "agent", gpus=True, environment=connections.environment())
+        shown = "echo $(hostname) $NCCL_MIN_NCHANNELS $NCCL_NSOCKS_PERTHREAD $CUDA_VISIBLE_DEVICES"
+        words = [*launch, "sh", "-c", shown]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **ENVIRONMENT})
+    assert sorted(done.stdout.splitlines()) == [f"{HOSTS[0]} 2 4 0", f"{HOSTS[1]} 2 4 1"], done.stderr

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,62 @@ def test_streams_of_one_machine(capsys: pytest.CaptureFixture) -> None:
     for way in ("sent", "received", "both_ways"):
         assert list(found[way]) == ["1", "2"] and all(rate > 0 for rate in found[way].values())
     assert found["gigabytes_per_second"] == max(found["sent"].values())
+
+
+def test_messages_in_lockstep(capsys: pytest.CaptureFixture) -> None:
+    words = ["local", "--streams", "1", "--seconds", "0.4", "--lockstep", "1", "4", "--message", "2"]
+    assert tcp_streams.main(words) == 0
+    found = json.loads(capsys.readouterr().out)["lockstep"]
+    assert list(found) == ["1", "4"]
+    for each in found.values():
+        assert 0 < each["median_ms"] <= each["slowest_ms"]
+        # A message takes as long as its bytes at the rate; rounded to 0.1 ms and MB/s.
+        assert each["gigabytes_per_second"] > 0.9 * 2 * 2**20 / 1e6 / (each["slowest_ms"] + 0.1)
+
+
+def test_a_message_needs_all_its_connections() -> None:
+    """What is missing on one connection holds up the message, and the end of the other side ends it."""
+    pairs = [tcp_streams.socket.socketpair() for _ in range(2)]
+    ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    for each in ours:
+        each.setblocking(False)
+    theirs[1].sendall(b"y" * 100)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        done = pool.submit(tcp_streams.message, ours[:1], ours[1:], 101)
+        assert len(theirs[0].recv(200)) == 101
+        assert not done.done()
+        theirs[1].sendall(b"y")
+        assert done.result(60)
+        done = pool.submit(tcp_streams.message, ours[:1], ours[1:], 101)
+        theirs[1].close()
+        assert not done.result(60)
+    for each in (*ours, theirs[0]):
+        each.close()
+
+
+def test_a_server_s_end_ends_its_connections() -> None:
+    with subprocess.Popen([*PROGRAM, "serve", "--port", "0"]) as serving:
+        pid = serving.pid
+        port = None
+        deadline = time.monotonic() + 60
+        while port is None:
+            assert time.monotonic() < deadline
+            inodes = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+            for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+                words = line.split()
+                if f"socket:[{words[9]}]" in inodes:
+                    port = int(words[1].split(":")[1], 16)
+        with tcp_streams.connect(("127.0.0.1", port), tcp_streams.ECHO) as connection:
+            connection.sendall(b"x")
+            assert connection.recv(1) == b"x"
+            # Until it waits for the next connection: it knows of the process then.
+            while " S " not in Path(f"/proc/{pid}/stat").read_text():
+                assert time.monotonic() < deadline
+            serving.terminate()
+            serving.wait(60)
+            connection.settimeout(30)
+            # Nobody has it any more.
+            assert connection.recv(1) == b""
 
 
 def test_nobody_there_is_one_sentence(capsys: pytest.CaptureFixture) -> None:
