@@ -116,7 +116,7 @@ def users_files(visit: Visit) -> None:
         checkpoints = visit.settings.scratch / "users_default" / "checkpoints"
         program = str(visit.settings.build / "bin" / "mpzero")
         visit.run("users_default_verify", [program, "checkpoint", "verify", str(checkpoints)], 120)
-        shutil.rmtree(checkpoints, ignore_errors=True)
+    shutil.rmtree(visit.settings.scratch / "users_default" / "checkpoints", ignore_errors=True)
     llama = {
         "model_type": "llama_3_8b",
         "users_config": "configs/ds_config_llama3_8b_zero3_offload.json",

@@ -25,6 +25,8 @@ using io::Setting;
 constexpr const char* kTrainBatch = "train_batch_size";
 constexpr const char* kMicroBatch = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
+// Of a global batch that is proposed.
+constexpr int64_t kMostOfBatch = 1'000'000'000;
 
 struct Batch {
   std::optional<int64_t> total, micro, accumulation;
@@ -55,11 +57,13 @@ void drop_what_yields(int world_size, RunConfig& config, Batch& batch) {
   std::string parts;
   if (batch.micro) parts = fmt::format("{} {} x ", kMicroBatch, *batch.micro);
   if (batch.accumulation) parts = fmt::format("{} {} x ", kAccumulation, *batch.accumulation);
-  throw_user_error(
-      "{}: train_batch_size {} is not a multiple of {}{} ranks; make it a multiple of {}, or change the number "
-      "of ranks.",
-      where, *batch.total, parts, world_size,
-      saturating_product(batch.micro.value_or(1), batch.accumulation.value_or(1), world_size));
+  const int64_t divisor = saturating_product(batch.micro.value_or(1), batch.accumulation.value_or(1), world_size);
+  std::string remedy = "change the number of ranks";
+  if (batch.micro) remedy = fmt::format("change {} or the number of ranks", kMicroBatch);
+  if (batch.accumulation) remedy = fmt::format("change {} or the number of ranks", kAccumulation);
+  if (divisor <= kMostOfBatch) remedy = fmt::format("make it a multiple of {}, or {}", divisor, remedy);
+  throw BatchRefused(fmt::format("{}: train_batch_size {} is not a multiple of {}{} ranks; {}.", where, *batch.total,
+                                 parts, world_size, remedy));
 }
 
 // DeepSpeed's table: two of the three give the third; the total or the micro-batch alone is enough.
@@ -105,10 +109,10 @@ void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
   total = total.value_or(product);
   if (*micro < 1 || *accumulation < 1 || *total != product) {
     if (!asked.micro || !asked.accumulation) refuse_batch(asked, where, world_size);
-    throw_user_error(
-        "{}: train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} x {} ranks; "
-        "change one of them or the number of ranks.",
-        where, *total, *micro, *accumulation, world_size);
+    throw BatchRefused(
+        fmt::format("{}: train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} "
+                    "x {} ranks; change one of them or the number of ranks.",
+                    where, *total, *micro, *accumulation, world_size));
   }
   config.train_batch_size = *total;
   config.micro_batch_size = *micro;

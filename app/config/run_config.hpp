@@ -7,6 +7,7 @@
 
 #include "app/flags/options.hpp"
 #include "app/flags/origin.hpp"
+#include "base/error.hpp"
 #include "io/ds_config/ds_config.hpp"
 #include "model/fp8/options.hpp"
 #include "parallel/optimizer/lr_schedule.hpp"
@@ -66,6 +67,12 @@ struct ModelDims {
 // What checkpoints are named after: --model_type, or where it is missing the folder of a config.json, the name of
 // another --model_config, or the folder of the weights; with none of them the default preset.
 std::string model_name(const CommandLine& command_line);
+
+// Global batch, micro-batch, accumulation and ranks do not belong together.
+class BatchRefused : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 // Brings flags and file together. A value that only one of them gives holds; one that both give must be the same, or a
 // single UserError names every mismatch with both values and both places. What neither gives, or the file leaves as

@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 
+#include "app/plan/command/plan_report.hpp"
+
 namespace mpzero::plan {
 namespace {
 
@@ -105,9 +107,8 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
         memory.of_gpu > 0 ? fmt::format("{:.0f} of {:.0f}", gibibytes(memory.total), gibibytes(memory.of_gpu))
                           : fmt::format("{:.1f}", gibibytes(memory.total)),
         one.plan.step.seconds * 1e3, fmt::format("{:.0f}%", 100 * one.plan.error), one.plan.tokens_per_second_per_gpu,
-        one.plan.mfu ? fmt::format("{:.1f}%", 100 * *one.plan.mfu) : "",
-        length ? fmt::format("{:.1f}", length->hours) : "", length ? fmt::format("{:.1f}", length->gpu_hours) : "",
-        length ? shown_of(length->cost) : ""));
+        one.plan.mfu ? fmt::format("{:.1f}%", 100 * *one.plan.mfu) : "", length ? hours_text(length->hours) : "",
+        length ? hours_text(length->gpu_hours) : "", length ? shown_of(length->cost) : ""));
   }
   for (const std::string& hosts : comparison.asked) {
     if (without.contains(hosts)) lines.push_back(fmt::format("  {}: nothing that fits and has times", hosts));

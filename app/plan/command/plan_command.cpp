@@ -78,15 +78,14 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
   for (const PlanMachine& machine : asked) {
     try {
       return set_up_run(line, machine.world_size(), DataFiles::kMayBeUnnamed);
-    } catch (const UserError& error) {
+    } catch (const BatchRefused& error) {
       if (!refused) refused = error.what();
     }
   }
-  if (refused->find("train_batch_size") == std::string::npos) throw UserError(*refused);
   throw_user_error(
-      "{} A comparison chooses micro-batches and accumulation itself: give --train_batch_size alone, a multiple of the "
-      "ranks of one kind of hosts, and with a --deepspeed_config --deepspeed_config_yields true, or \"auto\" for these "
-      "keys.",
+      "{} A comparison chooses micro-batches and accumulation itself: --train_batch_size is enough, a multiple of the "
+      "ranks of one kind of hosts. With a --deepspeed_config give --deepspeed_config_yields true, too, or \"auto\" for "
+      "these keys.",
       *refused);
 }
 

@@ -10,9 +10,11 @@ double error_of_kernels(double measured, double distant_share) {
 
 double error_of_step(const StepSplit& split, const PartErrors& errors) {
   const double total = split.total();
-  if (!(total > 0)) return errors.kernels;
+  if (!(total > 0)) return errors.kernels + errors.host_bound;
   const double communication = split.exposed_communication() / total, optimizer = split.optimizer / total;
-  return errors.kernels + communication * std::max(0.0, errors.communication - errors.kernels) +
+  const double computing = std::max(0.0, 1 - communication - optimizer);
+  return errors.kernels + computing * errors.host_bound +
+         communication * std::max(0.0, errors.communication - errors.kernels) +
          optimizer * std::max(0.0, errors.host_optimizer - errors.kernels);
 }
 

@@ -14,6 +14,7 @@ constexpr double kErrorOfDistant = 0.2;
 // Relative, by what decides the time.
 struct PartErrors {
   double kernels = 0;         // the calibration's
+  double host_bound = 0;      // in addition, of the time outside of communication and the optimizer
   double communication = 0;   // 0: no more than the calibration's
   double host_optimizer = 0;  // likewise, where the host updates
 };

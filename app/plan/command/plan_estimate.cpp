@@ -138,16 +138,31 @@ void add_up(PlanEstimate::Memory& memory, const PlanMachine& machine) {
   memory.host = (machine.is_cpu() ? memory.total : host_bytes(memory.states)) * machine.gpus;
 }
 
-// Of one micro-batch's kernels.
-double extrapolated_share(const SimulatedRun& run) {
-  Seconds sum = run.times.embedding_forward;
-  sum += run.times.embedding_backward;
-  sum += run.times.head;
+// What a micro-batch consists of, one by one.
+std::vector<Seconds> parts_of(const SimulatedRun& run) {
+  std::vector<Seconds> parts = {run.times.embedding_forward, run.times.embedding_backward, run.times.head};
   for (const model::Recompute level : run.recompute) {
-    sum += run.times.forward(level);
-    sum += run.times.backward(level);
+    parts.push_back(run.times.forward(level));
+    parts.push_back(run.times.backward(level));
   }
+  return parts;
+}
+
+// Of one micro-batch's kernels.
+double extrapolated_share(const std::vector<Seconds>& parts) {
+  Seconds sum;
+  for (const Seconds& part : parts) sum += part;
   return sum.on_device() > 0 ? sum.extrapolated / sum.on_device() : 0;
+}
+
+// Of one micro-batch's time: what a host saves that queues kernels twice as fast.
+double host_bound_share(const std::vector<Seconds>& parts) {
+  double total = 0, saved = 0;
+  for (const Seconds& part : parts) {
+    total += part.total();
+    saved += part.total() - std::max(part.on_device(), part.launch_bound / 2);
+  }
+  return total > 0 ? saved / total : 0;
 }
 
 std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, const PlanMachine& machine,
@@ -260,9 +275,12 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   const bool host_is_estimate =
       config.zero.offload_optimizer && !machine.is_cpu() && host_estimate(*calibration, machine).bytes_per_second > 0;
   const bool measured_network = machine.nodes == 1 && has_collectives(*calibration, machine);
-  plan.extrapolated = extrapolated_share(run);
+  const std::vector<Seconds> parts = parts_of(run);
+  plan.extrapolated = extrapolated_share(parts);
+  plan.host_bound = machine.is_cpu() ? 0 : host_bound_share(parts);
   plan.error = error_of_step(
       plan.step.split, {.kernels = error_of_kernels(relative_error(*calibration, machine, config), plan.extrapolated),
+                        .host_bound = plan.host_bound,
                         .communication = measured_network ? 0 : machine.network_error,
                         .host_optimizer = host_is_estimate ? kErrorOfEstimate : 0});
   const double tokens = static_cast<double>(plan.tokens_per_step) / machine.world_size();

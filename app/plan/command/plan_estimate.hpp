@@ -42,6 +42,7 @@ struct PlanEstimate {
   SimulatedStep step;
   double error = 0;         // relative, of the step's time: half of an interval
   double extrapolated = 0;  // of the kernels' time: of sizes far from all that were measured
+  double host_bound = 0;    // of a micro-batch's time: what a host saves that queues kernels twice as fast
   double tokens_per_second_per_gpu = 0;
   std::optional<double> mfu;
   Checkpoint checkpoint;

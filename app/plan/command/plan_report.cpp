@@ -126,12 +126,11 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
                               cpu ? "rank" : "GPU", plan.tokens_per_second_per_gpu * facts.machine.world_size(),
                               plan.mfu ? fmt::format(", MFU {:.1f}%", 100 * *plan.mfu) : ""));
   if (const auto length = length_of(facts, plan)) {
-    const std::string time = length->hours < 1 ? fmt::format("{:.1f} minutes", 60 * length->hours)
-                                               : fmt::format("{:.1f} hours", length->hours);
-    lines.push_back(
-        fmt::format("Length: {:.0f} steps of {} tokens: {}{}{}", length->steps, plan.tokens_per_step, time,
-                    cpu ? "" : fmt::format(", {:.{}f} GPU hours", length->gpu_hours, length->gpu_hours < 1 ? 2 : 1),
-                    length->cost ? fmt::format(", costs {:.2f}", *length->cost) : ""));
+    lines.push_back(fmt::format(
+        "Length: {:.0f} steps of {} tokens: {}{}{}", length->steps, plan.tokens_per_step,
+        length->hours < 1 ? fmt::format("{:.3g} minutes", 60 * length->hours) : hours_text(length->hours) + " hours",
+        cpu ? "" : fmt::format(", {} GPU hours", hours_text(length->gpu_hours)),
+        length->cost ? fmt::format(", costs {:.2f}", *length->cost) : ""));
   } else {
     lines.push_back(
         fmt::format("Length: not known, since epochs count it and a plan reads no data; give --tokens. A "
@@ -142,6 +141,8 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
 }
 
 }  // namespace
+
+std::string hours_text(double hours) { return fmt::format("{:.{}f}", hours, hours < 1 ? 3 : 1); }
 
 std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimate& plan) {
   const RunConfig& config = facts.setup.config;
@@ -176,6 +177,12 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
   if (plan.extrapolated > 0.005) {
     lines.push_back(fmt::format("  {:.0f}% of the kernels' time is of sizes far from all that were measured",
                                 100 * plan.extrapolated));
+  }
+  if (plan.host_bound > 0.005) {
+    lines.push_back(fmt::format(
+        "  kernels wait for the host, which queues one in {:.1f} us on the calibration's host: one twice as "
+        "fast saves {:.0f}% of their time; `mpzero plan --calibrate` measures yours",
+        1e6 * facts.calibration->data().launch_seconds, 100 * plan.host_bound));
   }
   add_memory(lines, facts, plan);
   if (plan.step.seconds > 0) add_step(lines, facts, plan);
@@ -223,7 +230,8 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
       {"calibration", facts.calibration == nullptr ? Json(nullptr)
                                                    : Json{{"name", facts.calibration->name()},
                                                           {"relative_error", plan.error},
-                                                          {"extrapolated_share", plan.extrapolated}}},
+                                                          {"extrapolated_share", plan.extrapolated},
+                                                          {"host_bound_share", plan.host_bound}}},
       {"memory",
        {{"fits", memory.fits},
         {"problem", memory.problem},

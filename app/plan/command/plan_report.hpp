@@ -17,6 +17,9 @@ struct PlanFacts {
   std::string nodes = {};                    // why this layout; empty: one host
 };
 
+// "20.4", "0.042".
+std::string hours_text(double hours);
+
 // A line each.
 std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimate& plan);
 // docs/formats.md has the fields.

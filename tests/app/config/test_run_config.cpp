@@ -59,7 +59,9 @@ TEST_CASE("the batch trio follows DeepSpeed's table") {
   CHECK_THAT(error_of(trio(32, 0, 3)), Contains("not a multiple of gradient_accumulation_steps 3 x 2 ranks; make it a "
                                                 "multiple of 6"));
   CHECK_THAT(error_of(trio(32, 18, 0)),
-             Contains("train_micro_batch_size_per_gpu 18 x 2 ranks; make it a multiple of 36"));
+             Contains("train_micro_batch_size_per_gpu 18 x 2 ranks; make it a multiple of 36, or change "
+                      "train_micro_batch_size_per_gpu or the number of ranks."));
+  CHECK_THAT(error_of(trio(32, int64_t{1} << 62, 0)), Contains(" ranks; change train_micro_batch_size_per_gpu or"));
   CHECK_THAT(error_of(trio(0, 0, 2)), Contains("gives neither train_micro_batch_size_per_gpu nor train_batch_size"));
   CHECK_THAT(error_of("{}"), Contains("gives neither"));
   CHECK_THAT(error_of(trio(0, int64_t{1} << 40, int64_t{1} << 40)), Contains("the batch is too large"));

@@ -73,7 +73,7 @@ TEST_CASE("a calibration of another device is named, and the plan less sure") {
   const PlanOutput other = plan("A100", kCalibration);
   REQUIRE_FALSE(other.warnings.empty());
   CHECK_THAT(other.warnings.front(), Contains("those of NVIDIA H200, and the plan is of A100"));
-  CHECK(error(other) == Approx(0.5));
+  CHECK(error(other) == Approx(0.5).margin(1e-3));
   const PlanOutput same = plan("H200", kCalibration);
   for (const std::string& warning : same.warnings) CHECK_THAT(warning, !Contains("--calibration"));
   CHECK(error(same) < 0.11);

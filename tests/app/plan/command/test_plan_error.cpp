@@ -17,6 +17,8 @@ TEST_CASE("each part of a step has its own error, by its exposed share") {
   CHECK(error_of_step(split, {.kernels = 0.1, .host_optimizer = 0.5}) == Approx(0.7 * 0.1 + 0.3 * 0.5));
   CHECK(error_of_step(split, {.kernels = 0.3, .communication = 0.2}) == Approx(0.3));  // never below the calibration's
   CHECK(error_of_step({}, {.kernels = 0.1, .communication = 0.5}) == Approx(0.1));
+  // What the host holds up is part of computing and reading data, 0.3 of this step.
+  CHECK(error_of_step(split, {.kernels = 0.1, .host_bound = 0.4}) == Approx(0.1 + 0.3 * 0.4));
 }
 
 TEST_CASE("kernels of sizes far from all that were measured are less certain than these") {
@@ -37,7 +39,7 @@ TEST_CASE("kernels of sizes far from all that were measured are less certain tha
   std::filesystem::remove(file);
   const double share = plan["calibration"]["extrapolated_share"];
   CHECK(share > 0.4);
-  CHECK(plan["calibration"]["relative_error"].get<double>() == Approx(0.1 + 0.1 * share));
+  CHECK(plan["calibration"]["relative_error"].get<double>() == Approx(0.1 + 0.1 * share).margin(1e-3));
 }
 
 TEST_CASE("a step that waits for a network by an estimate is less certain than its kernels") {
@@ -47,7 +49,7 @@ TEST_CASE("a step that waits for a network by an estimate is less certain than i
     all.insert(all.end(), more.begin(), more.end());
     return json_of(all)["calibration"]["relative_error"].get<double>();
   };
-  CHECK(error({}) == Approx(0.1));
+  CHECK(error({}) == Approx(0.1).margin(1e-3));  // a little is bound by the host
   CHECK(error({"--nodes=4", "--network=socket"}) > 0.2);
-  CHECK(error({"--nodes=4", "--network=socket", "--network_rate=5"}) == Approx(0.1));
+  CHECK(error({"--nodes=4", "--network=socket", "--network_rate=5"}) == Approx(0.1).margin(1e-3));
 }

@@ -32,6 +32,8 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   CHECK_THAT(error({"--gpu"}), Contains("--gpu needs a value"));
   CHECK_THAT(error({"--gpu=H100", "--json=yes"}), Contains("takes no value"));
   CHECK_THAT(error({"--gpu=H100", "--network_factor=0.5"}), Contains("a number from 1 to 100"));
+  CHECK_THAT(error({"--gpu=H100", "--network_factor=101"}), Contains("a number from 1 to 100"));
+  CHECK_THAT(error({"--gpu=H100", "--straggler_factor=1e30"}), Contains("a number from 1 to 100"));
   CHECK_THAT(error({"--gpu=H100", "--network_rate=4"}), Contains("one host sends nothing"));
   CHECK_THAT(error({"--gpu=H100", "--host_gigabits=400"}), Contains("--host_gigabits 400: one host sends nothing"));
   CHECK_THAT(error({"--gpu=H100", "--nodes=2", "--network_rate=4", "--host_gigabits=100"}), Contains("keep one"));

@@ -38,8 +38,21 @@ TEST_CASE("a short run is counted in minutes") {
   };
   const auto [text, hours] = length_of("--max_steps=100");
   REQUIRE(hours < 0.1);
-  CHECK_THAT(text, Catch::Contains(fmt::format(": {:.1f} minutes, {:.2f} GPU hours", 60 * hours, 8 * hours)));
+  CHECK_THAT(text, Catch::Contains(fmt::format(": {:.3g} minutes, {:.3f} GPU hours", 60 * hours, 8 * hours)));
   const auto [long_text, long_hours] = length_of("--max_steps=1000000");
   REQUIRE(long_hours > 1);
   CHECK_THAT(long_text, Catch::Contains(fmt::format(": {:.1f} hours, {:.1f} GPU hours", long_hours, 8 * long_hours)));
+}
+
+TEST_CASE("a plan that depends on the host's speed says so, and has a wider error") {
+  std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--seq_length=8192"};
+  CHECK_THAT(output_of(flags).text, !Catch::Contains("kernels wait for the host"));
+  const double error = json_of(flags)["calibration"]["relative_error"].get<double>();
+  flags.back() = "--seq_length=64";
+  const nlohmann::json calibration = json_of(flags)["calibration"];
+  CHECK_THAT(output_of(flags).text, Catch::Contains("kernels wait for the host") && Catch::Contains("--calibrate"));
+  const double share = calibration["host_bound_share"].get<double>();
+  CHECK(share > 0.1);
+  CHECK(share <= 0.5);
+  CHECK(calibration["relative_error"].get<double>() > error + 0.4 * share);
 }
