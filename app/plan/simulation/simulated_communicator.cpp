@@ -60,13 +60,14 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::run(const char* name, 
   const c10::StreamGuard on_stream(stream_);
   device.queue(Work::kCollective, name, seconds, &link_);
   device.share_memory(seconds, moved_bytes);
-  if (has_copy_engines()) {
+  // ncclAllReduce has NCCL's kernels alone.
+  if (has_copy_engines() && collective != Collective::kAllReduce) {
     device.host_works(kMeetings * device.costs().launch);
-    if (summed_bytes > 0) {
-      const double sum = device.costs().memory(summed_bytes);
-      device.queue(Work::kElementwise, "sum of gradients", sum);
-      device.share_memory(sum, summed_bytes);
-    }
+  }
+  if (summed_bytes > 0) {
+    const double sum = device.costs().memory(summed_bytes);
+    device.queue(Work::kElementwise, "sum of gradients", sum);
+    device.share_memory(sum, summed_bytes);
   }
   return std::make_unique<Pending>(stream_);
 }
@@ -81,11 +82,15 @@ std::unique_ptr<PendingCollective> SimulatedCommunicator::all_gather(const at::T
 std::unique_ptr<PendingCollective> SimulatedCommunicator::reduce_scatter_sum(const at::Tensor& full,
                                                                              const at::Tensor& shard,
                                                                              parallel::SumMode mode) {
-  const auto bytes = static_cast<int64_t>(full.nbytes()), sum = static_cast<int64_t>(shard.nbytes());
-  // In a ring what arrives is added to the own shard and sent on.
-  const int64_t moved = has_copy_engines() ? 2 * bytes : 3 * (bytes - bytes / world_size());
-  return run(options_.scatter, Collective::kReduceScatter, full, moved,
-             bytes + (mode == parallel::SumMode::kAdd ? 2 : 1) * sum);
+  const auto bytes = static_cast<int64_t>(full.nbytes()), own = static_cast<int64_t>(shard.nbytes());
+  const bool adds = mode == parallel::SumMode::kAdd;
+  const int64_t written = (adds ? 2 : 1) * own;
+  if (has_copy_engines()) return run(options_.scatter, Collective::kReduceScatter, full, 2 * bytes, bytes + written);
+  // In a ring what arrives is added to the own shard and sent on. A kernel adds or converts the sum, unless NCCL has
+  // written it where it belongs. Alone there is no ring.
+  const bool direct = world_size() == 1 || (!adds && shard.scalar_type() == full.scalar_type());
+  const int64_t part = bytes / world_size();
+  return run(options_.scatter, Collective::kReduceScatter, full, 3 * (bytes - part), direct ? 0 : part + written);
 }
 
 std::unique_ptr<PendingCollective> SimulatedCommunicator::all_to_all(const at::Tensor& sent, const at::Tensor&) {

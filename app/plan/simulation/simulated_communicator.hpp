@@ -17,8 +17,8 @@ using CollectiveSeconds = std::function<double(Collective collective, int64_t by
 
 // Rank 0's communicator on the simulated device: a stream of its own, as NCCL's, on which each collective takes the
 // time of the network's model. Communicators that share a link take turns on it. Collectives read and write
-// memory, and so does the kernel that sums what copy engines have brought: kernels beside them are slower. On a CPU its
-// cores move the tensors.
+// memory, and so does the kernel that sums what copy engines have brought, or adds what NCCL has summed: kernels beside
+// them are slower. On a CPU its cores move the tensors.
 class SimulatedCommunicator final : public parallel::Communicator {
  public:
   struct Options {
@@ -46,7 +46,8 @@ class SimulatedCommunicator final : public parallel::Communicator {
   std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
  private:
-  // Copies between GPUs that are peers, as NcclCommunicator chooses them.
+  // Copies between GPUs of one host that are peers, as NcclCommunicator chooses them with an NCCL that has no
+  // copy_engine_hazard(): a plan assumes such a one.
   bool has_copy_engines() const;
   std::unique_ptr<parallel::PendingCollective> run(const char* name, Collective collective, const at::Tensor& full,
                                                    int64_t moved_bytes, int64_t summed_bytes = 0);

@@ -35,9 +35,7 @@ TEST_CASE("GPUs have their calibrations, by CUDA's names and by those of tables"
       "there is no calibration for Tesla T4 in configs/calibrations (there are NVIDIA A100-SXM4-40GB, NVIDIA "
       "A100-SXM4-80GB, NVIDIA H100 80GB HBM3, NVIDIA H200, NVIDIA L40S); make one on such a machine with `mpzero plan "
       "--calibrate FILE`, and give it with --calibration");
-  CHECK(error_from([] {
-          calibration_for("NVIDIA H200", {"/nonexistent", "/none"});
-        }) ==
+  CHECK(error_from([] { calibration_for("NVIDIA H200", {"/nonexistent", "/none"}); }) ==
         "there are no calibrations in /nonexistent or /none, where mpzero looks for them; start it in its checkout, or "
         "make one with `mpzero plan --calibrate FILE`");
   CHECK(fs::exists(calibration_for("NVIDIA H200")));

@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 
+#include <string_view>
 #include <utility>
 
 #include "app/plan/simulation/simulated_communicator.hpp"
@@ -60,8 +61,8 @@ SimulatedCommunicator::Options of_peers(int count, bool peer_access = true) {
           .links = {.within_bytes_per_second = 1e30, .start_seconds = 1000, .peer_access = peer_access}};
 }
 
-at::Tensor on_device(int64_t numel) {
-  return at::empty({numel}, at::TensorOptions().dtype(at::kBFloat16).device(SimulatedDevice::device()));
+at::Tensor on_device(int64_t numel, at::ScalarType type = at::kBFloat16) {
+  return at::empty({numel}, at::TensorOptions().dtype(type).device(SimulatedDevice::device()));
 }
 
 }  // namespace
@@ -101,8 +102,49 @@ TEST_CASE("a sum by copy engines exchanges the shards, then reads them all and w
   // The exchange reads and writes 16 bytes; the sum reads them again and writes 8, to which it may add.
   CHECK(ends(of_peers(2), SumMode::kOverwrite) == std::pair{24.0, 32.0 + 24.0});
   CHECK(ends(of_peers(2), SumMode::kAdd) == std::pair{32.0, 32.0 + 32.0});
-  // In a ring of two 8 bytes arrive, to which the own 8 are added.
-  CHECK(ends(of_peers(2, /*peer_access=*/false), SumMode::kAdd) == std::pair{0.0, 24.0});
+}
+
+TEST_CASE("a ring's sum is added or converted by a kernel, unless NCCL writes it where it belongs") {
+  using parallel::SumMode;
+  const auto ends = [](int count, SumMode mode, at::ScalarType type) {
+    SimulatedDevice device(costs_with_memory());
+    BusyLink link;
+    SimulatedCommunicator communicator(of_peers(count, /*peer_access=*/false), link);
+    const at::Tensor shard = on_device(8 / count, type);
+    communicator.reduce_scatter_sum(on_device(8), shard, mode);
+    double sum = 0;
+    for (const SimulatedDevice::Record& record : device.records()) {
+      if (std::string_view(record.name) == "sum of gradients") sum += record.end - record.begin;
+    }
+    return std::pair{sum, device.queue(Work::kMatmuls, "beside", 2000) - 2000};
+  };
+  // In a ring of two 8 bytes arrive, to which the own 8 are added: 24. In one of four 12 of the 16 bytes.
+  CHECK(ends(2, SumMode::kOverwrite, at::kBFloat16) == std::pair{0.0, 24.0});
+  CHECK(ends(4, SumMode::kOverwrite, at::kBFloat16) == std::pair{0.0, 36.0});
+  // The shard of 8 bytes, or of 4, is read, and the own is read and written.
+  CHECK(ends(2, SumMode::kAdd, at::kBFloat16) == std::pair{24.0, 24.0 + 24.0});
+  CHECK(ends(4, SumMode::kAdd, at::kBFloat16) == std::pair{12.0, 36.0 + 12.0});
+  // 4 bytes of bf16 to 8 of fp32, which may be read, too.
+  CHECK(ends(4, SumMode::kOverwrite, at::kFloat) == std::pair{12.0, 36.0 + 12.0});
+  CHECK(ends(4, SumMode::kAdd, at::kFloat) == std::pair{20.0, 36.0 + 20.0});
+}
+
+TEST_CASE("kernels are slower beside an exchange, and beside a sum on all ranks") {
+  const auto lost = [](int count, bool peer_access, auto start) {
+    SimulatedDevice device(costs_with_memory());
+    BusyLink link;
+    SimulatedCommunicator communicator(of_peers(count, peer_access), link);
+    start(communicator);
+    return device.queue(Work::kMatmuls, "beside", 2000) - 2000;
+  };
+  const auto exchange = [](SimulatedCommunicator& ranks) { ranks.all_to_all(on_device(8), on_device(8)); };
+  const auto reduce = [](SimulatedCommunicator& ranks) { ranks.all_reduce_sum(on_device(8)); };
+  CHECK(lost(2, true, exchange) == Approx(kRead + kWritten));
+  CHECK(lost(4, false, exchange) == Approx(kRead + kWritten));
+  // Of 16 bytes 8 (of two ranks) or 12 (of four): three times as the sum of shards, twice as the gather.
+  CHECK(lost(2, true, reduce) == Approx(5 * 8));
+  CHECK(lost(4, true, reduce) == Approx(5 * 12));
+  CHECK(lost(4, false, reduce) == Approx(5 * 12));
 }
 
 TEST_CASE("the host queues a collective by copy engines with more calls") {
@@ -113,18 +155,35 @@ TEST_CASE("the host queues a collective by copy engines with more calls") {
   BusyLink link;
   SimulatedCommunicator peers(of_peers(2), link), others(of_peers(2, /*peer_access=*/false), link);
   const at::Tensor full = on_device(8), shard = on_device(4);
-  const auto taken = [&](SimulatedCommunicator& communicator, bool sums) {
+  const auto taken = [&](auto start) {
     const double before = device.host_now();
-    if (sums) {
-      communicator.reduce_scatter_sum(full, shard, parallel::SumMode::kAdd)->wait();
-    } else {
-      communicator.all_gather(shard, full)->wait();
-    }
+    start()->wait();
     return device.host_now() - before;
   };
-  // Two events and two waits for them; the copies, between two meetings; the kernel that sums.
-  CHECK(taken(peers, false) == 4 * 0.25 + 1 + 2);
-  CHECK(taken(peers, true) == 4 * 0.25 + 1 + 2 + 1);
-  CHECK(taken(others, false) == 4 * 0.25 + 1);
-  CHECK(taken(others, true) == 4 * 0.25 + 1);
+  const auto gather = [&](SimulatedCommunicator& ranks) {
+    return taken([&] { return ranks.all_gather(shard, full); });
+  };
+  const auto exchange = [&](SimulatedCommunicator& ranks) {
+    return taken([&] { return ranks.all_to_all(full, full); });
+  };
+  const auto reduce = [&](SimulatedCommunicator& ranks) { return taken([&] { return ranks.all_reduce_sum(full); }); };
+  const auto sum = [&](SimulatedCommunicator& ranks, parallel::SumMode mode) {
+    return taken([&] { return ranks.reduce_scatter_sum(full, shard, mode); });
+  };
+  using parallel::SumMode;
+  // Two events and two waits for them, and the copies, or NCCL's kernel.
+  constexpr double kStarted = 4 * 0.25 + 1;
+  constexpr double kMeetings = 2, kSum = 1;
+  CHECK(gather(peers) == kStarted + kMeetings);
+  CHECK(exchange(peers) == kStarted + kMeetings);
+  CHECK(sum(peers, SumMode::kOverwrite) == kStarted + kMeetings + kSum);
+  CHECK(sum(peers, SumMode::kAdd) == kStarted + kMeetings + kSum);
+  // ncclAllReduce has no copies.
+  CHECK(reduce(peers) == kStarted);
+  CHECK(gather(others) == kStarted);
+  CHECK(exchange(others) == kStarted);
+  CHECK(reduce(others) == kStarted);
+  // NCCL writes the sum itself, or a kernel adds it.
+  CHECK(sum(others, SumMode::kOverwrite) == kStarted);
+  CHECK(sum(others, SumMode::kAdd) == kStarted + kSum);
 }
