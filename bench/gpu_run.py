@@ -26,9 +26,8 @@ BENCH = Path(__file__).resolve().parent
 
 
 def tests(visit: Visit) -> None:
-    for program in ("test_model_gpu", "test_fp8_gpu", "test_plan_gpu", "test_timing_gpu", "test_memory_gpu"):
-        visit.test(program, limit=200)
-    visit.test("test_snapshot_gpu")
+    for kind in ("model", "fp8", "plan", "timing", "memory", "snapshot"):
+        visit.test(f"test_{kind}_gpu", limit=200)
     for program in ("test_gpu_parallel", "test_network_gpu", "test_network_plugin_gpu", "test_flight_recorder_gpu"):
         for ranks in (1, 2, 4):
             visit.test(program, ranks=ranks)

@@ -52,18 +52,22 @@ void drop_what_yields(int world_size, RunConfig& config, Batch& batch) {
   drop(kTrainBatch, batch.total);
 }
 
-// The total and at most one of the others are given, and do not leave a whole number for the rest.
+// Those that are given cannot belong together: !batch.fits(world_size).
 [[noreturn]] void refuse_batch(const Batch& batch, const std::string& where, int world_size) {
-  std::string parts;
-  if (batch.micro) parts = fmt::format("{} {} x ", kMicroBatch, *batch.micro);
-  if (batch.accumulation) parts = fmt::format("{} {} x ", kAccumulation, *batch.accumulation);
+  if (batch.micro && batch.accumulation) {
+    throw BatchRefused(
+        fmt::format("{}: train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} "
+                    "x {} ranks; change one of them or the number of ranks.",
+                    where, *batch.total, *batch.micro, *batch.accumulation, world_size));
+  }
   const int64_t divisor = saturating_product(batch.micro.value_or(1), batch.accumulation.value_or(1), world_size);
-  std::string remedy = "change the number of ranks";
-  if (batch.micro) remedy = fmt::format("change {} or the number of ranks", kMicroBatch);
-  if (batch.accumulation) remedy = fmt::format("change {} or the number of ranks", kAccumulation);
-  if (divisor <= kMostOfBatch) remedy = fmt::format("make it a multiple of {}, or {}", divisor, remedy);
-  throw BatchRefused(fmt::format("{}: train_batch_size {} is not a multiple of {}{} ranks; {}.", where, *batch.total,
-                                 parts, world_size, remedy));
+  const char* const other = batch.micro ? kMicroBatch : kAccumulation;
+  const bool alone = !batch.micro && !batch.accumulation;
+  throw BatchRefused(fmt::format(
+      "{}: train_batch_size {} is not a multiple of {}{} ranks; {}change {}the number of ranks.", where, *batch.total,
+      alone ? "" : fmt::format("{} {} x ", other, batch.micro ? *batch.micro : *batch.accumulation), world_size,
+      divisor <= kMostOfBatch ? fmt::format("make it a multiple of {}, or ", divisor) : "",
+      alone ? "" : fmt::format("{} or ", other)));
 }
 
 // DeepSpeed's table: two of the three give the third; the total or the micro-batch alone is enough.
@@ -107,13 +111,7 @@ void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
     throw_user_error("{}: the batch is too large; make it smaller.", where);
   if (!total) origins.set(kTrainBatch, computed("micro-batch x accumulation x ranks"));
   total = total.value_or(product);
-  if (*micro < 1 || *accumulation < 1 || *total != product) {
-    if (!asked.micro || !asked.accumulation) refuse_batch(asked, where, world_size);
-    throw BatchRefused(
-        fmt::format("{}: train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} "
-                    "x {} ranks; change one of them or the number of ranks.",
-                    where, *total, *micro, *accumulation, world_size));
-  }
+  if (!asked.fits(world_size)) refuse_batch(asked, where, world_size);
   config.train_batch_size = *total;
   config.micro_batch_size = *micro;
   config.gradient_accumulation_steps = *accumulation;
