@@ -18,8 +18,9 @@ collectives in the median step and in the quickest one, the bytes that mpzero co
 headers included. Ranks also wait for each other's computing, so that other programs on the machine lengthen the median.
 
 A link of --queue_milliseconds above 0 drops what does not fit its queue. The last column has TCP's own counts of both
-hosts during the run: segments sent again, connections that waited for a retransmission timeout, packets that the link
-dropped. On GPUs --connections compares NCCL's connections: channels, threads of a channel, sockets of a thread.
+hosts during the run: segments sent again, segments that arrived before earlier ones, connections that waited for a
+retransmission timeout, packets that the link dropped. On GPUs --connections compares NCCL's connections: channels,
+threads of a channel, sockets of a thread.
 
 The runs of a link begin with its first --levels and all --connections; FOLDER has the results of each run when it has
 ended: limited.json, limited.md, which is printed, and a folder for each run. A run that takes longer than --limit, and
@@ -267,7 +268,7 @@ def table(results: list[Result]) -> str:
     lines = [
         "| link, each way | there and back | plain streams, both sending | connections | levels | "
         "a node sends: formula / counted / interface | communication: predicted / least / median | step | "
-        "segments sent again / timeouts / dropped |",
+        "segments sent again / out of order / timeouts / dropped |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for one in results:
@@ -278,7 +279,8 @@ def table(results: list[Result]) -> str:
             rates = (f"{n}: {found['gigabytes_per_second'] * 8:.2f}" for n, found in one.lockstep.items())
             streams += f", in lockstep {', '.join(rates)}"
         begin = f"| {one.link.name} | {one.round_trip_us / 1e3:.2f} ms | {streams} | {one.connections} | {one.levels} |"
-        counts = " / ".join(str(one.counters.get(name, "")) for name in ("RetransSegs", "TCPTimeouts", "dropped"))
+        names = ("RetransSegs", "TCPOFOQueue", "TCPTimeouts", "dropped")
+        counts = " / ".join(str(one.counters.get(name, "")) for name in names)
         if one.error:
             lines.append(f"{begin} not run: {one.error.replace('|', '/')} | | | {counts if one.counters else ''} |")
             continue

@@ -47,8 +47,8 @@ MTU = 9001  # as between EC2 instances
 PACKET = 65536 + 64
 # In bytes. TCP has at most net.ipv4.tcp_limit_output_bytes (1 or 4 MiB) of a connection in its own host's queue.
 QUEUE, LEAST_QUEUE = 1 << 30, 2 * PACKET
-# Of /proc/net/snmp and netstat; "dropped" of queues and interfaces.
-COUNTERS = ("RetransSegs", "TCPTimeouts", "TCPLossProbes", "dropped")
+# Of /proc/net/snmp and netstat; "dropped" of queues and interfaces. TCPOFOQueue: segments that overtook others.
+COUNTERS = ("RetransSegs", "TCPTimeouts", "TCPLossProbes", "TCPOFOQueue", "dropped")
 ROUTER, ROUTER_ADDRESS = "router", "198.18.7.254"
 
 CLONE_NEWNET = 0x40000000
@@ -210,6 +210,22 @@ def configure(hosts: Hosts, host: int, address: str, link: Link) -> None:
     hosts.run(host, f"ip route change {NETWORK} dev {INTERFACE} scope link src {address} congctl {link.congestion}")
     if link.gigabits is not None and link.queue_milliseconds is None:
         hosts.run(host, f"tc qdisc add dev {INTERFACE} root {link.bucket()}")
+    keep_order(hosts, host, INTERFACE)
+
+
+def keep_order(hosts: Hosts, host: int, interface: str) -> None:
+    """Lets one core receive all packets of a connection, as the queues of a network card do.
+
+    Otherwise the core receives a packet that took it from the bucket, which can be any core that sends. Packets then
+    overtake each other, and TCP sends again what was not lost, and slows down.
+    """
+    cores = (1 << os.cpu_count()) - 1
+    # As the kernel writes masks of cores: 32 of them in a group.
+    groups = ",".join(f"{cores >> shift & 0xFFFFFFFF:x}" for shift in reversed(range(0, os.cpu_count(), 32)))
+    # /sys is the machine's; this one shows the interfaces of the host.
+    file = f"/tmp/class/net/{interface}/queues/rx-0/rps_cpus"
+    steps = f"mount -t sysfs host_sys /tmp && echo {groups} > {file}; status=$?; umount /tmp; exit $status"
+    hosts.run(host, f"sh -c {shlex.quote(steps)}")
 
 
 def route(hosts: Hosts, link: Link) -> None:
@@ -223,6 +239,7 @@ def route(hosts: Hosts, link: Link) -> None:
         hosts.run(router, f"ip addr add {ROUTER_ADDRESS}/32 dev {side}")
         hosts.run(router, f"ip route add {address} dev {side}")
         hosts.run(router, f"tc qdisc add dev {side} root {link.bucket()}")
+        keep_order(hosts, router, side)
 
 
 def delay_line(hosts: Hosts, seconds: float) -> multiprocessing.Process:

@@ -66,6 +66,16 @@ def test_only_a_short_queue_drops_packets() -> None:
 
 
 @needs_namespaces
+@pytest.mark.parametrize("queue", [None, 400], ids=["queued", "through the router"])
+def test_packets_of_a_connection_stay_in_order(queue: float | None) -> None:
+    # No queue drops any here, after which others would come out of order.
+    with two_hosts(Link(gigabits=10, queue_milliseconds=queue)) as hosts:
+        limited_network.streams_of(hosts, 0.5, (16,))
+        counted = hosts.counters()
+    assert counted["dropped"] == counted["TCPOFOQueue"] == 0
+
+
+@needs_namespaces
 def test_each_host_knows_the_other_by_name() -> None:
     with two_hosts(Link()) as hosts:
         for host in range(2):
