@@ -162,7 +162,7 @@ TEST_CASE("one node has no network to choose") {
 TEST_CASE("without EFA, auto leaves the choice to NCCL, efa is refused and socket is strict") {
   const NetworkPlan free = plan(NetworkChoice::kAuto, {kTcpA, kTcpB});
   CHECK(free.proof == Proof::kAnything);
-  const std::map<std::string, std::string> sockets{{"NCCL_SOCKET_NTHREADS", "2"}, {"NCCL_NSOCKS_PERTHREAD", "2"}};
+  const std::map<std::string, std::string> sockets{{"NCCL_SOCKET_NTHREADS", "1"}, {"NCCL_NSOCKS_PERTHREAD", "2"}};
   CHECK(settings(free) == sockets);
   CHECK(free.min_channels == 8);
   CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_MIN_NCHANNELS", "2"}}).min_channels == 0);
@@ -174,7 +174,7 @@ TEST_CASE("without EFA, auto leaves the choice to NCCL, efa is refused and socke
   const NetworkPlan socket = plan(NetworkChoice::kSocket, {kEfaA, kEfaB});
   CHECK(socket.proof == Proof::kSocket);
   CHECK(settings(socket)["NCCL_NET"] == "Socket");
-  CHECK(settings(socket)["NCCL_SOCKET_NTHREADS"] == "2");
+  CHECK(settings(socket)["NCCL_SOCKET_NTHREADS"] == "1");
   CHECK(socket.settings.size() == 3);
 }
 
