@@ -4,17 +4,20 @@
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
 --runs: what bench/plan_runs.py has written (each bench/plan_runs*.json); runs that were planned before they were made
-are counted apart. A run that the plan cannot describe is listed with the reason and not counted. Needs
+are counted apart. A file whose visit had a slower host than the shipped calibration has that host's figures
+("calibrated"). A run that the plan cannot describe is listed with the reason and not counted. Needs
 no GPU. The exit status is 1 where fewer than 90% of the counted steps are within 10%, or one is beyond 20%.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +29,8 @@ GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
 # the rows of CHOOSING, which test nothing. A run of bench/plan_runs.py has the rate that the doctor measured before it.
 TCP_RATES = {"tcp": 12.0, "tcp_default": 3.0}
 CHOOSING = {"hosts_zero2_two_levels", "hosts_zero2_two_levels_own"}
-# Runs that have chosen something since: what the plan said before them is counted, what it says now is not.
+# Runs that have chosen something since, in the first visit that made them: what the plan said before them is counted,
+# what it says now is not.
 CHOOSING_SINCE = {"frozen_h100_qwen3_zero2_mb1_t512": "it has chosen the host's time for an event"}
 # mpzero saw one host, where NCCL saw two.
 SUMMED_BY_ALL_TO_ALL = "its gradients were summed by all-to-all, as only GPUs of one host do"
@@ -100,7 +104,21 @@ def is_on_cpu(run: dict) -> bool:
     return bool(run.get("ranks"))
 
 
+@contextlib.contextmanager
+def shipped_with(calibrated: dict, gpu: str) -> Iterator[str]:
+    """A file of the shipped calibration of a GPU with what a visit's own one had in its place."""
+    shipped = json.loads((ROOT / "configs" / "calibrations" / f"{gpu.lower()}.json").read_text())
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({**shipped, **calibrated}, file)
+        file.flush()
+        yield file.name
+
+
 def plan(run: dict, program: Path, calibration: str | None) -> dict:
+    """What the program says; `calibration`: None is the shipped one, with what the run's own host had in it."""
+    if calibration is None and run.get("calibrated"):
+        with shipped_with(run["calibrated"], GPUS[run["device"]]) as file:
+            return plan(run, program, file)
     if not is_on_cpu(run) and run["device"] not in GPUS:
         raise SystemExit(f"{run['name']}: {run['device']} is none of {', '.join(GPUS)}")
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -184,7 +202,9 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
     lines, difference, left_out = [], Difference(), []
     seen: set[str] = set()  # a later visit may measure a row once more
     for run in runs:
-        reason = reason_to_leave_out(run) or CHOOSING_SINCE.get(run["name"])
+        again = run["name"] in seen
+        seen.add(run["name"])
+        reason = reason_to_leave_out(run) or (None if again else CHOOSING_SINCE.get(run["name"]))
         if reason:
             left_out.append(f"- {run['name']}: {reason}")
             continue
@@ -198,13 +218,18 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
         error = difference.add(planned, gib, run)
         memory = gibibytes(run["memory_gib"]) if has_memory(run) else ""
         before = f" ({run['plan_ms']:,.1f} before the run)" if run.get("plan_ms") else ""
-        visit = " (again)" if run["name"] in seen else ""
-        seen.add(run["name"])
+        visit = " (again)" if again else ""
         lines.append(
             f"| {run['name']}{visit} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | "
             f"{gibibytes(gib)} GiB | {memory} |"
         )
     return lines, difference, left_out
+
+
+def runs_of(file: Path) -> list[dict]:
+    """Each with what a calibration of the visit's own said of its host, if the file has that."""
+    found = json.loads(file.read_text())
+    return [{**run, "calibrated": found.get("calibrated")} for run in found["runs"]]
 
 
 def table(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], bool]:
@@ -241,7 +266,7 @@ def main() -> int:
     arguments = parser.parse_args()
     more = arguments.runs if arguments.runs is not None else FROZEN
     files = [ROOT / "bench" / "plan_measured.json", *more]
-    runs = [run for file in files for run in json.loads(file.read_text())["runs"]]
+    runs = [run for file in files for run in runs_of(file)]
     lines, good = table(runs, arguments.program, arguments.calibration)
     text = "\n".join(lines) + "\n"
     if arguments.output:

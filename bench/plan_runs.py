@@ -31,6 +31,7 @@ import datetime
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -177,7 +178,13 @@ def calibrate_cpu(visit: Visit, ranks: int) -> dict:
 def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
     """The same command on two hosts, which are daemons of mpirun on this machine with names of their own."""
     agent = folder / "agent.sh"
-    agent.write_text('#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec sh -c "$*"\n')
+    # Daemons write the machine's topology to a file of one name, and one of them dies of it if both do at once.
+    base = shlex.quote(str(folder / "mpi"))
+    agent.write_text(
+        "#!/bin/sh\n# In place of ssh HOST COMMAND, with a folder of its own for Open MPI.\n"
+        f'export OMPI_MCA_orte_tmpdir_base={base}/"$1"\nmkdir -p "$OMPI_MCA_orte_tmpdir_base"\n'
+        'shift\nexec sh -c "$*"\n'
+    )
     agent.chmod(0o755)
     settings = {"plm": "rsh", "plm_rsh_agent": str(agent), "btl_tcp_if_include": two_hosts.interface_to_others()}
     command = ["mpirun", "--bind-to", "none", *(word for key, v in settings.items() for word in ("--mca", key, v))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import plan_against_measured
@@ -87,6 +88,9 @@ def test_a_run_that_has_chosen_something_since_counts_by_what_was_said_before(mo
     assert "What the plan said before they were made: 3 runs: 0 within 10%" in text
     assert "- chosen: it has chosen a constant" in text
     assert "| other (again) |" in text
+    # The run that is made once more has chosen nothing.
+    lines, _ = plan_against_measured.table([chosen, chosen], Path("mpzero"), None)
+    assert "Made after: 1 runs: 1 within 10%" in "\n".join(lines)
 
 
 @pytest.mark.skipif(not plan_against_measured.FROZEN, reason="no runs since the model was frozen")
@@ -99,3 +103,22 @@ def test_runs_since_the_freeze_have_what_the_table_reads() -> None:
     for run in runs:
         assert run.keys() >= RUNS[0].keys() | {"after_freeze", "plan_ms", "plan_gib", "network_rate"}
         assert run["step_ms"] > 0 and run["after_freeze"] is True
+
+
+def test_a_run_on_a_slower_host_is_planned_with_that_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "runs.json"
+    run = {**RUNS[0], "device": "NVIDIA H100 80GB HBM3"}
+    file.write_text(json.dumps({"calibrated": {"launch_us": 99.5}, "runs": [run]}))
+    shipped = json.loads((ROOT / "configs" / "calibrations" / "h100.json").read_text())
+    used = []
+
+    def done(command: list[str], **_: object) -> subprocess.CompletedProcess:
+        given = [word.removeprefix("--calibration=") for word in command if word.startswith("--calibration=")]
+        used.append([json.loads(Path(each).read_text()) for each in given])
+        return subprocess.CompletedProcess(command, 0, "{}", "")
+
+    monkeypatch.setattr(plan_against_measured.subprocess, "run", done)
+    [found] = plan_against_measured.runs_of(file)
+    plan_against_measured.plan(found, Path("mpzero"), None)
+    plan_against_measured.plan({**found, "calibrated": None}, Path("mpzero"), None)
+    assert used == [[{**shipped, "launch_us": 99.5}], []]

@@ -217,10 +217,11 @@ def test_what_the_budget_has_no_time_for_is_left_out(tmp_path: Path, build: Path
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun")
 def test_two_hosts_are_two_for_mpi_and_nccl(tmp_path: Path) -> None:
-    shown = 'echo "$OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_LOCAL_SIZE: $NCCL_HOSTID $CUDA_VISIBLE_DEVICES"'
+    own = f'$(ls "{tmp_path}/mpi/$NCCL_HOSTID" | cut -d. -f1)'  # Open MPI's folder of a daemon: ompi.HOST.USER
+    shown = f'echo "$OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_LOCAL_SIZE: $NCCL_HOSTID $CUDA_VISIBLE_DEVICES {own}"'
     command = on_two_hosts(tmp_path, ["sh", "-c", shown], gpus=True)
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert sorted(done.stdout.splitlines()) == ["0 of 1: host0 0", "1 of 1: host1 1"], done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 of 1: host0 0 ompi", "1 of 1: host1 1 ompi"], done.stderr
 
 
 def test_rates_of_the_doctor() -> None:
