@@ -120,8 +120,10 @@ Calibration::Calibration(CalibrationData data, std::string name) : data_(std::mo
   collectives_ = tables_of(std::move(collectives));
 }
 
-Calibration Calibration::from_file(const std::filesystem::path& path) {
-  return {read_calibration(path), path.string()};
+Calibration Calibration::from_file(const std::filesystem::path& path, bool shipped) {
+  Calibration calibration(read_calibration(path), path.string());
+  calibration.shipped_ = shipped;
+  return calibration;
 }
 
 void Calibration::lacks(const std::string& what) const {

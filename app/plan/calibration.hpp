@@ -27,11 +27,13 @@ class Calibration {
  public:
   // `name`: the file, for messages.
   Calibration(CalibrationData data, std::string name);
-  // Throws UserError naming the file if it cannot be read or is no calibration.
-  static Calibration from_file(const std::filesystem::path& path);
+  // Throws UserError naming the file if it cannot be read or is no calibration. `shipped`: of configs/calibrations.
+  static Calibration from_file(const std::filesystem::path& path, bool shipped = false);
 
   const CalibrationData& data() const { return data_; }
   const std::string& name() const { return name_; }
+  // Whether it comes with mpzero: the host that a plan is of is another one then.
+  bool shipped() const { return shipped_; }
   // The relative error to expect of a step's time: half of an interval.
   double error() const { return data_.error; }
 
@@ -64,6 +66,7 @@ class Calibration {
 
   CalibrationData data_;
   std::string name_;
+  bool shipped_ = false;
   std::map<at::ScalarType, TimeTable> matmuls_, attention_forward_, attention_backward_;
   std::map<std::pair<std::string, at::ScalarType>, TimeTable> kernels_, collectives_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "app/config/zero_options.hpp"
@@ -155,14 +156,19 @@ double extrapolated_share(const std::vector<Seconds>& parts) {
   return sum.on_device() > 0 ? sum.extrapolated / sum.on_device() : 0;
 }
 
-// Of one micro-batch's time: what a host saves that queues kernels twice as fast.
-double host_bound_share(const std::vector<Seconds>& parts) {
-  double total = 0, saved = 0;
+// Of one micro-batch's time: what a host changes that takes so many times as long to queue kernels.
+double host_share(const std::vector<Seconds>& parts, double times_as_long) {
+  double total = 0, changed = 0;
   for (const Seconds& part : parts) {
     total += part.total();
-    saved += part.total() - std::max(part.on_device(), part.launch_bound / 2);
+    changed += std::abs(part.total() - std::max(part.on_device(), part.launch_bound * times_as_long));
   }
-  return total > 0 ? saved / total : 0;
+  return total > 0 ? changed / total : 0;
+}
+
+// An estimate: by data sheets, or by the host of a calibration that comes with mpzero.
+bool host_adamw_is_estimate(const Calibration& calibration, const PlanMachine& machine) {
+  return calibration.shipped() || host_estimate(calibration, machine).bytes_per_second > 0;
 }
 
 std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, const PlanMachine& machine,
@@ -231,6 +237,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   plan.checkpoint.bytes = plan.parameters * (4 + 2 * moment);
   const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;
   const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : known_rate;
+  plan.checkpoint.by_calibration = disk > 0 && !assumptions.disk_rate;
   if (disk > 0) plan.checkpoint.seconds = static_cast<double>(plan.checkpoint.bytes) / (disk * machine.nodes);
   add_up(plan.memory, machine);
   if (!plan.memory.fits || calibration == nullptr) return plan;
@@ -273,14 +280,15 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   if (!machine.is_cpu()) plan.memory.states = plan.step.memory;
   add_up(plan.memory, machine);
   const bool host_is_estimate =
-      config.zero.offload_optimizer && !machine.is_cpu() && host_estimate(*calibration, machine).bytes_per_second > 0;
+      config.zero.offload_optimizer && !machine.is_cpu() && host_adamw_is_estimate(*calibration, machine);
   const bool measured_network = machine.nodes == 1 && has_collectives(*calibration, machine);
   const std::vector<Seconds> parts = parts_of(run);
   plan.extrapolated = extrapolated_share(parts);
-  plan.host_bound = machine.is_cpu() ? 0 : host_bound_share(parts);
+  plan.host_bound = machine.is_cpu() ? 0 : host_share(parts, 0.5);
+  plan.slow_host = machine.is_cpu() || !calibration->shipped() ? 0 : host_share(parts, 2);
   plan.error = error_of_step(
       plan.step.split, {.kernels = error_of_kernels(relative_error(*calibration, machine, config), plan.extrapolated),
-                        .host_bound = plan.host_bound,
+                        .host_bound = std::max(plan.host_bound, plan.slow_host),
                         .communication = measured_network ? 0 : machine.network_error,
                         .host_optimizer = host_is_estimate ? kErrorOfEstimate : 0});
   const double tokens = static_cast<double>(plan.tokens_per_step) / machine.world_size();

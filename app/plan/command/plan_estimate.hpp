@@ -33,6 +33,7 @@ struct PlanEstimate {
   struct Checkpoint {
     int64_t bytes = 0;
     std::optional<double> seconds;  // to write it, all hosts together
+    bool by_calibration = false;    // by the disk of the calibration's host
   };
 
   int64_t parameters = 0;
@@ -43,6 +44,7 @@ struct PlanEstimate {
   double error = 0;         // relative, of the step's time: half of an interval
   double extrapolated = 0;  // of the kernels' time: of sizes far from all that were measured
   double host_bound = 0;    // of a micro-batch's time: what a host saves that queues kernels twice as fast
+  double slow_host = 0;     // and what one adds that takes twice as long; 0 by a calibration of the user's own
   double tokens_per_second_per_gpu = 0;
   std::optional<double> mfu;
   Checkpoint checkpoint;

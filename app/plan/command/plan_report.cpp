@@ -90,6 +90,30 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   if (!memory.fits) lines.push_back(fmt::format("It does not fit: {}", memory.problem));
 }
 
+// What a plan of small kernels hangs on.
+void add_host(std::vector<std::string>& lines, const Calibration& calibration, const PlanEstimate& plan) {
+  const bool waits = plan.host_bound > 0.005, would_wait = plan.slow_host > 0.005;
+  if (!waits && !would_wait) return;
+  std::string line =
+      fmt::format("  kernels {}, which queues one in {:.1f} us: ",
+                  waits ? "wait for the calibration's host" : "would wait for a slower host than the calibration's",
+                  1e6 * calibration.data().launch_seconds);
+  if (waits) line += fmt::format("one twice as fast saves {:.0f}% of their time", 100 * plan.host_bound);
+  if (would_wait) line += fmt::format("{}one half as fast adds {:.0f}%", waits ? ", " : "", 100 * plan.slow_host);
+  lines.push_back(line + "; `mpzero plan --calibrate` measures yours");
+}
+
+constexpr const char* kOfInstance = "by the instance's data sheets, an estimate";
+
+std::string basis_of_host_adamw(const PlanFacts& facts) {
+  if (facts.machine.host_bytes_per_second > 0) return kOfInstance;
+  const HostEstimate host = host_estimate(*facts.calibration, facts.machine);
+  if (host.bytes_per_second > 0) return "by the data sheets of " + host.instance + ", an estimate";
+  if (!facts.calibration->shipped()) return "";
+  return fmt::format("by the calibration's host of {}, an estimate",
+                     counted(facts.calibration->data().host.threads, "thread"));
+}
+
 void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const SimulatedStep& step = plan.step;
   const bool cpu = facts.machine.is_cpu();
@@ -112,13 +136,8 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   // Norms of what the host updates are computed on the GPU, too.
   part(cpu ? "AdamW and norm" : "AdamW and norm on the GPU", step.optimizer);
   if (cpu) part("LM head", step.head, "of the first three");
-  const HostEstimate host = cpu ? HostEstimate{} : host_estimate(*facts.calibration, facts.machine);
-  const char* const of_instance = "by the instance's data sheets, an estimate";
-  part("AdamW on the host", step.host_optimizer,
-       host.bytes_per_second == 0                ? ""
-       : facts.machine.host_bytes_per_second > 0 ? of_instance
-                                                 : "by the data sheets of " + host.instance + ", an estimate");
-  const char* const of_pcie = facts.machine.pcie_bytes_per_second > 0 ? of_instance : "";
+  part("AdamW on the host", step.host_optimizer, basis_of_host_adamw(facts));
+  const char* const of_pcie = facts.machine.pcie_bytes_per_second > 0 ? kOfInstance : "";
   part("PCIe to the host", step.down, of_pcie);
   part("PCIe to the GPU", step.up, of_pcie);
   for (const auto& [name, time] : step.collectives) part(name, time.seconds, fmt::format("{} a step", time.calls));
@@ -178,19 +197,17 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
     lines.push_back(fmt::format("  {:.0f}% of the kernels' time is of sizes far from all that were measured",
                                 100 * plan.extrapolated));
   }
-  if (plan.host_bound > 0.005) {
-    lines.push_back(fmt::format(
-        "  kernels wait for the host, which queues one in {:.1f} us on the calibration's host: one twice as "
-        "fast saves {:.0f}% of their time; `mpzero plan --calibrate` measures yours",
-        1e6 * facts.calibration->data().launch_seconds, 100 * plan.host_bound));
-  }
+  if (facts.calibration != nullptr) add_host(lines, *facts.calibration, plan);
   add_memory(lines, facts, plan);
   if (plan.step.seconds > 0) add_step(lines, facts, plan);
-  lines.push_back(fmt::format("Checkpoint: {:.2f} GB{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
-                              plan.checkpoint.seconds
-                                  ? fmt::format(", written in {}, while training continues where host memory has room",
-                                                show_time(*plan.checkpoint.seconds))
-                                  : std::string("; give --disk_rate for the time to write it")));
+  lines.push_back(fmt::format(
+      "Checkpoint: {:.2f} GB{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
+      plan.checkpoint.seconds ? fmt::format(", written in {}{}, while training continues where host memory has room",
+                                            show_time(*plan.checkpoint.seconds),
+                                            plan.checkpoint.by_calibration
+                                                ? " by the disk of the calibration's host (--disk_rate is for yours)"
+                                                : "")
+                              : std::string("; give --disk_rate for the time to write it")));
   return lines;
 }
 
@@ -231,7 +248,8 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
                                                    : Json{{"name", facts.calibration->name()},
                                                           {"relative_error", plan.error},
                                                           {"extrapolated_share", plan.extrapolated},
-                                                          {"host_bound_share", plan.host_bound}}},
+                                                          {"host_bound_share", plan.host_bound},
+                                                          {"slow_host_share", plan.slow_host}}},
       {"memory",
        {{"fits", memory.fits},
         {"problem", memory.problem},

@@ -122,8 +122,9 @@ void set_cpu_rates(SimulatedRun& run, const Calibration& calibration, const Plan
 Calibration calibration_of(const PlanMachine& machine, const std::string& file) {
   const CalibratedRanks ranks =
       machine.is_cpu() ? CalibratedRanks{.ranks = machine.gpus, .threads = machine.threads} : CalibratedRanks{};
-  Calibration calibration = Calibration::from_file(file.empty() ? calibration_for(machine.device_name(), ranks)
-                                                                : std::filesystem::path(file));
+  const bool shipped = file.empty();
+  Calibration calibration = Calibration::from_file(
+      shipped ? calibration_for(machine.device_name(), ranks) : std::filesystem::path(file), shipped);
   if (calibration.data().gpu == machine.is_cpu()) {
     throw_user_error("{}: it is the calibration of {}, and the plan is of {}; give one of {}", calibration.name(),
                      calibration.data().device, machine.name, machine.is_cpu() ? "a CPU" : "a GPU");

@@ -33,7 +33,8 @@ TEST_CASE("a plan of FP8 counts its memory and its time, and says where the time
   };
   CHECK(of(fp8, "step", "seconds") != of(bf16, "step", "seconds"));
   CHECK(of(fp8, "calibration", "relative_error") >= 0.2);
-  const PlanOutput measured = plan_output({flags[0], "--gpu=H200", flags[2], "--fp8"});
+  const std::string with_fp8 = "--calibration=" MPZERO_SOURCE_DIR "/configs/calibrations/h200.json";
+  const PlanOutput measured = plan_output({flags[0], "--gpu=H200", flags[2], "--fp8", with_fp8});
   CHECK(of(measured, "calibration", "relative_error") < 0.2);
   for (const std::string& warning : measured.warnings) CHECK_THAT(warning, !Contains("estimated as half"));
   // What the run would refuse.

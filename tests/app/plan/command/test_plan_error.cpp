@@ -53,3 +53,35 @@ TEST_CASE("a step that waits for a network by an estimate is less certain than i
   CHECK(error({"--nodes=4", "--network=socket"}) > 0.2);
   CHECK(error({"--nodes=4", "--network=socket", "--network_rate=5"}) == Approx(0.1).margin(1e-3));
 }
+
+TEST_CASE("with a calibration that comes with mpzero the host is another one, and the plan less certain") {
+  // Small enough for a host that is half as fast to hold it up: bench/PLAN.md has two, and runs on both.
+  const std::vector<std::string> small = {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H100",
+                                          "--seq_length=512"};
+  const auto planned = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), small.begin(), small.end());
+    const std::string text = plan_output(more).text;
+    more.emplace_back("--json");
+    return std::pair(text, nlohmann::json::parse(plan_output(more).text));
+  };
+  const std::string own = "--calibration=" MPZERO_SOURCE_DIR "/configs/calibrations/h100.json";
+  const auto [text, shipped] = planned({});
+  const auto [own_text, measured] = planned({own});
+  CHECK(shipped["step"] == measured["step"]);
+  // The same run took 23.1 ms on the slower host (bench/plan_runs_h100.json).
+  const double error = shipped["calibration"]["relative_error"], seconds = shipped["step"]["seconds"];
+  CHECK(seconds * (1 + error) > 0.0231);
+  CHECK(shipped["calibration"]["slow_host_share"].get<double>() > 0.4);
+  CHECK(measured["calibration"]["slow_host_share"] == 0);
+  CHECK(measured["calibration"]["relative_error"].get<double>() < 0.2);
+  CHECK_THAT(text, Catch::Contains("one half as fast adds"));
+  CHECK_THAT(own_text, !Catch::Contains("half as fast"));
+
+  const std::string offload = "--deepspeed_config=" MPZERO_SOURCE_DIR "/configs/ds_config.json";
+  const auto [host_text, host] = planned({offload});
+  const auto [own_host_text, own_host] = planned({offload, own});
+  CHECK_THAT(host_text, Catch::Contains("by the calibration's host of 32 threads, an estimate"));
+  CHECK_THAT(own_host_text, !Catch::Contains("an estimate"));
+  CHECK(host["calibration"]["relative_error"].get<double>() > 0.4);
+  CHECK(own_host["calibration"]["relative_error"].get<double>() < 0.2);
+}
