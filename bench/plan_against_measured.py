@@ -3,10 +3,13 @@
 
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
---runs: what bench/plan_runs.py has written (each bench/plan_runs*.json); runs that were planned before they were made
-are counted apart. A file whose visit had a slower host than the shipped calibration has that host's figures
-("calibrated"). A run that the plan cannot describe is listed with the reason and not counted. Needs
-no GPU. The exit status is 1 where fewer than 90% of the counted steps are within 10%, or one is beyond 20%.
+--runs: what bench/plan_runs.py has written (each bench/plan_runs*.json), a table for each file; what the plan said
+before the runs were made is counted apart. What was added to such a file by hand: "title"; "calibrated", the host's
+figures of a visit whose host was slower than the shipped calibration's; of a run "left_out", a reason, or "has_chosen",
+what of the model it has chosen since: what the plan said before it is counted, what it says now is not.
+
+A run that the plan cannot describe is listed with the reason and not counted. Needs no GPU. The exit status is 1 where
+fewer than 90% of a table's steps are within 10%, or one is beyond 20%.
 """
 
 from __future__ import annotations
@@ -29,15 +32,14 @@ GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
 # the rows of CHOOSING, which test nothing. A run of bench/plan_runs.py has the rate that the doctor measured before it.
 TCP_RATES = {"tcp": 12.0, "tcp_default": 3.0}
 CHOOSING = {"hosts_zero2_two_levels", "hosts_zero2_two_levels_own"}
-# Runs that have chosen something since, in the first visit that made them: what the plan said before them is counted,
-# what it says now is not.
-CHOOSING_SINCE = {"frozen_h100_qwen3_zero2_mb1_t512": "it has chosen the host's time for an event"}
 # mpzero saw one host, where NCCL saw two.
 SUMMED_BY_ALL_TO_ALL = "its gradients were summed by all-to-all, as only GPUs of one host do"
 CONTEXT_GIB = 3.0  # what the plan counts for CUDA and NCCL, and measured tensors do not
 
 
 def reason_to_leave_out(run: dict) -> str | None:
+    if run.get("left_out"):
+        return run["left_out"]
     if run["device"] not in GPUS and not is_on_cpu(run):
         return "on a CPU that has no calibration"
     if run["name"].startswith("roofline_"):
@@ -179,7 +181,7 @@ class Difference:
         close = sum(abs(error) <= CLOSE for error in self.of_steps)
         return close >= MOST_CLOSE * len(self.of_steps) and all(abs(error) <= FAR for error in self.of_steps)
 
-    def sentence(self) -> str:
+    def sentence(self, *, memory: bool = True) -> str:
         if not self.of_steps:
             return "no runs."
         close = sum(abs(error) <= CLOSE for error in self.of_steps)
@@ -188,7 +190,7 @@ class Difference:
             f"{len(self.of_steps)} runs: {close} within 10%, {far} within 20%, the largest difference "
             f"{max(self.of_steps, key=abs):+.1%}."
         )
-        if self.of_memory:
+        if memory and self.of_memory:
             exact = sum(abs(error) <= MEMORY_CLOSE for error in self.of_memory)
             text += (
                 f" Memory: {len(self.of_memory)} runs, {exact} within 1%, the largest difference "
@@ -200,11 +202,8 @@ class Difference:
 def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], Difference, list[str]]:
     """Rows of the table, how far they are off, and the runs that are left out."""
     lines, difference, left_out = [], Difference(), []
-    seen: set[str] = set()  # a later visit may measure a row once more
     for run in runs:
-        again = run["name"] in seen
-        seen.add(run["name"])
-        reason = reason_to_leave_out(run) or (None if again else CHOOSING_SINCE.get(run["name"]))
+        reason = reason_to_leave_out(run) or run.get("has_chosen")
         if reason:
             left_out.append(f"- {run['name']}: {reason}")
             continue
@@ -218,18 +217,34 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
         error = difference.add(planned, gib, run)
         memory = gibibytes(run["memory_gib"]) if has_memory(run) else ""
         before = f" ({run['plan_ms']:,.1f} before the run)" if run.get("plan_ms") else ""
-        visit = " (again)" if again else ""
         lines.append(
-            f"| {run['name']}{visit} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | "
+            f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | "
             f"{gibibytes(gib)} GiB | {memory} |"
         )
     return lines, difference, left_out
 
 
 def runs_of(file: Path) -> list[dict]:
-    """Each with what a calibration of the visit's own said of its host, if the file has that."""
+    """Each with the title of its file, and what a calibration of the visit's own said of its host."""
     found = json.loads(file.read_text())
-    return [{**run, "calibrated": found.get("calibrated")} for run in found["runs"]]
+    return [
+        {**run, "title": found.get("title", file.name), "calibrated": found.get("calibrated")} for run in found["runs"]
+    ]
+
+
+def said_before(runs: list[dict]) -> str | None:
+    before, shipped = Difference(), Difference()
+    for run in runs:
+        if run.get("plan_ms") and not reason_to_leave_out(run):
+            before.add(run["plan_ms"], run["plan_gib"], run)
+            if run.get("shipped_plan_ms"):
+                shipped.add(run["shipped_plan_ms"], run["plan_gib"], run)
+    if not before.of_steps:
+        return None
+    text = f"What the plan said before they were made: {before.sentence()}"
+    if shipped.of_steps:
+        text += f" By the calibration that was shipped then: {shipped.sentence(memory=False)}"
+    return text
 
 
 def table(runs: list[dict], program: Path, calibration: str | None) -> tuple[list[str], bool]:
@@ -240,20 +255,17 @@ def table(runs: list[dict], program: Path, calibration: str | None) -> tuple[lis
     lines: list[str] = []
     left_out: list[str] = []
     good = True
-    for title, frozen in (("Made before the model was frozen", False), ("Made after", True)):
-        chosen = [run for run in runs if run.get("after_freeze", False) == frozen]
-        if not chosen:
-            continue
+    for title in dict.fromkeys(run.get("title", "") for run in runs):
+        chosen = [run for run in runs if run.get("title", "") == title]
         found, difference, without = rows_of(chosen, program, calibration)
-        left_out += without
+        left_out += [f"{line} ({title})" if chosen[0].get("after_freeze") else line for line in without]
         good = good and difference.good()
-        lines += [*head, *found, "", f"{title}: {difference.sentence()}", ""]
-        before = Difference()
-        for run in chosen:
-            if run.get("plan_ms") and not reason_to_leave_out(run):
-                before.add(run["plan_ms"], run["plan_gib"], run)
-        if before.of_steps:
-            lines += [f"What the plan said before they were made: {before.sentence()}", ""]
+        lines += [f"{title}:", "", *head, *found, "", difference.sentence()]
+        if before := said_before(chosen):
+            lines += ["", before]
+        lines.append("")
+    predicted = said_before([{**run, "shipped_plan_ms": None} for run in runs])
+    lines += [f"All files. {predicted}", ""] if predicted else []
     return [*lines, "Left out:", "", *left_out], good
 
 

@@ -18,7 +18,8 @@ files and no others. All are written anew after each run, so that a visit that i
 Random tokens, if no file is given, for which the Python needs h5py. A row that needs more GPUs than there are is not
 made; one for which the budget of seconds has no time left is named in `left_out`. For the
 rows of two hosts, two daemons of mpirun with names of their own and NCCL_HOSTID make two hosts of two GPUs, for MPI,
-mpzero and NCCL alike; plain streams and `mpzero doctor --bandwidth` between them come first.
+mpzero and NCCL alike; plain streams and `mpzero doctor --bandwidth` between them come first, and without the doctor's
+rate these rows are left out.
 
 --dry says for each row what the plan does, and estimates how long the visit would be: steps, and the start of a run. It
 exits with 1 where a row has no plan, does not fit, or the budget ends before the last row.
@@ -406,6 +407,10 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     if any(run["nodes"] > 1 for run in wanted):
         visit.part("streams", lambda: two_hosts.streams(visit))
         visit.part("doctor", lambda: doctor(visit))
+    if visit.network_rate() is None:
+        # No rate that another run has chosen takes its place.
+        visit.results["left_out"] += [run["name"] for run in wanted if run["nodes"] > 1]
+        wanted = [run for run in wanted if run["nodes"] == 1]
     for run in wanted:
         run["network_rate"] = visit.network_rate() if run["nodes"] > 1 else None
         planned(visit, run)

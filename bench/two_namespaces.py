@@ -210,7 +210,14 @@ def configure(hosts: Hosts, host: int, address: str, link: Link) -> None:
     hosts.run(host, f"ip route change {NETWORK} dev {INTERFACE} scope link src {address} congctl {link.congestion}")
     if link.gigabits is not None and link.queue_milliseconds is None:
         hosts.run(host, f"tc qdisc add dev {INTERFACE} root {link.bucket()}")
-    keep_order(hosts, host, INTERFACE)
+    if link.gigabits is not None:
+        keep_order(hosts, host, INTERFACE)
+
+
+def all_cores(count: int) -> str:
+    """As the kernel writes a mask of cores: 32 of them in a group."""
+    mask = (1 << count) - 1
+    return ",".join(f"{mask >> shift & 0xFFFFFFFF:x}" for shift in reversed(range(0, count, 32)))
 
 
 def keep_order(hosts: Hosts, host: int, interface: str) -> None:
@@ -219,12 +226,10 @@ def keep_order(hosts: Hosts, host: int, interface: str) -> None:
     Otherwise the core receives a packet that took it from the bucket, which can be any core that sends. Packets then
     overtake each other, and TCP sends again what was not lost, and slows down.
     """
-    cores = (1 << os.cpu_count()) - 1
-    # As the kernel writes masks of cores: 32 of them in a group.
-    groups = ",".join(f"{cores >> shift & 0xFFFFFFFF:x}" for shift in reversed(range(0, os.cpu_count(), 32)))
     # /sys is the machine's; this one shows the interfaces of the host.
     file = f"/tmp/class/net/{interface}/queues/rx-0/rps_cpus"
-    steps = f"mount -t sysfs host_sys /tmp && echo {groups} > {file}; status=$?; umount /tmp; exit $status"
+    write = f"echo {all_cores(os.cpu_count())} > {file}"
+    steps = f"mount -t sysfs host_sys /tmp && {write}; status=$?; umount /tmp; exit $status"
     hosts.run(host, f"sh -c {shlex.quote(steps)}")
 
 

@@ -1,5 +1,6 @@
 #include "parallel/network/network.hpp"
 
+#include <fmt/ranges.h>
 #include <strings.h>
 
 #include <algorithm>
@@ -68,32 +69,45 @@ void check_one_node(const Environment& environment, const std::vector<std::strin
       *net, search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
 }
 
-// Over TCP NCCL opens two channels with one connection each, except on machines that it knows, and more carry several
-// times as much (bench/RESULTS.md). With 16 connections EC2's limit for each, 5 to 10 Gb/s, is none for the host; with 32
-// messages wait longer where packets are lost. A second thread for a channel gains nothing. What the user sets stays.
-void open_more_sockets(const Environment& environment, NetworkPlan& plan) {
-  // A least number that is asked for overrides NCCL's own most.
-  const auto limited = [&](const char* name) { return environment(name).has_value(); };
-  const char* const limits[] = {"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"};
-  if (std::none_of(std::begin(limits), std::end(limits), limited)) plan.min_channels = 8;
-  if (environment("NCCL_SOCKET_NTHREADS") || environment("NCCL_NSOCKS_PERTHREAD")) return;
-  plan.settings.emplace_back("NCCL_SOCKET_NTHREADS", "1");
-  plan.settings.emplace_back("NCCL_NSOCKS_PERTHREAD", "2");
+// NCCL takes an empty value for none.
+bool is_set(const Environment& environment, const char* name) { return !environment(name).value_or("").empty(); }
+
+// A least number of channels that mpzero asks for would override each of these.
+constexpr const char* kChannelLimits[] = {"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS",
+                                          "NCCL_MAX_NRINGS",    "NCCL_MIN_CTAS",      "NCCL_MAX_CTAS"};
+
+// Ranks that open different numbers of channels wait for each other forever.
+bool limits_channels(const std::vector<NodeNetwork>& nodes) {
+  std::set<std::string> with, without;
+  for (const NodeNetwork& node : nodes) (node.limits_channels ? with : without).insert(node.host);
+  if (!with.empty() && !without.empty()) {
+    throw_user_error(
+        "one of {} is set on {} and none on {}, so that NCCL would open different numbers of channels there: set the "
+        "same on all (mpirun -x, srun --export), or none",
+        fmt::join(kChannelLimits, ", "), fmt::join(with, ", "), fmt::join(without, ", "));
+  }
+  return !with.empty();
 }
 
-NetworkPlan plan_socket(const Environment& environment) {
+// Over TCP NCCL opens two channels with one connection each, except on EC2 and Google's cloud, where it opens 32
+// connections and 4. mpzero opens 8 channels of two: 16 from a rank to the next host, of which EC2 lets each have 5
+// Gb/s, or 10 within a cluster placement group. bench/RESULTS.md has what other numbers carry. What the user sets
+// stays.
+void open_more_sockets(const Environment& environment, const std::vector<NodeNetwork>& nodes, NetworkPlan& plan) {
+  if (!limits_channels(nodes)) plan.min_channels = 8;
+  if (is_set(environment, "NCCL_SOCKET_NTHREADS")) return;
+  // Without a number of threads NCCL has none on most machines, and a channel one connection.
+  plan.settings.emplace_back("NCCL_SOCKET_NTHREADS", "1");
+  if (!is_set(environment, "NCCL_NSOCKS_PERTHREAD")) plan.settings.emplace_back("NCCL_NSOCKS_PERTHREAD", "2");
+}
+
+NetworkPlan plan_socket(const Environment& environment, const std::vector<NodeNetwork>& nodes) {
   if (const auto net = environment("NCCL_NET"); net && !equal_ignoring_case(*net, "Socket")) {
     throw_user_error("NCCL_NET={} contradicts --network socket: unset the one or leave out the other", *net);
   }
   NetworkPlan plan{.several_nodes = true, .proof = NetworkPlan::Proof::kSocket, .settings = {{"NCCL_NET", "Socket"}}};
-  open_more_sockets(environment, plan);
+  open_more_sockets(environment, nodes, plan);
   return plan;
-}
-
-std::string join(const std::set<std::string>& names) {
-  std::string joined;
-  for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
-  return joined;
 }
 
 const char* has(const std::set<std::string>& subjects) { return subjects.size() > 1 ? "have" : "has"; }
@@ -111,6 +125,8 @@ NodeNetwork look_at_network(const Environment& environment, const std::string& r
   NodeNetwork own{.host = host_name(), .node = {}, .efa_devices = count_efa(rdma_devices(root))};
   // NCCL takes ranks with different NCCL_HOSTIDs for ranks of different nodes.
   own.node = environment("NCCL_HOSTID").value_or(own.host);
+  own.limits_channels = std::any_of(std::begin(kChannelLimits), std::end(kChannelLimits),
+                                    [&](const char* name) { return is_set(environment, name); });
   return own;
 }
 
@@ -122,25 +138,25 @@ NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& n
     check_one_node(environment, plugin_files);
     return {};
   }
-  if (choice == NetworkChoice::kSocket) return plan_socket(environment);
+  if (choice == NetworkChoice::kSocket) return plan_socket(environment, nodes);
   std::set<std::string> with, without;
   for (const NodeNetwork& node : nodes) (node.efa_devices > 0 ? with : without).insert(node.host);
   if (with.empty() && choice == NetworkChoice::kAuto) {
     NetworkPlan plan{.several_nodes = true, .proof = NetworkPlan::Proof::kAnything, .settings = {}};
-    open_more_sockets(environment, plan);
+    open_more_sockets(environment, nodes, plan);
     return plan;
   }
   if (with.empty()) {
     throw_user_error(
         "--network efa: {} {} no EFA device; start instances with EFA interfaces and the EFA driver (fi_info -p efa "
         "lists them), or give --network socket",
-        join(without), has(without));
+        fmt::join(without, ", "), has(without));
   }
   if (!without.empty()) {
     throw_user_error(
         "{} {} EFA and {} {} not, so that NCCL would use TCP on all nodes: leave {} out (sbatch --exclude), attach "
         "EFA interfaces there, or give --network socket",
-        join(with), has(with), join(without), has(without), join(without));
+        fmt::join(with, ", "), has(with), fmt::join(without, ", "), has(without), fmt::join(without, ", "));
   }
   return plan_efa(choice, own, environment, plugin_files);
 }
@@ -148,8 +164,9 @@ NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& n
 NetworkPlan choose_network(NetworkChoice choice, ProcessGroup& group) {
   const NodeNetwork own = look_at_network(process_environment);
   std::vector<NodeNetwork> nodes;
-  for (const auto& [host, node, efa_devices] : all_gather(group, std::tuple(own.host, own.node, own.efa_devices))) {
-    nodes.push_back({.host = host, .node = node, .efa_devices = efa_devices});
+  for (const auto& [host, node, efa_devices, limited] :
+       all_gather(group, std::tuple(own.host, own.node, own.efa_devices, own.limits_channels))) {
+    nodes.push_back({.host = host, .node = node, .efa_devices = efa_devices, .limits_channels = limited});
   }
   NetworkPlan plan;
   run_on_all_ranks(group, [&] { plan = plan_network(choice, nodes, own, process_environment); });

@@ -26,6 +26,7 @@ struct NodeNetwork {
   std::string host;  // for messages
   std::string node;  // the same for all ranks of one node, as NCCL defines nodes
   int efa_devices = 0;
+  bool limits_channels = false;  // its environment tells NCCL how many channels to open
 };
 
 // The environment that NCCL needs at its start, and what its log must prove afterwards.

@@ -17,7 +17,7 @@ import tiny_run
 from limited_network import MODEL, collectives, parameters_of, predicted_bytes
 from trainer import BUILD, ENVIRONMENT, num_gpus
 from two_hosts import collective_rates
-from two_namespaces import ADDRESSES, COUNTERS, HOSTS, Link, reason_to_skip, two_hosts
+from two_namespaces import ADDRESSES, COUNTERS, HOSTS, Link, all_cores, reason_to_skip, two_hosts
 
 REASON = reason_to_skip()
 needs_namespaces = pytest.mark.skipif(REASON is not None, reason=REASON or "")
@@ -70,9 +70,24 @@ def test_only_a_short_queue_drops_packets() -> None:
 def test_packets_of_a_connection_stay_in_order(queue: float | None) -> None:
     # No queue drops any here, after which others would come out of order.
     with two_hosts(Link(gigabits=10, queue_milliseconds=queue)) as hosts:
-        limited_network.streams_of(hosts, 0.5, (16,))
+        limited_network.streams_of(hosts, 0.5, (16, 32))
         counted = hosts.counters()
     assert counted["dropped"] == counted["TCPOFOQueue"] == 0
+
+
+def test_a_mask_of_all_cores() -> None:
+    # As in Documentation/networking/scaling.rst and cpumask_print_to_pagebuf of Linux.
+    assert [all_cores(count) for count in (1, 2, 32, 40)] == ["1", "3", "ffffffff", "ff,ffffffff"]
+
+
+def test_counts_stand_below_their_headings() -> None:
+    counts = {"RetransSegs": 11, "TCPOFOQueue": 22, "TCPTimeouts": 33, "TCPLossProbes": 44, "dropped": 55}
+    result = limited_network.Result(Link(gigabits=1), 2, 20.0, 0.1, step_ms=5, counters=counts)
+    head, _, row = limited_network.table([result]).splitlines()
+    headings, cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in (head, row))
+    assert len(headings) == len(cells)
+    assert headings[-1] == "segments sent again / out of order / timeouts / dropped"
+    assert cells[-1] == "11 / 22 / 33 / 55"
 
 
 @needs_namespaces

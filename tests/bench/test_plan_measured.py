@@ -55,42 +55,47 @@ def test_a_run_is_one_of_the_page(run: dict) -> None:
         assert f"{run['memory_gib']:.1f}" in text
 
 
-def test_runs_that_were_planned_before_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def planned_with(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Each run is planned with so many times its own time, and 3 GiB."""
+
     def planned(run: dict, program: Path, calibration: str | None) -> dict:
-        gpu = {"total": (run["memory_gib"] + 3) * 2**30, "context": 3 * 2**30}
-        return {"step": {"seconds": run["step_ms"] / 1e3 * 1.05}, "memory": {"gpu_bytes": gpu}}
+        memory = {"gpu_bytes": {"total": 3 * 2**30, "context": 0}}
+        return {"step": {"seconds": run["step_ms"] / 1e3 * factor}, "memory": memory}
 
     monkeypatch.setattr(plan_against_measured, "plan", planned)
-    old = next(run for run in RUNS if run["name"] == "users_qwen3_zero2_ratio_auto")
-    new = {**old, "name": "new", "after_freeze": True, "plan_ms": old["step_ms"] * 1.3, "plan_gib": old["memory_gib"]}
-    lines, good = plan_against_measured.table([old, new], Path("mpzero"), None)
+
+
+def test_runs_that_were_planned_before_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned_with(monkeypatch, 1.05)
+    old = next(run for run in RUNS if run["name"] == "users_qwen3_zero2_ratio_auto") | {"memory_gib": 3.0}
+    new = {**old, "title": "New", "plan_ms": old["step_ms"] * 1.3, "plan_gib": 3.0}
+    new["shipped_plan_ms"] = old["step_ms"] * 1.15
+    lines, good = plan_against_measured.table([{**old, "title": "Old"}, new], Path("mpzero"), None)
     text = "\n".join(lines)
     assert good
-    assert "Made before the model was frozen: 1 runs: 1 within 10%" in text
-    assert "Made after: 1 runs: 1 within 10%, 1 within 20%, the largest difference +5.0%" in text
-    assert "What the plan said before they were made: 1 runs: 0 within 10%, 0 within 20%" in text
-    assert "Memory: 1 runs, 1 within 1%" in text
+    of_old, of_new = text.split("New:")
+    assert "1 runs: 1 within 10%, 1 within 20%, the largest difference +5.0%. Memory: 1 runs, 1 within 1%" in of_old
+    assert "before they were made" not in of_old
+    before = (
+        "What the plan said before they were made: 1 runs: 0 within 10%, 0 within 20%, the largest difference +30.0%"
+    )
+    assert before in of_new
+    assert "By the calibration that was shipped then: 1 runs: 0 within 10%, 1 within 20%" in of_new
+    assert f"All files. {before}" in of_new
 
 
 def test_a_run_that_has_chosen_something_since_counts_by_what_was_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planned(run: dict, program: Path, calibration: str | None) -> dict:
-        memory = {"gpu_bytes": {"total": 3 * 2**30, "context": 0}}
-        return {"step": {"seconds": run["step_ms"] / 1e3}, "memory": memory}
-
-    monkeypatch.setattr(plan_against_measured, "plan", planned)
+    planned_with(monkeypatch, 1)
     old = next(run for run in RUNS if run["name"] == "users_qwen3_zero2_ratio_auto")
-    new = {**old, "after_freeze": True, "plan_ms": old["step_ms"] * 1.3, "plan_gib": 1.0}
-    chosen, other = {**new, "name": "chosen"}, {**new, "name": "other"}
-    monkeypatch.setattr(plan_against_measured, "CHOOSING_SINCE", {"chosen": "it has chosen a constant"})
-    lines, _ = plan_against_measured.table([chosen, other, other], Path("mpzero"), None)
+    new = {**old, "title": "New", "after_freeze": True, "plan_ms": old["step_ms"] * 1.3, "plan_gib": 1.0}
+    chosen = {**new, "name": "chosen", "has_chosen": "it has chosen a constant"}
+    left_out = {**new, "name": "left", "left_out": "its doctor had crashed"}
+    lines, _ = plan_against_measured.table([chosen, left_out, new], Path("mpzero"), None)
     text = "\n".join(lines)
-    assert "Made after: 2 runs: 2 within 10%" in text
-    assert "What the plan said before they were made: 3 runs: 0 within 10%" in text
-    assert "- chosen: it has chosen a constant" in text
-    assert "| other (again) |" in text
-    # The run that is made once more has chosen nothing.
-    lines, _ = plan_against_measured.table([chosen, chosen], Path("mpzero"), None)
-    assert "Made after: 1 runs: 1 within 10%" in "\n".join(lines)
+    assert "1 runs: 1 within 10%" in text
+    assert "What the plan said before they were made: 2 runs: 0 within 10%" in text
+    assert "- chosen: it has chosen a constant (New)" in text
+    assert "- left: its doctor had crashed (New)" in text
 
 
 @pytest.mark.skipif(not plan_against_measured.FROZEN, reason="no runs since the model was frozen")
@@ -99,7 +104,6 @@ def test_runs_since_the_freeze_have_what_the_table_reads() -> None:
     for file in plan_against_measured.FROZEN:  # a later visit may measure a row once more
         names = [run["name"] for run in [*RUNS, *json.loads(file.read_text())["runs"]]]
         assert len(set(names)) == len(names)
-    assert plan_against_measured.CHOOSING_SINCE.keys() <= {run["name"] for run in runs}
     for run in runs:
         assert run.keys() >= RUNS[0].keys() | {"after_freeze", "plan_ms", "plan_gib", "network_rate"}
         assert run["step_ms"] > 0 and run["after_freeze"] is True
@@ -110,9 +114,10 @@ def test_a_run_on_a_slower_host_is_planned_with_that_host(tmp_path: Path, monkey
     run = {**RUNS[0], "device": "NVIDIA H100 80GB HBM3"}
     file.write_text(json.dumps({"calibrated": {"launch_us": 99.5}, "runs": [run]}))
     shipped = json.loads((ROOT / "configs" / "calibrations" / "h100.json").read_text())
-    used = []
+    used, commands = [], []
 
     def done(command: list[str], **_: object) -> subprocess.CompletedProcess:
+        commands.append(command)
         given = [word.removeprefix("--calibration=") for word in command if word.startswith("--calibration=")]
         used.append([json.loads(Path(each).read_text()) for each in given])
         return subprocess.CompletedProcess(command, 0, "{}", "")
@@ -121,4 +126,22 @@ def test_a_run_on_a_slower_host_is_planned_with_that_host(tmp_path: Path, monkey
     [found] = plan_against_measured.runs_of(file)
     plan_against_measured.plan(found, Path("mpzero"), None)
     plan_against_measured.plan({**found, "calibrated": None}, Path("mpzero"), None)
-    assert used == [[{**shipped, "launch_us": 99.5}], []]
+    plan_against_measured.plan(found, Path("mpzero"), str(ROOT / "configs" / "calibrations" / "h200.json"))
+    assert used[:2] == [[{**shipped, "launch_us": 99.5}], []]
+    assert used[2][0]["device"] == "NVIDIA H200"
+    # The rate that the doctor measured before it.
+    plan_against_measured.plan({**found, "nodes": 2, "network_rate": 7.5}, Path("mpzero"), None)
+    assert "--network_rate=7.5" in commands[-1]
+
+
+def test_the_page_has_what_was_measured_and_said_before() -> None:
+    page = (ROOT / "bench" / "PLAN.md").read_text()
+    for file in plan_against_measured.FROZEN:
+        assert f"{json.loads(file.read_text())['title']}:" in page
+        for run in plan_against_measured.runs_of(file):
+            if plan_against_measured.reason_to_leave_out(run) or run.get("has_chosen"):
+                assert f"- {run['name']}: " in page
+                continue
+            before = rf" \({run['plan_ms']:,.1f} before the run\)" if run["plan_ms"] else ""
+            row = rf"^\| {run['name']} \| [\d.,]+ ms{before} \| {run['step_ms']:,.1f} ms \|"
+            assert re.search(row, page, re.MULTILINE), f"{file.name}: {run['name']}"

@@ -215,6 +215,17 @@ def test_what_the_budget_has_no_time_for_is_left_out(tmp_path: Path, build: Path
     assert (status, found["runs"], found["left_out"]) == (0, [], ["late"])
 
 
+def test_rows_of_two_hosts_are_left_out_without_the_rate_between_them(
+    tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_runs, "doctor", lambda _: {"status": 139, "rates": {}})
+    monkeypatch.setattr(plan_runs.two_hosts, "streams", lambda _: {})
+    hosts = {"nodes": 2, "network": "tcp", "ranks": 2}
+    _, found = made(tmp_path / "out", build, [row("hosts", **hosts), row("one", steps=6, warm_up=2)])
+    assert found["left_out"] == ["hosts"]
+    assert [run["name"] for run in found["runs"]] == ["one"]
+
+
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun")
 def test_two_hosts_are_two_for_mpi_and_nccl(tmp_path: Path) -> None:
     own = f'$(ls "{tmp_path}/mpi/$NCCL_HOSTID" | cut -d. -f1)'  # Open MPI's folder of a daemon: ompi.HOST.USER

@@ -165,17 +165,40 @@ TEST_CASE("without EFA, auto leaves the choice to NCCL, efa is refused and socke
   const std::map<std::string, std::string> sockets{{"NCCL_SOCKET_NTHREADS", "1"}, {"NCCL_NSOCKS_PERTHREAD", "2"}};
   CHECK(settings(free) == sockets);
   CHECK(free.min_channels == 8);
-  CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_MIN_NCHANNELS", "2"}}).min_channels == 0);
-  CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_MAX_NCHANNELS", "2"}}).min_channels == 0);
-  CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_MAX_CTAS", "4"}}).min_channels == 0);
-  // NCCL multiplies the two: where the user sets one, the other is left to NCCL.
-  CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_NSOCKS_PERTHREAD", "8"}}).settings.empty());
+  // NCCL multiplies the two, and has no threads by itself on most machines.
+  using Settings = std::map<std::string, std::string>;
+  const auto with_sockets = [](const Settings& variables) {
+    return settings(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, variables));
+  };
+  CHECK(with_sockets({{"NCCL_NSOCKS_PERTHREAD", "8"}}) == Settings{{"NCCL_SOCKET_NTHREADS", "1"}});
+  CHECK(with_sockets({{"NCCL_SOCKET_NTHREADS", "4"}}).empty());
+  CHECK(with_sockets({{"NCCL_SOCKET_NTHREADS", "4"}, {"NCCL_NSOCKS_PERTHREAD", "8"}}).empty());
+  CHECK(with_sockets({{"NCCL_SOCKET_NTHREADS", ""}, {"NCCL_NSOCKS_PERTHREAD", ""}}) == sockets);
   CHECK_THROWS_WITH(plan(NetworkChoice::kEfa, {kTcpA, kTcpB}), Catch::Contains("a, b have no EFA device"));
   const NetworkPlan socket = plan(NetworkChoice::kSocket, {kEfaA, kEfaB});
   CHECK(socket.proof == Proof::kSocket);
   CHECK(settings(socket)["NCCL_NET"] == "Socket");
   CHECK(settings(socket)["NCCL_SOCKET_NTHREADS"] == "1");
   CHECK(socket.settings.size() == 3);
+}
+
+TEST_CASE("who tells NCCL how many channels to open gets as many, on all hosts or none") {
+  const std::vector<std::string> names = {"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS",
+                                          "NCCL_MAX_NRINGS",    "NCCL_MIN_CTAS",      "NCCL_MAX_CTAS"};
+  for (const std::string& name : names) {
+    CHECK(look_at_network(with({{name, "2"}})).limits_channels);
+    CHECK_FALSE(look_at_network(with({{name, ""}})).limits_channels);
+  }
+  CHECK_FALSE(look_at_network(with({{"NCCL_NSOCKS_PERTHREAD", "2"}})).limits_channels);
+  NodeNetwork a = kTcpA, b = kTcpB;
+  a.limits_channels = b.limits_channels = true;
+  CHECK(plan(NetworkChoice::kAuto, {a, b}).min_channels == 0);
+  CHECK(plan(NetworkChoice::kSocket, {a, b}).min_channels == 0);
+  for (const std::vector<NodeNetwork>& nodes : {std::vector{a, kTcpB}, std::vector{kTcpA, b}}) {
+    const std::string with_it = nodes[0].limits_channels ? "a" : "b", without = nodes[0].limits_channels ? "b" : "a";
+    CHECK_THROWS_WITH(plan(NetworkChoice::kSocket, nodes),
+                      Catch::Contains("is set on " + with_it + " and none on " + without));
+  }
 }
 
 TEST_CASE("the flag of mpzero train") {
