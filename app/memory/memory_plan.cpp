@@ -74,7 +74,7 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   if (then.offload_optimizer != now.offload_optimizer) parts.emplace_back("offload_optimizer to cpu");
   if (then.offload_param != now.offload_param) parts.emplace_back("offload_param to cpu");
   std::string text = fmt::format("{}", fmt::join(parts, " and "));
-  if (host_bytes > 0) text += fmt::format(", with {} of host memory per rank", gibibytes(host_bytes));
+  if (host_bytes > 0) text += fmt::format(", with {} more of host memory per rank", gibibytes(host_bytes));
   return text;
 }
 
