@@ -149,7 +149,7 @@ PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const Plan
     setup.layout = layout_of(setup, machine, &calibration, assumptions).layout;
     candidate.layout = setup.layout;
     candidate.plan = estimate_plan(setup, machine, &calibration, assumptions);
-    candidate.host_is_measured = !calibration.shipped() && host_estimate(calibration, machine).bytes_per_second == 0;
+    candidate.host_is_measured = !host_adamw_is_estimate(calibration, machine);
   } catch (const MissingTimes&) {
     throw;
   } catch (const UserError& error) {

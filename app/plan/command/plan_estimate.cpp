@@ -166,11 +166,6 @@ double host_share(const std::vector<Seconds>& parts, double times_as_long) {
   return total > 0 ? changed / total : 0;
 }
 
-// An estimate: by data sheets, or by the host of a calibration that comes with mpzero.
-bool host_adamw_is_estimate(const Calibration& calibration, const PlanMachine& machine) {
-  return calibration.shipped() || host_estimate(calibration, machine).bytes_per_second > 0;
-}
-
 std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, const PlanMachine& machine,
                           bool keeps_parameters) {
   const SimulatedStep& step = plan.step;

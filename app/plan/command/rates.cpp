@@ -198,6 +198,10 @@ HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& ma
   return {machine.assumed_host_bytes_per_second * machine.gpus, machine.assumed_host};
 }
 
+bool host_adamw_is_estimate(const Calibration& calibration, const PlanMachine& machine) {
+  return calibration.shipped() || host_estimate(calibration, machine).bytes_per_second > 0;
+}
+
 double disk_bytes_per_second(const Calibration& calibration) {
   return calibration.data().host.disk_write_bytes_per_second;
 }

@@ -27,6 +27,8 @@ struct HostEstimate {
   std::string instance;
 };
 HostEstimate host_estimate(const Calibration& calibration, const PlanMachine& machine);
+// Whether its time is an estimate: by data sheets, or by the host of a calibration that comes with mpzero.
+bool host_adamw_is_estimate(const Calibration& calibration, const PlanMachine& machine);
 // 0: not measured.
 double disk_bytes_per_second(const Calibration& calibration);
 // Of a step's time: half of an interval. Wider on another device than the calibrated one, on a CPU that was measured
