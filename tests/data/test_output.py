@@ -110,8 +110,8 @@ def test_checkout_can_be_moved(prepare, tmp_path):
 
 
 def start_long_run(tmp_path, novel, small_bpe) -> subprocess.Popen:
-    """A run of several minutes, with two workers, that has written something when this returns."""
-    (tmp_path / "a.txt").write_text(novel * 60)
+    """A run of half a minute or more, with two workers, that has written something when this returns."""
+    (tmp_path / "a.txt").write_text(novel * 240)
     process = subprocess.Popen(
         command("a.txt", "out/a.h5", "--tokenizer", small_bpe, "--workers", 2),
         cwd=tmp_path,
@@ -143,6 +143,7 @@ def living_members(session: int) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_killed_in_the_middle_leaves_no_output(prepare, tmp_path, novel, small_bpe, number):
     process = start_long_run(tmp_path, novel, small_bpe)
+    assert process.poll() is None
     process.send_signal(number)
     process.wait(timeout=60)
     assert process.returncode != 0
