@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from hugging_face_peer import Work as PeerWork
 from hugging_face_peer import measure
-from measures import medians, read_metrics, read_model
+from measures import MPI_AS_ROOT, medians, read_metrics, read_model
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -88,7 +88,7 @@ def run_mpzero(name: str, work: Work, arguments: argparse.Namespace) -> dict:
     maker = [sys.executable, str(REPOSITORY / "bench" / "random_tokens.py"), str(tokens)]
     subprocess.run([*maker, "--vocab_size", str(vocabulary), "--tokens", str(count)], check=True)
     (folder / "metrics.jsonl").unlink(missing_ok=True)
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment = {**os.environ, **MPI_AS_ROOT}
     words = command(work, folder, arguments)
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     (folder / "mpzero.log").write_text(done.stdout + done.stderr)

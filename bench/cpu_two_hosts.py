@@ -24,7 +24,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from measures import REPOSITORY, medians, read_metrics, read_model
+from measures import MPI_AS_ROOT, REPOSITORY, medians, read_metrics, read_model
 from two_namespaces import Hosts, Link, reason_to_skip, two_hosts
 
 CONFIG = {
@@ -88,7 +88,7 @@ def run(side: Side, number: int, hosts: Hosts, arguments: argparse.Namespace) ->
         if side.ranks == 2
         else hosts.inside(0, ["mpirun", "--bind-to", "none", "-n", "1"])
     )
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment = {**os.environ, **MPI_AS_ROOT}
     done = subprocess.run(
         [*start, "bash", "-c", rank_command(side, folder, arguments)],
         env=environment,

@@ -45,7 +45,7 @@ from pathlib import Path
 import network_experiment
 import tcp_streams
 from deepspeed_peer import on_gpu
-from measures import REPOSITORY, read_metrics, read_model
+from measures import MPI_AS_ROOT, REPOSITORY, read_metrics, read_model
 from two_hosts import collective_rates
 from two_namespaces import ADDRESSES, Hosts, Link, reason_to_skip, two_hosts
 from visit import end
@@ -365,8 +365,7 @@ def main(arguments: list[str]) -> int:
     if reason := reason_to_skip():
         print(f"limited_network.py: {reason}", file=sys.stderr)
         return 2
-    # Only root may make such hosts.
-    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    os.environ |= MPI_AS_ROOT
     # So that a run ends with this program.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.folder = args.folder.resolve()

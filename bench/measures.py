@@ -10,6 +10,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PEAK_FLOPS = 989e12  # dense bf16 of H100 and H200
+# For the environment of mpirun, which refuses to start as root otherwise.
+MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 # Tokens a second on one GPU that a run is meant to reach.
 TARGETS = {

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+CALIBRATIONS = ROOT / "configs" / "calibrations"
 FROZEN = sorted((ROOT / "bench").glob("plan_runs*.json"))  # what bench/plan_runs.py wrote, a file for each visit
 CLOSE, FAR, MOST_CLOSE = 0.10, 0.20, 0.90
 MEMORY_CLOSE = 0.01
@@ -106,10 +108,18 @@ def is_on_cpu(run: dict) -> bool:
     return bool(run.get("ranks"))
 
 
+def shipped_file(device: str) -> str:
+    """The file of configs/calibrations that is of a device; a name for one if there is none."""
+    for file in sorted(CALIBRATIONS.glob("*.json")):
+        if json.loads(file.read_text())["device"] == device:
+            return file.name
+    return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_") + ".json"
+
+
 @contextlib.contextmanager
-def shipped_with(calibrated: dict, gpu: str) -> Iterator[str]:
+def shipped_with(calibrated: dict, device: str) -> Iterator[str]:
     """A file of the shipped calibration of a GPU with what a visit's own one had in its place."""
-    shipped = json.loads((ROOT / "configs" / "calibrations" / f"{gpu.lower()}.json").read_text())
+    shipped = json.loads((CALIBRATIONS / shipped_file(device)).read_text())
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump({**shipped, **calibrated}, file)
         file.flush()
@@ -119,7 +129,7 @@ def shipped_with(calibrated: dict, gpu: str) -> Iterator[str]:
 def plan(run: dict, program: Path, calibration: str | None) -> dict:
     """What the program says; `calibration`: None is the shipped one, with what the run's own host had in it."""
     if calibration is None and run.get("calibrated"):
-        with shipped_with(run["calibrated"], GPUS[run["device"]]) as file:
+        with shipped_with(run["calibrated"], run["device"]) as file:
             return plan(run, program, file)
     if not is_on_cpu(run) and run["device"] not in GPUS:
         raise SystemExit(f"{run['name']}: {run['device']} is none of {', '.join(GPUS)}")

@@ -41,13 +41,21 @@ from pathlib import Path
 
 import network_experiment
 import two_hosts
-from measures import REPOSITORY, medians, planned_memory, read_metrics, read_model
-from plan_against_measured import GPUS, Difference, ds_config, gibibytes, memory_of_rank, plan
+from measures import MPI_AS_ROOT, REPOSITORY, medians, planned_memory, read_metrics, read_model
+from plan_against_measured import (
+    CALIBRATIONS,
+    GPUS,
+    Difference,
+    ds_config,
+    gibibytes,
+    memory_of_rank,
+    plan,
+    shipped_file,
+)
 from plan_rows import cpu_rows, rows
 
 BENCH = Path(__file__).resolve().parent
 HOSTS = ("host0", "host1")
-CALIBRATIONS = REPOSITORY / "configs" / "calibrations"
 # Plain streams and the doctor before rows of two hosts.
 NETWORK_SECONDS = 60.0
 # Of a run before its first step, and for each billion parameters; with states on the host, which are allocated there:
@@ -136,14 +144,6 @@ def table(runs: list[dict]) -> list[str]:
     if shipped.of_steps:
         lines += ["", f"By the calibration that was shipped before: {shipped.sentence()}"]
     return lines
-
-
-def shipped_file(device: str) -> str:
-    """The file of configs/calibrations that is of a device; a name for one if there is none."""
-    for file in sorted(CALIBRATIONS.glob("*.json")):
-        if json.loads(file.read_text())["device"] == device:
-            return file.name
-    return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_") + ".json"
 
 
 def measured_times(visit: Visit, name: str, launch: list[str]) -> tuple[Path, dict]:
@@ -387,7 +387,7 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     parser.add_argument("--gpus", type=int, default=1, help="with --dry")
     parser.add_argument("--only", nargs="*", default=[], help="rows whose name contains one of these words")
     args = parser.parse_args(arguments)
-    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    os.environ |= MPI_AS_ROOT
     words, args.only = args.only, []
     gpus = gpus_here() if args.device == "cuda" else []
     if args.dry:

@@ -39,7 +39,7 @@ from pathlib import Path
 import network_experiment
 import tcp_streams
 from deepspeed_peer import on_gpu
-from measures import REPOSITORY, read_model, read_peers
+from measures import MPI_AS_ROOT, REPOSITORY, read_model, read_peers
 from visit import end
 
 BENCH = Path(__file__).resolve().parent
@@ -241,7 +241,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stream_seconds", type=float, default=0.8)
     parser.add_argument("--only", nargs="*", default=[], help="parts by name")
     args = parser.parse_args(arguments)
-    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    os.environ |= MPI_AS_ROOT
     visit = Visit(args)
     if args.train_data is None:
         args.train_data = visit.folder / "tokens.h5"

@@ -19,7 +19,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from measures import compare_losses, flops_per_token, planned_memory, ratio_table, read_metrics, read_model, summarize
+from measures import (
+    MPI_AS_ROOT,
+    compare_losses,
+    flops_per_token,
+    planned_memory,
+    ratio_table,
+    read_metrics,
+    read_model,
+    summarize,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WARM_UP_STEPS = 10
@@ -120,11 +129,7 @@ class Visit:
         `until`: asked every 20 ms with the seconds since the start; once it is true, the program is ended: a success.
         """
         log = self.logs / f"{name}.log"
-        environment = {
-            **os.environ,
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        }
+        environment = {**os.environ, **MPI_AS_ROOT}
         start = time.monotonic()
         stopped = False
         with log.open("w") as stream:

@@ -34,7 +34,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from measures import read_metrics
+from measures import MPI_AS_ROOT, read_metrics
 from scraper import HOST, Client, StandIn
 from visit import end
 
@@ -263,7 +263,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     arguments = parser.parse_args()
     allow_connections(arguments.idle)
-    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    os.environ |= MPI_AS_ROOT
     all_sides = sides()
     for number in range(1, arguments.runs + 1):
         run_once(number, all_sides, arguments)
