@@ -11,6 +11,7 @@
 #include "app/machine/finding.hpp"
 #include "app/machine/system.hpp"
 #include "tests/catch.hpp"
+#include "tests/setting.hpp"
 
 namespace mpzero::doctor {
 
@@ -59,18 +60,6 @@ class FakeRoot {
 
  private:
   std::filesystem::path path_;
-};
-
-// An environment variable for the duration of a test.
-class Setting {
- public:
-  Setting(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
-  ~Setting() { unsetenv(name_); }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-
- private:
-  const char* name_;
 };
 
 // The finding of `check`, which must exist once.

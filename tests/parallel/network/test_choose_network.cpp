@@ -1,33 +1,14 @@
-#include <cstdlib>
-
 #include "base/environment.hpp"
 #include "parallel/network/network.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
+#include "tests/setting.hpp"
 
 using namespace mpzero;
 using namespace mpzero::parallel;
 
-namespace {
-
-// Of this rank, for the lifetime of the object, and nothing of what choose_network() sets afterwards.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
-  ~Variable() {
-    for (const char* name : {name_, "NCCL_NET", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"}) unsetenv(name);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
-}  // namespace
-
 TEST_CASE("ranks of two hosts open as many channels, or both say why not") {
-  const Variable host("NCCL_HOSTID", "host" + std::to_string(mpi().rank()));
+  const Setting host("NCCL_HOSTID", "host" + std::to_string(mpi().rank()));
   const NetworkPlan plan = choose_network(NetworkChoice::kSocket, mpi());
   CHECK(plan.several_nodes);
   CHECK(plan.min_channels == 8);
@@ -36,10 +17,10 @@ TEST_CASE("ranks of two hosts open as many channels, or both say why not") {
   CHECK(process_environment("NCCL_NSOCKS_PERTHREAD") == "2");
   for (const int one : {0, 1}) {
     // With one host's number NCCL would open others than on the other, and neither would start.
-    const Variable least("NCCL_MIN_CTAS", mpi().rank() == one ? "1" : "");
+    const Setting least("NCCL_MIN_CTAS", mpi().rank() == one ? "1" : "");
     CHECK_THROWS_WITH(choose_network(NetworkChoice::kSocket, mpi()),
                       Catch::Contains("NCCL_MIN_CTAS") && Catch::Contains("different numbers of channels"));
   }
-  const Variable same("NCCL_MIN_CTAS", "4");
+  const Setting same("NCCL_MIN_CTAS", "4");
   CHECK(choose_network(NetworkChoice::kSocket, mpi()).min_channels == 0);
 }

@@ -10,12 +10,13 @@
 
 #include "base/environment.hpp"
 #include "parallel/network/nccl_log.hpp"
-#include "tests/app/doctor/doctor_checks.hpp"
+#include "tests/catch.hpp"
+#include "tests/setting.hpp"
 
 namespace mpzero::parallel {
 
 TEST_CASE("NCCL's log is captured, and the user's settings are restored") {
-  const doctor::Setting user("NCCL_DEBUG", "WARN");
+  const Setting user("NCCL_DEBUG", "WARN");
   std::string text;
   {
     const NcclLog log;
@@ -35,8 +36,8 @@ TEST_CASE("a user who set NCCL_DEBUG gets the captured log too") {
   std::filesystem::create_directories(folder);
   const std::string file = fmt::format("{}/100%.{}", folder, getpid());
   {
-    const doctor::Setting level("NCCL_DEBUG", "info");
-    const doctor::Setting destination("NCCL_DEBUG_FILE", folder + "/100%%.%p");
+    const Setting level("NCCL_DEBUG", "info");
+    const Setting destination("NCCL_DEBUG_FILE", folder + "/100%%.%p");
     const NcclLog log;
     REQUIRE(ncclGetUniqueId(nullptr) == ncclInvalidArgument);  // NCCL logs a warning each time
   }
