@@ -67,28 +67,20 @@ Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& u
       log_(log),
       folder_(folder),
       files_(files),
-      device_(device),
-      last_step_(setup.config.max_steps) {}
+      device_(device) {}
 
-bool Checkpointer::will_save_before_the_end(int64_t steps_done) const {
-  const int64_t frequency = config_.checkpoint_freq;
-  return frequency > 0 && (steps_done / frequency + 1) * frequency < config_.max_steps;
+int64_t Checkpointer::steps_until_next_save(const RunPosition& at) const {
+  const int64_t left = config_.max_steps - at.step;
+  return std::min(steps_to_next_save(config_, at).value_or(left), left);
 }
 
-int64_t Checkpointer::steps_until_next_save(int64_t step) const {
-  const int64_t frequency = config_.checkpoint_freq;
-  const int64_t left = config_.max_steps - step;
-  return frequency > 0 ? std::min(frequency - step % frequency, left) : left;
+bool Checkpointer::is_due(const RunPosition& at) const {
+  return at.step >= config_.max_steps ? config_.save_final : saves_at(config_, at);
 }
 
-bool Checkpointer::is_due(int64_t step) const {
-  if (step >= config_.max_steps) return config_.save_final;
-  return config_.checkpoint_freq > 0 && step % config_.checkpoint_freq == 0;
-}
-
-void Checkpointer::prepare(int64_t steps_done, int64_t available_bytes) {
+void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
   // The last checkpoint's training has ended: nothing is gained by a copy for it alone.
-  if (!config_.async_save || !will_save_before_the_end(steps_done)) return;
+  if (!config_.async_save || steps_until_next_save(at) == config_.max_steps - at.step) return;
   const std::vector<io::UnitShard> shards = checkpoint_shards(config_, units_, engine_, mpi_.rank());
   std::vector<bool> writes;
   writes.reserve(shards.size());
@@ -154,7 +146,8 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
   try {
     save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},
                                                  mpi_, files_, writers_cores_);
-    throttle_.begin(bytes_of(job), steps_until_next_save(job.progress.step));
+    const RunPosition at{.step = job.progress.step, .sequences_seen = job.progress.sequences_seen};
+    throttle_.begin(bytes_of(job), steps_until_next_save(at));
   } catch (const Error& error) {
     snapshot_->wait();
     snapshot_->release();
@@ -203,7 +196,7 @@ void Checkpointer::before_validation() {
 
 void Checkpointer::after_step(const RunPosition& position, double seconds, bool stops) {
   watch_save(seconds);
-  if (!stops && is_due(position.step)) save(position);
+  if (!stops && is_due(position)) save(position);
 }
 
 void Checkpointer::watch_save(double step_seconds) {
@@ -248,7 +241,7 @@ void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
       saved_step_ ? fmt::format("that of step {} remains", *saved_step_) : std::string("there is no earlier one"));
   log_.save_failed();
   // The last one's failure is for finish() to tell.
-  if (job.progress.step >= last_step_) return;
+  if (job.progress.step >= last_step_.value_or(config_.max_steps)) return;
   folder_.stop_where_taken();
   log_.warn(last_error_ + ", and training continues.");
 }

@@ -33,9 +33,8 @@ class Checkpointer {
                io::FileSystem& files = io::disk());
 
   // Before the first step, when the training state has its memory: finds out whether there is room for a copy, and
-  // takes it in the background. `steps_done`: see RunPosition. `available_bytes`: see available_host_bytes().
-  // Collective.
-  void prepare(int64_t steps_done, int64_t available_bytes);
+  // takes it in the background. `available_bytes`: see available_host_bytes(). Collective.
+  void prepare(const RunPosition& at, int64_t available_bytes);
 
   // What a step calls, in this order; collective, as all that follow.
   //
@@ -68,9 +67,8 @@ class Checkpointer {
   std::optional<double> write_rate() const;
 
  private:
-  bool will_save_before_the_end(int64_t steps_done) const;
-  int64_t steps_until_next_save(int64_t step) const;
-  bool is_due(int64_t step) const;
+  int64_t steps_until_next_save(const RunPosition& at) const;
+  bool is_due(const RunPosition& at) const;
   void save(const RunPosition& position);
   void watch_save(double step_seconds);
   void save_while_training_waits(const io::SaveJob& job);
@@ -93,11 +91,11 @@ class Checkpointer {
   std::optional<int64_t> saved_step_;
   std::vector<int> writers_cores_;  // see io::BackgroundTask
   io::SaveThrottle throttle_;
-  double save_seconds_ = 0;     // that the last checkpoint took in all, or would have at full speed
-  int64_t last_step_ = 0;       // the step whose checkpoint is the last one
-  std::string last_error_;      // of the last checkpoint that was abandoned; empty: the last one was saved
-  double blocked_seconds_ = 0;  // since before_update()
-  double blocked_by_save_ = 0;  // of it and of what was taken, by the checkpoint under way
+  double save_seconds_ = 0;           // that the last checkpoint took in all, or would have at full speed
+  std::optional<int64_t> last_step_;  // whose checkpoint is the last one, where the run stops before max_steps
+  std::string last_error_;            // of the last checkpoint that was abandoned; empty: the last one was saved
+  double blocked_seconds_ = 0;        // since before_update()
+  double blocked_by_save_ = 0;        // of it and of what was taken, by the checkpoint under way
 };
 
 }  // namespace mpzero

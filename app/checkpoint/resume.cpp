@@ -87,19 +87,19 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
   if (!has_id) run = of_candidates;
   refuse_with_remedy(resumption, [&] { check_resumable(*stored, setup, units); });
   read_or_give_up([&] { read_states(*stored); });
-  ResumeNotes notes;
+  Continuation continuation;
   refuse_with_remedy(resumption, [&] {
-    notes = compare_runs(*stored, setup);
-    check_unfinished(*stored, setup, notes);
+    continuation = continue_run(*stored, setup);
+    check_unfinished(*stored, setup, continuation);
   });
   for (const std::string& warning : stored->warnings()) warnings.push_back(warning);
-  warnings.insert(warnings.end(), notes.warnings.begin(), notes.warnings.end());
+  warnings.insert(warnings.end(), continuation.warnings.begin(), continuation.warnings.end());
   return {.checkpoint = checkpoint,
-          .position = position_of(*stored, setup.config),
+          .config = std::move(continuation.config),
+          .position = continuation.position,
           .run = run,
           .checkpoint_has_id = has_id,
-          .changes = std::move(notes.changes),
-          .schedule = notes.schedule};
+          .changes = std::move(continuation.changes)};
 }
 
 // The same, where the system may keep the checkpoint from being read: that is tried again, and in the end ends the run

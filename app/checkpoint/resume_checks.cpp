@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/checkpoint/resume_position.hpp"
 #include "app/checkpoint/resume_schedule.hpp"
 #include "app/config/model_changes.hpp"
 #include "app/config/recorded_settings.hpp"
@@ -72,11 +73,11 @@ std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& cha
 }
 
 // --allow_changed for what is as it was, as in each later start of the same command.
-void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& config, ResumeNotes& notes) {
+void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& config, Continuation& run) {
   for (const std::string& key : config.allow_changed) {
     const auto is_key = [&](const ModelChange& change) { return change.key == key; };
     if (std::any_of(changes.begin(), changes.end(), is_key)) continue;
-    notes.changes.push_back(fmt::format("--allow_changed {}: it has not changed since the checkpoint", key));
+    run.changes.push_back(fmt::format("--allow_changed {}: it has not changed since the checkpoint", key));
   }
 }
 
@@ -85,35 +86,34 @@ std::string show_data(const std::string& order, const std::optional<io::TokenIde
   return identity ? fmt::format("{}, {}", order, io::show(*identity)) : order;
 }
 
+// Changes of seq_length and `shuffle` alone are position_after()'s to report.
 void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, const RunSetup& setup,
-                  ResumeNotes& notes) {
+                  Continuation& run) {
   const io::TrainingProgress& progress = checkpoint.progress();
   const std::optional<io::TokenIdentity> before = train_data_of(known);
   const io::TokenIdentity& now = setup.data->train;
   const bool is_same = before && io::same_tokens(*before, now).value_or(false);
   const bool is_other = before && !io::same_tokens(*before, now).value_or(true);
-  const auto was = [&](const char* key, const nlohmann::json& now) { return known.contains(key) && known[key] == now; };
-  if (is_same && was("seq_length", setup.config.seq_length) && was("shuffle", setup.config.shuffle)) return;
+  if (is_same && known.contains("seq_length") && known.contains("shuffle")) return;
   const bool same_order = progress.data_order.empty() || progress.data_order == setup.data_order;
   if (same_order && !is_other) return;
   const std::string data_before = show_data(progress.data_order, before);
   const std::string data_now = show_data(setup.data_order, now);
-  // That of the same tokens has changed with settings that are named already.
-  if (!is_same) notes.differences.push_back(fmt::format("{} {} -> {}", kTrainData, data_before, data_now));
-  notes.warnings.push_back(
+  if (!is_same) run.differences.push_back(fmt::format("{} {} -> {}", kTrainData, data_before, data_now));
+  run.warnings.push_back(
       fmt::format("the data is not that of {} ({}; now {}): the run continues at sequence {} of the new order, and "
                   "may repeat sequences that it has seen.",
-                  checkpoint.folder().string(), data_before, data_now, progress.sequences_seen));
+                  checkpoint.folder().string(), data_before, data_now, run.position.sequences_seen));
 }
 
-void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes);
+void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run);
 
-void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
-  if (!checkpoint.made_by_mpzero()) return compare_with_deepspeeds(checkpoint, config, notes);
+void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run) {
+  if (!checkpoint.made_by_mpzero()) return compare_with_deepspeeds(checkpoint, config, run);
   const io::TrainingProgress& progress = checkpoint.progress();
   const double lr = config.schedule.lr(progress.step);
   if (progress.step == 0 || std::isnan(progress.lr) || same_lr(lr, progress.lr)) return;
-  notes.warnings.push_back(
+  run.warnings.push_back(
       fmt::format("the schedule is not that of {}: step {} was taken with learning rate {:.6g}, where this run's "
                   "schedule has {:.6g}; to continue as before, give the same learning rate and total_num_steps (or "
                   "--max_steps, where total_num_steps is left out).",
@@ -121,33 +121,32 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
 }
 
 // DeepSpeed records how many sequences were seen, but not which: the run continues after as many of its own order.
-void note_deepspeeds_order(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
+void note_deepspeeds_order(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run) {
   const io::TrainingProgress& progress = checkpoint.progress();
   if (config.shuffle) {
-    notes.warnings.push_back(fmt::format(
+    run.warnings.push_back(fmt::format(
         "{} was saved by DeepSpeed, which does not record the order of the data: the run continues at sequence "
         "{} of its own order, and may repeat sequences that it has seen.",
         checkpoint.folder().string(), progress.sequences_seen));
   }
 }
 
-void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
+void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run) {
   const io::TrainingProgress& progress = checkpoint.progress();
   const double lr = config.schedule.lr(progress.step + 1);
   if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;
-  notes.warnings.push_back(
+  run.warnings.push_back(
       fmt::format("the schedule is not that of {}: step {} would have had learning rate {:.6g}, where this run's "
                   "schedule has {:.6g}; to continue as before, give the same scheduler and total_num_steps.",
                   checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
 }
 
-void follow_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& config, const nlohmann::json& known,
-                     ResumeNotes& notes) {
-  ResumedSchedule schedule = schedule_after(checkpoint, config, known);
-  notes.schedule = schedule.schedule;
-  if (!schedule.line.empty()) notes.changes.push_back(std::move(schedule.line));
-  if (!schedule.warning.empty()) notes.warnings.push_back(std::move(schedule.warning));
-  if (!schedule.is_explained) compare_schedule(checkpoint, config, notes);
+void follow_schedule(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, Continuation& run) {
+  ResumedSchedule schedule = schedule_after(checkpoint, run.config, known);
+  if (!schedule.is_explained) compare_schedule(checkpoint, run.config, run);
+  run.config.resumed_schedule = schedule.schedule;
+  if (!schedule.line.empty()) run.changes.push_back(std::move(schedule.line));
+  if (!schedule.warning.empty()) run.warnings.push_back(std::move(schedule.warning));
 }
 
 // Keys of settings that are not known before the data is prepared.
@@ -162,16 +161,16 @@ std::vector<const char*> undecided_settings(const RunSetup& setup) {
 }
 
 void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, const nlohmann::json& known,
-                  ResumeNotes& notes) {
+                  Continuation& run) {
   const std::string folder = checkpoint.folder().string();
   if (!model_is_known) {
-    notes.warnings.push_back(
+    run.warnings.push_back(
         fmt::format("{} does not hold the configuration of its model: whether it had this run's heads, rope_theta, "
                     "rope_scaling and rms_norm_eps could not be compared.",
                     folder));
   }
   if (checkpoint.made_by_mpzero() && !train_data_of(known)) {
-    notes.changes.push_back(
+    run.changes.push_back(
         fmt::format("{} does not record its run's settings, as an older mpzero saved it: only what its ds_config.json "
                     "gives was compared",
                     folder));
@@ -196,47 +195,53 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
   }
 }
 
-ResumeNotes compare_runs(const io::StoredCheckpoint& checkpoint, const RunSetup& setup) {
+Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup& setup) {
   const auto of_model = model_changes_since(checkpoint, setup);
   nlohmann::json known = known_settings(checkpoint.progress(), checkpoint.folder().string());
-  nlohmann::ordered_json now = recorded_settings(setup.config, setup.data);
-  ResumeNotes notes;
-  note_unknown(checkpoint, of_model.has_value(), known, notes);
+  const ResumedPosition resumed = position_after(checkpoint, setup, known);
+  Continuation run{
+      .config = setup.config, .position = resumed.position, .changes = {}, .warnings = {}, .differences = {}};
+  std::vector<std::string> given_before;  // by set_up_run
+  if (setup.train_windows > 0) apply_epochs(run.config, setup.train_windows, given_before, run.position);
+  nlohmann::ordered_json now = recorded_settings(run.config, setup.data);
+  note_unknown(checkpoint, of_model.has_value(), known, run);
   for (const char* key : undecided_settings(setup)) {
     known.erase(key);
     now.erase(key);
   }
   if (of_model) {
-    notes.differences = shown_model_changes(*of_model);
-    note_unchanged(*of_model, setup.config, notes);
+    run.differences = shown_model_changes(*of_model);
+    note_unchanged(*of_model, setup.config, run);
   }
-  for (std::string& change : changed_settings(known, now)) notes.differences.push_back(std::move(change));
-  if (!notes.differences.empty()) {
-    notes.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(notes.differences, ", ")));
+  for (std::string& change : changed_settings(known, now)) run.differences.push_back(std::move(change));
+  if (!run.differences.empty()) {
+    run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(run.differences, ", ")));
   }
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
-    notes.changes.push_back(
+    run.changes.push_back(
         fmt::format("The tokens of {} could not be compared with those of {}: as many, but no checksum in common",
                     fmt::join(keys, " and "), checkpoint.folder().string()));
   }
+  if (!resumed.line.empty()) run.changes.push_back(resumed.line);
+  if (!resumed.warning.empty()) run.warnings.push_back(resumed.warning);
   if (!checkpoint.made_by_mpzero()) {
-    note_deepspeeds_order(checkpoint, setup.config, notes);
+    note_deepspeeds_order(checkpoint, setup.config, run);
   } else if (setup.data) {
-    compare_data(checkpoint, known, setup, notes);
+    compare_data(checkpoint, known, setup, run);
   }
-  if (setup.knows_length()) follow_schedule(checkpoint, setup.config, known, notes);
-  return notes;
+  if (setup.knows_length()) follow_schedule(checkpoint, known, run);
+  return run;
 }
 
-void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const ResumeNotes& notes) {
-  const int64_t step = checkpoint.progress().step;
-  const bool is_finished = setup.knows_length() && step >= setup.config.max_steps;
-  if (!is_finished || notes.differences.empty()) return;
+void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const Continuation& run) {
+  const int64_t step = run.position.step;
+  const bool is_finished = setup.knows_length() && step >= run.config.max_steps;
+  if (!is_finished || run.differences.empty()) return;
   throw_user_error(
       "{} is at or past step {}, where this start would end, and of a run with other settings ({}), so that nothing "
-      "would "
-      "be trained: raise --max_steps above {} to continue that run with these settings",
-      checkpoint.folder().string(), setup.config.max_steps, fmt::join(notes.differences, ", "), step);
+      "would be trained: raise {} to continue that run with these settings",
+      checkpoint.folder().string(), run.config.max_steps, fmt::join(run.differences, ", "),
+      run.config.sequences ? "--epochs" : fmt::format("--max_steps above {}", step));
 }
 
 }  // namespace mpzero

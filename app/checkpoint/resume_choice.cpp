@@ -90,12 +90,4 @@ ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group) {
   return choices;
 }
 
-RunPosition position_of(const io::StoredCheckpoint& checkpoint, const RunConfig& config) {
-  const io::TrainingProgress& progress = checkpoint.progress();
-  return {
-      .step = progress.step,
-      .sequences_seen = progress.sequences_seen,
-      .tokens_seen = checkpoint.made_by_mpzero() ? progress.tokens_seen : progress.sequences_seen * config.seq_length};
-}
-
 }  // namespace mpzero

@@ -29,9 +29,6 @@ struct ResumeChoices {
 // meant, and with --resume_strict where `latest` names no good one. Collective.
 ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group);
 
-// How far the run of a checkpoint was.
-RunPosition position_of(const io::StoredCheckpoint& checkpoint, const RunConfig& config);
-
 // A sentence about a checkpoint without what a user would have to do about it, where the run does it itself.
 std::string without_remedy(std::string text);
 

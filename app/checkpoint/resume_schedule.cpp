@@ -10,6 +10,7 @@
 #include "app/config/settings_table.hpp"
 #include "app/flags/training_flags.hpp"
 #include "app/schedule/lr_schedule_record.hpp"
+#include "app/schedule/schedule_rates.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -26,9 +27,8 @@ constexpr std::array<const char*, 7> kShape = {
     "scheduler", "warmup_type", "warmup_min_lr", "warmup_max_lr", "warmup_min_ratio", "cos_min_ratio", "lr"};
 constexpr std::array<const char*, 3> kLength = {"total_num_steps", "warmup_num_steps", "num_decay_steps"};
 
-template <size_t n>
-bool differ(const json& known, const json& now, const std::array<const char*, n>& keys) {
-  return std::any_of(keys.begin(), keys.end(), [&](const char* key) {
+bool shapes_differ(const json& known, const json& now) {
+  return std::any_of(kShape.begin(), kShape.end(), [&](const char* key) {
     return known.contains(key) && now.contains(key) && known[key] != now[key];
   });
 }
@@ -39,32 +39,47 @@ std::optional<LrSchedule> schedule_of(const json& known) {
   return schedule_of_record(has_changed ? known[kScheduleInForce] : known);
 }
 
-// The update after which the rates stay what they are.
+// The schedule to its end, and after it the rate of its last update.
 LrSchedule held(const LrSchedule& schedule, int64_t step) {
-  if (schedule.last_update()) return schedule.held_after(std::max(*schedule.last_update(), step));
+  const double now = schedule.time(step);
+  if (schedule.held_from()) return schedule.held_from(std::max(*schedule.held_from(), now));
   if (!schedule.total_num_steps()) return schedule;
-  const int64_t begin = schedule.start() ? schedule.start()->step : 0;
-  return schedule.held_after(std::max(begin + *schedule.total_num_steps(), step));
+  return schedule.held_from(std::max(static_cast<double>(*schedule.total_num_steps()), now));
 }
 
-// A new warm-up from `lr` and a new decay in the steps that remain; without warm-up steps the decay begins at `lr`.
+// The steps of the schedule that remain after `step`; nothing if it has no end.
+std::optional<int64_t> remaining(const LrSchedule& schedule, int64_t step) {
+  if (!schedule.total_num_steps()) return std::nullopt;
+  return static_cast<int64_t>(std::floor(static_cast<double>(*schedule.total_num_steps()) - schedule.time(step)));
+}
+
+// The share of the `steps` that `length` was of `whole`, rounded up.
+int64_t share(int64_t length, int64_t whole, int64_t steps) {
+  const double exact = static_cast<double>(length) * static_cast<double>(steps) / static_cast<double>(whole);
+  return std::min(steps, static_cast<int64_t>(std::ceil(exact)));
+}
+
+// The settings' schedule, shrunk to the steps that remain: warms up from `lr`, or without a warm-up decays from `lr`.
 LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   LrSchedule schedule = config.schedule;
-  if (const auto total = schedule.total_num_steps()) {
-    if (*total <= step) {
+  if (const auto steps = remaining(schedule, step)) {
+    const int64_t total = *schedule.total_num_steps();
+    if (*steps < 1) {
       throw_user_error(
           "--schedule_on_resume rewarm: the schedule's total_num_steps {} is not beyond the checkpoint's step {}; "
-          "raise "
-          "it, or leave it out so that --max_steps holds.",
-          *total, step);
+          "raise it, or leave it out so that --max_steps holds.",
+          total, step);
     }
-    schedule = schedule.with_total_num_steps(*total - step);
+    const int64_t warmup = share(schedule.warmup_num_steps(), total, *steps);
+    const int64_t decay = share(schedule.num_decay_steps(), total, *steps);
+    schedule = schedule.with_total_num_steps(*steps).with_warmup_num_steps(warmup).with_num_decay_steps(
+        std::min(decay, *steps - warmup));
   }
   if (schedule.warmup_num_steps() == 0) {
     if (lr <= kAlmostNothing * schedule.peak_lr()) {
       throw_user_error(
-          "--schedule_on_resume rewarm: the checkpoint's learning rate is {:.4g}, from which no decay can begin, and "
-          "the schedule has no warm-up; give --warmup_steps.",
+          "the schedule has no warm-up, and no decay can begin at the checkpoint's learning rate {:.4g}: give "
+          "--warmup_steps to warm up again, or --schedule_on_resume keep or extend.",
           lr);
     }
     schedule = schedule.with_peak_lr(lr);
@@ -72,32 +87,46 @@ LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   return schedule.started_after(step, lr);
 }
 
-// "learning rate 1e-04 at step 801, 1e-05 at step 1600".
-std::string rates(const LrSchedule& schedule, int64_t step, int64_t max_steps) {
-  const std::string next = fmt::format("learning rate {:.4g} at step {}", schedule.lr(step + 1), step + 1);
-  if (max_steps <= step + 1) return next;
-  return fmt::format("{}, {:.4g} at step {}", next, schedule.lr(max_steps), max_steps);
-}
-
 // Where the user has not chosen: the rate goes on where it is.
 ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int64_t step, double lr) {
-  const double extended = config.schedule.lr(step + 1);
-  const double next = before.lr(step + 1);
-  if (same_lr(extended, next)) return {};
+  // In force by itself only if it is not as the settings say, but at another place.
+  const ResumedSchedule as_extended{
+      .schedule = config.schedule.clock() ? std::optional(config.schedule) : std::nullopt, .line = "", .warning = ""};
+  if (same_lr(config.schedule.lr(step + 1), before.lr(step + 1))) return as_extended;
   const LrSchedule kept = held(before, step);
-  const bool warms_up = kept.lr(config.max_steps) <= kAlmostNothing * config.schedule.peak_lr() &&
-                        config.schedule.total_num_steps().value_or(0) > step && config.schedule.warmup_num_steps() > 0;
+  const bool warms_up = kept.lr(config.max_steps) <= kAlmostNothing * before.peak_lr() &&
+                        remaining(config.schedule, step).value_or(0) > 0;
   const LrSchedule chosen = warms_up ? rewarmed(config, step, lr) : kept;
-  const std::string what = warms_up
-                               ? "the schedule of the checkpoint would end at almost nothing, so that it warms up again"
-                               : "the schedule of the checkpoint is kept, and after it its last rate";
+  const std::string what =
+      warms_up ? "the schedule of the checkpoint would end at almost nothing, so that the rate warms up again"
+               : "the schedule of the checkpoint is kept, and after it its last rate";
+  const auto rates = [&](const LrSchedule& schedule) { return describe_rates(schedule, step + 1, config.max_steps); };
   return {.schedule = chosen,
           .is_explained = true,
           .line = "",
-          .warning =
-              fmt::format("the length of the schedule has changed: {} ({}); --schedule_on_resume keep, rewarm or "
-                          "extend chooses, where extend has {}.",
-                          what, rates(chosen, step, config.max_steps), rates(config.schedule, step, config.max_steps))};
+          .warning = fmt::format("the length of the schedule has changed: {} (learning rate {}); --schedule_on_resume "
+                                 "keep, rewarm or extend chooses, where extend has {}.",
+                                 what, rates(chosen), rates(config.schedule))};
+}
+
+// How many times the tokens of a step of the checkpoint's run a step of this run has; 1 where that is not known.
+double growth_of_steps(const json& known, const RunConfig& config) {
+  const auto number = [&](const char* key, int64_t otherwise) {
+    const auto found = known.find(key);
+    const int64_t value = found != known.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+    return static_cast<double>(value < 1 ? otherwise : value);
+  };
+  const double before = number("train_batch_size", config.train_batch_size) * number("seq_length", config.seq_length);
+  return static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length) / before;
+}
+
+// Whether a length in steps differs, also as a number of tokens: by a whole step or more, of either run.
+bool lengths_differ(const json& known, const json& now, double growth) {
+  return std::any_of(kLength.begin(), kLength.end(), [&](const char* key) {
+    if (!known.contains(key) || !now.contains(key) || known[key] == now[key]) return false;
+    if (growth == 1 || !known[key].is_number() || !now[key].is_number()) return true;
+    return std::abs(now[key].get<double>() * growth - known[key].get<double>()) >= std::max(1.0, growth);
+  });
 }
 
 LrSchedule chosen_by_flag(const std::optional<LrSchedule>& before, const RunConfig& config, int64_t step,
@@ -124,18 +153,20 @@ ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const Run
   const int64_t step = checkpoint.progress().step;
   const json now = settings_record(config);
   const bool is_known = checkpoint.made_by_mpzero() && !checkpoint.progress().settings_json.empty();
-  const std::optional<LrSchedule> before = is_known ? schedule_of(known) : std::nullopt;
+  std::optional<LrSchedule> before = is_known ? schedule_of(known) : std::nullopt;
+  const bool by_sequences = config.sequences && config.schedule_ends_at_max_steps;
+  const double growth = by_sequences ? growth_of_steps(known, config) : 1;
+  const bool is_paced = before && growth != 1;
+  if (is_paced) before = before->paced_after(step, growth);
   const bool is_asked = config.schedule_on_resume != ScheduleOnResume::kUnset;
   const json flag = now.value(kScheduleOnResume, json());
   const bool asks_anew = is_asked && (!is_known || known.value(kScheduleOnResume, json()) != flag);
-  const bool other_shape = differ(known, now, kShape);
-  const bool other_length = differ(known, now, kLength);
+  const bool other_shape = shapes_differ(known, now);
+  const bool other_length = lengths_differ(known, now, growth);
   if (before && !other_shape && !other_length && !asks_anew) {
     // As the settings say, unless an earlier start has changed it.
-    return {.schedule = known.contains(kScheduleInForce) ? before : std::nullopt,
-            .is_explained = known.contains(kScheduleInForce),
-            .line = "",
-            .warning = ""};
+    const bool is_other = is_paced || known.contains(kScheduleInForce);
+    return {.schedule = is_other ? before : std::nullopt, .is_explained = is_other, .line = "", .warning = ""};
   }
   if (!is_asked) {
     if (!before || other_shape || std::isnan(checkpoint.progress().lr)) return {};
@@ -143,11 +174,10 @@ ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const Run
   }
   std::optional<double> lr = checkpoint.next_lr();
   if (!std::isnan(checkpoint.progress().lr)) lr = checkpoint.progress().lr;
-  const LrSchedule chosen = chosen_by_flag(before, config, step, lr);
-  return {.schedule = chosen,
+  return {.schedule = chosen_by_flag(before, config, step, lr),
           .is_explained = true,
-          .line = fmt::format("--schedule_on_resume {}: {}", flag_named("schedule_on_resume").show(config),
-                              rates(chosen, step, config.max_steps)),
+          .line = fmt::format("--schedule_on_resume {} holds from step {} on",
+                              flag_named("schedule_on_resume").show(config), step + 1),
           .warning = ""};
 }
 

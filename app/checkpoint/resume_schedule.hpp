@@ -24,10 +24,11 @@ bool same_lr(double a, double b);
 // Chooses it by --schedule_on_resume. `known`: the checkpoint's settings.
 //
 // A schedule that has not changed since the checkpoint continues as it was in force there, so that a requeued command
-// changes nothing twice. Where its total_num_steps has changed, the learning rate does not jump unless `extend` is
-// given: the schedule is kept, and so is its last rate; one that ends at almost nothing warms up again. Where more than
-// its length has changed, the new schedule holds. Throws UserError where a way is asked for that the checkpoint or the
-// schedule does not allow.
+// changes nothing twice. If epochs decide its length, it advances with the sequences: another batch size or seq_length
+// changes how much of it a step takes. If its length has changed, the learning rate does not jump unless `extend` is
+// given: the schedule is kept, and so is its last rate; one that ends at almost nothing warms up again, within the
+// steps that remain. If more than its length has changed, the new schedule holds. Throws UserError if the checkpoint or
+// the schedule does not allow the way that is asked for.
 ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const RunConfig& config,
                                const nlohmann::json& known);
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/config/run_position.hpp"
 #include "app/config/run_setup.hpp"
 #include "base/process_group.hpp"
 #include "io/checkpoint/run_record.hpp"
@@ -12,13 +13,6 @@
 #include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
-
-// How far a run is.
-struct RunPosition {
-  int64_t step = 0;            // optimizer steps done
-  int64_t sequences_seen = 0;  // training windows that all ranks together have consumed
-  int64_t tokens_seen = 0;
-};
 
 // Fills the engine with --init_from's weights, or with random ones. Returns the hash of the former
 // (io/weights/initial_weights.hpp), and nothing for the latter. Adds to `warnings` what should be known of the folder.

@@ -393,7 +393,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
   complete_batch(file, world_size, config);
   check_fp8_batch(config, warnings);
   if (!config.counts_epochs()) {
-    fit_schedule(config, warnings);
+    fit_schedule(config, config.max_steps, warnings);
     check_profile_steps(config);
   }
   warn_of_own_values(file, config, warnings);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/config/run_position.hpp"
 #include "app/flags/options.hpp"
 #include "app/flags/origin.hpp"
 #include "base/error.hpp"
@@ -42,6 +43,8 @@ struct RunConfig : Settings {
   parallel::LrSchedule schedule;                         // as the settings say
   std::optional<parallel::LrSchedule> resumed_schedule;  // in its place, where a resumed run has changed it
   bool schedule_ends_at_max_steps = false;  // the schedule's length is max_steps, because nobody gave another
+  int64_t max_steps_given = 0;              // by --max_steps, or its default; with epochs alone: unlimited
+  std::optional<int64_t> sequences;         // length of the run where epochs decide it, in training sequences
   ZeroConfig zero;
   std::string communication_dtype = "bf16";      // of gradients; "bf16" or "fp32"
   std::string accumulation_dtype = "fp32";       // of gradients over micro-batches; "bf16" or "fp32"
@@ -54,7 +57,8 @@ struct RunConfig : Settings {
   Origins origins;                               // of the values above and of Settings
 
   // The learning rate of update `update`, counted from 1.
-  double lr(int64_t update) const { return resumed_schedule.value_or(schedule).lr(update); }
+  double lr(int64_t update) const { return schedule_in_force().lr(update); }
+  const parallel::LrSchedule& schedule_in_force() const { return resumed_schedule ? *resumed_schedule : schedule; }
   // max_steps is not known before apply_epochs.
   bool counts_epochs() const { return epochs.has_value() || num_train_epochs.has_value(); }
 };
@@ -81,11 +85,21 @@ class BatchRefused : public UserError {
 RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int world_size,
                   const ModelDims& model, std::vector<std::string>& warnings);
 
-// Sets max_steps from `epochs`, when that is given, and from the number of training windows, rounded down to whole
-// optimizer steps. Where --max_steps is given too the smaller of the two holds, and a line says so. `num_train_epochs`
-// counts as the Trainer does where it drops what fills no step: the whole steps in a pass, times the epochs, rounded
-// up; what --max_steps or `epochs` says in addition must be the same. Fits the schedule's length to it, and
-// checkpoint_freq to a pass where that is asked for. Throws UserError if the data set does not fill one optimizer step.
-void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings);
+// Sets max_steps and `sequences` from `epochs`, when that is given, and from the number of training windows: the steps
+// done at `at`, and as many whole optimizer steps as the windows that remain there give. If --max_steps is given too,
+// the smaller of the two holds, with a warning. `num_train_epochs` counts as the Trainer does with dropped last
+// batches: the whole steps of an epoch times the epochs, rounded up; --max_steps and `epochs` must agree with it.
+//
+// The schedule is fitted to a whole run of this batch size, and advances with the sequences: at `at` it is as far as
+// its share of them. checkpoint_freq becomes the steps of an epoch for --save_strategy epoch. May be called again for
+// another position. Throws UserError if the data set does not fill one optimizer step.
+void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings,
+                  const RunPosition& at = {});
+
+// Whether the step that has brought the run to `at` is one after which --checkpoint_freq or --save_strategy epoch
+// saves. An epoch has as many sequences as its whole steps of today's batch.
+bool saves_at(const RunConfig& config, const RunPosition& at);
+// Steps from `at` to the next such step; nothing if there is none.
+std::optional<int64_t> steps_to_next_save(const RunConfig& config, const RunPosition& at);
 
 }  // namespace mpzero

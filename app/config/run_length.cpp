@@ -29,7 +29,7 @@ void check_one_step(const char* flag, double epochs, int64_t num_windows, int64_
 }
 
 // The Trainer's count. --max_steps and --epochs must agree with it if they are given.
-void apply_num_train_epochs(RunConfig& config, int64_t num_windows) {
+int64_t steps_of_num_train_epochs(const RunConfig& config, int64_t num_windows) {
   const double epochs = *config.num_train_epochs;
   const int64_t steps = steps_of(epochs, num_windows, config.train_batch_size);
   check_one_step("num_train_epochs", epochs, num_windows, steps, config);
@@ -39,19 +39,32 @@ void apply_num_train_epochs(RunConfig& config, int64_t num_windows) {
         "keep one of the two.",
         epochs, steps, config.train_batch_size, other, value, remark);
   };
-  if (config.max_steps != kNoLimit && config.max_steps != steps) refuse("max_steps", config.max_steps, "");
+  if (config.max_steps_given != kNoLimit && config.max_steps_given != steps) {
+    refuse("max_steps", config.max_steps_given, "");
+  }
   if (config.epochs) {
     const int64_t other = saturating_product(num_windows, *config.epochs) / config.train_batch_size;
     if (other != steps) refuse("epochs", *config.epochs, fmt::format(", which is {},", other));
   }
-  config.max_steps = steps;
-  config.origins.set("max_steps", {Origin::Kind::kFlag, "num_train_epochs"});
+  return steps;
+}
+
+int64_t steps_of_epochs(const RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings) {
+  const int64_t steps = saturating_product(num_windows, *config.epochs) / config.train_batch_size;
+  check_one_step("epochs", static_cast<double>(*config.epochs), num_windows, steps, config);
+  if (config.max_steps_given != kNoLimit) {
+    warnings.push_back(fmt::format("--epochs {} is {} steps and --max_steps is {}: the run ends at the smaller, {}.",
+                                   *config.epochs, steps, config.max_steps_given,
+                                   steps < config.max_steps_given ? "--epochs" : "--max_steps"));
+  }
+  return steps;
 }
 
 }  // namespace
 
 void resolve_length(const CommandLine& line, RunConfig& config) {
   if (config.counts_epochs() && !line.gives("max_steps")) config.max_steps = kNoLimit;
+  config.max_steps_given = config.max_steps;
 }
 
 void check_profile_steps(const RunConfig& config) {
@@ -60,32 +73,51 @@ void check_profile_steps(const RunConfig& config) {
                    config.profile_steps->first, config.profile_steps->last, config.max_steps);
 }
 
-void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings) {
+void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings, const RunPosition& at) {
+  const int64_t batch = config.train_batch_size;
   if (config.save_strategy == SaveStrategy::kEpoch) {
-    config.checkpoint_freq = num_windows / config.train_batch_size;
+    config.checkpoint_freq = num_windows / batch;
     if (config.checkpoint_freq < 1) {
       throw_user_error(
           "--save_strategy epoch: the {} sequences of --train_data do not fill one optimizer step of {} "
           "(train_batch_size); use a smaller batch, or --save_strategy steps.",
-          num_windows, config.train_batch_size);
+          num_windows, batch);
     }
   }
   if (!config.counts_epochs()) return;
-  if (config.num_train_epochs) {
-    apply_num_train_epochs(config, num_windows);
-  } else {
-    const int64_t steps = saturating_product(num_windows, *config.epochs) / config.train_batch_size;
-    check_one_step("epochs", static_cast<double>(*config.epochs), num_windows, steps, config);
-    const bool epochs_win = steps < config.max_steps;
-    if (config.max_steps != kNoLimit) {
-      warnings.push_back(fmt::format("--epochs {} is {} steps and --max_steps is {}: the run ends at the smaller, {}.",
-                                     *config.epochs, steps, config.max_steps, epochs_win ? "--epochs" : "--max_steps"));
-    }
-    if (epochs_win) config.origins.set("max_steps", {Origin::Kind::kFlag, "epochs"});
-    config.max_steps = std::min(config.max_steps, steps);
+  const bool as_trainer = config.num_train_epochs.has_value();
+  const int64_t steps =
+      as_trainer ? steps_of_num_train_epochs(config, num_windows) : steps_of_epochs(config, num_windows, warnings);
+  const int64_t sequences =
+      as_trainer ? saturating_product(steps, batch) : saturating_product(num_windows, *config.epochs);
+  const int64_t end = at.step + std::max<int64_t>(0, sequences - at.sequences_seen) / batch;
+  const bool epochs_win = as_trainer || end < config.max_steps_given;
+  if (epochs_win) config.origins.set("max_steps", {Origin::Kind::kFlag, as_trainer ? "num_train_epochs" : "epochs"});
+  config.max_steps = epochs_win ? end : config.max_steps_given;
+  config.sequences = epochs_win ? std::optional(sequences) : std::nullopt;
+  fit_schedule(config, epochs_win ? steps : config.max_steps, warnings);
+  if (config.sequences && config.schedule_ends_at_max_steps && at.sequences_seen != at.step * batch) {
+    config.schedule =
+        config.schedule.placed_at(at.step, static_cast<double>(at.sequences_seen) / static_cast<double>(batch));
   }
-  fit_schedule(config, warnings);
   check_profile_steps(config);
+}
+
+bool saves_at(const RunConfig& config, const RunPosition& at) {
+  if (config.checkpoint_freq == 0) return false;
+  if (config.save_strategy != SaveStrategy::kEpoch) return at.step % config.checkpoint_freq == 0;
+  const int64_t epoch = config.checkpoint_freq * config.train_batch_size;
+  return at.sequences_seen / epoch > (at.sequences_seen - config.train_batch_size) / epoch;
+}
+
+std::optional<int64_t> steps_to_next_save(const RunConfig& config, const RunPosition& at) {
+  if (config.checkpoint_freq == 0) return std::nullopt;
+  if (config.save_strategy != SaveStrategy::kEpoch) {
+    return config.checkpoint_freq - at.step % config.checkpoint_freq;
+  }
+  const int64_t batch = config.train_batch_size;
+  const int64_t epoch = config.checkpoint_freq * batch;
+  return (epoch - at.sequences_seen % epoch + batch - 1) / batch;
 }
 
 }  // namespace mpzero

@@ -242,6 +242,7 @@ void use_train_data(const io::TokenDataset& data, RunSetup& setup) {
                     config.train_batch_size, data.num_windows(), config.train_data));
   }
   setup.train_windows = data.num_windows();
+  setup.train_tokens = data.num_tokens();
   setup.data_order = fmt::format("{} sequences of {} tokens, tokenizer {}, {}", data.num_windows(), config.seq_length,
                                  data.tokenizer(), config.shuffle ? "shuffled" : "in the file's order");
 }

@@ -23,6 +23,7 @@ struct RunSetup {
   bool init_from_latest = false;      // config.init_from is what the `latest` of a folder of checkpoints names
   bool names_model = false;           // by --model_type or --model_config
   int64_t train_windows = 0;          // sequences of the training data; 0: not known
+  int64_t train_tokens = 0;           // likewise
   std::string data_order;             // io::TrainingProgress::data_order
   std::optional<DataIdentity> data;   // known once the run starts: see identify_data
   std::vector<std::string> warnings;  // for the user, one line each

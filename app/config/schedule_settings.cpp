@@ -142,16 +142,16 @@ void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& mer
 }
 
 // Steps of a decay that nobody has given: a tenth of all, rounded up.
-void fit_decay(RunConfig& config) {
+void fit_decay(RunConfig& config, int64_t steps) {
   const auto* schedule = std::get_if<parallel::TrainerLr>(&config.schedule.variant());
   if (schedule == nullptr || schedule->decay != TrainerDecay::kAtTheEnd) return;
   parallel::TrainerLr fitted = *schedule;
-  fitted.num_decay_steps = config.num_decay_steps.value_or((config.max_steps + 9) / 10);
-  if (fitted.warmup_num_steps + fitted.num_decay_steps > config.max_steps) {
+  fitted.num_decay_steps = config.num_decay_steps.value_or((steps + 9) / 10);
+  if (fitted.warmup_num_steps + fitted.num_decay_steps > steps) {
     throw_user_error(
         "--lr_scheduler_type warmup_stable_decay: {} warm-up steps and --num_decay_steps {} are more than the {} steps "
         "of the run; make one of them smaller.",
-        fitted.warmup_num_steps, fitted.num_decay_steps, config.max_steps);
+        fitted.warmup_num_steps, fitted.num_decay_steps, steps);
   }
   config.schedule = fitted;
 }
@@ -187,17 +187,16 @@ void warn_of_no_warmup(const RunConfig& config, std::vector<std::string>& warnin
       origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name));
 }
 
-// The warm-up as a share of max_steps.
-void fit_warmup(RunConfig& config) {
-  auto steps = static_cast<int64_t>(std::ceil(static_cast<double>(config.max_steps) * *config.warmup_ratio));
+// The warm-up as a share of the run's steps.
+void fit_warmup(RunConfig& config, int64_t all_steps) {
+  auto steps = static_cast<int64_t>(std::ceil(static_cast<double>(all_steps) * *config.warmup_ratio));
   if (!is_trainers(config.schedule)) steps = std::max<int64_t>(1, steps);
   const Origin& origin = config.origins.warmup;
   if (origin.kind == Origin::Kind::kFile && config.schedule.warmup_num_steps() != steps) {
     throw_user_error(
         "the command line and {} contradict each other: --warmup_ratio {} of {} steps is {} but {} {}; change or "
         "remove one of the two.",
-        config.ds_config_path, *config.warmup_ratio, config.max_steps, steps, origin.name,
-        config.schedule.warmup_num_steps());
+        config.ds_config_path, *config.warmup_ratio, all_steps, steps, origin.name, config.schedule.warmup_num_steps());
   }
   config.schedule = config.schedule.with_warmup_num_steps(steps);
 }
@@ -222,13 +221,14 @@ void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge
   if (!config.warmup_ratio) warn_of_no_warmup(config, warnings);
 }
 
-void fit_schedule(RunConfig& config, std::vector<std::string>& warnings) {
-  if (config.warmup_ratio) fit_warmup(config);
+void fit_schedule(RunConfig& config, int64_t steps, std::vector<std::string>& warnings) {
+  config.schedule = config.schedule.with_clock(std::nullopt);
+  if (config.warmup_ratio) fit_warmup(config, steps);
   if (config.schedule_ends_at_max_steps) {
-    config.schedule = config.schedule.with_total_num_steps(config.max_steps);
+    config.schedule = config.schedule.with_total_num_steps(steps);
     config.origins.schedule_end = config.origins.of("max_steps");
   }
-  fit_decay(config);
+  fit_decay(config, steps);
   warn_of_long_warmup(config, warnings);
 }
 

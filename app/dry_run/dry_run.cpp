@@ -14,6 +14,7 @@
 #include "app/dry_run/tokenizer_file.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/memory/layout_choice.hpp"
+#include "app/schedule/schedule_rates.hpp"
 #include "base/error.hpp"
 #include "base/process_group.hpp"
 #include "base/saturating_product.hpp"
@@ -41,19 +42,14 @@ std::string describe_length(const RunSetup& setup) {
 }
 
 // The learning rates of the first update after `step`, of the peak and of the last update.
-std::string describe_rates(const RunSetup& setup, int64_t step) {
+std::string learning_rates(const RunSetup& setup, int64_t step) {
   const RunConfig& config = setup.config;
   if (!setup.knows_length() && (config.schedule_ends_at_max_steps || step > 0)) {
     return "known once --train_data is prepared, since the schedule depends on the number of steps";
   }
-  const parallel::LrSchedule& schedule = config.resumed_schedule ? *config.resumed_schedule : config.schedule;
-  const int64_t first_full = (schedule.start() ? schedule.start()->step : 0) + schedule.warmup_num_steps() + 1;
-  std::string rates = fmt::format("step {}: {:.4g}", step + 1, config.lr(step + 1));
-  if (first_full > step + 1 && (!setup.knows_length() || first_full < config.max_steps)) {
-    rates += fmt::format(", step {}: {:.4g}", first_full, config.lr(first_full));
-  }
-  if (!setup.knows_length() || config.max_steps <= step + 1) return rates;
-  return rates + fmt::format(", step {}: {:.4g}", config.max_steps, config.lr(config.max_steps));
+  const parallel::LrSchedule& schedule = config.schedule_in_force();
+  const int64_t last = setup.knows_length() ? config.max_steps : step + schedule.warmup_num_steps() + 2;
+  return describe_rates(schedule, step + 1, std::max(last, step + 1));
 }
 
 std::string describe_data(const RunSetup& setup) {
@@ -157,7 +153,7 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
       fmt::format("  {:<14} {} = {} x {} x {}", "global batch", config.train_batch_size, config.micro_batch_size,
                   config.gradient_accumulation_steps, ranks.world_size),
       fmt::format("  {:<14} {}", "length", describe_length(setup)),
-      fmt::format("  {:<14} {}", "learning rate", describe_rates(setup, resumed ? resumed->position.step : 0)),
+      fmt::format("  {:<14} {}", "learning rate", learning_rates(setup, resumed ? resumed->position.step : 0)),
       fmt::format("  {:<14} {}", "data", describe_data(setup)),
       fmt::format("  {:<14} {}", "starts", describe_start(setup, preview))};
   for (const std::string& change : resumed ? resumed->changes : std::vector<std::string>()) {
@@ -174,7 +170,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch, const P
   if (setup.missing_data.empty()) setup.data = identify_data(setup.config, alone);
   const model::Decoder decoder(setup.model);
   const ResumePreview preview = preview_resume(setup, decoder.units(), setup.warnings);
-  if (preview.resumed) setup.config.resumed_schedule = preview.resumed->schedule;
+  if (preview.resumed) setup.config = preview.resumed->config;
   const MachineMemory machine = this_machine();
   const bool maybe_on_gpus = setup.config.device != "cpu";
   const bool on_gpus = chooses_for_gpus(setup.config.device, ranks, machine);

@@ -68,7 +68,7 @@ void RunMetrics::collect(Families& to) const {
     const std::lock_guard lock(mutex_);
     now = values_;
   }
-  to.gauge("mpzero_max_steps", "The step that ends the run.", static_cast<double>(max_steps_));
+  to.gauge("mpzero_max_steps", "The step that ends the run.", static_cast<double>(beginning_.max_steps));
   to.counter("mpzero_steps_total", "Steps that this start of the run has made.", static_cast<double>(now.steps));
   to.counter("mpzero_tokens_total", "Tokens that this start of the run has trained on, on all ranks.",
              static_cast<double>(now.steps * tokens_per_step_));

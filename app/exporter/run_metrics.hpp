@@ -15,9 +15,10 @@ namespace mpzero {
 
 // One start of a run.
 struct RunBeginning {
-  double began = 0;                      // seconds since 1970
-  int64_t steps_done = 0;                // where it resumes
-  int64_t restarts = 0;                  // starts of the run before this one
+  double began = 0;        // seconds since 1970
+  int64_t steps_done = 0;  // where it resumes
+  int64_t restarts = 0;    // starts of the run before this one
+  int64_t max_steps = 0;
   bool saves = false;                    // checkpoints before its end
   std::optional<int64_t> planned_bytes;  // peak of a rank's memory; std::nullopt: there is no plan
 };
@@ -26,7 +27,7 @@ struct RunBeginning {
 // as it takes to copy a few numbers.
 class RunMetrics final : public RunObserver {
  public:
-  RunMetrics(int64_t max_steps, int64_t tokens_per_step) : max_steps_(max_steps), tokens_per_step_(tokens_per_step) {}
+  explicit RunMetrics(int64_t tokens_per_step) : tokens_per_step_(tokens_per_step) {}
 
   // Before a scrape.
   void begin(const RunBeginning& beginning) { beginning_ = beginning; }
@@ -56,7 +57,6 @@ class RunMetrics final : public RunObserver {
     double paused_seconds = 0;
   };
 
-  const int64_t max_steps_;
   const int64_t tokens_per_step_;
   RunBeginning beginning_;
   mutable std::mutex mutex_;

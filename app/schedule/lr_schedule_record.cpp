@@ -93,6 +93,24 @@ LrSchedule read_schedule(const json& record) {
                    .num_decay_steps = record.value("num_decay_steps", int64_t{0})};
 }
 
+// What resumed runs have changed. Before the clock a record had `start` and `last_update`, in the run's updates.
+LrSchedule with_resumes(LrSchedule schedule, const json& record) {
+  if (record.contains("start")) {
+    const json& start = record["start"];
+    schedule = schedule.started_after(start.at("step").get<int64_t>(), start.at("lr").get<double>());
+  }
+  if (record.contains("last_update")) schedule = schedule.held_after(record["last_update"].get<int64_t>());
+  if (record.contains("warmup_from")) schedule = schedule.started_after(0, record["warmup_from"].get<double>());
+  if (record.contains("clock")) {
+    const json& clock = record["clock"];
+    schedule = schedule.with_clock(LrSchedule::Clock{.step = clock.at("step").get<int64_t>(),
+                                                     .time = clock.at("time").get<double>(),
+                                                     .rate = clock.at("rate").get<double>()});
+  }
+  if (record.contains("held_from")) schedule = schedule.held_from(record["held_from"].get<double>());
+  return schedule;
+}
+
 }  // namespace
 
 const char* warmup_name(WarmupType type) { return type == WarmupType::kLinear ? "linear" : "log"; }
@@ -108,20 +126,18 @@ ordered_json schedule_parameters(const LrSchedule& schedule) {
 ordered_json schedule_record(const LrSchedule& schedule) {
   ordered_json record = schedule_parameters(schedule);
   record["lr"] = schedule.peak_lr();
-  if (schedule.start()) record["start"] = {{"step", schedule.start()->step}, {"lr", schedule.start()->lr}};
-  if (schedule.last_update()) record["last_update"] = *schedule.last_update();
+  if (const auto& clock = schedule.clock()) {
+    record["clock"] = {{"step", clock->step}, {"time", clock->time}, {"rate", clock->rate}};
+  }
+  if (schedule.warmup_from()) record["warmup_from"] = *schedule.warmup_from();
+  if (schedule.held_from()) record["held_from"] = *schedule.held_from();
   return record;
 }
 
 std::optional<LrSchedule> schedule_of_record(const json& record) {
   try {
-    LrSchedule schedule = read_schedule(record);
-    if (record.contains("start")) {
-      schedule =
-          schedule.started_after(record["start"].at("step").get<int64_t>(), record["start"].at("lr").get<double>());
-    }
-    if (record.contains("last_update")) schedule = schedule.held_after(record["last_update"].get<int64_t>());
-    return schedule;
+    const LrSchedule schedule = read_schedule(record);
+    return with_resumes(schedule, record);
   } catch (const json::exception&) {
     return std::nullopt;
   } catch (const std::out_of_range&) {

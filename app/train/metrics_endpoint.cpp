@@ -18,8 +18,7 @@
 
 namespace mpzero {
 
-MetricsEndpoint::MetricsEndpoint(const RunConfig& config)
-    : metrics_(config.max_steps, config.train_batch_size * config.seq_length) {}
+MetricsEndpoint::MetricsEndpoint(const RunConfig& config) : metrics_(config.train_batch_size * config.seq_length) {}
 
 std::string MetricsEndpoint::open_exporter(const RunSetup& setup, std::vector<Collector> collectors,
                                            const parallel::MpiRuntime& mpi) {
@@ -46,6 +45,7 @@ void MetricsEndpoint::open(const RunSetup& setup, const RunStart& start, std::op
     metrics_.begin({.began = start.began,
                     .steps_done = start.steps_done,
                     .restarts = log.earlier_starts(setup.run.id),
+                    .max_steps = config.max_steps,
                     .saves = saves,
                     .planned_bytes = planned_bytes});
   }

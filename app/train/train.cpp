@@ -14,6 +14,8 @@
 #include <tuple>
 #include <utility>
 
+#include "app/checkpoint/resume_checks.hpp"
+#include "app/checkpoint/resume_choice.hpp"
 #include "app/config/run_setup.hpp"
 #include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
@@ -35,7 +37,10 @@
 #include "app/train/watched_run.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/process_group.hpp"
 #include "base/text/times.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "parallel/comm/gpu_address.hpp"
 #include "parallel/host/tensor_memory.hpp"
 #include "parallel/mpi/deadline.hpp"
@@ -155,6 +160,19 @@ LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const PredictR
   return nodes;
 }
 
+// The settings as the run will continue with them, for the table. Resuming decides, and reports what is wrong.
+RunConfig expected_config(const RunSetup& setup) {
+  if (!setup.config.counts_epochs() || setup.config.resume_from_checkpoint == "none") return setup.config;
+  SingleProcess alone;
+  try {
+    const ResumeChoices choices = choose_checkpoints(setup.config, alone);
+    if (choices.folders.empty()) return setup.config;
+    return continue_run(*io::open_checkpoint(choices.folders.front()), setup).config;
+  } catch (const Error&) {
+    return setup.config;
+  }
+}
+
 // Reads what the run is to be, and prints it. Returns the device that this rank trains on. Collective.
 at::Device set_up(const CommandLine& command_line, const PredictRun& predict, parallel::MpiRuntime& mpi,
                   RunSetup& setup) {
@@ -175,7 +193,7 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   if (mpi.rank() == 0) {
     for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
-    const RunConfig& config = setup.config;
+    const RunConfig config = expected_config(setup);
     fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
                describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
                config.zero.stage, describe_levels(setup.layout), config.dtype);

@@ -17,6 +17,7 @@
 #include "app/machine/host_threads.hpp"
 #include "app/machine/instances.hpp"
 #include "app/memory/gpu_peak.hpp"
+#include "app/schedule/schedule_rates.hpp"
 #include "app/train/finite_check.hpp"
 #include "app/train/gpu_collector.hpp"
 #include "app/train/optimizer_step.hpp"
@@ -140,7 +141,7 @@ TrainingEnd Trainer::run() {
 
 TrainingEnd Trainer::train_to_the_end() {
   // Not before the states are where they stay.
-  if (!placement_.leaves_ratio_open()) checkpointer_.prepare(position_.step, available_host_bytes());
+  if (!placement_.leaves_ratio_open()) checkpointer_.prepare(position_, available_host_bytes());
   first_step_ = position_.step + 1;
   // The first parameters are no step's.
   communicators_.take_internode_bytes();
@@ -154,7 +155,7 @@ TrainingEnd Trainer::train_to_the_end() {
     log_.step(report);
     if (report.step == first_step_ && placement_.leaves_ratio_open()) {
       log_.say(placement_.choose_ratio());
-      checkpointer_.prepare(position_.step, available_host_bytes());
+      checkpointer_.prepare(position_, available_host_bytes());
     }
     comment_on(report, trace);
     advise(report);
@@ -292,12 +293,16 @@ void Trainer::start() {
   folder_.check(setup_.run, resumed);
   metrics_owner_ = {.run_id = setup_.run.id, .began_without_id = resumed && !resumed->checkpoint_has_id};
   if (resumed) {
-    setup_.config.resumed_schedule = resumed->schedule;
+    setup_.config = resumed->config;
     position_ = resumed->position;
     checkpointer_.resumed_from(position_.step);
     log_.say(fmt::format("Found existing checkpoint: {}", resumed->checkpoint.string()));
     log_.say(fmt::format("Resumed from checkpoint at step {}", position_.step));
     for (const std::string& line : resumed->changes) log_.say(line);
+    if (!at_end()) {
+      log_.say(fmt::format("Learning rate: {}",
+                           describe_rates(config_.schedule_in_force(), position_.step + 1, config_.max_steps)));
+    }
   } else {
     if (!config_.allow_changed.empty()) log_.warn("--allow_changed has no effect: the run resumes from no checkpoint.");
     std::vector<std::string> of_weights;

@@ -12,46 +12,46 @@ namespace {
 int64_t warmup_length(int64_t warmup_num_steps) { return std::max<int64_t>(2, warmup_num_steps); }
 
 // The progress of the warm-up at iteration i < W. Logarithmic: 1 at i = W - 1; linear: (W - 1) / W there.
-double warmup_progress(int64_t iteration, int64_t warmup_num_steps, WarmupType type) {
+double warmup_progress(double iteration, int64_t warmup_num_steps, WarmupType type) {
   const auto length = static_cast<double>(warmup_length(warmup_num_steps));
-  if (type == WarmupType::kLinear) return static_cast<double>(iteration) / length;
-  return (1.0 / std::log(length)) * std::log(static_cast<double>(iteration + 1));
+  if (type == WarmupType::kLinear) return iteration / length;
+  return (1.0 / std::log(length)) * std::log(iteration + 1);
 }
 
-double lr_at(const ConstantLr& schedule, int64_t) { return schedule.value; }
+double lr_at(const ConstantLr& schedule, double) { return schedule.value; }
 
-double lr_at(const WarmupLr& schedule, int64_t iteration) {
+double lr_at(const WarmupLr& schedule, double iteration) {
   if (iteration < 0) return schedule.min_lr;
   double gamma = 1.0;
-  if (iteration < warmup_length(schedule.warmup_num_steps)) {
+  if (iteration < static_cast<double>(warmup_length(schedule.warmup_num_steps))) {
     gamma = warmup_progress(iteration, schedule.warmup_num_steps, schedule.warmup_type);
   }
   return schedule.min_lr + (schedule.max_lr - schedule.min_lr) * gamma;
 }
 
-double lr_at(const WarmupDecayLr& schedule, int64_t iteration) {
+double lr_at(const WarmupDecayLr& schedule, double iteration) {
   if (iteration < 0) return schedule.min_lr;
   const int64_t warmup = warmup_length(schedule.warmup_num_steps);
   double gamma = 0.0;
-  if (iteration < warmup) {
+  if (iteration < static_cast<double>(warmup)) {
     gamma = warmup_progress(iteration, schedule.warmup_num_steps, schedule.warmup_type);
   } else {
-    const auto left = static_cast<double>(schedule.total_num_steps - iteration);
+    const double left = static_cast<double>(schedule.total_num_steps) - iteration;
     const auto decay_length = static_cast<double>(std::max<int64_t>(1, schedule.total_num_steps - warmup));
     gamma = std::max(0.0, left / decay_length);
   }
   return schedule.min_lr + (schedule.max_lr - schedule.min_lr) * gamma;
 }
 
-double lr_at(const WarmupCosineLr& schedule, int64_t iteration) {
+double lr_at(const WarmupCosineLr& schedule, double iteration) {
   if (iteration < 0) return 0.0;
   const int64_t warmup = warmup_length(schedule.warmup_num_steps);
   double ratio = 0.0;
-  if (iteration < warmup) {
+  if (iteration < static_cast<double>(warmup)) {
     const double progress = warmup_progress(iteration, schedule.warmup_num_steps, schedule.warmup_type);
     ratio = schedule.warmup_min_ratio + progress * (1.0 - schedule.warmup_min_ratio);
   } else {
-    const auto done = static_cast<double>(iteration - warmup + 1);
+    const double done = iteration - static_cast<double>(warmup) + 1;
     const auto decay_length = static_cast<double>(std::max<int64_t>(1, schedule.total_num_steps - warmup));
     const double cosine = (1.0 + std::cos(std::numbers::pi * std::min(1.0, done / decay_length))) / 2.0;
     ratio = std::max(0.0, schedule.cos_min_ratio + (1.0 - schedule.cos_min_ratio) * cosine);
@@ -60,42 +60,45 @@ double lr_at(const WarmupCosineLr& schedule, int64_t iteration) {
 }
 
 // Of the peak, from the end of the warm-up on.
-double late_decay(const TrainerLr& schedule, int64_t step) {
-  const int64_t begin = schedule.total_num_steps - schedule.num_decay_steps;
+double late_decay(const TrainerLr& schedule, double step) {
+  const auto begin = static_cast<double>(schedule.total_num_steps - schedule.num_decay_steps);
   if (step < begin) return 1.0;
-  if (step >= schedule.total_num_steps) return 0.0;
-  const double progress = static_cast<double>(step - begin) / static_cast<double>(schedule.num_decay_steps);
+  if (step >= static_cast<double>(schedule.total_num_steps)) return 0.0;
+  const double progress = (step - begin) / static_cast<double>(schedule.num_decay_steps);
   return std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
 }
 
-double lr_at(const TrainerLr& schedule, int64_t iteration) {
-  const int64_t step = iteration + 1;
-  const int64_t warmup = schedule.warmup_num_steps;
-  if (step < warmup) return schedule.peak_lr * (static_cast<double>(step) / static_cast<double>(warmup));
+double lr_at(const TrainerLr& schedule, double iteration) {
+  const double step = iteration + 1;
+  const auto warmup = static_cast<double>(schedule.warmup_num_steps);
+  if (step < warmup) return schedule.peak_lr * (step / warmup);
   if (schedule.decay == TrainerDecay::kAtTheEnd) return schedule.peak_lr * late_decay(schedule, step);
-  const auto decay_length = static_cast<double>(std::max<int64_t>(1, schedule.total_num_steps - warmup));
+  const auto total = static_cast<double>(schedule.total_num_steps);
+  const double decay_length = std::max(1.0, total - warmup);
   double ratio = 1.0;
   if (schedule.decay == TrainerDecay::kLinear) {
-    ratio = std::max(0.0, static_cast<double>(schedule.total_num_steps - step) / decay_length);
+    ratio = std::max(0.0, (total - step) / decay_length);
   } else if (schedule.decay == TrainerDecay::kCosine) {
-    ratio = 0.5 * (1.0 + std::cos(std::numbers::pi * (static_cast<double>(step - warmup) / decay_length)));
+    // A later step than the last has the last one's rate; the Trainer's formula would rise again.
+    ratio = 0.5 * (1.0 + std::cos(std::numbers::pi * std::min(1.0, (step - warmup) / decay_length)));
   }
   return schedule.peak_lr * ratio;
 }
 
 // How far the warm-up is at an iteration, from 0 to 1; nothing after it.
-std::optional<double> warmup_at(const ConstantLr&, int64_t) { return std::nullopt; }
+std::optional<double> warmup_at(const ConstantLr&, double) { return std::nullopt; }
 
-std::optional<double> warmup_at(const TrainerLr& schedule, int64_t iteration) {
-  const int64_t step = iteration + 1;
-  if (step >= schedule.warmup_num_steps) return std::nullopt;
-  return static_cast<double>(step) / static_cast<double>(schedule.warmup_num_steps);
+std::optional<double> warmup_at(const TrainerLr& schedule, double iteration) {
+  const double step = iteration + 1;
+  const auto warmup = static_cast<double>(schedule.warmup_num_steps);
+  if (step >= warmup) return std::nullopt;
+  return step / warmup;
 }
 
 template <typename Schedule>
-std::optional<double> warmup_at(const Schedule& schedule, int64_t iteration) {
+std::optional<double> warmup_at(const Schedule& schedule, double iteration) {
   if (iteration < 0) return 0.0;
-  if (iteration >= warmup_length(schedule.warmup_num_steps)) return std::nullopt;
+  if (iteration >= static_cast<double>(warmup_length(schedule.warmup_num_steps))) return std::nullopt;
   return warmup_progress(iteration, schedule.warmup_num_steps, schedule.warmup_type);
 }
 
@@ -112,15 +115,24 @@ auto& peak_of(Schedule& schedule) {
 
 }  // namespace
 
+double LrSchedule::time(int64_t update) const {
+  if (!clock_) return static_cast<double>(update);
+  return clock_->time + static_cast<double>(update - clock_->step) * clock_->rate;
+}
+
+int64_t LrSchedule::update_at(double time, int64_t first) const {
+  if (this->time(first) >= time) return first;
+  return first + static_cast<int64_t>(std::ceil((time - this->time(first)) / (clock_ ? clock_->rate : 1)));
+}
+
 double LrSchedule::lr(int64_t update) const {
-  if (last_update_) update = std::min(update, *last_update_);
-  const int64_t own_update = start_ ? update - start_->step : update;
-  if (start_ && own_update < 1) return start_->lr;
+  const double now = held_from_ ? std::min(time(update), *held_from_) : time(update);
+  if (warmup_from_ && now < 1) return *warmup_from_;
   return std::visit(
       [&](const auto& schedule) {
-        const std::optional<double> warmup = start_ ? warmup_at(schedule, own_update - 2) : std::nullopt;
-        if (warmup) return start_->lr + (peak_of(schedule) - start_->lr) * *warmup;
-        return lr_at(schedule, own_update - 2);
+        const std::optional<double> warmup = warmup_from_ ? warmup_at(schedule, now - 2) : std::nullopt;
+        if (warmup) return *warmup_from_ + (peak_of(schedule) - *warmup_from_) * *warmup;
+        return lr_at(schedule, now - 2);
       },
       schedule_);
 }
@@ -144,15 +156,42 @@ LrSchedule LrSchedule::with_peak_lr(double peak_lr) const {
   return changed;
 }
 
-LrSchedule LrSchedule::started_after(int64_t step, double lr) const {
+LrSchedule LrSchedule::with_clock(std::optional<Clock> clock) const {
   LrSchedule changed = *this;
-  changed.start_ = Start{.step = step, .lr = lr};
+  changed.clock_ = clock;
   return changed;
 }
 
-LrSchedule LrSchedule::held_after(int64_t update) const {
+LrSchedule LrSchedule::placed_at(int64_t step, double time) const {
+  return with_clock(Clock{.step = step, .time = time});
+}
+
+LrSchedule LrSchedule::started_after(int64_t step, double lr) const {
+  LrSchedule changed = placed_at(step, 0);
+  changed.warmup_from_ = lr;
+  return changed;
+}
+
+LrSchedule LrSchedule::paced_after(int64_t step, double factor) const {
+  return with_clock(Clock{.step = step, .time = time(step), .rate = (clock_ ? clock_->rate : 1) * factor});
+}
+
+LrSchedule LrSchedule::held_from(double time) const {
   LrSchedule changed = *this;
-  changed.last_update_ = update;
+  changed.held_from_ = time;
+  return changed;
+}
+
+LrSchedule LrSchedule::held_after(int64_t update) const { return held_from(time(update)); }
+
+int64_t LrSchedule::num_decay_steps() const {
+  const auto* schedule = std::get_if<TrainerLr>(&schedule_);
+  return schedule != nullptr ? schedule->num_decay_steps : 0;
+}
+
+LrSchedule LrSchedule::with_num_decay_steps(int64_t num_decay_steps) const {
+  LrSchedule changed = *this;
+  if (auto* schedule = std::get_if<TrainerLr>(&changed.schedule_)) schedule->num_decay_steps = num_decay_steps;
   return changed;
 }
 

@@ -71,33 +71,49 @@ class LrSchedule {
   double lr(int64_t update) const;
 
   int64_t warmup_num_steps() const;                // 0 if there are none
-  std::optional<int64_t> total_num_steps() const;  // counted from start(), where there is one
+  std::optional<int64_t> total_num_steps() const;  // in the schedule's own time
+  int64_t num_decay_steps() const;                 // of kAtTheEnd; else 0
   double peak_lr() const;
 
-  // The same schedule with another total_num_steps, or warmup_num_steps, if it has one.
+  // The same schedule with another total_num_steps, warmup_num_steps or num_decay_steps, if it has one.
   LrSchedule with_total_num_steps(int64_t total_num_steps) const;
   LrSchedule with_warmup_num_steps(int64_t warmup_num_steps) const;
+  LrSchedule with_num_decay_steps(int64_t num_decay_steps) const;
   LrSchedule with_peak_lr(double peak_lr) const;
 
-  // The schedule of a run that was resumed.
-  struct Start {
-    int64_t step = 0;  // after which it begins
-    double lr = 0;     // from which it warms up
+  // The schedule's own time, in updates of the run that it was made for: `time` at update `step`, and `rate` more with
+  // each later update. Without a resume it is the update's number.
+  struct Clock {
+    int64_t step = 0;
+    double time = 0;
+    double rate = 1;
   };
+  double time(int64_t update) const;
+  // The first update, from `first` on, whose time is at least `time`.
+  int64_t update_at(double time, int64_t first) const;
+
   // The same schedule, whose first update is that after `step` and whose warm-up begins at `lr`.
   LrSchedule started_after(int64_t step, double lr) const;
+  // The same schedule, at `time` at update `step`.
+  LrSchedule placed_at(int64_t step, double time) const;
+  // The same rates up to update `step`; then each update takes `factor` times as much of the schedule's time.
+  LrSchedule paced_after(int64_t step, double factor) const;
   // The same rates up to this update, and after it that update's rate.
   LrSchedule held_after(int64_t update) const;
-  const std::optional<Start>& start() const { return start_; }
-  const std::optional<int64_t>& last_update() const { return last_update_; }
+  const std::optional<Clock>& clock() const { return clock_; }
+  const std::optional<double>& warmup_from() const { return warmup_from_; }  // of started_after()
+  const std::optional<double>& held_from() const { return held_from_; }      // the time after which the rate stays
+  LrSchedule with_clock(std::optional<Clock> clock) const;
+  LrSchedule held_from(double time) const;
 
   using Variant = std::variant<ConstantLr, WarmupLr, WarmupDecayLr, WarmupCosineLr, TrainerLr>;
   const Variant& variant() const { return schedule_; }
 
  private:
   Variant schedule_;
-  std::optional<Start> start_;
-  std::optional<int64_t> last_update_;
+  std::optional<Clock> clock_;
+  std::optional<double> warmup_from_;
+  std::optional<double> held_from_;
 };
 
 }  // namespace mpzero::parallel

@@ -38,7 +38,7 @@ class Saves {
     setup_.start = broadcast(parallel::mpi(), io::new_run_id());
     std::vector<std::string> warnings;
     initialize_run(setup_, tiny_.decoder.units(), tiny_.engine, parallel::mpi(), warnings);
-    checkpointer_.prepare(0, available_bytes);
+    checkpointer_.prepare({}, available_bytes);
   }
 
   void step(int64_t step, bool stops = false, double seconds = 0.001) {

@@ -85,7 +85,7 @@ std::string refusal(const Saved& saved, const RunSetup& now) {
 // The line of changes without its beginning; empty: there is none.
 std::string changes(const Saved& saved, const RunSetup& now) {
   CHECK(refusal(saved, now) == "no error");
-  const ResumeNotes notes = compare_runs(saved, now);
+  const Continuation notes = continue_run(saved, now);
   const std::string beginning = "Changed since the checkpoint: ";
   for (const std::string& line : notes.changes) {
     if (line.starts_with(beginning)) return line.substr(beginning.size());
@@ -93,19 +93,19 @@ std::string changes(const Saved& saved, const RunSetup& now) {
   return "";
 }
 
-Strings warnings(const Saved& saved, const RunSetup& now) { return compare_runs(saved, now).warnings; }
+Strings warnings(const Saved& saved, const RunSetup& now) { return continue_run(saved, now).warnings; }
 
 TEST_CASE("the same run has nothing to say") {
   for (const Strings& flags : {Strings{}, {"--max_steps=20"}, {"--no_decay=norm,bias"}, {"--seq_length=16"}}) {
     const RunSetup setup = setup_of(kDsConfig, flags);
     const Saved saved(setup);
     CHECK(refusal(saved, setup) == "no error");
-    CHECK(compare_runs(saved, setup).changes.empty());
-    CHECK(compare_runs(saved, setup).warnings.empty());
+    CHECK(continue_run(saved, setup).changes.empty());
+    CHECK(continue_run(saved, setup).warnings.empty());
   }
   // Without a file, with all that it would say by default.
   const RunSetup plain = setup_of("");
-  CHECK(compare_runs(Saved(plain), plain).changes.empty());
+  CHECK(continue_run(Saved(plain), plain).changes.empty());
   // The same global batch on another number of ranks.
   RunSetup elsewhere = setup_of();
   elsewhere.config = run(kDsConfig, {"--gradient_accumulation_steps=2"}, 4).config;
@@ -114,7 +114,7 @@ TEST_CASE("the same run has nothing to say") {
 
 TEST_CASE("the end of a run that differs is refused, and only where nothing is left to train") {
   const auto refused = [](const Saved& saved, const RunSetup& now) {
-    return error_from([&] { check_unfinished(saved, now, compare_runs(saved, now)); });
+    return error_from([&] { check_unfinished(saved, now, continue_run(saved, now)); });
   };
   const RunSetup setup = setup_of(kDsConfig, {"--max_steps=5"});
   const Saved saved(setup);
@@ -212,7 +212,7 @@ TEST_CASE("rope and eps change where the user says so") {
   CHECK(changes(saved, now) ==
         "rms_norm_eps 1e-06 -> 1e-05 (--allow_changed), rope_theta 10000 -> 500000 (--allow_changed)");
   // Once there is a checkpoint of it, the flag has nothing left to allow.
-  CHECK(compare_runs(Saved(now), now).changes ==
+  CHECK(continue_run(Saved(now), now).changes ==
         Strings{"--allow_changed rope_theta: it has not changed since the checkpoint",
                 "--allow_changed rms_norm_eps: it has not changed since the checkpoint"});
 }
@@ -279,12 +279,12 @@ TEST_CASE("data without a checksum in common are said not to be compared") {
   const RunSetup now = setup_of();
   const std::string end =
       " could not be compared with those of checkpoints/tiny-5steps: as many, but no checksum in common";
-  CHECK(compare_runs(Saved(before), now).changes == Strings{"The tokens of train_data" + end});
+  CHECK(continue_run(Saved(before), now).changes == Strings{"The tokens of train_data" + end});
   CHECK(warnings(Saved(before), now).empty());
   RunSetup both = now;
   both.data->validation = before.data->train;
   before.data->validation = now.data->train;
-  CHECK(compare_runs(Saved(before), both).changes == Strings{"The tokens of train_data and validation_data" + end});
+  CHECK(continue_run(Saved(before), both).changes == Strings{"The tokens of train_data and validation_data" + end});
 }
 
 TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far as it is known") {
@@ -292,7 +292,7 @@ TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far
   saved.progress_made.settings_json.clear();
   RunSetup now = setup_of(kDsConfig, {"--max_steps=2000", "--no_decay=norm"});
   CHECK(changes(saved, now).empty());
-  CHECK(compare_runs(saved, now).changes ==
+  CHECK(continue_run(saved, now).changes ==
         Strings{"checkpoints/tiny-5steps does not record its run's settings, as an older mpzero saved it: only what "
                 "its ds_config.json gives was compared"});
   now.config.optimizer.beta2 = 0.999;
@@ -312,7 +312,7 @@ TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far
   saved.progress_made.run_config_json = kDsConfig;
   saved.progress_made.settings_json = R"({"beta2": 0.98})";
   CHECK(changes(saved, now) == "beta2 0.98 -> 0.999, dtype bf16 -> fp32");
-  CHECK(compare_runs(saved, now).changes.size() == 1);
+  CHECK(continue_run(saved, now).changes.size() == 1);
   CHECK_THAT(warnings(saved, now).front(),
              Contains("does not hold the configuration of its model") && Contains("heads, rope_theta, rope_scaling"));
 }
@@ -409,7 +409,7 @@ TEST_CASE("another length of the schedule is a warning that says what holds") {
   REQUIRE(warnings(saved, now).size() == 1);
   CHECK_THAT(warnings(saved, now).front(), Contains("the length of the schedule has changed") && Contains("is kept"));
   CHECK(changes(saved, now) == "total_num_steps 20 -> 40");
-  CHECK(compare_runs(saved, now).schedule);
+  CHECK(continue_run(saved, now).config.resumed_schedule);
 }
 
 TEST_CASE("settings are plain values by key") {
