@@ -120,6 +120,17 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
                   checkpoint.folder().string(), progress.step, progress.lr, lr));
 }
 
+// A batch that nobody has given follows the number of ranks, and with it what a step trains on.
+void note_batch(const nlohmann::json& known, const RunConfig& config, Continuation& run) {
+  const auto before = known.find("train_batch_size");
+  if (before == known.end() || !before->is_number_integer() || *before == config.train_batch_size) return;
+  if (config.origins.of("train_batch_size").kind != Origin::Kind::kComputed) return;
+  run.warnings.push_back(
+      fmt::format("the global batch follows the number of ranks and changes from {} to {} sequences; give "
+                  "--train_batch_size {} to keep it.",
+                  before->get<int64_t>(), config.train_batch_size, before->get<int64_t>()));
+}
+
 // DeepSpeed records how many sequences were seen, but not which: the run continues after as many of its own order.
 void note_deepspeeds_order(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run) {
   const io::TrainingProgress& progress = checkpoint.progress();
@@ -222,6 +233,7 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
         fmt::format("The tokens of {} could not be compared with those of {}: as many, but no checksum in common",
                     fmt::join(keys, " and "), checkpoint.folder().string()));
   }
+  note_batch(known, run.config, run);
   if (!resumed.line.empty()) run.changes.push_back(resumed.line);
   if (!resumed.warning.empty()) run.warnings.push_back(resumed.warning);
   if (!checkpoint.made_by_mpzero()) {

@@ -24,19 +24,22 @@
 namespace mpzero {
 namespace {
 
-std::string describe_length(const RunSetup& setup) {
+std::string describe_length(const RunSetup& setup, const RunPosition& at) {
   const RunConfig& config = setup.config;
   const int64_t tokens = config.train_batch_size * config.seq_length;
   if (!setup.knows_length()) {
     return fmt::format("as many steps of {} tokens as --train_data gives once it is prepared", tokens);
   }
-  const int64_t all = saturating_product(config.max_steps, tokens);
-  const char* more = all == std::numeric_limits<int64_t>::max() ? "more than " : "";
-  const std::string length =
-      fmt::format("{} of {} x {}: {}{} tokens in all", counted(config.max_steps, "step"),
-                  counted(config.train_batch_size, "sequence"), counted(config.seq_length, "token"), more, all);
+  const int64_t steps = std::max<int64_t>(0, config.max_steps - at.step);
+  const int64_t left = saturating_product(steps, tokens);
+  const bool countable = left < std::numeric_limits<int64_t>::max() - at.tokens_seen;
+  const std::string done = at.step > 0 ? fmt::format("{} done, ", counted(at.step, "step")) : std::string();
+  const std::string length = fmt::format(
+      "{}{} of {} x {}: {}{} tokens in all", done, counted(steps, "step"), counted(config.train_batch_size, "sequence"),
+      counted(config.seq_length, "token"), countable ? "" : "more than ", countable ? at.tokens_seen + left : left);
   if (setup.train_windows == 0) return length;
-  const double sequences = static_cast<double>(config.max_steps) * static_cast<double>(config.train_batch_size);
+  const double sequences = static_cast<double>(at.sequences_seen) +
+                           static_cast<double>(steps) * static_cast<double>(config.train_batch_size);
   return fmt::format("{}, {:.4g} epochs of the training data", length,
                      sequences / static_cast<double>(setup.train_windows));
 }
@@ -48,6 +51,7 @@ std::string learning_rates(const RunSetup& setup, int64_t step) {
     return "known once --train_data is prepared, since the schedule depends on the number of steps";
   }
   const parallel::LrSchedule& schedule = config.schedule_in_force();
+  if (setup.knows_length() && step >= config.max_steps) return "none: no step remains";
   const int64_t last = setup.knows_length() ? config.max_steps : step + schedule.warmup_num_steps() + 2;
   return describe_rates(schedule, step + 1, std::max(last, step + 1));
 }
@@ -144,6 +148,7 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
   const RunConfig& config = setup.config;
   const std::optional<Resumed>& resumed = preview.resumed;
   const int hosts = ranks.world_size / ranks.per_host;
+  const RunPosition at = resumed ? resumed->position : RunPosition{};
   std::vector<std::string> lines = {
       fmt::format("Dry run: nothing is trained or written."),
       fmt::format("  {:<14} {}, {} parameters, {}", "model", config.model_type, model::num_parameters(setup.model),
@@ -152,8 +157,8 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
                   config.zero.stage, describe_levels(setup.layout), config.dtype),
       fmt::format("  {:<14} {} = {} x {} x {}", "global batch", config.train_batch_size, config.micro_batch_size,
                   config.gradient_accumulation_steps, ranks.world_size),
-      fmt::format("  {:<14} {}", "length", describe_length(setup)),
-      fmt::format("  {:<14} {}", "learning rate", learning_rates(setup, resumed ? resumed->position.step : 0)),
+      fmt::format("  {:<14} {}", "length", describe_length(setup, at)),
+      fmt::format("  {:<14} {}", "learning rate", learning_rates(setup, at.step)),
       fmt::format("  {:<14} {}", "data", describe_data(setup)),
       fmt::format("  {:<14} {}", "starts", describe_start(setup, preview))};
   for (const std::string& change : resumed ? resumed->changes : std::vector<std::string>()) {

@@ -9,14 +9,14 @@
 namespace mpzero {
 namespace {
 
-// A schedule rises until its warm-up ends, and never later. Which update is the first at the peak depends on its kind.
+// A schedule rises until its warm-up ends, and never later. The first update at the peak is the warm-up's last or one of
+// the three after it (lr_at).
 int64_t highest_update(const parallel::LrSchedule& schedule, int64_t first, int64_t last) {
   const auto warmup = static_cast<double>(schedule.warmup_num_steps());
-  int64_t highest = first;
-  for (const int64_t update : {schedule.update_at(warmup, first), last}) {
-    for (int64_t near = std::max(first, update - 1); near <= std::min(last, update + 3); ++near) {
-      if (schedule.lr(near) > schedule.lr(highest)) highest = near;
-    }
+  const int64_t from = schedule.update_at(warmup, first), to = schedule.update_at(warmup + 3, first);
+  int64_t highest = schedule.lr(last) > schedule.lr(first) ? last : first;
+  for (int64_t update = from; update <= std::min(to, last); ++update) {
+    if (schedule.lr(update) > schedule.lr(highest)) highest = update;
   }
   return highest;
 }

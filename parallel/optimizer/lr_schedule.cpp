@@ -11,11 +11,11 @@ namespace {
 // DeepSpeed raises shorter warm-ups to two steps, so that the logarithm of their length is not 0.
 int64_t warmup_length(int64_t warmup_num_steps) { return std::max<int64_t>(2, warmup_num_steps); }
 
-// The progress of the warm-up at iteration i < W. Logarithmic: 1 at i = W - 1; linear: (W - 1) / W there.
+// The progress of the warm-up at iteration i < W. Logarithmic: 1 from i = W - 1 on; linear: (W - 1) / W there.
 double warmup_progress(double iteration, int64_t warmup_num_steps, WarmupType type) {
   const auto length = static_cast<double>(warmup_length(warmup_num_steps));
   if (type == WarmupType::kLinear) return iteration / length;
-  return (1.0 / std::log(length)) * std::log(iteration + 1);
+  return (1.0 / std::log(length)) * std::log(std::min(iteration + 1, length));
 }
 
 double lr_at(const ConstantLr& schedule, double) { return schedule.value; }

@@ -82,7 +82,7 @@ class LrSchedule {
   LrSchedule with_peak_lr(double peak_lr) const;
 
   // The schedule's own time, in updates of the run that it was made for: `time` at update `step`, and `rate` more with
-  // each later update. Without a resume it is the update's number.
+  // each later update. Without a clock it is the update's number. A clock says nothing of updates before `step`.
   struct Clock {
     int64_t step = 0;
     double time = 0;
@@ -96,7 +96,7 @@ class LrSchedule {
   LrSchedule started_after(int64_t step, double lr) const;
   // The same schedule, at `time` at update `step`.
   LrSchedule placed_at(int64_t step, double time) const;
-  // The same rates up to update `step`; then each update takes `factor` times as much of the schedule's time.
+  // From update `step` on each update takes `factor` times as much of the schedule's time as before.
   LrSchedule paced_after(int64_t step, double factor) const;
   // The same rates up to this update, and after it that update's rate.
   LrSchedule held_after(int64_t update) const;

@@ -379,9 +379,13 @@ TEST_CASE("the training data is what its tokens are") {
   now.data_order = saved.progress().data_order;
   CHECK(warnings(saved, now).empty());
 
-  RunSetup in_order = setup_of(kDsConfig, {"--shuffle=false"});
+  RunSetup in_order = setup_of(kDsConfig, {"--shuffle=false", "--seq_length=16"});
   in_order.data_order = "62 sequences of 16 tokens, tokenizer bytes, in the file's order";
-  CHECK(warnings(saved, in_order).size() == 1);
+  in_order.train_tokens = 1000;
+  CHECK(warnings(saved, in_order).empty());  // nothing has been seen
+  Saved later(setup_of(kDsConfig, {"--seq_length=16"}));
+  later.progress_made.sequences_seen = 20;
+  CHECK(warnings(later, in_order).size() == 1);
   Saved older = saved;
   older.progress_made.settings_json.clear();
   CHECK(warnings(older, setup_of()).empty());

@@ -1,4 +1,6 @@
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "app/checkpoint/resume_schedule.hpp"
 #include "app/config/settings_table.hpp"
@@ -73,9 +75,11 @@ TEST_CASE("each way is what it says") {
   CHECK(chosen("keep", 10).lr(15) == before.schedule.lr(15));
   CHECK(chosen("keep", 10).lr(40) == before.schedule.lr(20));
   CHECK(chosen("rewarm", 10).lr(11) == lr);
-  CHECK(chosen("rewarm", 10).lr(15) == 1e-3);
-  // The new decay of the 30 steps that remain.
-  CHECK(chosen("rewarm", 10).lr(40) == config_of({"--max_steps=30"}).schedule.lr(30));
+  // 4 warm-up steps of 40 are 3 of the 30 that remain, and the decay is that of a run of 30 steps.
+  CHECK(chosen("rewarm", 10).lr(14) == 1e-3);
+  const parallel::LrSchedule shrunk =
+      config_of({"--max_steps=30"}).schedule.with_warmup_num_steps(3).with_total_num_steps(30);
+  for (int64_t update = 15; update <= 40; ++update) CHECK(chosen("rewarm", 10).lr(update) == shrunk.lr(update - 10));
   CHECK(chosen("extend", 10).lr(11) == config_of({"--max_steps=40"}).schedule.lr(11));
 }
 
@@ -97,6 +101,84 @@ TEST_CASE("a length that does not change the next rate needs no choice") {
   };
   CHECK_FALSE(after(stable("20"), 10, stable("40")).schedule);
   CHECK(after(stable("20"), 10, stable("40")).warning.empty());
+}
+
+// The run without --schedule_on_resume, after its last step, with as many steps more.
+ResumedSchedule extended(const std::vector<std::string>& flags, int64_t steps, int64_t longer) {
+  const auto with = [&](int64_t max_steps) {
+    std::vector<std::string> all = flags;
+    all.push_back(fmt::format("--max_steps={}", max_steps));
+    return run("", all).config;
+  };
+  return after(with(steps), steps, with(longer));
+}
+
+TEST_CASE("a run that is a little longer warms up and decays in the steps that remain") {
+  const auto chosen = extended({"--learning_rate=1e-3"}, 300, 360).schedule;  // 100 warm-up steps
+  REQUIRE(chosen);
+  CHECK(chosen->lr(318) == 1e-3);
+  CHECK(chosen->lr(360) < 1e-5);
+}
+
+TEST_CASE("the decay of warmup_stable_decay shrinks with the steps that remain") {
+  const std::vector<std::string> flags = {"--lr_scheduler_type=warmup_stable_decay", "--num_decay_steps=100",
+                                          "--warmup_steps=10", "--learning_rate=1e-3"};
+  const auto chosen = extended(flags, 200, 240).schedule;
+  REQUIRE(chosen);
+  // The steepest step of a cosine over its 17 decay steps, 100 of 240 steps shrunk to 40.
+  const double steepest = 1e-3 * std::numbers::pi / 2 / 17;
+  for (int64_t update = 201; update < 240; ++update) CHECK(chosen->lr(update) - chosen->lr(update + 1) <= steepest);
+  CHECK(chosen->lr(203) == 1e-3);
+  CHECK(chosen->lr(240) < 1e-5);
+}
+
+TEST_CASE("a run that could only train at almost no rate is refused") {
+  CHECK_THAT(error_from([] { extended({"--lr_scheduler_type=cosine"}, 200, 400); }), Contains("--warmup_steps"));
+  CHECK(extended({"--lr_scheduler_type=cosine", "--warmup_steps=5"}, 200, 400).schedule);
+}
+
+// A run of one epoch of 96 sequences; `micro` on two ranks.
+RunConfig one_epoch(int64_t micro, const RunPosition& at, int epochs = 1) {
+  Result result = run("", {"--lr_scheduler_type=cosine", "--warmup_steps=4", fmt::format("--epochs={}", epochs),
+                           fmt::format("--per_device_train_batch_size={}", micro)});
+  apply_epochs(result.config, 96, result.warnings, at);
+  return result.config;
+}
+
+TEST_CASE("an epoch's schedule advances with the sequences, whatever the batch size") {
+  const RunConfig before = one_epoch(2, {});
+  const RunPosition at{.step = 10, .sequences_seen = 40};
+  for (const auto& [micro, last] : {std::pair<int64_t, int64_t>{1, 38}, {4, 17}, {2, 24}}) {
+    RunConfig now = one_epoch(micro, at);
+    INFO(micro);
+    CHECK(now.max_steps == last);
+    const ResumedSchedule resumed = after(before, 10, now);
+    CHECK(resumed.warning.empty());
+    now.resumed_schedule = resumed.schedule;
+    for (int64_t update = 11; update <= last; ++update) {
+      // Sequences seen after the update, in steps of the first batch.
+      const auto sequences = static_cast<double>(40 + (update - 10) * 2 * micro);
+      const double progress = (sequences / 4 - 1 - 4) / (24 - 4);
+      CHECK(now.lr(update) == Approx(5e-5 * 0.5 * (1 + std::cos(std::numbers::pi * progress))).epsilon(1e-9));
+    }
+    // The checkpoint of such a run continues the same way.
+    const RunPosition later{.step = 12, .sequences_seen = 40 + 2 * 2 * micro};
+    const RunConfig again = one_epoch(micro, later);
+    const ResumedSchedule continued = after(now, 12, again);
+    CHECK((continued.schedule ? *continued.schedule : again.schedule).lr(14) == now.lr(14));
+  }
+}
+
+TEST_CASE("another number of epochs is another length, also with another batch size") {
+  const RunConfig before = one_epoch(2, {});
+  const RunPosition at{.step = 24, .sequences_seen = 96};
+  const RunConfig longer = one_epoch(1, at, 2);
+  CHECK(longer.max_steps == 24 + 48);
+  const ResumedSchedule resumed = after(before, 24, longer);
+  REQUIRE(resumed.schedule);
+  CHECK_THAT(resumed.warning, Contains("warms up again"));
+  CHECK(resumed.schedule->lr(25) == before.schedule.lr(24));
+  CHECK(resumed.schedule->lr(24 + 3) == 5e-5);  // 4 warm-up steps of 96 are 2 of 48
 }
 
 TEST_CASE("a rate that the checkpoint does not record cannot be kept") {

@@ -358,6 +358,47 @@ TEST_CASE("epochs become whole steps; the smaller of epochs and steps ends the r
   CHECK(result.config.max_steps == 5);
 }
 
+TEST_CASE("epochs end where their sequences do, from any position and with any batch size") {
+  const auto steps = [](const std::vector<std::string>& flags, int world_size, const RunPosition& at) {
+    Result result = run("", flags, world_size);
+    apply_epochs(result.config, 97, result.warnings, at);
+    return result.config.max_steps;
+  };
+  const RunPosition at{.step = 10, .sequences_seen = 40};  // with 4 ranks
+  CHECK(steps({"--epochs=1"}, 4, {}) == 24);
+  CHECK(steps({"--epochs=1"}, 4, at) == 24);
+  CHECK(steps({"--epochs=1"}, 2, at) == 10 + 28);
+  CHECK(steps({"--epochs=1"}, 8, at) == 10 + 7);
+  CHECK(steps({"--epochs=2"}, 8, at) == 10 + 19);
+  CHECK(steps({"--epochs=1"}, 8, {.step = 30, .sequences_seen = 120}) == 30);
+  // The Trainer's epochs are whole steps: 3 x 24 of 4 sequences, 3 x 48 of 2.
+  CHECK(steps({"--num_train_epochs=3"}, 4, {}) == 72);
+  CHECK(steps({"--num_train_epochs=3"}, 2, at) == 10 + (3 * 96 - 40) / 2);
+  CHECK(steps({"--num_train_epochs=0.5"}, 4, {}) == 12);
+  CHECK(steps({"--epochs=1", "--max_steps=20"}, 2, at) == 20);
+  CHECK(steps({"--max_steps=20"}, 2, at) == 20);
+}
+
+TEST_CASE("a run saves after each epoch's sequences") {
+  const auto saves = [](int world_size, RunPosition at, int64_t steps) {
+    Result result = run("", {"--save_strategy=epoch", "--max_steps=1000"}, world_size);
+    apply_epochs(result.config, 96, result.warnings, at);
+    std::vector<int64_t> saved;
+    for (int64_t i = 0; i < steps; ++i) {
+      const std::optional<int64_t> next = steps_to_next_save(result.config, at);
+      REQUIRE(next);
+      ++at.step;
+      at.sequences_seen += world_size;
+      CHECK(saves_at(result.config, at) == (*next == 1));
+      if (saves_at(result.config, at)) saved.push_back(at.step);
+    }
+    return saved;
+  };
+  CHECK(saves(4, {}, 80) == std::vector<int64_t>{24, 48, 72});
+  CHECK(saves(2, {.step = 10, .sequences_seen = 40}, 100) == std::vector<int64_t>{38, 86});
+  CHECK(saves(5, {.step = 10, .sequences_seen = 40}, 40) == std::vector<int64_t>{21, 40});  // 95 sequences each
+}
+
 TEST_CASE("the configurations that users start from become the runs they describe") {
   const std::string folder = std::string(MPZERO_SOURCE_DIR) + "/configs/";
   std::vector<std::string> warnings;

@@ -34,7 +34,7 @@ bool has(const RunMetrics& metrics, const std::string& line) {
 }  // namespace
 
 TEST_CASE("a run without a step has counters, its progress and no values of a step") {
-  RunMetrics metrics(100, 1024);
+  RunMetrics metrics(1024);
   CHECK(has(metrics, "mpzero_steps_total 0"));
   CHECK(has(metrics, "mpzero_step 0"));
   CHECK(text_of(metrics).find("mpzero_loss") == std::string::npos);
@@ -43,10 +43,11 @@ TEST_CASE("a run without a step has counters, its progress and no values of a st
 }
 
 TEST_CASE("a run that resumes has its step, its starts, its plan, and an age of its state before it saves") {
-  RunMetrics metrics(100, 1024);
-  metrics.begin({.began = 1600000000, .steps_done = 40, .restarts = 2, .saves = true, .planned_bytes = 5000});
+  RunMetrics metrics(1024);
+  metrics.begin(
+      {.began = 1600000000, .steps_done = 40, .restarts = 2, .max_steps = 100, .saves = true, .planned_bytes = 5000});
   for (const char* line : {"mpzero_step 40", "mpzero_restarts_total 2", "mpzero_memory_planned_bytes 5000",
-                           "mpzero_checkpoint_timestamp_seconds 1600000000"}) {
+                           "mpzero_max_steps 100", "mpzero_checkpoint_timestamp_seconds 1600000000"}) {
     INFO(line);
     CHECK(has(metrics, line));
   }
@@ -58,7 +59,7 @@ TEST_CASE("a run that resumes has its step, its starts, its plan, and an age of 
 }
 
 TEST_CASE("a scrape has the newest step and the sums of all") {
-  RunMetrics metrics(100, 1024);
+  RunMetrics metrics(1024);
   StepReport first = report_of(11);
   first.validation_loss = 3.5;
   metrics.step(first, std::nullopt);
@@ -80,7 +81,7 @@ TEST_CASE("a scrape has the newest step and the sums of all") {
 }
 
 TEST_CASE("a scrape has the newest ranges of casts to FP8, if there are some") {
-  RunMetrics metrics(100, 1024);
+  RunMetrics metrics(1024);
   metrics.step(report_of(1), std::nullopt);
   CHECK(text_of(metrics).find("mpzero_fp8") == std::string::npos);
   using model::CastRanges;
@@ -99,7 +100,7 @@ TEST_CASE("a scrape has the newest ranges of casts to FP8, if there are some") {
 }
 
 TEST_CASE("a scrape during a step has one step's values") {
-  RunMetrics metrics(100, 1024);
+  RunMetrics metrics(1024);
   metrics.step(report_of(1), std::nullopt);
   std::atomic<bool> done{false};
   std::thread trainer([&] {

@@ -107,6 +107,24 @@ TEST_CASE("a schedule that is held keeps the rate of its last update") {
   }
 }
 
+TEST_CASE("a schedule that is paced by half gives every second update the rate that it had") {
+  for (const LrSchedule& schedule : kKinds) {
+    const LrSchedule slower = schedule.paced_after(10, 0.5);
+    for (int64_t update = 10; update <= 40; ++update) CHECK(slower.lr(2 * update - 10) == schedule.lr(update));
+    // And back: the schedule's own time has not been lost.
+    const LrSchedule back = slower.paced_after(20, 2);
+    for (int64_t update = 16; update <= 40; ++update) CHECK(back.lr(update + 5) == schedule.lr(update));
+    CHECK(slower.update_at(15, 10) == 20);
+    CHECK(slower.update_at(9, 10) == 10);
+  }
+}
+
+TEST_CASE("the Trainer's cosine does not rise again after its last step") {
+  const LrSchedule cosine = TrainerLr{TrainerDecay::kCosine, 1e-3, 0, 30};
+  CHECK(cosine.lr(31) == Approx(0).margin(1e-18));
+  CHECK(cosine.lr(45) == cosine.lr(31));
+}
+
 // DeepSpeed's own test cases of WarmupCosineLR: the schedule's step i is update i + 2.
 TEST_CASE("the cosine schedule starts, peaks and ends as DeepSpeed's tests require") {
   struct Case {
