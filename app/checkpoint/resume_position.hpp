@@ -3,7 +3,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "app/config/run_position.hpp"
 #include "app/config/run_setup.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 

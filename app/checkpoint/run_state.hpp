@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "app/config/run_position.hpp"
 #include "app/config/run_setup.hpp"
 #include "base/process_group.hpp"
 #include "io/checkpoint/run_record.hpp"

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "app/config/run_position.hpp"
 #include "app/flags/options.hpp"
 #include "app/flags/origin.hpp"
 #include "base/error.hpp"
@@ -34,6 +33,15 @@ struct ZeroConfig {
   std::string ranks_per_node_key;
   int64_t quantized_gradient_bits = 0;  // between nodes; 0: gradients cross as they are
   bool quantized_weights = false;       // between nodes
+};
+
+// How far a run is.
+struct RunPosition {
+  int64_t step = 0;  // optimizer steps done
+  // The next training window, counted over the epochs in windows of the run's seq_length. Of a run whose seq_length has
+  // never changed: the windows that all ranks together have consumed.
+  int64_t sequences_seen = 0;
+  int64_t tokens_seen = 0;
 };
 
 // What one training run does, after the command line, ds_config.json and the number of ranks have been brought together
