@@ -23,10 +23,12 @@ import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from run_files.replacing import replacing
 from run_files.step_parts import STEP_PARTS
+from run_files.validation_sets import validation_losses
 from run_files.values import as_number
 from run_report.thinning import smooth
 
-TRAIN, VALIDATION, LR, NORM = "#2f6fb0", "#d1495b", "#3f8f5f", "#8a6fa8"
+TRAIN, LR, NORM = "#2f6fb0", "#3f8f5f", "#8a6fa8"
+VALIDATION = ("#d1495b", "#e0a13c", "#3f8f5f", "#8a6fa8", "#7a4b2e")  # one color a set
 STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -122,10 +124,10 @@ def compare(runs: list[dict[str, np.ndarray]], labels: list[str], arguments: arg
         steps, color = columns["step"], colors(index)
         width = (arguments.smoothing or len(steps) // 50) | 1  # odd
         axes[0].plot(steps, smooth(columns["loss"], width), color=color, linewidth=1.6, label=label)
-        validation = columns.get("validation_loss", np.full(len(steps), math.nan))
-        known = np.isfinite(validation)
-        style = {"color": color, "linewidth": 1, "linestyle": "--", "marker": "o", "markersize": 4}
-        axes[0].plot(steps[known], validation[known], **style)
+        for place, key in enumerate(validation_losses(columns)):
+            known = np.isfinite(columns[key])
+            style = {"color": color, "linewidth": 1, "linestyle": "--", "marker": marker(place), "markersize": 4}
+            axes[0].plot(steps[known], columns[key][known], **style)
         axes[1].plot(steps, columns.get("lr", np.full(len(steps), math.nan)), color=color, linewidth=1.4)
     axes[0].set_ylabel("loss (nats per token; dashed: validation)")
     axes[0].legend(loc="upper right")
@@ -177,22 +179,29 @@ def draw_loss(axis, columns: dict[str, np.ndarray], width: int) -> None:
         axis.plot(steps, smooth(loss, width), color=TRAIN, linewidth=2, label=f"training, mean of {width} steps")
     else:
         axis.plot(steps, loss, color=TRAIN, linewidth=1.6, label="training")
-    validation = columns.get("validation_loss", np.full(len(steps), math.nan))
-    known = np.isfinite(validation)
-    if known.any():
-        style = {"color": VALIDATION, "linewidth": 1.2, "marker": "o", "markersize": 6, "markeredgecolor": "white"}
-        axis.plot(steps[known], validation[known], label="validation", clip_on=False, zorder=5, **style)
+    for place, (key, label) in enumerate(validation_losses(columns).items()):
+        known = np.isfinite(columns[key])
+        if not known.any():
+            continue
+        color = VALIDATION[place % len(VALIDATION)]
+        style = {"color": color, "linewidth": 1.2, "marker": marker(place), "markersize": 6, "markeredgecolor": "white"}
+        axis.plot(steps[known], columns[key][known], label=label, clip_on=False, zorder=5, **style)
         axis.annotate(
-            f"{validation[known][-1]:.3f}",
-            (steps[known][-1], validation[known][-1]),
+            f"{columns[key][known][-1]:.3f}",
+            (steps[known][-1], columns[key][known][-1]),
             xytext=(-6, 9),
             textcoords="offset points",
             ha="right",
-            color=VALIDATION,
+            color=color,
             fontweight="bold",
         )
     axis.set_ylabel("loss (nats per token)")
     axis.legend(loc="upper right")
+
+
+def marker(place: int) -> str:
+    """Of a validation set."""
+    return "os^Dv"[place % 5]
 
 
 def draw_lr(axis, steps: np.ndarray, lr: np.ndarray) -> None:

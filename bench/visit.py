@@ -267,7 +267,7 @@ class Visit:
         if options.get("validation_freq"):
             flags["validation_data"] = self.settings.validation_data
             flags["validation_freq"] = options["validation_freq"]
-            flags["validation_batches"] = 4
+            flags["validation_sequences"] = 64
         if "recompute" in options:
             flags["recompute"] = options["recompute"]
         flags |= options.get("flags", {})

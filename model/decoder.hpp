@@ -83,13 +83,13 @@ class Decoder {
   virtual at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
                                     Gradients gradients) const;
 
-  // Mean cross-entropy over all B*T targets, fp32 scalar on the device of x (fp64 for fp64). `output_weight` [V, H] is
-  // head[1], or the embedding's weight if the head is tied; `targets` [B, T] int64.
+  // Mean cross-entropy over all B*T targets, summed in fp64: an fp64 scalar on the device of x. `output_weight` [V, H]
+  // is head[1], or the embedding's weight if the head is tied; `targets` [B, T] int64.
   virtual at::Tensor head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                const at::Tensor& targets) const;
 
   struct HeadResult {
-    at::Tensor loss;  // as in head_loss: not scaled
+    at::Tensor loss;  // the same mean in fp32 (fp64 for fp64), not scaled
     at::Tensor dx;    // [B, T, H], of loss * loss_scale
   };
   // Loss and backward in one call, in chunks of tokens, so that no [B*T, V] tensor in fp32 ever exists. Gradients are

@@ -43,7 +43,7 @@ at::Tensor Decoder::head_loss(Weights head, const at::Tensor& output_weight, con
     const at::Tensor logits = matmuls_->forward(normed.narrow(0, begin, count), output_weight);
     losses.narrow(0, begin, count).copy_(cross_entropy_forward(logits, flat_targets.narrow(0, begin, count)));
   }
-  return losses.mean();
+  return losses.mean(at::kDouble);
 }
 
 Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,

@@ -25,7 +25,7 @@ ROWS = {
     ],
     "Training": [
         ("Loss", "none", 12, [
-            (f"mpzero_loss{OF_RUN}", "training"), (f"mpzero_validation_loss{OF_RUN}", "validation")]),
+            (f"mpzero_loss{OF_RUN}", "training"), (f"mpzero_validation_loss{OF_RUN}", "validation {{set}}")]),
         ("Gradient norm", "none", 6, [(f"mpzero_grad_norm{OF_RUN}", "norm")]),
         ("Learning rate", "sci", 6, [(f"mpzero_learning_rate{OF_RUN}", "rate")]),
     ],

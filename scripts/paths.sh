@@ -8,7 +8,7 @@
 MPZERO_PATH_FLAGS=(
   checkpoint_dir deepspeed_config init_from metrics_file metrics_sd_dir model_config profile_dir resume_from_checkpoint train_data validation_data
 )
-MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG TRAIN_DATA VALIDATION_DATA METRICS_FILE)
+MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG TRAIN_DATA METRICS_FILE)
 
 # Whether the user is in the checkout, where the scripts run, too.
 user_is_in_checkout() { [[ $MPZERO_USER_FOLDER -ef $MPZERO_ROOT ]]; }
@@ -18,6 +18,22 @@ users_path() {
   local path=$1
   while [[ $path == ./* ]]; do path=${path#./}; done
   if [[ $path == /* || -z $1 ]]; then printf '%s\n' "$1"; else printf '%s\n' "${MPZERO_USER_FOLDER%/}/$path"; fi
+}
+
+# validation_paths VALUE: FILE, or NAME=FILE,NAME=FILE, which it is where there is no / before the first =; complete.
+validation_paths() {
+  local item complete=""
+  local -a items
+  if [[ $1 != *=* || ${1%%=*} == */* ]]; then
+    users_path "$1"
+    return
+  fi
+  IFS=, read -ra items <<<"$1,"
+  for item in "${items[@]}"; do
+    if [[ $item == *=* ]]; then item=${item%%=*}=$(users_path "${item#*=}"); fi
+    complete+=${complete:+,}$item
+  done
+  printf '%s\n' "$complete"
 }
 
 # named_path NAME: of what may be a folder or a name of Hugging Face: its path where the user has such a file or folder.
@@ -34,6 +50,7 @@ resolve_paths() {
   for variable in "${MPZERO_PATH_VARIABLES[@]}"; do
     [[ -z ${!variable:-} ]] || printf -v "$variable" '%s' "$(users_path "${!variable}")"
   done
+  if [[ -n ${VALIDATION_DATA:-} ]]; then VALIDATION_DATA=$(validation_paths "$VALIDATION_DATA"); fi
   TOKENIZER=$(named_path "${TOKENIZER:-}")
   DATASET=$(data_set_path "${DATASET:-}" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}") || exit
   for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
@@ -53,6 +70,8 @@ path_of_flag() {
     data_set_path "$2" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}"
   elif [[ $1 == tokenizer ]]; then
     named_path "$2"
+  elif [[ $1 == validation_data ]]; then
+    validation_paths "$2"
   elif [[ " ${MPZERO_PATH_FLAGS[*]} " == *" $1 "* && "$1 $2" != "resume_from_checkpoint none" ]]; then
     users_path "$2"
   else

@@ -171,6 +171,26 @@ std::vector<const char*> undecided_settings(const RunSetup& setup) {
   return keys;
 }
 
+// The number that --validation_batches means on this layout gives way to the checkpoint's.
+void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, Continuation& run) {
+  RunConfig& config = run.config;
+  if (config.validation_data.empty()) return;
+  const std::string folder = checkpoint.folder().string();
+  const auto recorded = known.find(kValidationSequences), data = known.find(kValidationData);
+  if (recorded == known.end() && data != known.end() && !data->is_null()) {
+    run.changes.push_back(
+        fmt::format("{} does not record how many sequences a validation read, as an older mpzero saved it: the "
+                    "validation loss may be that of other sequences than before",
+                    folder));
+  }
+  if (recorded == known.end() || !recorded->is_number_integer() || *recorded < 0) return;
+  if (!config.validation_batches || *recorded == config.validation_sequences) return;
+  run.changes.push_back(
+      fmt::format("Validation continues with the {} sequences of {}: --validation_batches {} is {} on this layout",
+                  recorded->get<int64_t>(), folder, *config.validation_batches, config.validation_sequences));
+  config.validation_sequences = recorded->get<int64_t>();
+}
+
 void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, const nlohmann::json& known,
                   Continuation& run) {
   const std::string folder = checkpoint.folder().string();
@@ -214,6 +234,7 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
       .config = setup.config, .position = resumed.position, .changes = {}, .warnings = {}, .differences = {}};
   std::vector<std::string> given_before;  // by set_up_run
   if (setup.train_windows > 0) apply_epochs(run.config, setup.train_windows, given_before, run.position);
+  follow_validation(checkpoint, known, run);
   nlohmann::ordered_json now = recorded_settings(run.config, setup.data);
   note_unknown(checkpoint, of_model.has_value(), known, run);
   for (const char* key : undecided_settings(setup)) {

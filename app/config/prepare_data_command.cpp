@@ -1,5 +1,6 @@
 #include "app/config/prepare_data_command.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "app/config/run_config.hpp"
@@ -20,7 +21,9 @@ std::string shell_quoted(const std::string& argument) {
 }  // namespace
 
 std::string prepare_data_command(const CommandLine& line, const std::string& path) {
-  const bool validation = line.validation_data == path && line.train_data != path;
+  const std::vector<ValidationFile>& sets = line.validation_data;
+  const auto is_path = [&](const ValidationFile& set) { return set.path == path; };
+  const bool validation = line.train_data != path && std::any_of(sets.begin(), sets.end(), is_path);
   const bool local = line.local_dataset.value_or(!line.dataset.empty() && std::filesystem::exists(line.dataset));
   std::string command = kProgram + std::string(" --dataset ");
   const bool other_text = validation && local;
@@ -37,8 +40,8 @@ std::string prepare_data_command(const CommandLine& line, const std::string& pat
   const std::string default_tokenizer = model_name(line) == Settings{}.model_type ? "Qwen/Qwen3-0.6B" : "TOKENIZER";
   command += " --tokenizer " + shell_quoted(line.tokenizer.empty() ? default_tokenizer : line.tokenizer);
   command += " --output " + shell_quoted(path);
-  if (!validation && !line.validation_data.empty() && !std::filesystem::exists(line.validation_data)) {
-    command += " --validation_output " + shell_quoted(line.validation_data);
+  if (!validation && sets.size() == 1 && !std::filesystem::exists(sets.front().path)) {
+    command += " --validation_output " + shell_quoted(sets.front().path);
   }
   return command;
 }

@@ -103,9 +103,48 @@ json parse_object(const std::string& text, const std::string& what) {
   return object;
 }
 
+using ValidationIdentities = std::map<std::string, io::TokenIdentity>;
+
+// Of a file without a name its identity, of sets an object by name; null without validation.
+ordered_json to_json(const ValidationIdentities& sets) {
+  if (const auto unnamed = sets.find(""); unnamed != sets.end()) return to_json(unnamed->second);
+  ordered_json object;
+  for (const auto& [name, identity] : sets) object[name] = to_json(identity);
+  return object;
+}
+
+ValidationIdentities to_validation(const json& value) {
+  if (const auto unnamed = to_identity(value)) return {{"", *unnamed}};
+  ValidationIdentities sets;
+  if (!value.is_object()) return sets;
+  for (const auto& [name, of_set] : value.items()) {
+    if (const auto identity = to_identity(of_set)) sets.emplace(name, *identity);
+  }
+  return sets;
+}
+
+// "validation_data", or "validation_data wiki".
+std::string validation_key(const std::string& set) {
+  return set.empty() ? kValidationData : fmt::format("{} {:.100}", kValidationData, set);
+}
+
+// One text for each set that has other tokens now, or is in one of the two only.
+void compare_validation(const ValidationIdentities& before, const ValidationIdentities& now,
+                        std::vector<std::string>& changes) {
+  const auto shown = [](const ValidationIdentities& sets, const std::string& name) {
+    return sets.contains(name) ? io::show(sets.at(name)) : std::string("none");
+  };
+  ValidationIdentities all = before;
+  all.insert(now.begin(), now.end());
+  for (const auto& [name, ignored] : all) {
+    const bool in_both = before.contains(name) && now.contains(name);
+    if (in_both && io::same_tokens(before.at(name), now.at(name)).value_or(true)) continue;
+    changes.push_back(fmt::format("{} {} -> {}", validation_key(name), shown(before, name), shown(now, name)));
+  }
+}
+
 ordered_json to_json(const DataIdentity& data) {
-  return {{kTrainData, to_json(data.train)},
-          {kValidationData, data.validation ? to_json(*data.validation) : ordered_json()}};
+  return {{kTrainData, to_json(data.train)}, {kValidationData, to_json(data.validation)}};
 }
 
 }  // namespace
@@ -113,7 +152,7 @@ ordered_json to_json(const DataIdentity& data) {
 // For its way from rank 0 to the others (base/collectives.hpp).
 static void to_json(json& object, const DataIdentity& data) { object = to_json(data); }
 static void from_json(const json& object, DataIdentity& data) {
-  data = {.train = to_identity(object.at(kTrainData)).value(), .validation = to_identity(object.at(kValidationData))};
+  data = {.train = to_identity(object.at(kTrainData)).value(), .validation = to_validation(object.at(kValidationData))};
 }
 
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
@@ -121,7 +160,9 @@ DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
   run_on_all_ranks(group, [&] {
     if (group.rank() != 0) return;
     found.train = io::read_token_identity(config.train_data);
-    if (!config.validation_data.empty()) found.validation = io::read_token_identity(config.validation_data);
+    for (const ValidationFile& file : config.validation_data) {
+      found.validation.emplace(file.name, io::read_token_identity(file.path));
+    }
   });
   return broadcast(group, found);
 }
@@ -153,8 +194,11 @@ std::vector<std::string> changed_settings(const json& known, ordered_json now) {
     if (key == kTrainData || is_told_apart(key) || !known.contains(key)) continue;
     const json& before = known[key];
     const json after = value;
-    const auto one = to_identity(before), other = to_identity(after);
-    if (one && other ? io::same_tokens(*one, *other).value_or(true) : before == after) continue;
+    if (key == kValidationData) {
+      compare_validation(to_validation(before), to_validation(after), changes);
+      continue;
+    }
+    if (before == after) continue;
     changes.push_back(fmt::format("{} {} -> {}", key, show(before), show(after)));
   }
   // Of a newer mpzero, which does not refuse to be gone on from by this one.
@@ -167,10 +211,15 @@ std::vector<std::string> changed_settings(const json& known, ordered_json now) {
 
 std::vector<std::string> uncompared_data(const json& known, const ordered_json& now) {
   std::vector<std::string> keys;
-  for (const char* key : {kTrainData, kValidationData}) {
-    const auto before = known.contains(key) ? to_identity(known[key]) : std::nullopt;
-    const auto after = now.contains(key) ? to_identity(now[key]) : std::nullopt;
-    if (before && after && !io::same_tokens(*before, *after)) keys.emplace_back(key);
+  const auto differ = [](const io::TokenIdentity& before, const io::TokenIdentity& after) {
+    return !io::same_tokens(before, after).has_value();
+  };
+  const auto value_of = [](const json& settings, const char* key) { return settings.value(key, json()); };
+  const auto train_before = train_data_of(known), train_now = train_data_of(json(now));
+  if (train_before && train_now && differ(*train_before, *train_now)) keys.emplace_back(kTrainData);
+  const ValidationIdentities before = to_validation(value_of(known, kValidationData));
+  for (const auto& [name, identity] : to_validation(value_of(json(now), kValidationData))) {
+    if (before.contains(name) && differ(before.at(name), identity)) keys.push_back(validation_key(name));
   }
   return keys;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -17,11 +18,12 @@ namespace mpzero {
 // Keys of recorded_settings().
 inline constexpr const char* kTrainData = "train_data";
 inline constexpr const char* kValidationData = "validation_data";
+inline constexpr const char* kValidationSequences = "validation_sequences";
 
 // The tokens that a run trains and validates on.
 struct DataIdentity {
   io::TokenIdentity train;
-  std::optional<io::TokenIdentity> validation;
+  std::map<std::string, io::TokenIdentity> validation;  // by the set's name; of a file without a name ""
 };
 
 // Of the run's token files, read by rank 0. Collective: an error is thrown on all ranks.
@@ -36,7 +38,8 @@ nlohmann::ordered_json recorded_settings(const RunConfig& config, const std::opt
 nlohmann::json known_settings(const io::TrainingProgress& progress, const std::string& checkpoint);
 
 // One text for each setting that is known of the checkpoint's run and has another value now, in the order of `now`:
-// "beta2 0.95 -> 0.999". Settings that `now` lacks come last. The training data is not among them.
+// "beta2 0.95 -> 0.999". Settings that `now` lacks come last. The training data is not among them. A validation set
+// with a name is a setting of its own: "validation_data wiki".
 std::vector<std::string> changed_settings(const nlohmann::json& known, nlohmann::ordered_json now);
 
 // Which of the data, by key, both know, with as many tokens and without a checksum in common: whether they are the same

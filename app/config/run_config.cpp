@@ -12,6 +12,7 @@
 #include "app/config/run_length.hpp"
 #include "app/config/schedule_settings.hpp"
 #include "app/flags/training_flags.hpp"
+#include "app/flags/validation_data.hpp"
 #include "base/error.hpp"
 #include "base/saturating_product.hpp"
 #include "io/checkpoint_dir/folder.hpp"
@@ -346,9 +347,10 @@ void check_flags(const CommandLine& line, std::vector<std::string>& warnings) {
       warnings.push_back(fmt::format("--{} has no effect: --metrics_port is missing.", flag));
     }
   }
-  if (line.validation_data.empty() && line.gives("validation_freq") && line.validation_freq > 0) {
+  for (const char* flag : {"validation_freq", "validation_sequences", "validation_batches"}) {
+    if (!line.validation_data.empty() || !line.gives(flag) || line.validation_freq == 0) continue;
     warnings.push_back(
-        fmt::format("--validation_freq {} has no effect: --validation_data is missing.", line.validation_freq));
+        fmt::format("--{} {} has no effect: --validation_data is missing.", flag, flag_named(flag).show(line)));
   }
 }
 
@@ -391,6 +393,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
   merge.finish();
   config.replaced = merge.replaced();
   complete_batch(file, world_size, config);
+  settle_validation(line, config.micro_batch_size * world_size, config, config.origins, warnings);
   check_fp8_batch(config, warnings);
   if (!config.counts_epochs()) {
     fit_schedule(config, config.max_steps, warnings);

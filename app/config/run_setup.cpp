@@ -14,9 +14,11 @@
 #include "app/config/prepare_data_command.hpp"
 #include "app/config/size_limits.hpp"
 #include "app/flags/options.hpp"
+#include "app/flags/validation_data.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
 #include "io/checkpoint_dir/formats.hpp"
+#include "io/data/data_loader.hpp"
 #include "io/data/token_dataset.hpp"
 #include "io/ds_config/ds_config.hpp"
 #include "io/files/shipped_folders.hpp"
@@ -141,17 +143,17 @@ void check_init_model(const CommandLine& command_line, const io::InitialFolder& 
       by_type ? command_line.model_type : command_line.model_config, fmt::join(differences, ", "), flag);
 }
 
-// Whether the file exists, which it may not where `data_files` says so.
-bool has_data_file(const std::string& path, const char* flag, const CommandLine& command_line, DataFiles data_files,
-                   RunSetup& setup) {
-  if (path.empty()) throw_user_error("{} is missing: name a token file that app/prepare_data.py made", flag);
+// Whether the file exists, which it may not where `data_files` says so. `given`: as the command line names it,
+// "--validation_data wiki=wiki.h5".
+bool has_data_file(const std::string& path, const std::string& given, const CommandLine& command_line,
+                   DataFiles data_files, RunSetup& setup) {
   if (fs::exists(path)) return true;
   const std::string command = prepare_data_command(command_line, path);
   if (data_files == DataFiles::kMustExist) {
-    throw_user_error("{} {}: there is no such file; make it with: {}", flag, path, command);
+    throw_user_error("{}: there is no such file; make it with: {}", given, command);
   }
   if (setup.missing_data.empty()) setup.prepare_command = command;
-  setup.missing_data.push_back(fmt::format("{} {}", flag, path));
+  setup.missing_data.push_back(given);
   return false;
 }
 
@@ -232,6 +234,23 @@ io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::
   return data;
 }
 
+// An error of a set with a name names it.
+void open_validation_data(const ValidationFile& file, RunSetup& setup) {
+  try {
+    const io::TokenDataset data = open_data(file.path, setup, setup.warnings);
+    setup.validation.push_back({.file = file, .sequences = data.num_windows()});
+  } catch (const UserError& error) {
+    if (file.name.empty()) throw;
+    throw UserError(fmt::format("--validation_data {}: {}", show(file), error.what()), error.scope());
+  }
+}
+
+// A list of files without names is read as one path.
+void check_is_one_path(const ValidationFile& file, const std::string& given) {
+  if (!file.name.empty() || file.path.find(',') == std::string::npos || fs::exists(file.path)) return;
+  throw_user_error("{}: there is no such file; several sets are written NAME=FILE,NAME=FILE.", given);
+}
+
 // What depends on the size of the training data.
 void use_train_data(const io::TokenDataset& data, RunSetup& setup) {
   RunConfig& config = setup.config;
@@ -281,6 +300,21 @@ std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& l
 
 }  // namespace
 
+std::vector<std::string> describe_validation(const RunSetup& setup) {
+  const RunConfig& config = setup.config;
+  const std::string when =
+      config.validation_freq == 0 ? "never" : fmt::format("every {} steps", config.validation_freq);
+  std::vector<std::string> lines;
+  for (const auto& [file, sequences] : setup.validation) {
+    const int64_t read = io::validation_windows(config.validation_sequences, sequences);
+    lines.push_back(fmt::format(
+        "{}{} {} sequences of {} tokens, {}", file.name.empty() ? "" : file.name + ": ", when,
+        read < sequences ? fmt::format("the first {} of {}", read, sequences) : fmt::format("all {}", sequences),
+        config.seq_length, file.path));
+  }
+  return lines;
+}
+
 io::InitialFolder find_init_from(const CommandLine& command_line) {
   if (command_line.init_from.empty()) return {};
   io::InitialFolder found = io::find_initial_folder(command_line.init_from);
@@ -327,14 +361,18 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
         "--max_position_embeddings",
         config.seq_length, setup.model.max_position_embeddings);
   }
-  const auto has = [&](const std::string& path, const char* flag) {
-    return has_data_file(path, flag, command_line, data_files, setup);
+  const auto has = [&](const std::string& path, const std::string& given) {
+    return has_data_file(path, given, command_line, data_files, setup);
   };
-  const bool has_train_data = has(config.train_data, "--train_data");
-  const bool has_validation_data = !config.validation_data.empty() && has(config.validation_data, "--validation_data");
   std::optional<io::TokenDataset> train_data;
-  if (has_train_data) train_data = open_data(config.train_data, setup, setup.warnings);
-  if (has_validation_data) open_data(config.validation_data, setup, setup.warnings);
+  if (has(config.train_data, "--train_data " + config.train_data)) {
+    train_data = open_data(config.train_data, setup, setup.warnings);
+  }
+  for (const ValidationFile& file : config.validation_data) {
+    const std::string given = "--validation_data " + show(file);
+    check_is_one_path(file, given);
+    if (has(file.path, given)) open_validation_data(file, setup);
+  }
   check_no_decay(config, setup.model, setup.warnings);
   if (train_data) use_train_data(*train_data, setup);
   return setup;

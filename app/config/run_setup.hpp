@@ -15,19 +15,26 @@
 
 namespace mpzero {
 
+// One of the files of --validation_data.
+struct ValidationSize {
+  ValidationFile file;
+  int64_t sequences = 0;  // that it has
+};
+
 // A run that has been read, checked and brought together, before anything large is allocated.
 struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
-  parallel::ParallelLayout layout;    // known once it is known where the ranks are: see parallel_layout
-  bool init_from_latest = false;      // config.init_from is what the `latest` of a folder of checkpoints names
-  bool names_model = false;           // by --model_type or --model_config
-  int64_t train_windows = 0;          // sequences of the training data; 0: not known
-  int64_t train_tokens = 0;           // likewise
-  std::string data_order;             // io::TrainingProgress::data_order
-  std::optional<DataIdentity> data;   // known once the run starts: see identify_data
-  std::vector<std::string> warnings;  // for the user, one line each
-  std::string start;                  // likewise; see io::SaveJob
+  parallel::ParallelLayout layout;         // known once it is known where the ranks are: see parallel_layout
+  bool init_from_latest = false;           // config.init_from is what the `latest` of a folder of checkpoints names
+  bool names_model = false;                // by --model_type or --model_config
+  int64_t train_windows = 0;               // sequences of the training data; 0: not known
+  int64_t train_tokens = 0;                // likewise
+  std::vector<ValidationSize> validation;  // of the files that are there
+  std::string data_order;                  // io::TrainingProgress::data_order
+  std::optional<DataIdentity> data;        // known once the run starts: see identify_data
+  std::vector<std::string> warnings;       // for the user, one line each
+  std::string start;                       // likewise; see io::SaveJob
   // Token files that are not there, by flag, as "--train_data data/train.h5"; see DataFiles::kMayBeMissing.
   std::vector<std::string> missing_data;
   std::string prepare_command;  // that makes the first of them
@@ -40,6 +47,10 @@ struct RunSetup {
 // Whether the token files must exist. Without the training data its size is not known, and what depends on it (the
 // steps of --epochs, data_order) stays open. kMayBeUnnamed: nor need --train_data be given.
 enum class DataFiles : uint8_t { kMustExist, kMayBeMissing, kMayBeUnnamed };
+
+// For a user, a line for each validation set whose file is there: "wiki: every 100 steps the first 128 of 2000
+// sequences of 2048 tokens, wiki.h5".
+std::vector<std::string> describe_validation(const RunSetup& setup);
 
 // What --init_from names; empty without the flag. Where its weights are gone, and the run in --checkpoint_dir (or
 // --resume_from_checkpoint) began with them, the folder that the run recorded, with the run's model. Reads `latest`,

@@ -150,6 +150,15 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
   add("AdamW's moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
 }
 
+// The record has it in any run, as a flag without a line.
+void add_validation(const RunConfig& config, std::vector<Row>& rows) {
+  if (config.validation_data.empty()) return;
+  const int64_t sequences = config.validation_sequences;
+  const std::string length = sequences == 0 ? "all" : fmt::format("the first {}", sequences);
+  rows.push_back({"validation sequences", config.validation_data.size() > 1 ? length + " of each set" : length,
+                  describe(config.origins.of("validation_sequences"))});
+}
+
 // Only where it is asked for, so that other runs' records stay as they are.
 void add_compression(const RunConfig& config, int nodes, std::vector<Row>& rows) {
   const auto add = [&](const char* name, std::string key, const std::string& type) {
@@ -188,6 +197,7 @@ std::vector<Row> rows_of(const RunConfig& config, int nodes) {
   add_optimizer(config, rows);
   add_schedule(config, rows);
   add_batch(config, rows);
+  add_validation(config, rows);
   add_types(config, rows);
   add_fp8(config, rows);
   add_compression(config, nodes, rows);

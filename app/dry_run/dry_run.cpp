@@ -159,8 +159,11 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
                   config.gradient_accumulation_steps, ranks.world_size),
       fmt::format("  {:<14} {}", "length", describe_length(setup, at)),
       fmt::format("  {:<14} {}", "learning rate", learning_rates(setup, at.step)),
-      fmt::format("  {:<14} {}", "data", describe_data(setup)),
-      fmt::format("  {:<14} {}", "starts", describe_start(setup, preview))};
+      fmt::format("  {:<14} {}", "data", describe_data(setup))};
+  for (const std::string& line : describe_validation(setup)) {
+    lines.push_back(fmt::format("  {:<14} {}", "validation", line));
+  }
+  lines.push_back(fmt::format("  {:<14} {}", "starts", describe_start(setup, preview)));
   for (const std::string& change : resumed ? resumed->changes : std::vector<std::string>()) {
     lines.push_back("  " + change);
   }

@@ -30,7 +30,7 @@ void RunMetrics::step(const StepReport& report, std::optional<double> mfu) {
   const std::lock_guard lock(mutex_);
   values_.last = report;
   values_.mfu = mfu;
-  if (report.validation_loss) values_.validation_loss = report.validation_loss;
+  if (!report.validation.empty()) values_.validation = report.validation;
   if (!report.casts.empty()) values_.casts = report.casts;
   ++values_.steps;
   values_.durations.add(report.seconds);
@@ -104,8 +104,9 @@ void RunMetrics::collect(Families& to) const {
            static_cast<double>(tokens_per_step_) / last.seconds);
   to.gauge("mpzero_memory_peak_bytes", "Peak memory of rank 0.", static_cast<double>(last.peak_memory.total));
   if (now.mfu) to.gauge("mpzero_mfu_ratio", "Share of the GPU's dense bf16 rate.", *now.mfu);
-  if (now.validation_loss) {
-    to.gauge("mpzero_validation_loss", "The newest validation loss, nats per token.", *now.validation_loss);
+  for (const auto& [set, loss] : now.validation) {
+    const MetricLabels labels = set.empty() ? MetricLabels() : MetricLabels{{"set", set}};
+    to.gauge("mpzero_validation_loss", "The newest validation loss, nats per token.", loss, labels);
   }
   collect_casts(to, now.casts);
   if (last.slowest) {

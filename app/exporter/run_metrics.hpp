@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/exporter/families.hpp"
 #include "app/log/run_observer.hpp"
@@ -43,8 +44,8 @@ class RunMetrics final : public RunObserver {
   struct Values {
     StepReport last;
     std::optional<double> mfu;
-    std::optional<double> validation_loss;  // the newest
-    model::CastRanges casts;                // the newest
+    std::vector<ValidationLoss> validation;  // the newest
+    model::CastRanges casts;                 // the newest
     int64_t steps = 0;
     std::map<std::string, DurationHistogram> parts;
     DurationHistogram durations;

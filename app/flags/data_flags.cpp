@@ -1,4 +1,5 @@
 #include "app/flags/training_flags.hpp"
+#include "app/flags/validation_data.hpp"
 
 namespace mpzero {
 
@@ -10,8 +11,9 @@ FlagGroup data_flags() {
             .unit = "FILE",
             .required = true},
            {.name = "validation_data",
-            .value = Text{field<&Settings::validation_data>},
-            .help = "token file to validate on",
+            .value = Custom{.read = read_validation_data, .show = show_validation_data},
+            .help = "token file to validate on, or several with a loss each: NAME=FILE,NAME=FILE. Of a file in such a "
+                    "list, the path holds no comma; a single path with = before any / is written ./PATH",
             .unit = "FILE",
             .default_text = "no validation"},
            {.name = "dataset",

@@ -83,9 +83,17 @@ std::vector<Flag> observing_flags() {
        .value = Integer{.field = field<&Settings::validation_freq>},
        .help = "steps between validations; 0: never",
        .unit = "STEPS"},
+      {.name = "validation_sequences",
+       .value = Integer{.field = field<&Settings::validation_sequences>},
+       .help =
+           "sequences of each --validation_data file in a validation, from its beginning and the same on any number "
+           "of ranks; of a shorter file all; 0: all",
+       .unit = "SEQUENCES",
+       .recorded = Recorded{.key = "validation_sequences"}},
       {.name = "validation_batches",
        .value = Integer{.field = field<&Settings::validation_batches>, .minimum = 1},
-       .help = "micro-batches of each rank in a validation"},
+       .help = "deprecated: N x train_micro_batch_size_per_gpu x ranks is --validation_sequences",
+       .default_text = "as --validation_sequences says"},
       {.name = "metrics_file",
        .value = Text{field<&Settings::metrics_file>},
        .help = "write one JSON object a step",

@@ -50,6 +50,14 @@ enum class ScheduleOnResume : uint8_t {
   kExtend,  // the new schedule, as if the run had begun with it
 };
 
+// A token file to validate on. `name` is empty where --validation_data is one file without a name.
+struct ValidationFile {
+  std::string name;
+  std::string path;
+
+  bool operator==(const ValidationFile&) const = default;
+};
+
 // Steps first .. last, counted from 1.
 struct StepRange {
   int64_t first = 0;
@@ -74,8 +82,8 @@ struct Settings {
 
   // data
   std::string train_data;
-  std::string validation_data;  // empty: no validation
-  std::string dataset;          // what prepare_data.py is to make token files of
+  std::vector<ValidationFile> validation_data;  // empty: no validation
+  std::string dataset;                          // what prepare_data.py is to make token files of
   std::string dataset_config_name;
   std::optional<bool> local_dataset;
   std::string tokenizer;
@@ -105,8 +113,9 @@ struct Settings {
   std::optional<int64_t> epochs;  // passes over the training data; see apply_epochs
   std::optional<double> num_train_epochs;  // the same as the Hugging Face Trainer counts them
   int64_t logging_freq = 10;
-  int64_t validation_freq = 100;    // 0: never
-  int64_t validation_batches = 10;  // micro-batches of each rank
+  int64_t validation_freq = 100;              // 0: never
+  int64_t validation_sequences = 128;         // of each file, from its beginning; 0: all
+  std::optional<int64_t> validation_batches;  // the same in micro-batches of each rank, see settle_validation
   std::string metrics_file;
   int64_t metrics_port = 0;  // 0: none
   std::string metrics_address = "127.0.0.1";

@@ -23,6 +23,8 @@ constexpr auto kHints = std::to_array<std::pair<const char*, const char*>>({
     {"eval_steps", "the same is --validation_freq"},
     {"do_eval", "--validation_data FILE asks for validation; leave it out"},
     {"do_train", "mpzero train does so; leave it out"},
+    {"max_eval_samples", "the same is --validation_sequences"},
+    {"eval_iters", "--validation_sequences says how many sequences a validation reads"},
     {"per_device_eval_batch_size", "validation has the micro-batch of training; leave it out"},
     {"output_dir", "the same is --checkpoint_dir"},
     {"overwrite_output_dir", "--overwrite moves the old run aside and starts a new one"},

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/flags/validation_data.hpp"
 #include "app/health/cast_ranges.hpp"
 #include "base/collectives.hpp"
 #include "base/text/times.hpp"
@@ -152,8 +153,9 @@ void StepLog::step(const StepReport& report) {
   if (!prints_) return;
   if (observer_ != nullptr) observer_->step(report, mfu(report.seconds));
   if (events_) events_->count_step(report.seconds, config_.train_batch_size * config_.seq_length);
-  if (report.validation_loss)
-    say(fmt::format("Batch {} Validation loss: {:.5f}", report.step, *report.validation_loss));
+  for (const auto& [set, loss] : report.validation) {
+    say(fmt::format("Batch {} Validation loss{}: {:.5f}", report.step, set.empty() ? "" : " of " + set, loss));
+  }
   if (metrics_) write_metrics(report);
   bar_->update(report.step, fmt::format("loss {:.4f}", report.loss));
 }
@@ -224,7 +226,7 @@ void StepLog::write_metrics(const StepReport& report) {
     }
     metrics.casts = report.casts;
   }
-  if (report.validation_loss) metrics.extra.emplace_back("validation_loss", *report.validation_loss);
+  for (const auto& [set, loss] : report.validation) metrics.extra.emplace_back(validation_loss_key(set), loss);
   // With many ranks that is most of a line, so not in each.
   if (is_logged(report.step) && report.rank_seconds.size() > 1) metrics.rank_seconds = report.rank_seconds;
   metrics_->write(metrics);

@@ -24,6 +24,12 @@
 
 namespace mpzero {
 
+// The mean loss of a validation set, nats per token. `set` is empty where the file has no name.
+struct ValidationLoss {
+  std::string set;
+  double loss = 0;
+};
+
 // The results of one optimizer step.
 struct StepReport {
   int64_t step = 0;  // from 1
@@ -33,11 +39,11 @@ struct StepReport {
   double seconds = 0;
   StepSplit split;  // of this rank; see StepTimer::finish_step
   int64_t tokens_seen = 0;
-  int64_t internode_bytes = 0;  // that a node sent to others; see LevelCommunicators
-  PeakMemory peak_memory;       // of this rank
-  std::optional<double> validation_loss;
-  std::optional<SlowestRank> slowest;     // of the step before
-  std::vector<double> rank_seconds = {};  // of the step before: each rank's own part of it, by rank
+  int64_t internode_bytes = 0;                  // that a node sent to others; see LevelCommunicators
+  PeakMemory peak_memory;                       // of this rank
+  std::vector<ValidationLoss> validation = {};  // in steps with a validation
+  std::optional<SlowestRank> slowest;           // of the step before
+  std::vector<double> rank_seconds = {};        // of the step before: each rank's own part of it, by rank
   double checkpoint_blocked_seconds = 0;  // time that training paused for checkpoints since the last step's report
   model::CastRanges casts = {};           // to FP8, of all ranks; in steps with a log line
 };

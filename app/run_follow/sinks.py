@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from run_files.validation_sets import validation_losses
+
 from run_follow.following import Row
 from run_follow.place import unusable
 from run_follow.train_job import TrainJobStatus
@@ -20,7 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 # TensorBoard groups tags by what is before the slash.
 GROUPS = {
     "loss": "loss/train",
-    "validation_loss": "loss/validation",
     "lr": "optimizer/lr",
     "grad_norm": "optimizer/grad_norm",
     "tokens": "progress/tokens",
@@ -64,6 +65,8 @@ class Sink(Protocol):
 
 
 def tag_of(metric: str) -> str:
+    if label := validation_losses([metric]).get(metric):
+        return "loss/" + label.replace(" ", "_")
     return GROUPS.get(metric) or (f"time/{metric}" if metric.endswith("_seconds") else f"other/{metric}")
 
 

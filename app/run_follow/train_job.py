@@ -7,6 +7,7 @@ the launcher's pod (feature gate TrainJobStatus, alpha in release 2.3).
 from __future__ import annotations
 
 import json
+import math
 import os
 import ssl
 import sys
@@ -16,6 +17,7 @@ import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
+from run_files.validation_sets import validation_losses
 from run_files.values import is_whole, object_of
 
 from run_follow.following import FollowError, Row
@@ -24,7 +26,7 @@ ADDRESS, CERTIFICATE, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("U
 # More often burdens the cluster's API server.
 PAUSE_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
-METRICS = ("loss", "validation_loss", "lr", "grad_norm", "tokens", "tokens_per_second", "mfu", "step_seconds")
+METRICS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_second", "mfu", "step_seconds")
 
 
 class TrainJobStatus:
@@ -41,7 +43,7 @@ class TrainJobStatus:
         self.address = os.environ[ADDRESS]
         self.events = folder.parent / "events.jsonl"
         self.row: Row | None = None  # to be sent
-        self.sent = 0.0  # when, by the clock that does not jump
+        self.sent = -math.inf  # when, by the clock that does not jump
         self.warned = False
 
     @property
@@ -94,7 +96,8 @@ def post(address: str, status: dict[str, object]) -> None:
 def status_of(row: Row, steps: int | None) -> dict[str, object]:
     """Of a run of so many steps; None: not known."""
     metrics = [{"name": "step", "value": str(row.step)}]
-    metrics += [{"name": name, "value": f"{row.values[name]:.6g}"} for name in METRICS if name in row.values]
+    names = [name for name in METRICS if name in row.values] + list(validation_losses(row.values))
+    metrics += [{"name": name, "value": f"{row.values[name]:.6g}"} for name in names]
     status: dict[str, object] = {
         "metrics": metrics,
         "lastUpdatedTime": datetime.fromtimestamp(row.time, UTC).isoformat(timespec="seconds"),

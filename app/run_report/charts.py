@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from run_files.step_parts import STEP_PARTS
+from run_files.validation_sets import validation_losses
 from run_files.values import as_number, whole
 
 from run_report.node_times import GPU_VALUES
@@ -17,6 +18,7 @@ from run_report.thinning import smooth, thinned
 
 GIBIBYTE = 1 << 30
 DIGITS = 6
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")  # of validation sets
 SMOOTHED_SHARE = 50  # a mean covers one step in so many
 
 
@@ -56,11 +58,13 @@ def loss_chart(runs: list[Run]) -> Chart:
         if width > 1 and len(runs) == 1:
             traces.append(line(run, loss, f"{name}each step", place, width=1, opacity=0.35))
         traces.append(line(run, smooth(loss, width), f"{name}training", place))
-        validation = run.columns.get("validation_loss")
-        if validation is not None:
-            trace = line(run, validation, f"{name}validation", place, width=1.5)
-            mark = {"color": "validation" if len(runs) == 1 else f"run-{place}", "size": 7}
-            traces.append(trace | {"mode": "lines+markers", "marker": mark, "line": trace["line"] | mark})
+        for number, (key, label) in enumerate(validation_losses(run.columns).items()):
+            trace = line(run, run.columns[key], name + label, place, width=1.5)
+            # Of one run each set has a color of its own, of several each run.
+            color = f"run-{place}" if len(runs) > 1 else "validation" if number == 0 else f"run-{number % 8}"
+            mark = {"color": color, "size": 7}
+            symbol = {"symbol": SYMBOLS[number % len(SYMBOLS)]}
+            traces.append(trace | {"mode": "lines+markers", "marker": mark | symbol, "line": trace["line"] | mark})
     return Chart("Loss", "nats per token", traces, {})
 
 

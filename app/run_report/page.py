@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 from plotly.offline import get_plotlyjs
+from run_files.validation_sets import validation_losses
 from run_files.values import as_number, strings, whole
 
 from run_report.charts import Chart, charts_of
@@ -69,7 +70,7 @@ def card(run: Run, place: int) -> str:
             else show(run.last("step")),
         ),
         ("loss", show(run.last("loss"))),
-        ("validation loss", show(run.last("validation_loss"))),
+        *[(f"{label} loss", show(run.last(key))) for key, label in validation_losses(run.columns).items()],
         ("tokens", show(run.last("tokens"))),
         ("tokens/s", show(round_or_nan(run.last("tokens_per_second")))),
         ("MFU", f"{run.last('mfu'):.1%}" if math.isfinite(run.last("mfu")) else ""),
@@ -77,7 +78,7 @@ def card(run: Run, place: int) -> str:
         ("starts", str(len(run.starts)) if run.starts else ""),
         ("version", str(facts.get("version", "")).split("\n")[0]),
     ]
-    table = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows if value)
+    table = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows if value)
     failure = f'<p class="failure">{escape(failure_text(run.failure))}</p>' if run.failure else ""
     status = f'<p class="status">{escape(run.status)} <code>{escape(run.run_id)}</code></p>'
     style = f"border-top-color: var(--run-{place % 8})"

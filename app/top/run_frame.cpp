@@ -144,8 +144,10 @@ void append(std::vector<std::string>& to, const std::vector<std::string>& lines,
 void append_steps(std::vector<std::string>& lines, const RunView& run, int width) {
   lines.push_back(progress(run, width));
   std::string loss = fmt::format("loss   {:.4f}", run.loss);
-  if (run.validation_loss)
-    loss += fmt::format("  validation {:.4f} (step {})", *run.validation_loss, run.validation_step);
+  for (const auto& [set, value] : run.validation) {
+    loss += fmt::format("  {} {:.4f}", set.empty() ? "validation" : "validation " + set, value);
+  }
+  if (!run.validation.empty()) loss += fmt::format(" (step {})", run.validation_step);
   lines.push_back(fmt::format("{}  {}", loss, sparkline(run.losses, width - columns_of(loss) - 2)));
   std::string rates =
       fmt::format("lr     {:.3g}  grad norm {:.3g}  {:.0f} tokens/s", run.lr, run.grad_norm, run.tokens_per_second);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "app/flags/validation_data.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 
@@ -195,8 +196,11 @@ void RunReader::take_step(const std::string& line) {
   for (const char* part : {"forward", "backward", "exposed_communication", "optimizer", "data"}) {
     set(view_.parts[part], step, (std::string(part) + "_seconds").c_str());
   }
-  if (step.contains("validation_loss") && step["validation_loss"].is_number()) {
-    view_.validation_loss = step["validation_loss"].get<double>();
+  for (const auto& [key, value] : step.items()) {
+    const std::optional<std::string> set = validation_set_of(key);
+    if (!set || !value.is_number()) continue;
+    if (view_.validation_step != view_.step) view_.validation.clear();
+    view_.validation[*set] = value.get<double>();
     view_.validation_step = view_.step;
   }
   if (const auto found = step.find("rank_seconds"); found != step.end() && found->is_array()) {

@@ -48,9 +48,9 @@ struct RunView {
   double time = 0;  // of its end, in seconds since 1970
   double loss = 0, lr = 0, grad_norm = 0, tokens_per_second = 0, step_seconds = 0;
   std::optional<double> mfu;
-  std::map<std::string, double> parts;  // "forward", ...: seconds
-  std::vector<double> rank_seconds;     // by rank; of the newest step that has them
-  std::optional<double> validation_loss;
+  std::map<std::string, double> parts;       // "forward", ...: seconds
+  std::vector<double> rank_seconds;          // by rank; of the newest step that has them
+  std::map<std::string, double> validation;  // the newest loss, by set; of a file without a name ""
   int64_t validation_step = 0;
   std::vector<double> losses;  // of the steps that were read
   // The newest checkpoint.

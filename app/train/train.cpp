@@ -197,6 +197,7 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
     fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
                describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
                config.zero.stage, describe_levels(setup.layout), config.dtype);
+    for (const std::string& line : describe_validation(setup)) fmt::print("Validation {}\n", line);
     if (!cpu.line.empty()) fmt::print("{}\n", cpu.line);
     if (!nodes.line.empty()) fmt::print("{}\n", nodes.line);
     for (const std::string& line : settings_table(config, setup.layout.nodes)) fmt::print("{}\n", line);

@@ -1,8 +1,6 @@
 #include "app/train/trainer.hpp"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <chrono>
@@ -151,7 +149,7 @@ TrainingEnd Trainer::train_to_the_end() {
     profiler_.begin_step(position_.step + 1);
     StepReport report = train_step();
     const Profiler::Outcome trace = profiler_.end_step(report.step);
-    if (validation_is_due()) report.validation_loss = validate();
+    if (validation_is_due()) report.validation = validate();
     log_.step(report);
     if (report.step == first_step_ && placement_.leaves_ratio_open()) {
       log_.say(placement_.choose_ratio());
@@ -184,7 +182,7 @@ bool Trainer::at_end() const { return position_.step >= config_.max_steps; }
 bool Trainer::due(int64_t frequency) const { return frequency > 0 && position_.step % frequency == 0; }
 
 bool Trainer::validation_is_due() const {
-  if (!validation_data_ || config_.validation_freq == 0) return false;
+  if (validation_->empty() || config_.validation_freq == 0) return false;
   return at_end() || (due(config_.validation_freq) && !stops_);
 }
 
@@ -319,10 +317,7 @@ void Trainer::start() {
   run_on_all_ranks(mpi_, [&] {
     const io::LoaderOptions options = loader_options(setup_, mpi_, position_);
     train_data_.emplace(io::TokenDataset(config_.train_data, config_.seq_length), options, position_.step);
-    if (!config_.validation_data.empty()) {
-      validation_data_.emplace(io::TokenDataset(config_.validation_data, config_.seq_length), options,
-                               config_.validation_batches);
-    }
+    validation_.emplace(config_, options);
   });
   folder_.make_room();
 }
@@ -348,8 +343,8 @@ StepReport Trainer::train_step() {
   if (watch != nullptr) watch->begin();
   const auto next = [&] {
     const io::MicroBatch batch = train_data_->next();
-    const at::Tensor inputs = to_device(batch.inputs, config_.micro_batch_size);
-    return TokensOfMicroBatch{.inputs = inputs, .targets = to_device(batch.targets, config_.micro_batch_size)};
+    return TokensOfMicroBatch{.inputs = tokens_on(device_, batch.inputs, config_.seq_length),
+                              .targets = tokens_on(device_, batch.targets, config_.seq_length)};
   };
   const OptimizerStepResult result =
       run_optimizer_step(engine_, pass_, timer_,
@@ -390,40 +385,24 @@ StepReport Trainer::train_step() {
           .tokens_seen = position_.tokens_seen,
           .internode_bytes = communicators_.take_internode_bytes(),
           .peak_memory = memory_.peak(),
-          .validation_loss = std::nullopt,
+          .validation = {},
           .slowest = slowest,
           .rank_seconds = {summary.figures.begin() + kOwnSeconds, summary.figures.end()},
           .checkpoint_blocked_seconds = blocked_by_checkpoints,
           .casts = watch != nullptr ? over_ranks(mpi_, watch->ranges()) : model::CastRanges()};
 }
 
-std::optional<double> Trainer::validate() {
+std::vector<ValidationLoss> Trainer::validate() {
   control_.liveness.enter(RunPhase::kValidation, position_.step);
   checkpointer_.before_validation();
   const parallel::ProfileRange range("validation");
-  // Losses weighted with the windows they are the mean of, so that the result does not depend on the number of ranks.
-  const auto options = at::TensorOptions().dtype(at::kDouble).device(device_);
-  const at::Tensor weighted_sum = at::zeros({}, options);
   parallel::LateSum votes;
-  for (int64_t b = 0; b < validation_data_->num_batches(); ++b) {
-    if (votes.next(stop_.vote()) > 0) {
-      stops_ = true;
-      return std::nullopt;
-    }
-    const io::ValidationBatch batch = validation_data_->read(b);
-    const auto windows = static_cast<int64_t>(batch.tokens.inputs.size()) / config_.seq_length;
-    const at::Tensor loss =
-        pass_.validate(to_device(batch.tokens.inputs, windows), to_device(batch.tokens.targets, windows));
-    weighted_sum.add_(loss.to(at::kDouble), static_cast<double>(batch.num_windows));
-  }
-  engine_.sum_over_ranks(weighted_sum);
-  return weighted_sum.item<double>() / static_cast<double>(validation_data_->num_windows());
-}
-
-at::Tensor Trainer::to_device(const std::vector<int64_t>& tokens, int64_t windows) const {
-  // from_blob wants a mutable pointer; the copy that to() makes is the only reader.
-  const at::Tensor view = at::from_blob(const_cast<int64_t*>(tokens.data()), {windows, config_.seq_length}, at::kLong);
-  return view.to(device_, /*non_blocking=*/false, /*copy=*/true);
+  const auto stops = [&] {
+    control_.liveness.moved_on();
+    stops_ = votes.next(stop_.vote()) > 0;
+    return stops_;
+  };
+  return validation_->run(pass_, engine_, device_, stops).value_or(std::vector<ValidationLoss>());
 }
 
 }  // namespace mpzero

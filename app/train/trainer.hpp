@@ -30,6 +30,7 @@
 #include "app/train/profiler.hpp"
 #include "app/train/stop_agreement.hpp"
 #include "app/train/training_pass.hpp"
+#include "app/train/validation.hpp"
 #include "base/text/times.hpp"
 #include "io/data/data_loader.hpp"
 #include "model/decoder.hpp"
@@ -77,8 +78,8 @@ class Trainer {
   void log_memory();
   // One optimizer step over the global batch.
   StepReport train_step();
-  // The loss; std::nullopt if a rank was asked to stop meanwhile.
-  std::optional<double> validate();
+  // The loss of each set; none if a rank was asked to stop meanwhile.
+  std::vector<ValidationLoss> validate();
   // Values added to the step's all-reduce: votes for a stop, ranks with warnings to record, then each rank's own time
   // in the previous step.
   std::vector<double> figures() const;
@@ -91,7 +92,6 @@ class Trainer {
   void comment_on(const StepReport& report, const Profiler::Outcome& trace);
   // Says once, after the run's first steps, what holds them up and what to change. Collective.
   void advise(const StepReport& report);
-  at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
 
   parallel::MpiRuntime& mpi_;
   RunMemory& memory_;
@@ -111,7 +111,7 @@ class Trainer {
   int64_t first_step_ = 0;  // of this process
   MetricsOwner metrics_owner_;
   std::optional<io::DataLoader> train_data_;
-  std::optional<io::ValidationSet> validation_data_;
+  std::optional<Validation> validation_;
   Profiler profiler_;
   MetricsEndpoint endpoint_;
   std::unique_ptr<NodeRecorder> node_recorder_;

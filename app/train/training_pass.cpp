@@ -1,5 +1,7 @@
 #include "app/train/training_pass.hpp"
 
+#include <ATen/ops/from_blob.h>
+
 #include <utility>
 
 #include "app/memory/unit_order.hpp"
@@ -42,6 +44,13 @@ std::vector<model::Gradient> gradients_of(parallel::GradientStore& store, size_t
 }
 
 }  // namespace
+
+at::Tensor tokens_on(at::Device device, const std::vector<int64_t>& tokens, int64_t seq_length) {
+  const auto sequences = static_cast<int64_t>(tokens.size()) / seq_length;
+  // from_blob wants a mutable pointer; the copy that to() makes is the only reader.
+  const at::Tensor view = at::from_blob(const_cast<int64_t*>(tokens.data()), {sequences, seq_length}, at::kLong);
+  return view.to(device, /*non_blocking=*/false, /*copy=*/true);
+}
 
 TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer,
                            const Options& options)

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
+
+// Token ids of whole sequences as a tensor [sequences, seq_length] on a device; a copy.
+at::Tensor tokens_on(at::Device device, const std::vector<int64_t>& tokens, int64_t seq_length);
 
 // Runs micro-batches through the model, unit by unit: parameters are gathered before each unit and released after it,
 // and gradients are reduced over the ranks as soon as a unit's backward is done.
@@ -31,7 +35,7 @@ class TrainingPass {
   // Forward and backward; inputs and targets [B, T] int64 on the engine's device. Returns the mean loss of the
   // micro-batch, an fp32 scalar on that device. `last_of_step`: no further micro-batch adds to these gradients.
   at::Tensor train(const at::Tensor& inputs, const at::Tensor& targets, bool last_of_step);
-  // Forward only; the mean loss.
+  // Forward only; the mean loss in fp64.
   at::Tensor validate(const at::Tensor& inputs, const at::Tensor& targets);
 
  private:

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/saturating_product.hpp"
 #include "io/data/shuffle.hpp"
 
 namespace mpzero::io {
@@ -139,13 +138,16 @@ MicroBatch DataLoader::next() {
 
 int64_t DataLoader::num_windows() const { return impl_->num_windows; }
 
-ValidationSet::ValidationSet(TokenDataset dataset, const LoaderOptions& options, int64_t batches)
+int64_t validation_windows(int64_t sequences, int64_t num_windows) {
+  return sequences == 0 ? num_windows : std::min(sequences, num_windows);
+}
+
+ValidationSet::ValidationSet(TokenDataset dataset, const LoaderOptions& options, int64_t sequences)
     : dataset_(std::move(dataset)),
       options_(options),
-      num_windows_asked_(saturating_product(batches, options.world_size, options.micro_batch_size)),
-      num_windows_(std::min(num_windows_asked_, dataset_.num_windows())) {
+      num_windows_(validation_windows(sequences, dataset_.num_windows())) {
   check(options_);
-  if (batches < 1) throw_failure("a validation pass of {} micro-batches was requested", batches);
+  if (sequences < 0) throw_failure("a validation pass of {} sequences was requested", sequences);
 }
 
 int64_t ValidationSet::num_batches() const {

@@ -64,25 +64,24 @@ struct ValidationBatch {
   int64_t num_windows = 0;
 };
 
-// The first windows of a data set in order, disjoint over the ranks: micro-batch a, rank r, sample b reads window
-// (a*ranks + r)*mb + b, and no window twice. If the set is smaller than requested, the last micro-batches are smaller
-// or do not count. The mean of the losses over all ranks, weighted by num_windows, covers the same windows for any
-// number of ranks, as long as batches * ranks * mb is the same or the set is smaller than that.
+// Windows that a validation pass reads of a data set with `num_windows`; `sequences` 0: all.
+int64_t validation_windows(int64_t sequences, int64_t num_windows);
+
+// The first windows of a data set in file order, the same for any number of ranks and any micro-batch: micro-batch a,
+// rank r, sample b reads window (a*ranks + r)*mb + b, up to the last. The mean of the losses over all ranks, weighted
+// by num_windows, is that of these windows.
 class ValidationSet {
  public:
-  // `batches`: maximum number of micro-batches per rank. Uses micro_batch_size, rank, world_size and vocab_limit of
-  // `options`.
-  ValidationSet(TokenDataset dataset, const LoaderOptions& options, int64_t batches);
+  // `sequences`: see validation_windows. Uses micro_batch_size, rank, world_size and vocab_limit of `options`.
+  ValidationSet(TokenDataset dataset, const LoaderOptions& options, int64_t sequences);
 
-  int64_t num_windows() const { return num_windows_; }              // used by a pass, on all ranks together
-  int64_t num_windows_asked() const { return num_windows_asked_; }  // batches * ranks * mb
-  int64_t num_batches() const;                                      // run by every rank in a pass
+  int64_t num_windows() const { return num_windows_; }  // used by a pass, on all ranks together
+  int64_t num_batches() const;                          // run by every rank in a pass
   ValidationBatch read(int64_t batch) const;
 
  private:
   TokenDataset dataset_;
   LoaderOptions options_;
-  int64_t num_windows_asked_;
   int64_t num_windows_;
 };
 

@@ -73,6 +73,24 @@ def test_plotted_lines_are_the_columns(tmp_path):
     plt.close(figure)
 
 
+def test_each_validation_set_has_a_line(tmp_path):
+    import matplotlib.pyplot as plt
+
+    sets = {"validation_wiki_loss": 3.0, "validation_code_loss": 2.0}
+    rows = [{"step": step, "loss": 4 / step} | (sets if step % 2 == 0 else {}) for step in range(1, 7)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    figure, axis = plt.subplots()
+    plot_metrics.draw_loss(axis, plot_metrics.read_columns(tmp_path / "metrics.jsonl"), 1)
+    lines = {line.get_label(): line for line in axis.get_lines()}
+    assert lines["validation wiki"].get_ydata().tolist() == [3, 3, 3]
+    assert lines["validation code"].get_xdata().tolist() == [2, 4, 6]
+    assert lines["validation wiki"].get_color() != lines["validation code"].get_color()
+    plt.close(figure)
+    (tmp_path / "other").mkdir()
+    write_metrics(tmp_path / "other/metrics.jsonl", 20)
+    assert run(tmp_path, tmp_path / "other", tmp_path / "both.png").returncode == 0
+
+
 def test_stacked_times_are_the_columns_and_need_all_parts(tmp_path):
     import matplotlib.pyplot as plt
 

@@ -102,6 +102,17 @@ def test_the_page_of_a_run_says_what_it_was_and_how_it_went(tmp_path):
     assert saves["traces"][0]["text"] == ["2.00 GB, training paused for 0.250 s"]
 
 
+def test_each_validation_set_has_a_curve_and_a_row(tmp_path):
+    steps(tmp_path / "a", 3, validation_wiki_loss=3.5, validation_code_loss=2.5)
+    steps(tmp_path / "b", 3, validation_loss=4.5)
+    shown = page(tmp_path / "a")
+    assert shown.row("validation wiki loss")[0] == "3.5" and shown.row("validation code loss")[0] == "2.5"
+    curves = {trace["name"]: trace for trace in chart_of([tmp_path / "a"], "Loss").traces}
+    assert curves["validation wiki"]["y"] == [3.5] * 3 and curves["validation code"]["y"] == [2.5] * 3
+    both = [trace["name"] for trace in chart_of([tmp_path / "a", tmp_path / "b"], "Loss").traces]
+    assert {"a: validation wiki", "a: validation code", "b: validation"} < set(both)
+
+
 def reading(folder, time: float, start: str = "a", run: str = RUN, **fields) -> None:
     with (folder / "node.jsonl").open("a") as file:
         line = {"event": "node", "time": 1.7e9 + time, "run": run, "start": start, "host": "n0"}

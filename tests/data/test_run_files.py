@@ -10,6 +10,8 @@ sys.path.insert(0, str(REPOSITORY / "app"))
 import plot_metrics
 from run_files.replacing import replacing
 from run_files.step_parts import STEP_PARTS
+from run_files.validation_sets import validation_losses
+from run_follow import sinks
 from run_report import charts
 
 sys.path.pop(0)
@@ -45,3 +47,22 @@ def test_the_parts_of_a_step_are_one_list_and_documented():
     assert len(plot_metrics.PART_COLORS) == len(STEP_PARTS)
     documented = (REPOSITORY / "docs/formats.md").read_text()
     assert [name for name in STEP_PARTS if f"`{name}`" not in documented] == []
+
+
+def test_validation_sets_are_the_keys_of_their_losses():
+    keys = [
+        "loss",
+        "validation_loss",
+        "validation_wiki_loss",
+        "validation_loss_loss",
+        "validation__loss",
+        "xvalidation_loss",
+    ]
+    assert validation_losses(keys) == {
+        "validation_loss": "validation",
+        "validation_wiki_loss": "validation wiki",
+        "validation_loss_loss": "validation loss",
+    }
+    assert sinks.tag_of("validation_loss") == "loss/validation"
+    assert sinks.tag_of("validation_wiki_loss") == "loss/validation_wiki"
+    assert sinks.tag_of("loss") == "loss/train"

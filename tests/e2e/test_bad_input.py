@@ -240,15 +240,15 @@ def test_impossible_sequence_lengths(tmp_path: Path) -> None:
     assert f"--seq_length {9 * 10**18} is more than the 2147483647 tokens" in the_sentence(result.stderr)
 
 
-def test_validation_of_more_batches_than_can_be_counted(tmp_path: Path) -> None:
-    """The full set is read, as with any number of batches above its size."""
+def test_validation_of_more_sequences_than_can_be_counted(tmp_path: Path) -> None:
+    """The full set is read, as with any number above its size."""
     losses = []
-    for batches in (10**6, 9 * 10**18):
-        run = TinyRun(tmp_path / str(batches))
-        flags = [f"--validation_data={run.data}", "--validation_freq=1", f"--validation_batches={batches}"]
+    for place, length in enumerate(("sequences=0", f"sequences={9 * 10**18}", f"batches={9 * 10**18}")):
+        run = TinyRun(tmp_path / str(place))
+        flags = [f"--validation_data={run.data}", "--validation_freq=1", f"--validation_{length}"]
         losses += re.findall(r"Validation loss: (\S+)", run.train("--max_steps=1", *flags).stdout)
-    assert len(losses) == 2
-    assert losses[0] == losses[1]
+    assert len(losses) == 3
+    assert len(set(losses)) == 1
     assert float(losses[0]) > 1
 
 

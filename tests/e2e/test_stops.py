@@ -85,7 +85,7 @@ def test_validation_is_interrupted(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     # Minutes of validation.
     data = write_tokens(tmp_path / "validation.h5", np.arange(2_000_000) % VOCAB_SIZE, VOCAB_SIZE)
-    validation = [f"--validation_data={data}", "--validation_freq=3", "--validation_batches=100000"]
+    validation = [f"--validation_data={data}", "--validation_freq=3", "--validation_sequences=0"]
     with LiveRun(run, *ENDLESS, *validation) as live:
         live.wait_for_step(2)
         time.sleep(2)

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.e2e
 SEQ_LENGTH = 16
 
 
-def transformers_loss(folder: Path, data: Path, windows: int) -> float:
+def transformers_loss(folder: Path, data: Path, windows: int, dtype: str = "float32") -> float:
     """Mean cross-entropy over the first `windows` windows of a token file."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     with h5py.File(data) as file:
         tokens = torch.tensor(file["tokens"][: windows * SEQ_LENGTH + 1].astype("int64"))
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
     inputs, targets = tokens[:-1].view(windows, SEQ_LENGTH), tokens[1:].view(windows, SEQ_LENGTH)
     with torch.no_grad():
         logits = model(input_ids=inputs).logits
@@ -39,12 +39,12 @@ def test_validation_loss(tmp_path: Path, family: str) -> None:
         qwen2 = {**MODEL, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
         (tmp_path / "tiny.json").write_text(json.dumps(qwen2))
     with h5py.File(run.data) as file:
-        # 20 windows: the last of the 3 requested batches of 2 ranks x 4 is not full.
+        # 20 windows: the last of the 3 batches of 2 ranks x 4 is not full.
         validation = write_tokens(
             tmp_path / "validation.h5", file["tokens"][100 : 100 + 20 * SEQ_LENGTH + 1], VOCAB_SIZE
         )
     run.micro_batch = 4
-    run.train("--max_steps=15", f"--validation_data={validation}", "--validation_freq=15", "--validation_batches=3")
+    run.train("--max_steps=15", f"--validation_data={validation}", "--validation_freq=15")
     ours = run.metrics()[-1]["validation_loss"]
     weights = tmp_path / "weights"
     program = str(BUILD / "bin" / "zero_to_fp32")

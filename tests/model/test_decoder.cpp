@@ -25,7 +25,8 @@ TEST_CASE("recomputed activations give the same bits") {
       const at::Tensor tokens = at::randint(config.vocab_size, {2, 34}, at::kLong);
       FlatModel kept(decoder, at::TensorOptions().dtype(type), at::kFloat);
       const at::Tensor loss = kept.forward_backward(tokens, 1.0, Recompute::kNone);
-      CHECK(bitwise_equal(kept.loss(tokens), loss));
+      // The same losses of tokens: their mean is taken in fp64 there, and in fp32 here.
+      CHECK(relative_error(kept.loss(tokens), loss) < 5e-7);
       for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
         INFO(config.model_type << " " << type << " " << name(recompute));
         FlatModel recomputed(decoder, at::TensorOptions().dtype(type), at::kFloat);

@@ -63,6 +63,25 @@ def test_variables_are_paths_from_where_the_user_is(checkout, mine, begin):
     assert (mine / "run/latest").exists()
 
 
+@pytest.mark.parametrize(
+    ("value", "complete"),
+    [
+        ("v.h5", "{}/v.h5"),
+        ("wiki=w.h5,code=/data/c.h5", "wiki={0}/w.h5,code=/data/c.h5"),
+        ("./lr=3/v.h5,w.h5", "{}/lr=3/v.h5,w.h5"),
+        ("wiki=lr=3/w.h5", "wiki={}/lr=3/w.h5"),
+    ],
+)
+def test_each_validation_set_is_a_path_from_where_the_user_is(checkout, mine, value, complete):
+    complete = complete.format(mine)
+    result = start(checkout, mine, "--train_data=t.h5", f"--validation_data={value}")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"--validation_data={complete}" in (checkout.record / "mpzero.flags").read_text().splitlines()
+    result = start(checkout, mine, "--train_data", "t.h5", VALIDATION_DATA=value)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert checkout.flags()["validation_data"] == complete
+
+
 @pytest.mark.parametrize("begin", [start, submit])
 def test_flags_are_paths_from_where_the_user_is(checkout, mine, begin):
     result = begin(

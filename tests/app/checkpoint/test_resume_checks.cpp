@@ -255,7 +255,7 @@ TEST_CASE("what a setting was and is stands in one line, in the table's order") 
     "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "betas": [0.8, 0.999], "eps": 1e-6, "weight_decay": 0,
     "bias_correction": false}}})",
                {"--no_decay=norm,bias", "--max_steps=2000", "--seq_length=512", "--shuffle=false"});
-  now.data->validation = io::TokenIdentity{.num_tokens = 5, .tokens_xxh3 = "abcdef0123456789", .documents_xxh3 = {}};
+  now.data->validation[""] = {.num_tokens = 5, .tokens_xxh3 = "abcdef0123456789", .documents_xxh3 = {}};
   now.model.max_position_embeddings = 4096;
   CHECK(changes(saved, now) ==
         "max_position_embeddings 64 -> 4096, lr 0.001 -> 0.002, beta1 0.9 -> 0.8, beta2 0.95 -> 0.999, "
@@ -282,9 +282,64 @@ TEST_CASE("data without a checksum in common are said not to be compared") {
   CHECK(continue_run(Saved(before), now).changes == Strings{"The tokens of train_data" + end});
   CHECK(warnings(Saved(before), now).empty());
   RunSetup both = now;
-  both.data->validation = before.data->train;
-  before.data->validation = now.data->train;
+  both.data->validation[""] = before.data->train;
+  before.data->validation[""] = now.data->train;
   CHECK(continue_run(Saved(before), both).changes == Strings{"The tokens of train_data and validation_data" + end});
+}
+
+TEST_CASE("a validation set is compared with the checkpoint's of its name") {
+  const auto with = [](const Strings& sets, const std::string& hash) {
+    RunSetup setup = setup_of();
+    for (const std::string& set : sets) {
+      setup.data->validation[set] = {.num_tokens = 5, .tokens_xxh3 = hash + "0123456789", .documents_xxh3 = {}};
+    }
+    return setup;
+  };
+  const std::string first = "abcdef", second = "123456";
+  CHECK(changes(Saved(with({"code", "wiki"}, first)), with({"wiki", "code"}, first)).empty());
+  CHECK(changes(Saved(with({"code", "wiki"}, first)), with({"wiki"}, second)) ==
+        "validation_data code 5 tokens (abcdef01) -> none, "
+        "validation_data wiki 5 tokens (abcdef01) -> 5 tokens (12345601)");
+  CHECK(changes(Saved(with({""}, first)), with({"wiki"}, first)) ==
+        "validation_data 5 tokens (abcdef01) -> none, validation_data wiki none -> 5 tokens (abcdef01)");
+  CHECK(changes(Saved(with({}, first)), with({"wiki"}, first)) == "validation_data wiki none -> 5 tokens (abcdef01)");
+  RunSetup unhashed = with({"wiki"}, first);
+  unhashed.data->validation["wiki"] = {.num_tokens = 5, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};
+  CHECK(changes(Saved(with({"wiki"}, first)), unhashed).empty());
+  CHECK_THAT(continue_run(Saved(with({"wiki"}, first)), unhashed).changes.at(0),
+             Contains("The tokens of validation_data wiki could not be compared"));
+}
+
+TEST_CASE("the number of validation sequences is the checkpoint's, or the change is in the line") {
+  const Strings data = {"--validation_data=v.h5"};
+  const auto with = [&](const std::string& flag) {
+    Strings flags = data;
+    if (!flag.empty()) flags.push_back(flag);
+    RunSetup setup = setup_of(kDsConfig, flags);
+    setup.data->validation[""] = {.num_tokens = 5, .tokens_xxh3 = "abcdef0123456789", .documents_xxh3 = {}};
+    return setup;
+  };
+  CHECK(changes(Saved(with("")), with("")).empty());
+  CHECK(changes(Saved(with("")), with("--validation_sequences=0")) == "validation_sequences 128 -> 0");
+  // kDsConfig's 8 sequences on 2 ranks: 10 micro-batches of 4.
+  REQUIRE(with("--validation_batches=10").config.validation_sequences == 80);
+  CHECK(changes(Saved(with("--validation_batches=10")), with("--validation_sequences=80")).empty());
+  const Continuation same = continue_run(Saved(with("--validation_batches=10")), with("--validation_batches=10"));
+  CHECK(same.changes.empty());
+  CHECK(same.config.validation_sequences == 80);
+  RunSetup on_one_rank = with("--validation_batches=10");
+  on_one_rank.config.validation_sequences = 40;
+  const Continuation kept = continue_run(Saved(with("--validation_batches=10")), on_one_rank);
+  CHECK(kept.config.validation_sequences == 80);
+  REQUIRE(kept.changes.size() == 1);
+  CHECK_THAT(kept.changes[0], Contains("the 80 sequences of"));
+  // Where the number was not recorded, a line says so.
+  Saved older(with(""));
+  json settings = json::parse(older.progress_made.settings_json);
+  settings.erase("validation_sequences");
+  older.progress_made.settings_json = settings.dump();
+  CHECK_THAT(continue_run(older, with("")).changes.at(0), Contains("does not record how many sequences"));
+  CHECK(continue_run(older, setup_of()).changes.size() == 1);  // that the data is gone
 }
 
 TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far as it is known") {

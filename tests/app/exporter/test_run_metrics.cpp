@@ -61,7 +61,7 @@ TEST_CASE("a run that resumes has its step, its starts, its plan, and an age of 
 TEST_CASE("a scrape has the newest step and the sums of all") {
   RunMetrics metrics(1024);
   StepReport first = report_of(11);
-  first.validation_loss = 3.5;
+  first.validation = {{.set = "", .loss = 3.5}};
   metrics.step(first, std::nullopt);
   metrics.step(report_of(12), 0.5);
   metrics.checkpoint_saved(2, 4000, 0.25);
@@ -78,6 +78,16 @@ TEST_CASE("a scrape has the newest step and the sums of all") {
     INFO(line);
     CHECK(has(metrics, line));
   }
+}
+
+TEST_CASE("a validation set with a name has its loss with that label") {
+  RunMetrics metrics(1024);
+  StepReport report = report_of(1);
+  report.validation = {{.set = "wiki", .loss = 3.5}, {.set = "code", .loss = 2}};
+  metrics.step(report, std::nullopt);
+  metrics.step(report_of(2), std::nullopt);
+  CHECK(has(metrics, R"(mpzero_validation_loss{set="wiki"} 3.5)"));
+  CHECK(has(metrics, R"(mpzero_validation_loss{set="code"} 2)"));
 }
 
 TEST_CASE("a scrape has the newest ranges of casts to FP8, if there are some") {

@@ -66,7 +66,7 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
                                                "--epochs=1",
                                                "--logging_freq=10",
                                                "--validation_freq=100",
-                                               "--validation_batches=10",
+                                               "--validation_sequences=40",
                                                "--checkpoint_freq=500",
                                                "--checkpoint_dir=checkpoints",
                                                "--beta1=0.9",
@@ -119,7 +119,7 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
   CHECK(line.validation_freq == 100);
   CHECK(line.grace_period == 30.0);
   CHECK(line.stuck_after == 0.5);
-  CHECK(line.validation_batches == 10);
+  CHECK(line.validation_sequences == 40);
   CHECK(line.checkpoint_freq == 500);
   CHECK(line.checkpoint_dir == "checkpoints");
   CHECK(line.optimizer.beta1 == 0.9);
@@ -134,7 +134,7 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
   CHECK(line.seed == 7u);
   CHECK(line.shuffle == false);
   CHECK(line.train_data == "t.h5");
-  CHECK(line.validation_data == "v.h5");
+  CHECK(line.validation_data == std::vector<ValidationFile>{{.name = "", .path = "v.h5"}});
   CHECK(line.keep_last == 3);
   CHECK(line.async_save == false);
   CHECK(line.resume_strict == true);
@@ -216,7 +216,7 @@ TEST_CASE("--help fits the terminal and tells the defaults that hold") {
   has_default("validation_freq", config.validation_freq);
   has_default("grace_period", static_cast<int64_t>(config.grace_period));
   has_default("stuck_after", static_cast<int64_t>(config.stuck_after));
-  has_default("validation_batches", config.validation_batches);
+  has_default("validation_sequences", config.validation_sequences);
   has_default("checkpoint_dir", config.checkpoint_dir);
   has_default("checkpoint_freq", config.checkpoint_freq);
   has_default("keep_last", config.keep_last);

@@ -109,7 +109,7 @@ TEST_CASE("a run is what its files say, start by start") {
   const RunView& run = reader.update();
   CHECK((run.model == "tiny" && run.run == "r1" && run.max_steps == 50 && run.metrics_port == 9410));
   CHECK(run.hosts == Lines{"a", "a", "b"});
-  CHECK((run.step == 2 && run.loss == 4 && run.mfu == 0.4 && run.validation_loss == 4.2 && run.validation_step == 2));
+  CHECK((run.step == 2 && run.loss == 4 && run.mfu == 0.4 && run.validation.at("") == 4.2 && run.validation_step == 2));
   CHECK(run.rank_seconds == std::vector<double>{0.1, 0.2, 0.3});
   CHECK(run.parts.at("forward") == 0.2);
   CHECK(run.losses == std::vector<double>{4.5, 4});
@@ -125,6 +125,22 @@ TEST_CASE("a run is what its files say, start by start") {
   append(folder.path() / "events.jsonl", kStart);
   reader.update();
   CHECK((run.starts == 2 && run.status.empty() && run.warning.empty() && run.checkpoint_step == 2 && run.step == 2));
+}
+
+TEST_CASE("each validation set has its newest loss") {
+  const TemporaryFolder folder;
+  append(folder.path() / "events.jsonl", kStart);
+  append(folder.path() / "metrics.jsonl",
+         R"({"step":1,"loss":4,"time":1002,"run":"r1","validation_loss":4.5})"
+         "\n"
+         R"({"step":2,"loss":4,"time":1002,"run":"r1","validation_wiki_loss":4.2,"validation_code_loss":3.1})"
+         "\n"
+         R"({"step":3,"loss":4,"time":1002,"run":"r1"})"
+         "\n");
+  RunReader reader(folder.path());
+  const RunView& run = reader.update();
+  CHECK(run.validation == std::map<std::string, double>{{"wiki", 4.2}, {"code", 3.1}});
+  CHECK(run.validation_step == 2);
 }
 
 TEST_CASE("another run in the folder replaces the one before, and steps of others do not count") {

@@ -110,7 +110,7 @@ TEST_CASE("a run that is asked to stop during its last step finishes") {
   const LateSignals late;
   std::jthread asks;
   // The validation after the last step is long enough for the signal.
-  const std::vector<std::string> flags = {"--max_steps=2", "--validation_freq=1000", "--validation_batches=100",
+  const std::vector<std::string> flags = {"--max_steps=2", "--validation_freq=1000", "--validation_sequences=0",
                                           "--validation_data=" + (run.folder() / "train.h5").string()};
   const TrainingEnd end = run.train(flags, [&] {
     if (is_rank_0()) asks = ask_after_first_step(run);

@@ -185,7 +185,7 @@ TEST_CASE("Truncating a file stops its loader, after the correct batches that it
 
 TEST_CASE("Truncating a file between two validation passes stops the second") {
   const Windows data(500);
-  const ValidationSet set(data.open(), options_of(0, 1, 2, 1, false), 3);
+  const ValidationSet set(data.open(), options_of(0, 1, 2, 1, false), 6);
   for (int64_t a = 0; a < set.num_batches(); ++a) CHECK(windows_of(set.read(a).tokens).size() == 2);
   std::filesystem::resize_file(data.path(), std::filesystem::file_size(data.path()) - 1);
   const std::string message = message_of<mpzero::UserError>([&] { set.read(0); });
@@ -208,52 +208,36 @@ TEST_CASE("Invalid options are refused") {
   CHECK_THROWS_AS(DataLoader(data.open(), options_of(0, 1, 1, 1, true), -1), mpzero::Failure);
 }
 
-TEST_CASE("Every validation pass reads the same first windows in order, disjoint over ranks") {
-  const Windows data(40);
-  for (int world_size = 1; world_size <= 4; ++world_size) {
-    std::vector<int64_t> windows;
-    const int64_t batches = 3;
-    for (int pass = 0; pass < 2; ++pass) {
-      std::vector<int64_t> found;
-      for (int64_t a = 0; a < batches; ++a) {
-        for (int rank = 0; rank < world_size; ++rank) {
-          const ValidationSet set(data.open(), options_of(rank, world_size, 2, 1, true), batches);
-          REQUIRE(set.num_batches() == batches);
-          REQUIRE(set.num_windows() == batches * world_size * 2);
-          const ValidationBatch batch = set.read(a);
-          CHECK(batch.num_windows == 2);
-          for (const int64_t window : windows_of(batch.tokens)) found.push_back(window);
-        }
-      }
-      if (pass > 0) CHECK(found == windows);
-      windows = found;
-    }
-    for (size_t i = 0; i < windows.size(); ++i) CHECK(windows[i] == static_cast<int64_t>(i));
-  }
-}
-
-TEST_CASE("A validation set that is too small counts each of its windows once, on any number of ranks") {
-  const Windows data(7);
-  for (int world_size = 1; world_size <= 4; ++world_size) {
+TEST_CASE("A validation pass counts each of the first N windows once, in file order, on any layout") {
+  const Windows data(23);
+  for (int world_size = 1; world_size <= 7; ++world_size) {
     for (const int64_t micro_batch : {1, 2, 3, 8}) {
-      INFO("ranks " << world_size << ", micro-batch " << micro_batch);
-      std::vector<int64_t> counted;
-      for (int rank = 0; rank < world_size; ++rank) {
-        const ValidationSet set(data.open(), options_of(rank, world_size, micro_batch, 1, true), 100);
-        CHECK(set.num_windows() == 7);
-        CHECK(set.num_windows_asked() == 100 * world_size * micro_batch);
+      for (const int64_t sequences : {1, 5, 22, 23, 24, 1 << 30, 0}) {
+        INFO("ranks " << world_size << ", micro-batch " << micro_batch << ", sequences " << sequences);
+        const int64_t expected = sequences == 0 ? 23 : std::min<int64_t>(sequences, 23);
         const int64_t per_batch = world_size * micro_batch;
-        CHECK(set.num_batches() == (7 + per_batch - 1) / per_batch);
-        for (int64_t a = 0; a < set.num_batches(); ++a) {
-          const ValidationBatch batch = set.read(a);
-          auto windows = windows_of(batch.tokens);
-          // A rank with no windows left still takes part, with one window that does not count.
-          REQUIRE(static_cast<int64_t>(windows.size()) == std::max<int64_t>(batch.num_windows, 1));
-          counted.insert(counted.end(), windows.begin(), windows.begin() + batch.num_windows);
+        std::vector<ValidationSet> ranks;
+        for (int rank = 0; rank < world_size; ++rank) {
+          ranks.emplace_back(data.open(), options_of(rank, world_size, micro_batch, 1, true), sequences);
+          REQUIRE(ranks.back().num_windows() == expected);
+          REQUIRE(ranks.back().num_batches() == (expected + per_batch - 1) / per_batch);
+        }
+        for (int pass = 0; pass < 2; ++pass) {
+          std::vector<int64_t> counted;
+          for (int64_t a = 0; a < ranks.front().num_batches(); ++a) {
+            for (const ValidationSet& set : ranks) {
+              const ValidationBatch batch = set.read(a);
+              const std::vector<int64_t> windows = windows_of(batch.tokens);
+              // A rank with no windows left still takes part, with one window that does not count.
+              REQUIRE(static_cast<int64_t>(windows.size()) == std::max<int64_t>(batch.num_windows, 1));
+              counted.insert(counted.end(), windows.begin(), windows.begin() + batch.num_windows);
+            }
+          }
+          REQUIRE(counted.size() == static_cast<size_t>(expected));
+          for (size_t i = 0; i < counted.size(); ++i) CHECK(counted[i] == static_cast<int64_t>(i));
         }
       }
-      std::sort(counted.begin(), counted.end());
-      CHECK(counted == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6});
     }
   }
+  CHECK_THROWS_AS(ValidationSet(data.open(), options_of(0, 1, 1, 1, true), -1), mpzero::Failure);
 }

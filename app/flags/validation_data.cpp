@@ -1,0 +1,97 @@
+#include "app/flags/validation_data.hpp"
+
+#include <fmt/ranges.h>
+
+#include <sstream>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/saturating_product.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr const char* kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+
+// One NAME=FILE of the list `text`.
+ValidationFile read_set(const std::string& flag, const std::string& text, const std::string& item) {
+  const size_t equals = item.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw_user_error("--{} {}: \"{}\" has no name; write each set as NAME=FILE, where the path holds no comma.", flag,
+                     text, item);
+  }
+  ValidationFile set{.name = item.substr(0, equals), .path = item.substr(equals + 1)};
+  if (set.name.find_first_not_of(kNameCharacters) != std::string::npos) {
+    throw_user_error(
+        "--{} {}: the name \"{}\" may hold letters, digits, _ and - only; if it is the beginning of a path, write ./ "
+        "before it.",
+        flag, text, set.name);
+  }
+  if (set.path.empty())
+    throw_user_error("--{} {}: the set {} has no file; write {}=FILE.", flag, text, set.name, set.name);
+  return set;
+}
+
+}  // namespace
+
+void read_validation_data(CommandLine& line, const std::string& flag, const std::string& text) {
+  if (text.empty()) throw_user_error("--{} needs a value; give one or leave the flag out.", flag);
+  line.validation_data.clear();
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || text.find('/') < equals) {
+    line.validation_data = {{.name = "", .path = text}};
+    return;
+  }
+  std::istringstream items(text + ",");
+  for (std::string item; std::getline(items, item, ',');) {
+    ValidationFile set = read_set(flag, text, item);
+    for (const ValidationFile& other : line.validation_data) {
+      if (other.name == set.name) {
+        throw_user_error("--{} {}: two sets have the name {}; rename one of them.", flag, text, set.name);
+      }
+    }
+    line.validation_data.push_back(std::move(set));
+  }
+}
+
+std::string show(const ValidationFile& file) {
+  return file.name.empty() ? file.path : fmt::format("{}={}", file.name, file.path);
+}
+
+std::string show_validation_data(const Settings& settings) {
+  std::vector<std::string> items;
+  for (const ValidationFile& file : settings.validation_data) items.push_back(show(file));
+  return fmt::to_string(fmt::join(items, ","));
+}
+
+std::string validation_loss_key(const std::string& set) {
+  return set.empty() ? "validation_loss" : fmt::format("validation_{}_loss", set);
+}
+
+std::optional<std::string> validation_set_of(const std::string& key) {
+  constexpr std::string_view kBegin = "validation_", kEnd = "loss";
+  if (!key.starts_with(kBegin) || !key.ends_with(kEnd)) return std::nullopt;
+  const std::string between = key.substr(kBegin.size(), key.size() - kBegin.size() - kEnd.size());
+  if (between.empty()) return "";
+  return between.ends_with('_') && between.size() > 1 ? std::optional(between.substr(0, between.size() - 1))
+                                                      : std::nullopt;
+}
+
+void settle_validation(const CommandLine& line, int64_t sequences_of_batch, Settings& settings, Origins& origins,
+                       std::vector<std::string>& warnings) {
+  if (!settings.validation_batches || settings.validation_data.empty()) return;
+  if (line.gives("validation_sequences")) {
+    throw_user_error(
+        "--validation_sequences {} and --validation_batches {} both set the length of a validation; leave out "
+        "--validation_batches.",
+        line.validation_sequences, *settings.validation_batches);
+  }
+  settings.validation_sequences = saturating_product(*settings.validation_batches, sequences_of_batch);
+  origins.set("validation_sequences", {Origin::Kind::kFlag, "validation_batches"});
+  warnings.push_back(
+      fmt::format("--validation_batches {} depends on ranks and micro-batch; give --validation_sequences {}, which is "
+                  "the same on this layout, in its place.",
+                  *settings.validation_batches, settings.validation_sequences));
+}
+
+}  // namespace mpzero

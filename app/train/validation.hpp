@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/config/run_config.hpp"
+#include "app/log/step_log.hpp"
+#include "app/train/training_pass.hpp"
+#include "io/data/data_loader.hpp"
+#include "parallel/zero/zero_engine.hpp"
+
+namespace mpzero {
+
+// The sets of --validation_data. All ranks together read the same sequences of each, whatever their number and
+// micro-batch, and each sequence counts the same in the mean.
+class Validation {
+ public:
+  // Opens the files. Throws UserError as io::TokenDataset does. `config` must outlive this object.
+  Validation(const RunConfig& config, const io::LoaderOptions& options);
+
+  bool empty() const { return sets_.empty(); }
+  // The mean loss of each set, summed in fp64; nothing as soon as `stops`, called before each micro-batch, says so.
+  // Collective; `stops` says the same on all ranks.
+  std::optional<std::vector<ValidationLoss>> run(TrainingPass& pass, parallel::ZeroEngine& engine, at::Device device,
+                                                 const std::function<bool()>& stops) const;
+
+ private:
+  const RunConfig& config_;
+  std::vector<io::ValidationSet> sets_;  // in the order of config_.validation_data
+};
+
+}  // namespace mpzero

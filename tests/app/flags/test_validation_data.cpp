@@ -1,0 +1,70 @@
+#include <limits>
+
+#include "app/flags/validation_data.hpp"
+#include "tests/app/resolved_run.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+using Files = std::vector<ValidationFile>;
+
+Files read(const std::string& text) { return parse_command_line({"--validation_data=" + text}).validation_data; }
+
+TEST_CASE("one file has no name; named files are a list") {
+  CHECK(read("v.h5") == Files{{.name = "", .path = "v.h5"}});
+  CHECK(read("wiki=a.h5,code=data/b.h5") == Files{{"wiki", "a.h5"}, {"code", "data/b.h5"}});
+  CHECK(read("wiki-2_en=a.h5") == Files{{"wiki-2_en", "a.h5"}});
+  // Paths as they were before there were lists.
+  for (const std::string path : {"a,b.h5", "data/lr=3/v.h5", "./lr=3/v.h5,w.h5", "/a=b,c=d.h5"}) {
+    CHECK(read(path) == Files{{.name = "", .path = path}});
+  }
+  CHECK(read("wiki=lr=3/v.h5") == Files{{"wiki", "lr=3/v.h5"}});
+}
+
+TEST_CASE("a list that is not one is refused, and the set named") {
+  for (const auto& [text, words] : {std::pair("wiki=a.h5,b.h5", "\"b.h5\" has no name"),
+                                    {"wiki=a.h5,", "\"\" has no name"},
+                                    {"=a.h5", "\"=a.h5\" has no name"},
+                                    {"wiki=", "the set wiki has no file"},
+                                    {"wiki=a.h5,wiki=b.h5", "two sets have the name wiki"},
+                                    {"my wiki=a.h5", "the name \"my wiki\""},
+                                    {"wiki=a.h5,b/c=d.h5", "the name \"b/c\""}}) {
+    INFO(text);
+    CHECK_THAT(error_from([&] { read(text); }), Contains(words) && Contains("--validation_data"));
+  }
+}
+
+TEST_CASE("a set's flag is what it was read from, and its loss has the key of its name") {
+  CHECK(show_validation_data(parse_command_line({"--validation_data=wiki=a.h5,code=b.h5"})) == "wiki=a.h5,code=b.h5");
+  CHECK(show_validation_data(parse_command_line({"--validation_data=a,b.h5"})) == "a,b.h5");
+  for (const std::string set : {"", "wiki", "loss", "_"}) CHECK(validation_set_of(validation_loss_key(set)) == set);
+  CHECK(validation_loss_key("") == "validation_loss");
+  CHECK(validation_loss_key("wiki") == "validation_wiki_loss");
+  for (const std::string other : {"loss", "validation_seconds", "validationloss", "validation__loss", ""}) {
+    INFO(other);
+    CHECK_FALSE(validation_set_of(other));
+  }
+}
+
+TEST_CASE("--validation_batches is that many micro-batches of all ranks, with a warning") {
+  const std::string json = trio(0, 3, 2);
+  const Result four = run(json, {"--validation_data=v.h5", "--validation_batches=5"}, /*world_size=*/4);
+  CHECK(four.config.validation_sequences == 5 * 3 * 4);
+  REQUIRE(warnings_with(four, "--validation_sequences 60").size() == 1);
+  const Result none = run(json, {"--validation_data=v.h5"});
+  CHECK(none.config.validation_sequences == Settings{}.validation_sequences);
+  CHECK(warnings_with(none, "validation").empty());
+  CHECK_THAT(error_of(json, {"--validation_data=v.h5", "--validation_batches=5", "--validation_sequences=60"}),
+             Contains("leave out --validation_batches"));
+  const Result without_data = run(json, {"--validation_batches=5"});
+  CHECK(without_data.config.validation_sequences == Settings{}.validation_sequences);
+  CHECK(warnings_with(without_data, "--validation_batches 5 has no effect").size() == 1);
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  const std::string most = fmt::format("--validation_batches={}", kLargest);
+  CHECK(run(json, {"--validation_data=v.h5", most}).config.validation_sequences == kLargest);
+}
+
+}  // namespace
+}  // namespace mpzero
