@@ -150,7 +150,7 @@ def test_a_dry_run_shows_the_rates_to_come(tmp_path: Path) -> None:
     run = finished(tmp_path, 0.1)
     result = mpzero("train", *run.flags(), "--max_steps=16", "--dry_run")
     assert result.returncode == 0, result.stderr
-    assert f"step 9: {rates(run)[-1]:.4g}" in result.stdout
+    assert f"{rates(run)[-1]:.4g} at step 9" in result.stdout
     assert "the schedule of the checkpoint is kept" in result.stderr
 
 
@@ -159,7 +159,7 @@ def test_a_dry_run_shows_the_rates_that_the_run_then_has(tmp_path: Path, way: st
     run = finished(tmp_path, 0.1)
     flags = ["--max_steps=16", f"--schedule_on_resume={way}"]
     result = mpzero("train", *run.flags(), *flags, "--dry_run")
-    shown = {int(step): float(rate) for step, rate in re.findall(r"step (\d+): ([\d.e-]+)", result.stdout)}
+    shown = {int(step): float(rate) for rate, step in re.findall(r"([\d.e-]+) at step (\d+)", result.stdout)}
     run.train(*flags)
     assert {9, 16} <= set(shown) and (11 in shown) == (way == "rewarm"), result.stdout
     assert shown == {step: float(f"{rates(run)[step - 1]:.4g}") for step in shown}
