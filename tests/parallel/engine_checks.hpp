@@ -8,6 +8,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -18,6 +19,7 @@
 #include <thread>
 
 #include "parallel/mpi/mpi_runtime.hpp"
+#include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/zero_engine.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/adamw_oracle.hpp"
@@ -87,6 +89,16 @@ inline const AdamWOptions& toy_adamw() {
   return options;
 }
 constexpr double kToyLr = 1e-2;
+
+// What move_to_device() needs for the smallest unit. Shards are padded, so it grows with the number of shard groups.
+inline int64_t smallest_move(const Levels& levels, at::ScalarType dtype) {
+  int64_t smallest = std::numeric_limits<int64_t>::max();
+  for (const UnitSpec& unit : toy_units()) {
+    const FlatLayout layout(unit.numel(), levels.layout().world_size(), levels.layout().nodes);
+    smallest = std::min(smallest, layout.node_shard_numel());
+  }
+  return smallest * static_cast<int64_t>(at::elementSize(dtype));
+}
 
 // The ZeRO stages of such a layout.
 inline std::vector<int> stages_of(const Levels& levels) {
@@ -356,7 +368,7 @@ inline void check_engine(at::Device device, const Levels& parameters, const Leve
         check_toy_run(run, device, parameters, gradients, group);
         run.parameters = Placement::kHost;
         check_toy_run(run, device, parameters, gradients, group);
-        for (const int64_t bytes : {1000, 1 << 20}) {  // for some units, and for all
+        for (const int64_t bytes : {smallest_move(parameters, dtype), int64_t{1} << 20}) {  // one unit, and all
           run.move_to_device = bytes;
           check_toy_run(run, device, parameters, gradients, group);
         }

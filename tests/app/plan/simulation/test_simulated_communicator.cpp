@@ -5,6 +5,7 @@
 
 #include "app/plan/simulation/simulated_communicator.hpp"
 #include "app/plan/simulation/simulated_device.hpp"
+#include "parallel/zero/parameter_store.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"
 
@@ -186,4 +187,49 @@ TEST_CASE("the host queues a collective by copy engines with more calls") {
   // NCCL writes the sum itself, or a kernel adds it.
   CHECK(sum(others, SumMode::kOverwrite) == kStarted);
   CHECK(sum(others, SumMode::kAdd) == kStarted + kSum);
+}
+
+TEST_CASE("parameters move to the device up to the limit, whatever the shard groups") {
+  // 48, 1001 and 90 parameters, as in tests/parallel/engine_checks.hpp.
+  const std::vector<UnitSpec> units{{.name = "first", .parameters = {{"a", {48}}}},
+                                    {.name = "second", .parameters = {{"b", {1001}}}},
+                                    {.name = "third", .parameters = {{"c", {90}}}}};
+  SimulatedDevice device(small_run().costs);
+  BusyLink link;
+  // With limit `bytes`: the bytes moved, and those that stay in host memory.
+  const auto move = [&](int groups, int ranks_per_group, at::ScalarType dtype, int64_t bytes) {
+    const auto communicator = [&](int size) {
+      return SimulatedCommunicator({.group = {.hosts = size}, .links = {}}, link);
+    };
+    SimulatedCommunicator within = communicator(ranks_per_group), between = communicator(groups);
+    const parallel::Levels levels(within, between);
+    std::vector<parallel::FlatLayout> layouts;
+    for (const UnitSpec& unit : units) layouts.emplace_back(unit.numel(), groups * ranks_per_group, groups);
+    const auto store = parallel::make_parameter_store(units, layouts, levels.shard_index(), levels,
+                                                      {.sharded = true,
+                                                       .placement = parallel::Placement::kHost,
+                                                       .limits = {},
+                                                       .device = SimulatedDevice::device(),
+                                                       .dtype = dtype});
+    const int64_t moved = store->move_to_device(bytes);
+    return std::pair(moved, store->memory_use().host_parameters);
+  };
+  // A shard has 64 elements or a multiple: on four groups of one rank the smallest unit has 1024 bytes of fp32.
+  CHECK(move(4, 1, at::kFloat, 1000).first == 0);
+  CHECK(move(4, 1, at::kFloat, 1024).first == 1024);
+  CHECK(move(4, 1, at::kBFloat16, 1000).first == 512);
+  CHECK(move(2, 1, at::kFloat, 1000).first == 512);
+  for (const auto& [groups, ranks] : {std::pair(1, 1), {1, 4}, {2, 1}, {2, 2}, {3, 1}, {4, 1}, {8, 1}, {4, 2}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const auto [nothing, all] = move(groups, ranks, dtype, 0);
+      CHECK(nothing == 0);
+      for (const int64_t bytes : {100, 256, 1000, 2000, 5000, 1 << 20}) {
+        INFO(groups << " groups of " << ranks << ", " << c10::toString(dtype) << ", " << bytes << " bytes");
+        const auto [moved, stays] = move(groups, ranks, dtype, bytes);
+        CHECK(moved <= bytes);
+        CHECK(moved + stays == all);
+        CHECK((moved == all) == (all <= bytes));
+      }
+    }
+  }
 }
