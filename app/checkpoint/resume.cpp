@@ -99,7 +99,8 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
           .position = continuation.position,
           .run = run,
           .checkpoint_has_id = has_id,
-          .changes = std::move(continuation.changes)};
+          .changes = std::move(continuation.changes),
+          .recompute = std::move(continuation.recompute)};
 }
 
 // The same, where the system may keep the checkpoint from being read: that is tried again, and in the end ends the run

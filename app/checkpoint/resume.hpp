@@ -28,9 +28,10 @@ struct Resumed {
   std::filesystem::path checkpoint;
   RunConfig config;  // as the run continues: see Continuation
   RunPosition position;
-  io::RunRecord run;                 // its id is empty where the run has none yet
-  bool checkpoint_has_id = true;     // false: saved by DeepSpeed or an older mpzero
-  std::vector<std::string> changes;  // for the user, a line each: see Continuation
+  io::RunRecord run;                       // its id is empty where the run has none yet
+  bool checkpoint_has_id = true;           // false: saved by DeepSpeed or an older mpzero
+  std::vector<std::string> changes;        // for the user, a line each: see Continuation
+  std::optional<std::string> recompute{};  // see Continuation
 };
 std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                   parallel::ZeroEngine& engine, ProcessGroup& group,

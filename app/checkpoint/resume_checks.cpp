@@ -235,7 +235,9 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   std::vector<std::string> given_before;  // by set_up_run
   if (setup.train_windows > 0) apply_epochs(run.config, setup.train_windows, given_before, run.position);
   follow_validation(checkpoint, known, run);
-  nlohmann::ordered_json now = recorded_settings(run.config, setup.data);
+  RunSetup continued = setup;
+  continued.config = run.config;
+  nlohmann::ordered_json now = recorded_settings(continued);
   note_unknown(checkpoint, of_model.has_value(), known, run);
   for (const char* key : undecided_settings(setup)) {
     known.erase(key);
@@ -246,9 +248,10 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
     note_unchanged(*of_model, setup.config, run);
   }
   for (std::string& change : changed_settings(known, now)) run.differences.push_back(std::move(change));
-  if (!run.differences.empty()) {
-    run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(run.differences, ", ")));
-  }
+  run.recompute = recorded_recompute(known);
+  std::vector<std::string> all = run.differences;
+  for (std::string& change : changed_layout(known, now)) all.push_back(std::move(change));
+  if (!all.empty()) run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(all, ", ")));
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
     run.changes.push_back(
         fmt::format("The tokens of {} could not be compared with those of {}: as many, but no checksum in common",

@@ -19,9 +19,10 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
 struct Continuation {
   RunConfig config;  // with the length and the schedule that follow from the position
   RunPosition position;
-  std::vector<std::string> changes;      // a line that lists what has changed, and other lines for the log
-  std::vector<std::string> warnings;     // of changes that the user may not have meant
-  std::vector<std::string> differences;  // each key with both values: "lr 0.001 -> 0.0001"
+  std::vector<std::string> changes;        // a line that lists what has changed, and other lines for the log
+  std::vector<std::string> warnings;       // of changes that the user may not have meant
+  std::vector<std::string> differences;    // each key with both values: "lr 0.001 -> 0.0001"; not of the layout
+  std::optional<std::string> recompute{};  // of the checkpoint's run; std::nullopt: not recorded
 };
 // What depends on data that is not prepared yet stays open: the data's identity, and steps that follow from --epochs.
 // Throws UserError where the schedule cannot continue: see schedule_after.

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/config/run_setup.hpp"
 #include "app/config/settings_table.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
@@ -35,23 +36,9 @@ std::optional<io::TokenIdentity> to_identity(const json& value) {
                            .documents_xxh3 = hash("documents_xxh3")};
 }
 
-// For a user; `value` may come from any file.
-std::string show(const json& value) {
-  if (value.is_null()) return "none";
-  if (value.is_string()) return fmt::format("{:.100}", value.get<std::string>());
-  if (value.is_number_float()) return fmt::to_string(value.get<double>());
-  if (const auto identity = to_identity(value)) return io::show(*identity);
-  if (value.is_array()) {
-    std::vector<std::string> elements;
-    for (const json& element : value) elements.push_back(show(element));
-    return fmt::to_string(fmt::join(elements, ","));
-  }
-  return fmt::format("{:.100}", value.dump());
-}
-
-// Whether another sentence is about it: see schedule_after.
+// Whether others compare it: see schedule_after and changed_layout.
 bool is_told_apart(const std::string& key) {
-  return key == kScheduleInForce || key == kScheduleOnResume || key == "num_decay_steps";
+  return key == kScheduleInForce || key == kScheduleOnResume || key == "num_decay_steps" || key == kLayout;
 }
 
 // DeepSpeed's names for what mpzero takes for AdamW; see io::OptimizerSection.
@@ -155,6 +142,26 @@ static void from_json(const json& object, DataIdentity& data) {
   data = {.train = to_identity(object.at(kTrainData)).value(), .validation = to_validation(object.at(kValidationData))};
 }
 
+std::string show_setting(const json& value) {
+  if (value.is_null()) return "none";
+  if (value.is_string()) return fmt::format("{:.100}", value.get<std::string>());
+  if (value.is_number_float()) return fmt::to_string(value.get<double>());
+  if (const auto identity = to_identity(value)) return io::show(*identity);
+  if (value.is_array()) {
+    std::vector<std::string> elements;
+    for (const json& element : value) elements.push_back(show_setting(element));
+    return fmt::to_string(fmt::join(elements, ","));
+  }
+  return fmt::format("{:.100}", value.dump());
+}
+
+bool is_data_identity(const json& value) { return to_identity(value).has_value(); }
+
+bool same_setting(const json& before, const json& now) {
+  const auto one = to_identity(before), other = to_identity(now);
+  return one && other ? io::same_tokens(*one, *other).value_or(true) : before == now;
+}
+
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
   DataIdentity found;
   run_on_all_ranks(group, [&] {
@@ -167,9 +174,10 @@ DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
   return broadcast(group, found);
 }
 
-ordered_json recorded_settings(const RunConfig& config, const std::optional<DataIdentity>& data) {
-  ordered_json settings = settings_record(config);
-  if (data) settings.update(to_json(*data));
+ordered_json recorded_settings(const RunSetup& setup) {
+  ordered_json settings = settings_record(setup.config);
+  if (setup.data) settings.update(to_json(*setup.data));
+  settings[kLayout] = layout_record(setup);
   // A text from the command line may hold bytes that are not UTF-8; what is compared is what a checkpoint can hold.
   return ordered_json::parse(settings.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
@@ -199,14 +207,31 @@ std::vector<std::string> changed_settings(const json& known, ordered_json now) {
       continue;
     }
     if (before == after) continue;
-    changes.push_back(fmt::format("{} {} -> {}", key, show(before), show(after)));
+    changes.push_back(fmt::format("{} {} -> {}", key, show_setting(before), show_setting(after)));
   }
   // Of a newer mpzero, which does not refuse to be gone on from by this one.
   for (const auto& [key, value] : known.items()) {
     if (!now.contains(key) && !is_told_apart(key))
-      changes.push_back(fmt::format("{:.100} {} -> unknown to this mpzero", key, show(value)));
+      changes.push_back(fmt::format("{:.100} {} -> unknown to this mpzero", key, show_setting(value)));
   }
   return changes;
+}
+
+std::vector<std::string> changed_layout(const json& known, const ordered_json& now) {
+  std::vector<std::string> changes;
+  if (!known.contains(kLayout) || !now.contains(kLayout)) return changes;
+  const json& before = known[kLayout];
+  for (const auto& [key, value] : now[kLayout].items()) {
+    const json after = value;
+    if (!before.contains(key) || before[key] == after) continue;
+    changes.push_back(fmt::format("{} {} -> {}", key, show_setting(before[key]), show_setting(after)));
+  }
+  return changes;
+}
+
+std::optional<std::string> recorded_recompute(const json& known) {
+  const json::json_pointer place("/" + std::string(kLayout) + "/recompute");
+  return known.contains(place) ? std::optional(show_setting(known[place])) : std::nullopt;
 }
 
 std::vector<std::string> uncompared_data(const json& known, const ordered_json& now) {

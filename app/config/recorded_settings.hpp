@@ -19,6 +19,9 @@ namespace mpzero {
 inline constexpr const char* kTrainData = "train_data";
 inline constexpr const char* kValidationData = "validation_data";
 inline constexpr const char* kValidationSequences = "validation_sequences";
+inline constexpr const char* kLayout = "layout";
+
+struct RunSetup;
 
 // The tokens that a run trains and validates on.
 struct DataIdentity {
@@ -29,18 +32,34 @@ struct DataIdentity {
 // Of the run's token files, read by rank 0. Collective: an error is thrown on all ranks.
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group);
 
-// The settings of the table and those of the data, by key; without the latter where the data is not known.
-nlohmann::ordered_json recorded_settings(const RunConfig& config, const std::optional<DataIdentity>& data);
+// The settings of the table and those of the data, by key, without the latter where the data is not known; and
+// layout_record() under kLayout.
+nlohmann::ordered_json recorded_settings(const RunSetup& setup);
 
 // What is known of the settings of a checkpoint's run; a key that is missing is not known. Where they were not
 // recorded, as by DeepSpeed, that is what the checkpoint's ds_config.json says. Throws UserError, naming `checkpoint`,
 // where they are no JSON.
 nlohmann::json known_settings(const io::TrainingProgress& progress, const std::string& checkpoint);
 
+// A setting for a user, of at most about 100 characters; `value` may come from any file.
+std::string show_setting(const nlohmann::json& value);
+
+// Whether it identifies the tokens of a file.
+bool is_data_identity(const nlohmann::json& value);
+
+// Identities of as many tokens without a checksum in common count as the same.
+bool same_setting(const nlohmann::json& before, const nlohmann::json& now);
+
 // One text for each setting that is known of the checkpoint's run and has another value now, in the order of `now`:
-// "beta2 0.95 -> 0.999". Settings that `now` lacks come last. The training data is not among them. A validation set
-// with a name is a setting of its own: "validation_data wiki".
+// "beta2 0.95 -> 0.999". Settings that `now` lacks come last. Neither the training data nor the layout is among them. A
+// validation set with a name is a setting of its own: "validation_data wiki".
 std::vector<std::string> changed_settings(const nlohmann::json& known, nlohmann::ordered_json now);
+
+// The same of the layout, of what both records have: "ranks 4 -> 2". It does not decide the numbers.
+std::vector<std::string> changed_layout(const nlohmann::json& known, const nlohmann::ordered_json& now);
+
+// What the run of such settings recomputed; std::nullopt: not recorded.
+std::optional<std::string> recorded_recompute(const nlohmann::json& known);
 
 // Which of the data, by key, both know, with as many tokens and without a checksum in common: whether they are the same
 // is not known.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
   parallel::ParallelLayout layout;         // known once it is known where the ranks are: see parallel_layout
+  int hosts = 1;                           // that the ranks are on; known with the layout
+  std::string device = "cpu";              // or the name of the GPUs; likewise
+  std::string recompute;                   // that --recompute auto has chosen; empty: not yet, or the flag is not auto
+  std::optional<double> host_ratio;        // that offload_optimizer.ratio "auto" has chosen; likewise
   bool init_from_latest = false;           // config.init_from is what the `latest` of a folder of checkpoints names
   bool names_model = false;                // by --model_type or --model_config
   int64_t train_windows = 0;               // sequences of the training data; 0: not known

@@ -10,6 +10,7 @@
 
 #include "app/flags/training_flags.hpp"
 #include "app/schedule/lr_schedule_record.hpp"
+#include "base/words.hpp"
 
 namespace mpzero {
 namespace {
@@ -121,6 +122,11 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
   add_flags(config, Recorded::Section::kSchedule, rows);
 }
 
+// The ranks that the batch is divided among.
+int64_t ranks_of(const RunConfig& config) {
+  return config.train_batch_size / (config.micro_batch_size * config.gradient_accumulation_steps);
+}
+
 void add_batch(const RunConfig& config, std::vector<Row>& rows) {
   const Origins& origins = config.origins;
   const std::string clipping =
@@ -128,10 +134,9 @@ void add_batch(const RunConfig& config, std::vector<Row>& rows) {
   rows.push_back(
       {"clipping", clipping, describe(origins.of("grad_clip")), {{"gradient_clipping", config.gradient_clipping}}});
   add_flags(config, Recorded::Section::kBatch, rows);
-  const int64_t of_a_rank = config.micro_batch_size * config.gradient_accumulation_steps;
   rows.push_back({"global batch",
                   fmt::format("{} = {} x {} x {} ranks", config.train_batch_size, config.micro_batch_size,
-                              config.gradient_accumulation_steps, config.train_batch_size / of_a_rank),
+                              config.gradient_accumulation_steps, ranks_of(config)),
                   describe(origins.of("train_batch_size")),
                   {{"train_batch_size", config.train_batch_size}}});
 }
@@ -192,6 +197,42 @@ void add_fp8(const RunConfig& config, std::vector<Row>& rows) {
   rows.push_back({"FP8 products", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
 }
 
+std::string show_offload(const RunSetup& setup) {
+  const ZeroConfig& zero = setup.config.zero;
+  std::vector<std::string> parts;
+  if (zero.offload_optimizer) {
+    std::string share;
+    if (setup.host_ratio) {
+      share = fmt::format(" ({:.4f} of the parameters)", *setup.host_ratio);
+    } else if (zero.offload_ratio_automatic) {
+      share = " (ratio auto)";
+    } else if (zero.offload_optimizer_ratio < 1) {
+      share = fmt::format(" ({} of the parameters)", zero.offload_optimizer_ratio);
+    }
+    parts.push_back("optimizer" + share);
+  }
+  if (zero.offload_param) parts.emplace_back("parameters");
+  return parts.empty() ? "none" : fmt::to_string(fmt::join(parts, ", "));
+}
+
+void add_layout(const RunSetup& setup, std::vector<Row>& rows) {
+  const RunConfig& config = setup.config;
+  const auto of_file = [&](const std::string& key) {
+    return config.ds_config_path.empty() ? describe(Origin{}) : describe({Origin::Kind::kFile, key});
+  };
+  const int64_t ranks = ranks_of(config);
+  rows.push_back({"device", setup.device, describe(config.origins.of("device"))});
+  rows.push_back({"ranks", fmt::format("{} on {}", ranks, counted(setup.hosts, "host")), "from the launcher"});
+  const std::string& key = config.zero.ranks_per_node_key;
+  rows.push_back({"shard group", counted(setup.layout.ranks_per_node, "rank"),
+                  key.empty() ? describe(Origin{}) : describe({Origin::Kind::kFile, key})});
+  rows.push_back({"ZeRO stage", fmt::to_string(config.zero.stage), of_file("zero_optimization.stage")});
+  rows.push_back({"offload", show_offload(setup), of_file("zero_optimization.offload_optimizer, offload_param")});
+  const std::string chosen = setup.recompute.empty() ? "" : fmt::format(" ({})", setup.recompute);
+  rows.push_back(
+      {"recomputation", flag_named("recompute").show(config) + chosen, describe(config.origins.of("recompute"))});
+}
+
 std::vector<Row> rows_of(const RunConfig& config, int nodes) {
   std::vector<Row> rows;
   add_optimizer(config, rows);
@@ -204,10 +245,17 @@ std::vector<Row> rows_of(const RunConfig& config, int nodes) {
   return rows;
 }
 
+std::vector<Row> rows_of(const RunSetup& setup) {
+  std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes);
+  add_layout(setup, rows);
+  return rows;
+}
+
 }  // namespace
 
-std::vector<std::string> settings_table(const RunConfig& config, int nodes) {
-  const std::vector<Row> rows = rows_of(config, nodes);
+std::vector<std::string> settings_table(const RunSetup& setup) {
+  const RunConfig& config = setup.config;
+  const std::vector<Row> rows = rows_of(setup);
   size_t name_width = 0, value_width = 0;
   for (const Row& row : rows) {
     name_width = std::max(name_width, row.name.size());
@@ -224,10 +272,9 @@ std::vector<std::string> settings_table(const RunConfig& config, int nodes) {
   return lines;
 }
 
-std::vector<std::array<std::string, 3>> settings_rows(const RunConfig& config, int nodes) {
+std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup) {
   std::vector<std::array<std::string, 3>> rows;
-  for (Row& row : rows_of(config, nodes))
-    rows.push_back({std::move(row.name), std::move(row.value), std::move(row.origin)});
+  for (Row& row : rows_of(setup)) rows.push_back({std::move(row.name), std::move(row.value), std::move(row.origin)});
   return rows;
 }
 
@@ -240,6 +287,33 @@ nlohmann::ordered_json settings_record(const RunConfig& config) {
     for (const Flag& flag : group.flags) {
       if (flag.recorded && flag.recorded->label.empty()) record[flag.recorded->key] = flag.to_json(config);
     }
+  }
+  return record;
+}
+
+ordered_json layout_record(const RunSetup& setup) {
+  const RunConfig& config = setup.config;
+  const ZeroConfig& zero = config.zero;
+  ordered_json record = {{"device", setup.device},
+                         {"ranks", ranks_of(config)},
+                         {"hosts", setup.hosts},
+                         {"shard_group", setup.layout.ranks_per_node},
+                         {"train_micro_batch_size_per_gpu", config.micro_batch_size},
+                         {"gradient_accumulation_steps", config.gradient_accumulation_steps},
+                         {"zero_stage", zero.stage},
+                         {"offload_optimizer", zero.offload_optimizer ? "cpu" : "none"}};
+  if (zero.offload_optimizer) {
+    if (setup.host_ratio) {
+      record["offload_optimizer_ratio"] = *setup.host_ratio;
+    } else if (!zero.offload_ratio_automatic) {
+      record["offload_optimizer_ratio"] = zero.offload_optimizer_ratio;
+    }
+  }
+  record["offload_param"] = zero.offload_param ? "cpu" : "none";
+  if (config.recompute != Recomputation::kAuto) {
+    record["recompute"] = flag_named("recompute").show(config);
+  } else if (!setup.recompute.empty()) {
+    record["recompute"] = setup.recompute;
   }
   return record;
 }

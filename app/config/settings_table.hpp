@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/config/run_config.hpp"
+#include "app/config/run_setup.hpp"
 
 namespace mpzero {
 
@@ -17,17 +17,20 @@ inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
 // Those that a record has only where they are asked for: one without them says that there is none.
 inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero_quantized_weights", "fp8"};
 
-// What decides the numbers of a run, one line each: its name, its value, and which key of the file, flag or default it
-// comes from. Begins with a line that names the file. Complete once apply_epochs has been called. `nodes`: those of the
-// run's layout.
-std::vector<std::string> settings_table(const RunConfig& config, int nodes);
+// What decides the numbers of a run, and its layout, one line each: its name, its value, and which key of the file,
+// flag or default it comes from. Begins with a line that names the file. Complete once apply_epochs has been called.
+std::vector<std::string> settings_table(const RunSetup& setup);
 
 // Its lines but the first, as name, value and origin.
-std::vector<std::array<std::string, 3>> settings_rows(const RunConfig& config, int nodes);
+std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup);
 
-// The same as an object, as it is asked for on any number of nodes, with the flags that are recorded and have no line:
+// What decides the numbers as an object, the same on any layout, with the flags that are recorded and have no line:
 // the key of ds_config.json, or the flag, and its value; null where it does not apply, as total_num_steps to a constant
-// rate. How the global batch is divided among ranks is left out: any division gives the same.
+// rate.
 nlohmann::ordered_json settings_record(const RunConfig& config);
+
+// How the run is laid out on ranks and memory, by key of ds_config.json, flag or name. Decides the speed, and the
+// numbers only up to rounding. Lacks what --recompute auto and offload_optimizer.ratio "auto" have not chosen yet.
+nlohmann::ordered_json layout_record(const RunSetup& setup);
 
 }  // namespace mpzero

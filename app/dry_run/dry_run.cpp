@@ -186,6 +186,8 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch, const P
       choose_layout(setup, at::Device(on_gpus ? at::kCUDA : at::kCPU), placement_of(ranks),
                     memory_limit(ranks, machine, on_gpus), prediction(setup, ranks, machine, on_gpus, predict));
   setup.layout = nodes.layout;
+  setup.hosts = ranks.world_size / ranks.per_host;
+  setup.device = !on_gpus ? "cpu" : machine.gpu_name.empty() ? "cuda" : machine.gpu_name;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   if (maybe_on_gpus) {
     if (setup.config.fp8_options && can_be_host_of(machine, ranks)) {
@@ -200,7 +202,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch, const P
   if (!maybe_on_gpus || (setup.config.device != "cuda" && machine.gpus == 0)) {
     add(memory_report(setup, ranks, /*on_gpus=*/false));
   }
-  add(settings_table(setup.config, setup.layout.nodes));
+  add(settings_table(setup));
   lines.emplace_back("Not checked: GPUs and network (mpzero doctor), the bytes of data, weights and checkpoint.");
   for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
   for (const std::string& text : lines) fmt::print("{}\n", text);

@@ -128,12 +128,15 @@ DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& m
   return {device, ""};
 }
 
+std::string device_name(const at::Device& device) {
+  return device.is_cpu() ? "cpu" : parallel::gpu_properties(device.index()).name;
+}
+
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi) {
   if (device.is_cpu()) {
     return fmt::format("CPU, {} of {}", counted(mpi.world_size(), "rank"), counted(at::get_num_threads(), "thread"));
   }
-  return fmt::format("{} x {}, {} threads a rank", mpi.world_size(), parallel::gpu_properties(device.index()).name,
-                     at::get_num_threads());
+  return fmt::format("{} x {}, {} threads a rank", mpi.world_size(), device_name(device), at::get_num_threads());
 }
 
 int64_t peak_memory_bytes(const at::Device& device) {

@@ -41,6 +41,9 @@ parallel::MpiThreads mpi_threads(const std::string& requested);
 // to a host, or that CUDA reports as broken; UserError if the user can choose others, or the CPU.
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
 
+// "cpu" or the GPU's name, as "NVIDIA H200".
+std::string device_name(const at::Device& device);
+
 // e.g. "2 x NVIDIA H200, 8 threads a rank" or "CPU, 2 ranks of 4 threads".
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi);
 

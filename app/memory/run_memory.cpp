@@ -105,6 +105,11 @@ int64_t RunMemory::planned_bytes() const {
   return device_bytes(states()) + activation_peak(levels(), estimate_.activation_sizes(config_.micro_batch_size));
 }
 
+std::string RunMemory::recompute() const {
+  const std::string text = describe(levels());
+  return text.find(',') == std::string::npos ? text.substr(0, text.find(' ')) : text;
+}
+
 std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states, ProcessGroup& group) {
   const int64_t layers = estimate_.decoder().config().num_hidden_layers;
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);

@@ -44,6 +44,8 @@ class RunMemory {
   // --recompute auto finds none that fit.
   std::vector<model::Recompute> plan(const parallel::MemoryUse& states, ProcessGroup& group);
 
+  // After plan(): what the layers recompute, as "selective", or "none x 20, full x 8" where they differ.
+  std::string recompute() const;
   // After plan(): the layers that keep the casts of their weights to FP8, for Decoder::keep_casts.
   int64_t kept_casts() const { return estimate_.decoder().kept_casts(); }
   // After plan(): the bytes that no part of the plan needs, the same on all ranks.

@@ -25,7 +25,7 @@ void StatePlacement::use_for_parameters(int64_t bytes) {
 
 bool StatePlacement::leaves_ratio_open() const { return config_.zero.offload_ratio_automatic && device_.is_cuda(); }
 
-std::string StatePlacement::choose_ratio() {
+std::pair<double, std::string> StatePlacement::choose_ratio() {
   const int64_t spare = memory_.measured_spare(group_);
   const double ratio = smallest_host_ratio(engine_.memory_use(), spare);
   const int64_t before = engine_.memory_use().optimizer_states;
@@ -33,10 +33,10 @@ std::string StatePlacement::choose_ratio() {
   const int64_t taken = engine_.memory_use().optimizer_states - before;
   memory_.states_have_moved(engine_.memory_use());
   use_for_parameters(std::max<int64_t>(0, spare - taken));
-  return fmt::format(
-      "offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the others on the GPUs, which "
-      "takes {} of each; \"ratio\": {:.4f} does the same in another run",
-      ratio, gibibytes(taken), ratio);
+  return {ratio, fmt::format("offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the "
+                             "others on the GPUs, which "
+                             "takes {} of each; \"ratio\": {:.4f} does the same in another run",
+                             ratio, gibibytes(taken), ratio)};
 }
 
 }  // namespace mpzero

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/config/run_config.hpp"
@@ -26,9 +27,9 @@ class StatePlacement {
   std::vector<model::Recompute> plan();
   // Whether ds_config.json leaves open which states are on the host.
   bool leaves_ratio_open() const;
-  // If so, after the first step: moves states to GPU memory that no step has needed. Returns what was chosen, as a line
-  // for the log.
-  std::string choose_ratio();
+  // If so, after the first step: moves states to GPU memory that no step has needed. Returns the share of the
+  // parameters that is updated on the host, and a line for the log.
+  std::pair<double, std::string> choose_ratio();
 
  private:
   // Uses this many more bytes of GPU memory to keep parameters on the GPU, so that fewer need to be copied to it.

@@ -31,7 +31,7 @@ nlohmann::ordered_json start_facts(const RunSetup& setup, const RunStart& start,
           {"max_steps", config.max_steps},
           {"zero_stage", config.zero.stage},
           {"flops_per_token", model::flops_per_token(setup.model, config.seq_length)},
-          {"settings", settings_rows(config, setup.layout.nodes)},
+          {"settings", settings_rows(setup)},
           {"memory", memory.breakdown()}};
 }
 

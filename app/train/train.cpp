@@ -150,9 +150,8 @@ PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlace
 }
 
 // Collective.
-LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const PredictRun& predict,
+LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const PredictRun& predict,
                         parallel::MpiRuntime& mpi) {
-  const RankPlacement ranks = find_placement(device, mpi);
   const MemoryNeed limit = memory_limit(device, mpi);
   LayoutChoice nodes;
   run_on_all_ranks(
@@ -185,7 +184,10 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
   if (choice.device.is_cpu()) parallel::use_tensor_memory();
   const CpuUse cpu = share_cores(choice.device, mpi);
   if (cpu.warning) setup.warnings.push_back(*cpu.warning);
-  const LayoutChoice nodes = find_nodes(setup, choice.device, predict, mpi);
+  const RankPlacement ranks = find_placement(choice.device, mpi);
+  setup.hosts = ranks.hosts();
+  setup.device = broadcast(mpi, device_name(choice.device));
+  const LayoutChoice nodes = find_nodes(setup, choice.device, ranks, predict, mpi);
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
@@ -193,14 +195,16 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   if (mpi.rank() == 0) {
     for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
-    const RunConfig config = expected_config(setup);
+    RunSetup expected = setup;
+    expected.config = expected_config(setup);
+    const RunConfig& config = expected.config;
     fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
                describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
                config.zero.stage, describe_levels(setup.layout), config.dtype);
     for (const std::string& line : describe_validation(setup)) fmt::print("Validation {}\n", line);
     if (!cpu.line.empty()) fmt::print("{}\n", cpu.line);
     if (!nodes.line.empty()) fmt::print("{}\n", nodes.line);
-    for (const std::string& line : settings_table(config, setup.layout.nodes)) fmt::print("{}\n", line);
+    for (const std::string& line : settings_table(expected)) fmt::print("{}\n", line);
     std::fflush(stdout);
   }
   return choice.device;

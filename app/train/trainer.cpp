@@ -152,7 +152,9 @@ TrainingEnd Trainer::train_to_the_end() {
     if (validation_is_due()) report.validation = validate();
     log_.step(report);
     if (report.step == first_step_ && placement_.leaves_ratio_open()) {
-      log_.say(placement_.choose_ratio());
+      const auto [ratio, line] = placement_.choose_ratio();
+      setup_.host_ratio = ratio;
+      log_.say(line);
       checkpointer_.prepare(position_, available_host_bytes());
     }
     comment_on(report, trace);
@@ -312,6 +314,12 @@ void Trainer::start() {
     }
   }
   pass_.recompute(placement_.plan());
+  if (config_.recompute == Recomputation::kAuto) {
+    setup_.recompute = memory_.recompute();
+    if (resumed && resumed->recompute && *resumed->recompute != setup_.recompute) {
+      log_.say(fmt::format("Changed since the checkpoint: recompute {} -> {}", *resumed->recompute, setup_.recompute));
+    }
+  }
   decoder_.keep_casts(memory_.kept_casts());
   log_memory();
   run_on_all_ranks(mpi_, [&] {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/config/run_config.hpp"
+#include "app/config/settings_table.hpp"
 #include "tests/app/error_from.hpp"
 
 // A run's settings from a ds_config.json and a command line, for the tests.
@@ -29,6 +30,14 @@ inline Result run(const std::string& json, std::vector<std::string> flags = {}, 
 
 inline std::string error_of(const std::string& json, const std::vector<std::string>& flags = {}, int world_size = 2) {
   return error_from([&] { run(json, flags, world_size); });
+}
+
+// The table of settings of a run whose layout has this many nodes.
+inline std::vector<std::string> table_of(const RunConfig& config, int nodes = 1) {
+  RunSetup setup;
+  setup.config = config;
+  setup.layout.nodes = nodes;
+  return settings_table(setup);
 }
 
 inline std::string trio(int64_t total, int64_t micro, int64_t accumulation) {

@@ -172,13 +172,24 @@ def test_the_same_command_is_silent(tmp_path: Path, checkpoint_format: str) -> N
     assert "Resumed from checkpoint at step 3" in again.stdout
     assert changes(first.stdout) == changes(again.stdout) == []
     assert "is not that of" not in again.stderr
-    # Another factorization of the same global batch, another stage, or another place of the states is not a change
-    # either.
+    # Another factorization of the same global batch, another stage, or another place of the states is reported, and
+    # changes no numbers: the finished run is still the one that is asked for.
     run.ranks, run.micro_batch, run.config = 1, 4, {**run.config, "zero_optimization": {"stage": 3}}
+    moved = {
+        "ranks 2 -> 1",
+        "shard_group 2 -> 1",
+        "train_micro_batch_size_per_gpu 2 -> 4",
+        "zero_stage 2 -> 3",
+        "offload_optimizer cpu -> none",
+    }
+    finished = run.train(*flags)
+    assert "finished already: step 6 of 6" in finished.stdout
+    assert set(changes(finished.stdout)) == moved
     (run.checkpoints / "latest").write_text("tiny-3steps\n")
     elsewhere = run.train(*flags)
     assert "Resumed from checkpoint at step 3" in elsewhere.stdout
-    assert changes(elsewhere.stdout) == []
+    assert set(changes(elsewhere.stdout)) == moved
+    assert changes(run.train(*flags).stdout) == []
 
 
 def test_a_longer_run_is_one_line(tmp_path: Path) -> None:

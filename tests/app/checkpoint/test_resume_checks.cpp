@@ -56,7 +56,7 @@ class Saved final : public io::StoredCheckpoint {
     progress_made.dtype = setup.config.dtype;
     progress_made.model_config_json = setup.model.to_json();
     progress_made.run_config_json = kDsConfig;
-    progress_made.settings_json = recorded_settings(setup.config, setup.data).dump();
+    progress_made.settings_json = recorded_settings(setup).dump();
   }
 
   const std::filesystem::path& folder() const override { return folder_; }
@@ -106,10 +106,61 @@ TEST_CASE("the same run has nothing to say") {
   // Without a file, with all that it would say by default.
   const RunSetup plain = setup_of("");
   CHECK(continue_run(Saved(plain), plain).changes.empty());
-  // The same global batch on another number of ranks.
-  RunSetup elsewhere = setup_of();
-  elsewhere.config = run(kDsConfig, {"--gradient_accumulation_steps=2"}, 4).config;
-  CHECK(changes(Saved(setup_of()), elsewhere).empty());
+}
+
+TEST_CASE("another layout is reported, and never refused") {
+  const auto refused = [](const Saved& saved, const RunSetup& now) {
+    return error_from([&] { check_unfinished(saved, now, continue_run(saved, now)); });
+  };
+  // Resolved for two ranks, with a global batch of 8 and five steps, all of which the checkpoint has.
+  const Strings five_steps{"--max_steps=5", "--recompute=none"};
+  RunSetup then = setup_of(kDsConfig, five_steps);
+  then.layout = {.nodes = 1, .ranks_per_node = 2};
+  const Saved saved(then);
+  RunSetup now = then;
+  CHECK(changes(saved, now).empty());
+  now.config = run(kDsConfig, {"--max_steps=5", "--gradient_accumulation_steps=2", "--recompute=full"}, 4).config;
+  now.layout = {.nodes = 2, .ranks_per_node = 2};
+  now.hosts = 2;
+  now.device = "NVIDIA L4";
+  CHECK(changes(saved, now) ==
+        "device cpu -> NVIDIA L4, ranks 2 -> 4, hosts 1 -> 2, train_micro_batch_size_per_gpu 4 -> 1, "
+        "gradient_accumulation_steps 1 -> 2, recompute none -> full");
+  CHECK(continue_run(saved, now).differences.empty());
+  CHECK(continue_run(saved, now).warnings.empty());
+  CHECK(refused(saved, now) == "no error");
+
+  // The stage and offload of a file, beside a change of the numbers, which is refused.
+  const std::string offloads = R"(, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
+      "offload_param": {"device": "cpu"}}})";
+  RunSetup other = setup_of(std::string(kDsConfig).substr(0, std::string(kDsConfig).rfind('}')) + offloads,
+                            {"--max_steps=5", "--recompute=none"});
+  other.layout = then.layout;
+  CHECK(changes(saved, other) == "zero_stage 0 -> 3, offload_optimizer none -> cpu, offload_param none -> cpu");
+  CHECK(refused(saved, other) == "no error");
+  other.data->train.tokens_xxh3 = "3333333322222222";
+  const std::string refusal = refused(saved, other);
+  CHECK_THAT(refusal, Contains("train_data") && !Contains("zero_stage"));
+
+  // What is open at the resume is compared by the run once it is chosen.
+  RunSetup automatic = setup_of(kDsConfig, {"--max_steps=5"});
+  automatic.layout = then.layout;
+  CHECK(changes(saved, automatic).empty());
+  CHECK(continue_run(saved, automatic).recompute == "none");
+
+  // A record without the layout, as older versions wrote it, or with less of it.
+  Saved old(then);
+  json settings = json::parse(old.progress_made.settings_json);
+  settings["layout"].erase("hosts");
+  old.progress_made.settings_json = settings.dump();
+  CHECK_THAT(changes(old, now), !Contains("hosts") && Contains("ranks 2 -> 4"));
+  settings["layout"] = "something else";
+  old.progress_made.settings_json = settings.dump();
+  CHECK(changes(old, now).empty());
+  settings.erase("layout");
+  old.progress_made.settings_json = settings.dump();
+  CHECK(continue_run(old, now).changes.empty());
+  CHECK(!continue_run(old, now).recompute);
 }
 
 TEST_CASE("the end of a run that differs is refused, and only where nothing is left to train") {
@@ -264,13 +315,15 @@ TEST_CASE("what a setting was and is stands in one line, in the table's order") 
         "cos_min_ratio 0.1 -> none, warmup_num_steps 4 -> none, total_num_steps 20 -> none, max_steps 1000 -> 2000, "
         "gradient_clipping 1 -> 0, train_batch_size 8 -> 16, dtype bf16 -> fp32, "
         "communication_data_type bf16 -> fp32, grad_accum_dtype fp32 -> bf16, seq_length 2048 -> 512, "
-        "shuffle true -> false, validation_data none -> 5 tokens (abcdef01)");
+        "shuffle true -> false, validation_data none -> 5 tokens (abcdef01), "
+        "train_micro_batch_size_per_gpu 4 -> 8");
   CHECK(changes(saved, setup_of(R"({"train_batch_size": 8, "gradient_clipping": 1.0, "bf16": {"enabled": true,
     "bf16_optimizer_states": true, "bf16_master_weights_and_grads": true},
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
     "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.1,
     "total_num_steps": 40}}, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})")) ==
-        "total_num_steps 20 -> 40, grad_accum_dtype fp32 -> bf16, optimizer_states_dtype fp32 -> bf16");
+        "total_num_steps 20 -> 40, grad_accum_dtype fp32 -> bf16, optimizer_states_dtype fp32 -> bf16, "
+        "zero_stage 0 -> 2, offload_optimizer none -> cpu");
 }
 
 TEST_CASE("data without a checksum in common are said not to be compared") {
@@ -472,7 +525,7 @@ TEST_CASE("another length of the schedule is a warning that says what holds") {
 }
 
 TEST_CASE("settings are plain values by key") {
-  const json settings = json::parse(recorded_settings(setup_of().config, some_data()).dump());
+  const json settings = json::parse(recorded_settings(setup_of()).dump());
   CHECK(settings["lr"] == 1e-3);
   CHECK(settings["scheduler"] == "WarmupCosineLR");
   CHECK(settings["total_num_steps"] == 20);

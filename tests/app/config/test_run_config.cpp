@@ -3,7 +3,6 @@
 
 #include "app/checkpoint/run_folder.hpp"
 #include "app/config/run_config.hpp"
-#include "app/config/settings_table.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
@@ -126,13 +125,13 @@ TEST_CASE("a file that yields gives way to flags, and the run says which values 
   CHECK(config.replaced == std::vector<std::string>{"--bf16 false (bf16.enabled true)",
                                                     "--learning_rate 0.0001 (optimizer.params.lr 5e-05)",
                                                     "--warmup_steps 20 (scheduler.params.warmup_num_steps 10)"});
-  CHECK(settings_table(config, 1).back() ==
+  CHECK(table_of(config).back() ==
         "  ds.json yields to flags: --bf16 false (bf16.enabled true), --learning_rate 0.0001 (optimizer.params.lr "
         "5e-05), --warmup_steps 20 (scheduler.params.warmup_num_steps 10)");
   CHECK(yields({"--warmup_ratio=0.5", "--max_steps=60"}).schedule.warmup_num_steps() == 30);
   CHECK(yields({"--lr_scheduler_type=constant"}).schedule.lr(1) == 5e-5);
   CHECK(yields({}).replaced.empty());
-  CHECK(settings_table(yields({}), 1).back().find("yields") == std::string::npos);
+  CHECK(table_of(yields({})).back().find("yields") == std::string::npos);
 
   const auto batch = [&](const std::vector<std::string>& flags) {
     const RunConfig in_force = yields(flags);

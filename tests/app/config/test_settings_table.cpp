@@ -29,7 +29,7 @@ TEST_CASE("each setting has a line that says where it comes from") {
       "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.98], "weight_decay": "auto"}}})",
                             {"--learning_rate=2e-5", "--gradient_accumulation_steps=2", "--lr_scheduler_type=linear",
                              "--max_steps=50", "--warmup_ratio=0.1"});
-  const std::vector<std::string> table = settings_table(result.config, 1);
+  const std::vector<std::string> table = table_of(result.config);
   CHECK(table.front() == "Settings (file: ds.json)");
   for (const auto& [name, line] : std::vector<std::pair<std::string, std::string>>{
            {"optimizer", "optimizer AdamW file: optimizer.type"},
@@ -60,7 +60,7 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
     return run(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "fp8": )" + fp8 + "}", flags).config;
   };
   const auto line = [&](const std::string& fp8, const std::vector<std::string>& flags = {}) {
-    return line_of(settings_table(run_of(fp8, flags), 1), "FP8 products");
+    return line_of(table_of(run_of(fp8, flags)), "FP8 products");
   };
   CHECK(line("{}") == "FP8 products tensorwise hybrid file: fp8");
   CHECK(line(R"({"enabled": true})") == "FP8 products tensorwise hybrid file: fp8.enabled");
@@ -70,8 +70,7 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
         "fp8.filter_fqns");
   CHECK(line(R"({"enabled": false, "format": "e4m3"})", {"--fp8=rowwise", "--deepspeed_config_yields"}) ==
         "FP8 products rowwise e4m3 flag: --fp8, fp8.format");
-  CHECK(line_of(settings_table(run("", {"--fp8"}).config, 1), "FP8 products") ==
-        "FP8 products tensorwise hybrid flag: --fp8");
+  CHECK(line_of(table_of(run("", {"--fp8"}).config), "FP8 products") == "FP8 products tensorwise hybrid flag: --fp8");
   const auto at_stage_3 = [&](const std::string& offload, const std::string& recipe) {
     const RunConfig config = run(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
                                      "zero_optimization": {"stage": 3)" +
@@ -79,7 +78,7 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
                                  {"--fp8=" + recipe})
                                  .config;
     CHECK(settings_record(config)["fp8"] == recipe + " hybrid");
-    return line_of(settings_table(config, 1), "FP8 products");
+    return line_of(table_of(config), "FP8 products");
   };
   CHECK_THAT(at_stage_3("", "tensorwise"), Contains("tensorwise hybrid, weights gathered in FP8 within a node"));
   CHECK_THAT(at_stage_3("", "rowwise"), Contains("rowwise hybrid, weights gathered in bf16"));
@@ -93,12 +92,12 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
 
 TEST_CASE("the columns of the settings stand below each other, and flags have the names that were given") {
   const std::vector<std::string> table =
-      settings_table(run("", {"--max_grad_norm=2", "--per_device_train_batch_size=3", "--adam_beta2=0.9"}).config, 1);
+      table_of(run("", {"--max_grad_norm=2", "--per_device_train_batch_size=3", "--adam_beta2=0.9"}).config);
   CHECK(table.front() == "Settings");
   CHECK_THAT(line_of(table, "clipping"), Contains("flag: --max_grad_norm"));
   CHECK_THAT(line_of(table, "micro-batch"), Contains("flag: --per_device_train_batch_size"));
   CHECK_THAT(line_of(table, "beta2"), Contains("flag: --adam_beta2"));
-  CHECK_THAT(line_of(settings_table(run("", {"--no_decay=norm,bias"}).config, 1), "weight decay"),
+  CHECK_THAT(line_of(table_of(run("", {"--no_decay=norm,bias"}).config), "weight decay"),
              Contains("weight decay 0.1, of all but norm, bias default"));
   CHECK_THAT(line_of(table, "schedule"), Contains("WarmupCosineLR (log), lr 0 to 5e-05 to 0 default"));
   CHECK_THAT(line_of(table, "warm-up steps"), Contains("100 default"));
@@ -116,7 +115,7 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
       "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.5,
       "total_num_steps": 20}}, "data_types": {"grad_accum_dtype": "bf16"}})",
                             {"--max_steps=20"});
-  const std::vector<std::string> table = settings_table(result.config, 1);
+  const std::vector<std::string> table = table_of(result.config);
   CHECK(line_of(table, "schedule") == "schedule WarmupCosineLR (log), lr 0 to 0.001 to 0.0005 file: scheduler.type");
   CHECK(line_of(table, "schedule's end") == "schedule's end step 20 file: scheduler.params.total_num_steps");
   CHECK(line_of(table, "accumulation in") == "accumulation in bf16 file: data_types.grad_accum_dtype");
@@ -125,8 +124,8 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
 
   Result epochs = run(trio(0, 4, 2), {"--num_train_epochs=2", "--lr_scheduler_type=cosine"});
   apply_epochs(epochs.config, 110, epochs.warnings);
-  CHECK(line_of(settings_table(epochs.config, 1), "steps") == "steps 12 flag: --num_train_epochs");
-  CHECK_THAT(line_of(settings_table(epochs.config, 1), "schedule's end"), Contains("step 12 flag: --num_train_epochs"));
+  CHECK(line_of(table_of(epochs.config), "steps") == "steps 12 flag: --num_train_epochs");
+  CHECK_THAT(line_of(table_of(epochs.config), "schedule's end"), Contains("step 12 flag: --num_train_epochs"));
 }
 
 TEST_CASE("compression is shown where there are nodes, and else that there is none") {
@@ -134,7 +133,7 @@ TEST_CASE("compression is shown where there are nodes, and else that there is no
       "zero_quantized_gradients": true, "zero_quantized_weights": true}})",
                                {"--quantized_gradient_bits=4"})
                                .config;
-  const std::vector<std::string> two = settings_table(config, 2), one = settings_table(config, 1);
+  const std::vector<std::string> two = table_of(config, 2), one = table_of(config);
   const std::string of_gradients = " file: zero_optimization.zero_quantized_gradients";
   const std::string of_weights = " file: zero_optimization.zero_quantized_weights";
   CHECK(line_of(two, "gradients between nodes") == "gradients between nodes int4" + of_gradients);
@@ -142,14 +141,60 @@ TEST_CASE("compression is shown where there are nodes, and else that there is no
   const std::string none = " not compressed: all ranks are one node";
   CHECK(line_of(one, "gradients between nodes") == "gradients between nodes" + none + of_gradients);
   CHECK(line_of(one, "parameters between nodes") == "parameters between nodes" + none + of_weights);
-  CHECK(settings_rows(config, 1).back()[1] == none.substr(1));
   CHECK(settings_record(config)["zero_quantized_gradients"] == "int4");
   CHECK(!settings_record(run("").config).contains("zero_quantized_gradients"));
 }
 
+TEST_CASE("the layout has lines of its own, and a record apart from what decides the numbers") {
+  RunSetup setup;
+  setup.config = run(R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "cpu", "ratio": "auto"}, "offload_param": {"device": "cpu"}}})",
+                     {}, /*world_size=*/8)
+                     .config;
+  setup.layout = {.nodes = 2, .ranks_per_node = 4};
+  setup.hosts = 2;
+  setup.device = "NVIDIA L4";
+  const std::vector<std::string> table = settings_table(setup);
+  CHECK(line_of(table, "device") == "device NVIDIA L4 default");
+  CHECK(line_of(table, "ranks") == "ranks 8 on 2 hosts from the launcher");
+  CHECK(line_of(table, "shard group").starts_with("shard group 4 ranks"));
+  CHECK(line_of(table, "ZeRO stage") == "ZeRO stage 3 file: zero_optimization.stage");
+  CHECK(line_of(table, "offload").starts_with("offload optimizer (ratio auto), parameters file: "));
+  CHECK(line_of(table, "recomputation") == "recomputation auto default");
+  CHECK(settings_rows(setup).size() == table.size() - 1);
+
+  nlohmann::json expected = {{"device", "NVIDIA L4"},
+                             {"ranks", 8},
+                             {"hosts", 2},
+                             {"shard_group", 4},
+                             {"train_micro_batch_size_per_gpu", 1},
+                             {"gradient_accumulation_steps", 2},
+                             {"zero_stage", 3},
+                             {"offload_optimizer", "cpu"},
+                             {"offload_param", "cpu"}};
+  CHECK(nlohmann::json(layout_record(setup)) == expected);
+  // Once they have been chosen.
+  setup.recompute = "none x 20, full x 8";
+  setup.host_ratio = 0.25;
+  expected["recompute"] = "none x 20, full x 8";
+  expected["offload_optimizer_ratio"] = 0.25;
+  CHECK(nlohmann::json(layout_record(setup)) == expected);
+  CHECK(line_of(settings_table(setup), "recomputation") == "recomputation auto (none x 20, full x 8) default");
+  for (const char* key : {"ranks", "zero_stage", "train_micro_batch_size_per_gpu", "recompute", "device"}) {
+    CHECK(!settings_record(setup.config).contains(key));
+  }
+
+  RunSetup plain;
+  plain.config = run("", {"--recompute=full"}).config;
+  CHECK(layout_record(plain)["recompute"] == "full");
+  CHECK(layout_record(plain)["offload_optimizer_ratio"] == 1);
+  CHECK(line_of(settings_table(plain), "ZeRO stage") == "ZeRO stage 2 default");
+  CHECK(line_of(settings_table(plain), "recomputation") == "recomputation full flag: --recompute");
+}
+
 TEST_CASE("each flag that is recorded is in the record, and in the table under its label") {
   const RunConfig config = run("").config;
-  const std::vector<std::string> table = settings_table(config, 1);
+  const std::vector<std::string> table = table_of(config);
   const nlohmann::ordered_json record = settings_record(config);
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) {
