@@ -3,13 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "app/gpu/gpu_models.hpp"
 #include "app/machine/cuda_error.hpp"
 #include "app/machine/gpu_promise.hpp"
 #include "base/error.hpp"
@@ -163,21 +163,7 @@ void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise) {
 }
 
 void check_fp8_gpu(const std::string& gpu, bool rowwise) {
-  static const std::map<std::string, int, std::less<>> kCapabilities{
-      {"P4", 61},    {"P40", 61},   {"P100", 60},   {"V100", 70},  {"T4", 75},    {"T4G", 75},
-      {"A100", 80},  {"A800", 80},  {"A30", 80},    {"A2", 86},    {"A10", 86},   {"A10G", 86},
-      {"A16", 86},   {"A40", 86},   {"A5000", 86},  {"A6000", 86}, {"L4", 89},    {"L40", 89},
-      {"L40S", 89},  {"H20", 90},   {"H100", 90},   {"H800", 90},  {"H200", 90},  {"GH200", 90},
-      {"B100", 100}, {"B200", 100}, {"GB200", 100}, {"B300", 103}, {"GB300", 103}};
-  std::string word;
-  for (const char c : gpu + " ") {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      word += c;
-      continue;
-    }
-    const auto found = kCapabilities.find(std::exchange(word, {}));
-    if (found != kCapabilities.end()) return check_fp8_gpu(gpu, found->second, rowwise);
-  }
+  if (const GpuModel* const model = find_gpu_model(gpu)) check_fp8_gpu(gpu, model->capability, rowwise);
 }
 
 std::string cpu_instead_of_gpus(const GivenGpus& given, const std::string& host) {

@@ -51,8 +51,8 @@ std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string&
 // Throws UserError if the GPU multiplies no FP8, or none with a scale for each row. `capability`: see
 // parallel::GpuProperties.
 void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise);
-// The same of a GPU that is not here, as "NVIDIA A100-SXM4-40GB" or "A100"; nothing is known of names other than EC2's
-// and NVIDIA's usual ones.
+// The same of a GPU that is not here, as "NVIDIA A100-SXM4-40GB" or "A100"; nothing is known of GPUs that
+// find_gpu_model() does not have.
 void check_fp8_gpu(const std::string& gpu, bool rowwise);
 
 // The warning for a run that trains on the CPU although the cluster has given it GPUs, which is rarely intended; empty:

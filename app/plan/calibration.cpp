@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/memory/gpu_peak.hpp"
+#include "app/gpu/gpu_models.hpp"
 #include "app/plan/calibration_file.hpp"
 
 namespace mpzero::plan {
@@ -18,8 +18,8 @@ using model::Operation;
 using model::OperationKind;
 using Sample = TimeTable::Sample;
 
-// Without times of their own, products in FP8 take half as long as in bf16: the rates of NVIDIA's data sheets, 1,979
-// TFLOP/s dense against 989 on H100 and H200. (Measured there: 0.50 to 0.60, bench/RESULTS.md "FP8".)
+// How long products in FP8 take, of those in bf16, on a GPU whose rates are not known. (Measured on H100 and H200: 0.50
+// to 0.60, bench/RESULTS.md "FP8".)
 constexpr double kFp8OfBf16 = 0.5;
 // Casts move bytes at these shares of a copy's rate, by the same measurements.
 constexpr double kCastOfCopy = 0.75, kRowwiseCastOfCopy = 0.5;
@@ -187,7 +187,8 @@ Estimate Calibration::fp8_seconds(const Operation& operation) const {
   wider.type = wider.matmul.type = at::kBFloat16;
   wider.matmul.fp8.reset();
   Estimate estimate = seconds(wider);
-  estimate.seconds *= kFp8OfBf16;
+  const std::optional<double> bf16 = dense_bf16_flops(data_.device), fp8 = dense_fp8_flops(data_.device);
+  estimate.seconds *= bf16 && fp8 ? *bf16 / *fp8 : kFp8OfBf16;
   return estimate;
 }
 

@@ -17,6 +17,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// GPUs of names that contain each other differ (H200 and H200 NVL); processors have names with more words around them.
+bool is_of(const std::string& name, const std::string& device, bool gpu) {
+  return gpu ? device == name || device == "NVIDIA " + name : device.find(name) != std::string::npos;
+}
+
 // A factor between the threads counts as much as one between the ranks.
 double distance(const CalibrationData& data, const CalibratedRanks& ranks) {
   const auto apart = [](int a, int b) { return a > 0 && b > 0 ? std::abs(std::log2(static_cast<double>(a) / b)) : 0; };
@@ -45,7 +50,7 @@ fs::path calibration_for(const std::string& device, const std::vector<fs::path>&
       if (data.gpu != (ranks.threads == 0)) continue;
       if (std::find(known.begin(), known.end(), data.device) == known.end()) known.push_back(data.device);
       for (const std::string& name : data.names) {
-        if (device.find(name) == std::string::npos) continue;
+        if (!is_of(name, device, data.gpu)) continue;
         const double away = distance(data, ranks);
         if (name.size() > longest || (name.size() == longest && away < nearest)) {
           longest = name.size();

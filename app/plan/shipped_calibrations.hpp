@@ -11,10 +11,11 @@ struct CalibratedRanks {
   int ranks = 0, threads = 0;
 };
 
-// The file of configs/calibrations for a GPU or processor: the one with the longest name that is part of `device`, e.g.
-// "NVIDIA H200" as CUDA says, or "H100 80GB" as a table of instances does; of those of a processor the one that was
-// measured with the most similar ranks and threads. Throws UserError, naming the devices that there are files for, if
-// there is none, and where a file cannot be read. `folders`: looked through in this order.
+// The file of configs/calibrations for a GPU or processor. A GPU's has exactly its name, e.g. "NVIDIA H200" as CUDA
+// says, or "H100 80GB" as a table of instances does. A processor's is the one with the longest name that is part of
+// `device`, and of those the one that was measured with the most similar ranks and threads. Throws UserError, naming
+// the devices that there are files for, if there is none, and where a file cannot be read. `folders`: looked through in
+// this order.
 std::filesystem::path calibration_for(const std::string& device, const std::vector<std::filesystem::path>& folders,
                                       const CalibratedRanks& ranks = {});
 // In the folders where shipped files lie.

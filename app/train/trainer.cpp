@@ -333,6 +333,7 @@ void Trainer::start() {
 void Trainer::log_memory() {
   for (const std::string& line : memory_.breakdown()) log_.say(line);
   if (const std::optional<std::string> warning = memory_.warning()) log_.warn(*warning);
+  if (const std::string line = missing_peak(setup_); !line.empty()) log_.say(line);
   const parallel::HostUpdateOptions& on_host = zero_options_.host_update;
   if (on_host.threads > 0) log_.say(fmt::format("AdamW on the host: {}", describe(on_host)));
   if (const auto few = few_threads(on_host, mpi_.local_size(), online_hardware_threads())) log_.warn(*few + ".");

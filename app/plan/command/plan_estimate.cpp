@@ -8,8 +8,8 @@
 
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
+#include "app/gpu/gpu_models.hpp"
 #include "app/log/bottleneck.hpp"
-#include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/memory_estimate.hpp"

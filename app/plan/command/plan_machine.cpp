@@ -3,12 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
+#include "app/gpu/gpu_models.hpp"
 #include "app/machine/cpu_share.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/instances.hpp"
@@ -22,25 +21,6 @@
 
 namespace mpzero::plan {
 namespace {
-
-struct GpuModel {
-  std::string_view name;
-  int gigabytes;     // as EC2's table has it
-  double gibibytes;  // "total capacity" in PyTorch's messages
-  double nvlink;     // GB/s of one GPU to the others, per direction, where it is not EC2's; 0: PCIe only
-  double pcie;       // GB/s of 16 lanes of its generation, per direction
-};
-
-// NVLink: half of NVIDIA's data sheets, which count both directions.
-constexpr std::array kGpus = {GpuModel{"H200", 141, 139.8, 450, 64}, GpuModel{"H100", 80, 79.1, 450, 64},
-                              GpuModel{"A100", 40, 39.4, 300, 32},   GpuModel{"A100", 80, 79.2, 300, 32},
-                              GpuModel{"L40S", 48, 44.4, 0, 32},     GpuModel{"A10G", 24, 22.0, 0, 32},
-                              GpuModel{"L4", 24, 22.0, 0, 32},       GpuModel{"B200", 179, 178.3, 900, 64}};
-
-// Also with its memory, as "A100-80GB", which two of them need.
-bool is_named(const GpuModel& model, const std::string& name) {
-  return name == model.name || name == fmt::format("{}-{}GB", model.name, model.gigabytes);
-}
 
 // Steps of a ring and of a tree with NCCL's protocol "Simple": the table hwLatencies of NCCL 2.28.9 (graph/tuning.cc).
 constexpr double kNvlinkHop = 3.4e-6, kPcieHop = 5.7e-6, kNetworkHop = 14e-6;
@@ -101,9 +81,8 @@ Links links_of(double nvlink_gigabytes, double pcie_gigabytes, const Network& ne
 }
 
 int64_t memory_of(const std::string& gpu, int gigabytes) {
-  for (const GpuModel& model : kGpus) {
-    if (model.name == gpu && model.gigabytes == gigabytes) return static_cast<int64_t>(model.gibibytes * (1 << 30));
-  }
+  const GpuModel* const model = find_gpu_model(fmt::format("{} {}GB", gpu, gigabytes));
+  if (model != nullptr) return static_cast<int64_t>(model->gibibytes * (1 << 30));
   return gigabytes * int64_t{1'000'000'000};
 }
 
@@ -122,11 +101,11 @@ void assume_host(PlanMachine& machine) {
 PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bool efa, double gigabits) {
   std::string name = asked;
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
-  const auto* const found =
-      std::find_if(kGpus.begin(), kGpus.end(), [&](const GpuModel& model) { return is_named(model, name); });
-  if (found == kGpus.end()) {
+  const GpuModel* const found = find_gpu_model(name);
+  if (found == nullptr || found->gigabytes == 0) {
     std::vector<std::string> known;
-    for (const GpuModel& model : kGpus) {
+    for (const GpuModel& model : all_gpu_models()) {
+      if (model.gigabytes == 0) continue;
       const bool first = std::ranges::none_of(known, [&](const auto& one) { return one == model.name; });
       known.push_back(first ? std::string(model.name) : fmt::format("{}-{}GB", model.name, model.gigabytes));
     }
@@ -237,16 +216,10 @@ PlanMachine machine_of_run(const std::string& gpu, int64_t gpu_bytes, int hosts,
   if (doctor::find_instance(type)) {
     machine = machine_of_instance(type, hosts, network);
   } else {
-    const auto* found = kGpus.end();
-    for (const auto* model = kGpus.begin(); model != kGpus.end(); ++model) {  // the nearest of that name's memories
-      const auto away = [&](const GpuModel& one) {
-        return std::abs(one.gibibytes - static_cast<double>(gpu_bytes) / (1 << 30));
-      };
-      if (gpu.find(model->name) == std::string::npos) continue;
-      if (found == kGpus.end() || (found->name == model->name && away(*model) < away(*found))) found = model;
-    }
-    machine = machine_of_gpu(found == kGpus.end() ? gpu : fmt::format("{}-{}GB", found->name, found->gigabytes),
-                             per_host, hosts, network == "efa", kTcpGigabits);
+    const GpuModel* const model = find_gpu_model(gpu);
+    const bool is_known = model != nullptr && model->gigabytes > 0;
+    machine = machine_of_gpu(is_known ? fmt::format("{}-{}GB", model->name, model->gigabytes) : gpu, per_host, hosts,
+                             network == "efa", kTcpGigabits);
   }
   machine.gpus = per_host;
   machine.gpu_bytes = gpu_bytes;

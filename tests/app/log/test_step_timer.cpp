@@ -1,7 +1,6 @@
 #include <ATen/ops/ones.h>
 
 #include "app/log/step_timer.hpp"
-#include "app/memory/gpu_peak.hpp"
 #include "parallel/comm/measured_communicator.hpp"
 #include "tests/catch.hpp"
 
@@ -168,22 +167,6 @@ TEST_CASE("Splits add up and divide") {
   CHECK(half.data == Approx(0.5));
   CHECK(half.exposed_gradients == Approx(3));
   CHECK(half.total() == Approx(10.5));
-}
-
-TEST_CASE("The peak rate of a GPU depends on its full name") {
-  CHECK(dense_bf16_flops("NVIDIA H100 80GB HBM3") == 989e12);
-  CHECK(dense_bf16_flops("NVIDIA H100 PCIe") == 756e12);
-  CHECK(dense_bf16_flops("NVIDIA H200") == 989e12);
-  CHECK(dense_bf16_flops("NVIDIA A100-SXM4-40GB") == 312e12);
-  CHECK(dense_bf16_flops("NVIDIA L40S") == 362e12);
-  CHECK(dense_bf16_flops("NVIDIA L4") == 121e12);
-  CHECK(fp32_flops("NVIDIA H200") == 67e12);
-  CHECK(fp32_flops("NVIDIA A100-SXM4-80GB") == 19.5e12);
-  CHECK(fp32_flops("NVIDIA L40S") == 91.6e12);
-  CHECK_FALSE(fp32_flops("NVIDIA B200").has_value());
-  CHECK_FALSE(fp32_flops("Tesla T4").has_value());
-  CHECK_FALSE(dense_bf16_flops("Tesla T4").has_value());
-  CHECK_FALSE(dense_bf16_flops("NVIDIA GeForce RTX 4090").has_value());
 }
 
 }  // namespace mpzero

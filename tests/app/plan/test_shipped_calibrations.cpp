@@ -30,6 +30,9 @@ TEST_CASE("GPUs have their calibrations, by CUDA's names and by those of tables"
   CHECK(file_for("A100 80GB") == "a100_80gb.json");
   CHECK(file_for("NVIDIA L40S") == "l40s.json");
   CHECK(file_for("L40S 48GB") == "l40s.json");
+  for (const char* other : {"NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA GH200 480GB", "L40S 480GB"}) {
+    CHECK_THAT(error_from([&] { file_for(other); }), Catch::Contains("no calibration for " + std::string(other)));
+  }
   CHECK(
       error_from([] { file_for("Tesla T4"); }) ==
       "there is no calibration for Tesla T4 in configs/calibrations (there are NVIDIA A100-SXM4-40GB, NVIDIA "

@@ -94,6 +94,9 @@ TEST_CASE("a GPU with two memories is named with one") {
   CHECK(machine("A100-80GB").gpu_bytes > int64_t{79} << 30);
   CHECK_THAT(error_from([&] { machine("A100-60GB"); }), Contains("A100-80GB"));
   CHECK(machine_of_run("NVIDIA A100-SXM4-80GB", int64_t{79} << 30, 1, 1, "", "auto").gpu_gigabytes == 80);
+  for (const char* other : {"NVIDIA H100 PCIe", "NVIDIA GB200", "NVIDIA A100-SXM4-80GB MIG 1g.10gb"}) {
+    CHECK_THAT(error_from([&] { machine_of_run(other, int64_t{79} << 30, 1, 1, "", "auto"); }), Contains("--gpu"));
+  }
 }
 
 TEST_CASE("a network that a host's processors hold back says so") {
