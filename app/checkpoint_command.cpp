@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <set>
 
+#include "app/checkpoint/checkpoint_facts.hpp"
 #include "base/error.hpp"
 #include "base/progress.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -58,6 +60,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
 
 struct Arguments {
   fs::path folder;
+  fs::path other;  // of diff
   std::string tag;
   std::optional<int64_t> keep_last;
   std::optional<std::string> run;  // the first digits of an id, or "none"
@@ -71,8 +74,11 @@ Arguments parse(const std::string& command, const std::vector<std::string>& argu
     options.add_options()("keep_last", po::value<int64_t>())("run", po::value<std::string>())("dry_run",
                                                                                               po::bool_switch());
   }
+  const bool compares = command == "diff";
+  if (compares) options.add_options()("other", po::value<std::string>());
   po::positional_options_description positions;
   positions.add("folder", 1);
+  if (compares) positions.add("other", 1);
   po::variables_map values;
   try {
     po::store(po::command_line_parser(arguments).options(options).positional(positions).run(), values);
@@ -91,8 +97,15 @@ Arguments parse(const std::string& command, const std::vector<std::string>& argu
   if (values.contains("keep_last")) parsed.keep_last = values["keep_last"].as<int64_t>();
   if (values.contains("run")) parsed.run = values["run"].as<std::string>();
   if (values.contains("dry_run")) parsed.dry_run = values["dry_run"].as<bool>();
-  if (!fs::is_directory(parsed.folder)) {
-    throw_user_error("there is no folder {}: check the path", parsed.folder.string());
+  if (compares && !values.contains("other")) {
+    throw_user_error(
+        "mpzero checkpoint diff needs two checkpoints; give two folders, as in `mpzero checkpoint diff A B`");
+  }
+  if (compares) parsed.other = values["other"].as<std::string>();
+  for (const fs::path& folder : {parsed.folder, parsed.other}) {
+    if (!folder.empty() && !fs::is_directory(folder)) {
+      throw_user_error("there is no folder {}: check the path", folder.string());
+    }
   }
   return parsed;
 }
@@ -234,6 +247,43 @@ int verify_command(const Arguments& arguments) {
   return problems.empty() ? 0 : kFailureExitCode;
 }
 
+struct FactsOf {
+  fs::path checkpoint;
+  std::vector<CheckpointFact> facts;
+};
+
+// Of the checkpoint in `folder`, or of the one that `latest` or `tag` names there.
+FactsOf read_facts(const fs::path& folder, const std::string& tag) {
+  FactsOf found;
+  io::read_checkpoint([&] { return found.checkpoint = io::find_checkpoint(folder, tag); },
+                      [&](const io::StoredCheckpoint& stored) { found.facts = checkpoint_facts(stored); },
+                      [](const std::string& what) { fmt::print(stderr, "{}\n", what); });
+  return found;
+}
+
+int show(const Arguments& arguments) {
+  const FactsOf found = read_facts(arguments.folder, arguments.tag);
+  fmt::print("{}\n", found.checkpoint.string());
+  for (const std::string& line : describe_facts(found.facts)) fmt::print("{}\n", line);
+  return 0;
+}
+
+// Statuses of diff(1), in which 1 is a difference: what cannot be read is 2, whatever the reason.
+int diff(const Arguments& arguments) {
+  constexpr int kDifferent = 1;
+  try {
+    const FactsOf a = read_facts(arguments.folder, arguments.tag), b = read_facts(arguments.other, arguments.tag);
+    const std::vector<std::array<std::string, 3>> differences = different_facts(a.facts, b.facts);
+    if (differences.empty()) return 0;
+    std::vector<std::vector<std::string>> rows = {{"", a.checkpoint.string(), b.checkpoint.string()}};
+    for (const auto& [key, of_a, of_b] : differences) rows.push_back({key, of_a, of_b});
+    print_table(rows);
+    return kDifferent;
+  } catch (const Failure& error) {
+    throw UserError(error.what());
+  }
+}
+
 // The run whose checkpoints are counted and removed: the one that is named, or that of the newest checkpoint.
 std::string run_to_prune(const Arguments& arguments, const std::vector<io::CatalogEntry>& newest_first) {
   const std::set<std::string> runs = runs_of(newest_first);
@@ -327,6 +377,10 @@ std::string checkpoint_command_help() {
          "  verify DIR [-t TAG]                   read and check every byte of all checkpoints, or of one; status 1 "
          "if\n"
          "                                        something is damaged\n"
+         "  show DIR [-t TAG]                     print what a checkpoint records: run, step, model, settings, layout\n"
+         "  diff A B                              print what differs between two checkpoints, except their weights;\n"
+         "                                        status 0: nothing, 1: something, 2: one cannot be read. A folder of\n"
+         "                                        checkpoints means the one that its latest names\n"
          "  prune DIR --keep_last N [--dry_run]   remove checkpoints older than the newest N good ones, and the "
          "remains\n"
          "                                        of unfinished saves; --dry_run only prints what would be removed. "
@@ -343,11 +397,13 @@ int checkpoint_command(const std::vector<std::string>& arguments) {
     return 0;
   }
   const std::map<std::string, std::function<int(const Arguments&)>> commands = {
-      {"ls", list}, {"verify", verify_command}, {"prune", prune}};
+      {"ls", list}, {"verify", verify_command}, {"show", show}, {"diff", diff}, {"prune", prune}};
   const auto found = commands.find(command);
   if (found == commands.end()) {
     throw_user_error(
-        "mpzero checkpoint knows ls, verify and prune, not \"{}\"; `mpzero checkpoint --help` explains them", command);
+        "mpzero checkpoint knows ls, verify, show, diff and prune, not \"{}\"; `mpzero checkpoint --help` explains "
+        "them",
+        command);
   }
   return found->second(parse(command, {arguments.begin() + 1, arguments.end()}));
 }

@@ -44,6 +44,7 @@ constexpr const char* kUsage =
     "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
     "  mpirun -n RANKS mpzero doctor        check every node for problems; `mpzero doctor --help`\n"
     "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
+    "  mpzero checkpoint show|diff DIR         print what checkpoints record of their runs, and what differs\n"
     "  mpzero plan FLAGS                    what a run would take, before it; `mpzero plan --help`\n"
     "  mpzero plan --calibrate FILE         measure this machine's kernels, for plans\n"
     "  mpzero generate CHECKPOINT --prompt TEXT   let a model go on with a text; `mpzero generate --help`\n"

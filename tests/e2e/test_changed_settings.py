@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden_run import SAVED_ZERO2, saved_by_deepspeed, train_golden
+from test_saving import checkpoint_command
 from tiny_run import MODEL, VOCAB_SIZE, TinyRun
 from trainer import train, write_tokens
 
@@ -31,6 +32,13 @@ def changes(output: str) -> list[str]:
     lines = [line.removeprefix(CHANGED) for line in output.splitlines() if line.startswith(CHANGED)]
     assert len(lines) <= 1
     return lines[0].split(", ") if lines else []
+
+
+def facts(folder: Path) -> dict[str, list[str]]:
+    """The words after each key that `mpzero checkpoint show` prints."""
+    shown = checkpoint_command("show", folder)
+    assert shown.returncode == 0, shown.stderr
+    return {line.split()[0]: line.split()[1:] for line in shown.stdout.splitlines()}
 
 
 def refusal(run: TinyRun, *flags: object) -> str:
@@ -190,6 +198,53 @@ def test_the_same_command_is_silent(tmp_path: Path, checkpoint_format: str) -> N
     assert "Resumed from checkpoint at step 3" in elsewhere.stdout
     assert set(changes(elsewhere.stdout)) == moved
     assert changes(run.train(*flags).stdout) == []
+
+
+@pytest.mark.parametrize("checkpoint_format", FORMATS)
+def test_show_and_diff_print_what_checkpoints_record(tmp_path: Path, checkpoint_format: str) -> None:
+    run = TinyRun(tmp_path)
+    saves = f"--checkpoint_format={checkpoint_format}"
+    run.train("--max_steps=3", saves)
+    rows = facts(run.latest)
+    assert rows["step"] == ["3"]
+    assert rows["tokens_seen"] == [str(3 * 8 * 16)]
+    assert rows["hidden_size"] == [str(MODEL["hidden_size"])]
+    assert (rows["lr"], rows["seq_length"], rows["train_batch_size"]) == (["0.01"], ["16"], ["8"])
+    assert rows["train_data"][:2] == ["3001", "tokens"]
+    assert (rows["device"], rows["ranks"], rows["hosts"], rows["shard_group"]) == (["cpu"], ["2"], ["1"], ["2"])
+    assert (rows["train_micro_batch_size_per_gpu"], rows["gradient_accumulation_steps"]) == (["2"], ["2"])
+    assert (rows["zero_stage"], rows["recompute"]) == (["2"], ["none"])  # --recompute auto, as it was chosen
+    # The folder of checkpoints means the newest.
+    assert facts(run.checkpoints) == rows
+    same = checkpoint_command("diff", run.checkpoints, run.latest)
+    assert (same.returncode, same.stdout) == (0, "")
+
+    run.ranks, run.micro_batch = 1, 4
+    before = run.latest
+    run.train("--max_steps=5", saves)
+    result = checkpoint_command("diff", before, run.latest)
+    assert result.returncode == 1
+    differences = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()[1:]}
+    assert differences["step"] == ["3", "5"]
+    assert differences["settings.max_steps"] == ["3", "5"]
+    assert differences["layout.ranks"] == ["2", "1"]
+    assert differences["layout.train_micro_batch_size_per_gpu"] == ["2", "4"]
+    assert not any(key.startswith("model.") or key in ("run", "settings.train_data") for key in differences)
+
+
+def test_diff_of_what_cannot_be_read_is_an_error_and_no_difference(tmp_path: Path) -> None:
+    run = tiny(tmp_path)
+    run.train("--max_steps=1")
+    (tmp_path / "empty").mkdir()
+    states = next(run.latest.glob("*model_states*"))
+    for words in ([run.latest], [run.latest, tmp_path / "absent"], [run.latest, tmp_path / "empty"]):
+        assert checkpoint_command("diff", *words).returncode == 2, words
+    states.write_bytes(states.read_bytes()[:100])
+    damaged = checkpoint_command("diff", run.latest, run.latest)
+    assert damaged.returncode == 2
+    assert damaged.stderr.startswith("mpzero: error: ")
+    assert states.name in damaged.stderr
+    assert checkpoint_command("show", run.latest).returncode == 2
 
 
 def test_a_longer_run_is_one_line(tmp_path: Path) -> None:

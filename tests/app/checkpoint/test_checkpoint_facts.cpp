@@ -1,0 +1,138 @@
+#include <algorithm>
+
+#include "app/checkpoint/checkpoint_facts.hpp"
+#include "tests/app/error_from.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using Differences = std::vector<std::array<std::string, 3>>;
+using nlohmann::json;
+
+// Only its progress and its run are there.
+class Recorded final : public io::StoredCheckpoint {
+ public:
+  Recorded() {
+    made.step = 5;
+    made.tokens_seen = 640;
+    made.seed = 7;
+    made.lr = 0.5;
+    made.dtype = "bf16";
+    made.zero_stage = 2;
+    made.model_config_json = R"({"hidden_size": 96, "rope_scaling": {"factor": 8.0}})";
+    made.settings_json = settings.dump();
+    record.id = "0123456789abcdef";
+  }
+
+  const std::filesystem::path& folder() const override { return folder_; }
+  const io::RunRecord& run() const override { return record; }
+  const io::TrainingProgress& progress() const override { return made; }
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
+  bool made_by_mpzero() const override { return by_mpzero; }
+  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
+  void verify_what_was_read(ProcessGroup&) const override {}
+  void verify() const override {}
+
+  json settings = {{"lr", 0.001},
+                   {"no_decay", {"norm", "bias"}},
+                   {"train_data", {{"num_tokens", 1000}, {"tokens_xxh3", "1111111122222222"}}},
+                   {"layout", {{"ranks", 4}, {"device", "cpu"}}}};
+  io::TrainingProgress made;
+  io::RunRecord record;
+  bool by_mpzero = true;
+
+ private:
+  std::filesystem::path folder_ = "checkpoints/tiny-5steps";
+  std::vector<ParameterSpec> parameters_{{"a", {3, 5}}, {"b", {2}}};
+};
+
+json fact(const io::StoredCheckpoint& stored, const std::string& section, const std::string& key) {
+  for (const CheckpointFact& one : checkpoint_facts(stored)) {
+    if (one.section == section && one.key == key) return one.value;
+  }
+  return "no such fact";
+}
+
+Differences between(const Recorded& a, const Recorded& b) {
+  return different_facts(checkpoint_facts(a), checkpoint_facts(b));
+}
+
+TEST_CASE("a checkpoint's run, progress, model, settings and layout are its facts") {
+  const Recorded stored;
+  CHECK(fact(stored, "", "run") == "0123456789abcdef");
+  CHECK(fact(stored, "", "step") == 5);
+  CHECK(fact(stored, "", "tokens_seen") == 640);
+  CHECK(fact(stored, "", "parameters") == 17);
+  CHECK(fact(stored, "model", "hidden_size") == 96);
+  CHECK(fact(stored, "model", "rope_scaling.factor") == 8.0);
+  CHECK(fact(stored, "settings", "lr") == 0.001);
+  CHECK(fact(stored, "settings", "dtype") == "bf16");
+  CHECK(fact(stored, "settings", "train_data")["num_tokens"] == 1000);
+  CHECK(fact(stored, "layout", "ranks") == 4);
+  CHECK(fact(stored, "layout", "zero_stage") == 2);
+  const std::vector<std::string> lines = describe_facts(checkpoint_facts(stored));
+  for (const char* heading : {"model", "settings", "layout"}) CHECK(std::ranges::count(lines, heading) == 1);
+}
+
+TEST_CASE("what a checkpoint does not record is not among its facts") {
+  Recorded stored;
+  stored.by_mpzero = false;
+  stored.record = {};
+  stored.made.lr = std::numeric_limits<double>::quiet_NaN();
+  stored.made.model_config_json = stored.made.settings_json = "";
+  stored.made.run_config_json = R"({"optimizer": {"type": "AdamW", "params": {"lr": 0.25}}})";
+  CHECK(fact(stored, "", "saved_by") == "DeepSpeed");
+  CHECK(fact(stored, "settings", "lr") == 0.25);
+  for (const char* key : {"run", "seed", "last_lr", "data_order", "init_from"}) {
+    CHECK(fact(stored, "", key) == "no such fact");
+  }
+  CHECK(fact(stored, "layout", "ranks") == "no such fact");
+  // A layout that is no object, as a damaged or foreign file may have it.
+  stored.made.settings_json = R"({"layout": [1, 2]})";
+  CHECK(fact(stored, "layout", "zero_stage") == 2);
+  stored.made.settings_json = "[]";
+  CHECK_THAT(error_from([&] { checkpoint_facts(stored); }), Catch::Contains("checkpoints/tiny-5steps"));
+}
+
+TEST_CASE("two checkpoints differ in what either records and the other does not, or otherwise") {
+  const Recorded a;
+  Recorded b;
+  CHECK(between(a, b).empty());
+  b.made.step = 6;
+  b.settings["lr"] = 0.002;
+  b.settings["layout"]["ranks"] = 2;
+  b.settings["layout"].erase("device");
+  b.settings["fp8"] = "tensorwise hybrid";
+  // The same tokens, with another hash in addition.
+  b.settings["train_data"]["documents_xxh3"] = "3333333322222222";
+  b.made.settings_json = b.settings.dump();
+  CHECK(between(a, b) == Differences{{"step", "5", "6"},
+                                     {"settings.fp8", "none", "tensorwise hybrid"},
+                                     {"settings.lr", "0.001", "0.002"},
+                                     {"layout.device", "cpu", "not recorded"},
+                                     {"layout.ranks", "4", "2"}});
+  CHECK(between(b, a).size() == 5);
+  b = Recorded();
+  b.settings["train_data"]["tokens_xxh3"] = "3333333322222222";
+  b.made.settings_json = b.settings.dump();
+  const Differences of_data = between(a, b);
+  REQUIRE(of_data.size() == 1);
+  CHECK(of_data[0][0] == "settings.train_data");
+}
+
+TEST_CASE("what a checkpoint holds cannot move the cursor or fill the terminal") {
+  Recorded stored;
+  stored.settings["evil\x1b[2J"] = "\x1b]0;title\x07" + std::string(1000, 'x');
+  stored.made.settings_json = stored.settings.dump();
+  const std::vector<CheckpointFact> facts = checkpoint_facts(stored);
+  std::vector<std::string> lines = describe_facts(facts);
+  for (const auto& row : different_facts(facts, {})) lines.insert(lines.end(), row.begin(), row.end());
+  for (const std::string& line : lines) {
+    CHECK(line.size() < 250);
+    CHECK(std::ranges::none_of(line, [](unsigned char c) { return c < ' ' || c == 0x7f; }));
+  }
+}
+
+}  // namespace
+}  // namespace mpzero
