@@ -15,22 +15,19 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from documents import ROOT, code_blocks, section, text_of
+from own_build import own_build, reason_to_skip
 
-BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build"))
 STEPS = 6
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        not (BUILD / "mpzero-configured").exists(),
-        reason="the programs are not built by ./train-singlenode.sh or ./test.sh",
-    ),
+    pytest.mark.skipif(reason_to_skip() is not None, reason=reason_to_skip() or ""),
 ]
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The files that the commands use; the Python environment and the build are this checkout's."""
+    """The files that the commands use; the Python environment and the programs are this checkout's."""
     root = tmp_path / "mpzero"
     root.mkdir()
     for name in ("app", "assets", "configs", "scripts", "singlenode", "uv.lock", "CMakePresets.json"):
@@ -38,12 +35,13 @@ def checkout(tmp_path: Path) -> Path:
         copy(ROOT / name, root / name)
     (root / "train-singlenode.sh").symlink_to("singlenode/train-singlenode.sh")
     (root / ".venv").symlink_to(ROOT / ".venv")
-    (root / "build").symlink_to(BUILD.resolve())
+    own_build(root / "build")
     return root
 
 
 def test_the_first_run(checkout: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("BUILD_DIR", "OMP_NUM_THREADS")}
+    dropped = ("BUILD_DIR", "OMP_NUM_THREADS", "MPZERO_GPU_ARCHITECTURES")
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
     # No GPU, as on a laptop, and few steps. Two ranks may have one core.
     environment |= {"CUDA_VISIBLE_DEVICES": "", "MAX_STEPS": str(STEPS), "CHECKPOINT_FREQ": "3"}
     environment |= {"OMPI_MCA_mpi_yield_when_idle": "1"}

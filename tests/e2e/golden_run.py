@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainer import BUILD, GOLDEN, REPOSITORY, metrics, train, write_tokens
+from trainer import CACHE, GOLDEN, REPOSITORY, metrics, train, write_tokens
 
 # Golden runs with what DeepSpeed saved in them, in deepspeed/ (tests/golden/make_tiny_runs.py).
 SAVED_ZERO2, SAVED_BF16, SAVED_ZERO3 = "tiny-qwen3-zero2-fp32", "tiny-qwen3-zero2-bf16", "tiny-llama-zero3-fp32"
@@ -96,7 +96,7 @@ def deepspeed_operators() -> Iterator[Path]:
     PyTorch guards such a folder with a lock file that remains when a build is killed; the next process waits forever
     for its removal. Here no other process builds, so a lock file that exists is such a leftover.
     """
-    folder = BUILD / "torch_extensions"
+    folder = CACHE / "torch_extensions"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "in_use").open("w") as in_use:
         fcntl.flock(in_use, fcntl.LOCK_EX)

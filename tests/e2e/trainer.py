@@ -20,6 +20,8 @@ from prepare.token_file import TokenFile  # noqa: E402
 
 BUILD = Path(os.environ.get("BUILD_DIR", REPOSITORY / "build"))
 GOLDEN = REPOSITORY / "tests" / "golden"
+# What tests compile and later sessions use again: the folder of pytest's config.cache.mkdir().
+CACHE = REPOSITORY / ".pytest_cache" / "d"
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",

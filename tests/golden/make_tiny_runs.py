@@ -8,7 +8,6 @@ trace.json what it computed itself in all 12 steps. The weights before step 1 ar
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -112,8 +111,7 @@ def make(name: str) -> None:
         save_model(family, run / "init")
         flags = ["--ranks", RANKS, "--stage", stage, "--steps", STEPS, "--save_after", SAVED_AFTER]
         words = [sys.executable, DEEPSPEED_RUN, run, run / "result.json", "--save", run / "deepspeed", *flags]
-        environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(HERE.parents[1] / "build" / "torch_extensions")}
-        subprocess.run([*map(str, words), *(["--bf16"] if bf16 else [])], check=True, env=environment)
+        subprocess.run([*map(str, words), *(["--bf16"] if bf16 else [])], check=True)
         facts["trace"] = json.loads((run / "result.json").read_text())
         for script in (run / "deepspeed").glob("*.py"):
             script.unlink()

@@ -9,10 +9,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build"))
+from own_build import own_build
+from trainer import REPOSITORY
+
 # Of this session, which a user's shell does not have.
-DROPPED = ("BUILD_DIR", "OMP_NUM_THREADS", "MAX_STEPS", "DATASET", "CHECKPOINT_DIR", "MPZERO_ROOT")
+DROPPED = (
+    "BUILD_DIR", "OMP_NUM_THREADS", "MAX_STEPS", "DATASET", "CHECKPOINT_DIR", "MPZERO_ROOT",
+    "MPZERO_GPU_ARCHITECTURES",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,18 +31,18 @@ class Seen:
 
 
 class Machine:
-    """The checkout is mpzero in the user's home. Its .venv and build are those of the tests, and need nothing."""
+    """The checkout is mpzero in the user's home. Its .venv and programs are those of the tests, and need nothing."""
 
     def __init__(self, home: Path):
         self.home = home
         self.checkout = home / "mpzero"
         self.checkout.mkdir()
         for name in ("app", "assets", "configs", "scripts", "singlenode", "sbatch", "uv.lock", "CMakePresets.json"):
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, self.checkout / name)
+            copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
+            copy(REPOSITORY / name, self.checkout / name)
         (self.checkout / "train-singlenode.sh").symlink_to("singlenode/train-singlenode.sh")
-        (self.checkout / ".venv").symlink_to(ROOT / ".venv")
-        (self.checkout / "build").symlink_to(BUILD.resolve())
+        (self.checkout / ".venv").symlink_to(REPOSITORY / ".venv")
+        own_build(self.checkout / "build")
 
     def start(self, command: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen:
         environment = {name: value for name, value in os.environ.items() if name not in DROPPED}

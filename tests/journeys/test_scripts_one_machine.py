@@ -12,15 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from own_build import reason_to_skip
 
-from .one_machine import BUILD, Machine
+from .one_machine import Machine
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        not (BUILD / "mpzero-configured").exists(),
-        reason="the programs are not built by ./train-singlenode.sh or ./test.sh",
-    ),
+    pytest.mark.skipif(reason_to_skip() is not None, reason=reason_to_skip() or ""),
 ]
 
 

@@ -4,7 +4,6 @@ Each node has two cores and, for Slurm, two GPUs. No driver shows these, so that
 here; a stand-in for it runs as on a cluster with GPUs.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,14 +13,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from own_build import own_build
+from trainer import BUILD, REPOSITORY
 from virtual_slurm import Job, VirtualSlurm, reason_to_skip
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("BUILD_DIR") or REPOSITORY / "build")  # as the scripts have it
 
 # mpzero as far as the job's script can see: every rank runs `train` or `doctor`, functions that a test writes.
 # The closing message runs `generate`.
-STAND_IN = """#!/bin/bash
+STAND_IN = """
 [[ " $* " != *" --dry_run "* ]] || exit 0
 command=$1 restart=${SLURM_RESTART_COUNT:-0} rank=${SLURM_PROCID:-} folder=$(dirname "$0")/../..
 [[ -z ${OMPI_COMM_WORLD_RANK:-} ]] || rank=$OMPI_COMM_WORLD_RANK
@@ -58,20 +56,18 @@ class Run:
             "CHECKPOINT_FREQ": "2",
             "CHECKPOINT_DIR": str(folder / "checkpoints"),
             "DATA_DIR": str(folder / "data"),
-            "BUILD_DIR": str(BUILD),
+            "BUILD_DIR": str(own_build(folder / "build")),
         }
         self.flags = ["--logging_freq", "1", "--validation_freq", "0", "--device", "cpu"]
 
-    def stand_in(self, functions: str) -> None:
+    def replace_program(self, script: str) -> None:
         program = self.folder / "build/bin/mpzero"
-        program.parent.mkdir(parents=True)
-        program.write_text(f'{STAND_IN}{functions}\n"$command" "$@"\n')
+        program.unlink()  # a link to the real one
+        program.write_text(f"#!/bin/bash\n{script}")
         program.chmod(0o755)
-        # For train-singlenode.sh, which builds first: there is nothing to do.
-        lock = hashlib.sha256((REPOSITORY / "uv.lock").read_bytes()).hexdigest()
-        (self.folder / "build/mpzero-configured").write_text(f"{lock} off\n")
-        (self.folder / "build/build.ninja").write_text("build mpzero zero_to_fp32: phony\n")
-        self.variables["BUILD_DIR"] = str(self.folder / "build")
+
+    def stand_in(self, functions: str) -> None:
+        self.replace_program(f'{STAND_IN}{functions}\n"$command" "$@"\n')
         self.flags = self.flags[:-2]
 
     def path_with(self, program: str, first: str) -> str:

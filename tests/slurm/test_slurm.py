@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 from conftest import BUILD, REPOSITORY
+from own_build import reason_to_skip
 
 pytestmark = pytest.mark.slurm
 
 
-def require_installation(build: Path = BUILD) -> None:
-    if not ((build / "mpzero-configured").exists() and (REPOSITORY / ".venv/mpzero-synced").exists()):
-        pytest.skip("the scripts did not install and build this checkout: run ./train-singlenode.sh --build-only")
+@pytest.fixture
+def ready() -> None:
+    if reason := reason_to_skip():
+        pytest.skip(reason)
 
 
 def test_a_cluster_whose_owner_is_killed_is_removed(cluster):
@@ -86,11 +88,7 @@ def test_a_rank_that_is_late_in_mpi_init_is_waited_for(run):
     library = run.folder / "late_fence.so"
     source = Path(__file__).with_name("late_fence.c")
     subprocess.run(["mpicc", "-shared", "-fPIC", "-pthread", "-o", library, source, "-ldl"], check=True)
-    program = run.folder / "build/bin/mpzero"
-    program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/bash\nLD_PRELOAD={library} exec {BUILD}/bin/mpzero "$@"\n')
-    program.chmod(0o755)
-    run.variables["BUILD_DIR"] = str(run.folder / "build")
+    run.replace_program(f'LD_PRELOAD={library} exec {BUILD}/bin/mpzero "$@"\n')
     job = run.submit(MAX_STEPS="1", MAX_RESTARTS="0")
     assert (job.state, job.restarts) == ("COMPLETED", 0), job.text()
     assert run.steps() == [1]
@@ -295,9 +293,8 @@ def test_a_checkout_that_is_not_built_says_what_to_run(run):
     assert "train-singlenode.sh --build-only" in job.error.read_text()
 
 
-@pytest.mark.usefixtures("built")
+@pytest.mark.usefixtures("ready")
 def test_a_host_trains_through_srun(run):
-    require_installation()
     result = run.cluster.run(
         [str(REPOSITORY / "train-singlenode.sh"), "node1", "--", *run.flags],
         **run.variables,
@@ -312,9 +309,9 @@ def test_a_host_trains_through_srun(run):
     assert " NodeList=node1\n" in record
 
 
+@pytest.mark.usefixtures("ready")
 def test_a_host_run_sees_all_gpus_of_the_node(run):
     run.stand_in(LOOK_AROUND)
-    require_installation(run.folder / "build")
     command = [str(REPOSITORY / "train-singlenode.sh"), "node1"]
     result = run.cluster.run(command, **run.variables, TRAIN_DATA="/dev/null", check=False)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -323,9 +320,8 @@ def test_a_host_run_sees_all_gpus_of_the_node(run):
     assert flags[flags.index("--device") + 1] == "cuda"
 
 
-@pytest.mark.usefixtures("built")
+@pytest.mark.usefixtures("ready")
 def test_a_host_run_that_is_interrupted_saves(run):
-    require_installation()
     process = run.cluster.start(
         [str(REPOSITORY / "train-singlenode.sh"), "node1", "--", *run.flags], **run.variables, MAX_STEPS="100000"
     )

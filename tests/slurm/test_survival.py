@@ -32,12 +32,9 @@ class SlowRun(Run):
         super().__init__(cluster, folder)
         self.slow = folder / "slow"
         self.slow.touch()
-        program = folder / "build/bin/mpzero"
-        program.parent.mkdir(parents=True)
         slowly = f"LD_PRELOAD={library} SLOW_FILE={self.slow} SLOW_SECONDS={seconds}"
-        program.write_text(f'#!/bin/bash\n[[ $1 != train ]] || export {slowly}\nexec {BUILD}/bin/mpzero "$@"\n')
-        program.chmod(0o755)
-        self.variables |= {"BUILD_DIR": str(folder / "build"), "MAX_STEPS": str(STEPS)}
+        self.replace_program(f'[[ $1 != train ]] || export {slowly}\nexec {BUILD}/bin/mpzero "$@"\n')
+        self.variables["MAX_STEPS"] = str(STEPS)
 
     def started(self, job, steps: int = 3):
         return job.wait_until(lambda: len(self.lines("checkpoints/metrics.jsonl")) >= steps)

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
-BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build"))
 sys.path.insert(0, str(HERE))
 
 from corpus import PARSERS, seeds, unpack  # noqa: E402
+from trainer import CACHE  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("clang++ has no libFuzzer here")
     tools = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-    made = BUILD / "fuzz"
+    made = CACHE / "fuzz"
     flags = ["-G", "Ninja", f"-DCMAKE_CXX_COMPILER={clang}", f"-DCMAKE_C_COMPILER={shutil.which('clang')}"]
     for words in (["cmake", "-S", HERE, "-B", made, *flags], ["cmake", "--build", made]):
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
