@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-# One process uses what these share: the virtual cluster, the build folder's ninja, DeepSpeed's compiled operators.
+# One process uses what these share: the virtual cluster, DeepSpeed's compiled operators.
 SHARE = {
     "slurm": "slurm",
-    "docs/test_walk_through.py": "slurm",
-    "journeys/test_scripts_one_machine.py": "slurm",
     "e2e/test_deepspeed_format.py": "deepspeed",
     "e2e/test_deepspeed_resume.py": "deepspeed",
     "interop/test_deepspeed_files.py": "deepspeed",
