@@ -1,5 +1,6 @@
 #include "model/architecture/config.hpp"
 
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -28,6 +29,36 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
     if (!id.is_number_integer()) reader.wrong("eos_token_id", *eos, "a whole number or a list of whole numbers");
     config.eos_token_ids.push_back(id.get<int64_t>());
   }
+}
+
+// The keys that to_json() makes of the fields of ModelConfig, and those that belong to other weights (a list with an
+// entry for each layer, how weights were stored).
+constexpr std::array kWrittenKeys = {"architectures",
+                                     "bos_token_id",
+                                     "dtype",
+                                     "eos_token_id",
+                                     "head_dim",
+                                     "hidden_size",
+                                     "initializer_range",
+                                     "intermediate_size",
+                                     "layer_types",
+                                     "max_position_embeddings",
+                                     "max_window_layers",
+                                     "model_type",
+                                     "num_attention_heads",
+                                     "num_hidden_layers",
+                                     "num_key_value_heads",
+                                     "rms_norm_eps",
+                                     "rope_parameters",
+                                     "rope_scaling",
+                                     "rope_theta",
+                                     "tie_word_embeddings",
+                                     "torch_dtype",
+                                     "vocab_size"};
+
+UnusedKeys read_unused(json object) {
+  for (const char* key : kWrittenKeys) object.erase(key);
+  return {.json = object.empty() ? "" : object.dump()};
 }
 
 // Far beyond any model. Within this limit, byte counts of the states fit into 64 bits and per-layer planning takes less
@@ -82,6 +113,7 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
   read_rope(reader, architecture, config);
   read_token_ids(reader, config);
   reader.finish();
+  config.unused = read_unused(object);
   config.validate(source);
   return config;
 }
@@ -189,6 +221,7 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
   if (eos_token_ids.size() == 1) object["eos_token_id"] = eos_token_ids.front();
   if (eos_token_ids.size() > 1) object["eos_token_id"] = eos_token_ids;
   architecture.write_options(*this, object);
+  if (!unused.json.empty()) object.update(json::parse(unused.json));
   return object.dump(2) + "\n";
 }
 

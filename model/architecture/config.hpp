@@ -22,6 +22,13 @@ struct Llama3RopeScaling {
   bool operator==(const Llama3RopeScaling&) const = default;
 };
 
+// The keys of a config.json that mpzero does not use (pad_token_id, use_cache), as one JSON object; empty: there are
+// none. Models that differ in them alone are equal.
+struct UnusedKeys {
+  std::string json;
+  bool operator==(const UnusedKeys&) const { return true; }
+};
+
 // The shape of a model, with the names of a Hugging Face config.json. Fields may be changed after reading (an override
 // on the command line); call validate() afterwards.
 struct ModelConfig {
@@ -41,6 +48,7 @@ struct ModelConfig {
   double initializer_range = 0.02;
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;
+  UnusedKeys unused;
 
   // Reads a Hugging Face config.json. Throws UserError, naming `source`, key and value, for anything that mpzero would
   // compute differently from transformers: another model_type, biases that the family does not have, sliding windows,
@@ -51,7 +59,8 @@ struct ModelConfig {
   // Throws UserError, naming `source`, key and value, unless the sizes are positive and consistent.
   void validate(const std::string& source) const;
 
-  // A config.json that transformers loads. `dtype`: the dtype of the weights stored with it.
+  // A config.json that transformers loads, with the unused keys as they were read. `dtype`: the dtype of the weights
+  // stored with it.
   std::string to_json(std::string_view dtype = "float32") const;
 
   int64_t query_size() const { return num_attention_heads * head_dim; }

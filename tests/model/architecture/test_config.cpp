@@ -248,6 +248,29 @@ TEST_CASE("the output of to_json reads back the same") {
   }
 }
 
+TEST_CASE("keys that mpzero does not use are kept as they are, through any number of checkpoints") {
+  for (const char* name : {"qwen3_0_6b", "llama_3_8b", "qwen2_5_0_5b"}) {
+    json source = json::parse(preset(name).to_json());
+    source["pad_token_id"] = 1;
+    source["use_cache"] = false;
+    source["transformers_version"] = "4.1";
+    source["task_specific_params"] = {{"a", {1, 2.5, nullptr}}};
+    source["sep_token_id"] = nullptr;
+    source["architectures"] = {"BaseModel"};  // of other names
+    ModelConfig config = ModelConfig::from_json(source.dump(), "source");
+    CHECK(config == preset(name));
+    config.vocab_size += 64;
+    config.num_hidden_layers = 3;
+    json written = json::parse(ModelConfig::from_json(config.to_json(), "first").to_json());
+    for (const char* key : {"pad_token_id", "use_cache", "transformers_version", "task_specific_params"}) {
+      CHECK(written[key] == source[key]);
+    }
+    CHECK((written.contains("sep_token_id") && written["sep_token_id"].is_null()));
+    CHECK(written["vocab_size"] == config.vocab_size);
+    CHECK(written["architectures"] == json::parse(preset(name).to_json())["architectures"]);
+  }
+}
+
 TEST_CASE("single fields can be overridden and are checked again") {
   ModelConfig config = preset("qwen3_0_6b");
   config.vocab_size = 128256;
