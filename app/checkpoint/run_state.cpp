@@ -1,19 +1,16 @@
 #include "app/checkpoint/run_state.hpp"
 
-#include <fmt/ranges.h>
-
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "app/checkpoint/run_folder.hpp"
 #include "app/config/deepspeed_format.hpp"
 #include "app/config/recorded_settings.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
-#include "base/parameter_names.hpp"
 #include "io/weights/initial_folder.hpp"
 #include "io/weights/initial_weights.hpp"
+#include "io/weights/matched_weights.hpp"
 #include "model/initializer.hpp"
 
 namespace mpzero {
@@ -22,32 +19,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Weights that the model has no place for are a sign of another model: one with biases, more layers, an untied head.
-void check_all_used(const io::WeightSource& weights, const std::vector<UnitSpec>& units, const std::string& folder) {
-  std::set<std::string> used;
-  for (const UnitSpec& unit : units) {
-    for (const ParameterSpec& parameter : unit.parameters) used.insert(parameter.name);
-  }
-  // A tied head is often saved in addition to the embedding, and old Llama checkpoints hold their table of rotations.
-  const auto is_copy = [](const std::string& name) {
-    return name == kOutputWeight || name.ends_with(".rotary_emb.inv_freq");
-  };
-  for (const ParameterSpec& stored : weights.parameters()) {
-    if (used.contains(stored.name) || is_copy(stored.name)) continue;
-    throw_user_error(
-        "--init_from {}: the model has no place for tensor {} [{}]; give the config.json that belongs to these weights",
-        folder, stored.name, fmt::join(stored.shape, ", "));
-  }
-}
-
-// The weights of --init_from, each with the shape that the model needs.
-std::unique_ptr<io::WeightSource> open_weights(const fs::path& folder, const std::vector<UnitSpec>& units) {
-  std::unique_ptr<io::WeightSource> weights = io::open_initial_weights(folder);
-  check_all_used(*weights, units, folder.string());
-  for (const UnitSpec& unit : units) {
-    for (const ParameterSpec& parameter : unit.parameters) weights->check(parameter);
-  }
-  return weights;
+// The weights of --init_from, under the model's names and with the shapes that it needs.
+std::unique_ptr<io::WeightSource> open_weights(const fs::path& folder, const std::vector<UnitSpec>& units,
+                                               io::TiedHead head = io::TiedHead::kCompare) {
+  return io::match_weights(io::open_initial_weights(folder), units, folder, head);
 }
 
 // Why the weights cannot be compared: they were removed. Empty: they exist.
@@ -78,8 +53,10 @@ std::string checkpoint_tag(const RunConfig& config, int64_t step) {
   return fmt::format("{}-{}steps", config.model_type, step);
 }
 
-void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units) {
-  open_weights(folder, units);
+void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units,
+                           std::vector<std::string>& warnings) {
+  const auto weights = open_weights(folder, units);
+  warnings.insert(warnings.end(), weights->warnings().begin(), weights->warnings().end());
 }
 
 std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
@@ -128,7 +105,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
     return "";
   }
   std::unique_ptr<io::WeightSource> source;
-  run_on_all_ranks(group, [&] { source = open_weights(folder, units); });
+  run_on_all_ranks(group, [&] { source = open_weights(folder, units, io::TiedHead::kPassOver); });
   if (same_path && check == WeightsCheck::kContentOfOtherPath) return "";
   const std::string hash = io::hash_of(*source, units, group);
   source->verify_what_was_read(group);

@@ -19,9 +19,10 @@ namespace mpzero {
 std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
                            ProcessGroup& group, std::vector<std::string>& warnings);
 
-// Throws UserError unless `folder` holds a tensor for each parameter, with its shape, and no others. Reads headers
-// only.
-void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units);
+// Throws UserError unless `folder` holds a tensor for each parameter, with its shape, and no others. Reads headers, and
+// the beginning of a head that should be tied.
+void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units,
+                           std::vector<std::string>& warnings);
 
 // When the weights of --init_from are read to compare them: always, or only where their path is another one, since a
 // preview trusts a path that has not changed.

@@ -33,7 +33,7 @@ FlagGroup model_flags() {
        {.name = "init_from",
         .value = Text{field<&Settings::init_from>},
         .help =
-            "folder to start from: Hugging Face safetensors, or a checkpoint, of which only the weights are taken; its "
+            "folder to start from: Hugging Face weights, or a checkpoint, of which only the weights are taken; its "
             "model is trained where no other is named",
         .unit = "DIR",
         .default_text = "random weights"},

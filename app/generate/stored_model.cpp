@@ -2,13 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+#include <utility>
+
 #include "base/error.hpp"
 #include "base/process_group.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/files/atomic_file.hpp"
-#include "io/weights/safetensors.hpp"
+#include "io/weights/folder_weights.hpp"
+#include "io/weights/initial_folder.hpp"
+#include "io/weights/matched_weights.hpp"
 #include "io/weights/tokenizer_files.hpp"
 #include "io/weights/weights_export.hpp"
 #include "model/initializer.hpp"
@@ -28,27 +33,27 @@ model::ModelConfig parse_config(const std::string& text, const std::string& sour
   return config;
 }
 
-void read_safetensors(const ModelRequest& request, const Use& use, const Say& say) {
+void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
   if (request.untrained) {
     throw_user_error(
         "--untrained: {} is no checkpoint of mpzero, which records the seed of its first weights; leave the flag out.",
         request.folder.string());
   }
+  auto source = std::make_unique<io::FolderWeights>(request.folder);
   const fs::path file = request.model_config.empty() ? request.folder / "config.json" : fs::path(request.model_config);
   if (request.model_config.empty() && !io::path_exists(file)) {
     throw_user_error("{} holds weights and no config.json; copy the model's config.json there, or give --model_config.",
                      request.folder.string());
   }
-  const io::SafetensorsSource weights(request.folder);
-  for (const std::string& warning : weights.warnings()) say(warning);
   StoredModel model{.name = request.folder.string(),
                     .config = parse_config(io::read_text_file(file, kMaxConfigBytes), file.string()),
                     .tokenizer = ""};
-  for (const UnitSpec& unit : model_units(model.config)) {
-    for (const ParameterSpec& parameter : unit.parameters) weights.check(parameter);
-  }
+  const auto weights = io::match_weights(std::move(source), model_units(model.config), request.folder);
+  for (const std::string& warning : weights->warnings()) say(warning);
   if (io::holds_tokenizer(request.folder)) model.tokenizer = request.folder.string();
-  use(model, weights);
+  use(model, *weights);
+  SingleProcess alone;
+  weights->verify_what_was_read(alone);
 }
 
 // The tokenizer that the checkpoint's run was trained with, as far as it is recorded.
@@ -102,24 +107,10 @@ void use_checkpoint(const io::StoredCheckpoint& checkpoint, const ModelRequest& 
   checkpoint.verify_what_was_read(alone);
 }
 
-// What zero_to_fp32 writes on request, and is not read here.
-void refuse_other_exports(const fs::path& folder) {
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "model.h5"}) {
-    if (!io::path_exists(folder / name)) continue;
-    throw_user_error(
-        "{} holds weights as {}, which are not read; give a checkpoint, or safetensors, as zero_to_fp32 "
-        "writes them without --format.",
-        folder.string(), name);
-  }
-}
-
 }  // namespace
 
 void read_model(const ModelRequest& request, const Use& use, const Say& say) {
-  if (request.tag.empty() && io::is_folder(request.folder)) {
-    if (io::has_safetensors(request.folder)) return read_safetensors(request, use, say);
-    refuse_other_exports(request.folder);
-  }
+  if (request.tag.empty() && io::is_hugging_face_folder(request.folder)) return read_folder(request, use, say);
   io::read_checkpoint([&] { return io::find_checkpoint(request.folder, request.tag); },
                       [&](const io::StoredCheckpoint& checkpoint) { use_checkpoint(checkpoint, request, use, say); },
                       say);

@@ -258,7 +258,7 @@ void finish_former(const fs::path& folder, FileSystem& files) {
 
 ExportRole role_of(std::string_view file_name) {
   if (file_name == kConfigName) return ExportRole::kConfig;
-  if (file_name == "model.h5") return ExportRole::kEntry;
+  if (file_name == kHdf5Name) return ExportRole::kEntry;
   std::string_view rest = file_name;
   std::string_view extension = ".safetensors";
   if (!skip(rest, "model")) {

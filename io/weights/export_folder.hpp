@@ -14,6 +14,7 @@
 namespace mpzero::io {
 
 inline constexpr const char* kConfigName = "config.json";
+inline constexpr const char* kHdf5Name = "model.h5";
 
 // The role of a file name in an export of any format.
 enum class ExportRole {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
@@ -10,7 +11,7 @@
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
-#include "io/weights/safetensors.hpp"
+#include "io/weights/folder_weights.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -61,25 +62,35 @@ class CheckpointWeights final : public WeightSource {
 InitialFolder find_initial_folder(const fs::path& folder) {
   InitialFolder found;
   found.folder = folder;
-  if (!is_folder(folder) || has_safetensors(folder)) return found;
-  found.is_checkpoint = looks_like_checkpoint(folder);
-  if (!found.is_checkpoint) {
-    const auto latest = latest_checkpoint(folder);
-    if (!latest) return found;
-    found.folder = *latest;
-    found.is_checkpoint = found.is_latest = true;
+  if (!is_folder(folder)) return found;
+  if (!has_safetensors(folder)) {
+    found.is_checkpoint = looks_like_checkpoint(folder);
+    if (const auto latest = found.is_checkpoint ? std::nullopt : latest_checkpoint(folder)) {
+      found.folder = *latest;
+      found.is_checkpoint = found.is_latest = true;
+    }
   }
-  found.model_config_json = open_checkpoint(found.folder)->progress().model_config_json;
+  if (found.is_checkpoint) {
+    found.model_config_json = open_checkpoint(found.folder)->progress().model_config_json;
+  }
   return found;
 }
 
-bool has_initial_weights(const fs::path& folder) { return has_safetensors(folder) || looks_like_checkpoint(folder); }
+bool has_initial_weights(const fs::path& folder) {
+  return has_safetensors(folder) || has_other_weights(folder) || looks_like_checkpoint(folder);
+}
+
+bool is_hugging_face_folder(const fs::path& folder) {
+  if (!is_folder(folder)) return false;
+  if (has_safetensors(folder)) return true;
+  return has_other_weights(folder) && !looks_like_checkpoint(folder) && !latest_checkpoint(folder);
+}
 
 std::unique_ptr<WeightSource> open_initial_weights(const fs::path& folder) {
   if (!has_safetensors(folder) && looks_like_checkpoint(folder)) {
     return std::make_unique<CheckpointWeights>(open_checkpoint(folder));
   }
-  return std::make_unique<SafetensorsSource>(folder);
+  return std::make_unique<FolderWeights>(folder);
 }
 
 }  // namespace mpzero::io

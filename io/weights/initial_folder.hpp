@@ -1,32 +1,38 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "io/weights/weight_source.hpp"
 
 namespace mpzero::io {
 
-// What --init_from names: a folder of safetensors, a checkpoint, or a folder of checkpoints, which means the one that
+// What --init_from names: a Hugging Face folder, a checkpoint, or a folder of checkpoints, which means the one that
 // its `latest` names.
 struct InitialFolder {
-  std::filesystem::path folder;  // of safetensors, or of one checkpoint
+  std::filesystem::path folder;  // of Hugging Face weights, or of one checkpoint
   bool is_checkpoint = false;
-  bool is_latest = false;         // the checkpoint was found by `latest`
-  bool is_gone = false;           // the folder holds no weights any more; a run recorded the path and its model
-  std::string model_config_json;  // that the checkpoint, or the run, records; empty: none, as those of DeepSpeed
+  bool is_latest = false;                // the checkpoint was found by `latest`
+  bool is_gone = false;                  // the folder holds no weights any more; a run recorded the path and its model
+  std::string model_config_json;         // that the checkpoint, or the run, records; empty: none, as those of DeepSpeed
 };
 
-// Safetensors come first where the folder holds both. A folder that holds neither is returned as it is. Throws as
+// Safetensors come first where the folder holds several, pytorch_model.bin, which DeepSpeed's zero_to_fp32.py writes
+// beside the checkpoints, comes last. A folder that holds nothing is returned as it is. Throws as
 // open_checkpoint, and where `latest` names nothing.
 InitialFolder find_initial_folder(const std::filesystem::path& folder);
 
-// Whether there are weights in the folder, which is one of safetensors or of one checkpoint. Also true if the system
-// cannot tell.
+// Whether there are weights in the folder, which is one of Hugging Face weights or of one checkpoint. Also true if the
+// system cannot tell.
 bool has_initial_weights(const std::filesystem::path& folder);
 
-// Safetensors, or the fp32 master weights of a checkpoint of either format. Throws as SafetensorsSource and as
+// Whether find_initial_folder() takes it for a Hugging Face folder that has weights.
+bool is_hugging_face_folder(const std::filesystem::path& folder);
+
+// FolderWeights, or the fp32 master weights of a checkpoint of either format. Throws as FolderWeights and as
 // open_checkpoint.
 std::unique_ptr<WeightSource> open_initial_weights(const std::filesystem::path& folder);
 

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "base/parameter_source.hpp"
+#include "base/parameter_spec.hpp"
 #include "io/bytes/float_formats.hpp"
 #include "io/bytes/range_checksums.hpp"
 #include "io/files/atomic_file.hpp"
@@ -26,5 +28,10 @@ struct Destination {
 // sizes of the parameters. Does not sync.
 void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source, WeightType type,
                        const OnWritten& on_written);
+
+// Consecutive parameters share a shard as long as they fit. A larger parameter gets its own shard. Returns at least one
+// shard.
+std::vector<std::span<const ParameterSpec>> split_into_shards(std::span<const ParameterSpec> parameters,
+                                                              int64_t max_shard_bytes, WeightType type);
 
 }  // namespace mpzero::io

@@ -6,7 +6,6 @@
 #include "io/weights/parameter_stream.hpp"
 #include "io/weights/safetensors.hpp"
 #include "io/weights/safetensors_header.hpp"
-#include "io/weights/weight_shards.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;

@@ -9,7 +9,6 @@
 #include "io/files/atomic_file.hpp"
 #include "io/torch_save/pickle_writer.hpp"
 #include "io/torch_save/zip_writer.hpp"
-#include "io/weights/weight_shards.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;

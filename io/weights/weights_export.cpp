@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr const char* kHdf5Name = "model.h5";
-
 std::vector<std::string> write_hdf5(const fs::path& folder, std::span<const ParameterSpec> parameters,
                                     const ParameterSource& source, const OnWritten& on_written,
                                     FileSystem& file_system) {

@@ -16,6 +16,7 @@
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/data/token_dataset.hpp"
+#include "io/weights/folder_weights.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/safetensors.hpp"
 #include "io/weights/weights_export.hpp"
@@ -61,7 +62,7 @@ std::string describe(const io::StoredCheckpoint& stored, int ranks) {
   return text;
 }
 
-std::string names_of(const io::SafetensorsSource& source) {
+std::string names_of(const io::FolderWeights& source) {
   std::string text;
   for (const ParameterSpec& parameter : source.parameters()) {
     text += fmt::format("{} [{}]\n", parameter.name, fmt::join(parameter.shape, ", "));
@@ -126,17 +127,17 @@ void export_as_fp32(const fs::path& checkpoint, const fs::path& output, int64_t 
 }
 
 std::string read_weights(const fs::path& folder) {
-  const io::SafetensorsSource source(folder);
+  const io::FolderWeights source(folder);
   return names_of(source) + hashes_of(io::InitialWeights(source, io::WeightType::kFloat32), tiny_parameters());
 }
 
 std::string logged_hash(const fs::path& folder) {
   SingleProcess alone;
-  return io::hash_of(io::SafetensorsSource(folder), tiny_model(), alone);
+  return io::hash_of(io::FolderWeights(folder), tiny_model(), alone);
 }
 
 std::string read_export(const fs::path& output) {
-  const io::SafetensorsSource source(output);
+  const io::FolderWeights source(output);
   const std::vector<ParameterSpec> parameters = source.parameters();
   return names_of(source) + hashes_of(source, parameters) +
          (fs::exists(output / "config.json") ? read_bytes(output / "config.json") : "no config.json");

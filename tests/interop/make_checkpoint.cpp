@@ -11,7 +11,7 @@
 #include "base/process_group.hpp"
 #include "io/checkpoint_dir/save.hpp"
 #include "io/files/atomic_file.hpp"
-#include "io/weights/safetensors.hpp"
+#include "io/weights/folder_weights.hpp"
 #include "tests/base/thread_group.hpp"
 
 // make_checkpoint WEIGHTS_DIR CHECKPOINT_DIR TAG RANKS: a checkpoint whose master weights are those of a Hugging Face
@@ -30,7 +30,7 @@ std::string unit_of(const std::string& parameter) {
   return parameter.find("embed_tokens") != std::string::npos ? "embedding" : "head";
 }
 
-std::vector<UnitSpec> units_of(const io::SafetensorsSource& weights) {
+std::vector<UnitSpec> units_of(const io::FolderWeights& weights) {
   std::map<std::string, UnitSpec> units;
   for (const ParameterSpec& parameter : weights.parameters()) {
     UnitSpec& unit = units[unit_of(parameter.name)];
@@ -42,7 +42,7 @@ std::vector<UnitSpec> units_of(const io::SafetensorsSource& weights) {
   return list;
 }
 
-std::vector<float> full_unit(const io::SafetensorsSource& weights, const UnitSpec& unit, float factor) {
+std::vector<float> full_unit(const io::FolderWeights& weights, const UnitSpec& unit, float factor) {
   std::vector<float> values(static_cast<size_t>(unit.numel()));
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     const ParameterSpec& parameter = unit.parameters[i];
@@ -56,7 +56,7 @@ std::vector<float> full_unit(const io::SafetensorsSource& weights, const UnitSpe
   return values;
 }
 
-void write_rank(const io::SafetensorsSource& weights, const std::vector<UnitSpec>& units, const std::string& config,
+void write_rank(const io::FolderWeights& weights, const std::vector<UnitSpec>& units, const std::string& config,
                 const std::string& dir, const std::string& tag, ProcessGroup& group) {
   io::SaveJob job{.checkpoint_dir = dir, .tag = tag, .progress = {}, .shards = {}, .model_type = {}};
   for (const UnitSpec& unit : units) {
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   try {
     if (argc != 5) throw std::invalid_argument("make_checkpoint WEIGHTS_DIR CHECKPOINT_DIR TAG RANKS");
     const std::string folder = argv[1];
-    const io::SafetensorsSource weights(folder);
+    const io::FolderWeights weights(folder);
     const std::string config = io::read_text_file(folder + "/config.json", 1 << 20);
     const std::vector<UnitSpec> units = units_of(weights);
     const std::vector<std::string> errors = ThreadGroup(std::stoi(argv[4])).run([&](ProcessGroup& group) {

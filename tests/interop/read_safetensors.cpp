@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "io/weights/safetensors.hpp"
+#include "io/weights/folder_weights.hpp"
 
 // read_safetensors DIR: every tensor in the folder as raw fp32 on stdout, by name. For the interop tests.
 int main(int argc, char** argv) {
   try {
     if (argc != 2) throw std::invalid_argument("read_safetensors DIR");
-    const mpzero::io::SafetensorsSource source(argv[1]);
+    const mpzero::io::FolderWeights source(argv[1]);
     for (const mpzero::ParameterSpec& parameter : source.parameters()) {
       std::vector<float> values(static_cast<size_t>(parameter.numel()));
       source.read(parameter, 0, values);

@@ -17,7 +17,7 @@
 #include "io/data/token_dataset.hpp"
 #include "io/files/open_folder.hpp"
 #include "io/locks/folder_lock.hpp"
-#include "io/weights/safetensors.hpp"
+#include "io/weights/folder_weights.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 #include "tests/io/deepspeed_fixture.hpp"
 
@@ -107,9 +107,9 @@ TEST_CASE("a FIFO in place of an owner's record, weights or token files is refus
   const FolderLock::Options options{.reach = LockReach::kThisHost, .renewal = std::chrono::milliseconds(0)};
   CHECK_THROWS_WITH(FolderLock(folder.path(), options), sentence_of(folder / ".owner-1"));
   make_fifo(folder / "model.safetensors.index.json");
-  CHECK_THROWS_WITH(SafetensorsSource(folder.path()), sentence_of(folder / "model.safetensors.index.json"));
+  CHECK_THROWS_WITH(FolderWeights(folder.path()), sentence_of(folder / "model.safetensors.index.json"));
   make_fifo(folder / "model.safetensors");
-  CHECK_THROWS_WITH(SafetensorsSource(folder.path()), sentence_of(folder / "model.safetensors"));
+  CHECK_THROWS_WITH(FolderWeights(folder.path()), sentence_of(folder / "model.safetensors"));
   make_fifo(folder / "tokens.h5");
   CHECK_THROWS_WITH(TokenDataset(folder / "tokens.h5", 1), Contains(sentence_of(folder / "tokens.h5")));
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "io/weights/safetensors.hpp"
+#include "io/weights/folder_weights.hpp"
 #include "tests/io/fuzz/fuzz_folder.hpp"
 
 namespace {
@@ -25,7 +25,7 @@ std::string shard(const std::string& tensor) {
 void read_all(const std::filesystem::path& folder) {
   constexpr int64_t kMost = 1 << 16;
   try {
-    const SafetensorsSource source(folder);
+    const FolderWeights source(folder);
     for (const ParameterSpec& parameter : source.parameters()) {
       try {
         if (parameter.numel() < 0 || parameter.numel() > kMost) continue;

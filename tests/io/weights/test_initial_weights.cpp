@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "io/bytes/float_formats.hpp"
+#include "io/weights/folder_weights.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/safetensors.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
@@ -49,7 +50,7 @@ std::string hash_over_ranks(const fs::path& folder, const std::vector<UnitSpec>&
   ThreadGroup group(ranks);
   std::vector<std::string> hashes(static_cast<size_t>(ranks));
   const auto errors = group.run([&](ProcessGroup& me) {
-    const SafetensorsSource source(folder);
+    const FolderWeights source(folder);
     const InitialWeights weights(source, WeightType::kFloat32);
     for (const UnitSpec& unit : units) {
       const UnitShard shard =
@@ -96,7 +97,7 @@ void write_with(const fs::path& folder, const std::string& dtype, uint32_t bits)
 std::string error_of(const std::string& dtype, uint32_t bits, WeightType type) {
   const TemporaryFolder folder;
   write_with(folder.path(), dtype, bits);
-  const SafetensorsSource source(folder.path());
+  const FolderWeights source(folder.path());
   const InitialWeights weights(source, type);
   std::vector<float> out(4);
   // Shards begin anywhere.
@@ -175,7 +176,7 @@ TEST_CASE("weights are hashed without a model, in parts that cover each block on
   const int ranks = GENERATE(1, 2, 5);
   ThreadGroup group(ranks);
   const auto errors = group.run([&](ProcessGroup& me) {
-    const SafetensorsSource source(folder.path());
+    const FolderWeights source(folder.path());
     if (hash_of(source, kUnits, me) != hash) throw_failure("another hash");
   });
   CHECK(errors == std::vector<std::string>(static_cast<size_t>(ranks)));
@@ -184,7 +185,7 @@ TEST_CASE("weights are hashed without a model, in parts that cover each block on
 TEST_CASE("weights that were not read in full give no hash") {
   const TemporaryFolder folder;
   write_safetensors(folder.path(), parameters_of(kUnits), CountingSource(), 5'000'000'000);
-  const SafetensorsSource source(folder.path());
+  const FolderWeights source(folder.path());
   const InitialWeights weights(source, WeightType::kFloat32);
   std::vector<float> out(13);
   weights.read({"norm", {13}}, 0, out);

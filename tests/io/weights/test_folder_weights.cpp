@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "io/bytes/float_formats.hpp"
+#include "io/weights/folder_weights.hpp"
 #include "io/weights/safetensors.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 
@@ -40,8 +41,8 @@ json tensor(const char* dtype, std::vector<int64_t> shape, int64_t begin, int64_
 
 std::string open_error(const fs::path& folder, const std::string& bytes) {
   write_file(folder / "model.safetensors", bytes);
-  CHECK_THROWS_AS(SafetensorsSource(folder), UserError);
-  return message_of([&] { SafetensorsSource source(folder); });
+  CHECK_THROWS_AS(FolderWeights(folder), UserError);
+  return message_of([&] { FolderWeights source(folder); });
 }
 
 }  // namespace
@@ -68,7 +69,7 @@ TEST_CASE("weights are read back bit for bit, in one file or in shards") {
     // 60 B | 6 MB | 28 + 4 B | 96 B
     CHECK(names.size() == 5);
   }
-  const SafetensorsSource source(folder.path());
+  const FolderWeights source(folder.path());
   CHECK(source.parameters() == parameters);
   for (const ParameterSpec& parameter : parameters) {
     CHECK(source.contains(parameter.name));
@@ -98,7 +99,7 @@ TEST_CASE("16-bit types are widened to the fp32 of the same value") {
   const uint16_t values[] = {0x3C00, 0xC100, 0x3FC0, 0x8000};
   bytes.append(reinterpret_cast<const char*>(values), sizeof values);
   write_file(folder / "model.safetensors", bytes);
-  const SafetensorsSource source(folder.path());
+  const FolderWeights source(folder.path());
   float out[2];
   source.read({"h", {2}}, 0, out);
   CHECK((out[0] == 1.0F && out[1] == -2.5F));
@@ -111,7 +112,7 @@ TEST_CASE("an invalid header is refused, naming file and tensor") {
   const fs::path path = folder / "model.safetensors";
   const std::string intact = file_of({{"w", tensor("F32", {4}, 0, 16)}, {"v", tensor("F32", {1}, 16, 20)}}, 20);
   write_file(path, intact);
-  CHECK(message_of([&] { SafetensorsSource source(folder.path()); }) == "");
+  CHECK(message_of([&] { FolderWeights source(folder.path()); }) == "");
   for (size_t size = 0; size < intact.size(); ++size) {
     CAPTURE(size);
     REQUIRE_THAT(open_error(folder.path(), intact.substr(0, size)), Contains(path.string()));
@@ -169,7 +170,7 @@ TEST_CASE("every type of the format has the size that the safetensors library gi
     write_file(folder / "model.safetensors",
                file_of({{"w", tensor(dtype, {2, 4}, 0, bytes)}, {"z", tensor(dtype, {0}, bytes, bytes)}},
                        static_cast<size_t>(bytes)));
-    CHECK(message_of([&] { SafetensorsSource source(folder.path()); }) == "");
+    CHECK(message_of([&] { FolderWeights source(folder.path()); }) == "");
   }
 }
 
@@ -177,7 +178,7 @@ TEST_CASE("a tensor with another shape or type than the model needs is named wit
   const TemporaryFolder folder;
   write_file(folder / "model.safetensors",
              file_of({{"w", tensor("F32", {2, 3}, 0, 24)}, {"i", tensor("I64", {3}, 24, 48)}}, 48));
-  const SafetensorsSource source(folder.path());
+  const FolderWeights source(folder.path());
   std::vector<float> out(6);
   CHECK_THAT(message_of([&] { source.read({"w", {3, 2}}, 0, out); }),
              Contains("tensor w") && Contains("[2, 3]") && Contains("[3, 2]") && Contains("model.safetensors"));
@@ -194,11 +195,11 @@ TEST_CASE("a tensor with another shape or type than the model needs is named wit
 
 TEST_CASE("an index must agree with its shards") {
   const TemporaryFolder folder;
-  CHECK_THAT(message_of([&] { SafetensorsSource source(folder.path()); }), Contains("model.safetensors.index.json"));
+  CHECK_THAT(message_of([&] { FolderWeights source(folder.path()); }), Contains("pytorch_model.bin"));
   write_file(folder / "a.safetensors", file_of({{"w", tensor("F32", {1}, 0, 4)}}, 4));
   const auto with_index = [&](const std::string& text) {
     write_file(folder / "model.safetensors.index.json", text);
-    return message_of([&] { SafetensorsSource source(folder.path()); });
+    return message_of([&] { FolderWeights source(folder.path()); });
   };
   CHECK(with_index(R"({"weight_map": {"w": "a.safetensors"}})") == "");
   CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "v": "a.safetensors"}})"),
@@ -223,7 +224,7 @@ TEST_CASE("harmless contradictions in a folder of weights are warnings") {
   const std::string shard = file_of({{"w", tensor("F32", {1}, 0, 4)}}, 4);
   write_file(folder / "a.safetensors", shard);
   const auto warnings_of = [](const fs::path& path) {
-    const SafetensorsSource source(path);
+    const FolderWeights source(path);
     return std::vector<std::string>(source.warnings().begin(), source.warnings().end());
   };
   const auto with_index = [&](const std::string& text) {

@@ -1,0 +1,225 @@
+#include "io/weights/folder_weights.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "base/collectives.hpp"
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/weights/export_folder.hpp"
+#include "io/weights/weight_file.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+using nlohmann::json;
+namespace {
+
+// All weights in one file, and the index of shards.
+using EntryNames = std::array<const char*, 2>;
+constexpr EntryNames kSafetensorsNames = {"model.safetensors", "model.safetensors.index.json"};
+constexpr EntryNames kTorchNames = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+constexpr JsonLimits kIndexLimits{.bytes = size_t{1} << 28};
+
+struct Index {
+  std::map<std::string, std::string> shard_of;  // tensor name to file name
+  json total_size;                              // in bytes, as in the index; null: missing
+};
+
+Index read_index(const fs::path& path) {
+  const json index =
+      parse_user_json(read_text_file(path, static_cast<int64_t>(kIndexLimits.bytes)), path.string(), kIndexLimits);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    throw_user_error("{} has no weight_map: copy or download it again", path.string());
+  }
+  Index read;
+  for (const auto& [tensor, shard] : index["weight_map"].items()) {
+    const std::string name = shard.is_string() ? shard.get<std::string>() : "";
+    if (name.empty() || name.find('/') != std::string::npos) {
+      throw_user_error("{} puts tensor {} into '{}', which is not a file of its folder: copy or download it again",
+                       path.string(), tensor, name);
+    }
+    read.shard_of.emplace(tensor, name);
+  }
+  if (const auto metadata = index.find("metadata"); metadata != index.end() && metadata->is_object()) {
+    read.total_size = metadata->value("total_size", json());
+  }
+  return read;
+}
+
+std::string text_of(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+bool has_one_of(const fs::path& folder, std::span<const char* const> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* name) {
+    std::error_code error;
+    return fs::symlink_status(folder / name, error).type() != fs::file_type::not_found;
+  });
+}
+
+}  // namespace
+
+bool has_safetensors(const fs::path& folder) { return has_one_of(folder, kSafetensorsNames); }
+bool has_other_weights(const fs::path& folder) {
+  return has_one_of(folder, kTorchNames) || has_one_of(folder, {&kHdf5Name, 1});
+}
+
+struct FolderWeights::Impl {
+  struct Location {
+    const WeightFile* file;
+    const StoredTensor* tensor;
+  };
+
+  explicit Impl(fs::path path) : folder(std::move(path)), names(choose_names()) {
+    std::error_code error;
+    const fs::path single = folder / names[0], index = folder / names[1];
+    if (fs::exists(single, error)) {
+      for (const auto& [name, tensor] : open(names[0]).tensors()) {
+        tensors.emplace(name, Location{files.back().get(), &tensor});
+      }
+      if (fs::exists(index, error)) {
+        warnings.push_back(fmt::format("{} is not read, because {} exists; transformers makes the same choice.",
+                                       index.string(), names[0]));
+      }
+      return;
+    }
+    read_shards(read_index(index));
+  }
+
+  // As transformers chooses.
+  EntryNames choose_names() const {
+    std::error_code error;
+    for (const EntryNames& candidate : {kSafetensorsNames, kTorchNames}) {
+      for (const char* name : candidate) {
+        if (fs::exists(folder / name, error)) return candidate;
+      }
+    }
+    if (fs::exists(folder / kHdf5Name, error)) {
+      throw_user_error("{} holds weights as {}, which is not read: export them again without --format hdf5",
+                       folder.string(), kHdf5Name);
+    }
+    throw_user_error("{} holds neither {} nor {}, nor their indexes: give a folder with Hugging Face weights",
+                     folder.string(), kSafetensorsNames[0], kTorchNames[0]);
+  }
+
+  // Each tensor of the index is in its shard, and the shards hold no others.
+  void read_shards(const Index& index) {
+    const auto& shard_of = index.shard_of;
+    std::set<std::string> shards;
+    std::error_code error;
+    for (const auto& [tensor, shard] : shard_of) shards.insert(shard);
+    for (const std::string& shard : shards) {
+      if (!fs::exists(folder / shard, error)) {
+        throw_user_error("{} is missing, which {} names: copy or download the folder again", (folder / shard).string(),
+                         names[1]);
+      }
+      for (const auto& [name, tensor] : open(shard).tensors()) {
+        const auto listed = shard_of.find(name);
+        if (listed == shard_of.end() || listed->second != shard) {
+          throw_user_error("tensor {} is in {}, but {} {}: copy or download the folder again", name,
+                           (folder / shard).string(), names[1],
+                           listed == shard_of.end() ? "does not name it" : "has it in " + listed->second);
+        }
+        tensors.emplace(name, Location{files.back().get(), &tensor});
+      }
+    }
+    for (const auto& [tensor, shard] : shard_of) {
+      if (!tensors.contains(tensor)) {
+        throw_user_error("tensor {} is not in {}, where {} says that it is: copy or download the folder again", tensor,
+                         (folder / shard).string(), names[1]);
+      }
+    }
+    if (names == kSafetensorsNames) check_total_size(index.total_size);  // in the other format tensors may share bytes
+  }
+
+  // Existing folders have wrong values, and nothing depends on it.
+  void check_total_size(const json& total_size) {
+    int64_t bytes = 0;
+    for (const auto& [name, location] : tensors) bytes += location.tensor->bytes;
+    if (total_size.is_null() || total_size == json(bytes)) return;
+    warnings.push_back(fmt::format("{} has total_size {}, but its tensors take {} bytes.", (folder / names[1]).string(),
+                                   total_size.dump(), bytes));
+  }
+
+  const Location& find(const ParameterSpec& parameter) const;
+
+  const WeightFile& open(const std::string& name) { return *files.emplace_back(open_weight_file(folder / name)); }
+
+  fs::path folder;
+  EntryNames names;
+  std::vector<std::unique_ptr<WeightFile>> files;
+  std::map<std::string, Location> tensors;
+  std::vector<std::string> warnings;
+};
+
+const FolderWeights::Impl::Location& FolderWeights::Impl::find(const ParameterSpec& parameter) const {
+  const auto found = tensors.find(parameter.name);
+  if (found == tensors.end()) {
+    throw_user_error("tensor {} is missing in {}: give weights of the same model", parameter.name, folder.string());
+  }
+  const std::string path = found->second.file->path().string();
+  const StoredTensor& tensor = *found->second.tensor;
+  if (tensor.shape != parameter.shape) {
+    throw_user_error("tensor {} of {} has shape {}, the model needs {}: give weights of the same model", parameter.name,
+                     path, text_of(tensor.shape), text_of(parameter.shape));
+  }
+  if (element_bytes(tensor.dtype) == 0) {
+    throw_user_error("tensor {} of {} has type {}, which cannot be read: convert it to F32, BF16 or F16",
+                     parameter.name, path, tensor.dtype);
+  }
+  return found->second;
+}
+
+FolderWeights::FolderWeights(fs::path folder) : impl_(std::make_unique<Impl>(std::move(folder))) {}
+FolderWeights::~FolderWeights() = default;
+FolderWeights::FolderWeights(FolderWeights&&) noexcept = default;
+
+bool FolderWeights::contains(const std::string& name) const { return impl_->tensors.contains(name); }
+
+std::vector<ParameterSpec> FolderWeights::parameters() const {
+  std::vector<ParameterSpec> all;
+  for (const auto& [name, location] : impl_->tensors) all.push_back({name, location.tensor->shape});
+  return all;
+}
+
+std::span<const std::string> FolderWeights::warnings() const { return impl_->warnings; }
+
+void FolderWeights::check(const ParameterSpec& parameter) const { impl_->find(parameter); }
+
+const fs::path& FolderWeights::file_of(const ParameterSpec& parameter) const {
+  return impl_->find(parameter).file->path();
+}
+
+void FolderWeights::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
+  if (begin < 0 || static_cast<int64_t>(out.size()) > parameter.numel() - begin) {
+    throw_failure("elements [{}, {}) were requested from tensor {}, which has {}", begin,
+                  begin + static_cast<int64_t>(out.size()), parameter.name, parameter.numel());
+  }
+  impl_->find(parameter).file->read(parameter.name, begin, out);
+}
+
+void FolderWeights::verify_what_was_read(ProcessGroup& group) const {
+  if (impl_->names == kSafetensorsNames) return;
+  std::vector<std::vector<std::string>> lines;
+  for (const auto& file : impl_->files) lines.push_back(file->checksums_of_what_was_read());
+  const auto of_ranks = all_gather(group, lines);
+  run_on_all_ranks(group, [&] {
+    const auto ranks = static_cast<size_t>(group.world_size());
+    for (auto i = static_cast<size_t>(group.rank()); i < impl_->files.size(); i += ranks) {
+      std::vector<std::string> of_file;
+      for (const auto& of_rank : of_ranks) {
+        const std::vector<std::string>& read = of_rank.at(i);
+        of_file.insert(of_file.end(), read.begin(), read.end());
+      }
+      impl_->files[i]->verify(of_file);
+    }
+  });
+}
+
+}  // namespace mpzero::io

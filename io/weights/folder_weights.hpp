@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/weights/weight_source.hpp"
+
+namespace mpzero::io {
+
+// The weights of a Hugging Face folder under the names in its files: model.safetensors, or its index and shards;
+// without them pytorch_model.bin, or its index and shards. F32, BF16, F16. Opening checks every header against its
+// file's size, and the index against the headers. A missing tensor or a different shape throws UserError naming tensor
+// and file. Thread-safe.
+class FolderWeights final : public WeightSource {
+ public:
+  explicit FolderWeights(std::filesystem::path folder);
+  ~FolderWeights() override;
+  FolderWeights(FolderWeights&&) noexcept;
+
+  bool contains(const std::string& name) const;
+  // By name.
+  std::vector<ParameterSpec> parameters() const override;
+  std::span<const std::string> warnings() const override;
+  void check(const ParameterSpec& parameter) const override;
+  const std::filesystem::path& file_of(const ParameterSpec& parameter) const override;
+  // Any value, including NaN and infinities.
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
+  // Files of torch.save have checksums, safetensors have none.
+  void verify_what_was_read(ProcessGroup& group) const override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Whether the folder has one of the files that FolderWeights opens first. Also true if the system cannot tell.
+bool has_safetensors(const std::filesystem::path& folder);
+// The same for the other formats, among them model.h5, which FolderWeights refuses.
+bool has_other_weights(const std::filesystem::path& folder);
+
+}  // namespace mpzero::io

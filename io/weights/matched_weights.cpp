@@ -1,0 +1,168 @@
+#include "io/weights/matched_weights.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/parameter_names.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kBase = "model.";  // of a causal language model's decoder
+constexpr size_t kComparedAtOnce = size_t{1} << 18;
+constexpr size_t kShown = 3;
+
+bool ends_with_name(std::string_view text, std::string_view name) {
+  return text.ends_with(name) && (text.size() == name.size() || text[text.size() - name.size() - 1] == '.');
+}
+
+const ParameterSpec* find_ending(std::span<const ParameterSpec> tensors, std::string_view name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const ParameterSpec& tensor) { return ends_with_name(tensor.name, name); });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+bool same_value(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+class MatchedWeights final : public WeightSource {
+ public:
+  MatchedWeights(std::unique_ptr<WeightSource> source, std::span<const UnitSpec> units, const fs::path& folder,
+                 TiedHead head)
+      : source_(std::move(source)),
+        folder_(folder.string()),
+        warnings_(source_->warnings().begin(), source_->warnings().end()) {
+    for (const UnitSpec& unit : units) wanted_.insert(wanted_.end(), unit.parameters.begin(), unit.parameters.end());
+    const std::vector<ParameterSpec> stored = source_->parameters();
+    name_tensors(stored);
+    check_head(stored, head);
+    check_all_used(stored);
+    for (const ParameterSpec& parameter : wanted_) check(parameter);
+    if (!tied_head_) return;
+    // Most heads differ here already, before anything large is allocated.
+    const auto embedding = std::ranges::find(wanted_, kEmbeddingWeight, &ParameterSpec::name);
+    source_->check({*tied_head_, embedding->shape});
+    std::vector<float> first(std::min(kComparedAtOnce, static_cast<size_t>(embedding->numel())));
+    read(*embedding, 0, first);
+  }
+
+  std::vector<ParameterSpec> parameters() const override { return wanted_; }
+  std::span<const std::string> warnings() const override { return warnings_; }
+  void check(const ParameterSpec& parameter) const override { source_->check(as_stored(parameter)); }
+  const fs::path& file_of(const ParameterSpec& parameter) const override {
+    return source_->file_of(as_stored(parameter));
+  }
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
+    source_->read(as_stored(parameter), begin, out);
+    if (tied_head_ && parameter.name == kEmbeddingWeight) compare_head(parameter, begin, out);
+  }
+  void verify_what_was_read(ProcessGroup& group) const override { source_->verify_what_was_read(group); }
+
+ private:
+  ParameterSpec as_stored(const ParameterSpec& parameter) const {
+    const auto found = stored_names_.find(parameter.name);
+    return {found == stored_names_.end() ? parameter.name : found->second, parameter.shape};
+  }
+
+  void name_tensors(std::span<const ParameterSpec> stored) {
+    const std::string_view leaf = std::string_view(kEmbeddingWeight).substr(kBase.size());
+    const ParameterSpec* embedding = find_ending(stored, leaf);
+    if (embedding == nullptr) {
+      throw_user_error(
+          "{} holds no tensor {}{}: give the full weights of a Llama, Qwen2 or Qwen3 model (an adapter needs to be "
+          "merged into its model first)",
+          folder_, kEmbeddingWeight, stored.empty() ? "" : fmt::format(" (its first is {})", stored.front().name));
+    }
+    std::string prefix = embedding->name.substr(0, embedding->name.size() - leaf.size());
+    const bool has_base = ends_with_name(embedding->name, kEmbeddingWeight);
+    if (has_base) prefix.resize(prefix.size() - kBase.size());
+    // A head outside of the module that the prefix names, as where only the decoder is compiled.
+    const ParameterSpec* head = find_ending(stored, kOutputWeight);
+    for (const ParameterSpec& parameter : wanted_) {
+      stored_names_[parameter.name] = prefix + (has_base ? parameter.name : parameter.name.substr(kBase.size()));
+    }
+    if (head != nullptr) stored_names_[kOutputWeight] = head->name;
+    if (!prefix.empty()) {
+      warnings_.push_back(fmt::format("{}: the names begin with {}, which is left out.", folder_, prefix));
+    }
+    if (!has_base) {
+      warnings_.push_back(
+          fmt::format("{}: the names lack {}, as those of a base model do; it is added.", folder_, kBase));
+    }
+  }
+
+  void check_head(std::span<const ParameterSpec> stored, TiedHead tied) {
+    const ParameterSpec* head = find_ending(stored, kOutputWeight);
+    const bool has_own = has_parameter(wanted_, kOutputWeight);
+    if (has_own && head == nullptr) {
+      throw_user_error(
+          "{} holds no {}, and tie_word_embeddings is false in config.json: set it to true if the embedding is the "
+          "head, or give weights with a head",
+          folder_, kOutputWeight);
+    }
+    if (!has_own && head != nullptr && tied == TiedHead::kCompare) tied_head_ = head->name;
+  }
+
+  void check_all_used(std::span<const ParameterSpec> stored) const {
+    std::vector<std::string_view> used;
+    for (const auto& [name, stored_name] : stored_names_) used.push_back(stored_name);
+    std::sort(used.begin(), used.end());
+    std::vector<std::string> unused;
+    for (const ParameterSpec& tensor : stored) {
+      // Old Llama checkpoints hold their table of rotations.
+      if (std::ranges::binary_search(used, tensor.name) || tensor.name.ends_with(".rotary_emb.inv_freq")) continue;
+      unused.push_back(fmt::format("{} [{}]", tensor.name, fmt::join(tensor.shape, ", ")));
+    }
+    if (unused.empty()) return;
+    const size_t shown = std::min(kShown, unused.size());
+    throw_user_error(
+        "{} holds {}{}, which the model has no place for; give the config.json that belongs to these weights, or "
+        "remove the tensors",
+        folder_, fmt::join(unused.begin(), unused.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+        unused.size() > shown ? fmt::format(" and {} more tensors", unused.size() - shown) : "");
+  }
+
+  void compare_head(const ParameterSpec& embedding, int64_t begin, std::span<const float> values) const {
+    const ParameterSpec head{*tied_head_, embedding.shape};
+    std::vector<float> read(std::min(kComparedAtOnce, values.size()));
+    for (size_t done = 0; done < values.size(); done += read.size()) {
+      read.resize(std::min(read.size(), values.size() - done));
+      const int64_t first = begin + static_cast<int64_t>(done);
+      source_->read(head, first, read);
+      const auto expected = values.subspan(done, read.size());
+      const auto [mine, theirs] = std::mismatch(read.begin(), read.end(), expected.begin(), same_value);
+      if (mine == read.end()) continue;
+      const int64_t element = first + (mine - read.begin());
+      throw_user_error(
+          "{} holds a {} that is not the embedding (element [{}, {}] is {} and {}), but config.json has "
+          "tie_word_embeddings true: set tie_word_embeddings to false",
+          folder_, *tied_head_, element / embedding.shape.back(), element % embedding.shape.back(), *mine, *theirs);
+    }
+  }
+
+  std::unique_ptr<WeightSource> source_;
+  std::string folder_;
+  std::vector<std::string> warnings_;
+  std::vector<ParameterSpec> wanted_;
+  std::map<std::string, std::string> stored_names_;  // by the model's
+  std::optional<std::string> tied_head_;             // is to be compared
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> match_weights(std::unique_ptr<WeightSource> source, std::span<const UnitSpec> units,
+                                            const fs::path& folder, TiedHead head) {
+  return std::make_unique<MatchedWeights>(std::move(source), units, folder, head);
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,155 @@
+"""Hugging Face folders as other programs save them: `mpzero generate` and `mpzero train` read the same model, or refuse
+it with the key and the file to change. The oracle is transformers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from test_generate import generate, ids
+from tiny_run import MODEL, TinyRun
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.torch")
+
+pytestmark = pytest.mark.e2e
+
+PROMPT = [5, 0, 63, 17, 17, 2]
+FLAGS = ("--prompt_tokens=" + ",".join(map(str, PROMPT)), "--max_tokens=20", "--temperature=0")
+PREFIXES = ("_orig_mod.", "_forward_module.", "module.", "model.", "module._orig_mod.")
+
+
+def make_model(folder: Path, tied: bool, **changes: object):
+    """Saves a Qwen3 whose greedy tokens vary."""
+    sizes = {key: MODEL[key] for key in MODEL if key not in ("model_type", "architectures")}
+    config = transformers.Qwen3Config(**{**sizes, "tie_word_embeddings": tied, "eos_token_id": None, **changes})
+    torch.manual_seed(3)
+    model = transformers.Qwen3ForCausalLM(config).float()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.2)
+    model.save_pretrained(folder)
+    return model
+
+
+def greedy(model) -> list[int]:
+    found = model.generate(
+        torch.tensor([PROMPT]), attention_mask=torch.ones(1, len(PROMPT)), do_sample=False, max_new_tokens=20
+    )
+    return found[0, len(PROMPT) :].tolist()
+
+
+def variant(source: Path, folder: Path, change) -> Path:
+    """The folder with the tensors that `change` makes of those in `source`."""
+    folder.mkdir()
+    shutil.copy(source / "config.json", folder)
+    safetensors.save_file(change(safetensors.load_file(source / "model.safetensors")), folder / "model.safetensors")
+    return folder
+
+
+def set_key(folder: Path, **keys: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **keys}))
+
+
+def refused_by_both(run: TinyRun, weights: Path, *parts: str) -> None:
+    """In a dry run, which reads no bytes but the first, and by generate."""
+    shutil.copy(weights / "config.json", run.folder / "tiny.json")
+    dry = run.train("--max_steps=1", f"--init_from={weights}", "--dry_run", check=False)
+    for result in (dry, generate(weights, *FLAGS, check=False)):
+        assert result.returncode == 2, result.stdout
+        sentence = next(line for line in result.stderr.splitlines() if "error" in line)
+        assert all(part in sentence for part in parts), sentence
+
+
+def test_names_with_a_prefix_or_without_are_the_same_model(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "hf", tied=False)
+    expected = greedy(model)
+    assert len(set(expected)) > 3
+    assert ids(tmp_path / "hf", *FLAGS) == expected
+    for prefix in PREFIXES:
+        folder = variant(tmp_path / "hf", tmp_path / prefix, lambda t, p=prefix: {p + name: t[name] for name in t})
+        assert ids(folder, *FLAGS) == expected
+    tied = make_model(tmp_path / "tied", tied=True)
+    tied.model.save_pretrained(tmp_path / "base")  # without "model.", as Qwen3-Embedding is saved
+    assert "embed_tokens.weight" in safetensors.load_file(tmp_path / "base/model.safetensors")
+    set_key(tmp_path / "base", architectures=["Qwen3Model"])
+    assert ids(tmp_path / "base", *FLAGS) == greedy(tied)
+
+
+def test_a_run_from_names_with_a_prefix_has_the_same_weights(tmp_path: Path) -> None:
+    make_model(tmp_path / "hf", tied=False)
+    folder = variant(tmp_path / "hf", tmp_path / "compiled", lambda t: {"_orig_mod." + name: t[name] for name in t})
+    hashes = []
+    for weights in (tmp_path / "hf", folder):
+        run = TinyRun(tmp_path / f"run_{weights.name}", ranks=1)
+        shutil.copy(weights / "config.json", run.folder / "tiny.json")
+        result = run.train("--max_steps=1", f"--init_from={weights}")
+        hashes += [line.rsplit(" ", 1)[1] for line in result.stdout.splitlines() if "xxh3" in line]
+    assert "_orig_mod." in result.stderr + result.stdout
+    assert len(hashes) == 2 and hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize("shard", ["1GB", "20KB"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pytorch_model_bin_is_read(tmp_path: Path, shard: str, dtype: torch.dtype) -> None:
+    """Files of torch.save, with the index that transformers writes, and with a tied head that shares its storage."""
+    model = make_model(tmp_path / "hf", tied=True).to(dtype)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    shutil.copy(tmp_path / "hf/config.json", folder)
+    tensors = model.state_dict()
+    assert "lm_head.weight" in tensors
+    names = list(tensors)
+    if shard == "1GB":
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        parts = [names[:5], names[5:]]
+        for i, part in enumerate(parts):
+            torch.save({name: tensors[name] for name in part}, folder / f"pytorch_model-0000{i + 1}-of-00002.bin")
+        weight_map = {name: f"pytorch_model-0000{i + 1}-of-00002.bin" for i, part in enumerate(parts) for name in part}
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert ids(folder, *FLAGS, "--dtype=fp32") == greedy(model.float())
+    if shard == "1GB":
+        torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+        refused_by_both(TinyRun(tmp_path / "run", ranks=1), folder, "pytorch_model.bin", "1.6")
+
+
+def test_heads_and_other_tensors_that_do_not_fit_are_refused_with_their_remedy(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "run", ranks=1)
+    make_model(tmp_path / "hf", tied=False)
+    set_key(tmp_path / "hf", tie_word_embeddings=True)
+    refused_by_both(run, tmp_path / "hf", "lm_head.weight", "config.json", "tie_word_embeddings to false")
+    equal = variant(
+        tmp_path / "hf", tmp_path / "equal", lambda t: {**t, "lm_head.weight": t["model.embed_tokens.weight"].clone()}
+    )
+    assert len(ids(equal, *FLAGS)) == 20
+    headless = variant(
+        tmp_path / "hf", tmp_path / "headless", lambda t: {name: t[name] for name in t if "lm_head" not in name}
+    )
+    assert len(ids(headless, *FLAGS)) == 20
+    set_key(headless, tie_word_embeddings=False)
+    refused_by_both(run, headless, str(headless), "lm_head.weight", "tie_word_embeddings")
+    more = variant(tmp_path / "hf", tmp_path / "more", lambda t: {**t, "score.weight": torch.ones(2, 32)})
+    set_key(more, tie_word_embeddings=False)
+    refused_by_both(run, more, "score.weight [2, 32]")
+
+
+def test_a_head_that_differs_at_its_end_is_found_by_a_run(tmp_path: Path) -> None:
+    """A dry run reads the beginning alone."""
+    make_model(tmp_path / "hf", tied=True, vocab_size=9000)
+    tensors = safetensors.load_file(tmp_path / "hf/model.safetensors")
+    head = tensors["model.embed_tokens.weight"].clone()
+    head[-1, -1] += 1
+    folder = variant(tmp_path / "hf", tmp_path / "other", lambda t: {**t, "lm_head.weight": head})
+    run = TinyRun(tmp_path / "run", stage=3)
+    shutil.copy(folder / "config.json", run.folder / "tiny.json")
+    result = run.train("--max_steps=1", f"--init_from={folder}", check=False)
+    assert result.returncode == 2
+    assert "[8999, 31]" in result.stderr and "tie_word_embeddings" in result.stderr
+    head[-1, -1] -= 1
+    safetensors.save_file({**tensors, "lm_head.weight": head}, folder / "model.safetensors")
+    run.train("--max_steps=1", f"--init_from={folder}")
