@@ -152,6 +152,16 @@ void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options
   if (!copied.empty()) fmt::print("Copied from {}: {}\n", folder.string(), fmt::join(copied, ", "));
 }
 
+// The ids that end a text, beside those of the model's config.json. A generation_config.json that is in the output
+// stays unless --tokenizer replaces it.
+std::vector<int64_t> more_eos_ids(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
+  std::vector<int64_t> ids = mpzero::io::more_eos_ids(checkpoint);
+  const std::string& folder = options.tokenizer.empty() ? options.output_dir : options.tokenizer;
+  const std::vector<int64_t> others = mpzero::io::generation_eos_ids(folder);
+  ids.insert(ids.end(), others.begin(), others.end());
+  return ids;
+}
+
 void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   using namespace mpzero;
   if (!options.tokenizer.empty()) io::check_tokenizer(options.tokenizer);
@@ -162,13 +172,17 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   to_do.max_shard_bytes = options.max_shard_bytes;
   if (!options.model_config.empty())
     to_do.model_config_json = io::read_text_file(options.model_config, kMaxConfigBytes);
+  to_do.eos_token_ids = more_eos_ids(checkpoint, options);
+  const io::Tokenization tokens = io::recorded_tokenization(checkpoint);
+  if (tokens.add_bos.value_or(false)) to_do.bos_token_id = tokens.bos_token_id;
   std::optional<std::string> unknown_type;
   to_do.causal_lm_class = [&](const std::string& model_type) {
     std::string name = causal_lm_class(model_type);
     if (name.empty()) unknown_type = model_type;
     return name;
   };
-  const bool has_config = !io::exported_config(checkpoint, to_do).empty();
+  const std::string config = io::exported_config(checkpoint, to_do);
+  const bool has_config = !config.empty();
   if (unknown_type) {
     print_warning(
         fmt::format("config.json is written without \"architectures\": mpzero knows no class for its model_type "
@@ -193,7 +207,10 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   if (!exported.replaced.empty()) {
     fmt::print("This replaced the previous export: {}\n", show_names(exported.replaced));
   }
-  if (options.format != WeightsFormat::kHdf5) add_tokenizer(checkpoint, options);
+  if (options.format != WeightsFormat::kHdf5) {
+    add_tokenizer(checkpoint, options);
+    io::agree_with_config(options.output_dir, config);
+  }
   if (!has_config) {
     fmt::print("There is no config.json: DeepSpeed's checkpoints do not contain it; --model_config FILE adds it.\n");
   } else if (options.format != WeightsFormat::kHdf5) {

@@ -11,6 +11,7 @@
 #include "app/checkpoint/resume_schedule.hpp"
 #include "app/config/model_changes.hpp"
 #include "app/config/recorded_settings.hpp"
+#include "app/tokens/token_checks.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -75,6 +76,7 @@ std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& cha
 // --allow_changed for what is as it was, as in each later start of the same command.
 void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& config, Continuation& run) {
   for (const std::string& key : config.allow_changed) {
+    if (key == kTokenizerKey) continue;  // of the token files
     const auto is_key = [&](const ModelChange& change) { return change.key == key; };
     if (std::any_of(changes.begin(), changes.end(), is_key)) continue;
     run.changes.push_back(fmt::format("--allow_changed {}: it has not changed since the checkpoint", key));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/tokens/token_checks.hpp"
 #include "model/architecture/config.hpp"
 
 namespace mpzero {
@@ -26,8 +27,9 @@ struct ModelChange {
   bool operator==(const ModelChange&) const = default;
 };
 
-// What --allow_changed takes: the keys of ChangeRule::kOnPurpose.
-inline constexpr std::array<const char*, 3> kChangedOnPurpose = {"rope_theta", "rope_scaling", "rms_norm_eps"};
+// What --allow_changed takes: the keys of ChangeRule::kOnPurpose, and kTokenizerKey of token files.
+inline constexpr std::array<const char*, 4> kChangedOnPurpose = {"rope_theta", "rope_scaling", "rms_norm_eps",
+                                                                 kTokenizerKey};
 
 // In the order of ModelConfig; empty: nothing differs.
 std::vector<ModelChange> model_changes(const model::ModelConfig& before, const model::ModelConfig& now);

@@ -20,6 +20,7 @@ ordered_json to_json(const io::TokenIdentity& identity) {
   ordered_json object = {{"num_tokens", identity.num_tokens}};
   if (!identity.tokens_xxh3.empty()) object["tokens_xxh3"] = identity.tokens_xxh3;
   if (!identity.documents_xxh3.empty()) object["documents_xxh3"] = identity.documents_xxh3;
+  if (identity.tokenization != io::Tokenization{}) object["tokenization"] = identity.tokenization;
   return object;
 }
 
@@ -33,7 +34,8 @@ std::optional<io::TokenIdentity> to_identity(const json& value) {
   };
   return io::TokenIdentity{.num_tokens = value["num_tokens"].get<int64_t>(),
                            .tokens_xxh3 = hash("tokens_xxh3"),
-                           .documents_xxh3 = hash("documents_xxh3")};
+                           .documents_xxh3 = hash("documents_xxh3"),
+                           .tokenization = value.value("tokenization", json()).get<io::Tokenization>()};
 }
 
 // Whether others compare it: see schedule_after and changed_layout.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "app/config/size_limits.hpp"
 #include "app/flags/options.hpp"
 #include "app/flags/validation_data.hpp"
+#include "app/tokens/token_checks.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
 #include "io/checkpoint_dir/formats.hpp"
@@ -226,6 +228,24 @@ void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>&
                   data.path().string(), rewrite_data_command(data.path().string())));
 }
 
+void append(std::vector<std::string>& all, std::vector<std::string> more) {
+  std::ranges::move(more, std::back_inserter(all));
+}
+
+// What the model of the run expects of its tokens.
+ExpectedTokens expected_tokens(const CommandLine& line, const io::InitialFolder& init, const RunSetup& setup) {
+  const std::vector<std::string>& allowed = line.allow_changed;
+  ExpectedTokens expected{.model = "the model's config.json",
+                          .eos_token_ids = setup.model.eos_token_ids,
+                          .bos_token_id = setup.model.bos_token_id,
+                          .vocab_size = setup.model.vocab_size,
+                          .weights = init.folder.string(),
+                          .tokenizer_hash = init.tokenizer_hash,
+                          .may_differ = std::ranges::find(allowed, kTokenizerKey) != allowed.end()};
+  expected.eos_token_ids.insert(expected.eos_token_ids.end(), init.eos_token_ids.begin(), init.eos_token_ids.end());
+  return expected;
+}
+
 // Opens a token file and checks that its ids and its length fit the run.
 io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::vector<std::string>& warnings) {
   io::TokenDataset data(path, setup.config.seq_length);
@@ -234,11 +254,12 @@ io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::
   return data;
 }
 
-// An error of a set with a name names it.
-void open_validation_data(const ValidationFile& file, RunSetup& setup) {
+// How its tokens were made. An error of a set with a name names it.
+io::Tokenization open_validation_data(const ValidationFile& file, RunSetup& setup) {
   try {
     const io::TokenDataset data = open_data(file.path, setup, setup.warnings);
     setup.validation.push_back({.file = file, .sequences = data.num_windows()});
+    return data.tokenization();
   } catch (const UserError& error) {
     if (file.name.empty()) throw;
     throw UserError(fmt::format("--validation_data {}: {}", show(file), error.what()), error.scope());
@@ -365,13 +386,21 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
     return has_data_file(path, given, command_line, data_files, setup);
   };
   std::optional<io::TokenDataset> train_data;
+  const ExpectedTokens expected = expected_tokens(command_line, init, setup);
+  std::optional<TokenFile> train_file;
   if (has(config.train_data, "--train_data " + config.train_data)) {
     train_data = open_data(config.train_data, setup, setup.warnings);
+    train_file = {.flag = "--train_data", .path = config.train_data, .tokens = train_data->tokenization()};
+    append(setup.warnings, check_tokens(*train_file, expected));
   }
   for (const ValidationFile& file : config.validation_data) {
     const std::string given = "--validation_data " + show(file);
     check_is_one_path(file, given);
-    if (has(file.path, given)) open_validation_data(file, setup);
+    if (!has(file.path, given)) continue;
+    const TokenFile opened{
+        .flag = "--validation_data", .path = show(file), .tokens = open_validation_data(file, setup)};
+    append(setup.warnings, train_file ? check_same_tokenizer(opened, *train_file, expected.may_differ)
+                                      : check_tokens(opened, expected));
   }
   check_no_decay(config, setup.model, setup.warnings);
   if (train_data) use_train_data(*train_data, setup);

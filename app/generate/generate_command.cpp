@@ -182,13 +182,17 @@ int describe(const ModelRequest& request) {
   read_model(
       request,
       [](const StoredModel& model, const ParameterSource&) {
-        const nlohmann::ordered_json facts = {{"model", model.name},
-                                              {"model_type", model.config.model_type},
-                                              {"parameters", num_parameters(model.config)},
-                                              {"vocab_size", model.config.vocab_size},
-                                              {"positions", model.config.max_position_embeddings},
-                                              {"tokenizer", model.tokenizer}};
-        write(facts.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+        using json = nlohmann::ordered_json;
+        const json facts = {{"model", model.name},
+                            {"model_type", model.config.model_type},
+                            {"parameters", num_parameters(model.config)},
+                            {"vocab_size", model.config.vocab_size},
+                            {"positions", model.config.max_position_embeddings},
+                            {"tokenizer", model.tokenizer},
+                            {"eos_token_ids", model.config.eos_token_ids},
+                            {"bos_token_id", model.config.bos_token_id ? json(*model.config.bos_token_id) : json()},
+                            {"add_bos", model.add_bos ? json(*model.add_bos) : json()}};
+        write(facts.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
       },
       warn);
   return EXIT_SUCCESS;

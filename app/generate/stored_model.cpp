@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
+#include "io/data/tokenization.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/weights/folder_weights.hpp"
 #include "io/weights/initial_folder.hpp"
@@ -33,6 +35,12 @@ model::ModelConfig parse_config(const std::string& text, const std::string& sour
   return config;
 }
 
+void append_new(std::vector<int64_t>& ids, const std::vector<int64_t>& more) {
+  for (const int64_t id : more) {
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
+}
+
 void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
   if (request.untrained) {
     throw_user_error(
@@ -48,6 +56,7 @@ void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
   StoredModel model{.name = request.folder.string(),
                     .config = parse_config(io::read_text_file(file, kMaxConfigBytes), file.string()),
                     .tokenizer = ""};
+  append_new(model.config.eos_token_ids, io::generation_eos_ids(request.folder));
   const auto weights = io::match_weights(std::move(source), model_units(model.config), request.folder);
   for (const std::string& warning : weights->warnings()) say(warning);
   if (io::holds_tokenizer(request.folder)) model.tokenizer = request.folder.string();
@@ -69,6 +78,9 @@ model::ModelConfig config_of(const io::StoredCheckpoint& checkpoint, const Model
   if (!request.model_config.empty()) {
     options.model_config_json = io::read_text_file(request.model_config, kMaxConfigBytes);
   }
+  options.eos_token_ids = io::more_eos_ids(checkpoint);
+  const io::Tokenization tokens = io::recorded_tokenization(checkpoint);
+  if (tokens.add_bos.value_or(false)) options.bos_token_id = tokens.bos_token_id;
   const std::string text = io::exported_config(checkpoint, options);
   if (text.empty()) {
     throw_user_error(
@@ -100,7 +112,8 @@ void use_checkpoint(const io::StoredCheckpoint& checkpoint, const ModelRequest& 
   const StoredModel model{
       .name = fmt::format("step {} of {}", checkpoint.progress().step, checkpoint.folder().string()),
       .config = config_of(checkpoint, request),
-      .tokenizer = tokenizer_of(checkpoint)};
+      .tokenizer = tokenizer_of(checkpoint),
+      .add_bos = io::recorded_tokenization(checkpoint).add_bos};
   if (request.untrained) return read_untrained(checkpoint, model, use);
   use(model, io::StoredWeights(checkpoint));
   SingleProcess alone;

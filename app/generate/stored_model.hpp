@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/parameter_source.hpp"
@@ -18,9 +19,10 @@ struct ModelRequest {
 };
 
 struct StoredModel {
-  std::string name;  // for sentences: "step 800 of checkpoints/qwen3_tiny-800steps", or the folder
-  model::ModelConfig config;
-  std::string tokenizer;  // "bytes", a folder, or a name of Hugging Face's; empty: not recorded
+  std::string name;           // for sentences: "step 800 of checkpoints/qwen3_tiny-800steps", or the folder
+  model::ModelConfig config;  // its eos_token_ids are all that end a text, also of generation_config.json and the data
+  std::string tokenizer;      // "bytes", a folder, or a name of Hugging Face's; empty: not recorded
+  std::optional<bool> add_bos{};  // whether texts begin with config.bos_token_id, where the token file recorded it
 };
 
 // Calls `use` with the model and its weights, which are of the model's units. It is called again where another process

@@ -99,8 +99,10 @@ io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, para
     if (mpi.rank() == 0) init = find_init_from(command_line);
   });
   std::string folder = init.folder.string();
-  std::tie(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json) =
-      broadcast(mpi, std::tuple(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json));
+  std::tie(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json, init.eos_token_ids,
+           init.tokenizer_hash) =
+      broadcast(mpi, std::tuple(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json,
+                                init.eos_token_ids, init.tokenizer_hash));
   init.folder = folder;
   return init;
 }

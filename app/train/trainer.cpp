@@ -16,6 +16,7 @@
 #include "app/machine/instances.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/schedule/schedule_rates.hpp"
+#include "app/tokens/token_checks.hpp"
 #include "app/train/finite_check.hpp"
 #include "app/train/gpu_collector.hpp"
 #include "app/train/optimizer_step.hpp"
@@ -304,7 +305,9 @@ void Trainer::start() {
                            describe_rates(config_.schedule_in_force(), position_.step + 1, config_.max_steps)));
     }
   } else {
-    if (!config_.allow_changed.empty()) log_.warn("--allow_changed has no effect: the run resumes from no checkpoint.");
+    const auto is_of_model = [](const std::string& key) { return key != kTokenizerKey; };
+    if (std::ranges::any_of(config_.allow_changed, is_of_model))
+      log_.warn("--allow_changed has no effect: the run resumes from no checkpoint.");
     std::vector<std::string> of_weights;
     setup_.run.init_from_hash = initialize_run(setup_, decoder_.units(), engine_, mpi_, of_weights);
     for (const std::string& warning : of_weights) log_.warn(warning);

@@ -29,10 +29,8 @@ struct TokenDataset::Impl {
   hdf5::Dataset document_offsets;
   std::optional<TokenBlocks> blocks;
   FileWatch watch;
-  int64_t vocab_size = 0;
-  int64_t eos_token_id = 0;
+  Tokenization tokenization;
   std::optional<int64_t> max_token_id;
-  std::string tokenizer;
   std::string source;
   std::string content_hash;
 };
@@ -49,10 +47,8 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
     throw_user_error("{} has format version {}, but this program reads version {}", path.string(), version,
                      kFormatVersion);
   }
-  vocab_size = file.attribute<int64_t>("vocab_size");
-  eos_token_id = file.attribute<int64_t>("eos_token_id");
+  tokenization = read_tokenization(file);
   if (file.has_attribute("max_token_id")) max_token_id = file.attribute<int64_t>("max_token_id");
-  tokenizer = file.text_attribute("tokenizer");
   source = file.text_attribute("source");
   check_shapes();
   if (file.contains(TokenBlocks::kName)) blocks.emplace(tokens, file.dataset(TokenBlocks::kName));
@@ -109,9 +105,7 @@ const std::filesystem::path& TokenDataset::path() const { return impl_->path; }
 int64_t TokenDataset::seq_length() const { return impl_->seq_length; }
 int64_t TokenDataset::num_tokens() const { return static_cast<int64_t>(impl_->tokens.size()); }
 int64_t TokenDataset::num_documents() const { return static_cast<int64_t>(impl_->document_offsets.size()) - 1; }
-int64_t TokenDataset::vocab_size() const { return impl_->vocab_size; }
-int64_t TokenDataset::eos_token_id() const { return impl_->eos_token_id; }
-const std::string& TokenDataset::tokenizer() const { return impl_->tokenizer; }
+const Tokenization& TokenDataset::tokenization() const { return impl_->tokenization; }
 const std::string& TokenDataset::source() const { return impl_->source; }
 bool TokenDataset::has_checksums() const { return impl_->blocks.has_value(); }
 const std::string& TokenDataset::content_hash() const { return impl_->content_hash; }
@@ -122,7 +116,8 @@ void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
   throw_user_error(
       "{} holds token ids up to {}, but the model's vocabulary ends at {}: prepare the data with the model's tokenizer "
       "('{}' made this file) or give --vocab_size {} or more",
-      impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenizer, *impl_->max_token_id + 1);
+      impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenization.tokenizer,
+      *impl_->max_token_id + 1);
 }
 
 void TokenDataset::Impl::read(uint64_t begin, std::span<int64_t> out) {
@@ -146,7 +141,7 @@ void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::s
       throw_user_error(
           "{} holds token id {} at position {}, but the model's vocabulary ends at {}: prepare the data with the "
           "model's tokenizer ('{}' made this file) or give --vocab_size {} or more",
-          path.string(), out[i], begin + i, vocab_limit - 1, tokenizer, out[i] + 1);
+          path.string(), out[i], begin + i, vocab_limit - 1, tokenization.tokenizer, out[i] + 1);
     }
   }
 }

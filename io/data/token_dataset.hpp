@@ -6,10 +6,12 @@
 #include <span>
 #include <string>
 
+#include "io/data/tokenization.hpp"
+
 namespace mpzero::io {
 
 // A token file as app/prepare_data.py writes it: `/tokens` (uint16 or uint32), `/document_offsets` (uint64, n + 1) and
-// the attributes format_version, vocab_size, eos_token_id, tokenizer, source and, if known, max_token_id. If the file
+// the attributes format_version, source, those of a Tokenization and, if known, max_token_id. If the file
 // has `/tokens_xxh3`, every token that is read is verified (TokenBlocks). Opening checks that the file is complete and
 // holds at least one window. Throws UserError naming the file.
 //
@@ -28,12 +30,13 @@ class TokenDataset {
   int64_t seq_length() const;
   int64_t num_tokens() const;
   int64_t num_documents() const;
+  const Tokenization& tokenization() const;
   // The tokenizer's vocabulary size. All ids in the file are smaller.
-  int64_t vocab_size() const;
-  int64_t eos_token_id() const;
+  int64_t vocab_size() const { return tokenization().vocab_size; }
+  int64_t eos_token_id() const { return *tokenization().eos_token_id; }
   // Throws UserError if, according to its attributes, the file holds ids that a vocabulary of `vocab_limit` lacks.
   void check_vocabulary(int64_t vocab_limit) const;
-  const std::string& tokenizer() const;
+  const std::string& tokenizer() const { return tokenization().tokenizer; }
   const std::string& source() const;
   // Whether a changed byte of the tokens would be detected.
   bool has_checksums() const;

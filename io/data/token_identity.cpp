@@ -46,7 +46,8 @@ std::string stored_hash(const hdf5::Dataset& tokens, const std::filesystem::path
 TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max_bytes) {
   const hdf5::File file = hdf5::File::open(path);
   const hdf5::Dataset tokens = file.dataset("tokens");
-  TokenIdentity identity{.num_tokens = static_cast<int64_t>(tokens.size()), .tokens_xxh3 = {}, .documents_xxh3 = {}};
+  TokenIdentity identity{
+      .num_tokens = static_cast<int64_t>(tokens.size()), .tokens_xxh3 = {}, .documents_xxh3 = {}, .tokenization = {}};
   const auto limit = static_cast<uint64_t>(max_bytes);
   if (tokens.has_attribute(kTokensHashName)) {
     identity.tokens_xxh3 = stored_hash(tokens, path);
@@ -57,6 +58,7 @@ TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max
     const hdf5::Dataset offsets = file.dataset("document_offsets");
     identity.documents_xxh3 = hash_of<uint64_t>(offsets, std::min(offsets.size(), limit / sizeof(uint64_t)));
   }
+  identity.tokenization = read_tokenization(file);
   return identity;
 }
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "io/data/tokenization.hpp"
+
 namespace mpzero::io {
 
 // Distinguishes the tokens of one token file from those of another, whatever the file's location and name.
@@ -15,6 +17,8 @@ struct TokenIdentity {
   std::string tokens_xxh3;
   // The same for /document_offsets, or its beginning, if tokens_xxh3 is empty.
   std::string documents_xxh3;
+  // How the tokens were made; not part of what distinguishes them.
+  Tokenization tokenization{};
 
   bool operator==(const TokenIdentity&) const = default;
 };

@@ -12,6 +12,7 @@
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/weights/folder_weights.hpp"
+#include "io/weights/tokenizer_files.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -71,7 +72,13 @@ InitialFolder find_initial_folder(const fs::path& folder) {
     }
   }
   if (found.is_checkpoint) {
-    found.model_config_json = open_checkpoint(found.folder)->progress().model_config_json;
+    const auto checkpoint = open_checkpoint(found.folder);
+    found.model_config_json = checkpoint->progress().model_config_json;
+    found.eos_token_ids = more_eos_ids(*checkpoint);
+    found.tokenizer_hash = recorded_tokenization(*checkpoint).tokenizer_hash;
+  } else {
+    found.eos_token_ids = generation_eos_ids(folder);
+    found.tokenizer_hash = tokenizer_hash_of(folder);
   }
   return found;
 }

@@ -18,6 +18,8 @@ struct InitialFolder {
   bool is_latest = false;                // the checkpoint was found by `latest`
   bool is_gone = false;                  // the folder holds no weights any more; a run recorded the path and its model
   std::string model_config_json;         // that the checkpoint, or the run, records; empty: none, as those of DeepSpeed
+  std::vector<int64_t> eos_token_ids{};  // beside those of config.json: see more_eos_ids() in tokenizer_files.hpp
+  std::string tokenizer_hash{};          // of the tokenizer there, as Tokenization has it; empty: not known
 };
 
 // Safetensors come first where the folder holds several, pytorch_model.bin, which DeepSpeed's zero_to_fp32.py writes

@@ -1,13 +1,19 @@
 #include "io/weights/tokenizer_files.hpp"
 
 #include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
+#include "io/data/tokenizer_vocabulary.hpp"
+#include "io/files/atomic_file.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
+using nlohmann::json;
 namespace {
 
 // Names that transformers gives them.
@@ -15,7 +21,73 @@ constexpr std::array<const char*, 9> kNames = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     "vocab.json",
     "merges.txt",     "tokenizer.model",       "chat_template.jinja",     "generation_config.json"};
 
+constexpr const char* kGenerationConfig = "generation_config.json";
+
+// The object in a JSON file; null: there is no such file.
+json read_object(const fs::path& file) {
+  if (!path_exists(file)) return nullptr;
+  const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
+  if (!text) throw_user_error("{} cannot be read; check its permissions", file.string());
+  json object = parse_user_json(*text, file.string(), kConfigurationLimits);
+  if (!object.is_object()) throw_user_error("{} holds no JSON object; copy or download it again", file.string());
+  return object;
+}
+
 }  // namespace
+
+Tokenization recorded_tokenization(const StoredCheckpoint& checkpoint) {
+  const std::string& text = checkpoint.progress().settings_json;
+  if (text.empty()) return {};
+  const json settings = parse_user_json(text, "the settings of " + checkpoint.folder().string(), kConfigurationLimits);
+  // As app/config/recorded_settings.cpp writes it.
+  const json::json_pointer place("/train_data/tokenization");
+  return settings.contains(place) ? settings[place].get<Tokenization>() : Tokenization{};
+}
+
+std::vector<int64_t> generation_eos_ids(const fs::path& folder) {
+  const fs::path file = folder / kGenerationConfig;
+  const json config = read_object(file);
+  const json ids = config.is_object() ? config.value(kEosKey, json()) : json();
+  if (ids.is_null()) return {};
+  std::vector<int64_t> all;
+  for (const json& id : ids.is_array() ? ids : json::array({ids})) {
+    if (!id.is_number_integer()) {
+      throw_user_error("{}: {} is {}, but must be a whole number or a list of whole numbers", file.string(), kEosKey,
+                       ids.dump());
+    }
+    all.push_back(id.get<int64_t>());
+  }
+  return all;
+}
+
+std::vector<int64_t> more_eos_ids(const StoredCheckpoint& checkpoint) {
+  std::vector<int64_t> ids;
+  if (const auto recorded = recorded_tokenization(checkpoint).eos_token_id) ids.push_back(*recorded);
+  if (const fs::path folder = tokenizer_folder(checkpoint); !folder.empty()) {
+    const std::vector<int64_t> more = generation_eos_ids(folder);
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  return ids;
+}
+
+void agree_with_config(const fs::path& folder, const std::string& config) {
+  const fs::path file = folder / kGenerationConfig;
+  json generation = read_object(file);
+  if (generation.is_null() || config.empty()) return;
+  const json before = generation;
+  const json model = json::parse(config);
+  const auto has = [](const json& object, const char* key) { return object.contains(key) && !object[key].is_null(); };
+  if (has(model, kEosKey)) generation[kEosKey] = model[kEosKey];
+  for (const char* key : {"bos_token_id", "pad_token_id"}) {
+    if (has(model, key) && has(generation, key)) generation[key] = model[key];
+  }
+  if (generation != before) write_text_file(file, generation.dump(2) + "\n");
+}
+
+std::string tokenizer_hash_of(const fs::path& folder) {
+  const fs::path file = folder / "tokenizer.json";
+  return path_exists(file) ? hash_of(read_tokenizer_json(file)) : "";
+}
 
 bool holds_tokenizer(const fs::path& folder) {
   std::error_code ignored;
@@ -34,8 +106,11 @@ std::string recorded_tokenizer(const StoredCheckpoint& checkpoint) {
 }
 
 fs::path tokenizer_folder(const StoredCheckpoint& checkpoint) {
+  const std::string wanted = recorded_tokenization(checkpoint).tokenizer_hash;
   for (const std::string& name : {checkpoint.run().init_from, recorded_tokenizer(checkpoint)}) {
-    if (!name.empty() && holds_tokenizer(name)) return name;
+    if (name.empty() || !holds_tokenizer(name)) continue;
+    const std::string hash = wanted.empty() ? "" : tokenizer_hash_of(name);
+    if (hash.empty() || hash == wanted) return name;
   }
   return {};
 }

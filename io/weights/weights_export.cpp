@@ -13,6 +13,7 @@
 #include "io/hdf5/file.hpp"
 #include "io/weights/export_folder.hpp"
 #include "io/weights/safetensors.hpp"
+#include "io/weights/tokenizer_files.hpp"
 #include "io/weights/torch_weights.hpp"
 
 namespace mpzero::io {
@@ -83,6 +84,16 @@ std::vector<std::string> write_weights(const fs::path& folder, const StoredCheck
   return {};
 }
 
+// An id, or a list of them as of transformers.
+void join_eos_ids(json& config, std::span<const int64_t> more) {
+  const json before = config.value(kEosKey, json());
+  json ids = before.is_null() ? json::array() : before.is_array() ? before : json::array({before});
+  for (const int64_t id : more) {
+    if (std::find(ids.begin(), ids.end(), json(id)) == ids.end()) ids.push_back(id);
+  }
+  if (!ids.empty()) config[kEosKey] = ids.size() == 1 ? ids.front() : ids;
+}
+
 }  // namespace
 
 std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOptions& options) {
@@ -94,6 +105,10 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   if (!config.is_object()) {
     throw_user_error("{} is not a model's config.json: {}", source,
                      given ? "give the file of transformers" : "use a checkpoint that mpzero train wrote");
+  }
+  join_eos_ids(config, options.eos_token_ids);
+  if (options.bos_token_id && config.value("bos_token_id", json()).is_null()) {
+    config["bos_token_id"] = *options.bos_token_id;
   }
   const char* dtype = options.type == WeightType::kFloat32 ? "float32" : "bfloat16";
   config["dtype"] = dtype;

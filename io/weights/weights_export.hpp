@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct ExportOptions {
   WeightType type = WeightType::kFloat32;   // kHdf5: fp32 only
   int64_t max_shard_bytes = 5'000'000'000;  // not used by kHdf5
   std::string model_config_json;            // replaces the checkpoint's own; empty: use the checkpoint's
+  std::vector<int64_t> eos_token_ids;       // joined to those of the config.json
+  std::optional<int64_t> bos_token_id;      // where the config.json has none
   // The class of transformers ("Qwen3ForCausalLM") for a model_type, asked where config.json has no "architectures".
   // Not set, or an empty result: the key stays out.
   std::function<std::string(const std::string& model_type)> causal_lm_class;
@@ -42,7 +45,8 @@ Exported export_weights(const StoredCheckpoint& checkpoint, const std::filesyste
                         const ExportOptions& options, FileSystem& files = disk());
 
 // config.json for the exported weights: their type, whether the head is tied, and the vocabulary size of the
-// checkpoint, whatever the run's command line changed. Empty if neither the options nor the checkpoint have one.
+// checkpoint, whatever the run's command line changed, and the ids that begin and end its texts. Empty if neither the
+// options nor the checkpoint have one.
 std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOptions& options);
 
 }  // namespace mpzero::io

@@ -180,3 +180,45 @@ def test_generate_py_leaves_bytes_to_mpzero(tmp_path: Path) -> None:
     assert generate(*flags, program="generate.py").stdout == generate(*flags).stdout
     missing = generate(tmp_path / "none", "--prompt=a", program="generate.py", check=False)
     assert missing.returncode == 2 and "does not exist: check the path" in missing.stderr
+
+
+def test_a_prompt_begins_with_bos_where_the_tokenizer_adds_it(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, processors
+
+    folder = make_tokenizer(tmp_path / "tokenizer", added=1)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    bos = tokenizer.token_to_id("<|0|>")
+    tokenizer.post_processor = processors.TemplateProcessing(single="<|0|> $A", special_tokens=[("<|0|>", bos)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    run = trained(tmp_path / "run", str(folder))
+    prompt = tokenizer.encode("The prince", add_special_tokens=False).ids
+    flags = (run.checkpoints, "--max_tokens=20", "--temperature=0")
+
+    def expected(before: list[int]) -> str:
+        following = ids(*flags, "--prompt_tokens=" + ",".join(map(str, before + prompt)))
+        return tokenizer.decode(prompt + following) + "\n"
+
+    def text(*more: str) -> str:
+        return generate(*flags, "--prompt=The prince", *more, program="generate.py").stdout
+
+    assert expected([bos]) != expected([])
+    assert text() == text("--add_bos=true") == expected([bos])
+    assert text("--add_bos=false") == expected([])
+    of_bytes = trained(tmp_path / "bytes", "bytes")
+    refused = generate(of_bytes.checkpoints, "--prompt=a", "--add_bos=true", program="generate.py", check=False)
+    assert refused.returncode == 2 and "--add_bos" in refused.stderr
+
+
+def test_a_text_ends_where_the_documents_of_the_data_do(tmp_path: Path) -> None:
+    """Also where config.json has another eos_token_id, in the checkpoint and in its export; a start warns of it."""
+    run = TinyRun(tmp_path / "run", ranks=1)
+    (run.folder / "tiny.json").write_text(json.dumps({**MODEL, "eos_token_id": 2}))
+    flags = ("--prompt_tokens=5,0,60", "--max_tokens=30", "--temperature=0")
+    result = run.train("--max_steps=1")
+    assert "id 63" in result.stderr and "eos_token_id 2" in result.stderr
+    described = json.loads(generate(run.checkpoints, "--describe").stdout)
+    assert described["eos_token_ids"] == [2, 63]
+    out = tmp_path / "out"
+    subprocess.run([BUILD / "bin/zero_to_fp32", run.checkpoints, out], check=True, capture_output=True)
+    assert json.loads((out / "config.json").read_text())["eos_token_id"] == [2, 63]
+    assert ids(out, *flags) == ids(run.checkpoints, *flags)

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
+import xxhash
 from test_generate import generate, ids
 from tiny_run import MODEL, TinyRun
+from trainer import BUILD
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -153,3 +158,95 @@ def test_a_head_that_differs_at_its_end_is_found_by_a_run(tmp_path: Path) -> Non
     head[-1, -1] -= 1
     safetensors.save_file({**tensors, "lm_head.weight": head}, folder / "model.safetensors")
     run.train("--max_steps=1", f"--init_from={folder}")
+
+
+def test_ids_and_unused_keys_of_the_source_are_those_of_the_export(tmp_path: Path) -> None:
+    make_model(tmp_path / "hf", tied=True, eos_token_id=63, bos_token_id=1, pad_token_id=2)
+    set_key(tmp_path / "hf", use_cache=False, tokenizer_class="Mine")
+    (tmp_path / "hf/tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
+    (tmp_path / "hf/generation_config.json").write_text('{"eos_token_id": [63, 5], "pad_token_id": 2, "top_p": 0.5}')
+    run = TinyRun(tmp_path / "run", ranks=1)
+    source = tmp_path / "hf"
+    for name in ("first", "second"):  # the second from the first one's checkpoint
+        run = TinyRun(tmp_path / name, ranks=1)
+        command = [f"--init_from={source}", "--max_steps=1"]
+        shutil.copy(tmp_path / "hf/config.json", run.folder / "tiny.json")
+        run.train(*command)
+        source = run.checkpoints
+    out = tmp_path / "out"
+    subprocess.run([BUILD / "bin/zero_to_fp32", run.checkpoints, out], check=True, capture_output=True, timeout=60)
+    config = json.loads((out / "config.json").read_text())
+    assert config["use_cache"] is False and config["tokenizer_class"] == "Mine"
+    ours = transformers.AutoConfig.from_pretrained(out)
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path / "hf")
+    assert (ours.pad_token_id, ours.bos_token_id) == (theirs.pad_token_id, theirs.bos_token_id) == (2, 1)
+    # So do the documents of the token file.
+    model = transformers.AutoModelForCausalLM.from_pretrained(out)
+    assert model.generation_config.eos_token_id == 63
+    first = tmp_path / "first_out"
+    checkpoints = tmp_path / "first/checkpoints"
+    subprocess.run([BUILD / "bin/zero_to_fp32", checkpoints, first], check=True, capture_output=True, timeout=60)
+    generation = json.loads((first / "generation_config.json").read_text())
+    assert json.loads((first / "config.json").read_text())["eos_token_id"] == generation["eos_token_id"] == [63, 5]
+    assert generation["top_p"] == 0.5 and generation["pad_token_id"] == 2
+
+
+def test_generate_ends_at_each_id_that_ends_a_text(tmp_path: Path) -> None:
+    """In an export as transformers does: at the ids of config.json and of generation_config.json, in any form."""
+    model = make_model(tmp_path / "hf", tied=False)
+    expected = greedy(model)
+    stop = expected[7]
+    before = expected[: expected.index(stop)]
+    for of_config, of_generation in ((stop, None), ([60, stop], None), (60, stop), (60, [61, stop]), (None, [stop])):
+        set_key(tmp_path / "hf", eos_token_id=of_config)
+        (tmp_path / "hf/generation_config.json").write_text(json.dumps({"eos_token_id": of_generation}))
+        assert ids(tmp_path / "hf", *FLAGS) == before
+
+
+def with_attributes(data: Path, copy: Path, **attributes: object) -> Path:
+    """The token file with these attributes, as app/prepare_data.py writes them."""
+    shutil.copy(data, copy)
+    with h5py.File(copy, "r+") as file:
+        for name, value in attributes.items():
+            file.attrs[name] = np.bytes_(value) if isinstance(value, str) else value
+    return copy
+
+
+def test_tokens_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
+    """By --dry_run and by a start, of training and of validation data; and where the weights are a checkpoint's."""
+    run = TinyRun(tmp_path / "run", ranks=1)
+    weights = tmp_path / "hf"
+    make_model(weights, tied=True, eos_token_id=63)
+    shutil.copy(weights / "config.json", run.folder / "tiny.json")
+    words = {f"w{i}": i for i in range(63)}
+    tokenizer = {"model": {"vocab": words}, "added_tokens": [{"id": 63, "content": "<end>"}]}
+    (weights / "tokenizer.json").write_text(json.dumps(tokenizer))
+    lines = "".join(f"{i}\t{word}\n" for i, word in enumerate([*words, "<end>"]))
+    attributes = {"bos_token_id": 5, "add_bos": 0, "special_tokens": "text", "special_tokens_in_text": 0}
+    mine = "xxh3:" + xxhash.xxh3_64_hexdigest(lines.encode())
+    old = run.data
+    same = with_attributes(old, tmp_path / "same.h5", tokenizer_hash=mine, **attributes)
+    other = with_attributes(old, tmp_path / "other.h5", tokenizer_hash="xxh3:" + "0" * 16, **attributes)
+
+    def refused(*flags: object) -> None:
+        for more in ((), ("--dry_run",)):
+            result = run.train("--max_steps=1", *flags, *more, check=False)
+            assert result.returncode == 2, result.stdout
+            assert str(other) in result.stderr and "--allow_changed tokenizer" in result.stderr
+
+    run.data = other
+    refused(f"--init_from={weights}")
+    run.data = same
+    refused(f"--init_from={weights}", f"--validation_data={other}")
+    assert "tokenizer" not in run.train("--max_steps=1", f"--init_from={weights}").stderr
+    tuned = TinyRun(tmp_path / "tuned", ranks=1)
+    shutil.copy(weights / "config.json", tuned.folder / "tiny.json")
+    first = run.checkpoints
+    run = tuned
+    run.data = other
+    refused(f"--init_from={first}")
+    result = run.train("--max_steps=1", f"--init_from={first}", "--allow_changed=tokenizer")
+    assert str(other) in result.stderr
+    old_run = TinyRun(tmp_path / "old", ranks=1)
+    shutil.copy(weights / "config.json", old_run.folder / "tiny.json")
+    assert "tokenizer" not in old_run.train("--max_steps=1", f"--init_from={weights}").stderr

@@ -14,6 +14,14 @@
 
 namespace mpzero::io::testing {
 
+inline void add_attributes(hdf5::File& file, int64_t vocab_size) {
+  file.set_attribute("format_version", int64_t{1});
+  file.set_attribute("vocab_size", vocab_size);
+  file.set_attribute("eos_token_id", vocab_size - 1);
+  file.set_attribute("tokenizer", "counting");
+  file.set_attribute("source", "a test");
+}
+
 template <typename Token>
 void add_tokens(hdf5::File& file, const std::vector<Token>& tokens, int64_t vocab_size,
                 const std::vector<uint64_t>& document_offsets) {
@@ -25,11 +33,7 @@ void add_tokens(hdf5::File& file, const std::vector<Token>& tokens, int64_t voca
     hdf5::Dataset offsets = file.create_dataset<uint64_t>("document_offsets", document_offsets.size());
     offsets.write(0, std::span<const uint64_t>(document_offsets));
   }
-  file.set_attribute("format_version", int64_t{1});
-  file.set_attribute("vocab_size", vocab_size);
-  file.set_attribute("eos_token_id", vocab_size - 1);
-  file.set_attribute("tokenizer", "counting");
-  file.set_attribute("source", "a test");
+  add_attributes(file, vocab_size);
 }
 
 // A token file of one document without checksums, as another program would write it.

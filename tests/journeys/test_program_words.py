@@ -109,8 +109,8 @@ def test_weights_come_with_their_tokenizer(tmp_path: Path) -> None:
     weights, out = tmp_path / "weights", tmp_path / "out"
     first = mpzero(run.checkpoints, weights, program="zero_to_fp32")
     assert "There is no tokenizer in the output: that of the run, golden, is no folder here" in first.stdout
-    for name in ("tokenizer.json", "generation_config.json"):
-        (weights / name).write_text("{}")
+    (weights / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
+    (weights / "generation_config.json").write_text("{}")
     tuned = TinyRun(tmp_path / "tuned", ranks=1)
     tuned.train("--max_steps=2", f"--init_from={weights}")
     result = mpzero(tuned.checkpoints, out, program="zero_to_fp32")

@@ -294,8 +294,8 @@ TEST_CASE("--allow_changed takes the keys that need it") {
   CHECK(run("", {"--allow_changed=rope_theta, rms_norm_eps"}).config.allow_changed ==
         Strings{"rope_theta", "rms_norm_eps"});
   CHECK(error_of("", {"--allow_changed=rope_theta,head_dim"}) ==
-        "--allow_changed head_dim: the flag is for rope_theta, rope_scaling, rms_norm_eps; other keys may change "
-        "without it, or not at all (docs/runs.md).");
+        "--allow_changed head_dim: the flag is for rope_theta, rope_scaling, rms_norm_eps, tokenizer; other keys may "
+        "change without it, or not at all (docs/runs.md).");
   CHECK_THAT(error_of("", {"--allow_changed=rope_theta,"}), Contains("has an empty name"));
 }
 

@@ -69,7 +69,10 @@ TEST_CASE("a model describes itself in JSON") {
                                  {"parameters", num_parameters(testing::byte_model())},
                                  {"vocab_size", 260},
                                  {"positions", 64},
-                                 {"tokenizer", "Qwen/Qwen3-0.6B"}}));
+                                 {"tokenizer", "Qwen/Qwen3-0.6B"},
+                                 {"eos_token_ids", {256}},
+                                 {"bos_token_id", nullptr},
+                                 {"add_bos", nullptr}}));
 }
 
 TEST_CASE("a prompt that the model cannot go on from has its sentence") {

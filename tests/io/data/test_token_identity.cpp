@@ -67,6 +67,7 @@ TEST_CASE("a hash in the file is used instead of reading the tokens") {
     tokens.write(0, std::span<const uint16_t>(some_tokens()));
     tokens.set_attribute(kTokensHashName, read.tokens_xxh3);
   }
+  add_attributes(file, kVocabulary);
   file.close();
   // The file has no documents, and no bytes of the tokens may be read.
   CHECK(read_token_identity(folder / "marked.h5", /*max_bytes=*/0) == read);

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "io/weights/tokenizer_files.hpp"
@@ -38,6 +41,48 @@ TEST_CASE("the tokenizer is that of the initial weights, or of the token file") 
   checkpoint.record.init_from = weights.path();
   std::ofstream(weights / "tokenizer.model") << "x";
   CHECK(tokenizer_folder(checkpoint) == weights.path());
+}
+
+constexpr const char* kTokenizer = R"({"model": {"vocab": {"a": 0, "b": 1}}})";
+constexpr const char* kOther = R"({"model": {"vocab": {"a": 1, "b": 0}}})";
+
+TEST_CASE("a tokenizer that is not the one of the token file is not taken for the run's") {
+  const testing::TemporaryFolder weights, data;
+  std::ofstream(weights / "tokenizer.json") << kOther;
+  std::ofstream(data / "tokenizer.json") << kTokenizer;
+  OfRun checkpoint;
+  checkpoint.record.init_from = weights.path();
+  checkpoint.made.data_order = "187 sequences of 16 tokens, tokenizer " + data.path().string() + ", shuffled";
+  CHECK(tokenizer_folder(checkpoint) == weights.path());
+  checkpoint.made.settings_json = fmt::format(
+      R"({{"train_data": {{"tokenization": {{"tokenizer_hash": "{}", "eos_token_id": 7, "add_bos": true}}}}}})",
+      tokenizer_hash_of(data.path()));
+  CHECK(recorded_tokenization(checkpoint).add_bos == true);
+  CHECK(tokenizer_folder(checkpoint) == data.path());
+  CHECK(more_eos_ids(checkpoint) == std::vector<int64_t>{7});
+  std::ofstream(data / "generation_config.json") << R"({"eos_token_id": [7, 3]})";
+  CHECK(more_eos_ids(checkpoint) == std::vector<int64_t>{7, 7, 3});
+}
+
+TEST_CASE("generation_config.json has one id, several or none, and gets those of config.json") {
+  const testing::TemporaryFolder folder;
+  CHECK(generation_eos_ids(folder.path()).empty());
+  const auto with = [&](const std::string& text) {
+    std::ofstream(folder / "generation_config.json") << text;
+    return generation_eos_ids(folder.path());
+  };
+  CHECK(with("{}").empty());
+  CHECK(with(R"({"eos_token_id": null})").empty());
+  CHECK(with(R"({"eos_token_id": 3})") == std::vector<int64_t>{3});
+  CHECK(with(R"({"eos_token_id": [3, 1]})") == std::vector<int64_t>{3, 1});
+  CHECK_THROWS_WITH(with(R"({"eos_token_id": "x"})"), Catch::Contains("generation_config.json"));
+  CHECK_THROWS_AS(with("["), UserError);
+
+  with(R"({"eos_token_id": [3], "pad_token_id": 4, "bos_token_id": 5, "top_p": 0.5})");
+  agree_with_config(folder.path(), R"({"eos_token_id": [2, 3], "pad_token_id": 6, "bos_token_id": null})");
+  std::ifstream file(folder / "generation_config.json");
+  CHECK(nlohmann::json::parse(file) ==
+        nlohmann::json::parse(R"({"eos_token_id": [2, 3], "pad_token_id": 6, "bos_token_id": 5, "top_p": 0.5})"));
 }
 
 TEST_CASE("what is there already stays unless it is to be replaced") {

@@ -212,4 +212,24 @@ TEST_CASE("config.json gets the class of its model_type where it has no architec
   CHECK(architectures("{}") == "none");
 }
 
+TEST_CASE("config.json gets the ids that end and begin the documents of the data, and keeps its own") {
+  const MadeUpCheckpoint checkpoint(1);
+  ExportOptions options = Form{}.options();
+  const auto exported = [&](const std::string& config) {
+    options.model_config_json = config;
+    return nlohmann::json::parse(exported_config(checkpoint, options));
+  };
+  CHECK(exported(R"({"eos_token_id": 2})")["eos_token_id"] == 2);
+  CHECK_FALSE(exported("{}").contains("eos_token_id"));
+  options.eos_token_ids = {0, 2, 0};
+  options.bos_token_id = 1;
+  CHECK(exported(R"({"eos_token_id": 2})")["eos_token_id"] == nlohmann::json({2, 0}));
+  CHECK(exported(R"({"eos_token_id": [5, 0]})")["eos_token_id"] == nlohmann::json({5, 0, 2}));
+  CHECK(exported(R"({"eos_token_id": null, "bos_token_id": null})")["eos_token_id"] == nlohmann::json({0, 2}));
+  CHECK(exported("{}")["bos_token_id"] == 1);
+  CHECK(exported(R"({"bos_token_id": 9})")["bos_token_id"] == 9);
+  options.eos_token_ids = {2};
+  CHECK(exported("{}")["eos_token_id"] == 2);
+}
+
 }  // namespace mpzero::io

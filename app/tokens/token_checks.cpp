@@ -1,0 +1,103 @@
+#include "app/tokens/token_checks.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr const char* kBytes = "bytes";
+
+// Of two tokenizers, as far as the files tell.
+enum class Comparison : uint8_t { kSame, kOther, kProbablyOther, kUnknown };
+
+// Only files of this version record add_bos.
+bool is_recorded(const io::Tokenization& tokens) { return tokens.add_bos.has_value(); }
+
+bool are_bytes(const io::Tokenization& tokens) { return tokens.tokenizer == kBytes && tokens.tokenizer_hash.empty(); }
+
+Comparison compare_with(const io::Tokenization& tokens, const std::string& hash) {
+  if (hash.empty()) return Comparison::kUnknown;
+  if (!tokens.tokenizer_hash.empty()) {
+    return tokens.tokenizer_hash == hash ? Comparison::kSame : Comparison::kOther;
+  }
+  if (!are_bytes(tokens)) return Comparison::kUnknown;
+  return is_recorded(tokens) ? Comparison::kOther : Comparison::kProbablyOther;
+}
+
+Comparison compare(const io::Tokenization& one, const io::Tokenization& other) {
+  if (!other.tokenizer_hash.empty()) return compare_with(one, other.tokenizer_hash);
+  if (!one.tokenizer_hash.empty()) return compare_with(other, one.tokenizer_hash);
+  if (one.tokenizer == other.tokenizer) return Comparison::kSame;
+  return are_bytes(one) || are_bytes(other) ? Comparison::kProbablyOther : Comparison::kUnknown;
+}
+
+// Refuses, or warns, that the tokens of `file` are not those of `other`'s tokenizer.
+void judge(Comparison comparison, const TokenFile& file, const std::string& other, bool may_differ,
+           std::vector<std::string>& warnings) {
+  if (comparison != Comparison::kOther && comparison != Comparison::kProbablyOther) return;
+  const std::string problem =
+      fmt::format("{} {}: its tokenizer {} is not that of {}", file.flag, file.path, file.tokens.tokenizer, other);
+  if (comparison == Comparison::kOther && !may_differ) {
+    throw_user_error("{}; prepare it with that tokenizer, or give --allow_changed {} if that is intended", problem,
+                     kTokenizerKey);
+  }
+  warnings.push_back(problem + ".");
+}
+
+bool is_among(const std::vector<int64_t>& ids, int64_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedTokens& expected) {
+  std::vector<std::string> warnings;
+  const io::Tokenization& tokens = file.tokens;
+  judge(compare_with(tokens, expected.tokenizer_hash), file, expected.weights, expected.may_differ, warnings);
+  const std::string where = fmt::format("{} {}", file.flag, file.path);
+  if (tokens.eos_token_id && !expected.eos_token_ids.empty() &&
+      !is_among(expected.eos_token_ids, *tokens.eos_token_id)) {
+    warnings.push_back(
+        fmt::format("{}: its documents end with id {}, and {} has eos_token_id {}: the model learns to end a text with "
+                    "the former; prepare the data with the model's tokenizer, or correct eos_token_id.",
+                    where, *tokens.eos_token_id, expected.model, fmt::join(expected.eos_token_ids, ", ")));
+  }
+  if (tokens.add_bos.value_or(false) && tokens.bos_token_id && expected.bos_token_id &&
+      *tokens.bos_token_id != *expected.bos_token_id) {
+    warnings.push_back(
+        fmt::format("{}: its documents begin with id {}, and {} has bos_token_id {}; prepare the data with the model's "
+                    "tokenizer, or correct bos_token_id.",
+                    where, *tokens.bos_token_id, expected.model, *expected.bos_token_id));
+  }
+  if (tokens.vocab_size > expected.vocab_size) {
+    warnings.push_back(fmt::format(
+        "{}: its vocab_size is {}, and that of {} is {}: it is not the model's tokenizer that made the file.", where,
+        tokens.vocab_size, expected.model, expected.vocab_size));
+  }
+  return warnings;
+}
+
+std::vector<std::string> check_same_tokenizer(const TokenFile& file, const TokenFile& train, bool may_differ) {
+  std::vector<std::string> warnings;
+  const std::string other = fmt::format("{} {} ({})", train.flag, train.path, train.tokens.tokenizer);
+  judge(compare(file.tokens, train.tokens), file, other, may_differ, warnings);
+  if (file.tokens.eos_token_id && train.tokens.eos_token_id &&
+      *file.tokens.eos_token_id != *train.tokens.eos_token_id) {
+    warnings.push_back(fmt::format("{} {}: its documents end with id {}, and those of {} with {}.", file.flag,
+                                   file.path, *file.tokens.eos_token_id, other, *train.tokens.eos_token_id));
+  }
+  if (file.tokens.add_bos.value_or(false) != train.tokens.add_bos.value_or(false)) {
+    const auto begin = [](const io::Tokenization& tokens) {
+      return tokens.add_bos.value_or(false) ? "with" : "without";
+    };
+    warnings.push_back(fmt::format("{} {}: its documents begin {} BOS, and those of {} {}.", file.flag, file.path,
+                                   begin(file.tokens), other, begin(train.tokens)));
+  }
+  return warnings;
+}
+
+}  // namespace mpzero
