@@ -111,7 +111,7 @@ std::string generate_help() {
          "\n"
          "  CHECKPOINT            a folder of checkpoints (the one that `latest` names), one checkpoint of mpzero or "
          "of\n"
-         "                        DeepSpeed, or a folder with config.json and safetensors\n"
+         "                        DeepSpeed, or a Hugging Face folder: config.json and weights\n"
          "  --prompt TEXT         what to go on from, where the model was trained on bytes; app/generate.py takes the\n"
          "                        same flags and runs Hugging Face's tokenizers\n"
          "  --prompt_tokens IDS   or ids, as 1,2,3; the ids that follow are printed, one a line\n"

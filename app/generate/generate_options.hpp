@@ -10,7 +10,7 @@ namespace mpzero {
 
 // The command line of `mpzero generate`.
 struct GenerateOptions {
-  std::filesystem::path folder;  // of a checkpoint, of checkpoints, or of safetensors
+  std::filesystem::path folder;  // of a checkpoint, of checkpoints, or of Hugging Face
   std::string tag;
   std::string model_config;  // a file
   std::string tokenizer;     // "bytes"; empty: the one that the folder records
