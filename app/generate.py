@@ -5,7 +5,8 @@
     generate.py checkpoints/fp32 --prompt "Once upon a time" --tokenizer Qwen/Qwen3-0.6B --temperature 0
 
 The tokenizer is the one that the checkpoint records, or whose files the folder holds, unless --tokenizer names one.
-As in training, nothing is put before the text. All other flags are those of `mpzero generate`, which computes.
+The text begins with BOS if the training documents did (--add_bos). Names of special tokens in it become their ids. All
+other flags are those of `mpzero generate`, which computes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 from pathlib import Path
 
 from prepare import PrepareError, shown
-from prepare.encoders import load_encoder
+from prepare.encoders import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -56,6 +57,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a folder, as for mpzero generate")
     parser.add_argument("--prompt", required=True, metavar="TEXT", help="what to go on from")
     parser.add_argument("--tokenizer", metavar="NAME", help="a folder, tokenizer.json, Hugging Face name, or bytes")
+    parser.add_argument(
+        "--add_bos",
+        choices=("auto", "true", "false"),
+        default="auto",
+        help="whether the text begins with BOS; auto: as the training documents did, if the checkpoint records that, "
+        "else as the tokenizer's post-processor does",
+    )
     for name in PASSED_ON:
         parser.add_argument(f"--{name}", metavar="VALUE", help="as in `mpzero generate --help`")
     parser.add_argument("--untrained", action="store_true", help="the weights before the first step")
@@ -76,23 +84,28 @@ def run(arguments: argparse.Namespace) -> int:
         raise PrepareError(f"{shown(model['model'])} does not record a tokenizer: give --tokenizer.")
     command += flags(given, *PASSED_ON) + ["--untrained"] * arguments.untrained
     if name == "bytes":
+        if arguments.add_bos == "true":
+            raise PrepareError("Tokenizer 'bytes' has no BOS: leave --add_bos true out.")
         sys.stdout.flush()
         tokenizer = ["--tokenizer=bytes"] if arguments.tokenizer else []
         os.execv(command[0], [*command, f"--prompt={arguments.prompt}", *tokenizer])
-    encoder = load_encoder(name, None, None)
-    if encoder.vocab_size > model["vocab_size"]:
+    loaded = load_tokenizer(name)
+    tokenizer, vocab_size = loaded.library, max(loaded.vocabulary().values()) + 1
+    if vocab_size > model["vocab_size"]:
         raise PrepareError(
-            f"Tokenizer '{shown(name)}' has {encoder.vocab_size} ids, and the model of {shown(model['model'])} "
+            f"Tokenizer '{shown(name)}' has {vocab_size} ids, and the model of {shown(model['model'])} "
             f"{model['vocab_size']}: give the --tokenizer that the model was trained with."
         )
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_str(encoder.definition)
     if any("\ud800" <= character <= "\udfff" for character in arguments.prompt):
         raise PrepareError("--prompt is not UTF-8: only a model that was trained on bytes goes on from any bytes.")
     ids = tokenizer.encode(arguments.prompt, add_special_tokens=False).ids
     if not ids:
         raise PrepareError("--prompt holds no token: give a text of one character or more.")
+    bos, adds_bos, note = loaded.bos(add_bos_of(arguments, model))
+    ids = [bos] * adds_bos + ids
+    if note is not None:
+        print(f"generate.py: {note}.", file=sys.stderr)
+    print(f"generate.py: {f'BOS {bos}' if adds_bos else 'no BOS'} precedes the prompt.", file=sys.stderr)
     if len(ids) > model["positions"]:
         raise PrepareError(
             f"--prompt has {len(ids)} tokens, and the model of {shown(model['model'])} takes {model['positions']}."
@@ -100,6 +113,14 @@ def run(arguments: argparse.Namespace) -> int:
     return follow(
         [*command, "--prompt_tokens=" + ",".join(map(str, ids))], arguments.prompt, TextStream(tokenizer, ids)
     )
+
+
+def add_bos_of(arguments: argparse.Namespace, model: dict) -> str:
+    """model: of `mpzero generate --describe`, whose add_bos is null or missing if the checkpoint does not record it."""
+    recorded = model.get("add_bos")
+    if arguments.add_bos != "auto" or recorded is None:
+        return arguments.add_bos
+    return "true" if recorded else "false"
 
 
 def flags(given: dict[str, str], *names: str) -> list[str]:

@@ -7,7 +7,8 @@
 
 DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet, the first four also as .gz or .zst, or saved with
 save_to_disk), or the name of a Hugging Face data set, which is streamed. The ids of each document are followed by the
-end-of-text id; nothing is prepended. The final report lists what was read, and what was not and why (docs/data.md).
+end-of-text id, and preceded by BOS where the tokenizer adds it (--add_bos). The final report lists what was read, and
+what was not and why (docs/data.md).
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from itertools import chain, islice
 from pathlib import Path
 
 from prepare import PrepareError, encoders, shown, shown_count
-from prepare.cutting import cut
+from prepare.cutting import Cuts, cut
 from prepare.encoders import Encoder
-from prepare.encoding import default_workers, encode
+from prepare.encoding import Piece, default_workers, encode
 from prepare.plan import Job, drop_config_name, is_local, jobs_of, plan_of
 from prepare.progress import Progress
 from prepare.records import CONTENT, is_made_already, record_of
@@ -119,7 +120,22 @@ def parse_arguments() -> argparse.Namespace:
         "--tokenizer",
         help="'bytes', Hugging Face name, tokenizer.json, or folder with tokenizer.json or vocab.json and merges.txt",
     )
-    group.add_argument("--eos_token", help="the end-of-text token, if the tokenizer does not define it")
+    group.add_argument(
+        "--eos_token", metavar="TOKEN", help="the end-of-text token, if the tokenizer's files declare none"
+    )
+    group.add_argument(
+        "--add_bos",
+        choices=("auto", "true", "false"),
+        default="auto",
+        help="whether documents begin with BOS; auto: as the tokenizer's post-processor does",
+    )
+    group.add_argument(
+        "--special_tokens",
+        choices=("text", "ids"),
+        default="text",
+        help="how names of special tokens within texts, such as </s>, are encoded: as text like all other, or as the "
+        "special ids (default: text)",
+    )
     group.add_argument("--vocab_size", type=positive, help="of the model; must hold all of the tokenizer's ids")
     group = parser.add_argument_group("validation")
     group.add_argument("--validation_output", type=Path, help="token file of the validation documents")
@@ -188,7 +204,9 @@ def prepare(arguments: argparse.Namespace) -> None:
     plan = plan_of(arguments) if local else None
     if is_made_already(arguments, record, plan):
         return
-    encoder = encoders.load_encoder(arguments.tokenizer, arguments.eos_token, arguments.vocab_size)
+    encoder = encoders.load_encoder(
+        arguments.tokenizer, arguments.eos_token, arguments.vocab_size, arguments.add_bos, arguments.special_tokens
+    )
     left_out: list[LeftOut] = [] if plan is None else list(plan.left_out)
     for job in jobs_of(arguments, plan):
         left_out += write(job, encoder, arguments, record)
@@ -198,8 +216,9 @@ def prepare(arguments: argparse.Namespace) -> None:
 def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dict) -> list[LeftOut]:
     """Writes all outputs of the job or none. -> files that were not read"""
     source = job.source
-    pieces = assign(source, encoder.cuttable, job.validation_share, arguments.max_documents)
+    pieces = assign(source, encoder.cuts, job.validation_share, arguments.max_documents)
     files: list[TokenFile] = []
+    special_tokens = [0] * len(job.outputs)
     progress = None
     try:
         for path in job.outputs:
@@ -208,21 +227,17 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
         workers = arguments.workers or default_workers(source.num_bytes, encoder)
         progress = Progress("Tokenizing", source.total)
         for done, parts in encode(chain(first, pieces), source, encoder, workers):
-            for target, tokens, ends in parts:
-                files[target].append(tokens, ends)
+            for part in parts:
+                files[part.target].append(part.tokens, part.ends)
+                special_tokens[part.target] += part.special_tokens
             progress.update(done, sum(file.num_tokens for file in files))
         seconds = progress.close()
         check_not_empty(files, source, job.validation_share)
-        attributes = {
-            "vocab_size": encoder.vocab_size,
-            "eos_token_id": encoder.eos_token_id,
-            "tokenizer": shown(encoder.name),
-            "source": describe(arguments, source.split),
-        }
+        attributes = {**encoder.attributes(), "source": describe(arguments, source.split)}
         content = source.fingerprint()
         # The training file comes last: if it exists, the other one does.
-        for file in reversed(files):
-            file.commit(attributes, {**record, CONTENT: content})
+        for file, count in reversed(list(zip(files, special_tokens, strict=True))):
+            file.commit({**attributes, "special_tokens_in_text": count}, {**record, CONTENT: content})
     finally:
         if progress is not None:
             progress.close()
@@ -233,7 +248,15 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
     for file in files:
         print(
             f"{shown(file.path)}: {file.num_tokens:,} tokens, documents: {file.num_documents:,}, type {encoder.dtype}, "
-            f"tokenizer {shown(encoder.name)}, vocab_size {encoder.vocab_size}, eos {encoder.eos_token_id}."
+            f"tokenizer {shown(encoder.name)}, vocab_size {encoder.vocab_size}, eos {encoder.eos_token_id}, "
+            + (f"BOS {encoder.bos_token_id} before each document." if encoder.add_bos else "no BOS.")
+        )
+    for note in encoder.notes:
+        print(f"{shown(encoder.name)}: {note}.")
+    if encoder.special_names:
+        print(
+            f"Names of special tokens within texts: {sum(special_tokens):,}, encoded as {encoder.special_tokens} "
+            "(--special_tokens)."
         )
     total = sum(file.num_tokens for file in files)
     print(f"{seconds:.1f} s, processes: {workers}, {total / max(seconds, 1e-9) / 1e6:.2f} M tokens/s.")
@@ -283,25 +306,27 @@ def check_not_empty(files: list[TokenFile], source: Source, share: float) -> Non
             )
 
 
-def assign(source: Source, cuttable: bool, share: float, limit: int | None) -> Iterator[tuple[str, bool, int]]:
-    """-> (text, whether the document ends here, TRAIN or VALIDATION).
-
-    The units that are distributed are documents, and the pieces of long ones, since a book is one document. Unit i goes
-    to validation if an integer is between i * share + 1/2 and (i + 1) * share + 1/2, independent of what else is read.
-    """
+def assign(source: Source, cuts: Cuts, share: float, limit: int | None) -> Iterator[Piece]:
+    """The units that are distributed to TRAIN and VALIDATION are documents, and the pieces of long ones, since a book
+    is one document. Unit i goes to validation if an integer is between i * share + 1/2 and (i + 1) * share + 1/2,
+    independent of what else is read."""
     unit = 0
 
     def target_of(index: int) -> int:
         return VALIDATION if math.floor((index + 1) * share + 0.5) > math.floor(index * share + 0.5) else TRAIN
 
+    name = f"A document of {shown(source.dataset)}"
     # Once closed, it has the fingerprint of what was read.
     with closing(source.documents()) as documents:
         for document in islice(documents, limit):
-            for text, last in cut(document, cuttable):
+            begins = True
+            for before, text, is_last in cut(document, cuts, name=name):
                 target = target_of(unit)
                 unit += 1
                 # A document that continues in the other file ends in this one.
-                yield text, last or target_of(unit) != target, target
+                ends = is_last or target_of(unit) != target
+                yield Piece(before, text, begins, ends, target)
+                begins = ends
 
 
 if __name__ == "__main__":

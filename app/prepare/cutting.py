@@ -4,27 +4,57 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from . import PrepareError
 
 PIECE = 1 << 16  # characters: the unit that is distributed to workers, and between training and validation
-# Between a printable character and a letter, digit or quote no byte-level pattern joins the newline to what follows.
-_CUT = re.compile(r'(?<=[!-~])\n(?=[A-Za-z0-9"])')
+MOST = 1 << 23  # characters that are encoded at once: the library needs about 70 bytes of memory for each
 
 
-def cut(document: Iterable[str], cuttable: bool, piece: int = PIECE) -> Iterator[tuple[str, bool]]:
-    """Cuts a document, given in parts of any size, into (text, whether it is the last) of at least `piece` characters
-    each except the last. One piece if it is not cuttable; none if it is empty."""
-    if not cuttable:
-        text = "".join(document)
-        if text:
-            yield text, True
-        return
-    rest = ""
-    for part in document:
+class Cuts(NamedTuple):
+    """Where a text may be cut."""
+
+    patterns: tuple[str, ...] = ()  # a text may be cut where a match ends; the first pattern is preferred
+    # Each piece is encoded with the character before it, whose ids are dropped: some tokenizers put a space before a
+    # text, and none may come before a piece.
+    in_context: bool = False
+
+
+class Piece(NamedTuple):
+    before: str  # the character before the text, if it is needed
+    text: str
+    is_last: bool
+
+
+def cut(document: Iterable[str], cuts: Cuts, piece: int = PIECE, most: float = MOST, name: str = "") -> Iterator[Piece]:
+    """Cuts a document, given in parts of any size, into pieces of at least `piece` characters, except the last; none if
+    it is empty. Raises PrepareError, with the document's name, if there is no cut within `most` characters."""
+    patterns = [re.compile(pattern) for pattern in cuts.patterns]
+    rest, before = "", ""
+    window = piece  # where the next characters to search begin, counted from the piece's first
+    for part, ended in chain(((part, False) for part in document), [("", True)]):
         rest += part
         begin = 0
-        while match := _CUT.search(rest, begin + piece):
-            yield rest[begin : match.end()], False
-            begin = match.end()
+        while (start := begin + window) < len(rest):
+            complete = ended or len(rest) > start + piece
+            # An incomplete window is only searched for what is preferred, so that cuts do not depend on the parts.
+            searched = patterns if complete else patterns[:1]
+            matches = (pattern.search(rest, start, start + piece + 1) for pattern in searched)
+            if match := next(filter(None, matches), None):
+                yield Piece(before, rest[begin : match.end()], False)
+                begin, window = match.end(), piece
+                before = rest[begin - 1] if cuts.in_context else ""
+            elif complete:
+                window += piece
+                if window > most:
+                    raise PrepareError(
+                        f"{name} has more than {most:,} characters without a place where this tokenizer allows to cut "
+                        "it: divide it with --document_separator, or use another --tokenizer."
+                    )
+            else:
+                break
         rest = rest[begin:]
     if rest:
-        yield rest, True
+        yield Piece(before, rest, True)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from . import PrepareError
-from .cutting import cut
+from . import PrepareError, shown
+from .boundaries import BYTES, cuts_of
+from .cutting import Cuts, cut
 from .fingerprints import digest_of
 from .hub import refusal, use_cache_where_unreachable
+from .special_tokens import bos_of, counter_of, eos_of, hash_of, special_tokens_of, with_special_tokens_as_text
+from .tokenizer_files import CONFIG, DECLARATIONS, SPECIAL_TOKENS, Declared, declared_in, read_tokenizer
 
 SHORT = 1024  # characters
 # How Llama 3 cuts a text into words before byte-pair encoding (as in its tokenizer.json).
@@ -25,8 +29,7 @@ LLAMA3_PATTERN = (
 LLAMA3_BASE_SIZE = 128_000
 LLAMA3_NAMED = {0: "begin_of_text", 1: "end_of_text", 6: "start_header_id", 7: "end_header_id", 9: "eot_id"}
 LLAMA3_NUM_SPECIAL = 256
-# Tried in this order if no tokenizer_config.json names the end-of-text token.
-COMMON_EOS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|im_end|>")
+LLAMA3_BOS, LLAMA3_EOS = "<|begin_of_text|>", "<|end_of_text|>"
 
 
 @dataclass(frozen=True)
@@ -37,35 +40,86 @@ class Encoder:
     name: str
     vocab_size: int  # every id is smaller
     eos_token_id: int
-    definition: str | None  # None: bytes
-    cuttable: bool  # a text may be cut after a single newline and encoded in pieces: the ids are the same
+    definition: str | None = None  # None: bytes
+    cuts: Cuts = BYTES  # a text may be cut there and encoded in pieces: the ids are the same
+    bos_token_id: int | None = None  # None: the tokenizer has none
+    add_bos: bool = False  # documents begin with it
+    special_tokens: str = "text"  # or "ids": how special tokens within texts are encoded
+    special_names: tuple[str, ...] = ()
+    tokenizer_hash: str | None = None  # of its vocabulary
+    notes: tuple[str, ...] = ()  # for the user
 
     @property
     def dtype(self) -> np.dtype:
         return np.dtype(np.uint16 if self.vocab_size <= 1 << 16 else np.uint32)
 
+    def attributes(self) -> dict[str, int | str]:
+        """What a token file records of the tokenizer."""
+        found = {
+            "vocab_size": self.vocab_size,
+            "eos_token_id": self.eos_token_id,
+            "bos_token_id": self.bos_token_id,
+            "add_bos": int(self.add_bos),
+            "tokenizer": shown(self.name),
+            "tokenizer_hash": self.tokenizer_hash,
+            "special_tokens": self.special_tokens,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
     def function(self):
-        """list of texts -> list of id arrays of `dtype`. Costs time once (a tokenizer is built)."""
+        """list of (character before, text) -> (list of id arrays of `dtype`, special tokens within each text). Costs
+        time once (a tokenizer is built)."""
         if self.definition is None:
-            return lambda texts: [np.frombuffer(text.encode(), np.uint8).astype(self.dtype) for text in texts]
+
+            def encode_bytes(texts: list[tuple[str, str]]) -> tuple[list[np.ndarray], list[int]]:
+                ids = [np.frombuffer(text.encode(), np.uint8).astype(self.dtype) for _, text in texts]
+                return ids, [0] * len(texts)
+
+            return encode_bytes
         # Callers run many of these in parallel, with one thread each.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        from tokenizers import Tokenizer
+        tokenizer = encoding_tokenizer(self.definition, self.special_tokens)
+        count = counter_of(self.special_names)
+        lengths = {"": 0}  # ids of a character before a text
 
-        tokenizer = Tokenizer.from_str(self.definition)
+        def length_of(before: str) -> int:
+            if before not in lengths:
+                lengths[before] = len(tokenizer.encode(before, add_special_tokens=False).ids)
+            return lengths[before]
 
-        def encode(texts: list[str]) -> list[np.ndarray]:
+        def encode(texts: list[tuple[str, str]]) -> tuple[list[np.ndarray], list[int]]:
             # The library needs less time per character for short texts.
-            pieces = [[piece for piece, _ in cut([text], self.cuttable, SHORT)] for text in texts]
-            encodings = iter(tokenizer.encode_batch_fast(list(chain(*pieces)), add_special_tokens=False))
-            ids = ([next(encodings).ids for _ in parts] for parts in pieces)
-            return [np.fromiter(chain(*parts), self.dtype) for parts in ids]
+            divided = [
+                [
+                    (piece.before or before * (i == 0), piece.text)
+                    for i, piece in enumerate(_short_pieces(text, self.cuts))
+                ]
+                for before, text in texts
+            ]
+            inputs = [before + text for pieces in divided for before, text in pieces]
+            encodings = iter(tokenizer.encode_batch_fast(inputs, add_special_tokens=False))
+            ids = ([next(encodings).ids[length_of(before) :] for before, _ in pieces] for pieces in divided)
+            return [np.fromiter(chain(*parts), self.dtype) for parts in ids], [count(text) for _, text in texts]
 
         return encode
 
 
+def _short_pieces(text: str, cuts: Cuts):
+    return cut([text], cuts, SHORT, most=math.inf)
+
+
+def encoding_tokenizer(definition: str, special_tokens: str):
+    from tokenizers import Tokenizer
+
+    if special_tokens == "ids":
+        return Tokenizer.from_str(definition)
+    tokenizer = Tokenizer.from_str(with_special_tokens_as_text(definition))
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
 def bytes_encoder() -> Encoder:
-    return Encoder(name="bytes", vocab_size=257, eos_token_id=256, definition=None, cuttable=True)
+    return Encoder(name="bytes", vocab_size=257, eos_token_id=256)
 
 
 def fingerprint(name: str) -> str:
@@ -74,18 +128,30 @@ def fingerprint(name: str) -> str:
     if not path.exists():
         return name
     folder = path.parent if path.is_file() else path
+    declared = declared_in(folder)
+    by_model = bool(declared.eos_ids) or declared.bos_id is not None
+    return fingerprint_of(path, DECLARATIONS if by_model else (CONFIG, SPECIAL_TOKENS))
+
+
+def fingerprint_of(path: Path, declarations: tuple[str, ...]) -> str:
+    """declarations: the files of the folder that count, besides the tokenizer's own."""
+    folder = path.parent if path.is_file() else path
     files = [path] if path.is_file() else [folder / part for part in ("tokenizer.json", "vocab.json", "merges.txt")]
-    files = [file for file in (*files, folder / "tokenizer_config.json") if file.is_file()]
+    files = [file for file in (*files, *(folder / part for part in declarations)) if file.is_file()]
     content = xxhash.xxh3_128("".join(f"{file.name} {digest_of(file)}\n" for file in files).encode())
     return f"{path.resolve().name}:{content.hexdigest()}"
 
 
-def load_encoder(name: str, eos_token: str | None, vocab_size: int | None) -> Encoder:
+def load_encoder(
+    name: str, eos_token: str | None, vocab_size: int | None, add_bos: str = "auto", special_tokens: str = "text"
+) -> Encoder:
+    """add_bos: auto, true or false. special_tokens: text or ids."""
     if name == "bytes":
+        if add_bos == "true":
+            raise PrepareError("Tokenizer 'bytes' has no BOS: leave --add_bos true out.")
         encoder = bytes_encoder()
     else:
-        tokenizer, declared_eos = _load_tokenizer(name)
-        encoder = _describe(name, tokenizer, eos_token or declared_eos)
+        encoder = _describe(load_tokenizer(name), eos_token, add_bos, special_tokens)
     if vocab_size is None:
         return encoder
     if vocab_size < encoder.vocab_size:
@@ -93,75 +159,84 @@ def load_encoder(name: str, eos_token: str | None, vocab_size: int | None) -> En
             f"--vocab_size {vocab_size} is smaller than the {encoder.vocab_size} ids of tokenizer '{name}': "
             f"give {encoder.vocab_size} or more, or another --tokenizer."
         )
-    return Encoder(encoder.name, vocab_size, encoder.eos_token_id, encoder.definition, encoder.cuttable)
+    return replace(encoder, vocab_size=vocab_size)
 
 
-def _describe(name: str, tokenizer, eos_token: str | None) -> Encoder:
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    if eos_token is None:
-        eos_token = next((token for token in COMMON_EOS if token in vocabulary), None)
-    if eos_token is None:
-        raise PrepareError(f"Tokenizer '{name}' does not define an end-of-text token: give --eos_token.")
-    if eos_token not in vocabulary:
-        raise PrepareError(f"Tokenizer '{name}' has no token '{eos_token}': give another --eos_token.")
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    definition = tokenizer.to_str()
-    return Encoder(
-        name=name,
-        vocab_size=max(vocabulary.values()) + 1,
-        eos_token_id=vocabulary[eos_token],
-        definition=definition,
-        cuttable=_is_cuttable(json.loads(definition)),
-    )
+@dataclass(frozen=True)
+class LoadedTokenizer:
+    name: str
+    library: object  # tokenizers.Tokenizer
+    declared: Declared
+
+    def vocabulary(self) -> dict[str, int]:
+        return self.library.get_vocab(with_added_tokens=True)
+
+    def bos(self, wish: str) -> tuple[int | None, bool, str | None]:
+        """wish: --add_bos. -> (id of BOS or None, whether texts begin with it, a note for the user)"""
+        return bos_of(self.name, self.library, self.vocabulary(), self.declared, wish)
 
 
-def _is_cuttable(definition: dict) -> bool:
-    """Byte-level BPE never joins a single newline to the next word; others add spaces or depend on the full text."""
-    pre_tokenizer = definition.get("pre_tokenizer") or {}
-    normalizer = definition.get("normalizer") or {"type": "NFC"}
-    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
-    byte_level = [step for step in steps if step.get("type") == "ByteLevel"]
-    return (
-        bool(byte_level)
-        and not any(step.get("add_prefix_space") for step in byte_level)
-        and all(step.get("type") in ("ByteLevel", "Split", "Digits") for step in steps)
-        and normalizer["type"] in ("NFC", "NFD", "NFKC", "NFKD")
-    )
-
-
-def _load_tokenizer(name: str):
-    """-> (tokenizers.Tokenizer, its end-of-text token or None)"""
+def load_tokenizer(name: str) -> LoadedTokenizer:
     path = Path(name).expanduser()
     if path.is_dir():
-        if (path / "tokenizer.json").is_file():
-            return _read_tokenizer(path / "tokenizer.json"), _declared_eos(path / "tokenizer_config.json")
-        if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-            return _byte_level_bpe(path / "vocab.json", path / "merges.txt"), _declared_eos(
-                path / "tokenizer_config.json"
-            )
-        raise PrepareError(f"Tokenizer folder {path} contains neither tokenizer.json nor vocab.json and merges.txt.")
-    if path.is_file():
-        return _read_tokenizer(path), _declared_eos(path.parent / "tokenizer_config.json")
-    if path.suffix == ".json" or name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        tokenizer, declared = _in_folder(path)
+    elif path.is_file():
+        tokenizer, declared = read_tokenizer(path), declared_in(path.parent)
+    elif path.suffix == ".json" or name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise PrepareError(f"Tokenizer {name} does not exist: give a file, a folder, a Hugging Face name, or 'bytes'.")
-    return _download(name)
+    else:
+        tokenizer, declared = _in_folder(_download(name))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return LoadedTokenizer(name, tokenizer, declared)
 
 
-def _download(name: str):
+def _describe(loaded: LoadedTokenizer, eos_token: str | None, add_bos: str, special_tokens: str) -> Encoder:
+    definition = loaded.library.to_str()
+    parsed = json.loads(definition)
+    vocabulary, special = loaded.vocabulary(), special_tokens_of(parsed)
+    eos_token_id = eos_of(loaded.name, vocabulary, special, loaded.declared, eos_token)
+    bos_token_id, adds_bos, note = loaded.bos(add_bos)
+    return Encoder(
+        name=loaded.name,
+        vocab_size=max(vocabulary.values()) + 1,
+        eos_token_id=eos_token_id,
+        definition=definition,
+        cuts=cuts_of(encoding_tokenizer(definition, special_tokens), parsed),
+        bos_token_id=bos_token_id,
+        add_bos=adds_bos,
+        special_tokens=special_tokens,
+        special_names=tuple(special),
+        tokenizer_hash=hash_of(parsed),
+        notes=() if note is None else (note,),
+    )
+
+
+def _in_folder(folder: Path):
+    """-> (tokenizers.Tokenizer, Declared)"""
+    declared = declared_in(folder)
+    if (folder / "tokenizer.json").is_file():
+        # Its post-processor decides alone about BOS, as in transformers.
+        return read_tokenizer(folder / "tokenizer.json"), declared
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return _byte_level_bpe(folder / "vocab.json", folder / "merges.txt", declared)
+    raise PrepareError(f"Tokenizer folder {folder} contains neither tokenizer.json nor vocab.json and merges.txt.")
+
+
+def _download(name: str) -> Path:
+    """-> a folder"""
     use_cache_where_unreachable()
     from huggingface_hub import hf_hub_download, logging
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     logging.set_verbosity_error()  # the error below reports it once
     try:
-        tokenizer = _read_tokenizer(Path(hf_hub_download(name, "tokenizer.json")))
-        try:
-            return tokenizer, _declared_eos(Path(hf_hub_download(name, "tokenizer_config.json")))
-        except (EntryNotFoundError, LocalEntryNotFoundError):
-            return tokenizer, None
-    except PrepareError:
-        raise
+        folder = Path(hf_hub_download(name, "tokenizer.json")).parent
+        for part in DECLARATIONS:
+            try:
+                hf_hub_download(name, part)
+            except (EntryNotFoundError, LocalEntryNotFoundError):
+                continue
     except Exception as error:
         if refused := refusal("tokenizer", name, error):
             raise PrepareError(refused) from error
@@ -169,37 +244,28 @@ def _download(name: str):
             f"Tokenizer '{name}' could not be fetched from Hugging Face ({type(error).__name__}): check the name and "
             "the network, or give a local folder with tokenizer.json or with vocab.json and merges.txt, or 'bytes'."
         ) from error
+    return folder
 
 
-def _read_tokenizer(path: Path):
-    from tokenizers import Tokenizer
-
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:
-        raise PrepareError(f"{path} cannot be read as a tokenizer.json: {error}.") from error
-
-
-def _declared_eos(path: Path) -> str | None:
-    if not path.is_file():
-        return None
-    eos = json.loads(path.read_text(encoding="utf-8")).get("eos_token")
-    return eos.get("content") if isinstance(eos, dict) else eos
-
-
-def _byte_level_bpe(vocab: Path, merges: Path):
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+def _byte_level_bpe(vocab: Path, merges: Path, declared: Declared):
+    """-> (tokenizers.Tokenizer, Declared)"""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
     try:
         words, pairs = models.BPE.read_file(str(vocab), str(merges))
     except Exception as error:
-        raise PrepareError(f"{vocab} and {merges} cannot be read as a byte-level BPE vocabulary: {error}.") from error
+        raise PrepareError(
+            f"{shown(vocab)} and {shown(merges)} cannot be read as a byte-level BPE vocabulary: {shown(error)}."
+        ) from error
     llama3 = len(words) == LLAMA3_BASE_SIZE
     tokenizer = Tokenizer(models.BPE(words, pairs, ignore_merges=llama3))
     tokenizer.decoder = decoders.ByteLevel()
     if not llama3:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-        return tokenizer
+        bos = declared.bos_token
+        if declared.add_bos and bos in words:
+            tokenizer.post_processor = processors.TemplateProcessing([bos, "$A"], special_tokens=[(bos, words[bos])])
+        return tokenizer, declared
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(LLAMA3_PATTERN), behavior="isolated"),
@@ -209,4 +275,7 @@ def _byte_level_bpe(vocab: Path, merges: Path):
     unnamed = (f"reserved_special_token_{i}" for i in range(LLAMA3_NUM_SPECIAL))
     names = [LLAMA3_NAMED.get(i) or next(unnamed) for i in range(LLAMA3_NUM_SPECIAL)]
     tokenizer.add_special_tokens([AddedToken(f"<|{special}|>", special=True) for special in names])
-    return tokenizer
+    first = (LLAMA3_BOS, tokenizer.token_to_id(LLAMA3_BOS))
+    tokenizer.post_processor = processors.TemplateProcessing([LLAMA3_BOS, "$A"], special_tokens=[first])
+    bos, eos = declared.bos_token or LLAMA3_BOS, declared.eos_token or LLAMA3_EOS
+    return tokenizer, replace(declared, bos_token=bos, eos_token=eos)

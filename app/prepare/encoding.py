@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,17 +20,31 @@ from .sources import Source
 BATCH = 1 << 19  # characters that a worker encodes at once
 BYTES_PER_WORKER = 4 << 20  # text per process from which another process is worth its start
 
-Piece = tuple[str, bool, int]  # text, whether the document ends with it, number of its output file
-Part = tuple[int, np.ndarray, np.ndarray]  # number of the output file, tokens, where documents end in them
+
+class Piece(NamedTuple):
+    """A document, or a part of one."""
+
+    before: str  # the character before, if the tokenizer needs it
+    text: str
+    begins: bool  # whether a document of the output file begins here
+    ends: bool  # whether it ends here
+    target: int  # number of the output file
+
+
+class Part(NamedTuple):
+    """What a batch adds to an output file."""
+
+    target: int
+    tokens: np.ndarray
+    ends: np.ndarray  # where documents end in them
+    special_tokens: int  # within the texts
 
 
 @dataclass
 class _Batch:
     """Pieces for one worker, in order."""
 
-    texts: list[str]
-    ends: list[bool]
-    targets: list[int]
+    pieces: list[Piece]
     done: int = 0  # Source.done when the batch was completed
 
 
@@ -43,8 +58,8 @@ def default_workers(size: int | None, encoder: Encoder) -> int:
 
 def encode(pieces: Iterable[Piece], source: Source, encoder: Encoder, workers: int) -> Iterator[tuple[int, list[Part]]]:
     """-> (how far the source was read, what that adds to each output file), in the same order for any number of
-    workers. The ids of each document are followed by the end-of-text id. Only a few pieces wait at any time. A worker
-    that dies raises BrokenProcessPool."""
+    workers. Each document begins with BOS, if the encoder adds it, and ends with the end-of-text id. Only a few pieces
+    wait at any time. A worker that dies raises BrokenProcessPool."""
     batches = _batches(pieces, source)
     if workers == 1:
         function = encoder.function()
@@ -68,30 +83,34 @@ def encode(pieces: Iterable[Piece], source: Source, encoder: Encoder, workers: i
 
 
 def _batches(pieces: Iterable[Piece], source: Source) -> Iterator[_Batch]:
-    batch, size = _Batch([], [], []), 0
-    for text, ends, target in pieces:
-        batch.texts.append(text)
-        batch.ends.append(ends)
-        batch.targets.append(target)
-        size += len(text)
+    batch, size = _Batch([]), 0
+    for piece in pieces:
+        batch.pieces.append(piece)
+        size += len(piece.text)
         if size >= BATCH:
             batch.done = source.done
             yield batch
-            batch, size = _Batch([], [], []), 0
-    if batch.texts:
+            batch, size = _Batch([]), 0
+    if batch.pieces:
         batch.done = source.done
         yield batch
 
 
 def _encode_batch(batch: _Batch, encoder: Encoder, function) -> list[Part]:
-    ids = function(batch.texts)
-    eos = np.array([encoder.eos_token_id], dtype=encoder.dtype)
+    ids, counts = function([(piece.before, piece.text) for piece in batch.pieces])
+    eos = np.array([encoder.eos_token_id], encoder.dtype)
+    bos = np.array([encoder.bos_token_id] if encoder.add_bos else [], encoder.dtype)
+    none = np.array([], encoder.dtype)
     parts = []
-    for target in sorted(set(batch.targets)):
-        chosen = [i for i, other in enumerate(batch.targets) if other == target]
-        arrays = [np.append(ids[i], eos) if batch.ends[i] else ids[i] for i in chosen]
-        ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)
-        parts.append((target, np.concatenate(arrays), ends[[batch.ends[i] for i in chosen]]))
+    for target in sorted({piece.target for piece in batch.pieces}):
+        chosen = [i for i, piece in enumerate(batch.pieces) if piece.target == target]
+        pieces = [batch.pieces[i] for i in chosen]
+        arrays = [
+            np.concatenate([bos if piece.begins else none, ids[i], eos if piece.ends else none])
+            for i, piece in zip(chosen, pieces, strict=True)
+        ]
+        ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)[[piece.ends for piece in pieces]]
+        parts.append(Part(target, np.concatenate(arrays), ends, sum(counts[i] for i in chosen)))
     return parts
 
 

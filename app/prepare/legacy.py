@@ -1,5 +1,9 @@
-"""Token files from before fingerprints: their record has the number of a folder's files and their bytes, and fewer
-kinds and splits were known when they were made."""
+"""Token files of older versions.
+
+Before fingerprints, their record had the number of a folder's files and their bytes, and fewer kinds and splits were
+known. Before --add_bos and --special_tokens, no document began with BOS, special tokens within texts became ids, and of
+the files that declare special tokens only tokenizer_config.json was read.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,31 @@ import re
 from pathlib import Path
 
 from . import OVERWRITE, PrepareError, shown, shown_count
+from .encoders import fingerprint_of
 from .fingerprints import File
+from .tokenizer_files import CONFIG
 
 _KINDS = (".txt", ".text", ".jsonl", ".ndjson", ".json", ".parquet")
 _SPLITS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
 _SPLITS |= {"val": "validation", "dev": "validation", "test": "test"}
+
+
+NO_SPECIAL_TOKENS = (
+    "{}: kept, although an older version made it: no document begins with BOS, and names of special tokens in texts "
+    f"are encoded as their ids; {OVERWRITE} creates it again."
+)
+
+
+def special_tokens_of(record: dict) -> dict:
+    """What a record lacks. Defaults count as unchanged, so that a requeued job keeps its file."""
+    made_with = {"add_bos": "false", "special_tokens": "ids"}
+    defaults = {"add_bos": "auto", "special_tokens": "text"}
+    return {name: value if record[name] == value else made_with[name] for name, value in defaults.items()}
+
+
+def fingerprint(tokenizer: str) -> str:
+    path = Path(tokenizer).expanduser()
+    return fingerprint_of(path, (CONFIG,)) if path.exists() else tokenizer
 
 
 def record_of(dataset: str, tokenizer: str, local: bool) -> dict:

@@ -28,6 +28,8 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
         "document_separator": arguments.document_separator,
         "max_documents": arguments.max_documents,
         "eos_token": arguments.eos_token,
+        "add_bos": arguments.add_bos,
+        "special_tokens": arguments.special_tokens,
         "vocab_size": arguments.vocab_size,
         "validation": arguments.validation_output is not None,
         "validation_fraction": arguments.validation_fraction,
@@ -49,9 +51,7 @@ def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | No
             raise PrepareError(
                 f"{shown(path)} exists and is not a token file of this program: remove it, or give {OVERWRITE}."
             )
-        line = _check(path, made_from, arguments, record, plan)
-        if line is not None:
-            lines.append(line)
+        lines += _check(path, made_from, arguments, record, plan)
     if len(existing) < len(outputs):
         return False
     print(f"{' and '.join(map(shown, outputs))}: already made from the same arguments.")
@@ -60,9 +60,16 @@ def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | No
     return True
 
 
-def _check(path: Path, made_from: dict, arguments: argparse.Namespace, record: dict, plan: Plan | None) -> str | None:
+def _check(path: Path, made_from: dict, arguments: argparse.Namespace, record: dict, plan: Plan | None) -> list[str]:
     """-> what to print if the file is kept"""
     content = made_from.pop(CONTENT, _NONE)
+    notes = []
+    if "add_bos" not in made_from:
+        made_from |= legacy.special_tokens_of(record)
+        if content is not _NONE:
+            record = {**record, "tokenizer": legacy.fingerprint(arguments.tokenizer)}
+        if arguments.tokenizer != "bytes":
+            notes.append(legacy.NO_SPECIAL_TOKENS.format(shown(path)))
     if content is _NONE and (plan is not None or Path(arguments.tokenizer).expanduser().exists()):
         record = {**record, **legacy.record_of(arguments.dataset, arguments.tokenizer, local=plan is not None)}
     _check_arguments(path, made_from, record)
@@ -72,12 +79,12 @@ def _check(path: Path, made_from: dict, arguments: argparse.Namespace, record: d
                 f"{shown(path)} was made from a folder or file named like the Hugging Face data set "
                 f"'{arguments.dataset}': choose another output, or give {OVERWRITE}."
             )
-        return None
+        return notes
     split = plan.split_of(path, arguments)
     if content is _NONE:
-        return legacy.check_choice(path, arguments.dataset, split, plan.files[split])
+        return [*notes, legacy.check_choice(path, arguments.dataset, split, plan.files[split])]
     _check_content(path, arguments.dataset, content, plan.files[split])
-    return None
+    return notes
 
 
 def _check_arguments(path: Path, made_from: dict, record: dict) -> None:

@@ -16,6 +16,8 @@ from .token_file import FORMAT_VERSION, TokenFile
 
 BLOCK = 4 << 20  # elements
 NUMBERS, TEXTS = ("vocab_size", "eos_token_id"), ("tokenizer", "source")
+# Missing in files of older versions.
+MORE_NUMBERS, MORE_TEXTS = ("bos_token_id", "add_bos", "special_tokens_in_text"), ("tokenizer_hash", "special_tokens")
 # These are written again.
 OWN = ("format_version", "max_token_id", "arguments")
 
@@ -54,7 +56,7 @@ def _rewrite(path: Path, file) -> None:
         progress.close()
         written.discard()
     print(f"{shown(path)}: rewritten with checksums, {written.num_tokens:,} tokens.")
-    known = (*OWN, *NUMBERS, *TEXTS)
+    known = (*OWN, *attributes)
     if others := [shown(name) for name in (*file.attrs, *file) if name not in (*known, "tokens", "document_offsets")]:
         print(f"{shown(path)}: not copied, since token files do not have them: {', '.join(others)}.")
 
@@ -88,8 +90,9 @@ def _full(dataset):
 def _attributes_of(file) -> dict[str, int | str]:
     if (version := int(file.attrs["format_version"])) != FORMAT_VERSION:
         raise ValueError(f"it has format version {version}, this program knows {FORMAT_VERSION}")
-    texts = {name: text_of(file, name) for name in TEXTS}
-    return {name: int(file.attrs[name]) for name in NUMBERS} | texts
+    numbers = [*NUMBERS, *(name for name in MORE_NUMBERS if name in file.attrs)]
+    texts = [*TEXTS, *(name for name in MORE_TEXTS if name in file.attrs)]
+    return {name: int(file.attrs[name]) for name in numbers} | {name: text_of(file, name) for name in texts}
 
 
 def _copy_offsets(offsets, num_tokens: int, written: TokenFile) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from . import PrepareError, shown
+from .streams import unreadable
 
 ROWS = 1000
 _NAME_SHOWN = 40  # characters: a file without a header has a text as its name
@@ -19,6 +20,14 @@ def text_of(value: object, column: str, where: str) -> str:
     """value: of the column; None if the row has none."""
     if value is None:
         return ""
+    if isinstance(value, bytes):  # text in columns that some programs do not mark as such
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise PrepareError(
+                f"Column '{column}' of {where} holds bytes that are not UTF-8 text ({error.reason}): convert it, or "
+                "name another column with --text_column."
+            ) from error
     if not isinstance(value, str):
         raise PrepareError(
             f"Column '{column}' of {where} is not a text but {type(value).__name__}: name another with --text_column."
@@ -115,9 +124,13 @@ def rows_of_parquet(path: Path, column: str, progress: Callable[[float], None]) 
                 raise no_such_column(column, names, shown(path))
             seen = 0
             for batch in table.iter_batches(ROWS, columns=[column]):
-                for text in batch.column(0).to_pylist():
-                    yield text_of(text, column, shown(path))
+                for row, text in enumerate(batch.column(0).to_pylist(), seen + 1):
+                    yield text_of(text, column, f"{shown(path)} row {row:,}")
                 seen += batch.num_rows
                 progress(seen / max(table.metadata.num_rows, 1))
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise PrepareError(f"{shown(path)} cannot be read as Parquet: {str(error).rstrip('.')}.") from error
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise unreadable(path, error) from error
+        raise PrepareError(
+            f"{shown(path)} cannot be read as Parquet ({shown(error).rstrip('.')}): copy or download it again."
+        ) from error

@@ -217,7 +217,7 @@ class SavedSource(Source):
         for batch in data.select_columns([column]).iter(ROWS):
             for text in batch[column]:
                 self.done += 1
-                yield text_of(text, column, where)
+                yield text_of(text, column, f"{where} row {self.done:,}")
 
 
 @dataclass
@@ -240,7 +240,7 @@ class HubSource(Source):
                 self.done += 1
                 if column not in row:
                     raise no_such_column(column, row, where)
-                yield text_of(row[column], column, where)
+                yield text_of(row[column], column, f"{where} row {self.done:,}")
 
 
 def is_saved_dataset(path: Path) -> bool:

@@ -16,6 +16,8 @@ PrepareError = prepare_module("").PrepareError
 TOKENS = (np.arange(1000) * 7919 % 65536).astype(np.uint16)
 OFFSETS = np.array([0, 0, 10, 500, 500, 1000], np.uint64)
 ATTRIBUTES = {"vocab_size": 65536, "eos_token_id": 7, "tokenizer": "naïve", "source": "text train"}
+SPECIAL = {"bos_token_id": 3, "add_bos": 1, "tokenizer_hash": "xxh3:0123456789abcdef", "special_tokens": "ids"}
+SPECIAL |= {"special_tokens_in_text": 5}
 
 
 def check_checksums(path, block: int) -> None:
@@ -65,17 +67,18 @@ def write_older(path, *, tokens=TOKENS, offsets=OFFSETS, **attributes) -> None:
         file.attrs.update({"format_version": 1, **ATTRIBUTES, **attributes})
 
 
-def test_rewriting_keeps_all_and_adds_checksums(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("special", [{}, SPECIAL])
+def test_rewriting_keeps_all_and_adds_checksums(tmp_path, capsys, monkeypatch, special):
     monkeypatch.setattr(rewriting, "BLOCK", 3)  # several blocks of both
     path = tmp_path / "a.h5"
-    write_older(path, arguments='{"dataset": "books", "content": null}', note="mine")
+    write_older(path, arguments='{"dataset": "books", "content": null}', note="mine", **special)
     rewriting.rewrite(path)
     check_checksums(path, 32_768)
     written = read_tokens(path)
     assert np.array_equal(written.tokens, TOKENS) and written.tokens.dtype == TOKENS.dtype
     assert np.array_equal(written.offsets, OFFSETS)
     record = {"format_version": 1, "max_token_id": TOKENS.max(), "arguments": '{"dataset": "books", "content": null}'}
-    assert written.attributes == {**ATTRIBUTES, **record}
+    assert written.attributes == {**ATTRIBUTES, **record, **special}
     said = capsys.readouterr().out
     assert "rewritten with checksums, 1,000 tokens" in said
     assert "not copied, since token files do not have them: note." in said

@@ -29,10 +29,11 @@ def test_ids_of_a_long_text_are_those_of_the_full_text(prepare, tmp_path, small_
         (tmp_path / "bare").mkdir()
         for name in ("vocab.json", "merges.txt"):
             (tmp_path / "bare" / name).write_bytes((small_bpe / name).read_bytes())
-    prepare("a.txt", "a.h5", "--tokenizer", arguments[form])
+    # A folder defines its end-of-text token in tokenizer_config.json; bare files do not.
+    flags = ["--eos_token", "<|endoftext|>"] if form == "vocab and merges" else []
+    prepare("a.txt", "a.h5", "--tokenizer", arguments[form], *flags)
     made = read_tokens(tmp_path / "a.h5")
     tokenizer = Tokenizer.from_file(str(small_bpe / "tokenizer.json"))
-    # A folder defines its end-of-text token in tokenizer_config.json; bare files do not.
     eos = tokenizer.token_to_id("<|endoftext|>" if form == "vocab and merges" else "<stop>")
     assert np.array_equal(made.tokens, [*tokenizer.encode(text).ids, eos])
     assert made.attributes["eos_token_id"] == eos
@@ -51,7 +52,7 @@ def test_text_is_not_cut_for_a_tokenizer_that_depends_on_the_full_text(prepare, 
     tokenizer.train_from_iterator([text], trainer)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "a.txt").write_bytes(text.encode())
-    prepare("a.txt", "a.h5", "--tokenizer", "tokenizer.json")
+    prepare("a.txt", "a.h5", "--tokenizer", "tokenizer.json", "--eos_token", "</s>")
     assert np.array_equal(read_tokens(tmp_path / "a.h5").tokens, [*tokenizer.encode(text).ids, 1])
 
 
@@ -91,9 +92,9 @@ def test_llama3_vocabulary(prepare, tmp_path, novel, llama3):
     assert made.attributes["vocab_size"] == 128256
     assert made.attributes["eos_token_id"] == 128001
     assert made.tokens.dtype == np.uint32
-    assert made.tokens[-1] == 128001
-    assert np.array_equal(made.tokens[:-1], oracle.encode(text).ids)
-    assert oracle.decode(made.tokens[:-1].tolist()) == text
+    assert (made.tokens[0], made.tokens[-1]) == (128000, 128001)
+    assert np.array_equal(made.tokens[1:-1], oracle.encode(text).ids)
+    assert oracle.decode(made.tokens[1:-1].tolist()) == text
     # As in the published model: at most three digits, and words include their space.
     cut = [text for text, _ in oracle.pre_tokenizer.pre_tokenize_str("Hello world 12345")]
     assert cut == ["Hello", "Ġworld", "Ġ", "123", "45"]

@@ -63,6 +63,7 @@ def make_tokenizer(folder: Path, added: int = 0) -> Path:
     tokenizer.add_special_tokens([f"<|{i}|>" for i in range(added)] + ["<|endoftext|>"])
     folder.mkdir()
     tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
     return folder
 
 

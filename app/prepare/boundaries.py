@@ -1,0 +1,163 @@
+"""Where a tokenizer's texts may be cut: places at which no step of the tokenizer looks at both sides.
+
+Such places are considered after a newline that a letter, digit or quote follows, before a space, and before a newline.
+A kind of place is used only if all steps are known (the texts of other tokenizers are not cut):
+
+- added tokens: none lies across such a place;
+- the normalizer changes characters one by one there;
+- a step of the pre-tokenizer always divides there, or the model is BPE and no token of its vocabulary lies across.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+from .cutting import Cuts
+
+# After a character that combines with no other one. Marks, for instance, do: they are not in \w.
+_LEFT = r"[\w!-~，。、！？；：（）「」『』《》]"
+AFTER_NEWLINE = r'(?<=[!-~])\n(?=[A-Za-z0-9"])'
+_AFTER_ANY_NEWLINE = rf"(?<={_LEFT})\n(?=\w)"
+BYTES = Cuts((AFTER_NEWLINE, rf"(?<={_LEFT})(?= )", r"(?=[\s\S])"))
+_UNICODE = ("NFC", "NFD", "NFKC", "NFKD")
+_CHARACTERWISE = (*_UNICODE, "Lowercase", "StripAccents", "BertNormalizer", "Nmt", "Precompiled", "Prepend", "Strip")
+_SPACES_ALONE = re.compile(r"(?: |\\s|\\n)(?:\+|\*|\{\d+,\d*\})?")
+_SAMPLES_LEFT = ("Some words", "I'LL 12", "(x) y;", "über 北京", "a  b\tc.", "x\n\nz!")
+_SAMPLES_RIGHT = ("more words ", "12345 a", '"quote" \n', "It's  x\n\n  y", "война и мир ", "e")
+
+
+def cuts_of(tokenizer, definition: dict) -> Cuts:
+    """tokenizer: of the library, which encodes special tokens as text if it is to. definition: its tokenizer.json."""
+    steps = _flat(definition.get("pre_tokenizer"), "pretokenizers")
+    normalizers = _flat(definition.get("normalizer"), "normalizers")
+    byte_level = [step for step in steps if step["type"] == "ByteLevel"]
+    starts_plainly = bool(byte_level) and not any(step.get("add_prefix_space") for step in byte_level)
+    starts_plainly &= all(step["type"] in ("ByteLevel", "Split", "Digits") for step in steps)
+    starts_plainly &= all(normalizer["type"] in _UNICODE for normalizer in normalizers)
+    patterns = []
+    if starts_plainly:
+        kinds = {AFTER_NEWLINE: '[A-Za-z0-9"]', _AFTER_ANY_NEWLINE: r"[\w\ufffd]"}
+        patterns += [pattern for pattern, right in kinds.items() if _newline_ends_tokens(right, definition)]
+    for space in (" ", "\n"):
+        if all(map(_is_local, normalizers)) and _divides_before(space, tokenizer, steps, definition):
+            patterns.append(_left_of(definition) + f"(?={space})")
+    cuts = [Cuts((pattern,), in_context=not starts_plainly) for pattern in patterns]
+    agreeing = [cut.patterns[0] for cut in cuts if _agrees_on_samples(tokenizer, cut)]
+    return Cuts(tuple(agreeing), in_context=not starts_plainly)
+
+
+def _flat(step: dict | None, key: str) -> list[dict]:
+    if step is None:
+        return []
+    if step["type"] != "Sequence":
+        return [step]
+    return [inner for part in step[key] for inner in _flat(part, key)]
+
+
+def _is_local(normalizer: dict) -> bool:
+    """Whether it may be applied to both sides of a space, each for itself."""
+    if normalizer["type"] != "Replace":
+        return normalizer["type"] in _CHARACTERWISE
+    if (text := normalizer["pattern"].get("String")) is not None:
+        return len(text) == 1 or not any(character.isspace() for character in text)
+    return _SPACES_ALONE.fullmatch(normalizer["pattern"]["Regex"]) is not None
+
+
+def _newline_ends_tokens(right: str, definition: dict) -> bool:
+    """Whether no token of byte-level BPE holds a newline and such a character after it."""
+    if definition["model"]["type"] != "BPE" or any(re.search(f"\n{right}", word) for word in _byte_words(definition)):
+        return False
+    return not any(
+        re.search(r"\n\S", token["content"]) or (token["lstrip"] and re.match(r'[\w"]', token["content"]))
+        for token in definition["added_tokens"]
+    )
+
+
+def _left_of(definition: dict) -> str:
+    """What comes before a space at which a text may be cut: a character that ends no added token, since these divide a
+    text into sections, and may include the spaces that follow."""
+    last = {token["content"][-1:] for token in definition["added_tokens"]} - {""}
+    return rf"(?<={_LEFT})" + (f"(?<![{''.join(map(re.escape, sorted(last)))}])" if last else "")
+
+
+def _divides_before(space: str, tokenizer, steps: list[dict], definition: dict) -> bool:
+    """Whether the ids of a text are those of both sides of such a space, which belongs to the right one."""
+    across = re.compile(f"{_LEFT}{space}" if space == "\n" else f"{_LEFT}[ ▁]")
+    if any(across.search(token["content"]) for token in definition["added_tokens"]):
+        return False
+    plain, spaced = _normalized(tokenizer, "x"), _normalized(tokenizer, f"x{space}y")
+    if not (plain.endswith("x") and spaced.startswith(plain) and spaced.endswith("y")):
+        return False
+    image = spaced[len(plain) : -1]
+    divides = is_bytes = False
+    for step in steps:
+        kind = step["type"]
+        if kind == "Metaspace":
+            image = step["replacement"] if image == " " else image
+            divides |= step.get("split", True) and image == step["replacement"]
+        elif kind == "ByteLevel":
+            divides |= step.get("use_regex", True) and image.isspace()
+            is_bytes = True
+        elif kind in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer"):
+            divides |= image.isspace()
+        elif kind == "Split":
+            # A pattern that looks across a space is found by the samples.
+            text = step["pattern"].get("String", "")
+            if len(text) > 1 and any(character.isspace() for character in text):
+                return False
+        elif kind not in ("Digits", "Punctuation"):
+            return False
+    if len(image) != 1:
+        return False
+    return divides or _no_word_across(image, definition, is_bytes)
+
+
+def _normalized(tokenizer, text: str) -> str:
+    return text if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str(text)
+
+
+def _words(definition: dict) -> list[str]:
+    """Of BPE, without added tokens."""
+    added = {token["content"] for token in definition["added_tokens"]}
+    return [word for word in definition["model"]["vocab"] if word not in added]
+
+
+def _byte_words(definition: dict) -> list[str]:
+    """Of byte-level BPE, as text. Parts of characters become U+FFFD."""
+    from tokenizers import decoders
+
+    decode = decoders.ByteLevel().decode
+    return [decode([word]) for word in _words(definition)]
+
+
+def _no_word_across(image: str, definition: dict, is_bytes: bool) -> bool:
+    """Whether no token of BPE holds this character, which stands for a space, after one that is no space: then no merge
+    joins both sides, and merges on one side do not depend on the other."""
+    model = definition["model"]
+    if model["type"] != "BPE" or model.get("end_of_word_suffix") or model.get("continuing_subword_prefix"):
+        return False
+    if is_bytes:
+        return not any(re.search(rf"\S{image}", word) for word in _byte_words(definition))
+    images = [image]
+    if image not in model["vocab"]:
+        images = [f"<0x{byte:02X}>" for byte in image.encode()]
+        if not model.get("byte_fallback") or any(code not in model["vocab"] for code in images):
+            return False  # it would be unknown, and one with an unknown character before it
+    across = re.compile("|".join(rf"[^\s▁]{re.escape(text)}" for text in images))
+    return not any(across.search(word) for word in _words(definition))
+
+
+def _agrees_on_samples(tokenizer, cuts: Cuts) -> bool:
+    def ids(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    for pattern, left, right in product(cuts.patterns, _SAMPLES_LEFT, _SAMPLES_RIGHT):
+        for space in ("\n", " "):
+            text = left + space + right
+            for match in re.finditer(pattern, text):
+                place = match.end()
+                before = text[place - 1] if cuts.in_context else ""
+                if ids(text[:place]) + ids(before + text[place:])[len(ids(before)) :] != ids(text):
+                    return False
+    return True

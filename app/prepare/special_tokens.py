@@ -1,0 +1,139 @@
+"""Special tokens: the one that ends a document, the one that begins it, and their names within texts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+import xxhash
+
+from . import PrepareError, shown
+from .tokenizer_files import CONFIG, Declared
+
+CHOICES_SHOWN = 8
+# Words of names that end a text; candidates with one of them are listed first.
+_ENDS = re.compile(r"end|eo[stdm]|im_end|</s>|stop|sep", re.IGNORECASE)
+_NAME = re.compile(r"<\S+>|\[\S+\]")  # as of a special token
+_PROBES = ("a", "the", "1", ".", "\n")  # at least one of them has an id in each tokenizer
+
+
+def eos_of(
+    name: str, vocabulary: dict[str, int], special: dict[str, int], declared: Declared, given: str | None
+) -> int:
+    """The id that ends a document. given: --eos_token. vocabulary: all tokens; special: those marked as such."""
+    token = given or declared.eos_token
+    if token is not None:
+        if token not in vocabulary:
+            where = "--eos_token" if given else "its files declare it as eos_token"
+            raise PrepareError(
+                f"Tokenizer '{shown(name)}' has no token '{shown(token)}' ({where}): give another --eos_token."
+            )
+        return vocabulary[token]
+    names = {index: token for token, index in vocabulary.items()}
+    ids = [index for index in declared.eos_ids if index in names]
+    if len(declared.eos_ids) == len(ids) == 1:
+        return ids[0]
+    choices = {names[index]: index for index in ids} or special
+    choices = choices or {token: index for token, index in vocabulary.items() if _NAME.fullmatch(token)}
+    ordered = sorted(choices.items(), key=lambda choice: (not _ENDS.search(choice[0]), choice[1]))
+    more = f" and {len(ordered) - CHOICES_SHOWN:,} more" if len(ordered) > CHOICES_SHOWN else ""
+    listed = ", ".join(f"'{shown(token)}' ({index})" for token, index in ordered[:CHOICES_SHOWN]) or "none"
+    reason = (
+        "declares several end-of-text ids" if len(declared.eos_ids) > 1 else "does not declare its end-of-text token"
+    )
+    raise PrepareError(
+        f"Tokenizer '{shown(name)}' {reason}: give --eos_token, or eos_token in its {CONFIG}; "
+        f"candidates: {listed}{more}."
+    )
+
+
+def bos_of(
+    name: str, tokenizer, vocabulary: dict[str, int], declared: Declared, wish: str
+) -> tuple[int | None, bool, str | None]:
+    """-> (id of BOS or None, whether texts begin with it, a note for the user). wish: --add_bos."""
+    added = _put_in_front(tokenizer)
+    if wish == "auto" and len(added) > 1:
+        raise PrepareError(
+            f"The post-processor of tokenizer '{shown(name)}' adds the ids {added} before a text, and documents begin "
+            "with one id at most: give --add_bos true or false."
+        )
+    token = declared.bos_token
+    # What the post-processor adds is BOS under any name, such as [CLS].
+    bos = added[0] if len(added) == 1 else declared.bos_id if token is None else vocabulary.get(token)
+    if wish == "true" and bos is None:
+        reason = "declares no bos_token" if token is None else f"has no token '{shown(token)}', its bos_token"
+        raise PrepareError(f"Tokenizer '{shown(name)}' {reason}: fix {CONFIG}, or leave --add_bos true out.")
+    adds = bool(added) if wish == "auto" else wish == "true"
+    note = None
+    if wish == "auto" and declared.add_bos is not None and declared.add_bos != adds:
+        note = (
+            f"{CONFIG} has add_bos_token {str(declared.add_bos).lower()}, but the tokenizer's post-processor, which "
+            f"decides, adds {'BOS' if adds else 'none'}; --add_bos {str(not adds).lower()} reverses that"
+        )
+    return bos, adds, note
+
+
+def _put_in_front(tokenizer) -> list[int]:
+    """The ids that the post-processor adds before a text."""
+    for probe in _PROBES:
+        plain = tokenizer.encode(probe, add_special_tokens=False).ids
+        full = tokenizer.encode(probe, add_special_tokens=True).ids
+        for begin in range(len(full) - len(plain) + 1):
+            if plain and full[begin : begin + len(plain)] == plain:
+                return full[:begin]
+    return []
+
+
+def special_tokens_of(definition: dict) -> dict[str, int]:
+    """definition: of a tokenizer.json"""
+    return {token["content"]: token["id"] for token in definition["added_tokens"] if token["special"]}
+
+
+def counter_of(tokens: Iterable[str]):
+    """text -> how often one of these tokens occurs in it, without overlaps, the longest first."""
+    tokens = [token for token in tokens if token]
+    if not tokens:
+        return lambda text: 0
+    find = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True)))).finditer
+    return lambda text: sum(1 for _ in find(text))
+
+
+def with_special_tokens_as_text(definition: str) -> str:
+    """A tokenizer.json with the same ids, in which no text matches a special token.
+
+    `encode_special_tokens` of the library does not suffice: a model that takes full words from its vocabulary (Unigram,
+    WordPiece, WordLevel, BPE with ignore_merges) would find </s> there. So special tokens get names that occur in no
+    text, except where a merge of BPE needs them.
+    """
+    parsed = json.loads(definition)
+    model = parsed["model"]
+    merged = set()
+    for merge in model.get("merges", ()):
+        first, second = merge.split(" ") if isinstance(merge, str) else merge
+        merged |= {first, second, first + second.removeprefix(model.get("continuing_subword_prefix") or "")}
+    mark = "\U0010ffff" + xxhash.xxh3_128_hexdigest(definition.encode())
+    renamed = {token: mark + token for token in special_tokens_of(parsed) if token not in merged}
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list):
+        model["vocab"] = [[renamed.get(token, token), score] for token, score in vocabulary]
+    else:
+        model["vocab"] = {renamed.get(token, token): index for token, index in vocabulary.items()}
+    if "unk_token" in model:
+        model["unk_token"] = renamed.get(model["unk_token"], model["unk_token"])
+    for token in parsed["added_tokens"]:
+        token["content"] = renamed.get(token["content"], token["content"])
+    parsed["post_processor"] = None
+    return json.dumps(parsed)
+
+
+def hash_of(definition: dict) -> str:
+    """Identifies the vocabulary: XXH3 (64 bits) of "id\\ttoken\\n" of all ids, ascending; added tokens win."""
+    vocabulary = definition["model"]["vocab"]
+    if isinstance(vocabulary, list):
+        tokens = {index: token for index, (token, *_) in enumerate(vocabulary)}
+    else:
+        tokens = {index: token for token, index in vocabulary.items()}
+    tokens |= {token["id"]: token["content"] for token in definition["added_tokens"]}
+    lines = (f"{index}\t{tokens[index]}\n" for index in sorted(tokens))
+    return "xxh3:" + xxhash.xxh3_64_hexdigest("".join(lines).encode())

@@ -1,0 +1,103 @@
+"""The files of a tokenizer's folder: the tokenizer itself, and the special tokens that transformers uses with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import PrepareError, shown
+
+CONFIG, SPECIAL_TOKENS, GENERATION, MODEL = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "config.json",
+)
+# Beside tokenizer.json, or vocab.json and merges.txt: what decides the special tokens.
+DECLARATIONS = (CONFIG, SPECIAL_TOKENS, GENERATION, MODEL)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Special tokens as transformers reads them from a folder. None: not declared."""
+
+    eos_token: str | None = None
+    bos_token: str | None = None
+    add_bos: bool | None = None
+    eos_ids: tuple[int, ...] = ()  # of the model; only where no file declares eos_token
+    bos_id: int | None = None  # of the model; only where no file declares bos_token
+
+
+def declared_in(folder: Path) -> Declared:
+    config = read_object(folder / CONFIG)
+    tokens = read_object(folder / SPECIAL_TOKENS)
+    if "added_tokens_decoder" in config and not isinstance(config["added_tokens_decoder"], dict):
+        raise _wrong(folder / CONFIG, "added_tokens_decoder", config["added_tokens_decoder"], "an object")
+    # transformers: a special_tokens_map.json replaces the older tokenizer_config.json, which lacks this key.
+    sources = [(folder / CONFIG, config), (folder / SPECIAL_TOKENS, tokens)]
+    if "added_tokens_decoder" not in config:
+        sources.reverse()
+    eos, bos = (_first_token(sources, key) for key in ("eos_token", "bos_token"))
+    add_bos = config.get("add_bos_token")
+    if add_bos is not None and not isinstance(add_bos, bool):
+        raise _wrong(folder / CONFIG, "add_bos_token", add_bos, "true or false")
+    eos_ids = _first_ids(folder, "eos_token_id") if eos is None else ()
+    bos_ids = _first_ids(folder, "bos_token_id") if bos is None else ()
+    return Declared(eos, bos, add_bos, eos_ids, bos_ids[0] if len(bos_ids) == 1 else None)
+
+
+def read_object(path: Path) -> dict:
+    """The JSON object in the file; empty if there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise PrepareError(f"{shown(path)} is not UTF-8 text ({error.reason}): copy or download it again.") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        raise PrepareError(f"{shown(path)} is not JSON ({reason}): copy or download it again.") from error
+    if not isinstance(value, dict):
+        raise PrepareError(f"{shown(path)} does not contain a JSON object: copy or download it again.")
+    return value
+
+
+def read_tokenizer(path: Path):
+    """-> tokenizers.Tokenizer"""
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise PrepareError(f"{shown(path)} cannot be read as a tokenizer.json: {shown(error)}.") from error
+
+
+def _first_token(sources: list[tuple[Path, dict]], key: str) -> str | None:
+    for path, values in sources:
+        value = values.get(key)
+        token = value.get("content") if isinstance(value, dict) else value
+        if value is None:
+            continue
+        if not isinstance(token, str) or not token:
+            raise _wrong(path, key, value, "a token, or an object whose 'content' is one")
+        return token
+    return None
+
+
+def _first_ids(folder: Path, key: str) -> tuple[int, ...]:
+    for path in (folder / GENERATION, folder / MODEL):
+        value = read_object(path).get(key)
+        if value is None:
+            continue
+        ids = value if isinstance(value, list) else [value]
+        if not ids or any(isinstance(token, bool) or not isinstance(token, int) or token < 0 for token in ids):
+            raise _wrong(path, key, value, "an id or a list of ids")
+        return tuple(dict.fromkeys(ids))
+    return ()
+
+
+def _wrong(path: Path, key: str, value: object, expected: str) -> PrepareError:
+    text = json.dumps(value)
+    text = text if len(text) <= 60 else text[:60] + "…"
+    return PrepareError(f"{shown(path)}: '{key}' is {text}, not {expected}: fix it, or download the file again.")
