@@ -3,6 +3,7 @@
 
     prepare_data.py assets/tiny_corpus/train.txt data/train.h5 --tokenizer bytes
     prepare_data.py allenai/c4 data/c4.h5 --dataset_config_name en --tokenizer Qwen/Qwen3-0.6B --max_documents 1000000
+    prepare_data.py notes.jsonl pages.parquet data/mine.h5 --text_column pages.parquet=body --tokenizer bytes
     prepare_data.py --rewrite data/old.h5
 
 DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet, the first four also as .gz or .zst, or saved with
@@ -28,9 +29,9 @@ from prepare import PrepareError, encoders, shown, shown_count
 from prepare.cutting import Cuts, cut
 from prepare.encoders import Encoder
 from prepare.encoding import Piece, default_workers, encode
-from prepare.plan import Job, drop_config_name, is_local, jobs_of, plan_of
+from prepare.plan import Input, Job, drop_config_name, is_local, jobs_of, plan_of
 from prepare.progress import Progress
-from prepare.records import CONTENT, is_made_already, record_of
+from prepare.records import CONTENT, is_made_already, record_of_all
 from prepare.report import print_files_left_out, print_files_read
 from prepare.rewriting import rewrite
 from prepare.selection import some
@@ -82,10 +83,17 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", nargs="?", help="local file or folder, or Hugging Face name")
-    parser.add_argument("output", nargs="?", type=Path, help="the token file, e.g. data/train.h5")
-    parser.add_argument("--dataset", dest="named_dataset", help="the same as DATASET")
-    parser.add_argument("--output", dest="named_output", type=Path, help="the same as OUTPUT")
+    parser.usage = "%(prog)s DATASET... OUTPUT --tokenizer TOKENIZER [flags]\n       %(prog)s --rewrite FILE"
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        default=[],
+        metavar="DATASET OUTPUT",
+        help="local files or folders, or Hugging Face names, which are read in this order; then the token file, e.g. "
+        "data/train.h5",
+    )
+    parser.add_argument("--dataset", dest="datasets", action="append", help="the same as DATASET; can be repeated")
+    parser.add_argument("--output", type=Path, help="the same as OUTPUT")
     group = parser.add_argument_group("data set")
     group.add_argument("--dataset_config_name", help="configuration of a Hugging Face data set, e.g. en")
     group.add_argument(
@@ -102,9 +110,11 @@ def parse_arguments() -> argparse.Namespace:
     group.add_argument(
         "--text_column",
         "--text_field",
-        default="text",
+        action="append",
+        default=[],
         metavar="NAME",
-        help="column of CSV, TSV and Parquet, or key of JSON Lines, that contains the text (default: text)",
+        help="column of CSV, TSV and Parquet, or key of JSON, that contains the text (default: text); DATASET=NAME: of "
+        "that data set alone; can be repeated",
     )
     group.add_argument(
         "--document_separator",
@@ -112,6 +122,11 @@ def parse_arguments() -> argparse.Namespace:
         metavar="auto|file|line|blank_line|wikitext|TEXT",
         help="what ends a document in files of text; auto: an article if the file looks like WikiText, else the "
         r"file; TEXT may contain \n \t \r \0 \\ \xHH \uXXXX",
+    )
+    group.add_argument(
+        "--skip_empty",
+        action="store_true",
+        help="leave out rows that lack the column, and count them; rows whose text is empty always are",
     )
     group.add_argument("--local_dataset", choices=("true", "false"), help="true: never ask Hugging Face; false: always")
     group.add_argument("--max_documents", type=positive, help="stop after this many documents")
@@ -166,13 +181,20 @@ def parse_arguments() -> argparse.Namespace:
         return arguments
     if arguments.tokenizer is None:
         parser.error("the following arguments are required: --tokenizer")
-    for name in ("dataset", "output"):
-        positional, named = getattr(arguments, name), getattr(arguments, f"named_{name}")
-        if (positional is None) == (named is None):
-            parser.error(
-                f"give {name.upper()} once, as the {'first' if name == 'dataset' else 'second'} argument or --{name}"
-            )
-        setattr(arguments, name, named if positional is None else positional)
+    paths = arguments.paths
+    if arguments.datasets is None:
+        last = len(paths) - (arguments.output is None)
+        arguments.datasets, paths = paths[: max(last, 1)], paths[max(last, 1) :]
+    if arguments.output is None and paths:
+        arguments.output = Path(paths.pop())
+    if not arguments.datasets or paths:
+        parser.error("give each DATASET once, as the first arguments or --dataset")
+    if arguments.output is None:
+        parser.error("give OUTPUT once, as the last argument or --output")
+    if len(arguments.datasets) > 1 and (arguments.files or arguments.dataset_config_name):
+        parser.error("--files and --dataset_config_name need a single DATASET")
+    if len(set(arguments.datasets)) < len(arguments.datasets):
+        parser.error("give each DATASET once")
     if arguments.validation_fraction is not None and arguments.validation_output is None:
         parser.error("--validation_fraction needs --validation_output")
     if arguments.validation_output is not None and arguments.validation_output.resolve() == arguments.output.resolve():
@@ -196,25 +218,38 @@ def fraction(text: str) -> float:
     return value
 
 
-def prepare(arguments: argparse.Namespace) -> None:
-    local = is_local(arguments)
-    if local and (said := drop_config_name(arguments)):
+def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
+    own = argparse.Namespace(**{**vars(arguments), "dataset": dataset, "text_column": "text"})
+    named = tuple(f"{name}=" for name in arguments.datasets)
+    # What is given for this data set wins.
+    for given in sorted(arguments.text_column, key=lambda given: given.startswith(f"{dataset}=")):
+        if given.startswith(f"{dataset}=") or not given.startswith(named):
+            own.text_column = given.removeprefix(f"{dataset}=")
+    local = is_local(own)
+    if local and (said := drop_config_name(own)):
         print(said)
-    record = record_of(arguments, local)
-    plan = plan_of(arguments) if local else None
-    if is_made_already(arguments, record, plan):
+    return Input(own, plan_of(own) if local else None)
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    inputs = [input_of(arguments, dataset) for dataset in arguments.datasets]
+    record = record_of_all(inputs)
+    if is_made_already(inputs, record):
         return
     encoder = encoders.load_encoder(
         arguments.tokenizer, arguments.eos_token, arguments.vocab_size, arguments.add_bos, arguments.special_tokens
     )
-    left_out: list[LeftOut] = [] if plan is None else list(plan.left_out)
-    for job in jobs_of(arguments, plan):
-        left_out += write(job, encoder, arguments, record)
-    print_files_left_out(shown(arguments.dataset), left_out)
+    left_out = {item.arguments.dataset: list(item.plan.left_out) if item.plan else [] for item in inputs}
+    for job in jobs_of(inputs):
+        write(job, encoder, inputs[0].arguments, record)
+        for source in job.source.parts:
+            left_out[source.dataset] += report(source, job.outputs, arguments.max_documents)
+    for dataset, files in left_out.items():
+        print_files_left_out(shown(dataset), files)
 
 
-def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dict) -> list[LeftOut]:
-    """Writes all outputs of the job or none. -> files that were not read"""
+def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dict) -> None:
+    """Writes all outputs of the job or none."""
     source = job.source
     pieces = assign(source, encoder.cuts, job.validation_share, arguments.max_documents)
     files: list[TokenFile] = []
@@ -243,8 +278,9 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             progress.close()
         for file in files:
             file.discard()
-    for note in notes_of(source, arguments):
-        print(f"{shown(source.dataset)}: {note}.")
+    for part in source.parts:
+        for note in notes_of(part):
+            print(f"{shown(part.dataset)}: {note}.")
     for file in files:
         print(
             f"{shown(file.path)}: {file.num_tokens:,} tokens, documents: {file.num_documents:,}, type {encoder.dtype}, "
@@ -260,32 +296,36 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
         )
     total = sum(file.num_tokens for file in files)
     print(f"{seconds:.1f} s, processes: {workers}, {total / max(seconds, 1e-9) / 1e6:.2f} M tokens/s.")
+
+
+def report(source: Source, outputs: list[Path], max_documents: int | None) -> list[LeftOut]:
+    """-> files that were not read"""
     if not isinstance(source, FileSource):
         return []
-    outputs = " and ".join(shown(path) for path in job.outputs)
+    outputs = " and ".join(shown(path) for path in outputs)
     print_files_read(outputs, shown(source.dataset), source.files[: source.num_read])
-    reason = f"after the last of --max_documents {arguments.max_documents}"
+    reason = f"after the last of --max_documents {max_documents}"
     return [LeftOut(file.name, file.size, reason, False) for file in source.files[source.num_read :]]
 
 
-def notes_of(source: Source, arguments: argparse.Namespace) -> list[str]:
+def notes_of(source: Source) -> list[str]:
     """Notes for the user about the documents."""
     notes = list(source.notes)
     if source.num_empty_rows:
-        notes.append(f"{source.num_empty_rows:,} of {source.num_rows:,} rows hold no text")
+        notes.append(f"{source.num_empty_rows:,} of {source.num_rows:,} rows hold no text, and are left out")
     if isinstance(source, FileSource) and (copies := source.copies()):
         names = some([f"{copy.name} (as {original.name})" for copy, original in copies])
         notes.append(f"{shown_count(len(copies), 'file')} read again, under another name with the same bytes: {names}")
     if isinstance(source, FileSource) and source.blank:
         blank = some([path.name for path in source.blank])
         notes.append(f"{shown_count(len(source.blank), 'file')} of white space alone, kept as empty documents: {blank}")
-    if isinstance(source, FileSource) and source.num_rows == 0 and arguments.text_column != "text":
-        notes.append(f"no file has columns, so --text_column {arguments.text_column} has no effect")
+    if isinstance(source, FileSource) and source.num_rows == 0 and source.reading.column != "text":
+        notes.append(f"no file has columns, so --text_column {source.reading.column} has no effect")
     return notes
 
 
 def describe(arguments: argparse.Namespace, split: str) -> str:
-    parts = (arguments.dataset, arguments.dataset_config_name, split)
+    parts = (*arguments.datasets, arguments.dataset_config_name, split)
     return " ".join(shown(part) for part in parts if part)
 
 

@@ -13,7 +13,17 @@ from .configurations import has_none
 from .fingerprints import File
 from .kinds import KINDS
 from .selection import select
-from .sources import FileSource, HubSource, Reading, SavedSource, Source, has_hub_split, is_saved_dataset, load_saved
+from .sources import (
+    ChainedSource,
+    FileSource,
+    HubSource,
+    Reading,
+    SavedSource,
+    Source,
+    has_hub_split,
+    is_saved_dataset,
+    load_saved,
+)
 from .survey import LeftOut
 
 # Without --validation_fraction: one percent, at least about 200 KB of text, at most a tenth.
@@ -32,6 +42,14 @@ class Plan:
 
     def split_of(self, output: Path, arguments: argparse.Namespace) -> str:
         return "validation" if self.own_validation and output == arguments.validation_output else self.split
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """One of the data sets. plan: None for a data set of Hugging Face, of which only the name is known."""
+
+    arguments: argparse.Namespace  # those for this data set
+    plan: Plan | None
 
 
 @dataclass
@@ -88,15 +106,22 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     return Plan(files, split, own, saved=False, left_out=selection.left_out)
 
 
-def jobs_of(arguments: argparse.Namespace, plan: Plan | None) -> Iterator[Job]:
+def jobs_of(inputs: list[Input]) -> Iterator[Job]:
     """The training file comes last: if it exists, the other one does."""
-    own = _hub_has_validation(arguments) if plan is None else plan.own_validation
+    arguments = inputs[0].arguments
+    own = [item for item in inputs if _has_validation(item)]
     split = arguments.split or "train"
+    if own and len(own) < len(inputs):
+        other = next(item for item in inputs if item not in own)
+        raise PrepareError(
+            f"{shown(own[0].arguments.dataset)} has a validation split and {shown(other.arguments.dataset)} has none: "
+            "give --validation_fraction for both, or prepare them separately."
+        )
     if own:
-        yield Job([arguments.validation_output], _source(arguments, "validation", plan), 0.0)
-        yield Job([arguments.output], _source(arguments, split, plan), 0.0)
+        yield Job([arguments.validation_output], _source_of(inputs, "validation"), 0.0)
+        yield Job([arguments.output], _source_of(inputs, split), 0.0)
         return
-    source = _source(arguments, split, plan)
+    source = _source_of(inputs, split)
     if arguments.validation_output is None:
         yield Job([arguments.output], source, 0.0)
         return
@@ -104,8 +129,20 @@ def jobs_of(arguments: argparse.Namespace, plan: Plan | None) -> Iterator[Job]:
     yield Job([arguments.output, arguments.validation_output], source, share)
 
 
+def _has_validation(item: Input) -> bool:
+    return _hub_has_validation(item.arguments) if item.plan is None else item.plan.own_validation
+
+
+def _source_of(inputs: list[Input], split: str) -> Source:
+    sources = [_source(item.arguments, split, item.plan) for item in inputs]
+    if len(sources) == 1:
+        return sources[0]
+    name = ", ".join(source.dataset for source in sources)
+    return ChainedSource(name, split, sources[0].reading, sources=sources)
+
+
 def _source(arguments: argparse.Namespace, split: str, plan: Plan | None) -> Source:
-    reading = Reading(arguments.text_column, arguments.document_separator)
+    reading = Reading(arguments.text_column, arguments.document_separator, arguments.skip_empty)
     if plan is None:
         return HubSource(arguments.dataset, split, reading, config_name=arguments.dataset_config_name)
     root = Path(arguments.dataset).expanduser()

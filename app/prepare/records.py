@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import OVERWRITE, PrepareError, encoders, legacy, shown, shown_count, shown_size
 from .fingerprints import File, is_unchanged
-from .plan import Plan
+from .plan import Input
 from .token_file import arguments_of
 
 CONTENT = "content"
@@ -26,6 +26,7 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
         "split": arguments.split or "train",
         "text_field": arguments.text_column,
         "document_separator": arguments.document_separator,
+        "skip_empty": arguments.skip_empty or None,  # None: as in files of before this flag
         "max_documents": arguments.max_documents,
         "eos_token": arguments.eos_token,
         "add_bos": arguments.add_bos,
@@ -36,8 +37,14 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
     }
 
 
-def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | None) -> bool:
-    """plan: None if only the data set's name is known."""
+def record_of_all(inputs: list[Input]) -> dict:
+    records = [record_of(item.arguments, item.plan is not None) for item in inputs]
+    lists = {name: [record[name] for record in records] for name in ("dataset", "text_field")}
+    return records[0] if len(records) == 1 else {**records[0], **lists}
+
+
+def is_made_already(inputs: list[Input], record: dict) -> bool:
+    arguments = inputs[0].arguments
     outputs = [path for path in (arguments.output, arguments.validation_output) if path is not None]
     existing = [path for path in outputs if path.exists()]
     if not existing or arguments.overwrite:
@@ -51,7 +58,7 @@ def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | No
             raise PrepareError(
                 f"{shown(path)} exists and is not a token file of this program: remove it, or give {OVERWRITE}."
             )
-        lines += _check(path, made_from, arguments, record, plan)
+        lines += _check(path, made_from, inputs, record)
     if len(existing) < len(outputs):
         return False
     print(f"{' and '.join(map(shown, outputs))}: already made from the same arguments.")
@@ -60,8 +67,9 @@ def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | No
     return True
 
 
-def _check(path: Path, made_from: dict, arguments: argparse.Namespace, record: dict, plan: Plan | None) -> list[str]:
+def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> list[str]:
     """-> what to print if the file is kept"""
+    arguments, plan = inputs[0].arguments, inputs[0].plan
     content = made_from.pop(CONTENT, _NONE)
     notes = []
     if "add_bos" not in made_from:
@@ -73,18 +81,25 @@ def _check(path: Path, made_from: dict, arguments: argparse.Namespace, record: d
     if content is _NONE and (plan is not None or Path(arguments.tokenizer).expanduser().exists()):
         record = {**record, **legacy.record_of(arguments.dataset, arguments.tokenizer, local=plan is not None)}
     _check_arguments(path, made_from, record)
-    if plan is None:
-        if content not in (None, _NONE):
-            raise PrepareError(
-                f"{shown(path)} was made from a folder or file named like the Hugging Face data set "
-                f"'{arguments.dataset}': choose another output, or give {OVERWRITE}."
-            )
-        return notes
-    split = plan.split_of(path, arguments)
     if content is _NONE:
+        if plan is None:
+            return notes
+        split = plan.split_of(path, arguments)
         return [*notes, legacy.check_choice(path, arguments.dataset, split, plan.files[split])]
-    _check_content(path, arguments.dataset, content, plan.files[split])
+    for item, fingerprint in zip(inputs, content if len(inputs) > 1 else [content], strict=True):
+        _check_input(path, item, fingerprint)
     return notes
+
+
+def _check_input(path: Path, item: Input, fingerprint: dict | None) -> None:
+    dataset = item.arguments.dataset
+    if item.plan is not None:
+        _check_content(path, dataset, fingerprint, item.plan.files[item.plan.split_of(path, item.arguments)])
+    elif fingerprint is not None:
+        raise PrepareError(
+            f"{shown(path)} was made from a folder or file named like the Hugging Face data set '{dataset}': choose "
+            f"another output, or give {OVERWRITE}."
+        )
 
 
 def _check_arguments(path: Path, made_from: dict, record: dict) -> None:

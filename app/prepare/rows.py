@@ -1,16 +1,18 @@
-"""The texts of files of rows: JSON Lines, CSV, TSV, Parquet. Each row has one text, in the requested column."""
+"""The texts of files of rows: JSON Lines and lists, CSV, TSV, Parquet. Each row has one, in the requested column."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from . import PrepareError, shown
-from .streams import unreadable
+from .streams import BLOCK, compression_of, unreadable
 
 ROWS = 1000
 _NAME_SHOWN = 40  # characters: a file without a header has a text as its name
@@ -49,7 +51,20 @@ def no_such_column(column: str, known, where: str) -> PrepareError:
     return PrepareError(f"{where} has no column '{column}', only {names or 'none'}: name one with --text_column.")
 
 
-def rows_of_jsonl(stream: io.BufferedReader, path: Path, column: str) -> Iterator[str]:
+def rows_of_json(stream: io.BufferedReader, path: Path, column: str, skip: bool) -> Iterator[str]:
+    """JSON Lines, or, in a file that ends in .json, a list of objects. skip: a row without the column has no text."""
+    name = path.name.lower()
+    name = name if compression_of(name) is None else Path(name).stem
+    if name.endswith(".json") and _begins_list(stream):
+        return _rows_of_list(stream, path, column, skip)
+    return _rows_of_lines(stream, path, column, skip)
+
+
+def _begins_list(stream: io.BufferedReader) -> bool:
+    return stream.peek(64).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
+
+
+def _rows_of_lines(stream: io.BufferedReader, path: Path, column: str, skip: bool) -> Iterator[str]:
     key = json.dumps(column, ensure_ascii=False).encode()
     for number, line in enumerate(stream, 1):
         if not line.strip():
@@ -58,18 +73,111 @@ def rows_of_jsonl(stream: io.BufferedReader, path: Path, column: str) -> Iterato
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            reason = "nested too deep" if isinstance(error, RecursionError) else error
-            raise PrepareError(f"{where} is not JSON ({reason}): one object per line is expected.") from error
+            raise PrepareError(f"{where} is not JSON ({_reason(error)}): one object per line is expected.") from error
         if not isinstance(row, dict):
             raise PrepareError(f"{where} is not a JSON object: one object per line is expected.")
-        if column not in row:
-            raise no_such_column(column, row, where)
-        if line.count(key) > 1 and _is_double(line, column):
-            raise PrepareError(f"{where} has two keys '{column}': remove one.")
-        yield text_of(row[column], column, where)
+        yield _text_of_row(row, column, where, skip, line.count(key) > 1 and _is_double(line, column))
 
 
-def _is_double(line: bytes, column: str) -> bool:
+def _rows_of_list(stream: io.BufferedReader, path: Path, column: str, skip: bool) -> Iterator[str]:
+    """Holds one object at a time."""
+    text, key = _Ahead(stream, path), json.dumps(column, ensure_ascii=False)
+    text.skip("[")
+    if text.next_character() == "]":
+        text.skip("]")
+    else:
+        number = 0
+        while True:
+            number += 1
+            where = f"{shown(path)} element {number:,}"
+            row, source = text.next_value(where)
+            if not isinstance(row, dict):
+                raise PrepareError(f"{where} is not a JSON object: a list of objects is expected.")
+            is_double = source.count(key) > 1 and _is_double(source, column)
+            yield _text_of_row(row, column, where, skip, is_double)
+            if text.next_character() != ",":
+                break
+            text.skip(",")
+        text.skip("]")
+    if text.next_character():
+        raise PrepareError(f"{shown(path)} has more text after its list of objects: remove it.")
+
+
+class _Ahead:
+    """The text of a JSON file, as far as it is needed for the next value."""
+
+    _INCOMPLETE = 16  # characters: a literal, number or escape that ends with the text may continue
+
+    def __init__(self, stream: io.BufferedReader, path: Path):
+        self._stream, self._path = stream, path
+        self._characters = codecs.getincrementaldecoder("utf-8-sig")()
+        self._json = json.JSONDecoder()
+        self._text, self._begin = "", 0
+        self._ended = False
+
+    def next_character(self) -> str:
+        """Not white space; empty at the end of the file."""
+        while True:
+            self._begin = _WHITE_SPACE.match(self._text, self._begin).end()
+            if self._begin < len(self._text) or self._ended:
+                return self._text[self._begin : self._begin + 1]
+            self._read()
+
+    def skip(self, expected: str) -> None:
+        if (found := self.next_character()) != expected:
+            what = f"'{shown(found)}'" if found else "the end of the file"
+            raise PrepareError(
+                f"{shown(self._path)} is not a JSON list of objects: {what} comes where '{expected}' should: "
+                "repair it, or convert it to JSON Lines."
+            )
+        self._begin += 1
+
+    def next_value(self, where: str) -> tuple[object, str]:
+        """-> (value, its text)"""
+        self.next_character()
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._text, self._begin)
+            except RecursionError as error:
+                raise PrepareError(f"{where} is not JSON ({_reason(error)}): a list of objects is expected.") from error
+            except json.JSONDecodeError as error:
+                unfinished = error.msg.startswith("Unterminated") or error.pos >= len(self._text) - self._INCOMPLETE
+                if self._ended or not unfinished:
+                    raise PrepareError(f"{where} is not JSON ({error.msg}): a list of objects is expected.") from error
+                self._read()
+                continue
+            text, self._begin = self._text[self._begin : end], end
+            return value, text
+
+    def _read(self) -> None:
+        """Reads as much again as there is, so that the time for a long value grows with its length."""
+        block = self._stream.read(max(BLOCK, len(self._text) - self._begin))
+        self._ended = not block
+        try:
+            more = self._characters.decode(block, final=self._ended)
+        except UnicodeDecodeError as error:
+            raise PrepareError(f"{shown(self._path)} is not UTF-8 text ({error.reason}): convert it first.") from error
+        self._text, self._begin = self._text[self._begin :] + more, 0
+
+
+_WHITE_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _reason(error: Exception) -> str:
+    return "nested too deep" if isinstance(error, RecursionError) else str(error)
+
+
+def _text_of_row(row: dict, column: str, where: str, skip: bool, is_double: bool) -> str:
+    if column not in row:
+        if skip:
+            return ""
+        raise no_such_column(column, row, where)
+    if is_double:
+        raise PrepareError(f"{where} has two keys '{column}': remove one.")
+    return text_of(row[column], column, where)
+
+
+def _is_double(line: bytes | str, column: str) -> bool:
     pairs = json.loads(line, object_pairs_hook=list)
     return sum(key == column for key, _ in pairs) > 1
 
@@ -118,7 +226,7 @@ def rows_of_parquet(path: Path, column: str, progress: Callable[[float], None]) 
     try:
         # The library does not take paths as bytes, and names need not be UTF-8.
         with open(path, "rb") as file:
-            table = pyarrow.parquet.ParquetFile(file)
+            table = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
             names = table.schema_arrow.names
             if column not in names:
                 raise no_such_column(column, names, shown(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from . import PrepareError, shown
 from .fingerprints import File, Fingerprinter, digest_of
 from .hub import refusal, use_cache_where_unreachable
 from .kinds import kind_of
-from .rows import ROWS, no_such_column, rows_of_csv, rows_of_jsonl, rows_of_parquet, text_of
+from .rows import ROWS, no_such_column, rows_of_csv, rows_of_json, rows_of_parquet, text_of
 from .separators import SEPARATORS, WIKITEXT_TITLE, Document, between, grouped, lines_of
 from .streams import BLOCK, open_stream
 
@@ -26,6 +27,7 @@ class Reading:
 
     column: str = "text"
     separator: str = "auto"  # one of SEPARATORS, or the text between documents
+    skip_empty: bool = False  # a row without the column has no text; else it is an error
 
 
 @dataclass
@@ -45,6 +47,11 @@ class Source:
     def num_bytes(self) -> int | None:
         """Approximate bytes of text; None if unknown."""
         return None
+
+    @property
+    def parts(self) -> list[Source]:
+        """The sources of which this one consists."""
+        return [self]
 
     def documents(self) -> Iterator[Document]:
         raise NotImplementedError
@@ -91,14 +98,14 @@ class FileSource(Source):
     @property
     def num_read(self) -> int:
         """How many of `files` were read, from the first; the last of them perhaps partially."""
-        return self._fingerprinter.num_read
+        return 0 if self._fingerprinter is None else self._fingerprinter.num_read
 
     def copies(self) -> list[tuple[File, File]]:
         """Files with the same bytes as an earlier one, and that one."""
-        return self._fingerprinter.copies()
+        return [] if self._fingerprinter is None else self._fingerprinter.copies()
 
     def fingerprint(self) -> dict:
-        return self._fingerprinter.finish()
+        return (self._fingerprinter or Fingerprinter(self.files)).finish()
 
     def documents(self) -> Iterator[Document]:
         self._fingerprinter = Fingerprinter(self.files)
@@ -121,7 +128,7 @@ class FileSource(Source):
                 yield from self._of_text(file.path, stream)
             else:
                 rows = {
-                    "jsonl": lambda: rows_of_jsonl(stream, file.path, column),
+                    "jsonl": lambda: rows_of_json(stream, file.path, column, self.reading.skip_empty),
                     "csv": lambda: rows_of_csv(stream, file.path, column, ","),
                     "tsv": lambda: rows_of_csv(stream, file.path, column, "\t"),
                 }
@@ -198,7 +205,7 @@ class SavedSource(Source):
         return sum(file.size for file in self.files)
 
     def fingerprint(self) -> dict:
-        return self._fingerprinter.finish()
+        return (self._fingerprinter or Fingerprinter(self.files)).finish()
 
     def documents(self) -> Iterator[Document]:
         self._fingerprinter = Fingerprinter(self.files)
@@ -207,6 +214,8 @@ class SavedSource(Source):
         return self.of_rows(self._rows())
 
     def _rows(self) -> Iterator[str]:
+        import pyarrow
+
         data = load_saved(self.root)
         column, where = self.reading.column, shown(self.root)
         if isinstance(data, dict):
@@ -214,10 +223,16 @@ class SavedSource(Source):
         if column not in data.column_names:
             raise no_such_column(column, data.column_names, where)
         self.total = data.num_rows
-        for batch in data.select_columns([column]).iter(ROWS):
-            for text in batch[column]:
-                self.done += 1
-                yield text_of(text, column, f"{where} row {self.done:,}")
+        try:
+            for batch in data.select_columns([column]).iter(ROWS):
+                for text in batch[column]:
+                    self.done += 1
+                    yield text_of(text, column, f"{where} row {self.done:,}")
+        except (pyarrow.ArrowException, OSError) as error:
+            raise PrepareError(
+                f"{where} cannot be read as a data set saved to disk ({shown(error).rstrip('.')}): copy or save it "
+                "again."
+            ) from error
 
 
 @dataclass
@@ -239,8 +254,41 @@ class HubSource(Source):
             for row in data:
                 self.done += 1
                 if column not in row:
+                    if self.reading.skip_empty:
+                        yield ""
+                        continue
                     raise no_such_column(column, row, where)
                 yield text_of(row[column], column, f"{where} row {self.done:,}")
+
+
+@dataclass
+class ChainedSource(Source):
+    """Several data sets, one after the other."""
+
+    sources: list[Source] = field(default_factory=list)
+
+    def __post_init__(self):
+        if all(isinstance(source, FileSource) for source in self.sources):
+            self.total = self.num_bytes
+
+    @property
+    def parts(self) -> list[Source]:
+        return self.sources
+
+    @property
+    def num_bytes(self) -> int | None:
+        sizes = [source.num_bytes for source in self.sources]
+        return None if None in sizes else sum(sizes)
+
+    def fingerprint(self) -> list[dict | None]:
+        return [source.fingerprint() for source in self.sources]
+
+    def documents(self) -> Iterator[Document]:
+        for source in self.sources:
+            with closing(source.documents()) as documents:
+                for document in documents:
+                    yield document
+                    self.done = sum(source.done for source in self.sources)
 
 
 def is_saved_dataset(path: Path) -> bool:
