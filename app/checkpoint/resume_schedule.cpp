@@ -41,16 +41,14 @@ std::optional<LrSchedule> schedule_of(const json& known) {
 
 // The schedule to its end, and after it the rate of its last update.
 LrSchedule held(const LrSchedule& schedule, int64_t step) {
-  const double now = schedule.time(step);
-  if (schedule.held_from()) return schedule.held_from(std::max(*schedule.held_from(), now));
-  if (!schedule.total_num_steps()) return schedule;
-  return schedule.held_from(std::max(static_cast<double>(*schedule.total_num_steps()), now));
+  if (schedule.held_from() || !schedule.total_num_steps()) return schedule;
+  return schedule.held_from(std::max(static_cast<double>(*schedule.total_num_steps()), schedule.time(step)));
 }
 
-// The steps of the schedule that remain after `step`; nothing if it has no end.
-std::optional<int64_t> remaining(const LrSchedule& schedule, int64_t step) {
-  if (!schedule.total_num_steps()) return std::nullopt;
-  return static_cast<int64_t>(std::floor(static_cast<double>(*schedule.total_num_steps()) - schedule.time(step)));
+// The steps of the settings' schedule that remain after `step`; nothing if it has no end.
+std::optional<int64_t> remaining(const RunConfig& config, int64_t step) {
+  if (!config.schedule.total_num_steps()) return std::nullopt;
+  return (config.schedule_ends_at_max_steps ? config.max_steps : *config.schedule.total_num_steps()) - step;
 }
 
 // The share of the `steps` that `length` was of `whole`, rounded up.
@@ -62,7 +60,7 @@ int64_t share(int64_t length, int64_t whole, int64_t steps) {
 // The settings' schedule, shrunk to the steps that remain: warms up from `lr`, or without a warm-up decays from `lr`.
 LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   LrSchedule schedule = config.schedule;
-  if (const auto steps = remaining(schedule, step)) {
+  if (const auto steps = remaining(config, step)) {
     const int64_t total = *schedule.total_num_steps();
     if (*steps < 1) {
       throw_user_error(
@@ -94,8 +92,10 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
       .schedule = config.schedule.clock() ? std::optional(config.schedule) : std::nullopt, .line = "", .warning = ""};
   if (same_lr(config.schedule.lr(step + 1), before.lr(step + 1))) return as_extended;
   const LrSchedule kept = held(before, step);
-  const bool warms_up = kept.lr(config.max_steps) <= kAlmostNothing * before.peak_lr() &&
-                        remaining(config.schedule, step).value_or(0) > 0;
+  // Without a rate that is held the run ends within the schedule.
+  const bool is_held = kept.held_from() && kept.time(config.max_steps) > *kept.held_from();
+  const bool warms_up = is_held && kept.lr(config.max_steps) < kAlmostNothing * before.peak_lr() &&
+                        remaining(config, step).value_or(0) > 0;
   const LrSchedule chosen = warms_up ? rewarmed(config, step, lr) : kept;
   const std::string what =
       warms_up ? "the schedule of the checkpoint would end at almost nothing, so that the rate warms up again"
@@ -120,11 +120,13 @@ double growth_of_steps(const json& known, const RunConfig& config) {
   return static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length) / before;
 }
 
-// Whether a length in steps differs, also as a number of tokens: by a whole step or more, of either run.
+// Whether a length in steps differs, also as a number of tokens: by a whole step or more, of either run. A warm-up or a
+// decay of as many steps as before has not been changed, whatever their tokens.
 bool lengths_differ(const json& known, const json& now, double growth) {
-  return std::any_of(kLength.begin(), kLength.end(), [&](const char* key) {
-    if (!known.contains(key) || !now.contains(key) || known[key] == now[key]) return false;
-    if (growth == 1 || !known[key].is_number() || !now[key].is_number()) return true;
+  return std::any_of(kLength.begin(), kLength.end(), [&](const std::string& key) {
+    if (!known.contains(key) || !now.contains(key)) return false;
+    if (known[key] == now[key] && (growth == 1 || key != "total_num_steps")) return false;
+    if (growth == 1 || !known[key].is_number() || !now[key].is_number()) return known[key] != now[key];
     return std::abs(now[key].get<double>() * growth - known[key].get<double>()) >= std::max(1.0, growth);
   });
 }

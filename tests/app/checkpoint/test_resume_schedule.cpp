@@ -66,6 +66,25 @@ TEST_CASE("a longer run keeps the last rate, and its next start what the checkpo
   CHECK(again.warning.empty());
 }
 
+TEST_CASE("a rate that is kept stays when the run is made longer once more") {
+  const RunConfig before = config_of({"--max_steps=20"});
+  RunConfig now = config_of({"--max_steps=40"});
+  now.resumed_schedule = after(before, 20, now).schedule;
+  const ResumedSchedule again = after(now, 30, config_of({"--max_steps=60"}));
+  REQUIRE(again.schedule);
+  for (int64_t update = 31; update <= 60; ++update) CHECK(again.schedule->lr(update) == before.schedule.lr(20));
+}
+
+TEST_CASE("a run that is made a little shorter ends within its schedule") {
+  const auto cosine = [](const std::string& steps) {
+    return run("", {"--lr_scheduler_type=cosine", "--warmup_steps=4", "--max_steps=" + steps}).config;
+  };
+  const RunConfig before = cosine("148");
+  const auto shorter = after(before, 95, cosine("143")).schedule;
+  REQUIRE(shorter);
+  for (int64_t update = 96; update <= 143; ++update) CHECK(shorter->lr(update) == before.schedule.lr(update));
+}
+
 TEST_CASE("each way is what it says") {
   const RunConfig before = config_of({"--max_steps=20"});
   const auto chosen = [&](const char* way, int64_t step) {
@@ -138,9 +157,10 @@ TEST_CASE("a run that could only train at almost no rate is refused") {
 }
 
 // A run of one epoch of 96 sequences; `micro` on two ranks.
-RunConfig one_epoch(int64_t micro, const RunPosition& at, int epochs = 1) {
-  Result result = run("", {"--lr_scheduler_type=cosine", "--warmup_steps=4", fmt::format("--epochs={}", epochs),
-                           fmt::format("--per_device_train_batch_size={}", micro)});
+RunConfig one_epoch(int64_t micro, const RunPosition& at, int epochs = 1, std::vector<std::string> flags = {}) {
+  flags.insert(flags.end(), {"--lr_scheduler_type=cosine", "--warmup_steps=4", fmt::format("--epochs={}", epochs),
+                             fmt::format("--per_device_train_batch_size={}", micro)});
+  Result result = run("", flags);
   apply_epochs(result.config, 96, result.warnings, at);
   return result.config;
 }
@@ -179,6 +199,27 @@ TEST_CASE("another number of epochs is another length, also with another batch s
   CHECK_THAT(resumed.warning, Contains("warms up again"));
   CHECK(resumed.schedule->lr(25) == before.schedule.lr(24));
   CHECK(resumed.schedule->lr(24 + 3) == 5e-5);  // 4 warm-up steps of 96 are 2 of 48
+}
+
+TEST_CASE("twice the epochs in as many steps are another length") {
+  const RunConfig before = one_epoch(2, {});
+  const RunConfig longer = one_epoch(4, {.step = 12, .sequences_seen = 48}, 2);
+  CHECK(longer.max_steps == 12 + (192 - 48) / 8);
+  const ResumedSchedule resumed = after(before, 12, longer);
+  REQUIRE(resumed.schedule);
+  CHECK_FALSE(resumed.warning.empty());
+  CHECK(resumed.schedule->lr(24) > 0.1 * 5e-5);  // after as many sequences as before in all
+  CHECK(resumed.schedule->lr(30) < 0.02 * 5e-5);
+}
+
+TEST_CASE("a second warm-up and decay fill all steps that remain of the epochs") {
+  const RunConfig before = one_epoch(2, {});
+  // 96 sequences are 9.6 steps of 10, and 4.4 of these steps are done: 5 whole ones remain.
+  const RunConfig now = one_epoch(5, {.step = 11, .sequences_seen = 44}, 1, {"--schedule_on_resume=rewarm"});
+  CHECK(now.max_steps == 16);
+  const auto chosen = after(before, 11, now).schedule;
+  REQUIRE(chosen);
+  CHECK(chosen->total_num_steps() == 5);
 }
 
 TEST_CASE("a rate that the checkpoint does not record cannot be kept") {
