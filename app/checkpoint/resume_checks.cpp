@@ -122,13 +122,13 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
                   checkpoint.folder().string(), progress.step, progress.lr, lr));
 }
 
-// A batch that nobody has given follows the number of ranks, and with it what a step trains on.
+// A batch that nobody has given follows micro-batch, accumulation and ranks, and with it what a step trains on.
 void note_batch(const nlohmann::json& known, const RunConfig& config, Continuation& run) {
   const auto before = known.find("train_batch_size");
   if (before == known.end() || !before->is_number_integer() || *before == config.train_batch_size) return;
   if (config.origins.of("train_batch_size").kind != Origin::Kind::kComputed) return;
   run.warnings.push_back(
-      fmt::format("the global batch follows the number of ranks and changes from {} to {} sequences; give "
+      fmt::format("the global batch (micro-batch x accumulation x ranks) changes from {} to {} sequences; give "
                   "--train_batch_size {} to keep it.",
                   before->get<int64_t>(), config.train_batch_size, before->get<int64_t>()));
 }
@@ -234,6 +234,9 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   const ResumedPosition resumed = position_after(checkpoint, setup, known);
   Continuation run{
       .config = setup.config, .position = resumed.position, .changes = {}, .warnings = {}, .differences = {}};
+  // Epochs are counted by the run's first batch, so that another batch neither lengthens nor shortens the run.
+  const nlohmann::json batch = known.value(kEpochBatch, known.value("train_batch_size", nlohmann::json()));
+  if (batch.is_number_integer() && batch.get<int64_t>() > 0) run.config.epoch_batch = batch.get<int64_t>();
   std::vector<std::string> given_before;  // by set_up_run
   if (setup.train_windows > 0) apply_epochs(run.config, setup.train_windows, given_before, run.position);
   follow_validation(checkpoint, known, run);
@@ -279,7 +282,9 @@ void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& se
       "{} is at or past step {}, where this start would end, and of a run with other settings ({}), so that nothing "
       "would be trained: raise {} to continue that run with these settings",
       checkpoint.folder().string(), run.config.max_steps, fmt::join(run.differences, ", "),
-      run.config.sequences ? "--epochs" : fmt::format("--max_steps above {}", step));
+      run.config.num_train_epochs ? "--num_train_epochs"
+      : run.config.sequences      ? "--epochs"
+                                  : fmt::format("--max_steps above {}", step));
 }
 
 }  // namespace mpzero

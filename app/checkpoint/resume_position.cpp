@@ -6,19 +6,27 @@
 #include <nlohmann/json.hpp>
 
 #include "app/config/recorded_settings.hpp"
+#include "base/error.hpp"
 
 namespace mpzero {
 namespace {
 
 using nlohmann::json;
 
+// Of a sequence, in tokens: far beyond any model, and small enough to multiply.
+constexpr int64_t kLongest = int64_t{1} << 31;
+
 // Sequences of `seq_length` tokens, and one token more for the last target.
 int64_t windows_of(int64_t num_tokens, int64_t seq_length) { return (num_tokens - 1) / seq_length; }
 
-template <typename T>
-T known_or(const json& known, const char* key, T otherwise) {
-  const auto found = known.find(key);
-  return found != known.end() && (found->is_number_integer() || found->is_boolean()) ? found->get<T>() : otherwise;
+int64_t known_length(const json& known, int64_t otherwise) {
+  const auto found = known.find("seq_length");
+  return found != known.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+}
+
+bool known_shuffle(const json& known, bool otherwise) {
+  const auto found = known.find("shuffle");
+  return found != known.end() && found->is_boolean() ? found->get<bool>() : otherwise;
 }
 
 int64_t round_up(int64_t tokens, int64_t seq_length) { return (tokens + seq_length - 1) / seq_length; }
@@ -28,15 +36,19 @@ int64_t round_up(int64_t tokens, int64_t seq_length) { return (tokens + seq_leng
 ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const json& known) {
   const io::TrainingProgress& progress = checkpoint.progress();
   const RunConfig& config = setup.config;
-  const auto before = known_or<int64_t>(known, "seq_length", config.seq_length);
-  const bool was_shuffled = known_or(known, "shuffle", config.shuffle);
+  const auto before = known_length(known, config.seq_length);
+  const bool was_shuffled = known_shuffle(known, config.shuffle);
   ResumedPosition resumed{.position = {.step = progress.step,
                                        .sequences_seen = progress.sequences_seen,
                                        .tokens_seen = checkpoint.made_by_mpzero() ? progress.tokens_seen
                                                                                   : progress.sequences_seen * before},
                           .line = "",
                           .warning = ""};
-  if (before < 1 || (before == config.seq_length && was_shuffled == config.shuffle)) return resumed;
+  if (before < 1 || before > kLongest) {
+    throw_user_error("the settings of {} have seq_length {}, which no run can have; choose another checkpoint.",
+                     checkpoint.folder().string(), before);
+  }
+  if (before == config.seq_length && was_shuffled == config.shuffle) return resumed;
   const std::optional<io::TokenIdentity> data = train_data_of(known);
   const bool same_size = data && data->num_tokens == setup.train_tokens;
   if (!same_size || data->num_tokens <= std::max(before, config.seq_length)) {

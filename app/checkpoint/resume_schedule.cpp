@@ -51,30 +51,12 @@ std::optional<int64_t> remaining(const RunConfig& config, int64_t step) {
   return (config.schedule_ends_at_max_steps ? config.max_steps : *config.schedule.total_num_steps()) - step;
 }
 
-// The share of the `steps` that `length` was of `whole`, rounded up.
-int64_t share(int64_t length, int64_t whole, int64_t steps) {
-  const double exact = static_cast<double>(length) * static_cast<double>(steps) / static_cast<double>(whole);
-  return std::min(steps, static_cast<int64_t>(std::ceil(exact)));
-}
-
-// The settings' schedule, shrunk to the steps that remain: warms up from `lr`, or without a warm-up decays from `lr`.
+// The settings' schedule, played in the steps that remain: the next update has the rate `lr` and the last one that of
+// the schedule's end. Warms up from `lr`; without a warm-up it decays from there.
 LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   LrSchedule schedule = config.schedule;
-  if (const auto steps = remaining(config, step)) {
-    const int64_t total = *schedule.total_num_steps();
-    if (*steps < 1) {
-      throw_user_error(
-          "--schedule_on_resume rewarm: the schedule's total_num_steps {} is not beyond the checkpoint's step {}; "
-          "raise it, or leave it out so that --max_steps holds.",
-          total, step);
-    }
-    const int64_t warmup = share(schedule.warmup_num_steps(), total, *steps);
-    const int64_t decay = share(schedule.num_decay_steps(), total, *steps);
-    schedule = schedule.with_total_num_steps(*steps).with_warmup_num_steps(warmup).with_num_decay_steps(
-        std::min(decay, *steps - warmup));
-  }
   if (schedule.warmup_num_steps() == 0) {
-    if (lr <= kAlmostNothing * schedule.peak_lr()) {
+    if (lr < kAlmostNothing * schedule.peak_lr()) {
       throw_user_error(
           "the schedule has no warm-up, and no decay can begin at the checkpoint's learning rate {:.4g}: give "
           "--warmup_steps to warm up again, or --schedule_on_resume keep or extend.",
@@ -82,7 +64,29 @@ LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
     }
     schedule = schedule.with_peak_lr(lr);
   }
-  return schedule.started_after(step, lr);
+  schedule = schedule.started_after(step, lr);
+  const std::optional<int64_t> steps = remaining(config, step);
+  if (!steps) return schedule;
+  const int64_t total = *schedule.total_num_steps();
+  if (*steps < 1) {
+    throw_user_error(
+        "--schedule_on_resume rewarm: the schedule's total_num_steps {} is not beyond the checkpoint's step {}; "
+        "raise it, or leave it out so that --max_steps holds.",
+        total, step);
+  }
+  if (*steps == 1) return schedule;
+  const double rate = static_cast<double>(total - 1) / static_cast<double>(*steps - 1);
+  return schedule.with_clock(LrSchedule::Clock{.step = step, .time = 1 - rate, .rate = rate});
+}
+
+// Whether more than half of the steps that remain train at almost nothing. Looks at 10,000 of them at most.
+bool trains_at_almost_nothing(const LrSchedule& schedule, const RunConfig& config, int64_t step) {
+  const int64_t stride = (config.max_steps - step + 9'999) / 10'000;
+  int64_t all = 0, few = 0;
+  for (int64_t update = config.max_steps; update > step; update -= stride, ++all) {
+    if (schedule.lr(update) < kAlmostNothing * config.schedule.peak_lr()) ++few;
+  }
+  return 2 * few > all;
 }
 
 // Where the user has not chosen: the rate goes on where it is.
@@ -97,10 +101,17 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
   const bool warms_up = is_held && kept.lr(config.max_steps) < kAlmostNothing * before.peak_lr() &&
                         remaining(config, step).value_or(0) > 0;
   const LrSchedule chosen = warms_up ? rewarmed(config, step, lr) : kept;
-  const std::string what =
-      warms_up ? "the schedule of the checkpoint would end at almost nothing, so that the rate warms up again"
-               : "the schedule of the checkpoint is kept, and after it its last rate";
   const auto rates = [&](const LrSchedule& schedule) { return describe_rates(schedule, step + 1, config.max_steps); };
+  if (warms_up && trains_at_almost_nothing(chosen, config, step)) {
+    throw_user_error(
+        "the schedule has ended, and most of the {} steps up to --max_steps {} would train at less than a hundredth of "
+        "the peak learning rate ({}): train longer, or give --schedule_on_resume keep, rewarm or extend.",
+        config.max_steps - step, config.max_steps, rates(chosen));
+  }
+  const char* again = chosen.warmup_num_steps() > 0 ? "the rate warms up again" : "it decays anew from its rate there";
+  const std::string what =
+      warms_up ? fmt::format("the schedule of the checkpoint would end at almost nothing, so that {}", again)
+               : "the schedule of the checkpoint is kept, and after it its last rate";
   return {.schedule = chosen,
           .is_explained = true,
           .line = "",

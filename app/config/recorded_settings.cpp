@@ -40,7 +40,8 @@ std::optional<io::TokenIdentity> to_identity(const json& value) {
 
 // Whether others compare it: see schedule_after and changed_layout.
 bool is_told_apart(const std::string& key) {
-  return key == kScheduleInForce || key == kScheduleOnResume || key == "num_decay_steps" || key == kLayout;
+  return key == kScheduleInForce || key == kScheduleOnResume || key == kEpochBatch || key == "num_decay_steps" ||
+         key == kLayout;
 }
 
 // DeepSpeed's names for what mpzero takes for AdamW; see io::OptimizerSection.

@@ -53,6 +53,8 @@ struct RunConfig : Settings {
   bool schedule_ends_at_max_steps = false;  // the schedule's length is max_steps, because nobody gave another
   int64_t max_steps_given = 0;              // by --max_steps, or its default; with epochs alone: unlimited
   std::optional<int64_t> sequences;         // length of the run where epochs decide it, in training sequences
+  int64_t epoch_batch = 0;  // global batch whose whole steps make an epoch: the first of the run; 0: train_batch_size
+  int64_t epoch_sequences = 0;  // sequences in these steps, once the training data is known
   ZeroConfig zero;
   std::string communication_dtype = "bf16";      // of gradients; "bf16" or "fp32"
   std::string accumulation_dtype = "fp32";       // of gradients over micro-batches; "bf16" or "fp32"
@@ -96,7 +98,8 @@ RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config
 // Sets max_steps and `sequences` from `epochs`, when that is given, and from the number of training windows: the steps
 // done at `at`, and as many whole optimizer steps as the windows that remain there give. If --max_steps is given too,
 // the smaller of the two holds, with a warning. `num_train_epochs` counts as the Trainer does with dropped last
-// batches: the whole steps of an epoch times the epochs, rounded up; --max_steps and `epochs` must agree with it.
+// batches: the whole steps of an epoch, of `epoch_batch` sequences, times the epochs, rounded up; --max_steps and
+// `epochs` must agree with it.
 //
 // The schedule is fitted to a whole run of this batch size, and advances with the sequences: at `at` it is as far as
 // its share of them. checkpoint_freq becomes the steps of an epoch for --save_strategy epoch. May be called again for
@@ -105,7 +108,7 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
                   const RunPosition& at = {});
 
 // Whether the step that has brought the run to `at` is one after which --checkpoint_freq or --save_strategy epoch
-// saves. An epoch has as many sequences as its whole steps of today's batch.
+// saves.
 bool saves_at(const RunConfig& config, const RunPosition& at);
 // Steps from `at` to the next such step; nothing if there is none.
 std::optional<int64_t> steps_to_next_save(const RunConfig& config, const RunPosition& at);

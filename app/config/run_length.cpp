@@ -13,9 +13,13 @@ namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
+int64_t epoch_batch(const RunConfig& config) {
+  return config.epoch_batch > 0 ? config.epoch_batch : config.train_batch_size;
+}
+
 // Steps of a whole global batch in `num_windows`.
-int64_t steps_of(double num_train_epochs, int64_t num_windows, int64_t train_batch_size) {
-  const double steps = std::ceil(num_train_epochs * static_cast<double>(num_windows / train_batch_size));
+int64_t steps_of(double num_train_epochs, int64_t num_windows, int64_t batch) {
+  const double steps = std::ceil(num_train_epochs * static_cast<double>(num_windows / batch));
   return steps < static_cast<double>(kNoLimit) ? static_cast<int64_t>(steps) : kNoLimit;
 }
 
@@ -31,25 +35,25 @@ void check_one_step(const char* flag, double epochs, int64_t num_windows, int64_
 // The Trainer's count. --max_steps and --epochs must agree with it if they are given.
 int64_t steps_of_num_train_epochs(const RunConfig& config, int64_t num_windows) {
   const double epochs = *config.num_train_epochs;
-  const int64_t steps = steps_of(epochs, num_windows, config.train_batch_size);
+  const int64_t steps = steps_of(epochs, num_windows, epoch_batch(config));
   check_one_step("num_train_epochs", epochs, num_windows, steps, config);
   const auto refuse = [&](const char* other, int64_t value, const std::string& remark) {
     throw_user_error(
         "--num_train_epochs {}, which is {} steps of {} sequences, and --{} {}{} contradict each other; "
         "keep one of the two.",
-        epochs, steps, config.train_batch_size, other, value, remark);
+        epochs, steps, epoch_batch(config), other, value, remark);
   };
   if (config.max_steps_given != kNoLimit && config.max_steps_given != steps) {
     refuse("max_steps", config.max_steps_given, "");
   }
   if (config.epochs) {
-    const int64_t other = saturating_product(num_windows, *config.epochs) / config.train_batch_size;
+    const int64_t other = saturating_product(num_windows, *config.epochs) / epoch_batch(config);
     if (other != steps) refuse("epochs", *config.epochs, fmt::format(", which is {},", other));
   }
   return steps;
 }
 
-int64_t steps_of_epochs(const RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings) {
+void check_epochs(const RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings) {
   const int64_t steps = saturating_product(num_windows, *config.epochs) / config.train_batch_size;
   check_one_step("epochs", static_cast<double>(*config.epochs), num_windows, steps, config);
   if (config.max_steps_given != kNoLimit) {
@@ -57,7 +61,6 @@ int64_t steps_of_epochs(const RunConfig& config, int64_t num_windows, std::vecto
                                    *config.epochs, steps, config.max_steps_given,
                                    steps < config.max_steps_given ? "--epochs" : "--max_steps"));
   }
-  return steps;
 }
 
 }  // namespace
@@ -75,6 +78,7 @@ void check_profile_steps(const RunConfig& config) {
 
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings, const RunPosition& at) {
   const int64_t batch = config.train_batch_size;
+  config.epoch_sequences = num_windows / epoch_batch(config) * epoch_batch(config);
   if (config.save_strategy == SaveStrategy::kEpoch) {
     config.checkpoint_freq = num_windows / batch;
     if (config.checkpoint_freq < 1) {
@@ -86,16 +90,16 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
   }
   if (!config.counts_epochs()) return;
   const bool as_trainer = config.num_train_epochs.has_value();
-  const int64_t steps =
-      as_trainer ? steps_of_num_train_epochs(config, num_windows) : steps_of_epochs(config, num_windows, warnings);
+  if (!as_trainer) check_epochs(config, num_windows, warnings);
   const int64_t sequences =
-      as_trainer ? saturating_product(steps, batch) : saturating_product(num_windows, *config.epochs);
+      as_trainer ? saturating_product(steps_of_num_train_epochs(config, num_windows), epoch_batch(config))
+                 : saturating_product(num_windows, *config.epochs);
   const int64_t end = at.step + std::max<int64_t>(0, sequences - at.sequences_seen) / batch;
   const bool epochs_win = as_trainer || end < config.max_steps_given;
   if (epochs_win) config.origins.set("max_steps", {Origin::Kind::kFlag, as_trainer ? "num_train_epochs" : "epochs"});
   config.max_steps = epochs_win ? end : config.max_steps_given;
   config.sequences = epochs_win ? std::optional(sequences) : std::nullopt;
-  fit_schedule(config, epochs_win ? steps : config.max_steps, warnings);
+  fit_schedule(config, epochs_win ? std::max<int64_t>(1, sequences / batch) : config.max_steps, warnings);
   if (config.sequences && config.schedule_ends_at_max_steps && at.sequences_seen != at.step * batch) {
     config.schedule =
         config.schedule.placed_at(at.step, static_cast<double>(at.sequences_seen) / static_cast<double>(batch));
@@ -106,7 +110,7 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
 bool saves_at(const RunConfig& config, const RunPosition& at) {
   if (config.checkpoint_freq == 0) return false;
   if (config.save_strategy != SaveStrategy::kEpoch) return at.step % config.checkpoint_freq == 0;
-  const int64_t epoch = config.checkpoint_freq * config.train_batch_size;
+  const int64_t epoch = config.epoch_sequences;
   return at.sequences_seen / epoch > (at.sequences_seen - config.train_batch_size) / epoch;
 }
 
@@ -116,7 +120,7 @@ std::optional<int64_t> steps_to_next_save(const RunConfig& config, const RunPosi
     return config.checkpoint_freq - at.step % config.checkpoint_freq;
   }
   const int64_t batch = config.train_batch_size;
-  const int64_t epoch = config.checkpoint_freq * batch;
+  const int64_t epoch = config.epoch_sequences;
   return (epoch - at.sequences_seen % epoch + batch - 1) / batch;
 }
 

@@ -281,6 +281,7 @@ std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup) {
 nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
   for (const Row& row : rows_of(config, /*nodes=*/1)) record.update(row.record);
+  if (config.epoch_batch > 0 && config.epoch_batch != config.train_batch_size) record[kEpochBatch] = config.epoch_batch;
   // As it is in force: a resumed run may have changed it.
   if (config.resumed_schedule) record[kScheduleInForce] = schedule_record(*config.resumed_schedule);
   for (const FlagGroup& group : training_flags()) {

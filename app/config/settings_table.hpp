@@ -13,6 +13,8 @@ namespace mpzero {
 // --schedule_on_resume.
 inline constexpr const char* kScheduleInForce = "schedule_in_force";
 inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
+// The batch by which a run counts epochs, if it differs from train_batch_size: see RunConfig::epoch_batch.
+inline constexpr const char* kEpochBatch = "epoch_batch";
 
 // Those that a record has only where they are asked for: one without them says that there is none.
 inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero_quantized_weights", "fp8"};

@@ -100,8 +100,8 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
 TrainingEnd Trainer::run() {
   start();
   if (at_end()) {
-    log_.say(fmt::format("Training finished already: step {} of {} is saved; raise --max_steps to continue",
-                         position_.step, config_.max_steps));
+    log_.say(fmt::format("Training finished already: step {} of {} is saved; raise {} to continue", position_.step,
+                         config_.max_steps, config_.sequences ? "the epochs" : "--max_steps"));
     return TrainingEnd::kFinished;
   }
   const RunStart start{.began = control_.began, .steps_done = position_.step, .device = device_};

@@ -189,12 +189,6 @@ int64_t LrSchedule::num_decay_steps() const {
   return schedule != nullptr ? schedule->num_decay_steps : 0;
 }
 
-LrSchedule LrSchedule::with_num_decay_steps(int64_t num_decay_steps) const {
-  LrSchedule changed = *this;
-  if (auto* schedule = std::get_if<TrainerLr>(&changed.schedule_)) schedule->num_decay_steps = num_decay_steps;
-  return changed;
-}
-
 int64_t LrSchedule::warmup_num_steps() const {
   return std::visit(
       [](const auto& schedule) -> int64_t {

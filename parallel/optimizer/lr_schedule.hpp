@@ -75,10 +75,9 @@ class LrSchedule {
   int64_t num_decay_steps() const;                 // of kAtTheEnd; else 0
   double peak_lr() const;
 
-  // The same schedule with another total_num_steps, warmup_num_steps or num_decay_steps, if it has one.
+  // The same schedule with another total_num_steps, or warmup_num_steps, if it has one.
   LrSchedule with_total_num_steps(int64_t total_num_steps) const;
   LrSchedule with_warmup_num_steps(int64_t warmup_num_steps) const;
-  LrSchedule with_num_decay_steps(int64_t num_decay_steps) const;
   LrSchedule with_peak_lr(double peak_lr) const;
 
   // The schedule's own time, in updates of the run that it was made for: `time` at update `step`, and `rate` more with

@@ -147,13 +147,16 @@ def resume(run: Run, start: Start, peak: float) -> Run:
     schedule = {"unchanged": kept, "keep": held, "extend": extended}.get(way)
     if way == "rewarm":
         schedule = rewarmed(new, step, last_step - step, run.schedule.rate(step))
+        few = [u for u in range(step + 1, last_step + 1) if schedule.rate(u) < ALMOST_NOTHING * new.peak]
+        if start.way is None and 2 * len(few) > last_step - step:
+            raise RefusedError("most steps would train at almost nothing")
     return Run(start, schedule, last_step, step, position, run.tokens, [*run.choices, way])
 
 
 def rewarmed(new: Schedule, step: int, left: int, rate: float) -> Schedule:
-    warmup = min(left, math.ceil(new.warmup * left / new.total))
-    decay = min(left - warmup, math.ceil(new.decay * left / new.total))
-    if warmup == 0 and rate < ALMOST_NOTHING * new.peak:
+    """The next update is the schedule's first, the last one its last."""
+    if new.warmup == 0 and rate < ALMOST_NOTHING * new.peak:
         raise RefusedError("no decay can begin at almost nothing")
-    peak = new.peak if warmup else rate
-    return Schedule(new.scheduler, peak, warmup, left, decay, step=step, warmup_from=rate)
+    pace = (new.total - 1) / (left - 1) if left > 1 else 1.0
+    peak = new.peak if new.warmup else rate
+    return replace(new, peak=peak, step=step, time=1 - pace, pace=pace, warmup_from=rate)

@@ -64,8 +64,8 @@ std::optional<int64_t> sequences_of_epochs(const Settings& settings) {
   const int64_t windows = settings.windows();
   if (settings.epochs) return *settings.epochs * windows;
   if (!settings.num_train_epochs) return std::nullopt;
-  const double steps = *settings.num_train_epochs * static_cast<double>(windows / settings.batch);
-  return static_cast<int64_t>(std::ceil(steps)) * settings.batch;
+  const double steps = *settings.num_train_epochs * static_cast<double>(windows / settings.epoch_batch());
+  return static_cast<int64_t>(std::ceil(steps)) * settings.epoch_batch();
 }
 
 // Whether the schedule proceeds by sequences and not by steps.
@@ -126,20 +126,18 @@ Schedule held(Schedule schedule, int64_t step) {
 
 Schedule rewarmed(const Run& run, Shape shape, const Settings& now, const Plan& plan) {
   const double rate = run.schedule.rate(run.step);
+  double pace = 1;  // the next update is the schedule's first, the last one its last
   if (shape.has_end()) {
     const double end = now.schedule_end ? shape.total : static_cast<double>(plan.last_step);
     const double left = end - static_cast<double>(run.step);
     if (left < 1) throw Refused("the schedule ends before the checkpoint");
-    const double share = left / shape.total;
-    shape.warmup = std::min(left, std::ceil(shape.warmup * share));
-    shape.decay = std::min(left - shape.warmup, std::ceil(shape.decay * share));
-    shape.total = left;
+    if (left > 1) pace = (shape.total - 1) / (left - 1);
   }
   if (shape.warmup == 0) {
     if (rate < kAlmostNothing * shape.peak) throw Refused("no decay can begin at almost nothing");
     shape.peak = rate;
   }
-  return {.shape = shape, .step = run.step, .time = 0, .pace = 1, .warmup_from = rate, .held_from = {}};
+  return {.shape = shape, .step = run.step, .time = 1 - pace, .pace = pace, .warmup_from = rate, .held_from = {}};
 }
 
 }  // namespace
@@ -160,13 +158,14 @@ Plan plan_of(const Settings& settings, int64_t step, int64_t position) {
   Plan plan{.last_step = max_steps, .length = max_steps};
   if (const auto sequences = sequences_of_epochs(settings)) {
     const int64_t end = step + std::max<int64_t>(0, (*sequences - position) / settings.batch);
-    if (end < max_steps) plan = {.last_step = end, .length = *sequences / settings.batch, .ends_by_epochs = true};
+    if (end < max_steps)
+      plan = {.last_step = end, .length = std::max<int64_t>(1, *sequences / settings.batch), .ends_by_epochs = true};
   }
   return plan;
 }
 
 bool saves_epoch(const Settings& settings, int64_t position) {
-  const int64_t epoch = settings.windows() / settings.batch * settings.batch;
+  const int64_t epoch = settings.windows() / settings.epoch_batch() * settings.epoch_batch();
   return position / epoch > (position - settings.batch) / epoch;
 }
 
@@ -185,8 +184,9 @@ Run begin(const Settings& settings) {
 Run resume(const Run& run, const Settings& now) {
   Run next = run;
   next.settings = now;
+  next.settings.first_batch = run.settings.epoch_batch();
   next.position = resumed_position(run, now);
-  const Plan plan = next.plan = plan_of(now, run.step, next.position);
+  const Plan plan = next.plan = plan_of(next.settings, run.step, next.position);
   if (plan.length < 1) throw Refused("the data does not fill a step");
   if (plan.last_step <= run.step) throw Refused("nothing is left to train");
   const Shape of_settings = fitted(now, plan.length);
@@ -211,6 +211,13 @@ Run resume(const Run& run, const Settings& now) {
   Way way = now.way;
   if (way == Way::kUnset) way = goes_on ? Way::kExtend : ends_at_nothing ? Way::kRewarm : Way::kKeep;
   next.schedule = way == Way::kExtend ? extended : way == Way::kKeep ? held_on : rewarmed(run, of_settings, now, plan);
+  if (now.way == Way::kUnset && way == Way::kRewarm) {
+    int64_t few = 0;
+    for (int64_t update = run.step + 1; update <= plan.last_step; ++update) {
+      if (next.schedule.rate(update) < kAlmostNothing * of_settings.peak) ++few;
+    }
+    if (2 * few > plan.last_step - run.step) throw Refused("most steps would train at almost nothing");
+  }
   next.choice = way == Way::kExtend ? "extend" : way == Way::kKeep ? "keep" : "rewarm";
   return next;
 }

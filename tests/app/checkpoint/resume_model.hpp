@@ -50,10 +50,12 @@ struct Settings {
   std::optional<int64_t> max_steps, epochs;
   std::optional<double> num_train_epochs;
   int64_t num_tokens = 0, batch = 1, seq_length = 1;
+  int64_t first_batch = 0;            // of the run, by which epochs are counted; 0: `batch`
   bool has_default_schedule = false;  // that of mpzero without --deepspeed_config: a kWarmupCosineLr
   bool shuffle = false;
   Way way = Way::kUnset;
 
+  int64_t epoch_batch() const { return first_batch > 0 ? first_batch : batch; }
   int64_t windows() const { return (num_tokens - 1) / seq_length; }
 };
 
