@@ -11,6 +11,7 @@
 #include "app/checkpoint/resume_schedule.hpp"
 #include "app/config/model_changes.hpp"
 #include "app/config/recorded_settings.hpp"
+#include "app/config/settings_table.hpp"
 #include "app/tokens/token_checks.hpp"
 #include "base/error.hpp"
 

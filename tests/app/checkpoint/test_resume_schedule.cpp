@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -94,11 +95,11 @@ TEST_CASE("each way is what it says") {
   CHECK(chosen("keep", 10).lr(15) == before.schedule.lr(15));
   CHECK(chosen("keep", 10).lr(40) == before.schedule.lr(20));
   CHECK(chosen("rewarm", 10).lr(11) == lr);
-  // 4 warm-up steps of 40 are 3 of the 30 that remain, and the decay is that of a run of 30 steps.
-  CHECK(chosen("rewarm", 10).lr(14) == 1e-3);
-  const parallel::LrSchedule shrunk =
-      config_of({"--max_steps=30"}).schedule.with_warmup_num_steps(3).with_total_num_steps(30);
-  for (int64_t update = 15; update <= 40; ++update) CHECK(chosen("rewarm", 10).lr(update) == shrunk.lr(update - 10));
+  // 40 steps in the 30 that remain: the first and the last are those of the schedule.
+  CHECK(chosen("rewarm", 10).time(11) == 1);
+  CHECK(chosen("rewarm", 10).time(40) == Approx(40));
+  CHECK(chosen("rewarm", 10).lr(40) == Approx(config_of({"--max_steps=40"}).schedule.lr(40)));
+  CHECK(chosen("rewarm", 10).lr(14) == Approx(1e-3).epsilon(0.01));
   CHECK(chosen("extend", 10).lr(11) == config_of({"--max_steps=40"}).schedule.lr(11));
 }
 
@@ -111,7 +112,7 @@ TEST_CASE("without a warm-up a new decay begins at the checkpoint's rate") {
   const auto chosen = after(before, 10, linear("40", {"--schedule_on_resume=rewarm"}));
   REQUIRE(chosen.schedule);
   CHECK(chosen.schedule->lr(11) == before.schedule.lr(10));
-  CHECK(chosen.schedule->lr(26) == Approx(before.schedule.lr(10) / 2));
+  CHECK(chosen.schedule->lr(26) == Approx(before.schedule.lr(10) * (40 - 15 * 39.0 / 29) / 40));
 }
 
 TEST_CASE("a length that does not change the next rate needs no choice") {
@@ -135,8 +136,35 @@ ResumedSchedule extended(const std::vector<std::string>& flags, int64_t steps, i
 TEST_CASE("a run that is a little longer warms up and decays in the steps that remain") {
   const auto chosen = extended({"--learning_rate=1e-3"}, 300, 360).schedule;  // 100 warm-up steps
   REQUIRE(chosen);
-  CHECK(chosen->lr(318) == 1e-3);
-  CHECK(chosen->lr(360) < 1e-5);
+  CHECK(chosen->lr(318) == Approx(1e-3).epsilon(0.001));
+  CHECK(chosen->lr(360) == Approx(run("", {"--learning_rate=1e-3", "--max_steps=360"}).config.schedule.lr(360)));
+}
+
+TEST_CASE("however few steps are added, the run ends where its schedule ends, or is refused") {
+  const std::vector<std::vector<std::string>> kinds = {
+      {},
+      {"--lr_scheduler_type=linear", "--warmup_steps=20"},
+      {"--lr_scheduler_type=cosine", "--warmup_steps=20"},
+      {"--lr_scheduler_type=warmup_stable_decay", "--warmup_steps=20", "--num_decay_steps=60"}};
+  for (const std::vector<std::string>& flags : kinds) {
+    int refused = 0;
+    for (int64_t longer = 301; longer <= 330; ++longer) {
+      INFO(longer << " steps");
+      std::optional<parallel::LrSchedule> chosen;
+      try {
+        chosen = extended(flags, 300, longer).schedule;
+      } catch (const UserError&) {
+        ++refused;
+        continue;
+      }
+      REQUIRE(chosen);
+      CHECK(chosen->lr(longer) < 0.01 * 5e-5);
+      double highest = 0;
+      for (int64_t update = 301; update <= longer; ++update) highest = std::max(highest, chosen->lr(update));
+      CHECK(highest > 0.5 * 5e-5);
+    }
+    CHECK(refused <= 3);
+  }
 }
 
 TEST_CASE("the decay of warmup_stable_decay shrinks with the steps that remain") {
@@ -144,8 +172,8 @@ TEST_CASE("the decay of warmup_stable_decay shrinks with the steps that remain")
                                           "--warmup_steps=10", "--learning_rate=1e-3"};
   const auto chosen = extended(flags, 200, 240).schedule;
   REQUIRE(chosen);
-  // The steepest step of a cosine over its 17 decay steps, 100 of 240 steps shrunk to 40.
-  const double steepest = 1e-3 * std::numbers::pi / 2 / 17;
+  // The steepest step of a cosine over 100 steps, of which each takes 239 / 39: the 240 steps are played in 40.
+  const double steepest = 1e-3 * std::numbers::pi / 2 / 100 * 239 / 39;
   for (int64_t update = 201; update < 240; ++update) CHECK(chosen->lr(update) - chosen->lr(update + 1) <= steepest);
   CHECK(chosen->lr(203) == 1e-3);
   CHECK(chosen->lr(240) < 1e-5);
@@ -198,7 +226,7 @@ TEST_CASE("another number of epochs is another length, also with another batch s
   REQUIRE(resumed.schedule);
   CHECK_THAT(resumed.warning, Contains("warms up again"));
   CHECK(resumed.schedule->lr(25) == before.schedule.lr(24));
-  CHECK(resumed.schedule->lr(24 + 3) == 5e-5);  // 4 warm-up steps of 96 are 2 of 48
+  CHECK(resumed.schedule->lr(24 + 3) == Approx(5e-5).epsilon(0.001));  // 4 warm-up steps of 96 are 2 of 48
 }
 
 TEST_CASE("twice the epochs in as many steps are another length") {
@@ -219,7 +247,8 @@ TEST_CASE("a second warm-up and decay fill all steps that remain of the epochs")
   CHECK(now.max_steps == 16);
   const auto chosen = after(before, 11, now).schedule;
   REQUIRE(chosen);
-  CHECK(chosen->total_num_steps() == 5);
+  CHECK(chosen->time(12) == 1);
+  CHECK(chosen->time(16) == Approx(9));
 }
 
 TEST_CASE("a rate that the checkpoint does not record cannot be kept") {
