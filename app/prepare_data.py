@@ -303,7 +303,8 @@ def report(source: Source, outputs: list[Path], max_documents: int | None) -> li
     if not isinstance(source, FileSource):
         return []
     outputs = " and ".join(shown(path) for path in outputs)
-    print_files_read(outputs, shown(source.dataset), source.files[: source.num_read])
+    if source.num_read > 0:
+        print_files_read(outputs, shown(source.dataset), source.files[: source.num_read])
     reason = f"after the last of --max_documents {max_documents}"
     return [LeftOut(file.name, file.size, reason, False) for file in source.files[source.num_read :]]
 
@@ -319,7 +320,8 @@ def notes_of(source: Source) -> list[str]:
     if isinstance(source, FileSource) and source.blank:
         blank = some([path.name for path in source.blank])
         notes.append(f"{shown_count(len(source.blank), 'file')} of white space alone, kept as empty documents: {blank}")
-    if isinstance(source, FileSource) and source.num_rows == 0 and source.reading.column != "text":
+    read = isinstance(source, FileSource) and source.num_read > 0
+    if read and source.num_rows == 0 and source.reading.column != "text":
         notes.append(f"no file has columns, so --text_column {source.reading.column} has no effect")
     return notes
 

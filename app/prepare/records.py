@@ -8,7 +8,7 @@ from pathlib import Path
 from . import OVERWRITE, PrepareError, encoders, legacy, shown, shown_count, shown_size
 from .fingerprints import File, is_unchanged
 from .plan import Input
-from .token_file import arguments_of
+from .token_file import arguments_of, is_hdf5
 
 CONTENT = "content"
 # From this size on, reading everything again takes long enough to be announced.
@@ -47,6 +47,12 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
     arguments = inputs[0].arguments
     outputs = [path for path in (arguments.output, arguments.validation_output) if path is not None]
     existing = [path for path in outputs if path.exists()]
+    for path in existing:
+        if not is_hdf5(path):
+            raise PrepareError(
+                f"{shown(path)} exists, cannot be read as HDF5, and is not replaced: remove it, or choose another "
+                "output."
+            )
     if not existing or arguments.overwrite:
         return False
     if not arguments.if_missing:

@@ -138,14 +138,14 @@ class _Ahead:
         while True:
             try:
                 value, end = self._json.raw_decode(self._text, self._begin)
-            except RecursionError as error:
-                raise PrepareError(f"{where} is not JSON ({_reason(error)}): a list of objects is expected.") from error
             except json.JSONDecodeError as error:
                 unfinished = error.msg.startswith("Unterminated") or error.pos >= len(self._text) - self._INCOMPLETE
                 if self._ended or not unfinished:
                     raise PrepareError(f"{where} is not JSON ({error.msg}): a list of objects is expected.") from error
                 self._read()
                 continue
+            except (ValueError, RecursionError) as error:  # ValueError: an integer of too many digits
+                raise PrepareError(f"{where} is not JSON ({_reason(error)}): a list of objects is expected.") from error
             text, self._begin = self._text[self._begin : end], end
             return value, text
 

@@ -205,3 +205,9 @@ def arguments_of(path: Path) -> dict | None:
         raise PrepareError(f"{shown(path)} cannot be read: {error}.") from error
     except (OSError, KeyError, ValueError):
         return None
+
+
+def is_hdf5(path: Path) -> bool:
+    import h5py
+
+    return path.is_file() and bool(h5py.is_hdf5(path))

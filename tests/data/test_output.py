@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -84,11 +85,23 @@ def test_existing_output(prepare, tmp_path):
     assert read_tokens(tmp_path / "a.h5").texts() == ["another text"]
 
 
-def test_existing_file_of_another_kind_is_kept(prepare, tmp_path):
+@pytest.mark.parametrize("flags", [(), ("--if_missing",), ("--overwrite",)])
+def test_existing_file_of_another_kind_is_kept(prepare, tmp_path, flags):
+    """Such as the last input, where OUTPUT was forgotten."""
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text('[{"text": "something of the user\'s"}]')
+    error = prepare("a.json", "b.json", *flags, fails=True).stderr
+    assert "b.json" in error and "--overwrite" not in error
+    assert (tmp_path / "b.json").read_text() == (tmp_path / "a.json").read_text()
+
+
+def test_existing_hdf5_file_of_another_program_is_replaced_only_on_request(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("text")
-    (tmp_path / "a.h5").write_text("something of the user's")
-    assert "not a token file" in prepare("a.txt", "a.h5", "--if_missing", fails=True).stderr
-    assert (tmp_path / "a.h5").read_text() == "something of the user's"
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = 1
+    assert "a.h5" in prepare("a.txt", "a.h5", "--if_missing", fails=True).stderr
+    prepare("a.txt", "a.h5", "--overwrite")
+    assert read_tokens(tmp_path / "a.h5").texts() == ["text"]
 
 
 def test_missing_validation_file_is_made_again(prepare, tmp_path, novel):

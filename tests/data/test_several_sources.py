@@ -74,6 +74,7 @@ def test_an_empty_list_has_no_rows(tmp_path, monkeypatch, text):
         ('[{"text": "a"}', "the end of the file comes where ']' should"),
         ('[{"text": "a"}] x', "more text after its list"),
         ('[{"text": "a", "text": "b"}]', "element 1 has two keys"),
+        ('[{"text": "a"}, {"text": "b", "n": ' + "1" * 5000 + "}]", "element 2 is not JSON"),
         ('[{"body": "a"}]', "element 1 has no column 'text', only body"),
         ("[" * 100_000, "element 1 is not JSON (nested too deep)"),
     ],
@@ -242,3 +243,13 @@ def test_memory_does_not_grow_with_a_long_document(tmp_path, novel, kind):
         peaks.append(peak_of(tmp_path, "a.txt", "a.h5", "--tokenizer", "tokenizer.json", "--eos_token", eos))
     # At once it takes about 70 bytes a byte.
     assert peaks[1] - peaks[0] < 5 * 18_000_000
+
+
+def test_a_data_set_after_the_last_document_is_listed_as_not_read(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("first")
+    (tmp_path / "b.txt").write_text("second")
+    flags = ("--max_documents", 1, "--text_column", "a.txt=text", "--text_column", "b.txt=body")
+    lines = prepare("a.txt", "b.txt", "a.h5", *flags).stdout.splitlines()
+    assert read_tokens(tmp_path / "a.h5").texts() == ["first"]
+    assert [line for line in lines if "0 files" in line or "()" in line] == []
+    assert [line.split(":")[0] for line in lines if "b.txt" in line] == ["b.txt", "  b.txt (6 bytes)"]
