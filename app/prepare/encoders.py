@@ -17,8 +17,16 @@ from .boundaries import BYTES, cuts_of
 from .cutting import Cuts, cut
 from .fingerprints import digest_of
 from .hub import refusal, use_cache_where_unreachable
-from .special_tokens import bos_of, counter_of, eos_of, hash_of, special_tokens_of, with_special_tokens_as_text
-from .tokenizer_files import CONFIG, DECLARATIONS, SPECIAL_TOKENS, Declared, declared_in, read_tokenizer
+from .special_tokens import (
+    bos_of,
+    counter_of,
+    eos_of,
+    hash_of,
+    needed_note,
+    special_tokens_of,
+    with_special_tokens_as_text,
+)
+from .tokenizer_files import CONFIG, DECLARATIONS, SPECIAL_TOKENS, Declared, check_ids, declared_in, read_tokenizer
 
 SHORT = 1024  # characters
 # How Llama 3 cuts a text into words before byte-pair encoding (as in its tokenizer.json).
@@ -167,6 +175,7 @@ class LoadedTokenizer:
     name: str
     library: object  # tokenizers.Tokenizer
     declared: Declared
+    file: dict | None  # the JSON of its tokenizer.json, if it has one
 
     def vocabulary(self) -> dict[str, int]:
         return self.library.get_vocab(with_added_tokens=True)
@@ -179,16 +188,16 @@ class LoadedTokenizer:
 def load_tokenizer(name: str) -> LoadedTokenizer:
     path = Path(name).expanduser()
     if path.is_dir():
-        tokenizer, declared = _in_folder(path)
+        tokenizer, declared, file = _in_folder(path)
     elif path.is_file():
-        tokenizer, declared = read_tokenizer(path), declared_in(path.parent)
+        (tokenizer, file), declared = read_tokenizer(path), declared_in(path.parent)
     elif path.suffix == ".json" or name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise PrepareError(f"Tokenizer {name} does not exist: give a file, a folder, a Hugging Face name, or 'bytes'.")
     else:
-        tokenizer, declared = _in_folder(_download(name))
+        tokenizer, declared, file = _in_folder(_download(name))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return LoadedTokenizer(name, tokenizer, declared)
+    return LoadedTokenizer(name, tokenizer, declared, file)
 
 
 def _describe(loaded: LoadedTokenizer, eos_token: str | None, add_bos: str, special_tokens: str) -> Encoder:
@@ -197,6 +206,7 @@ def _describe(loaded: LoadedTokenizer, eos_token: str | None, add_bos: str, spec
     vocabulary, special = loaded.vocabulary(), special_tokens_of(parsed)
     eos_token_id = eos_of(loaded.name, vocabulary, special, loaded.declared, eos_token)
     bos_token_id, adds_bos, note = loaded.bos(add_bos)
+    notes = [note, needed_note(parsed) if special_tokens == "text" else None]
     return Encoder(
         name=loaded.name,
         vocab_size=max(vocabulary.values()) + 1,
@@ -207,19 +217,21 @@ def _describe(loaded: LoadedTokenizer, eos_token: str | None, add_bos: str, spec
         add_bos=adds_bos,
         special_tokens=special_tokens,
         special_names=tuple(special),
-        tokenizer_hash=hash_of(parsed),
-        notes=() if note is None else (note,),
+        # The library numbers added tokens again where these leave a hole.
+        tokenizer_hash=hash_of(loaded.file or parsed),
+        notes=tuple(note for note in notes if note is not None),
     )
 
 
 def _in_folder(folder: Path):
-    """-> (tokenizers.Tokenizer, Declared)"""
+    """-> (tokenizers.Tokenizer, Declared, the JSON of its tokenizer.json or None)"""
     declared = declared_in(folder)
     if (folder / "tokenizer.json").is_file():
         # Its post-processor decides alone about BOS, as in transformers.
-        return read_tokenizer(folder / "tokenizer.json"), declared
+        tokenizer, file = read_tokenizer(folder / "tokenizer.json")
+        return tokenizer, declared, file
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return _byte_level_bpe(folder / "vocab.json", folder / "merges.txt", declared)
+        return *_byte_level_bpe(folder / "vocab.json", folder / "merges.txt", declared), None
     raise PrepareError(f"Tokenizer folder {folder} contains neither tokenizer.json nor vocab.json and merges.txt.")
 
 
@@ -257,6 +269,7 @@ def _byte_level_bpe(vocab: Path, merges: Path, declared: Declared):
         raise PrepareError(
             f"{shown(vocab)} and {shown(merges)} cannot be read as a byte-level BPE vocabulary: {shown(error)}."
         ) from error
+    check_ids(vocab, words)
     llama3 = len(words) == LLAMA3_BASE_SIZE
     tokenizer = Tokenizer(models.BPE(words, pairs, ignore_merges=llama3))
     tokenizer.decoder = decoders.ByteLevel()

@@ -15,6 +15,7 @@ CHOICES_SHOWN = 8
 # Words of names that end a text; candidates with one of them are listed first.
 _ENDS = re.compile(r"end|eo[stdm]|im_end|</s>|stop|sep", re.IGNORECASE)
 _NAME = re.compile(r"<\S+>|\[\S+\]")  # as of a special token
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _PROBES = ("a", "the", "1", ".", "\n")  # at least one of them has an id in each tokenizer
 
 
@@ -104,16 +105,71 @@ def with_special_tokens_as_text(definition: str) -> str:
 
     `encode_special_tokens` of the library does not suffice: a model that takes full words from its vocabulary (Unigram,
     WordPiece, WordLevel, BPE with ignore_merges) would find </s> there. So special tokens get names that occur in no
-    text, except where a merge of BPE needs them.
+    text, except where the model needs them for other text.
     """
     parsed = json.loads(definition)
-    model = parsed["model"]
+    _rename(parsed, set(special_tokens_of(parsed)) - needed_by_model(parsed))
+    return json.dumps(parsed)
+
+
+def needed_note(definition: dict) -> str | None:
+    """A note for the user on the special tokens that become ids although special tokens are encoded as text."""
+    tokens = sorted(token for token in needed_by_model(definition) if not _BYTE.fullmatch(token))
+    if not tokens:
+        return None
+    more = f" and {len(tokens) - CHOICES_SHOWN:,} more" if len(tokens) > CHOICES_SHOWN else ""
+    listed = ", ".join(f"'{shown(token)}'" for token in tokens[:CHOICES_SHOWN])
+    return (
+        "its model needs these special tokens for ordinary text, so they become their ids with --special_tokens text, "
+        f"too: {listed}{more}"
+    )
+
+
+def needed_by_model(definition: dict) -> set[str]:
+    """The special tokens without which the model would lose text: merges and single characters of BPE, the bytes of
+    byte_fallback, and words (not names such as </s>) that would be unknown."""
+    model, special = definition["model"], set(special_tokens_of(definition))
+    needed = {token for token in special if model.get("byte_fallback") and _BYTE.fullmatch(token)}
+    if model["type"] != "BPE":
+        words = {token for token in special - needed if token and not _NAME.fullmatch(token)}
+        return needed | _unknown_without(words, special - needed, definition)
+    prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
     merged = set()
-    for merge in model.get("merges", ()):
+    for merge in model["merges"]:
         first, second = merge.split(" ") if isinstance(merge, str) else merge
-        merged |= {first, second, first + second.removeprefix(model.get("continuing_subword_prefix") or "")}
-    mark = "\U0010ffff" + xxhash.xxh3_128_hexdigest(definition.encode())
-    renamed = {token: mark + token for token in special_tokens_of(parsed) if token not in merged}
+        merged |= {first, second, first + second.removeprefix(prefix)}
+    characters = {token for token in special if len(token.removeprefix(prefix).removesuffix(suffix)) == 1}
+    return needed | special & (merged | characters)
+
+
+def _unknown_without(words: set[str], renamed: set[str], definition: dict) -> set[str]:
+    """The words for which the model has nothing but its unknown token once these tokens are renamed."""
+    from tokenizers import Tokenizer
+
+    if not words:
+        return set()
+    model = definition["model"]
+    vocabulary, name = model["vocab"], model.get("unk_token")
+    unknown = model["unk_id"] if isinstance(vocabulary, list) else vocabulary.get(name)
+    copy = json.loads(json.dumps(definition))
+    _rename(copy, renamed)
+    tokenize = Tokenizer.from_str(json.dumps(copy)).model.tokenize
+
+    def is_unknown(word: str) -> bool:
+        try:
+            ids = [token.id for token in tokenize(word)]
+        except Exception:  # the library's: there is no unknown token
+            return True
+        return not ids or unknown in ids
+
+    return {word for word in words if word != name and is_unknown(word)}
+
+
+def _rename(parsed: dict, tokens: set[str]) -> None:
+    """Gives these tokens of a tokenizer.json names that occur in no text."""
+    mark = "\U0010ffff" + xxhash.xxh3_128_hexdigest(json.dumps(parsed).encode())
+    renamed = {token: mark + token for token in tokens}
+    model = parsed["model"]
     vocabulary = model["vocab"]
     if isinstance(vocabulary, list):
         model["vocab"] = [[renamed.get(token, token), score] for token, score in vocabulary]
@@ -124,7 +180,6 @@ def with_special_tokens_as_text(definition: str) -> str:
     for token in parsed["added_tokens"]:
         token["content"] = renamed.get(token["content"], token["content"])
     parsed["post_processor"] = None
-    return json.dumps(parsed)
 
 
 def hash_of(definition: dict) -> str:
@@ -134,6 +189,6 @@ def hash_of(definition: dict) -> str:
         tokens = {index: token for index, (token, *_) in enumerate(vocabulary)}
     else:
         tokens = {index: token for token, index in vocabulary.items()}
-    tokens |= {token["id"]: token["content"] for token in definition["added_tokens"]}
+    tokens |= {token["id"]: token["content"] for token in definition.get("added_tokens") or ()}
     lines = (f"{index}\t{tokens[index]}\n" for index in sorted(tokens))
     return "xxh3:" + xxhash.xxh3_64_hexdigest("".join(lines).encode())

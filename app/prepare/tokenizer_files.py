@@ -64,13 +64,28 @@ def read_object(path: Path) -> dict:
 
 
 def read_tokenizer(path: Path):
-    """-> tokenizers.Tokenizer"""
+    """-> (tokenizers.Tokenizer, the JSON of the file)"""
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:
         raise PrepareError(f"{shown(path)} cannot be read as a tokenizer.json: {shown(error)}.") from error
+    definition = read_object(path)
+    if isinstance(words := definition["model"]["vocab"], dict):
+        check_ids(path, words)
+    return tokenizer, definition
+
+
+def check_ids(path: Path, words: dict[str, int]) -> None:
+    """words: of a vocabulary, with their ids"""
+    first: dict[int, str] = {}
+    for word, index in words.items():
+        if (other := first.setdefault(index, word)) != word:
+            raise PrepareError(
+                f"{shown(path)} has the id {index} for both '{shown(other)}' and '{shown(word)}': give each its "
+                "own, or download the file again."
+            )
 
 
 def _first_token(sources: list[tuple[Path, dict]], key: str) -> str | None:

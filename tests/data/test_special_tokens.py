@@ -368,6 +368,86 @@ def test_the_hash_is_that_of_the_vocabulary(prepare, tmp_path):
     assert (attributes["add_bos"], attributes["special_tokens_in_text"]) == (0, 0)
 
 
+def test_the_hash_is_that_of_the_file_where_the_library_numbers_added_tokens_again(tmp_path):
+    """With a hole, a token twice, and an empty one. Computed here as docs/formats.md describes it, from the file."""
+    folder = folder_with(tmp_path / "tok", {CONFIG: {"eos_token": "<|im_end|>"}})
+    definition = json.loads((folder / "tokenizer.json").read_text())
+    last = definition["added_tokens"][-1]
+    added = [(400, "<hole>"), (401, "<twice>"), (402, "<twice>"), (403, "")]
+    definition["added_tokens"] += [{**last, "id": index, "content": token} for index, token in added]
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    tokens = {index: token for token, index in definition["model"]["vocab"].items()}
+    tokens.update({token["id"]: token["content"] for token in definition["added_tokens"]})
+    assert Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("<hole>") != 400
+    text = "".join(f"{index}\t{tokens[index]}\n" for index in sorted(tokens))
+    assert load(folder).tokenizer_hash == "xxh3:" + xxhash.xxh3_64_hexdigest(text.encode())
+
+
+@pytest.mark.parametrize("form", ["tokenizer.json", "vocab.json"])
+def test_two_words_of_one_id_are_refused(tmp_path, form):
+    folder = folder_with(tmp_path / "tok", {CONFIG: {"eos_token": "<|im_end|>"}})
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    words = tokenizer["model"]["vocab"]
+    words["Th"] = words["e"]
+    if form == "vocab.json":
+        Tokenizer.from_file(str(folder / "tokenizer.json")).model.save(str(folder))
+        (folder / "tokenizer.json").unlink()
+        (folder / form).write_text(json.dumps(words))
+    else:
+        (folder / form).write_text(json.dumps(tokenizer))
+    with pytest.raises(PrepareError, match="'Th'") as caught:
+        load(folder)
+    assert str(folder / form) in str(caught.value) and str(words["e"]) in str(caught.value)
+
+
+def with_special(tokenizer: Tokenizer, tokens: list[str]) -> Tokenizer:
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in tokens])
+    return tokenizer
+
+
+def model_with_needed_tokens(kind: str) -> Tokenizer:
+    """Its special tokens besides </s> are needed for ordinary text."""
+    letters = list("acst@d")
+    if kind == "BPE":
+        model = models.BPE({token: i for i, token in enumerate(["</s>", *letters, " "])}, [])
+        return with_special(Tokenizer(model), ["</s>", "@"])
+    if kind == "byte fallback":
+        codes = [f"<0x{byte:02X}>" for byte in range(256)]
+        words = {token: i for i, token in enumerate(["</s>", "<unk>", *codes, *letters, " "])}
+        model = models.BPE(words, [], unk_token="<unk>", byte_fallback=True)
+        return with_special(Tokenizer(model), ["</s>", *codes])
+    if kind == "Unigram":
+        words = [("<unk>", 0.0), ("</s>", 0.0), ("▁", -3.0), ("@", -4.0), *((letter, -5.0) for letter in "acst")]
+        tokenizer = Tokenizer(models.Unigram(words, unk_id=0))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        return with_special(tokenizer, ["<unk>", "</s>", "@"])
+    words = {token: i for i, token in enumerate(["<unk>", "</s>", "cat", "@", "sat"])}
+    model = models.WordLevel if kind == "WordLevel" else models.WordPiece
+    tokenizer = Tokenizer(model(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return with_special(tokenizer, ["<unk>", "</s>", "@", "sat"])
+
+
+@pytest.mark.parametrize("kind", ["BPE", "byte fallback", "Unigram", "WordLevel", "WordPiece"])
+def test_special_tokens_that_the_model_needs_stay(prepare, tmp_path, kind):
+    """The oracle is the same tokenizer without marks on special tokens."""
+    tokenizer = model_with_needed_tokens(kind)
+    folder = folder_with(tmp_path / "tok", {CONFIG: {"eos_token": "</s>"}}, tokenizer=tokenizer)
+    definition = json.loads(tokenizer.to_str())
+    text = "cat ä sat" if kind == "byte fallback" else "cat @ sat"
+    oracle = Tokenizer.from_str(json.dumps({**definition, "added_tokens": []})).encode(text)
+    assert len(oracle.ids) >= 3 and "<unk>" not in oracle.tokens
+    encoder = load(folder)
+    words = {"byte fallback": 0, "WordLevel": 2, "WordPiece": 2}.get(kind, 1)
+    assert special_counts(encoder, text) == (oracle.ids, words)
+    assert tokenizer.token_to_id("</s>") not in special_counts(encoder, "cat </s> sat")[0]
+    assert [("'@'" in note, "'</s>'" in note) for note in encoder.notes] == [(True, False)] * (words > 0)
+    (tmp_path / "a.txt").write_text(text)
+    process = prepare("a.txt", "a.h5", "--tokenizer", "tok")
+    assert read_tokens(tmp_path / "a.h5").attributes["special_tokens_in_text"] == words
+    assert ("'@'" in process.stdout) == (words > 0)
+
+
 def make_older(path: Path, tokenizer: str) -> None:
     """The record that db0cd214 wrote for the same arguments."""
     with h5py.File(path, "r+") as file:
