@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "app/checkpoint/resume_checks.hpp"
 #include "base/error.hpp"
 #include "base/process_group.hpp"
 #include "io/data/data_loader.hpp"

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "app/checkpoint/resume_checks.hpp"
 #include "app/config/run_setup.hpp"
 #include "base/error.hpp"
 #include "tests/app/checkpoint/resume_cases.hpp"
