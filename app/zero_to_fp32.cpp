@@ -134,18 +134,17 @@ std::string causal_lm_class(std::string_view model_type) {
   return "";
 }
 
-// Puts the files of the tokenizer into the output, or says how to add them.
-void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
+// Puts the files of the tokenizer in `folder` into the output, or says how to add them.
+void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options,
+                   const std::filesystem::path& folder) {
   using namespace mpzero;
   const bool given = !options.tokenizer.empty();
-  const std::filesystem::path folder =
-      given ? std::filesystem::path(options.tokenizer) : io::tokenizer_folder(checkpoint);
   if (folder.empty()) {
     const std::string name = io::recorded_tokenizer(checkpoint);
-    if (name == "bytes") return;
     fmt::print("There is no tokenizer in the output: {}; --tokenizer FOLDER adds it with generation_config.json.\n",
-               name.empty() ? "the checkpoint does not record it"
-                            : fmt::format("that of the run, {}, is no folder here", name));
+               name.empty()                  ? "the checkpoint does not record it"
+               : name == io::kBytesTokenizer ? "that of the run is the built-in bytes, which has no files"
+                                             : fmt::format("that of the run, {}, is not to be found here", name));
     return;
   }
   const std::vector<std::string> copied = io::copy_tokenizer(folder, options.output_dir, /*replaces=*/given);
@@ -153,11 +152,14 @@ void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options
 }
 
 // The ids that end a text, beside those of the model's config.json. A generation_config.json that is in the output
-// stays unless --tokenizer replaces it.
-std::vector<int64_t> more_eos_ids(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
-  std::vector<int64_t> ids = mpzero::io::more_eos_ids(checkpoint);
-  const std::string& folder = options.tokenizer.empty() ? options.output_dir : options.tokenizer;
-  const std::vector<int64_t> others = mpzero::io::generation_eos_ids(folder);
+// stays unless --tokenizer replaces it. `tokenizer`: the folder of the tokenizer, which may be empty.
+std::vector<int64_t> more_eos_ids(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options,
+                                  const std::filesystem::path& tokenizer) {
+  namespace io = mpzero::io;
+  const bool given = !options.tokenizer.empty();
+  std::vector<int64_t> ids = io::more_eos_ids(checkpoint, given ? "" : tokenizer, print_warning);
+  const std::string& folder = given ? options.tokenizer : options.output_dir;
+  const std::vector<int64_t> others = io::generation_eos_ids(folder, io::vocab_size_of(checkpoint), print_warning);
   ids.insert(ids.end(), others.begin(), others.end());
   return ids;
 }
@@ -172,7 +174,9 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   to_do.max_shard_bytes = options.max_shard_bytes;
   if (!options.model_config.empty())
     to_do.model_config_json = io::read_text_file(options.model_config, kMaxConfigBytes);
-  to_do.eos_token_ids = more_eos_ids(checkpoint, options);
+  const std::filesystem::path tokenizer = options.tokenizer.empty() ? io::tokenizer_folder(checkpoint, print_warning)
+                                                                    : std::filesystem::path(options.tokenizer);
+  to_do.eos_token_ids = more_eos_ids(checkpoint, options, tokenizer);
   const io::Tokenization tokens = io::recorded_tokenization(checkpoint);
   if (tokens.add_bos.value_or(false)) to_do.bos_token_id = tokens.bos_token_id;
   std::optional<std::string> unknown_type;
@@ -208,7 +212,7 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
     fmt::print("This replaced the previous export: {}\n", show_names(exported.replaced));
   }
   if (options.format != WeightsFormat::kHdf5) {
-    add_tokenizer(checkpoint, options);
+    add_tokenizer(checkpoint, options, tokenizer);
     io::agree_with_config(options.output_dir, config);
   }
   if (!has_config) {

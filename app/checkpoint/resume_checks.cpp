@@ -74,10 +74,22 @@ std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& cha
   return descriptions;
 }
 
+// Of a file without a hash too little is known to refuse it, unless it is the built-in one's.
+void add_tokenizer_change(const nlohmann::json& known, const RunSetup& setup, std::vector<ModelChange>& changes) {
+  const auto before = train_data_of(known);
+  if (!before || !setup.data) return;
+  const io::Tokenization& now = setup.data->train.tokenization;
+  if (!are_of_other_tokenizers(before->tokenization, now)) return;
+  changes.push_back({.key = kTokenizerKey,
+                     .before = show_tokenizer(before->tokenization),
+                     .now = fmt::format("{} in --train_data {}", show_tokenizer(now), setup.config.train_data),
+                     .rule = ChangeRule::kOnPurpose});
+}
+
 // --allow_changed for what is as it was, as in each later start of the same command.
 void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& config, Continuation& run) {
   for (const std::string& key : config.allow_changed) {
-    if (key == kTokenizerKey) continue;  // of the token files
+    if (key == kTokenizerKey) continue;  // may be for token files that differ from the weights of --init_from
     const auto is_key = [&](const ModelChange& change) { return change.key == key; };
     if (std::any_of(changes.begin(), changes.end(), is_key)) continue;
     run.changes.push_back(fmt::format("--allow_changed {}: it has not changed since the checkpoint", key));
@@ -217,11 +229,12 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
                      const std::vector<UnitSpec>& units) {
   io::check_same_parameters(checkpoint.parameters(), units, checkpoint.folder());
   const std::string folder = checkpoint.folder().string();
-  if (const auto changes = model_changes_since(checkpoint, setup)) {
-    check_same_model(folder, *changes);
-    check_meant(folder, *changes, setup.config);
-  }
-  check_optimizer(folder, known_settings(checkpoint.progress(), folder));
+  const nlohmann::json known = known_settings(checkpoint.progress(), folder);
+  std::vector<ModelChange> changes = model_changes_since(checkpoint, setup).value_or(std::vector<ModelChange>{});
+  check_same_model(folder, changes);
+  add_tokenizer_change(known, setup, changes);
+  check_meant(folder, changes, setup.config);
+  check_optimizer(folder, known);
   if (checkpoint.made_by_mpzero() && checkpoint.progress().seed != setup.config.seed) {
     throw_user_error(
         "{} was trained with --seed {}, this run has --seed {}: the order of the data would change; give the same seed",
@@ -249,10 +262,10 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
     known.erase(key);
     now.erase(key);
   }
-  if (of_model) {
-    run.differences = shown_model_changes(*of_model);
-    note_unchanged(*of_model, setup.config, run);
-  }
+  std::vector<ModelChange> changes = of_model.value_or(std::vector<ModelChange>{});
+  add_tokenizer_change(known, setup, changes);
+  run.differences = shown_model_changes(changes);
+  if (of_model) note_unchanged(*of_model, setup.config, run);
   for (std::string& change : changed_settings(known, now)) run.differences.push_back(std::move(change));
   run.recompute = recorded_recompute(known);
   std::vector<std::string> all = run.differences;

@@ -339,7 +339,12 @@ std::vector<std::string> describe_validation(const RunSetup& setup) {
 io::InitialFolder find_init_from(const CommandLine& command_line) {
   if (command_line.init_from.empty()) return {};
   io::InitialFolder found = io::find_initial_folder(command_line.init_from);
-  if (io::has_initial_weights(found.folder)) return found;
+  if (io::has_initial_weights(found.folder)) {
+    // A run that resumes has its weights; that of the tokenizer's files it can do without.
+    if (!found.problem.empty() && checkpoints_of_run(command_line).empty()) throw UserError(found.problem);
+    if (!found.problem.empty()) found.warnings.push_back(found.problem + ".");
+    return found;
+  }
   return folder_that_run_began_with(command_line).value_or(found);
 }
 
@@ -369,6 +374,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   setup.model = read_model(command_line, init);
   check_init_model(command_line, init, setup.model);
   setup.init_from_latest = init.is_latest;
+  append(setup.warnings, init.warnings);
   setup.names_model = names_model(command_line);
   setup.config =
       resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);

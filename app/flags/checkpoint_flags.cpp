@@ -40,7 +40,8 @@ FlagGroup checkpoint_flags() {
         .value = Names{.field = field<&Settings::allow_changed>, .remark = "; write it as rope_theta,rms_norm_eps"},
         .help =
             "keys of the model that may differ from the checkpoint's, of rope_theta, rope_scaling and rms_norm_eps, "
-            "as when a context is extended; and tokenizer, where the token files may be of another one than the model",
+            "as when a context is extended; and tokenizer, where the token files may be of another one than the "
+            "model, or than those that the run had before",
         .unit = "KEYS",
         .default_text = "none"},
        {.name = "overwrite",

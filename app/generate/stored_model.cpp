@@ -56,7 +56,7 @@ void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
   StoredModel model{.name = request.folder.string(),
                     .config = parse_config(io::read_text_file(file, kMaxConfigBytes), file.string()),
                     .tokenizer = ""};
-  append_new(model.config.eos_token_ids, io::generation_eos_ids(request.folder));
+  append_new(model.config.eos_token_ids, io::generation_eos_ids(request.folder, model.config.vocab_size, say));
   const auto weights = io::match_weights(std::move(source), model_units(model.config), request.folder);
   for (const std::string& warning : weights->warnings()) say(warning);
   if (io::holds_tokenizer(request.folder)) model.tokenizer = request.folder.string();
@@ -65,20 +65,14 @@ void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
   weights->verify_what_was_read(alone);
 }
 
-// The tokenizer that the checkpoint's run was trained with, as far as it is recorded.
-std::string tokenizer_of(const io::StoredCheckpoint& checkpoint) {
-  std::string recorded = io::recorded_tokenizer(checkpoint);
-  if (recorded == "bytes") return recorded;
-  const fs::path folder = io::tokenizer_folder(checkpoint);
-  return folder.empty() ? recorded : folder.string();
-}
-
-model::ModelConfig config_of(const io::StoredCheckpoint& checkpoint, const ModelRequest& request) {
+// `tokenizer`: the folder, which may be empty.
+model::ModelConfig config_of(const io::StoredCheckpoint& checkpoint, const ModelRequest& request,
+                             const fs::path& tokenizer, const Say& say) {
   io::ExportOptions options;
   if (!request.model_config.empty()) {
     options.model_config_json = io::read_text_file(request.model_config, kMaxConfigBytes);
   }
-  options.eos_token_ids = io::more_eos_ids(checkpoint);
+  options.eos_token_ids = io::more_eos_ids(checkpoint, tokenizer, say);
   const io::Tokenization tokens = io::recorded_tokenization(checkpoint);
   if (tokens.add_bos.value_or(false)) options.bos_token_id = tokens.bos_token_id;
   const std::string text = io::exported_config(checkpoint, options);
@@ -109,10 +103,11 @@ void read_untrained(const io::StoredCheckpoint& checkpoint, StoredModel model, c
 void use_checkpoint(const io::StoredCheckpoint& checkpoint, const ModelRequest& request, const Use& use,
                     const Say& say) {
   for (const std::string& warning : checkpoint.warnings()) say(warning);
+  const fs::path tokenizer = io::tokenizer_folder(checkpoint, say);
   const StoredModel model{
       .name = fmt::format("step {} of {}", checkpoint.progress().step, checkpoint.folder().string()),
-      .config = config_of(checkpoint, request),
-      .tokenizer = tokenizer_of(checkpoint),
+      .config = config_of(checkpoint, request, tokenizer, say),
+      .tokenizer = tokenizer.empty() ? io::recorded_tokenizer(checkpoint) : tokenizer.string(),
       .add_bos = io::recorded_tokenization(checkpoint).add_bos};
   if (request.untrained) return read_untrained(checkpoint, model, use);
   use(model, io::StoredWeights(checkpoint));

@@ -81,6 +81,17 @@ std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedToken
   return warnings;
 }
 
+bool are_of_other_tokenizers(const io::Tokenization& one, const io::Tokenization& other) {
+  if (one.tokenizer_hash.empty() && other.tokenizer_hash.empty()) return false;
+  const Comparison comparison = compare(one, other);
+  return comparison == Comparison::kOther || comparison == Comparison::kProbablyOther;
+}
+
+std::string show_tokenizer(const io::Tokenization& tokens) {
+  return tokens.tokenizer_hash.empty() ? tokens.tokenizer
+                                       : fmt::format("{} ({})", tokens.tokenizer, tokens.tokenizer_hash);
+}
+
 std::vector<std::string> check_same_tokenizer(const TokenFile& file, const TokenFile& train, bool may_differ) {
   std::vector<std::string> warnings;
   const std::string other = fmt::format("{} {} ({})", train.flag, train.path, train.tokens.tokenizer);

@@ -35,6 +35,12 @@ struct TokenFile {
 // refused, since runs have begun with it.
 std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedTokens& expected);
 
+// Whether the two are known to differ: in their hashes, or one has a hash and the other is of the built-in bytes.
+bool are_of_other_tokenizers(const io::Tokenization& one, const io::Tokenization& other);
+
+// "NAME (xxh3:0123456789abcdef)"
+std::string show_tokenizer(const io::Tokenization& tokens);
+
 // The same for a file, such as one of validation data, beside the training data.
 std::vector<std::string> check_same_tokenizer(const TokenFile& file, const TokenFile& train, bool may_differ);
 

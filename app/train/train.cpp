@@ -100,9 +100,9 @@ io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, para
   });
   std::string folder = init.folder.string();
   std::tie(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json, init.eos_token_ids,
-           init.tokenizer_hash) =
+           init.tokenizer_hash, init.warnings) =
       broadcast(mpi, std::tuple(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json,
-                                init.eos_token_ids, init.tokenizer_hash));
+                                init.eos_token_ids, init.tokenizer_hash, init.warnings));
   init.folder = folder;
   return init;
 }

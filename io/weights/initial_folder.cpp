@@ -71,14 +71,19 @@ InitialFolder find_initial_folder(const fs::path& folder) {
       found.is_checkpoint = found.is_latest = true;
     }
   }
+  const auto warn = [&](const std::string& warning) { found.warnings.push_back(warning + "."); };
   if (found.is_checkpoint) {
     const auto checkpoint = open_checkpoint(found.folder);
     found.model_config_json = checkpoint->progress().model_config_json;
-    found.eos_token_ids = more_eos_ids(*checkpoint);
+    found.eos_token_ids = more_eos_ids(*checkpoint, tokenizer_folder(*checkpoint, warn), warn);
     found.tokenizer_hash = recorded_tokenization(*checkpoint).tokenizer_hash;
   } else {
-    found.eos_token_ids = generation_eos_ids(folder);
-    found.tokenizer_hash = tokenizer_hash_of(folder);
+    try {
+      found.eos_token_ids = generation_eos_ids(folder, kAnyVocabulary, warn);
+      found.tokenizer_hash = tokenizer_hash_of(folder);
+    } catch (const UserError& error) {
+      found.problem = error.what();
+    }
   }
   return found;
 }

@@ -20,6 +20,8 @@ struct InitialFolder {
   std::string model_config_json;         // that the checkpoint, or the run, records; empty: none, as those of DeepSpeed
   std::vector<int64_t> eos_token_ids{};  // beside those of config.json: see more_eos_ids() in tokenizer_files.hpp
   std::string tokenizer_hash{};          // of the tokenizer there, as Tokenization has it; empty: not known
+  std::vector<std::string> warnings{};   // of files of the tokenizer
+  std::string problem{};                 // of such files in a Hugging Face folder: why what they say is not known
 };
 
 // Safetensors come first where the folder holds several, pytorch_model.bin, which DeepSpeed's zero_to_fp32.py writes

@@ -1,5 +1,8 @@
 #include "io/weights/tokenizer_files.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/parameter_names.hpp"
 #include "io/data/tokenizer_vocabulary.hpp"
 #include "io/files/atomic_file.hpp"
 
@@ -33,6 +37,15 @@ json read_object(const fs::path& file) {
   return object;
 }
 
+bool is_readable(const fs::path& file) {
+  try {
+    read_object(file);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Tokenization recorded_tokenization(const StoredCheckpoint& checkpoint) {
@@ -44,7 +57,7 @@ Tokenization recorded_tokenization(const StoredCheckpoint& checkpoint) {
   return settings.contains(place) ? settings[place].get<Tokenization>() : Tokenization{};
 }
 
-std::vector<int64_t> generation_eos_ids(const fs::path& folder) {
+std::vector<int64_t> generation_eos_ids(const fs::path& folder, int64_t vocab_size, const Warn& warn) {
   const fs::path file = folder / kGenerationConfig;
   const json config = read_object(file);
   const json ids = config.is_object() ? config.value(kEosKey, json()) : json();
@@ -55,17 +68,32 @@ std::vector<int64_t> generation_eos_ids(const fs::path& folder) {
       throw_user_error("{}: {} is {}, but must be a whole number or a list of whole numbers", file.string(), kEosKey,
                        ids.dump());
     }
-    all.push_back(id.get<int64_t>());
+    // A number of 64 bits without a sign may have no int64_t.
+    const bool is_id = id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(vocab_size);
+    if (is_id) {
+      all.push_back(id.get<int64_t>());
+    } else {
+      warn(fmt::format("{}: {} {} is outside of the vocabulary and is left out", file.string(), kEosKey, id.dump()));
+    }
   }
   return all;
 }
 
-std::vector<int64_t> more_eos_ids(const StoredCheckpoint& checkpoint) {
+int64_t vocab_size_of(const StoredCheckpoint& checkpoint) {
+  const auto all = checkpoint.parameters();
+  const auto found = std::ranges::find(all, kEmbeddingWeight, &ParameterSpec::name);
+  return found == all.end() ? kAnyVocabulary : found->shape.at(0);
+}
+
+std::vector<int64_t> more_eos_ids(const StoredCheckpoint& checkpoint, const fs::path& tokenizer, const Warn& warn) {
   std::vector<int64_t> ids;
   if (const auto recorded = recorded_tokenization(checkpoint).eos_token_id) ids.push_back(*recorded);
-  if (const fs::path folder = tokenizer_folder(checkpoint); !folder.empty()) {
-    const std::vector<int64_t> more = generation_eos_ids(folder);
+  if (tokenizer.empty()) return ids;
+  try {
+    const std::vector<int64_t> more = generation_eos_ids(tokenizer, vocab_size_of(checkpoint), warn);
     ids.insert(ids.end(), more.begin(), more.end());
+  } catch (const UserError& error) {
+    warn(fmt::format("{}; its {} is left out", error.what(), kEosKey));
   }
   return ids;
 }
@@ -105,12 +133,18 @@ std::string recorded_tokenizer(const StoredCheckpoint& checkpoint) {
   return order.substr(begin + kBefore.size(), end - begin - kBefore.size());
 }
 
-fs::path tokenizer_folder(const StoredCheckpoint& checkpoint) {
+fs::path tokenizer_folder(const StoredCheckpoint& checkpoint, const Warn& warn) {
   const std::string wanted = recorded_tokenization(checkpoint).tokenizer_hash;
-  for (const std::string& name : {checkpoint.run().init_from, recorded_tokenizer(checkpoint)}) {
+  const std::string of_data = recorded_tokenizer(checkpoint);
+  if (of_data == kBytesTokenizer && wanted.empty()) return {};
+  for (const std::string& name : {checkpoint.run().init_from, of_data}) {
     if (name.empty() || !holds_tokenizer(name)) continue;
-    const std::string hash = wanted.empty() ? "" : tokenizer_hash_of(name);
-    if (hash.empty() || hash == wanted) return name;
+    try {
+      const std::string hash = wanted.empty() ? "" : tokenizer_hash_of(name);
+      if (hash.empty() || hash == wanted) return name;
+    } catch (const UserError& error) {
+      warn(fmt::format("{}; the folder is passed over", error.what()));
+    }
   }
   return {};
 }
@@ -129,6 +163,7 @@ std::vector<std::string> copy_tokenizer(const fs::path& folder, const fs::path& 
   for (const char* name : kNames) {
     std::error_code error;
     if (!fs::exists(folder / name, error)) continue;
+    if (name == std::string_view(kGenerationConfig) && !is_readable(folder / name)) continue;
     const auto how = replaces ? fs::copy_options::overwrite_existing : fs::copy_options::skip_existing;
     const bool is_copied = fs::copy_file(folder / name, output / name, how, error);
     if (error) {

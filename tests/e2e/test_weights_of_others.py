@@ -250,3 +250,81 @@ def test_tokens_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
     old_run = TinyRun(tmp_path / "old", ranks=1)
     shutil.copy(weights / "config.json", old_run.folder / "tiny.json")
     assert "tokenizer" not in old_run.train("--max_steps=1", f"--init_from={weights}").stderr
+
+
+def test_a_run_does_not_go_on_with_tokens_of_another_tokenizer(tmp_path: Path) -> None:
+    """Refused by a start and by --dry_run, between two tokenizers and from or to bytes; --allow_changed goes on."""
+    run = TinyRun(tmp_path / "run", ranks=1)
+    plain = run.data
+    first, second = (
+        with_attributes(plain, tmp_path / f"{i}.h5", add_bos=0, tokenizer=f"name{i}", tokenizer_hash=f"xxh3:{i:016x}")
+        for i in range(2)
+    )
+    in_bytes = with_attributes(plain, tmp_path / "bytes.h5", add_bos=0, tokenizer="bytes")
+    for name, before, others in (("hash", first, (second, in_bytes)), ("bytes", in_bytes, (first,))):
+        run = TinyRun(tmp_path / name, ranks=1)
+        run.data = before
+        run.train("--max_steps=1")
+        for run.data in others:
+            for more in ((), ("--dry_run",)):
+                result = run.train("--max_steps=2", *more, check=False)
+                assert result.returncode == 2, result.stdout
+                names = {first: "name0", second: "name1", in_bytes: "bytes"}
+                parts = ("--allow_changed tokenizer", names[before], names[run.data])
+                assert all(part in result.stderr for part in parts), result.stderr
+        run.data = before
+        run.train("--max_steps=2")
+    run.data = first
+    result = run.train("--max_steps=3", "--allow_changed=tokenizer")
+    assert "tokenizer bytes -> name0" in result.stdout + result.stderr
+
+
+def test_a_checkpoint_does_without_damaged_files_of_its_tokenizer(tmp_path: Path) -> None:
+    """zero_to_fp32, generate and a resume; a new run is refused, and so is a damaged folder of --tokenizer."""
+    weights = tmp_path / "hf"
+    make_model(weights, tied=True, eos_token_id=63)
+    (weights / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
+    (weights / "generation_config.json").write_text('{"eos_token_id": [-1, 5, 18446744073709551615]}')
+    mine = "xxh3:" + xxhash.xxh3_64_hexdigest(b"0\ta\n")
+    run = TinyRun(tmp_path / "run", ranks=1)
+    run.data = with_attributes(run.data, tmp_path / "own.h5", add_bos=0, tokenizer_hash=mine)
+    shutil.copy(weights / "config.json", run.folder / "tiny.json")
+    run.train("--max_steps=1", f"--init_from={weights}")
+
+    def export(*flags: object) -> tuple[subprocess.CompletedProcess, Path]:
+        out = tmp_path / f"out{len(list(tmp_path.glob('out*')))}"
+        command = [BUILD / "bin/zero_to_fp32", run.checkpoints, out, *flags]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60), out
+
+    result, out = export()
+    assert result.returncode == 0 and result.stderr.count("outside of the vocabulary") == 2
+    assert json.loads((out / "config.json").read_text())["eos_token_id"] == [63, 5]
+    tokenizer = tmp_path / "tokenizer"
+    shutil.copytree(weights, tokenizer)
+    damaged = [weights / "generation_config.json", weights / "tokenizer.json"]
+    for i, file in enumerate(damaged):
+        file.write_text("[")
+        result, out = export()
+        assert result.returncode == 0 and str(file) in result.stderr
+        assert (out / "tokenizer.json").exists() == (i == 0) and not (out / "generation_config.json").exists()
+        result, out = export("--tokenizer", tokenizer)
+        assert result.returncode == 0 and str(weights) not in result.stderr and (out / "tokenizer.json").exists()
+        assert str(file) in generate(run.checkpoints, *FLAGS).stderr
+        assert str(file.parent) in run.train(f"--max_steps={i + 2}", f"--init_from={weights}").stderr
+    new = TinyRun(tmp_path / "new", ranks=1)
+    shutil.copy(weights / "config.json", new.folder / "tiny.json")
+    assert new.train("--max_steps=1", f"--init_from={weights}", check=False).returncode == 2
+    assert export("--tokenizer", weights)[0].returncode == 2
+
+
+def test_the_export_of_a_run_on_bytes_has_no_tokenizer(tmp_path: Path) -> None:
+    weights, out = tmp_path / "hf", tmp_path / "out"
+    make_model(weights, tied=True, eos_token_id=63)
+    (weights / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
+    run = TinyRun(tmp_path / "run", ranks=1)
+    run.data = with_attributes(run.data, tmp_path / "bytes.h5", add_bos=0, tokenizer="bytes")
+    shutil.copy(weights / "config.json", run.folder / "tiny.json")
+    run.train("--max_steps=1", f"--init_from={weights}", "--allow_changed=tokenizer")
+    command = [BUILD / "bin/zero_to_fp32", run.checkpoints, out]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert not (out / "tokenizer.json").exists() and "bytes" in result.stdout

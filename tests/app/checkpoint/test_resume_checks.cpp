@@ -326,6 +326,34 @@ TEST_CASE("what a setting was and is stands in one line, in the table's order") 
         "zero_stage 0 -> 2, offload_optimizer none -> cpu");
 }
 
+TEST_CASE("a run goes on with tokens of another tokenizer only if that is intended") {
+  const auto with = [](const std::string& name, const std::string& hash, const Strings& flags = {}) {
+    RunSetup setup = setup_of(kDsConfig, flags);
+    setup.data->train.tokenization.tokenizer = name;
+    setup.data->train.tokenization.tokenizer_hash = hash;
+    return setup;
+  };
+  const std::string a = "xxh3:aaaaaaaaaaaaaaaa", b = "xxh3:bbbbbbbbbbbbbbbb";
+  const Strings allowed{"--allow_changed=tokenizer"};
+  CHECK(refusal(Saved(with("one", a)), with("other", b)) ==
+        "checkpoints/tiny-5steps was trained with tokenizer one (" + a + "), this run has other (" + b +
+            ") in --train_data t.h5: give the same, or --allow_changed tokenizer if that is intended");
+  CHECK_THAT(refusal(Saved(with("bytes", "")), with("one", a)), Contains("tokenizer bytes") && Contains(a));
+  CHECK_THAT(refusal(Saved(with("one", a)), with("bytes", "")), Contains(a) && Contains("this run has bytes"));
+  CHECK_THAT(changes(Saved(with("one", a)), with("one", b, allowed)),
+             Contains("tokenizer one (" + a + ") -> one (" + b + ")") && Contains("(--allow_changed)"));
+  // The same tokenizer elsewhere; names without a hash; a checkpoint that records none; data that is not there.
+  for (const auto& [before, now] : {std::pair(with("one", a), with("moved/one", a)),
+                                    {with("one", ""), with("other", a)},
+                                    {with("one", ""), with("bytes", "")},
+                                    {setup_of(), with("one", a)}}) {
+    CHECK(changes(Saved(before), now).empty());
+  }
+  RunSetup gone = with("other", b);
+  gone.data.reset();
+  CHECK(refusal(Saved(with("one", a)), gone) == "no error");
+}
+
 TEST_CASE("data without a checksum in common are said not to be compared") {
   RunSetup before = setup_of();
   before.data->train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};

@@ -11,6 +11,8 @@
 namespace mpzero::io {
 namespace {
 
+void none(const std::string& warning) { FAIL(warning); }
+
 class OfRun final : public StoredCheckpoint {
  public:
   const std::filesystem::path& folder() const override { return folder_; }
@@ -32,15 +34,15 @@ TEST_CASE("the tokenizer is that of the initial weights, or of the token file") 
   const testing::TemporaryFolder weights, tokenizer;
   OfRun checkpoint;
   CHECK(recorded_tokenizer(checkpoint).empty());
-  CHECK(tokenizer_folder(checkpoint).empty());
+  CHECK(tokenizer_folder(checkpoint, none).empty());
   checkpoint.made.data_order = "187 sequences of 16 tokens, tokenizer " + tokenizer.path().string() + ", shuffled";
   CHECK(recorded_tokenizer(checkpoint) == tokenizer.path());
-  CHECK(tokenizer_folder(checkpoint).empty());
+  CHECK(tokenizer_folder(checkpoint, none).empty());
   std::ofstream(tokenizer / "tokenizer.json") << "{}";
-  CHECK(tokenizer_folder(checkpoint) == tokenizer.path());
+  CHECK(tokenizer_folder(checkpoint, none) == tokenizer.path());
   checkpoint.record.init_from = weights.path();
   std::ofstream(weights / "tokenizer.model") << "x";
-  CHECK(tokenizer_folder(checkpoint) == weights.path());
+  CHECK(tokenizer_folder(checkpoint, none) == weights.path());
 }
 
 constexpr const char* kTokenizer = R"({"model": {"vocab": {"a": 0, "b": 1}}})";
@@ -53,28 +55,58 @@ TEST_CASE("a tokenizer that is not the one of the token file is not taken for th
   OfRun checkpoint;
   checkpoint.record.init_from = weights.path();
   checkpoint.made.data_order = "187 sequences of 16 tokens, tokenizer " + data.path().string() + ", shuffled";
-  CHECK(tokenizer_folder(checkpoint) == weights.path());
+  CHECK(tokenizer_folder(checkpoint, none) == weights.path());
   checkpoint.made.settings_json = fmt::format(
       R"({{"train_data": {{"tokenization": {{"tokenizer_hash": "{}", "eos_token_id": 7, "add_bos": true}}}}}})",
       tokenizer_hash_of(data.path()));
   CHECK(recorded_tokenization(checkpoint).add_bos == true);
-  CHECK(tokenizer_folder(checkpoint) == data.path());
-  CHECK(more_eos_ids(checkpoint) == std::vector<int64_t>{7});
+  CHECK(tokenizer_folder(checkpoint, none) == data.path());
+  CHECK(more_eos_ids(checkpoint, data.path(), none) == std::vector<int64_t>{7});
   std::ofstream(data / "generation_config.json") << R"({"eos_token_id": [7, 3]})";
-  CHECK(more_eos_ids(checkpoint) == std::vector<int64_t>{7, 7, 3});
+  CHECK(more_eos_ids(checkpoint, data.path(), none) == std::vector<int64_t>{7, 7, 3});
+  CHECK(more_eos_ids(checkpoint, "", none) == std::vector<int64_t>{7});
+
+  // A checkpoint outlives the files of the folder that its run began with.
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::string& text) { warnings.push_back(text); };
+  std::ofstream(weights / "tokenizer.json") << "[";
+  CHECK(tokenizer_folder(checkpoint, warn) == data.path());
+  std::ofstream(data / "generation_config.json") << "[";
+  CHECK(more_eos_ids(checkpoint, data.path(), warn) == std::vector<int64_t>{7});
+  REQUIRE(warnings.size() == 2);
+  CHECK_THAT(warnings[0], Catch::Contains((weights / "tokenizer.json").string()));
+  CHECK_THAT(warnings[1], Catch::Contains((data / "generation_config.json").string()));
+  const testing::TemporaryFolder output;
+  CHECK(copy_tokenizer(data.path(), output.path(), false) == std::vector<std::string>{"tokenizer.json"});
+}
+
+TEST_CASE("a run on bytes has no folder of a tokenizer, whatever its initial weights lie beside") {
+  const testing::TemporaryFolder weights;
+  std::ofstream(weights / "tokenizer.json") << kTokenizer;
+  OfRun checkpoint;
+  checkpoint.record.init_from = weights.path();
+  checkpoint.made.data_order = "187 sequences of 16 tokens, tokenizer bytes, shuffled";
+  CHECK(tokenizer_folder(checkpoint, none).empty());
+  checkpoint.made.data_order = "187 sequences of 16 tokens, tokenizer other, shuffled";
+  CHECK(tokenizer_folder(checkpoint, none) == weights.path());
 }
 
 TEST_CASE("generation_config.json has one id, several or none, and gets those of config.json") {
   const testing::TemporaryFolder folder;
-  CHECK(generation_eos_ids(folder.path()).empty());
+  std::vector<std::string> warnings;
+  CHECK(generation_eos_ids(folder.path(), 100, none).empty());
   const auto with = [&](const std::string& text) {
     std::ofstream(folder / "generation_config.json") << text;
-    return generation_eos_ids(folder.path());
+    return generation_eos_ids(folder.path(), 100, [&](const std::string& text) { warnings.push_back(text); });
   };
   CHECK(with("{}").empty());
   CHECK(with(R"({"eos_token_id": null})").empty());
   CHECK(with(R"({"eos_token_id": 3})") == std::vector<int64_t>{3});
   CHECK(with(R"({"eos_token_id": [3, 1]})") == std::vector<int64_t>{3, 1});
+  CHECK(warnings.empty());
+  CHECK(with(R"({"eos_token_id": [-1, 99, 100, 18446744073709551615]})") == std::vector<int64_t>{99});
+  REQUIRE(warnings.size() == 3);
+  CHECK_THAT(warnings[2], Catch::Contains("generation_config.json") && Catch::Contains("18446744073709551615"));
   CHECK_THROWS_WITH(with(R"({"eos_token_id": "x"})"), Catch::Contains("generation_config.json"));
   CHECK_THROWS_AS(with("["), UserError);
 
@@ -88,8 +120,7 @@ TEST_CASE("generation_config.json has one id, several or none, and gets those of
 TEST_CASE("what is there already stays unless it is to be replaced") {
   const testing::TemporaryFolder from, to;
   CHECK_THROWS_AS(copy_tokenizer(from.path(), to.path(), false), UserError);
-  for (const char* name : {"tokenizer.json", "generation_config.json", "README.md"})
-    std::ofstream(from / name) << "new";
+  for (const char* name : {"tokenizer.json", "generation_config.json", "README.md"}) std::ofstream(from / name) << "{}";
   std::ofstream(to / "tokenizer.json") << "old";
   CHECK(copy_tokenizer(from.path(), to.path(), false) == std::vector<std::string>{"generation_config.json"});
   CHECK(copy_tokenizer(from.path(), to.path(), true) ==
