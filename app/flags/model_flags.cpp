@@ -32,9 +32,8 @@ FlagGroup model_flags() {
         .unit = "FILE"},
        {.name = "init_from",
         .value = Text{field<&Settings::init_from>},
-        .help =
-            "folder to start from: Hugging Face weights, or a checkpoint, of which only the weights are taken; its "
-            "model is trained where no other is named",
+        .help = "folder to start from: Hugging Face weights, or a checkpoint, of which only the weights are taken; its "
+                "model is trained where no other is named",
         .unit = "DIR",
         .default_text = "random weights"},
        {.name = "bf16",
