@@ -49,7 +49,7 @@ def test_where_the_schedule_ended_at_nothing_it_warms_up_again(tmp_path: Path) -
     new = rates(run)[64:]
     assert "warms up again" in said.stderr
     assert new[0] == last
-    assert max(new) == LR
+    assert 0.99 * LR < max(new) <= LR
     assert new[-1] < LR / 10
     assert "at step 65" in said.stderr
 
@@ -63,15 +63,15 @@ def test_the_user_chooses(tmp_path: Path, way: str) -> None:
     assert f"--schedule_on_resume {way}" in said.stdout
     assert "Learning rate: " in said.stdout
     new = rates(run)[8:]
+    whole = TinyRun(tmp_path / "whole", ranks=1, config=schedule(0.1))
+    whole.train("--max_steps=16")
     if way == "keep":
         assert new == [last] * 8
     if way == "rewarm":
         assert new[0] == last
-        assert max(new) == LR
-        assert new[-1] == last  # eight steps, as before
+        assert 0.9 * LR < max(new) <= LR
+        assert new[-1] == pytest.approx(rates(whole)[-1])  # the end of the schedule of 16 steps
     if way == "extend":
-        whole = TinyRun(tmp_path / "whole", ranks=1, config=schedule(0.1))
-        whole.train("--max_steps=16")
         assert new == rates(whole)[8:]
 
 
@@ -161,5 +161,5 @@ def test_a_dry_run_shows_the_rates_that_the_run_then_has(tmp_path: Path, way: st
     result = mpzero("train", *run.flags(), *flags, "--dry_run")
     shown = {int(step): float(rate) for rate, step in re.findall(r"([\d.e-]+) at step (\d+)", result.stdout)}
     run.train(*flags)
-    assert {9, 16} <= set(shown) and (11 in shown) == (way == "rewarm"), result.stdout
+    assert {9, 16} <= set(shown) and (10 in shown) == (way == "rewarm"), result.stdout
     assert shown == {step: float(f"{rates(run)[step - 1]:.4g}") for step in shown}
