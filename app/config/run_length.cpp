@@ -78,7 +78,9 @@ void check_profile_steps(const RunConfig& config) {
 
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings, const RunPosition& at) {
   const int64_t batch = config.train_batch_size;
-  config.epoch_sequences = num_windows / epoch_batch(config) * epoch_batch(config);
+  // A longer seq_length may leave fewer sequences than the run's first batch had.
+  const int64_t whole = num_windows / epoch_batch(config) * epoch_batch(config);
+  config.epoch_sequences = whole > 0 ? whole : num_windows;
   if (config.save_strategy == SaveStrategy::kEpoch) {
     config.checkpoint_freq = num_windows / batch;
     if (config.checkpoint_freq < 1) {
