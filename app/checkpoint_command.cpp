@@ -17,6 +17,7 @@
 
 #include "app/checkpoint/checkpoint_facts.hpp"
 #include "base/error.hpp"
+#include "base/output.hpp"
 #include "base/progress.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/replaced_while_read.hpp"
@@ -54,7 +55,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       line += i + 1 == row.size() ? row[i] : fmt::format("{:<{}}  ", row[i], widths[i]);
     }
-    fmt::print("{}\n", line);
+    print_out("{}\n", line);
   }
 }
 
@@ -195,12 +196,12 @@ int list(const Arguments& arguments) {
     if (!found.problem.empty()) problems.push_back(found.problem);
   }
   if (rows.size() == 1) {
-    fmt::print("{} holds no checkpoints\n", arguments.folder.string());
+    print_out("{} holds no checkpoints\n", arguments.folder.string());
   } else {
     print_table(rows);
   }
   if (!problem_of_latest.empty()) problems.push_back(problem_of_latest);
-  for (const std::string& problem : problems) fmt::print("\n{}\n", problem);
+  for (const std::string& problem : problems) print_out("\n{}\n", problem);
   return 0;
 }
 
@@ -242,8 +243,8 @@ int verify_command(const Arguments& arguments) {
     }
   }
   print_table(rows);
-  for (const std::string& sentence : notes) fmt::print("\n{}\n", sentence);
-  for (const std::string& problem : problems) fmt::print("\n{}\n", problem);
+  for (const std::string& sentence : notes) print_out("\n{}\n", sentence);
+  for (const std::string& problem : problems) print_out("\n{}\n", problem);
   return problems.empty() ? 0 : kFailureExitCode;
 }
 
@@ -257,14 +258,14 @@ FactsOf read_facts(const fs::path& folder, const std::string& tag) {
   FactsOf found;
   io::read_checkpoint([&] { return found.checkpoint = io::find_checkpoint(folder, tag); },
                       [&](const io::StoredCheckpoint& stored) { found.facts = checkpoint_facts(stored); },
-                      [](const std::string& what) { fmt::print(stderr, "{}\n", what); });
+                      [](const std::string& what) { print_err("{}\n", what); });
   return found;
 }
 
 int show(const Arguments& arguments) {
   const FactsOf found = read_facts(arguments.folder, arguments.tag);
-  fmt::print("{}\n", found.checkpoint.string());
-  for (const std::string& line : describe_facts(found.facts)) fmt::print("{}\n", line);
+  print_out("{}\n", found.checkpoint.string());
+  for (const std::string& line : describe_facts(found.facts)) print_out("{}\n", line);
   return 0;
 }
 
@@ -314,17 +315,16 @@ int prune(const Arguments& arguments) {
   if (!arguments.keep_last || *arguments.keep_last < 1) {
     throw_user_error("mpzero checkpoint prune needs --keep_last N, the number of good checkpoints to keep, 1 or more");
   }
-  io::FolderLock lock(arguments.folder,
-                      {.purpose = io::FolderLock::Purpose::kPruning,
-                       .say = [](const std::string& line) { fmt::print("{}\n", line); },
-                       .warn = [](const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }});
+  io::FolderLock lock(arguments.folder, {.purpose = io::FolderLock::Purpose::kPruning,
+                                         .say = [](const std::string& line) { print_out("{}\n", line); },
+                                         .warn = [](const std::string& line) { print_err("warning: {}\n", line); }});
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(arguments.folder);
   const std::string run = run_to_prune(arguments, entries);
   // Checkpoints of several models in one folder are counted for each model.
   std::map<std::string, std::vector<io::CatalogEntry>> of_model;
   for (io::CatalogEntry& entry : entries) {
     if (entry.run_id.value_or(run) != run) {
-      fmt::print("left alone: {} ({})\n", entry.folder.string(), io::show_run(*entry.run_id));
+      print_out("left alone: {} ({})\n", entry.folder.string(), io::show_run(*entry.run_id));
     } else if (entry.step) {
       of_model[entry.tag.substr(0, entry.tag.rfind('-'))].push_back(std::move(entry));
     }
@@ -332,12 +332,12 @@ int prune(const Arguments& arguments) {
   std::vector<fs::path> doomed;
   for (const auto& [model, entries] : of_model) {
     for (const io::CatalogEntry& entry : entries) {
-      if (!entry.problem.empty()) fmt::print("not counted: {}\n", entry.problem);
+      if (!entry.problem.empty()) print_out("not counted: {}\n", entry.problem);
     }
     for (const fs::path& folder :
          io::checkpoints_to_prune(arguments.folder, entries, *arguments.keep_last, [](const io::CatalogEntry& entry) {
            const Found found = verify(entry.folder);
-           if (!found.problem.empty()) fmt::print("not counted: {}\n", found.problem);
+           if (!found.problem.empty()) print_out("not counted: {}\n", found.problem);
            return found.good();
          })) {
       doomed.push_back(folder);
@@ -348,21 +348,21 @@ int prune(const Arguments& arguments) {
     if (!arguments.dry_run) lock.check();
     const std::vector<io::Leftover> stays =
         arguments.dry_run ? std::vector<io::Leftover>{} : io::remove_checkpoints({folder}, run);
-    if (stays.empty()) fmt::print("{} {}\n", arguments.dry_run ? "would remove" : "removed", folder.string());
+    if (stays.empty()) print_out("{} {}\n", arguments.dry_run ? "would remove" : "removed", folder.string());
     left.insert(left.end(), stays.begin(), stays.end());
   }
   if (!arguments.dry_run) {
     lock.check();
     const io::CleanUp cleaned = io::clean_up(arguments.folder);
-    for (const std::string& name : cleaned.removed) fmt::print("removed unfinished {}\n", name);
+    for (const std::string& name : cleaned.removed) print_out("removed unfinished {}\n", name);
     left.insert(left.end(), cleaned.left.begin(), cleaned.left.end());
   }
   std::set<fs::path> named;
   for (const io::Leftover& leftover : left) {
-    if (named.insert(leftover.path).second) fmt::print(stderr, "stays: {}\n", leftover.problem);
+    if (named.insert(leftover.path).second) print_err("stays: {}\n", leftover.problem);
   }
   if (doomed.empty())
-    fmt::print("nothing to remove: no checkpoint is older than the newest {} good ones\n", *arguments.keep_last);
+    print_out("nothing to remove: no checkpoint is older than the newest {} good ones\n", *arguments.keep_last);
   return left.empty() ? 0 : kFailureExitCode;
 }
 
@@ -393,7 +393,7 @@ std::string checkpoint_command_help() {
 int checkpoint_command(const std::vector<std::string>& arguments) {
   const std::string command = arguments.empty() ? "" : arguments.front();
   if (command == "--help" || command == "-h") {
-    std::fputs(checkpoint_command_help().c_str(), stdout);
+    write_output(Output::kStdout, checkpoint_command_help());
     return 0;
   }
   const std::map<std::string, std::function<int(const Arguments&)>> commands = {

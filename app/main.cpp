@@ -31,6 +31,7 @@
 #include "app/top/top_command.hpp"
 #include "app/train/train.hpp"
 #include "base/error.hpp"
+#include "base/output.hpp"
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/mpi/launch_check.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
@@ -74,12 +75,11 @@ constexpr std::chrono::milliseconds kPrecedence(300);
 // alone reports it and aborts the others.
 int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope scope, int exit_code) {
   if (scope == ErrorScope::kAllRanks) {
-    if (mpi.rank() == 0) fmt::print(stderr, "mpzero: error: {}\n", message);
+    if (mpi.rank() == 0) print_err("mpzero: error: {}\n", message);
     return exit_code;
   }
   if (mpi.rank() > 0) std::this_thread::sleep_for(kPrecedence);
-  fmt::print(stderr, "mpzero: error: rank {}: {}\n", mpi.rank(), message);
-  std::fflush(stderr);
+  print_err("mpzero: error: rank {}: {}\n", mpi.rank(), message);
   mpi.abort(exit_code);
 }
 
@@ -108,12 +108,14 @@ int run(const std::vector<std::string>& arguments, const CommandLine& line, para
 // Runs a command of one process.
 int run_alone(const std::function<int()>& command) {
   try {
-    return command();
+    const int code = command();
+    check_stdout();
+    return code;
   } catch (const Error& error) {
-    fmt::print(stderr, "mpzero: error: {}\n", error.what());
+    print_err("mpzero: error: {}\n", error.what());
     return error.exit_code();
   } catch (const std::exception& error) {
-    fmt::print(stderr, "mpzero: error: {}\n", error.what());
+    print_err("mpzero: error: {}\n", error.what());
     return kFailureExitCode;
   }
 }
@@ -126,7 +128,7 @@ int check_launch(const std::function<void()>& check) {
     return EXIT_SUCCESS;
   } catch (const UserError& error) {
     if (parallel::is_first_task(parallel::process_environment)) {
-      fmt::print(stderr, "mpzero: error: {}\n", error.what());
+      print_err("mpzero: error: {}\n", error.what());
     }
     return error.exit_code();
   }
@@ -153,11 +155,11 @@ int dry_run_once(const CommandLine& line) {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.empty() || arguments.front() == "--help" || arguments.front() == "help") {
-    std::fputs(mpzero::kUsage, stdout);
+    mpzero::write_output(mpzero::Output::kStdout, mpzero::kUsage);
     return arguments.empty() ? mpzero::kUserErrorExitCode : EXIT_SUCCESS;
   }
   if (arguments.front() == "--version") {
-    std::fputs(mpzero::version_text().c_str(), stdout);
+    mpzero::write_output(mpzero::Output::kStdout, mpzero::version_text());
     return EXIT_SUCCESS;
   }
   if (arguments.front() == "train") {
@@ -166,12 +168,13 @@ int main(int argc, char** argv) {
     };
     const bool as_json = given("--help=json");
     if (as_json || given("--help") || given("-h")) {
-      std::fputs((as_json ? mpzero::command_line_help_json() : mpzero::command_line_help()).c_str(), stdout);
+      mpzero::write_output(mpzero::Output::kStdout,
+                           as_json ? mpzero::command_line_help_json() : mpzero::command_line_help());
       return EXIT_SUCCESS;
     }
   }
   if (arguments.front() == "doctor" && arguments.size() > 1 && arguments[1] == "--help") {
-    std::fputs(mpzero::doctor::options_help().c_str(), stdout);
+    mpzero::write_output(mpzero::Output::kStdout, mpzero::doctor::options_help());
     return EXIT_SUCCESS;
   }
   if (arguments.front() == "top") {
@@ -198,6 +201,7 @@ int main(int argc, char** argv) {
   if (line.dry_run) return mpzero::dry_run_once(line);
   const auto& environment = parallel::process_environment;
   if (const int code = mpzero::check_launch([&] { parallel::require_launcher(environment); }); code != 0) return code;
+  mpzero::ignore_broken_pipes();
   parallel::MpiRuntime mpi(&argc, &argv, mpzero::mpi_threads(calibrates ? "cpu" : line.device));
   // The doctor reports the same as one of its findings.
   if (arguments.front() != "doctor") {

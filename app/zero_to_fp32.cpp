@@ -7,13 +7,14 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/output.hpp"
 #include "base/progress.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/folder.hpp"
@@ -116,7 +117,7 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   return options;
 }
 
-void print_warning(const std::string& warning) { fmt::print(stderr, "zero_to_fp32: warning: {}\n", warning); }
+void warn(const std::string& warning) { mpzero::print_err("zero_to_fp32: warning: {}\n", warning); }
 
 // "config.json, model-00001-of-00030.safetensors, model-00002-of-00030.safetensors and 29 more"
 std::string show_names(const std::vector<std::string>& names) {
@@ -141,14 +142,15 @@ void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options
   const bool given = !options.tokenizer.empty();
   if (folder.empty()) {
     const std::string name = io::recorded_tokenizer(checkpoint);
-    fmt::print("There is no tokenizer in the output: {}; --tokenizer FOLDER adds it with generation_config.json.\n",
-               name.empty()                  ? "the checkpoint does not record it"
-               : name == io::kBytesTokenizer ? "that of the run is the built-in bytes, which has no files"
-                                             : fmt::format("that of the run, {}, is not to be found here", name));
+    mpzero::print_out(
+        "There is no tokenizer in the output: {}; --tokenizer FOLDER adds it with generation_config.json.\n",
+        name.empty()                  ? "the checkpoint does not record it"
+        : name == io::kBytesTokenizer ? "that of the run is the built-in bytes, which has no files"
+                                      : fmt::format("that of the run, {}, is not to be found here", name));
     return;
   }
   const std::vector<std::string> copied = io::copy_tokenizer(folder, options.output_dir, /*replaces=*/given);
-  if (!copied.empty()) fmt::print("Copied from {}: {}\n", folder.string(), fmt::join(copied, ", "));
+  if (!copied.empty()) mpzero::print_out("Copied from {}: {}\n", folder.string(), fmt::join(copied, ", "));
 }
 
 // The ids that end a text, beside those of the model's config.json. A generation_config.json that is in the output
@@ -157,9 +159,9 @@ std::vector<int64_t> more_eos_ids(const mpzero::io::StoredCheckpoint& checkpoint
                                   const std::filesystem::path& tokenizer) {
   namespace io = mpzero::io;
   const bool given = !options.tokenizer.empty();
-  std::vector<int64_t> ids = io::more_eos_ids(checkpoint, given ? "" : tokenizer, print_warning);
+  std::vector<int64_t> ids = io::more_eos_ids(checkpoint, given ? "" : tokenizer, warn);
   const std::string& folder = given ? options.tokenizer : options.output_dir;
-  const std::vector<int64_t> others = io::generation_eos_ids(folder, io::vocab_size_of(checkpoint), print_warning);
+  const std::vector<int64_t> others = io::generation_eos_ids(folder, io::vocab_size_of(checkpoint), warn);
   ids.insert(ids.end(), others.begin(), others.end());
   return ids;
 }
@@ -167,15 +169,15 @@ std::vector<int64_t> more_eos_ids(const mpzero::io::StoredCheckpoint& checkpoint
 void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   using namespace mpzero;
   if (!options.tokenizer.empty()) io::check_tokenizer(options.tokenizer);
-  for (const std::string& warning : checkpoint.warnings()) print_warning(warning);
+  for (const std::string& warning : checkpoint.warnings()) warn(warning);
   io::ExportOptions to_do;
   to_do.format = options.format;
   to_do.type = options.type;
   to_do.max_shard_bytes = options.max_shard_bytes;
   if (!options.model_config.empty())
     to_do.model_config_json = io::read_text_file(options.model_config, kMaxConfigBytes);
-  const std::filesystem::path tokenizer = options.tokenizer.empty() ? io::tokenizer_folder(checkpoint, print_warning)
-                                                                    : std::filesystem::path(options.tokenizer);
+  const std::filesystem::path tokenizer =
+      options.tokenizer.empty() ? io::tokenizer_folder(checkpoint, warn) : std::filesystem::path(options.tokenizer);
   to_do.eos_token_ids = more_eos_ids(checkpoint, options, tokenizer);
   const io::Tokenization tokens = io::recorded_tokenization(checkpoint);
   if (tokens.add_bos.value_or(false)) to_do.bos_token_id = tokens.bos_token_id;
@@ -188,7 +190,7 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   const std::string config = io::exported_config(checkpoint, to_do);
   const bool has_config = !config.empty();
   if (unknown_type) {
-    print_warning(
+    warn(
         fmt::format("config.json is written without \"architectures\": mpzero knows no class for its model_type "
                     "\"{}\"; add the key to the file of --model_config if a program needs it",
                     *unknown_type));
@@ -197,7 +199,7 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   for (const ParameterSpec& parameter : checkpoint.parameters()) numel += parameter.numel();
   const int64_t bytes = numel * io::bytes_of(options.type);
   const char* dtype = options.type == WeightType::kFloat32 ? "fp32" : "bf16";
-  to_do.on_warning = print_warning;
+  to_do.on_warning = warn;
   io::Exported exported;
   {
     ProgressBar bar(fmt::format("Writing {} weights (MiB)", dtype), bytes / kMebibyte);
@@ -205,20 +207,21 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
     exported = io::export_weights(checkpoint, options.output_dir, to_do);
   }
   const size_t files = exported.files.size() - (has_config ? 1 : 0);
-  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} file{}, to {}\n", checkpoint.progress().step,
-             checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9, files, files == 1 ? "" : "s",
-             options.output_dir);
+  mpzero::print_out("Wrote step {} of {}: {} parameters, {:.3f} GB in {} file{}, to {}\n", checkpoint.progress().step,
+                    checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9, files, files == 1 ? "" : "s",
+                    options.output_dir);
   if (!exported.replaced.empty()) {
-    fmt::print("This replaced the previous export: {}\n", show_names(exported.replaced));
+    mpzero::print_out("This replaced the previous export: {}\n", show_names(exported.replaced));
   }
   if (options.format != WeightsFormat::kHdf5) {
     add_tokenizer(checkpoint, options, tokenizer);
     io::agree_with_config(options.output_dir, config);
   }
   if (!has_config) {
-    fmt::print("There is no config.json: DeepSpeed's checkpoints do not contain it; --model_config FILE adds it.\n");
+    mpzero::print_out(
+        "There is no config.json: DeepSpeed's checkpoints do not contain it; --model_config FILE adds it.\n");
   } else if (options.format != WeightsFormat::kHdf5) {
-    fmt::print("Load it: transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n", options.output_dir);
+    mpzero::print_out("Load it: transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n", options.output_dir);
   }
 }
 
@@ -240,23 +243,25 @@ int main(int argc, char** argv) {
             "safe_serialization", "accepted because DeepSpeed's script has it: safetensors is the default here");
     const Options options = parse_options(argc, argv, visible);
     if (options.help) {
-      std::cout
-          << "Converts a checkpoint of mpzero or DeepSpeed into plain weights that transformers can load.\n\n"
-             "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format safetensors|pt|hdf5]\n"
-             "             [--dtype fp32|bf16] [--model_config config.json] [--tokenizer FOLDER]\n\n"
-             "CHECKPOINT_DIR is the folder that contains `latest`, or the folder of one checkpoint.\n\n"
-          << visible;
+      std::ostringstream text;
+      text << "Converts a checkpoint of mpzero or DeepSpeed into plain weights that transformers can load.\n\n"
+              "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format safetensors|pt|hdf5]\n"
+              "             [--dtype fp32|bf16] [--model_config config.json] [--tokenizer FOLDER]\n\n"
+              "CHECKPOINT_DIR is the folder that contains `latest`, or the folder of one checkpoint.\n\n"
+           << visible;
+      mpzero::write_output(mpzero::Output::kStdout, text.str());
       return 0;
     }
     mpzero::io::read_checkpoint([&] { return mpzero::io::find_checkpoint(options.checkpoint_dir, options.tag); },
                                 [&](const mpzero::io::StoredCheckpoint& checkpoint) { convert(checkpoint, options); },
-                                [](const std::string& what) { fmt::print(stderr, "zero_to_fp32: {}\n", what); });
+                                [](const std::string& what) { mpzero::print_err("zero_to_fp32: {}\n", what); });
+    mpzero::check_stdout();
     return 0;
   } catch (const mpzero::UserError& error) {
-    std::fprintf(stderr, "zero_to_fp32: %s\n", error.what());
+    mpzero::print_err("zero_to_fp32: {}\n", error.what());
     return mpzero::kUserErrorExitCode;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "zero_to_fp32: %s\n", error.what());
+    mpzero::print_err("zero_to_fp32: {}\n", error.what());
     return mpzero::kFailureExitCode;
   }
 }

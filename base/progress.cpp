@@ -1,21 +1,14 @@
 #include "base/progress.hpp"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <utility>
+
+#include "base/output.hpp"
 
 namespace mpzero {
 namespace {
-
-constexpr int kDefaultColumns = 80;
-
-int terminal_columns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kDefaultColumns;
-}
 
 std::string as_duration(double seconds) {
   const auto whole = static_cast<int64_t>(seconds);
@@ -29,18 +22,15 @@ ProgressBar::ProgressBar(std::string title, int64_t total, bool enabled)
     : title_(std::move(title)),
       total_(std::max<int64_t>(total, 1)),
       enabled_(enabled),
-      terminal_(isatty(STDERR_FILENO) == 1),
+      terminal_(has_terminal()),
       start_(Clock::now()) {}
 
 ProgressBar::~ProgressBar() {
-  if (visible_) std::fputc('\n', stderr);
+  if (visible_) keep_status_line();
 }
 
 void ProgressBar::clear() {
-  if (!visible_) return;
-  std::fputs("\r\033[K", stderr);
-  std::fflush(stderr);
-  visible_ = false;
+  if (std::exchange(visible_, false)) erase_status_line();
 }
 
 void ProgressBar::update(int64_t done, const std::string& note) {
@@ -58,9 +48,7 @@ void ProgressBar::update(int64_t done, const std::string& note) {
   if (tenth == last_tenth_ || (!finished && now - last_draw_ < std::chrono::seconds(10))) return;
   last_tenth_ = tenth;
   last_draw_ = now;
-  fmt::print(stderr, "{}: {} of {} ({}%){}{}\n", title_, done, total_, done * 100 / total_, note.empty() ? "" : ", ",
-             note);
-  std::fflush(stderr);
+  print_err("{}: {} of {} ({}%){}{}\n", title_, done, total_, done * 100 / total_, note.empty() ? "" : ", ", note);
 }
 
 void ProgressBar::draw(int64_t done, const std::string& note) {
@@ -76,8 +64,7 @@ void ProgressBar::draw(int64_t done, const std::string& note) {
   const int filled = static_cast<int>(fraction * width);
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
-  fmt::print(stderr, "\r{}{}{}\033[K", head, bar, tail);
-  std::fflush(stderr);
+  show_status_line(head + bar + tail);
   visible_ = true;
 }
 

@@ -6,8 +6,8 @@
 
 namespace mpzero {
 
-// Shows the progress of a long task: a bar on a terminal; lines (one per tenth, at most one every ten seconds) if
-// stderr is a file. Writes to stderr; silent when `enabled` is false (ranks other than 0).
+// Shows the progress of a long task: a bar on a terminal (see base/output.hpp), otherwise lines (one per tenth, at most
+// one every ten seconds). Writes to stderr; silent when `enabled` is false (ranks other than 0).
 class ProgressBar {
  public:
   ProgressBar(std::string title, int64_t total, bool enabled = true);
@@ -17,7 +17,7 @@ class ProgressBar {
 
   // Moves to `done` of `total`; `note` is printed after the bar (e.g. "loss 2.31").
   void update(int64_t done, const std::string& note = "");
-  // Clears the bar so that a line of text can be printed; the next update draws it again.
+  // Erases the bar; the next update draws it again.
   void clear();
 
  private:

@@ -30,6 +30,7 @@
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/gpu_kernels.hpp"
+#include "base/output.hpp"
 #include "io/files/atomic_file.hpp"
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
@@ -373,8 +374,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     if (mpi.rank() != 0) return;
     // mpirun gives its ranks a terminal even if their output goes to a file.
     const bool color = mpi.world_size() == 1 && isatty(STDOUT_FILENO) != 0;
-    std::fputs(to_table(reports, {.color = color, .brief = options.quick}).c_str(), stdout);
-    std::fflush(stdout);
+    write_output(Output::kStdout, to_table(reports, {.color = color, .brief = options.quick}));
     if (!options.json.empty()) io::replace_text_file(options.json, to_json(start, reports));
   });
   return exit_code(reports);

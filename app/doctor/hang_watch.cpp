@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/output.hpp"
 #include "io/files/atomic_file.hpp"
 
 namespace mpzero::doctor {
@@ -32,8 +33,7 @@ std::filesystem::path answer_report(const std::string& json, const std::string& 
 }
 
 void end_hung(const std::string& sentence) {
-  fmt::print(stderr, "mpzero: error: {}\n", sentence);
-  std::fflush(stderr);
+  print_err("mpzero: error: {}\n", sentence);
   std::_Exit(kHungExitCode);
 }
 
@@ -71,8 +71,7 @@ std::string HangWatch::last_message() {
 
 void HangWatch::print_line(const char* verb, const Finding& finding) const {
   const std::string of = start_.id.empty() ? "" : fmt::format(" (job {}, restart {})", start_.id, start_.restart);
-  fmt::print(stderr, "mpzero: doctor: {} {} in {}{}: {}\n", host_, verb, finding.check, of, finding.message);
-  std::fflush(stderr);
+  print_err("mpzero: doctor: {} {} in {}{}: {}\n", host_, verb, finding.check, of, finding.message);
 }
 
 void HangWatch::write_file(const std::filesystem::path& file, const std::string& text) {
@@ -88,7 +87,7 @@ bool HangWatch::write_report(const std::filesystem::path& file, const Finding& f
       write(file, text);
       *written = true;
     } catch (const std::exception& error) {
-      fmt::print(stderr, "mpzero: warning: {} could not be written: {}\n", file.string(), error.what());
+      print_err("mpzero: warning: {} could not be written: {}\n", file.string(), error.what());
     }
   });
   return *written;

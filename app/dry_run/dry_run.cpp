@@ -16,6 +16,7 @@
 #include "app/memory/layout_choice.hpp"
 #include "app/schedule/schedule_rates.hpp"
 #include "base/error.hpp"
+#include "base/output.hpp"
 #include "base/process_group.hpp"
 #include "base/saturating_product.hpp"
 #include "base/words.hpp"
@@ -204,8 +205,8 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch, const P
   }
   add(settings_table(setup));
   lines.emplace_back("Not checked: GPUs and network (mpzero doctor), the bytes of data, weights and checkpoint.");
-  for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
-  for (const std::string& text : lines) fmt::print("{}\n", text);
+  for (const std::string& warning : setup.warnings) print_warning(warning);
+  for (const std::string& text : lines) print_out("{}\n", text);
   return EXIT_SUCCESS;
 }
 

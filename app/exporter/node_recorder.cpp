@@ -69,7 +69,7 @@ ordered_json node_facts(const Families& metrics) {
 
 NodeRecorder::NodeRecorder(const std::filesystem::path& path, ordered_json common, std::vector<Collector> collectors,
                            std::function<void(const std::string&)> warn, std::chrono::milliseconds interval)
-    : log_(path),
+    : log_(path, warn),
       common_(std::move(common)),
       collectors_(std::move(collectors)),
       warn_(std::move(warn)),

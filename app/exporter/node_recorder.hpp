@@ -24,8 +24,8 @@ nlohmann::ordered_json node_facts(const Families& metrics);
 // is destroyed. It has a thread of its own.
 class NodeRecorder {
  public:
-  // `common`: fields of each line, an object. `collectors`: of the GPUs; they must not throw. `warn` is called by the
-  // thread if a line cannot be written: it records no more then. Throws where `path` cannot be written.
+  // `common`: fields of each line, an object. `collectors`: of the GPUs; they must not throw. `warn` is called by any
+  // thread if a line cannot be written or collected.
   NodeRecorder(const std::filesystem::path& path, nlohmann::ordered_json common, std::vector<Collector> collectors,
                std::function<void(const std::string&)> warn,
                std::chrono::milliseconds interval = std::chrono::seconds(30));

@@ -26,6 +26,7 @@
 #include "app/memory/gpu_memory.hpp"
 #include "base/error.hpp"
 #include "base/gpu_kernels.hpp"
+#include "base/output.hpp"
 #include "base/progress.hpp"
 #include "base/words.hpp"
 
@@ -38,7 +39,7 @@ constexpr int64_t kMillion = 1'000'000;
 // cores: 900 tokens/s with one thread, 250 with two).
 constexpr int64_t kParametersOfThread = 4 * kMillion;
 
-void warn(const std::string& warning) { fmt::print(stderr, "mpzero: warning: {}\n", warning); }
+void warn(const std::string& warning) { print_warning(warning); }
 
 at::Device find_device(const std::string& wanted) {
   if (wanted == "cpu") return at::kCPU;
@@ -139,8 +140,8 @@ Task task_of(const GenerateOptions& options, const StoredModel& model) {
 }
 
 void write(const std::string& text) {
-  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
-  throw_failure("stdout cannot be written: {}", std::strerror(errno));
+  write_output(Output::kStdout, text);
+  check_stdout();
 }
 
 std::string speed(const Generated& done, size_t prompt) {
@@ -225,7 +226,7 @@ int run(const GenerateOptions& options) {
       generate(decoder, device, task.prompt,
                {.max_tokens = task.max_tokens, .ids = task.ids, .end_of_text = task.end_of_text}, sampler, show);
   if (task.as_text) write(text.finish() + "\n");
-  fmt::print(stderr, "mpzero: {}: {}\n", loaded.model.name, speed(done, task.prompt.size()));
+  print_err("mpzero: {}: {}\n", loaded.model.name, speed(done, task.prompt.size()));
   return EXIT_SUCCESS;
 }
 
@@ -234,7 +235,7 @@ int run(const GenerateOptions& options) {
 int generate_command(const std::vector<std::string>& arguments) {
   if (std::any_of(arguments.begin(), arguments.end(),
                   [](const auto& word) { return word == "--help" || word == "-h"; })) {
-    std::fputs(generate_help().c_str(), stdout);
+    write_output(Output::kStdout, generate_help());
     return EXIT_SUCCESS;
   }
   constexpr const char* kNoHostMemory =

@@ -25,6 +25,7 @@
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
+#include "base/output.hpp"
 #include "io/files/atomic_file.hpp"
 #include "parallel/mpi/deadline.hpp"
 
@@ -131,10 +132,7 @@ void mark_if_earlier(const std::filesystem::path& file, const ReportOrigin& orig
 }  // namespace
 
 void print_error(const std::string& text) {
-  parallel::no_longer_than(kPrintLimit, [text] {
-    std::fputs(text.c_str(), stderr);
-    std::fflush(stderr);
-  });
+  parallel::no_longer_than(kPrintLimit, [text] { write_output(Output::kStderr, text); });
 }
 
 ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device, const RankRoster& roster) {

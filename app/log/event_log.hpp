@@ -1,29 +1,21 @@
 #pragma once
 
-#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
+#include "app/log/json_lines.hpp"
+
 namespace mpzero {
 
-// A JSON Lines file of what happens in a run besides its steps: its starts, checkpoints, warnings and ends. It is only
-// appended to, so that it keeps what starts that were killed have written. One process writes it.
-class EventLog {
+// What happens in a run besides its steps: its starts, checkpoints, warnings and ends. It is only appended to, so that
+// it keeps what starts that were killed have written.
+class EventLog : private JsonLines {
  public:
-  // Throws where it cannot be written, or is no regular file.
-  explicit EventLog(std::filesystem::path path);
-  ~EventLog();
-  EventLog(const EventLog&) = delete;
-  EventLog& operator=(const EventLog&) = delete;
+  using JsonLines::JsonLines;
+  using JsonLines::sync;
 
-  // Appends {"event": `event`, "time": seconds since 1970} and `fields`, an object. Throws as throw_system_error.
+  // Appends {"event": `event`, "time": seconds since 1970} and `fields`, an object.
   void write(std::string_view event, const nlohmann::ordered_json& fields);
-
- private:
-  void append(std::string_view text);
-
-  std::filesystem::path path_;
-  int descriptor_ = -1;
 };
 
 }  // namespace mpzero

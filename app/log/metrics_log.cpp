@@ -15,6 +15,7 @@
 #include "app/health/cast_ranges.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/words.hpp"
 #include "io/files/atomic_file.hpp"
 
 namespace mpzero {
@@ -39,28 +40,39 @@ nlohmann::json parse_line(std::string_view line) {
 
 struct Line {
   std::string text;
-  std::optional<int64_t> step;  // std::nullopt: an incomplete line
-  std::string run_id;           // empty: none is given
+  std::optional<int64_t> step;
+  std::string run_id;    // empty: none is given
+  bool is_mark = false;  // of missing lines
+  bool is_damaged = false;
   bool has_end = true;
 };
+
+Line read_line(std::string text, bool has_end) {
+  Line line;
+  line.text = std::move(text);
+  line.has_end = has_end;
+  const nlohmann::json object = parse_line(line.text);
+  if (!object.is_object()) {
+    line.is_damaged = has_end || !may_be_half_a_step(line.text);
+  } else if (const auto step = object.find("step"); step != object.end() && step->is_number_integer()) {
+    line.step = step->get<int64_t>();
+    if (object.contains(kRunKey) && object[kRunKey].is_string()) line.run_id = object[kRunKey].get<std::string>();
+  } else {
+    line.is_mark = object.contains("event");
+    line.is_damaged = !line.is_mark;
+  }
+  return line;
+}
 
 std::vector<Line> read_lines(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) io::throw_system_error("read metrics file", path, errno);
   std::vector<Line> lines;
-  for (Line line; std::getline(file, line.text); lines.push_back(std::move(line)), line = {}) {
-    line.has_end = !file.eof();
-    const nlohmann::json object = parse_line(line.text);
-    if (object.is_object() && object.contains("step") && object["step"].is_number_integer()) {
-      line.step = object["step"].get<int64_t>();
-      if (object.contains(kRunKey) && object[kRunKey].is_string()) line.run_id = object[kRunKey].get<std::string>();
-    } else if (line.has_end || !may_be_half_a_step(line.text)) {
-      throw_user_error(
-          "metrics file {} has something other than metrics in line {}: choose another --metrics_file or remove the "
-          "file",
-          path.string(), lines.size() + 1);
-    }
+  for (std::string text; std::getline(file, text); text.clear()) {
+    const bool has_end = !file.eof();
+    lines.push_back(read_line(std::move(text), has_end));
   }
+  if (file.bad()) io::throw_system_error("read metrics file", path, errno);
   return lines;
 }
 
@@ -69,6 +81,7 @@ struct Content {
   std::map<int64_t, std::string> kept;  // the owner's lines of steps 1 .. steps_done
   bool unchanged = true;                // nothing else is in the file
   bool has_others = false;              // lines of another run
+  int64_t damaged = 0;                  // lines
 };
 
 Content sort_lines(const std::vector<Line>& lines, int64_t steps_done, const MetricsOwner& owner) {
@@ -76,93 +89,96 @@ Content sort_lines(const std::vector<Line>& lines, int64_t steps_done, const Met
                                return line.run_id == owner.run_id;
                              });
   Content content;
+  std::string marks;  // of missing lines, since the last step
   for (const Line& line : lines) {
+    if (line.is_mark) {
+      marks += line.text + "\n";
+      continue;
+    }
+    if (line.is_damaged) ++content.damaged;
     const bool own = line.run_id == owner.run_id || (line.run_id.empty() && takes_unnamed);
-    // An incomplete line does not say which run wrote it.
     if (line.step && !own) content.has_others = true;
     const bool keeps = line.step && own && *line.step <= steps_done;
     if (!keeps || !line.has_end || (!content.kept.empty() && *line.step <= content.kept.rbegin()->first)) {
       content.unchanged = false;
     }
-    if (keeps) content.kept[*line.step] = line.text;
+    if (keeps) content.kept[*line.step] = std::exchange(marks, {}) + line.text;
   }
+  if (!marks.empty()) content.unchanged = false;
   return content;
 }
 
-// Renames `path` to the first free name.
-std::filesystem::path keep_aside(const std::filesystem::path& path) {
+// Renames `path` to the first free name: "metrics.WORD-1.jsonl".
+std::filesystem::path keep_aside(const std::filesystem::path& path, std::string_view word) {
   std::filesystem::path aside;
   std::error_code error;
   for (int n = 1; aside.empty() || std::filesystem::exists(aside, error); ++n) {
     aside = path;
-    aside.replace_filename(fmt::format("{}.old-{}{}", path.stem().string(), n, path.extension().string()));
+    aside.replace_filename(fmt::format("{}.{}-{}{}", path.stem().string(), word, n, path.extension().string()));
   }
   std::filesystem::rename(path, aside, error);
   if (error) io::throw_system_error("rename to " + aside.string() + " the metrics file", path, error.value());
   return aside;
 }
 
-void write_all(int descriptor, std::string_view text, const std::filesystem::path& path) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) io::throw_system_error("write metrics file", path, errno);
-    text.remove_prefix(static_cast<size_t>(written));
+// Keeps the owner's lines of steps 1 .. `steps_done` in the file. Returns what became of others, one sentence each.
+std::vector<std::string> shorten(const std::filesystem::path& path, int64_t steps_done, const MetricsOwner& owner) {
+  const Content content = sort_lines(read_lines(path), steps_done, owner);
+  std::vector<std::string> remarks;
+  if (content.damaged > 0) {
+    remarks.push_back(fmt::format("{} has {} that cannot be read: the file was renamed to {}", path.string(),
+                                  counted(content.damaged, "line"), keep_aside(path, "damaged").string()));
+  } else if (content.has_others) {
+    remarks.push_back(fmt::format("{} had steps of another run: it was renamed to {}", path.string(),
+                                  keep_aside(path, "old").string()));
   }
+  if (content.unchanged) return remarks;
+  std::string text;
+  for (const auto& [step, line] : content.kept) text += line + "\n";
+  io::replace_text_file(path, text);
+  return remarks;
 }
 
-int open_to_append(const std::filesystem::path& path, int flags) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
-  if (descriptor < 0) io::throw_system_error("write metrics file", path, errno);
-  return descriptor;
-}
-
-void replace(const std::filesystem::path& path, const std::map<int64_t, std::string>& lines) {
-  std::filesystem::path temporary = path;
-  temporary += ".tmp";
-  const int descriptor = open_to_append(temporary, O_TRUNC);
-  try {
-    for (const auto& [step, line] : lines) write_all(descriptor, line + "\n", temporary);
-    if (::fsync(descriptor) != 0) io::throw_system_error("write", temporary, errno);
-  } catch (...) {
-    ::close(descriptor);
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
-  ::close(descriptor);
+void make_folder_of(const std::filesystem::path& path) {
   std::error_code error;
-  std::filesystem::rename(temporary, path, error);
-  if (error) io::throw_system_error("replace metrics file", path, error.value());
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  if (error) io::throw_system_error("create the folder of metrics file", path, error.value());
 }
 
 }  // namespace
 
-MetricsLog::MetricsLog(std::filesystem::path path, int64_t steps_done, MetricsOwner owner)
-    : path_(std::move(path)), owner_(std::move(owner)) {
+void check_metrics_file(const std::filesystem::path& path) {
+  make_folder_of(path);
   std::error_code error;
-  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
-  if (error) io::throw_system_error("create the folder of metrics file", path_, error.value());
-  if (std::filesystem::is_directory(path_)) {
-    throw_user_error("metrics file {} is a folder; name a file in it", path_.string());
+  if (std::filesystem::is_directory(path, error)) {
+    throw_user_error("metrics file {} is a folder; name a file in it", path.string());
   }
-  if (std::filesystem::is_regular_file(path_)) {
-    const Content content = sort_lines(read_lines(path_), steps_done, owner_);
-    if (content.has_others) kept_at_ = keep_aside(path_);
-    if (!content.unchanged) replace(path_, content.kept);
+  if (std::filesystem::is_regular_file(path, error)) {
+    const std::vector<Line> lines = read_lines(path);
+    const auto is_metrics = [](const Line& line) { return line.step || line.is_mark || !line.is_damaged; };
+    if (!lines.empty() && std::none_of(lines.begin(), lines.end(), is_metrics)) {
+      throw_user_error("{} is no metrics file: choose another --metrics_file or remove the file", path.string());
+    }
   }
-  descriptor_ = open_to_append(path_, 0);
+  // Nonblocking: a FIFO without a reader is an error.
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (descriptor < 0) io::throw_system_error("write metrics file", path, errno);
+  ::close(descriptor);
 }
 
-MetricsLog::~MetricsLog() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t steps_done, MetricsOwner owner,
+                       const JsonLines::Warn& warn)
+    : owner_(std::move(owner)) {
+  try {
+    make_folder_of(path);
+    if (std::filesystem::is_regular_file(path)) {
+      for (const std::string& remark : shorten(path, steps_done, owner_)) warn(remark);
+    }
+  } catch (const std::exception& error) {
+    warn(fmt::format("{}; new lines are added to what the file holds", error.what()));
+  }
+  lines_.emplace(path, warn);
 }
-
-MetricsLog::MetricsLog(MetricsLog&& other) noexcept
-    : path_(std::move(other.path_)),
-      owner_(std::move(other.owner_)),
-      kept_at_(std::move(other.kept_at_)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 void MetricsLog::write(const StepMetrics& metrics) {
   nlohmann::ordered_json object = {{"step", metrics.step},
@@ -177,7 +193,7 @@ void MetricsLog::write(const StepMetrics& metrics) {
   for (const auto& [name, value] : metrics.extra) object[name] = value;
   if (!metrics.rank_seconds.empty()) object["rank_seconds"] = metrics.rank_seconds;
   if (!metrics.casts.empty()) object["fp8"] = to_json(metrics.casts);
-  write_all(descriptor_, object.dump() + "\n", path_);
+  lines_->write(object);
 }
 
 }  // namespace mpzero

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "app/log/json_lines.hpp"
 #include "model/fp8/cast_watch.hpp"
 
 namespace mpzero {
@@ -33,28 +35,25 @@ struct MetricsOwner {
   bool began_without_id = false;
 };
 
-// A JSON Lines file with one object per step, each passed to the system immediately. One process writes it.
+// Throws UserError or Failure if `path`, whose folder is created, cannot be written or holds something other than
+// metrics. For a run that has nothing to lose yet.
+void check_metrics_file(const std::filesystem::path& path);
+
+// A JSON Lines file with one object per step. See JsonLines.
 class MetricsLog {
  public:
-  // Opens `path` and creates its folder. Keeps the lines of steps 1 .. `steps_done` that `owner` wrote before and drops
-  // its later ones, so that the file has each step once. The old file is unchanged until its replacement is complete. A
-  // file with lines of another run is not shortened but renamed, see kept_at(). Throws UserError if the file contains
-  // anything but metrics.
-  MetricsLog(std::filesystem::path path, int64_t steps_done, MetricsOwner owner);
-  ~MetricsLog();
-  MetricsLog(MetricsLog&& other) noexcept;
-  MetricsLog& operator=(MetricsLog&&) = delete;
+  // Keeps the lines of steps 1 .. `steps_done` that `owner` wrote before and drops its later ones, so that the file has
+  // each step once. The old file is unchanged until its replacement is complete. A file with lines of another run, or
+  // with damaged ones, is renamed, to "metrics.old-1.jsonl" or "metrics.damaged-1.jsonl", and `warn` gets a sentence.
+  MetricsLog(const std::filesystem::path& path, int64_t steps_done, MetricsOwner owner, const JsonLines::Warn& warn);
 
   void write(const StepMetrics& metrics);
-
-  // The new name of a file with another run's lines, "metrics.old-1.jsonl"; empty: there was none.
-  const std::filesystem::path& kept_at() const { return kept_at_; }
+  // Waits until the lines are on disk.
+  void sync() { lines_->sync(); }
 
  private:
-  std::filesystem::path path_;
   MetricsOwner owner_;
-  std::filesystem::path kept_at_;
-  int descriptor_ = -1;
+  std::optional<JsonLines> lines_;
 };
 
 }  // namespace mpzero

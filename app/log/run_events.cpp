@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
 
 namespace mpzero {
@@ -34,13 +35,18 @@ void write_event(EventLog& log, const StartRecord& record, std::string_view even
 }
 
 // Returns the totals.
-RunTotals write_summary(const StartRecord& record, std::string_view status, std::string_view reason) {
+RunTotals write_summary(const StartRecord& record, std::string_view status, std::string_view reason,
+                        const JsonLines::Warn& warn) {
   RunTotals totals = totals_of(record.folder / kEvents, record.run_id);
   ordered_json summary = {{"run", record.run_id}, {"status", status}, {"reason", reason}};
   summary.update(to_json(totals));
   const std::string text = summary.dump(kIndent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  // After the death of a rank the launcher leaves the others about a second.
-  io::replace_text_file(record.folder / kSummary, text, io::disk(), io::Synced::kNo);
+  try {
+    // After the death of a rank the launcher leaves the others about a second.
+    io::replace_text_file(record.folder / kSummary, text, io::disk(), io::Synced::kNo);
+  } catch (const Error& error) {
+    warn(error.what());
+  }
   return totals;
 }
 
@@ -66,10 +72,10 @@ bool is_open(const StartRecord& record) {
 
 }  // namespace
 
-RunEvents::RunEvents(StartRecord record, const ordered_json& facts)
-    : record_(std::move(record)), log_(record_.folder / kEvents) {
+RunEvents::RunEvents(StartRecord record, const ordered_json& facts, JsonLines::Warn warn)
+    : record_(std::move(record)), warn_(std::move(warn)), log_(record_.folder / kEvents, warn_) {
   write("start", facts);
-  write_summary(record_, "running", "");
+  write_summary(record_, "running", "", warn_);
 }
 
 void RunEvents::count_step(double seconds, int64_t tokens) {
@@ -92,13 +98,18 @@ void RunEvents::checkpoint(int64_t step, double seconds, int64_t bytes, double p
   write("checkpoint", fields);
 }
 
+void RunEvents::sync() {
+  const std::lock_guard lock(mutex_);
+  log_.sync();
+}
+
 std::string RunEvents::end(std::string_view status, std::string_view reason) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(has_ended_, true)) return "";
   ordered_json fields = {{"status", status}, {"reason", reason}};
   fields.update(progress());
   write("end", fields);
-  return describe(write_summary(record_, status, reason), record_.run_id);
+  return describe(write_summary(record_, status, reason, warn_), record_.run_id);
 }
 
 RunTotals RunEvents::totals_in(const std::filesystem::path& folder, const std::string& run_id) {
@@ -114,11 +125,12 @@ ordered_json RunEvents::progress() const {
 
 void RunEvents::write(std::string_view event, const ordered_json& fields) { write_event(log_, record_, event, fields); }
 
-std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason) {
+std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason,
+                      const JsonLines::Warn& warn) {
   if (!is_open(record)) return "";
-  EventLog log(record.folder / kEvents);
+  EventLog log(record.folder / kEvents, warn);
   write_event(log, record, "end", {{"status", status}, {"reason", reason}});
-  return describe(write_summary(record, status, reason), record.run_id);
+  return describe(write_summary(record, status, reason, warn), record.run_id);
 }
 
 }  // namespace mpzero

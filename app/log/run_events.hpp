@@ -21,17 +21,20 @@ struct StartRecord {
 };
 
 // The events of one start of a run, in events.jsonl, and the run's totals, in summary.json, whose is
-// "running" until the end. Any thread may call it. Its calls throw where a file cannot be written.
+// "running" until the end. Any thread may call it. No call throws: `warn` gets one sentence where a file cannot be
+// written.
 class RunEvents {
  public:
-  // `facts`, an object, describes the start.
-  RunEvents(StartRecord record, const nlohmann::ordered_json& facts);
+  // `facts`, an object, describes the start. `warn` must not call this object.
+  RunEvents(StartRecord record, const nlohmann::ordered_json& facts, JsonLines::Warn warn);
 
   // A step has ended that took `seconds` and trained on so many tokens.
   void count_step(double seconds, int64_t tokens);
   void warning(const std::string& text);
   // A checkpoint has been saved: how long that took, and for how long of it training has paused.
   void checkpoint(int64_t step, double seconds, int64_t bytes, double paused_seconds);
+  // Waits until the events are on disk.
+  void sync();
   // The start ends: "finished", "stopped" or "failed". Writes the summary, and returns the line that says it. Empty,
   // and nothing is written, if it has ended already.
   std::string end(std::string_view status, std::string_view reason);
@@ -45,6 +48,7 @@ class RunEvents {
   void write(std::string_view event, const nlohmann::ordered_json& fields);
 
   const StartRecord record_;
+  const JsonLines::Warn warn_;
   EventLog log_;
   std::mutex mutex_;  // guards those below, and what is written
   bool has_ended_ = false;
@@ -54,6 +58,7 @@ class RunEvents {
 
 // As RunEvents::end(), by another process: the one that records the start has died. The totals are those of the start's
 // last event. Empty, and nothing is written, where the file has no such start, or its end.
-std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason);
+std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason,
+                      const JsonLines::Warn& warn);
 
 }  // namespace mpzero

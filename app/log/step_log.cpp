@@ -12,6 +12,7 @@
 #include "app/flags/validation_data.hpp"
 #include "app/health/cast_ranges.hpp"
 #include "base/collectives.hpp"
+#include "base/output.hpp"
 #include "base/text/times.hpp"
 
 namespace mpzero {
@@ -54,17 +55,13 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::stri
   start_ = {.folder = folder(), .run_id = run.run_id, .start = start};
   if (!prints_) return;
   if (!config_.metrics_file.empty()) {
-    metrics_.emplace(config_.metrics_file, steps_done, run);
-    if (!metrics_->kept_at().empty()) {
-      warn(fmt::format("{} had steps of another run: it was renamed to {}.", config_.metrics_file,
-                       metrics_->kept_at().string()));
-    }
+    if (steps_done == 0) check_metrics_file(config_.metrics_file);
+    metrics_.emplace(config_.metrics_file, steps_done, run, [this](const std::string& remark) { warn(remark + "."); });
   }
-  record([&] { events_ = std::make_shared<RunEvents>(start_, facts); });
+  // Not recorded: the events are what cannot be written.
+  events_ = std::make_shared<RunEvents>(start_, facts, [](const std::string& line) { print_warning(line + "."); });
   const std::vector<std::string> early = *std::exchange(early_warnings_, std::nullopt);
-  for (const std::string& line : early) {
-    if (events_) record([&] { events_->warning(line); });
-  }
+  for (const std::string& line : early) events_->warning(line);
   bar_.emplace("Training", config_.max_steps);
   bar_->update(steps_done);
 }
@@ -84,16 +81,12 @@ void StepLog::observe(RunObserver& observer) {
 }
 
 void StepLog::say(const std::string& line) {
-  if (!prints_) return;
-  if (bar_) bar_->clear();
-  std::puts(line.c_str());
-  std::fflush(stdout);
+  if (prints_) print_out("{}\n", line);
 }
 
 void StepLog::warn(const std::string& line) {
   if (!prints_) return;
-  if (bar_) bar_->clear();
-  fmt::print(stderr, "mpzero: warning: {}\n", line);
+  print_warning(line);
   record_warning(line);
 }
 
@@ -101,12 +94,16 @@ void StepLog::record_warning(const std::string& line) {
   if (!prints_) return;
   if (observer_ != nullptr) observer_->warned();
   if (early_warnings_) early_warnings_->push_back(line);
-  if (events_) record([&] { events_->warning(line); });
+  if (events_) events_->warning(line);
 }
 
 void StepLog::saved(int64_t step, double seconds, int64_t bytes, double paused_seconds) {
   if (observer_ != nullptr) observer_->checkpoint_saved(seconds, bytes, paused_seconds);
-  if (events_) record([&] { events_->checkpoint(step, seconds, bytes, paused_seconds); });
+  if (events_) {
+    events_->checkpoint(step, seconds, bytes, paused_seconds);
+    events_->sync();
+  }
+  if (metrics_) metrics_->sync();
 }
 
 void StepLog::save_failed() {
@@ -115,30 +112,16 @@ void StepLog::save_failed() {
 
 void StepLog::end(std::string_view status, std::string_view reason) {
   if (events_) {
-    record([&] {
-      if (const std::string line = events_->end(status, reason); !line.empty()) say(line);
-    });
+    if (const std::string line = events_->end(status, reason); !line.empty()) say(line);
   }
   events_.reset();
 }
 
 std::function<void(std::string_view, std::string_view)> StepLog::late_end() const {
-  return [prints = prints_, events = events_, start = start_](std::string_view status, std::string_view reason) {
-    if (prints && !events) return;  // they could not be written
-    const std::string line = events ? events->end(status, reason) : end_start(start, status, reason);
-    if (line.empty()) return;
-    std::puts(line.c_str());
-    std::fflush(stdout);
+  return [events = events_, start = start_](std::string_view status, std::string_view reason) {
+    const std::string line = events ? events->end(status, reason) : end_start(start, status, reason, print_warning);
+    if (!line.empty()) print_out("{}\n", line);
   };
-}
-
-void StepLog::record(const std::function<void()>& write) {
-  try {
-    write();
-  } catch (const std::exception& error) {
-    events_.reset();
-    warn(fmt::format("the events of this run are no longer recorded: {}", error.what()));
-  }
 }
 
 bool StepLog::is_logged(int64_t step) const {

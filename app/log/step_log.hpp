@@ -77,7 +77,7 @@ class StepLog {
   // This start ends: "finished", "stopped" or "failed". Prints the run's totals and writes them to summary.json.
   void end(std::string_view status, std::string_view reason = {});
   // As end(), for another thread of any rank, where the one that trains cannot get to it. Valid after begin(), and
-  // longer than the log. Throws where a file cannot be written.
+  // longer than the log.
   std::function<void(std::string_view status, std::string_view reason)> late_end() const;
   // Collective in the steps that get a log line.
   void step(const StepReport& report);
@@ -91,8 +91,6 @@ class StepLog {
  private:
   void log_line(const StepReport& report);
   void write_metrics(const StepReport& report);
-  // Runs `write`, which writes events. If it cannot, a warning says so, and no more are written.
-  void record(const std::function<void()>& write);
 
   const RunConfig& config_;
   ProcessGroup& group_;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/output.hpp"
 namespace mpzero {
 
 // Warnings of other threads than the one that trains: printed at once, and kept until that one records them.
@@ -15,7 +16,7 @@ class WarningQueue {
  public:
   // From any thread.
   void warn(std::string line) {
-    fmt::print(stderr, "mpzero: warning: {}\n", line);
+    print_warning(line);
     const std::lock_guard lock(mutex_);
     lines_.push_back(std::move(line));
   }

@@ -9,6 +9,7 @@
 #include "app/machine/cpu_share.hpp"
 #include "app/plan/calibrate.hpp"
 #include "base/error.hpp"
+#include "base/output.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -86,16 +87,16 @@ int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRu
   if (ranks != nullptr && ranks->rank() > 0) return EXIT_SUCCESS;
   size_t kernels = 0;
   for (const auto& [name, times] : data.kernels) kernels += times.size();
-  fmt::print("{}: {} products, {} shapes of attention and {} sizes of kernels\n{}\nThe calibration is in {}\n",
-             data.device, data.matmuls.size(), data.attention.size(), kernels, data.source, file.string());
+  print_out("{}: {} products, {} shapes of attention and {} sizes of kernels\n{}\nThe calibration is in {}\n",
+            data.device, data.matmuls.size(), data.attention.size(), kernels, data.source, file.string());
   if (data.full_step.empty()) {
-    fmt::print(
+    print_out(
         "The time was over before layers were measured together, which shows whether other programs use this machine, "
         "too: plans by this file are right to {:.0f}%; give more --calibrate_seconds\n",
         100 * data.error);
   } else if (data.error > kQuiet) {
-    fmt::print("The times varied by {:.0f}%: other programs use this machine, too; measure again without them\n",
-               100 * data.error);
+    print_out("The times varied by {:.0f}%: other programs use this machine, too; measure again without them\n",
+              100 * data.error);
   }
   return EXIT_SUCCESS;
 }

@@ -24,6 +24,7 @@
 #include "app/top/run_reader.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
+#include "base/output.hpp"
 #include "base/text/times.hpp"
 
 namespace mpzero {
@@ -212,11 +213,8 @@ class Nodes {
 // The cursor is hidden while this lives.
 class Screen {
  public:
-  Screen() { std::fputs("\033[?25l\033[2J", stdout); }
-  ~Screen() {
-    std::fputs("\033[?25h\n", stdout);
-    std::fflush(stdout);
-  }
+  Screen() { write_output(Output::kStdout, "\033[?25l\033[2J"); }
+  ~Screen() { write_output(Output::kStdout, "\033[?25h\n"); }
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
@@ -224,8 +222,7 @@ class Screen {
     std::string text = "\033[H";
     for (size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : "\n") + lines[i] + "\033[K";
     text += "\033[J";
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
+    write_output(Output::kStdout, text);
   }
 };
 
@@ -248,7 +245,7 @@ bool wait_for_end(const sigset_t& signals, double seconds) {
 
 int run_top_command(const std::vector<std::string>& words) {
   if (std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; })) {
-    std::fputs(kUsage, stdout);
+    write_output(Output::kStdout, kUsage);
     return 0;
   }
   const Arguments arguments = parse(words);
@@ -258,7 +255,7 @@ int run_top_command(const std::vector<std::string>& words) {
   if (arguments.once || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
     const RunView& run = reader.update();
     for (const std::string& line : run_frame(run, nodes.look(run), seconds_since_1970(), kPlainColumns, kPlainRows)) {
-      fmt::print("{}\n", line);
+      print_out("{}\n", line);
     }
     return 0;
   }

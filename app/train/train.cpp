@@ -37,6 +37,7 @@
 #include "app/train/watched_run.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/output.hpp"
 #include "base/process_group.hpp"
 #include "base/text/times.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
@@ -196,18 +197,17 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
   // Nothing here reads memory that it has not written, so filling all of it would only cost time.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   if (mpi.rank() == 0) {
-    for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
+    for (const std::string& warning : setup.warnings) print_warning(warning);
     RunSetup expected = setup;
     expected.config = expected_config(setup);
     const RunConfig& config = expected.config;
-    fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
-               describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
-               config.zero.stage, describe_levels(setup.layout), config.dtype);
-    for (const std::string& line : describe_validation(setup)) fmt::print("Validation {}\n", line);
-    if (!cpu.line.empty()) fmt::print("{}\n", cpu.line);
-    if (!nodes.line.empty()) fmt::print("{}\n", nodes.line);
-    for (const std::string& line : settings_table(expected)) fmt::print("{}\n", line);
-    std::fflush(stdout);
+    print_out("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
+              describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
+              config.zero.stage, describe_levels(setup.layout), config.dtype);
+    for (const std::string& line : describe_validation(setup)) print_out("Validation {}\n", line);
+    if (!cpu.line.empty()) print_out("{}\n", cpu.line);
+    if (!nodes.line.empty()) print_out("{}\n", nodes.line);
+    for (const std::string& line : settings_table(expected)) print_out("{}\n", line);
   }
   return choice.device;
 }
@@ -222,7 +222,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const Plan
   Liveness liveness(mpi, stop,
                     {.checkpoint_dir = command_line.checkpoint_dir, .stuck_after = command_line.stuck_after});
   if (mpi.rank() == 0 && !liveness.warning().empty()) {
-    fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
+    print_warning(liveness.warning());
   }
   WarningQueue warnings;
   std::unique_ptr<Ec2Watch> ec2;

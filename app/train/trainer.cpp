@@ -260,14 +260,10 @@ void Trainer::record_node() {
   const auto warn = [queue = control_.warnings](const std::string& text) {
     if (queue != nullptr) queue->warn(text + ".");
   };
-  try {
-    node_recorder_ = std::make_unique<NodeRecorder>(
-        log_.folder() / "node.jsonl",
-        nlohmann::ordered_json{{"run", setup_.run.id}, {"start", setup_.start}, {"host", host_name()}},
-        std::move(collectors), warn);
-  } catch (const Error& error) {
-    log_.warn(fmt::format("what GPUs and network do is not recorded for the report: {}.", error.what()));
-  }
+  node_recorder_ = std::make_unique<NodeRecorder>(
+      log_.folder() / "node.jsonl",
+      nlohmann::ordered_json{{"run", setup_.run.id}, {"start", setup_.start}, {"host", host_name()}},
+      std::move(collectors), warn);
 }
 
 void Trainer::record_warnings() {

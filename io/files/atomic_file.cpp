@@ -21,6 +21,8 @@ namespace {
 // Linux transfers at most 2 GiB per call. Smaller pieces keep each call's copy within the page cache's stride.
 constexpr size_t kMaxTransfer = size_t{1} << 30;
 
+bool is_full_disk(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
+
 // What the user can do about `error_number`. Empty if the user cannot fix it.
 std::string_view remedy(int error_number) {
   switch (error_number) {
@@ -61,7 +63,10 @@ void throw_system_error(std::string_view action, const fs::path& path, int error
   const std::string_view what_to_do = remedy(error_number);
   const std::string sentence = fmt::format("cannot {} {}: {}", action, path.string(), message_of(error_number));
   if (what_to_do.empty()) throw Failure(sentence, ErrorScope::kThisRank, error_number);
-  throw UserError(fmt::format("{}; {}", sentence, what_to_do), ErrorScope::kThisRank, error_number);
+  const std::string message = fmt::format("{}; {}", sentence, what_to_do);
+  // A disk that is full now may have space when the run is started again.
+  if (is_full_disk(error_number)) throw Failure(message, ErrorScope::kThisRank, error_number);
+  throw UserError(message, ErrorScope::kThisRank, error_number);
 }
 
 File::File(fs::path path, int flags, std::string_view action, FileSystem& files)

@@ -11,9 +11,9 @@
 
 namespace mpzero::io {
 
-// Throws the error of a failed system call: "cannot ACTION PATH: REASON". If the user can fix the cause (no space, no
-// permission, no such folder, ...), it is a UserError and includes the remedy. Otherwise it is a Failure. Both carry
-// the errno.
+// Throws the error of a failed system call: "cannot ACTION PATH: REASON". If the user can fix the cause (no
+// permission, no such folder, ...), it is a UserError, otherwise, or if the disk is full, a Failure. Both carry the
+// errno, and the remedy where there is one.
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
 // An open file. Every call either completes in full or throws through throw_system_error.

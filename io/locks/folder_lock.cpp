@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/files/inode.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -43,7 +44,9 @@ int try_flock(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) ==
 }  // namespace
 
 FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSystem& files)
-    : folder_(folder), flock_(options.flock ? options.flock : &try_flock) {
+    : folder_(folder),
+      inode_(inode_of(folder / ".").value_or(Inode{})),
+      flock_(options.flock ? options.flock : &try_flock) {
   const fs::path path = folder / kLockName;
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_system_error("open", path, errno);
@@ -82,8 +85,26 @@ void FolderLock::claim(const Options& options, FileSystem& files) {
 }
 
 void FolderLock::check() {
+  check_folder();
   if (!decides_) return owner_->renew();
   hold_lock();
+}
+
+void FolderLock::check_folder() const {
+  const std::optional<Inode> now = inode_of(folder_ / ".");
+  if (!now) {
+    throw_failure(
+        "{} has disappeared: it was moved or deleted, or its file system was unmounted. Nothing is saved until it is "
+        "back; to save into a new folder, create it",
+        folder_.string());
+  }
+  // A folder on the same file system was put there by somebody. A file system that was mounted again may have another
+  // device number.
+  if (now->device == inode_.device || now->number == inode_.number) return;
+  throw_failure(
+      "{} is on another file system than at the start of the run, as after an unmount. Nothing is saved until that "
+      "file system is mounted again",
+      folder_.string());
 }
 
 void FolderLock::set_run(const std::string& run) {
@@ -106,7 +127,6 @@ void FolderLock::hold_lock() {
   } else if (errno != ENOENT) {
     throw_system_error("look at", path, errno);
   }
-  make_folders(folder_);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor < 0) throw_system_error("open", path, errno);
   if (const int error = flock_(descriptor); error != 0) {

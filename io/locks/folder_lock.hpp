@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "io/files/inode.hpp"
 #include "io/locks/folder_owner.hpp"
 #include "io/locks/mount_info.hpp"
 
@@ -58,8 +59,10 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // Thread-safe. Throws FolderTaken, naming the new owner, if another process has taken over the folder. If the lock
-  // reaches all processes, it alone decides, and a folder or `.lock` file that was removed is created and locked again.
+  // Thread-safe. Throws FolderTaken, naming the new owner, if another process has taken over the folder, and Failure
+  // while the folder is missing or on another file system than at the start. If the lock reaches all processes, it
+  // alone decides, and a `.lock` file that was removed, or is missing in a folder that a user made anew, is created and
+  // locked again.
   void check();
   // Records the run's id for messages to other processes.
   void set_run(const std::string& run);
@@ -72,11 +75,13 @@ class FolderLock {
                             std::chrono::milliseconds waited);
   // Throws if the record cannot be written. If the lock decides, a full disk is only a warning.
   void claim(const Options& options, FileSystem& files);
+  void check_folder() const;
   // Throws FolderTaken if another process now holds `.lock`.
   void hold_lock();
   void renew_until(const std::stop_token& stop, std::chrono::milliseconds renewal);
 
   std::filesystem::path folder_;
+  Inode inode_;  // of the folder, at the start
   std::function<int(int descriptor)> flock_;
   bool decides_ = false;  // the lock reaches all processes and decides alone
   bool waits_ = false;    // that it waits for a predecessor was logged

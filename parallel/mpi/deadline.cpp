@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/output.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -20,8 +21,7 @@ constexpr std::chrono::milliseconds kLongest = std::chrono::years(100);
 }  // namespace
 
 void end_process(const std::string& sentence) {
-  fmt::print(stderr, "mpzero: error: {}\n", sentence);
-  std::fflush(stderr);
+  print_err("mpzero: error: {}\n", sentence);
   std::_Exit(kFailureExitCode);
 }
 

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
+#include "base/output.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -95,10 +95,9 @@ void NcclLog::pass_on() const {
   const std::string content = text();
   const std::string pattern = before("NCCL_DEBUG_FILE").value_or("");
   if (pattern.empty() || pattern == "/dev/stdout") {
-    std::fwrite(content.data(), 1, content.size(), stdout);
-    std::fflush(stdout);
+    write_output(Output::kStdout, content);
   } else if (pattern == "/dev/stderr") {
-    std::fwrite(content.data(), 1, content.size(), stderr);
+    write_output(Output::kStderr, content);
   } else {
     // A convenience for the user's own debugging: the run ignores a file that cannot be written.
     std::ofstream(expand(pattern) + ".start") << content;

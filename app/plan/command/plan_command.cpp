@@ -17,6 +17,7 @@
 #include "app/plan/command/plan_report.hpp"
 #include "app/plan/command/rates.hpp"
 #include "base/error.hpp"
+#include "base/output.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -190,8 +191,8 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
 int run_plan_command(const std::vector<std::string>& arguments) {
   if (asks_to_calibrate(arguments)) return calibrate_command(arguments);
   const PlanOutput output = plan_output(arguments);
-  for (const std::string& warning : output.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
-  std::fputs(output.text.c_str(), stdout);
+  for (const std::string& warning : output.warnings) print_warning(warning);
+  write_output(Output::kStdout, output.text);
   return output.exit_code;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/output.hpp"
 #include "parallel/comm/local_communicator.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
 #include "parallel/comm/nccl_communicator.hpp"
@@ -31,19 +32,18 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
   proven_ = std::move(network.communicator);
   if (mpi.rank() != 0) return;
   proven_network_ = parallel::network_of(network.proofs);
-  fmt::print("{}\n", parallel::describe_network(network.proofs));
-  std::fflush(stdout);
+  print_out("{}\n", parallel::describe_network(network.proofs));
   for (const std::string& warning : parallel::network_warnings(plan, network.proofs)) {
-    fmt::print(stderr, "mpzero: warning: {}\n", warning);
+    print_warning(warning);
   }
 }
 
 void Network::warn_without_thread() const {
   if (mpi_.rank() != 0 || mpi_.communication_thread().runs_beside() || mpi_.world_size() == 1) return;
-  fmt::print(stderr, "mpzero: warning: collectives do not run beside computing: {}\n",
-             mpi_.lacks_threads()
-                 ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
-                 : "MPI was started as for GPUs, because a host has NVIDIA's driver loaded; give --device cpu");
+  print_err("mpzero: warning: collectives do not run beside computing: {}\n",
+            mpi_.lacks_threads()
+                ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
+                : "MPI was started as for GPUs, because a host has NVIDIA's driver loaded; give --device cpu");
 }
 
 void Network::divide(const parallel::ParallelLayout& layout) {
@@ -72,7 +72,7 @@ std::unique_ptr<parallel::Communicator> Network::open_over(parallel::MpiRuntime&
 std::unique_ptr<parallel::Communicator> Network::warned_of_hazard(
     std::unique_ptr<parallel::NcclCommunicator> communicator) {
   if (communicator->hazard() && mpi_.rank() == 0 && !std::exchange(warned_, true)) {
-    fmt::print(stderr, "mpzero: warning: {}\n", *communicator->hazard());
+    print_warning(*communicator->hazard());
   }
   return communicator;
 }

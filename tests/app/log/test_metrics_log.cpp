@@ -1,4 +1,8 @@
+#include <sys/resource.h>
+#include <sys/stat.h>
+
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -44,13 +48,33 @@ std::vector<int64_t> steps_of(const std::filesystem::path& path) {
   return steps;
 }
 
-// Returns the new name of another run's file.
+// Returns the warnings, one per line.
 std::string write_steps(const std::filesystem::path& path, int64_t steps_done, int64_t last,
                         const MetricsOwner& run = owner) {
-  MetricsLog log(path, steps_done, run);
+  std::string warnings;
+  MetricsLog log(path, steps_done, run, [&](const std::string& warning) { warnings += warning + "\n"; });
   for (int64_t step = steps_done + 1; step <= last; ++step) log.write(metrics_of(step));
-  return log.kept_at().filename();
+  return warnings;
 }
+
+void fail(const std::string& warning) { FAIL(warning); }
+
+// Files may not grow beyond `bytes` while this lives, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(size_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -61,7 +85,7 @@ std::string text_of(const std::filesystem::path& path) {
 
 TEST_CASE("ranges of casts to FP8 are lists by layer, and left out without FP8") {
   const TemporaryFolder folder;
-  MetricsLog log(folder / "metrics.jsonl", 0, owner);
+  MetricsLog log(folder / "metrics.jsonl", 0, owner, fail);
   log.write(metrics_of(1));
   StepMetrics metrics = metrics_of(2);
   metrics.casts = model::CastRanges(std::vector<model::CastRange>(
@@ -74,7 +98,7 @@ TEST_CASE("ranges of casts to FP8 are lists by layer, and left out without FP8")
 
 TEST_CASE("Each step is one JSON object with all fields, readable immediately") {
   const TemporaryFolder folder;
-  MetricsLog log(folder / "runs/a/metrics.jsonl", 0, owner);  // makes the folders
+  MetricsLog log(folder / "runs/a/metrics.jsonl", 0, owner, fail);  // makes the folders
   StepMetrics metrics = metrics_of(1);
   metrics.loss = 0.1 + 0.2;  // must come back bit for bit
   metrics.extra = {{"validation_loss", 3.25}, {"gpu_memory_bytes", 8e10}};
@@ -96,7 +120,7 @@ TEST_CASE("Each step is one JSON object with all fields, readable immediately") 
 
 TEST_CASE("Values that are not finite become null, so that the line is valid JSON") {
   const TemporaryFolder folder;
-  MetricsLog log(folder / "metrics.jsonl", 0, owner);
+  MetricsLog log(folder / "metrics.jsonl", 0, owner, fail);
   StepMetrics metrics = metrics_of(1);
   metrics.loss = std::nan("");
   metrics.grad_norm = std::numeric_limits<double>::infinity();
@@ -125,7 +149,7 @@ TEST_CASE("Another run's lines are never removed") {
   CHECK(write_steps(path, 0, 5) == "");
   const std::string before = text_of(path);
   const MetricsOwner other{.run_id = "11111111bbbbbbbb"};
-  CHECK(write_steps(path, 2, 4, other) == "metrics.old-1.jsonl");
+  CHECK_THAT(write_steps(path, 2, 4, other), Catch::Contains("metrics.old-1.jsonl"));
   CHECK(text_of(folder / "metrics.old-1.jsonl") == before);
   CHECK(steps_of(path) == std::vector<int64_t>{3, 4});
   CHECK(lines_of(path).front()["run"] == other.run_id);
@@ -134,7 +158,7 @@ TEST_CASE("Another run's lines are never removed") {
   // From a file with lines of both, the run keeps its own.
   std::ofstream(path, std::ios::app) << before;
   const std::string both = text_of(path);
-  CHECK(write_steps(path, 3, 3, other) == "metrics.old-2.jsonl");
+  CHECK_THAT(write_steps(path, 3, 3, other), Catch::Contains("metrics.old-2.jsonl"));
   CHECK(text_of(folder / "metrics.old-2.jsonl") == both);
   CHECK(text_of(folder / "metrics.old-1.jsonl") == before);
   CHECK(steps_of(path) == std::vector<int64_t>{3});
@@ -154,10 +178,10 @@ TEST_CASE("Lines without an id are a run's own if it began with a checkpoint wit
   CHECK(write_steps(path, 2, 3, continued) == "");
   CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3});
   // For a new run they are another run's.
-  CHECK(write_steps(path, 0, 1, {.run_id = "11111111bbbbbbbb"}) == "metrics.old-1.jsonl");
+  CHECK_THAT(write_steps(path, 0, 1, {.run_id = "11111111bbbbbbbb"}), Catch::Contains("metrics.old-1.jsonl"));
   CHECK(steps_of(folder / "metrics.old-1.jsonl") == std::vector<int64_t>{1, 2, 3});
   CHECK(write_steps(folder / "unnamed.jsonl", 0, 2, {}) == "");
-  CHECK(write_steps(folder / "unnamed.jsonl", 0, 1) == "unnamed.old-1.jsonl");
+  CHECK_THAT(write_steps(folder / "unnamed.jsonl", 0, 1), Catch::Contains("unnamed.old-1.jsonl"));
 }
 
 TEST_CASE("An incomplete line of a killed run is dropped") {
@@ -172,39 +196,107 @@ TEST_CASE("An incomplete line of a killed run is dropped") {
   }
 }
 
-TEST_CASE("A file with other content is refused and left unchanged") {
-  const TemporaryFolder folder;
-  const auto path = folder / "notes.txt";
-  std::ofstream(path) << "{\"step\":1}\nDo not lose this.\nNor this.\n";
-  const std::string message = message_of<UserError>([&] { MetricsLog(path, 5, owner); });
-  CHECK(lacks(message, {"notes.txt", "line 2", "--metrics_file"}) == "");
-  std::ifstream file(path);
-  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "{\"step\":1}\nDo not lose this.\nNor this.\n");
+TEST_CASE("a damaged file is set aside, and its readable lines are kept") {
+  const std::string nuls("\0\0\0\0", 4);
+  // A crash leaves NULs, a torn page in the middle or at the start, a line of another program, deep nesting.
+  for (const std::string& damage : {nuls, nuls + "\n", std::string("{\"step\":3,\"lo\n"), std::string("Killed\n"),
+                                    std::string("[[[[[[[[[[1]]]]]]]]]]\n"), std::string("\n")}) {
+    for (const int64_t before : {0, 2}) {
+      const TemporaryFolder folder;
+      const auto path = folder / "metrics.jsonl";
+      write_steps(path, 0, before);
+      std::ofstream(path, std::ios::app) << damage;
+      if (before == 0) {
+        std::ofstream(path, std::ios::app) << R"({"step":1,"run":"00000000aaaaaaaa"})"
+                                              "\n";
+      }
+      const std::string whole = text_of(path);
+      const int64_t steps_done = before == 0 ? 1 : before;
+      CHECK_THAT(write_steps(path, steps_done, steps_done + 1), Catch::Contains("metrics.damaged-1.jsonl"));
+      CHECK(text_of(folder / "metrics.damaged-1.jsonl") == whole);
+      // What follows NULs without an end of line is part of their line.
+      if (before == 2) CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3});
+      CHECK(write_steps(path, 2, 3) == "");
+    }
+  }
 }
 
-TEST_CASE("A last line without an end is dropped only if it may be part of a step") {
+TEST_CASE("while a file cannot be written, training continues; a mark has the number of lost lines") {
   const TemporaryFolder folder;
-  const auto path = folder / "notes.txt";
-  std::ofstream(path) << "Do not lose this";
-  CHECK(lacks(message_of<UserError>([&] { MetricsLog(path, 5, owner); }), {"notes.txt", "line 1"}) == "");
+  const auto path = folder / "metrics.jsonl";
+  write_steps(path, 0, 2);
+  std::vector<std::string> warnings;
+  {
+    MetricsLog log(path, 2, owner, [&](const std::string& warning) { warnings.push_back(warning); });
+    {
+      // The third line fits in part.
+      const FileSizeLimit limit(std::filesystem::file_size(path) + 10);
+      for (int64_t step = 3; step <= 5; ++step) log.write(metrics_of(step));
+    }
+    CHECK(warnings.size() == 1);
+    for (int64_t step = 6; step <= 7; ++step) log.write(metrics_of(step));
+    CHECK(warnings.size() == 2);
+  }
   std::ifstream file(path);
-  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "Do not lose this");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  REQUIRE(lines.size() == 6);
+  CHECK(lines[2].size() == 10);  // torn
+  const auto mark = nlohmann::json::parse(lines[3]);
+  CHECK((mark["event"] == "gap" && mark["lines"] == 3 && mark["time"] > 1e9));
+  CHECK(nlohmann::json::parse(lines[5])["step"] == 7);
+  // The next start keeps the mark.
+  CHECK_THAT(write_steps(path, 6, 6), Catch::Contains("damaged"));
+  const auto kept = lines_of(path);
+  REQUIRE(kept.size() == 4);
+  CHECK((kept[2] == mark && kept[3]["step"] == 6));
+  CHECK(write_steps(path, 6, 6) == "");
+  CHECK(lines_of(path) == kept);
 }
 
-TEST_CASE("A path that cannot be written is a user error") {
+TEST_CASE("a file that cannot be opened is opened as soon as it can be") {
+  const TemporaryFolder folder;
+  const auto path = folder / "later/metrics.jsonl";
+  std::ofstream(folder / "later") << "";
+  std::vector<std::string> warnings;
+  MetricsLog log(path, 5, owner, [&](const std::string& warning) { warnings.push_back(warning); });
+  log.write(metrics_of(6));
+  CHECK(warnings.size() == 2);  // the folder and the file
+  std::filesystem::remove(folder / "later");
+  std::filesystem::create_directory(folder / "later");
+  log.write(metrics_of(7));
+  const auto lines = lines_of(path);
+  REQUIRE(lines.size() == 2);
+  CHECK((lines[0]["lines"] == 1 && lines[1]["step"] == 7));
+}
+
+TEST_CASE("a FIFO without a reader does not stop training") {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK_THAT(write_steps(path, 0, 2), Catch::Contains("cannot write"));
+}
+
+TEST_CASE("before anything has been trained, a file that is not for metrics is refused and left unchanged") {
+  const TemporaryFolder folder;
+  const auto path = folder / "notes.txt";
+  for (const char* text : {"Do not lose this.\nNor this.\n", "Do not lose this"}) {
+    std::ofstream(path) << text;
+    CHECK(lacks(message_of<UserError>([&] { check_metrics_file(path); }), {"notes.txt", "--metrics_file"}) == "");
+    CHECK(text_of(path) == text);
+  }
+  // A run that was killed at its first step.
+  std::ofstream(path) << "{\"step\":1,\"lo";
+  CHECK_NOTHROW(check_metrics_file(path));
+}
+
+TEST_CASE("before anything has been trained, a path that cannot be written is a user error") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "folder");
-  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "folder", 0, owner); }),
-              {"is a folder", "name a file"}) == "");
+  CHECK(lacks(message_of<UserError>([&] { check_metrics_file(folder / "folder"); }), {"is a folder"}) == "");
   std::ofstream(folder / "file") << "";
-  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "file/metrics.jsonl", 0, owner); }),
-              {"file/metrics.jsonl", "Not a directory", "check the path"}) == "");
-  CHECK(lacks(message_of<UserError>([&] { MetricsLog("/proc/metrics.jsonl", 0, owner); }),
-              {"/proc/metrics.jsonl", "No such file", "check the path"}) == "");
-}
-
-TEST_CASE("A full disk is reported with the file's name") {
-  // This device behaves like a full disk.
-  MetricsLog log("/dev/full", 0, owner);
-  CHECK(lacks(message_of<UserError>([&] { log.write(metrics_of(1)); }), {"/dev/full", "No space"}) == "");
+  CHECK(lacks(message_of<UserError>([&] { check_metrics_file(folder / "file/metrics.jsonl"); }),
+              {"file/metrics.jsonl", "Not a directory"}) == "");
+  CHECK(lacks(message_of<UserError>([&] { check_metrics_file("/proc/metrics.jsonl"); }),
+              {"/proc/metrics.jsonl", "No such file"}) == "");
 }

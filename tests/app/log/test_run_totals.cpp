@@ -34,7 +34,7 @@ class Start {
   void write(const char* event, const ordered_json& fields) {
     ordered_json all = common_;
     all.update(fields);
-    EventLog(path_).write(event, all);
+    EventLog(path_, [](const std::string& warning) { FAIL(warning); }).write(event, all);
   }
 
   std::filesystem::path path_;

@@ -181,12 +181,15 @@ TEST_CASE("if the lock reaches all, a missing record ends nothing") {
   CHECK_NOTHROW(lock.set_run("0123456789abcdef"));
 }
 
-TEST_CASE("a removed lock file is created and locked again, unless another run has it") {
+TEST_CASE("a folder that disappears is not created again; one that a user creates is locked again") {
   const TemporaryFolder parent;
   const fs::path folder = parent / "checkpoints";
   fs::create_directory(folder);
   FolderLock lock(folder, reaching_all());
   fs::rename(folder, parent / "moved");
+  CHECK_THROWS_AS(lock.check(), Failure);
+  CHECK_FALSE(fs::exists(folder));
+  fs::create_directory(folder);
   CHECK_NOTHROW(lock.check());
   CHECK_THROWS_WITH(FolderLock(folder, kAtOnce), Contains("another run"));
   fs::remove(folder / ".lock");
@@ -195,6 +198,27 @@ TEST_CASE("a removed lock file is created and locked again, unless another run h
     CHECK_THROWS_WITH(lock.check(), Contains("another run") && Contains("nothing more is saved there"));
   }
   CHECK_NOTHROW(lock.check());
+}
+
+// /proc is another file system than the folder's.
+TEST_CASE("a folder on another file system is refused until the first one is back") {
+  const TemporaryFolder parent;
+  const fs::path link = parent / "checkpoints";
+  for (const LockReach reach : {LockReach::kAll, LockReach::kThisHost}) {
+    const fs::path mounted = parent / fmt::format("mounted-{}", static_cast<int>(reach));
+    fs::create_directory(mounted);
+    fs::create_directory_symlink(mounted, link);
+    FolderLock::Options options = reaching_all();
+    options.reach = reach;
+    FolderLock lock(link, options);
+    fs::remove(link);
+    fs::create_directory_symlink("/proc", link);
+    CHECK_THROWS_AS(lock.check(), Failure);
+    fs::remove(link);
+    fs::create_directory_symlink(mounted, link);
+    CHECK_NOTHROW(lock.check());
+    fs::remove(link);
+  }
 }
 
 TEST_CASE("a full disk does not keep a run from a folder whose lock decides") {

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace mpzero {
+
+// Appends to a JSON Lines file, one object per line, each passed to the system immediately. One process writes it.
+//
+// Neither call throws: while the file cannot be opened or written, lines are lost and training continues. `warn` gets
+// one sentence when that begins and one when it ends. The place of lost lines is marked by
+//   {"event": "gap", "lines": number of lost lines, "time": seconds since 1970}
+class JsonLines {
+ public:
+  using Warn = std::function<void(const std::string&)>;
+  JsonLines(std::filesystem::path path, Warn warn);
+  ~JsonLines();
+  JsonLines(const JsonLines&) = delete;
+  JsonLines& operator=(const JsonLines&) = delete;
+
+  // A value that is not finite is written as null, and bytes that are not UTF-8 are replaced.
+  void write(const nlohmann::ordered_json& object);
+  // Waits until the lines are on disk.
+  void sync();
+
+ private:
+  // These return 0 or the errno.
+  int open();
+  int append(std::string_view text);
+  void fail(int error);
+
+  std::filesystem::path path_;
+  Warn warn_;
+  int descriptor_ = -1;
+  bool torn_ = false;  // the file does not end in a newline
+  bool failing_ = false;
+  int64_t lost_ = 0;  // lines since it began to fail
+};
+
+}  // namespace mpzero

@@ -1,0 +1,113 @@
+#include "base/output.hpp"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr int kDefaultColumns = 80;
+constexpr const char* kColumns = "MPZERO_TERMINAL";
+constexpr std::string_view kErase = "\r\033[K";
+// How long a terminal that another process has made nonblocking may be busy before text is lost.
+constexpr int kPatienceMilliseconds = 1000;
+
+std::mutex writing;
+bool status_line_visible = false;
+std::atomic<int> last_stdout_error = 0;
+
+bool is_forwarded_to_terminal() {
+  static const bool forwarded = ::isatty(STDERR_FILENO) != 1 && std::getenv(kColumns) != nullptr;
+  return forwarded;
+}
+
+// Returns 0 or the errno.
+int write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return errno;
+    pollfd ready{.fd = descriptor, .events = POLLOUT, .revents = 0};
+    if (::poll(&ready, 1, kPatienceMilliseconds) == 0) return EAGAIN;
+  }
+  return 0;
+}
+
+void erase_locked() {
+  if (!std::exchange(status_line_visible, false)) return;
+  write_all(STDERR_FILENO, kErase);
+}
+
+}  // namespace
+
+void write_output(Output output, std::string_view text) {
+  const std::scoped_lock lock(writing);
+  const int descriptor = output == Output::kStdout ? STDOUT_FILENO : STDERR_FILENO;
+  int error = 0;
+  if (is_forwarded_to_terminal()) {
+    // The status line on the terminal may be another rank's. One call: the launcher merges what ranks write.
+    status_line_visible = false;
+    error = write_all(descriptor, std::string(kErase).append(text));
+  } else {
+    erase_locked();
+    error = write_all(descriptor, text);
+  }
+  if (error != 0 && output == Output::kStdout) last_stdout_error = error;
+}
+
+void print_warning(std::string_view line) { print_err("mpzero: warning: {}\n", line); }
+
+void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+
+void check_stdout() {
+  if (const int error = last_stdout_error; error != 0) {
+    throw_failure("cannot write the output to stdout: {}", std::generic_category().message(error));
+  }
+}
+
+bool has_terminal() { return ::isatty(STDERR_FILENO) == 1 || is_forwarded_to_terminal(); }
+
+int terminal_columns() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv(kColumns);
+  const int given = columns == nullptr ? 0 : std::atoi(columns);
+  return given > 0 ? given : kDefaultColumns;
+}
+
+void show_status_line(std::string_view line) {
+  // Without wrapping, a terminal that has become narrower shows one line.
+  constexpr std::string_view kNoWrap = "\r\033[?7l";
+  constexpr std::string_view kWrap = "\033[K\033[?7h";
+  const std::scoped_lock lock(writing);
+  status_line_visible = true;
+  write_all(STDERR_FILENO, std::string(kNoWrap).append(line).append(kWrap));
+}
+
+void erase_status_line() {
+  const std::scoped_lock lock(writing);
+  erase_locked();
+}
+
+void keep_status_line() {
+  const std::scoped_lock lock(writing);
+  if (std::exchange(status_line_visible, false)) write_all(STDERR_FILENO, "\n");
+}
+
+}  // namespace mpzero
