@@ -28,10 +28,7 @@ std::mutex writing;
 bool status_line_visible = false;
 std::atomic<int> last_stdout_error = 0;
 
-bool is_forwarded_to_terminal() {
-  static const bool forwarded = ::isatty(STDERR_FILENO) != 1 && std::getenv(kColumns) != nullptr;
-  return forwarded;
-}
+bool is_forwarded_to_terminal() { return ::isatty(STDERR_FILENO) != 1 && std::getenv(kColumns) != nullptr; }
 
 // Returns 0 or the errno.
 int write_all(int descriptor, std::string_view text) {

@@ -174,37 +174,53 @@ without_notice() {
   }' >&2
 }
 
+# keep_log LOG: appends stdin to the log. While the disk is full, lines are lost and the run continues. The progress bar is for the
+# terminal alone: what is kept of a line follows the bar's last erasure (base/output.cpp).
+keep_log() {
+  local line lost=0 mark
+  trap '' INT TERM HUP USR1
+  while IFS= read -r line || [[ -n $line ]]; do
+    line=${line##*$'\r\e[K'}
+    [[ $line != *$'\e[?7l'* ]] || continue
+    mark=""
+    ((lost == 0)) || mark="mpzero: lines missing here, while the log could not be written: $lost"$'\n'
+    if printf '%s%s\n' "$mark" "$line" >>"$1"; then lost=0; else lost=$((lost + 1)); fi
+  done 2>/dev/null
+}
+
 # start_ranks RANKS: runs mpzero under mpirun until it ends and leaves its exit status in `status`. What mpzero writes to
-# stdout goes to the log too; its progress bar goes to the terminal only. mpirun runs in a session of its own, so that Ctrl-C
-# reaches this script alone.
+# stdout goes to the log too. On a terminal, stdout and stderr are one stream, so that lines and the progress bar keep their
+# order, and the log has both. mpirun runs in a session of its own, so that Ctrl-C reaches this script alone.
 start_ranks() {
   local -a command=(mpirun --bind-to none -n "$1")
   (($1 <= $(visible_cpus))) || command+=(--oversubscribe)
-  # mpirun reads the ranks' stderr through a pipe, on which no progress bar would show: hand them the terminal.
-  if [[ -t 2 ]]; then
-    MPZERO_TERMINAL=$(readlink /proc/$$/fd/2)
+  unset MPZERO_TERMINAL
+  if [[ -t 1 && -t 2 ]]; then
+    MPZERO_TERMINAL=$(positive_number_or "$(tput cols 2>/dev/null)" 80)
     export MPZERO_TERMINAL
     # shellcheck disable=SC2016 # the ranks' shell expands it
-    command+=(bash -c 'exec "$@" 2>>"$MPZERO_TERMINAL"' mpzero)
+    command+=(bash -c 'exec "$@" 2>&1' mpzero)
   fi
   command+=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
 
   local variable
-  # Slurm may send a signal to all processes of a step; the log goes on.
-  exec 3> >(trap '' INT TERM HUP USR1 && exec tee -a "$MPZERO_LOG")
+  # Slurm may send a signal to all processes of a step; the log goes on. So it does when the terminal is closed.
+  exec 5> >(keep_log "$MPZERO_LOG")
+  local log_pid=$!
+  exec 3> >(trap '' INT TERM HUP USR1 && exec tee -p /dev/fd/5)
   local tee_pid=$!
-  exec 4> >(trap '' INT TERM HUP USR1 && exec 3>&- && without_notice)
+  exec 4> >(trap '' INT TERM HUP USR1 && exec 3>&- 5>&- && without_notice)
   local filter_pid=$!
   catch_signals
   (
     # On a Slurm node mpirun would ask Slurm for its hosts.
     for variable in $(compgen -e | grep -E '^(SLURM|PMIX?)_'); do unset "$variable"; done
-    exec setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&-
+    exec setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&- 5>&-
   ) &
   local mpirun_pid=$!
-  exec 3>&- 4>&-
+  exec 3>&- 4>&- 5>&-
   wait_for_ranks "$mpirun_pid"
-  wait "$tee_pid" "$filter_pid" 2>/dev/null || true
+  wait "$tee_pid" "$filter_pid" "$log_pid" 2>/dev/null || true
 }
 
 read_arguments "$@"

@@ -256,15 +256,14 @@ std::vector<Row> rows_of(const RunSetup& setup) {
 std::vector<std::string> settings_table(const RunSetup& setup) {
   const RunConfig& config = setup.config;
   const std::vector<Row> rows = rows_of(setup);
-  size_t name_width = 0, value_width = 0;
-  for (const Row& row : rows) {
-    name_width = std::max(name_width, row.name.size());
-    value_width = std::max(value_width, row.value.size());
-  }
+  // A longer value moves its origin to the right: most lines fit a terminal of 80 columns.
+  constexpr size_t kValueWidth = 24;
+  size_t name_width = 0;
+  for (const Row& row : rows) name_width = std::max(name_width, row.name.size());
   std::vector<std::string> lines{
       "Settings" + (config.ds_config_path.empty() ? std::string() : fmt::format(" (file: {})", config.ds_config_path))};
   for (const Row& row : rows) {
-    lines.push_back(fmt::format("  {:<{}}  {:<{}}  {}", row.name, name_width, row.value, value_width, row.origin));
+    lines.push_back(fmt::format("  {:<{}}  {:<{}}  {}", row.name, name_width, row.value, kValueWidth, row.origin));
   }
   if (!config.replaced.empty()) {
     lines.push_back(fmt::format("  {} yields to flags: {}", config.ds_config_path, fmt::join(config.replaced, ", ")));

@@ -44,14 +44,16 @@ class Machine:
         (self.checkout / ".venv").symlink_to(REPOSITORY / ".venv")
         own_build(self.checkout / "build")
 
-    def start(self, command: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen:
-        environment = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    def environment(self, **variables: str) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name not in DROPPED}
         # Two ranks may have one core.
-        environment |= {"CUDA_VISIBLE_DEVICES": "", "OMPI_MCA_mpi_yield_when_idle": "1", **variables}
+        return inherited | {"CUDA_VISIBLE_DEVICES": "", "OMPI_MCA_mpi_yield_when_idle": "1", **variables}
+
+    def start(self, command: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen:
         return subprocess.Popen(
             ["bash", "-c", command],
             cwd=cwd or self.checkout,
-            env=environment,
+            env=self.environment(**variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
