@@ -18,7 +18,6 @@
 #include "app/checkpoint/checkpoint_facts.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
-#include "base/progress.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/replaced_while_read.hpp"
 #include "io/checkpoint/run_record.hpp"

@@ -15,7 +15,6 @@
 
 #include "base/error.hpp"
 #include "base/output.hpp"
-#include "base/progress.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"

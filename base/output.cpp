@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -51,6 +52,41 @@ void erase_locked() {
   write_all(STDERR_FILENO, kErase);
 }
 
+bool has_terminal() { return ::isatty(STDERR_FILENO) == 1 || is_forwarded_to_terminal(); }
+
+int terminal_columns() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv(kColumns);
+  const int given = columns == nullptr ? 0 : std::atoi(columns);
+  return given > 0 ? given : kDefaultColumns;
+}
+
+// Without wrapping, a terminal that has become narrower shows one line.
+void show_status_line(std::string_view line) {
+  constexpr std::string_view kNoWrap = "\r\033[?7l";
+  constexpr std::string_view kWrap = "\033[K\033[?7h";
+  const std::scoped_lock lock(writing);
+  status_line_visible = true;
+  write_all(STDERR_FILENO, std::string(kNoWrap).append(line).append(kWrap));
+}
+
+void erase_status_line() {
+  const std::scoped_lock lock(writing);
+  erase_locked();
+}
+
+void keep_status_line() {
+  const std::scoped_lock lock(writing);
+  if (std::exchange(status_line_visible, false)) write_all(STDERR_FILENO, "\n");
+}
+
+std::string as_duration(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds);
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
 }  // namespace
 
 void write_output(Output output, std::string_view text) {
@@ -78,33 +114,54 @@ void check_stdout() {
   }
 }
 
-bool has_terminal() { return ::isatty(STDERR_FILENO) == 1 || is_forwarded_to_terminal(); }
+ProgressBar::ProgressBar(std::string title, int64_t total, bool enabled)
+    : title_(std::move(title)),
+      total_(std::max<int64_t>(total, 1)),
+      enabled_(enabled),
+      terminal_(has_terminal()),
+      start_(Clock::now()) {}
 
-int terminal_columns() {
-  winsize size{};
-  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* columns = std::getenv(kColumns);
-  const int given = columns == nullptr ? 0 : std::atoi(columns);
-  return given > 0 ? given : kDefaultColumns;
+ProgressBar::~ProgressBar() {
+  if (visible_) keep_status_line();
 }
 
-void show_status_line(std::string_view line) {
-  // Without wrapping, a terminal that has become narrower shows one line.
-  constexpr std::string_view kNoWrap = "\r\033[?7l";
-  constexpr std::string_view kWrap = "\033[K\033[?7h";
-  const std::scoped_lock lock(writing);
-  status_line_visible = true;
-  write_all(STDERR_FILENO, std::string(kNoWrap).append(line).append(kWrap));
+void ProgressBar::clear() {
+  if (std::exchange(visible_, false)) erase_status_line();
 }
 
-void erase_status_line() {
-  const std::scoped_lock lock(writing);
-  erase_locked();
+void ProgressBar::update(int64_t done, const std::string& note) {
+  if (!enabled_) return;
+  const Clock::time_point now = Clock::now();
+  if (started_at_ < 0) started_at_ = done;
+  if (terminal_) {
+    if (done < total_ && now - last_draw_ < std::chrono::milliseconds(100)) return;
+    last_draw_ = now;
+    draw(done, note);
+    return;
+  }
+  const int64_t tenth = done * 10 / total_;
+  const bool finished = done >= total_;
+  if (tenth == last_tenth_ || (!finished && now - last_draw_ < std::chrono::seconds(10))) return;
+  last_tenth_ = tenth;
+  last_draw_ = now;
+  print_err("{}: {} of {} ({}%){}{}\n", title_, done, total_, done * 100 / total_, note.empty() ? "" : ", ", note);
 }
 
-void keep_status_line() {
-  const std::scoped_lock lock(writing);
-  if (std::exchange(status_line_visible, false)) write_all(STDERR_FILENO, "\n");
+void ProgressBar::draw(int64_t done, const std::string& note) {
+  const double fraction = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
+  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  const int64_t progressed = done - started_at_;
+  const double left =
+      progressed > 0 ? elapsed / static_cast<double>(progressed) * static_cast<double>(total_ - done) : 0;
+  const std::string head = fmt::format("{} {:3.0f}% ", title_, fraction * 100);
+  const std::string tail = fmt::format(" {}/{} [{}<{}]{}{}", done, total_, as_duration(elapsed), as_duration(left),
+                                       note.empty() ? "" : " ", note);
+  const int width = std::max(5, terminal_columns() - 3 - static_cast<int>(head.size() + tail.size()));
+  const int filled = static_cast<int>(fraction * width);
+  std::string bar;
+  for (int i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
+  show_status_line(head + bar + tail);
+  visible_ = true;
 }
 
 }  // namespace mpzero

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -31,16 +33,37 @@ void ignore_broken_pipes();
 // For commands whose product is their output: throws Failure if a write to stdout has failed.
 void check_stdout();
 
-// Whether a person watches stderr: it is a terminal, or MPZERO_TERMINAL gives the columns of the terminal to which the
-// launcher forwards stdout and stderr, in one stream.
-bool has_terminal();
-int terminal_columns();
+// Shows the progress of a long task: a bar on a terminal, otherwise lines (one per tenth, at most one every ten
+// seconds). Text that is written while the bar is visible appears above it. Writes to stderr; silent when `enabled` is
+// false (ranks other than 0).
+//
+// stderr counts as a terminal, too, if MPZERO_TERMINAL gives the columns of the one to which the launcher forwards
+// stdout and stderr, in one stream.
+class ProgressBar {
+ public:
+  ProgressBar(std::string title, int64_t total, bool enabled = true);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
 
-// Shows `line` below the text on the terminal, in place of the previous one. Text that is written later appears above
-// it: the line is erased, and its owner shows it again. A line that is too long is cut at the edge of the terminal.
-void show_status_line(std::string_view line);
-void erase_status_line();
-// Keeps the line as text.
-void keep_status_line();
+  // Moves to `done` of `total`; `note` is printed after the bar (e.g. "loss 2.31").
+  void update(int64_t done, const std::string& note = "");
+  // Erases the bar; the next update draws it again.
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void draw(int64_t done, const std::string& note);
+
+  std::string title_;
+  int64_t total_;
+  bool enabled_;
+  bool terminal_;
+  bool visible_ = false;
+  int64_t started_at_ = -1;  // `done` of the first update: a resumed task does not start at 0
+  Clock::time_point start_;
+  Clock::time_point last_draw_;
+  int64_t last_tenth_ = -1;
+};
 
 }  // namespace mpzero

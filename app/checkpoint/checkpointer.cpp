@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "app/checkpoint/carried_states.hpp"
@@ -58,7 +59,7 @@ std::string sentence(std::string text) {
 
 Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
                            at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder,
-                           io::FileSystem& files)
+                           io::FileSystem& files, Waits last_save_waits)
     : setup_(setup),
       config_(setup.config),
       units_(units),
@@ -67,7 +68,8 @@ Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& u
       log_(log),
       folder_(folder),
       files_(files),
-      device_(device) {}
+      device_(device),
+      last_save_waits_(std::move(last_save_waits)) {}
 
 int64_t Checkpointer::steps_until_next_save(const RunPosition& at) const {
   const int64_t left = config_.max_steps - at.step;
@@ -115,9 +117,7 @@ void Checkpointer::save(const RunPosition& position) {
   if (save_) {
     log_.say(fmt::format("Step {} is to be saved, but the checkpoint of step {} is still being written: waiting for it",
                          position.step, save_->job().progress.step));
-    const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
-    save_->wait();
-    conclude();
+    wait_for_save();
   }
   blocked_by_save_ = 0;
   io::SaveJob job = checkpoint_job(setup_, position, units_, engine_, mpi_.rank());
@@ -250,7 +250,7 @@ void Checkpointer::save_last(const RunPosition& position) {
   last_step_ = position.step;
   const bool under_way = save_ && save_->job().progress.step == position.step;
   if (saved_step_ != position.step && !under_way) save(position);
-  finish(position.step);
+  finish(position);
 }
 
 double Checkpointer::expected_save_seconds() const { return save_ ? 2 * save_seconds_ : save_seconds_; }
@@ -259,13 +259,25 @@ std::optional<double> Checkpointer::write_rate() const {
   return save_ ? std::optional(save_->pace().rate()) : std::nullopt;
 }
 
-void Checkpointer::finish(int64_t last_step) {
-  if (save_) {
-    const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
-    save_->wait();
-    conclude();
+void Checkpointer::wait_for_save() {
+  if (!save_) return;
+  const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
+  save_->wait();
+  conclude();
+}
+
+void Checkpointer::finish(const RunPosition& last) {
+  wait_for_save();
+  const auto failed = [&] { return !last_error_.empty() && saved_step_ != last.step; };
+  for (const std::chrono::seconds wait : last_save_waits_) {
+    if (!failed()) return;
+    folder_.stop_where_taken();
+    log_.warn(fmt::format("{}; trying again in {} s.", last_error_, wait.count()));
+    std::this_thread::sleep_for(wait);
+    save(last);
+    wait_for_save();
   }
-  if (!last_error_.empty() && saved_step_ != last_step) throw Failure(last_error_, ErrorScope::kAllRanks);
+  if (failed()) throw Failure(last_error_, ErrorScope::kAllRanks);
 }
 
 void Checkpointer::finish_after_error() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,14 +24,17 @@ namespace mpzero {
 // to host memory, less what of that runs during the next forward and backward pass; threads write the copy. Where
 // memory for a copy is short, training waits until the checkpoint is written instead.
 //
-// A checkpoint that cannot be written is given up with a warning, the former ones stay, and training goes on; only the
-// last one's failure ends the run.
+// A checkpoint that cannot be written is given up with a warning, the former ones stay, and training goes on. The last
+// one is tried again, and its failure ends the run.
 class Checkpointer {
  public:
-  // All arguments outlive it. Saves during training write to `files`.
+  using Waits = std::vector<std::chrono::seconds>;
+  // All arguments outlive it. Saves during training write to `files`. `last_save_waits`: before each further attempt to
+  // save the last checkpoint.
   Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
                at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder,
-               io::FileSystem& files = io::disk());
+               io::FileSystem& files = io::disk(),
+               Waits last_save_waits = {std::chrono::seconds(2), std::chrono::seconds(4), std::chrono::seconds(8)});
 
   // Before the first step, when the training state has its memory: finds out whether there is room for a copy, and
   // takes it in the background. `available_bytes`: see available_host_bytes(). Collective.
@@ -51,8 +55,8 @@ class Checkpointer {
   // Saves the run's last checkpoint, where it is not there yet, and waits for it. Throws on all ranks if it could not
   // be saved.
   void save_last(const RunPosition& position);
-  // Waits for it. Throws on all ranks if the checkpoint of step `last_step` could not be saved.
-  void finish(int64_t last_step);
+  // Waits for it. Throws on all ranks if the checkpoint of `last`, if it was due, could not be saved.
+  void finish(const RunPosition& last);
   // Waits for it while another error ends the run on all ranks; what goes wrong is a warning.
   void finish_after_error();
 
@@ -73,6 +77,7 @@ class Checkpointer {
   void watch_save(double step_seconds);
   void save_while_training_waits(const io::SaveJob& job);
   void start_in_background(const io::SaveJob& job);
+  void wait_for_save();
   void conclude();
   void remark_on(const io::Published& published);
   void abandon(const io::SaveJob& job, const std::string& reason);
@@ -86,6 +91,7 @@ class Checkpointer {
   RunFolder& folder_;
   io::FileSystem& files_;
   at::Device device_;
+  const Waits last_save_waits_;
   std::unique_ptr<StateSnapshot> snapshot_;  // none: training waits
   std::unique_ptr<io::BackgroundSave> save_;
   std::optional<int64_t> saved_step_;

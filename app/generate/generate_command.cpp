@@ -27,7 +27,6 @@
 #include "base/error.hpp"
 #include "base/gpu_kernels.hpp"
 #include "base/output.hpp"
-#include "base/progress.hpp"
 #include "base/words.hpp"
 
 namespace mpzero {

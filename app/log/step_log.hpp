@@ -18,8 +18,8 @@
 #include "app/log/run_observer.hpp"
 #include "app/log/step_timer.hpp"
 #include "app/memory/run_memory.hpp"
+#include "base/output.hpp"
 #include "base/process_group.hpp"
-#include "base/progress.hpp"
 #include "model/fp8/cast_watch.hpp"
 
 namespace mpzero {

@@ -24,7 +24,7 @@
 #include "app/plan/unit_times.hpp"
 #include "base/error.hpp"
 #include "base/gpu_kernels.hpp"
-#include "base/progress.hpp"
+#include "base/output.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/files/shipped_folders.hpp"
 #include "model/decoder.hpp"

@@ -168,7 +168,7 @@ TrainingEnd Trainer::train_to_the_end() {
       return TrainingEnd::kStopped;
     }
   }
-  checkpointer_.finish(position_.step);
+  checkpointer_.finish(position_);
   if (!config_.save_final) log_.say(unsaved_end());
   return TrainingEnd::kFinished;
 }

@@ -11,7 +11,6 @@
 
 #include "base/error.hpp"
 #include "base/output.hpp"
-#include "base/progress.hpp"
 #include "tests/catch.hpp"
 
 using namespace mpzero;

@@ -3,8 +3,8 @@
 // it.
 //
 //   MPZERO_FAULT_FOLDER   the folder; other calls are passed through
-//   MPZERO_FAULT          KIND:NUMBER:ACTION[:on], e.g. write:3:28, any:7:kill, lock:1:38:on (with `on` at every later
-//                         call, too), or several of them separated by commas; empty: only count
+//   MPZERO_FAULT          KIND:NUMBER:ACTION[:LAST], e.g. write:3:28, any:7:kill, write:3:28:9 (at the calls 3 to 9),
+//                         lock:1:38:on (at every later call), or several separated by commas; empty: only count
 //   MPZERO_FAULT_PATH     only calls whose path contains this text count and fail
 //   MPZERO_FAULT_COUNTS   a file that receives the number of calls of each kind, in the order of kDiskCallNames, also
 //                         from a killed program
@@ -48,7 +48,7 @@ struct Fault {
   uint64_t number = 0;
   Action action = Action::kNone;
   int error = 0;
-  bool persists = false;
+  uint64_t last = 0;
 };
 
 const char* environment(const char* name) {
@@ -75,7 +75,8 @@ Fault parse_fault(std::string_view text) {
                  : action == "stop"   ? Action::kStop
                                       : Action::kError;
   if (fault.action == Action::kError) fault.error = std::atoi(action.c_str());
-  fault.persists = next() == "on";
+  const std::string last = next();
+  fault.last = last == "on" ? UINT64_MAX : last.empty() ? fault.number : std::strtoull(last.c_str(), nullptr, 10);
   return fault;
 }
 
@@ -102,7 +103,7 @@ class Disk {
       const bool is_any = fault.call == static_cast<int>(kDiskCalls);
       if (!is_any && fault.call != static_cast<int>(kind)) continue;
       const uint64_t now = is_any ? number_of_any : number;
-      if (now == 0 || (now != fault.number && !(fault.persists && now > fault.number))) continue;
+      if (now == 0 || now < fault.number || now > fault.last) continue;
       if (fault.action == Action::kStop) ::raise(SIGSTOP);
       if (fault.action == Action::kKillBefore && call != DiskCall::kWrite) die();
       if (fault.action != Action::kStop) return {fault.action, fault.error};

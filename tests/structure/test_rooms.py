@@ -216,3 +216,18 @@ def test_headers_of_atens_cuda_half_are_for_builds_with_gpu_kernels():
             if headers - {"ATen/cuda/Sleep.h"} and path.name not in names_of(cmake, "CUDA"):
                 found.append(str(path.relative_to(ROOT)))
     assert found == []
+
+
+# Where fmt and the C library fail, they throw or leave text in a buffer; base/output.cpp does neither.
+PRINTS = re.compile(
+    r"fmt::print\(|std::(cout|cerr|clog|puts|fputs|printf|fprintf|perror)\b|[^_\w](printf|fprintf|puts|perror)\("
+)
+
+
+def test_only_the_output_layer_writes_stdout_and_stderr():
+    found = []
+    for top in ("app", "base", "io", "model", "parallel"):
+        for path in files_of(top):
+            if path.suffix in {".cpp", ".hpp", ".cu", ".cuh"} and PRINTS.search(path.read_text()):
+                found.append(str(path.relative_to(ROOT)))
+    assert found == []

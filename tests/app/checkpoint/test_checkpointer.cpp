@@ -32,7 +32,8 @@ class Saves {
         tiny_(setup_),
         log_(setup_.config, parallel::mpi(), std::nullopt),
         folder_(setup_.config, parallel::mpi(), log_),
-        checkpointer_(setup_, tiny_.decoder.units(), tiny_.engine, at::kCPU, parallel::mpi(), log_, folder_, files) {
+        checkpointer_(setup_, tiny_.decoder.units(), tiny_.engine, at::kCPU, parallel::mpi(), log_, folder_, files,
+                      Checkpointer::Waits(3, std::chrono::seconds(0))) {
     folder_.open();
     setup_.run = folder_.identify(std::nullopt);
     setup_.start = broadcast(parallel::mpi(), io::new_run_id());
@@ -145,7 +146,7 @@ using Steps = std::vector<int64_t>;
 TEST_CASE("every checkpoint that is due is saved, and the last one once") {
   Saves saves({"--max_steps=5", "--checkpoint_freq=2"});
   for (int64_t step = 1; step <= 5; ++step) saves.step(step);
-  saves->finish(5);
+  saves->finish(saves.position(5));
   CHECK(saves.complete() == Steps{2, 4, 5});
   CHECK(saves->saved_step() == 5);
   CHECK(saves->expected_save_seconds() > 0);
@@ -155,7 +156,7 @@ TEST_CASE("without --checkpoint_freq only the last step is saved, and without --
   for (const bool save_final : {true, false}) {
     Saves saves({"--max_steps=3", "--checkpoint_freq=0", fmt::format("--save_final={}", save_final)});
     for (int64_t step = 1; step <= 3; ++step) saves.step(step);
-    saves->finish(3);
+    saves->finish(saves.position(3));
     CHECK(saves.complete() == (save_final ? Steps{3} : Steps{}));
   }
 }
@@ -182,9 +183,30 @@ TEST_CASE("a checkpoint that cannot be written is given up, and the last one's f
     const FullDisk full;
     for (int64_t step = 3; step <= 5; ++step) saves.step(step);
     saves.step(6);
-    CHECK_THROWS_WITH(saves->finish(6),
+    CHECK_THROWS_WITH(saves->finish(saves.position(6)),
                       Contains("the checkpoint of step 6 could not be saved") && Contains("that of step 2 remains"));
   }
+  CHECK(saves.complete() == Steps{2});
+}
+
+TEST_CASE("the last checkpoint is saved once the disk has space again") {
+  class FullAtFirst final : public io::testing::UnsyncedDisk {
+   public:
+    int write(int descriptor, int64_t offset, std::span<const std::byte> bytes, size_t& written) override {
+      if (failures_++ < 2) return ENOSPC;
+      return UnsyncedDisk::write(descriptor, offset, bytes, written);
+    }
+
+   private:
+    std::atomic<int> failures_ = 0;
+  };
+  FullAtFirst disk;
+  const CapturedOutput output;
+  Saves saves({"--max_steps=2", "--checkpoint_freq=1"}, kPlenty, disk);
+  saves.step(1);
+  saves.step(2, /*stops=*/true);
+  saves->save_last(saves.position(2));
+  CHECK(saves->saved_step() == 2);
   CHECK(saves.complete() == Steps{2});
 }
 
@@ -199,7 +221,7 @@ TEST_CASE("where host memory is short on one rank, training pauses on all while 
   // Since the last call.
   CHECK(saves->before_update() > 0);
   CHECK(saves->before_update() == 0);
-  saves->finish(2);
+  saves->finish(saves.position(2));
   CHECK(saves.complete() == Steps{2});
 }
 
@@ -209,7 +231,7 @@ TEST_CASE("where there is room for a copy, training goes on while checkpoints ar
   saves.step(1);
   saves.step(2);
   CHECK_FALSE(saves->saved_step());
-  saves->finish(2);
+  saves->finish(saves.position(2));
   CHECK(saves->saved_step() == 2);
   CHECK_THAT(output.text(), Contains("during training") && !Contains("training will pause"));
 }
@@ -222,7 +244,7 @@ TEST_CASE("a checkpoint that is due waits for the one before") {
   CHECK(saves->saved_step() == 1);
   CHECK_THAT(output.text(),
              Contains("Step 2 is to be saved, but the checkpoint of step 1 is still being written: waiting for it"));
-  saves->finish(2);
+  saves->finish(saves.position(2));
   CHECK(saves.complete() == Steps{1, 2});
 }
 
@@ -268,7 +290,7 @@ TEST_CASE("a save that makes steps longer is held back, but not during validatio
   saves->before_validation();
   CHECK(saves->write_rate() == io::WritePace::kUnlimited);
   disk.let_end();
-  saves->finish(kFrequency);
+  saves->finish(saves.position(kFrequency));
   CHECK(saves->saved_step() == kFrequency);
 }
 

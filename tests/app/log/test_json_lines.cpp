@@ -1,0 +1,108 @@
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/log/json_lines.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
+
+using namespace mpzero;
+using namespace mpzero::io::testing;
+
+namespace {
+
+// Files may not grow beyond `bytes` while this lives, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(size_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+nlohmann::ordered_json object(int number) { return {{"number", number}, {"text", std::string(50, 'x')}}; }
+
+}  // namespace
+
+TEST_CASE("while a file cannot be written lines are lost, and a mark has their number") {
+  const TemporaryFolder folder;
+  const auto path = folder / "lines.jsonl";
+  std::vector<std::string> warnings;
+  JsonLines lines(path, [&](const std::string& warning) { warnings.push_back(warning); });
+  for (int n = 1; n <= 2; ++n) lines.write(object(n));
+  {
+    // The third line fits in part.
+    const FileSizeLimit limit(std::filesystem::file_size(path) + 10);
+    for (int n = 3; n <= 5; ++n) lines.write(object(n));
+  }
+  CHECK(warnings.size() == 1);
+  CHECK_THAT(warnings.at(0), Catch::Contains(path.string()));
+  for (int n = 6; n <= 7; ++n) lines.write(object(n));
+  CHECK(warnings.size() == 2);
+  const std::vector<std::string> found = lines_of(path);
+  REQUIRE(found.size() == 6);
+  CHECK(found[2].size() == 10);  // torn
+  const auto mark = nlohmann::json::parse(found[3]);
+  CHECK((mark["event"] == "gap" && mark["lines"] == 3 && mark["time"] > 1e9));
+  CHECK(nlohmann::json::parse(found[4])["number"] == 6);
+  CHECK(nlohmann::json::parse(found[5])["number"] == 7);
+}
+
+TEST_CASE("a file that cannot be opened is opened as soon as it can be") {
+  const TemporaryFolder folder;
+  const auto path = folder / "later/lines.jsonl";
+  std::vector<std::string> warnings;
+  JsonLines lines(path, [&](const std::string& warning) { warnings.push_back(warning); });
+  lines.write(object(1));
+  CHECK(warnings.size() == 1);
+  std::filesystem::create_directory(folder / "later");
+  lines.write(object(2));
+  const auto found = lines_of(path);
+  REQUIRE(found.size() == 2);
+  CHECK(nlohmann::json::parse(found[0])["lines"] == 1);
+  CHECK(nlohmann::json::parse(found[1])["number"] == 2);
+}
+
+TEST_CASE("neither a full device nor a FIFO without a reader blocks or throws") {
+  const TemporaryFolder folder;
+  const auto fifo = folder / "fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  for (const std::filesystem::path& path : {fifo, std::filesystem::path("/dev/full"), folder.path()}) {
+    std::vector<std::string> warnings;
+    JsonLines lines(path, [&](const std::string& warning) { warnings.push_back(warning); });
+    for (int n = 1; n <= 3; ++n) lines.write(object(n));
+    lines.sync();
+    CHECK(warnings.size() == 1);
+  }
+}
+
+TEST_CASE("a line after one that a crash has cut has a line of its own; what is not finite is null") {
+  const TemporaryFolder folder;
+  const auto path = folder / "lines.jsonl";
+  std::ofstream(path) << "{\"numb";
+  JsonLines(path, [](const std::string& warning) { FAIL(warning); }).write({{"value", NAN}});
+  const auto found = lines_of(path);
+  REQUIRE(found.size() == 2);
+  CHECK(nlohmann::json::parse(found[1])["value"].is_null());
+}
