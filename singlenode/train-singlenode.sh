@@ -203,6 +203,8 @@ start_ranks() {
   fi
   command+=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
 
+  # From here on, a reader that goes away, as in `| head`, ends nothing.
+  trap '' PIPE
   local variable
   # Slurm may send a signal to all processes of a step; the log goes on. So it does when the terminal is closed.
   exec 5> >(keep_log "$MPZERO_LOG")
@@ -289,4 +291,4 @@ if ((status != 0)); then
   fi
   exit "$status"
 fi
-closing_message
+closing_message || true

@@ -99,12 +99,12 @@ def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, sma
     result = run.train("--max_steps=6", *flags, check=False)
     assert result.returncode == 1, result.stderr
     messages = [line for line in result.stderr.splitlines() if "could not be saved" in line]
-    assert len(messages) == 3, result.stderr
-    for step, line in zip((4, 5, 6), messages, strict=True):
-        assert f"the checkpoint of step {step} could not be saved: " in line
-        assert "No space left on device; free some space or choose a folder on another disk; that of step 3" in line
-    assert all("warning: " in line and line.endswith("remains, and training continues.") for line in messages[:2])
-    assert messages[2].startswith("mpzero: error: ")
+    # The last one is tried three times more.
+    steps = [re.search(r"checkpoint of step (\d)", line)[1] for line in messages]
+    assert steps == ["4", "5", "6", "6", "6", "6"], result.stderr
+    assert all("No space left on device" in line and "that of step 3" in line for line in messages)
+    assert all("warning: " in line for line in messages[:-1])
+    assert messages[-1].startswith("mpzero: error: ")
     assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
     assert run.latest.name == "tiny-3steps"
     assert checkpoint_command("verify", run.checkpoints).returncode == 0

@@ -104,3 +104,11 @@ def test_a_run_whose_terminal_is_closed_trains_to_its_end(machine):
     terminal.process.wait()
     assert [line["step"] for line in metrics(machine)] == list(range(1, STEPS + 1))
     assert f"Saved checkpoint: checkpoints/first_run/qwen3_tiny-{STEPS}steps" in log_of(machine).read_text()
+
+
+def test_a_run_whose_output_nobody_reads_any_more_trains_to_its_end(machine):
+    pipe = './train-singlenode.sh -- --logging_freq 1 | grep -m 1 "Batch 2 "; exit ${PIPESTATUS[0]}'
+    seen = machine.type(f"MAX_STEPS=9 {pipe}")
+    assert seen.status == 0, seen.all
+    assert [line["step"] for line in metrics(machine)] == list(range(1, 10))
+    assert "Saved checkpoint: checkpoints/first_run/qwen3_tiny-9steps" in log_of(machine).read_text()
