@@ -398,6 +398,22 @@ TEST_CASE("a run saves after each epoch's sequences") {
   CHECK(saves(5, {.step = 10, .sequences_seen = 40}, 40) == std::vector<int64_t>{21, 40});  // 95 sequences each
 }
 
+TEST_CASE("an epoch of fewer sequences than the run's first batch saves after each pass over them") {
+  // Begun with a batch of 8; a longer seq_length has left 6 sequences.
+  Result result = run("", {"--save_strategy=epoch", "--max_steps=1000"}, 2);
+  result.config.epoch_batch = 8;
+  RunPosition at{.step = 10, .sequences_seen = 12};
+  apply_epochs(result.config, 6, result.warnings, at);
+  CHECK(steps_to_next_save(result.config, at) == 3);
+  std::vector<int64_t> saved;
+  while (saved.size() < 2) {
+    ++at.step;
+    at.sequences_seen += 2;
+    if (saves_at(result.config, at)) saved.push_back(at.step);
+  }
+  CHECK(saved == std::vector<int64_t>{13, 16});
+}
+
 TEST_CASE("the configurations that users start from become the runs they describe") {
   const std::string folder = std::string(MPZERO_SOURCE_DIR) + "/configs/";
   std::vector<std::string> warnings;
