@@ -171,6 +171,7 @@ CleanUp clean_up(const fs::path& checkpoint_dir, const std::optional<std::string
 std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer,
                                     FileSystem& files) {
   if (!is_plain_name(tag)) throw_user_error("'{}' cannot be a checkpoint's name: it must be a plain folder name", tag);
+  make_folders(checkpoint_dir, files);
   std::vector<Leftover> left = clean_up(checkpoint_dir, writer, files).left;
   // clean_up() only recognizes tags of steps.
   const fs::path replaced = with_suffix(checkpoint_dir / tag, kReplacedSuffix);
@@ -182,8 +183,7 @@ std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::s
   const fs::path staging = staging_folder(checkpoint_dir, tag, writer);
   std::erase_if(left, [&](const Leftover& leftover) { return leftover.path == staging; });
   remove_folder(staging, files);
-  // Not its parent: a checkpoint folder that disappears during the run is not created on the disk beneath.
-  if (const int error = files.make_folder(staging); error != 0) throw_system_error("create folder", staging, error);
+  make_folders(staging, files);
   return left;
 }
 
