@@ -13,7 +13,10 @@ foreach(venv "$ORIGIN/../.venv" "${MPZERO_VENV}")
   endforeach()
 endforeach()
 # And the folders of system libraries that the loader does not look into by itself.
-set_target_properties(mpzero zero_to_fp32 PROPERTIES INSTALL_RPATH "${rpath}" INSTALL_RPATH_USE_LINK_PATH ON)
+# The build has the same path: CMake would pad another one with empty entries, and each stands for the current folder, from
+# which libraries would be loaded.
+set_target_properties(mpzero zero_to_fp32 PROPERTIES INSTALL_RPATH "${rpath}" INSTALL_RPATH_USE_LINK_PATH ON
+  BUILD_WITH_INSTALL_RPATH ON)
 
 # CMake's default. The tree would be scattered over the system's folders.
 install(CODE [[

@@ -1,6 +1,7 @@
 """cmake --install makes a tree that can be moved and that trains without the checkout's sources and build folder."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -102,3 +103,47 @@ def test_its_documents_link_to_files_that_it_has(tree):
     targets = {(page, link.target) for page in pages for link in links(page.read_text()) if link.target}
     missing = [(page.name, target) for page, target in targets if not (page.parent / target).exists()]
     assert missing == []
+
+
+# Of the C and C++ runtimes, and MPI, which starts the ranks. All else is linked statically or comes with the wheels.
+OF_THE_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|mpi))\.so\.\d+")
+
+
+def dynamic_section(program: str) -> dict[str, list[str]]:
+    """Of `readelf -d`: NEEDED, RPATH, RUNPATH."""
+    text = subprocess.run(
+        ["readelf", "-d", BUILD / "bin" / program], capture_output=True, text=True, check=True, env={"LC_ALL": "C"}
+    ).stdout
+    found: dict[str, list[str]] = {}
+    for name, value in re.findall(r"\((\w+)\) +[^\[\n]*\[(.*)\]", text):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("program", ["mpzero", "zero_to_fp32"])
+def test_a_program_needs_no_library_that_a_node_may_lack(program: str) -> None:
+    section = dynamic_section(program)
+    (path,) = section["RPATH"]
+    assert "RUNPATH" not in section  # which LD_LIBRARY_PATH overrides
+    folders = path.split(":")
+    assert "" not in folders  # the current folder
+    for library in section["NEEDED"]:
+        of_wheels = any((Path(folder) / library).exists() for folder in folders if ".venv/" in folder)
+        assert of_wheels or OF_THE_SYSTEM.fullmatch(library), library
+
+
+def test_libraries_of_an_inherited_path_do_not_replace_those_of_the_wheels(tmp_path: Path) -> None:
+    """As on images with another CUDA or NCCL in LD_LIBRARY_PATH, or in the current folder."""
+    wheels = [name for name in dynamic_section("mpzero")["NEEDED"] if not OF_THE_SYSTEM.fullmatch(name)]
+    assert "libcudart.so.13" in wheels
+    for name in wheels:
+        (tmp_path / name).write_bytes(b"not a library")
+    version = subprocess.run(
+        [BUILD / "bin/mpzero", "--version"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        check=False,
+    )
+    assert version.returncode == 0, version.stderr
