@@ -197,9 +197,13 @@ Finding check_provider(const System& system, const FabricSurvey& survey, int efa
 Finding check_plugin(const parallel::PluginSearch& search, int efa) {
   if (search.plugin) {
     const std::string version = parallel::plugin_version(search.plugin->file);
-    return ok("nccl_plugin",
-              fmt::format("aws-ofi-nccl {} ({}), network \"{}\"", version.empty() ? "of unknown version" : version,
-                          search.plugin->file, search.plugin->net_name));
+    const std::string found =
+        fmt::format("aws-ofi-nccl {} ({}), network \"{}\"", version.empty() ? "of unknown version" : version,
+                    search.plugin->file, search.plugin->net_name);
+    if (const std::optional<std::string> hazard = parallel::plugin_hazard(version); hazard && efa > 0) {
+      return warning("nccl_plugin", found, *hazard);
+    }
+    return ok("nccl_plugin", found);
   }
   if (efa == 0) return ok("nccl_plugin", "none, and not needed without EFA");
   return failure("nccl_plugin", search.problem,

@@ -1,9 +1,11 @@
 #include "parallel/comm/library_versions.hpp"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include "base/error.hpp"
 #include "base/gpu_kernels.hpp"
 
 namespace mpzero::parallel {
@@ -25,6 +27,33 @@ std::string mpi_version() {
   const std::string all(text, static_cast<size_t>(length));
   // The rest of the text is the builder and the date.
   return all.substr(0, all.find_first_of(",\n"));
+}
+
+// In nccl_version.cpp, or nccl_no_cuda.cpp.
+std::vector<LoadedLibrary> loaded_gpu_libraries();
+
+std::string file_of(const void* function) {
+  Dl_info place{};
+  return ::dladdr(function, &place) != 0 && place.dli_fname != nullptr ? place.dli_fname : "";
+}
+
+std::vector<LoadedLibrary> loaded_libraries() {
+  std::vector<LoadedLibrary> libraries = loaded_gpu_libraries();
+  libraries.push_back({.name = "CUDA runtime",
+                       .version = cuda_runtime_version(),
+                       .built_with = CUDART_VERSION,
+                       .file = file_of(reinterpret_cast<const void*>(&cudaRuntimeGetVersion))});
+  return libraries;
+}
+
+void check_versions(const std::vector<LoadedLibrary>& libraries) {
+  for (const LoadedLibrary& library : libraries) {
+    if (library.version == library.built_with) continue;
+    throw_user_error(
+        "{} is {} version {}, but mpzero was built with {}: remove its folder from LD_LIBRARY_PATH and LD_PRELOAD, or "
+        "build mpzero again",
+        library.file, library.name, library.version, library.built_with);
+  }
 }
 
 int cuda_runtime_version() {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace mpzero::parallel {
 
@@ -10,5 +12,21 @@ int nccl_version_code();     // 10000 * major + 100 * minor + patch; 0: unknown
 std::string version_text(int nccl_version);
 std::string mpi_version();   // "Open MPI v4.1.4"
 int cuda_runtime_version();  // 1000 * major + 10 * minor
+
+// A library that the loader chose.
+struct LoadedLibrary {
+  std::string name;
+  int64_t version = 0;     // as the library reports it
+  int64_t built_with = 0;  // as its header had it when mpzero was built
+  std::string file;
+};
+// The CUDA runtime; in a build with GPU kernels NCCL and cuBLASLt, too.
+std::vector<LoadedLibrary> loaded_libraries();
+// Throws UserError naming the file of the first one that is not the version mpzero was built with: kernels and plans
+// are those of that version, and an older library may lack functions.
+void check_versions(const std::vector<LoadedLibrary>& libraries);
+
+// The file that has `function`; empty: unknown.
+std::string file_of(const void* function);
 
 }  // namespace mpzero::parallel

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -87,6 +88,20 @@ std::string plugin_version(const std::string& file) {
     }
   }
   return {};
+}
+
+std::optional<std::string> plugin_hazard(const std::string& version) {
+  int major = 0, minor = 0;
+  if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2 || major != 1) return std::nullopt;
+  // aws/deep-learning-containers 6551 and 6668.
+  if (minor >= 18 && minor < 20) {
+    return fmt::format("aws-ofi-nccl {} can hang in broadcasts: install 1.21 or later", version);
+  }
+  // Its release notes of 1.21.
+  if (minor == 20) {
+    return fmt::format("aws-ofi-nccl {} can hang in small messages over EFA: install 1.21 or later", version);
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> usual_plugin_files() {

@@ -29,6 +29,10 @@ bool is_libfabric_net(const std::string& net_name);
 // plugin has no call that returns its version, but every build since 1.3 contains it in its start message.
 std::string plugin_version(const std::string& file);
 
+// What is known to go wrong with a release of aws-ofi-nccl ("1.18.0"), and which release to install; std::nullopt:
+// nothing is known.
+std::optional<std::string> plugin_hazard(const std::string& version);
+
 // Where the EFA installer, the deep learning images and NVIDIA's containers install the plugin.
 std::vector<std::string> usual_plugin_files();
 

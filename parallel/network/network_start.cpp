@@ -136,6 +136,14 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
         "EFA is used, but not every rank's GPU reaches it directly (no GPUDirect RDMA), so data passes through host "
         "memory; docs/ec2.md lists the instance types that have it, and what it needs");
   }
+  constexpr std::string_view kPlugin = "aws-ofi-nccl ";
+  for (const NetworkProof& proof : proofs) {
+    if (!proof.plugin.starts_with(kPlugin)) continue;
+    if (std::optional<std::string> hazard = plugin_hazard(proof.plugin.substr(kPlugin.size()))) {
+      warnings.push_back(std::move(*hazard));
+      break;
+    }
+  }
   const auto odd = std::find_if(proofs.begin(), proofs.end(),
                                 [&](const NetworkProof& proof) { return proof.plugin != first.plugin; });
   if (odd != proofs.end()) {

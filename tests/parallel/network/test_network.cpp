@@ -251,6 +251,13 @@ TEST_CASE("a missing library, one that is not a plugin, and another plugin are d
   CHECK(plugin_version(stand_in("fake_old_plugin")) == "1.7.4-aws");
   CHECK(plugin_version(stand_in("fake_other_plugin")).empty());
   CHECK(plugin_version(stand_in("fake_absent")).empty());
+  // aws/deep-learning-containers 6551; release notes of aws-ofi-nccl 1.21.
+  for (const char* version : {"1.18.0", "1.18.0-aws", "1.19.2", "1.20.0"}) {
+    CHECK_THAT(plugin_hazard(version).value_or(""), Catch::Contains(version));
+  }
+  for (const char* version : {"", "git-6e504db", "1.7.4-aws", "1.17.3", "1.21.0", "1.21.1", "2.0.0"}) {
+    CHECK_FALSE(plugin_hazard(version));
+  }
   // The one of several plugins that is libfabric's.
   const PluginSearch found = find_libfabric_plugin(with({}), {stand_in("fake_other_plugin"), stand_in("fake_plugin")});
   REQUIRE(found.plugin);
@@ -297,6 +304,9 @@ TEST_CASE("the proofs of the ranks become a line and warnings") {
   NetworkProof other = p5;
   other.plugin = "aws-ofi-nccl 1.17.0";
   REQUIRE(network_warnings(efa, {p5, p5, other}).size() == 1);
+  NetworkProof hangs = p5;
+  hangs.plugin = "aws-ofi-nccl 1.18.0";
+  CHECK(network_warnings(efa, {hangs, hangs}).size() == 1);
   CHECK_THAT(network_warnings(efa, {p5, p5, other}).front(),
              Catch::Contains("rank 0 has aws-ofi-nccl 1.16.2 and rank 2 has aws-ofi-nccl 1.17.0"));
 }
