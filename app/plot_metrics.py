@@ -257,6 +257,7 @@ def extended(at: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def save(figure, output: Path) -> None:
     try:
+        output.parent.mkdir(parents=True, exist_ok=True)
         with replacing(output) as file:
             figure.savefig(file, dpi=150, format=output.suffix[1:] or "png")
     except ValueError as error:

@@ -42,6 +42,7 @@ def main() -> int:
 
 def write(path: Path, text: str) -> None:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             file.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:

@@ -143,7 +143,12 @@ efa_devices() {
   echo "$own/$all"
 }
 
-# surveyed FIELD LINE: the value of a field of survey_pod's.
+# What another pod answers is text from outside: a line of any other form is refused before a field of it is looked at.
+MPZERO_SURVEY='^survey [A-Za-z0-9._-]{1,255} gpus=(0|[1-9][0-9]{0,5}) efa=(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,5}) '
+MPZERO_SURVEY+='cores=[0-9]{1,6} shm=[0-9]{0,12} programs=[0-9a-f]{0,64} node=[A-Za-z0-9._-]{1,255}$'
+readonly MPZERO_SURVEY
+
+# surveyed FIELD LINE: the value of a field of survey_pod's, in a line of the form MPZERO_SURVEY.
 surveyed() { [[ " $2 " =~ \ $1=([^ ]*)\  ]] && printf '%s\n' "${BASH_REMATCH[1]}"; }
 
 # survey_hosts GPUS EFA: every pod has what was asked of each (empty: not asked), and the same programs. Says what each has.
@@ -164,6 +169,8 @@ survey_hosts() {
   for host in "${MPZERO_HOSTS[@]}"; do
     line=$(grep -m 1 '^survey ' "$folder/$host") ||
       refuse "$host does not say what it has ($(tail -n 1 "$folder/$host.said")); look at its log: kubectl logs ${host%%.*}."
+    [[ $line =~ $MPZERO_SURVEY ]] ||
+      refuse "$host answers the survey with '${line:0:300}', which container/survey does not; look at its log: kubectl logs ${host%%.*}."
     say "$host: $(surveyed gpus "$line") GPUs, $(surveyed efa "$line") EFA devices, $(surveyed cores "$line") cores, /dev/shm of $(surveyed shm "$line") MiB, on the node $(surveyed node "$line")."
     [[ -n $first ]] || first=$line
     judge_driver "$host" "$line" "$(sed -n 's/^driver //p' "$folder/$host")"
@@ -256,7 +263,8 @@ run_ranks() {
 # watch_mpirun FILE: ends mpirun, whose process id is in the file, where it goes on although this pod's ranks have ended, as mpirun of Open
 # MPI 5 was seen to. The ranks watch each other, and nobody watches mpirun.
 watch_mpirun() {
-  local file=$1 seen=false patience=${MPZERO_MPIRUN_PATIENCE:-120} gone=0
+  local file=$1 seen=false patience gone=0
+  patience=$(positive_number_or "${MPZERO_MPIRUN_PATIENCE:-}" 120)
   while sleep 1; do
     if pgrep --exact mpzero >/dev/null; then
       seen=true gone=0

@@ -1,11 +1,5 @@
 # shellcheck shell=bash
-# How often in a row a job of Kubernetes has started and saved nothing, and whether it has saved at all. A JobSet counts its starts, and
-# knows neither.
-#
-# CHECKPOINT_DIR/starts.JOB.txt has one line: the starts in a row that saved nothing, "saved" or "unsaved", and the newest checkpoint when
-# the newest start began.
-
-readonly MPZERO_GIVES_UP=77 # exit status: another start would save nothing either
+# The starts of a job of Kubernetes. scripts/requeue/starts.py counts those that saved nothing, in CHECKPOINT_DIR/starts.JOB.txt.
 
 MPZERO_CHECKPOINT_BEFORE="" # saved_state when this start began; empty: it has not
 
@@ -17,27 +11,28 @@ starts_file() { printf '%s/starts.%s.txt\n' "$CHECKPOINT_DIR" "$(printf %s "$MPZ
 # begin_start: counts this start. A job that began with --overwrite or --resume_from_checkpoint resumes from its own checkpoint once it has
 # saved one.
 begin_start() {
-  local file unsaved=0 saved=unsaved before=""
+  local answer=""
+  local -a more=()
   MPZERO_CHECKPOINT_BEFORE=$(saved_state)
   if [[ -z $MPZERO_JOB ]]; then
     warn "MPZERO_JOB is not set: starts that save nothing are not counted, and --overwrite counts for each start. The runtime mpzero sets it to the JobSet's uid."
     return
   fi
-  file=$(starts_file)
-  if [[ -f $file ]]; then read -r -n 400 unsaved saved before <"$file" || true; fi
-  unsaved=$([[ $unsaved =~ ^[0-9]{1,6}$ ]] && echo "$((10#$unsaved))" || echo 0)
-  if [[ -n $before && $before != "$MPZERO_CHECKPOINT_BEFORE" ]]; then unsaved=0 saved=saved; fi
-  if ((unsaved > MAX_RESTARTS)); then
-    warn "This job has started $(counted "$unsaved" time) in a row and saved nothing, and MAX_RESTARTS is $MAX_RESTARTS: it fails. Save more often (CHECKPOINT_FREQ), or look at what ended it ('kubectl describe'); $file counts."
-    exit "$MPZERO_GIVES_UP"
-  fi
-  printf '%s %s %s\n' "$((unsaved + 1))" "$saved" "$MPZERO_CHECKPOINT_BEFORE" >"$file" ||
-    die "$file cannot be written, in which the job counts its starts; fix the permissions of CHECKPOINT_DIR."
-  if [[ $saved == saved ]] && { gives_any resume_from_checkpoint || has_switch overwrite; }; then
-    say "This job has saved since it began: --resume_from_checkpoint and --overwrite are left out, and it resumes from its own checkpoint."
-    drop_flag resume_from_checkpoint
-    drop_switch overwrite
-  fi
+  if gives_any resume_from_checkpoint || has_switch overwrite; then more=(--begins_anew); fi
+  # What the program says goes where this shell's words go; its answer comes on descriptor 3.
+  { answer=$("$MPZERO_VENV/bin/python" "$MPZERO_ROOT/scripts/requeue" pod "--record=$(starts_file)" "--newest=$MPZERO_CHECKPOINT_BEFORE" \
+    "--max_restarts=$MAX_RESTARTS" "${more[@]}" 3>&1 >&4 4>&-) || true; } 4>&1
+  case $answer in
+    "start asked") ;;
+    "start own")
+      drop_flag resume_from_checkpoint
+      drop_switch overwrite
+      ;;
+    *)
+      if [[ $answer =~ ^exit\ ([0-9]{1,3})$ ]]; then exit "${BASH_REMATCH[1]}"; fi
+      die "scripts/requeue failed, as it says above, and no start is counted; run the job with the image's own .venv."
+      ;;
+  esac
 }
 
 forget_starts() { [[ -z $MPZERO_JOB ]] || rm -f -- "$(starts_file)"; }

@@ -1,24 +1,47 @@
-"""Writes a file so that its readers see the old or the new one."""
+"""The one writer of files that are replaced: readers see the old file or the new one, and so they do after a crash."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives a path to write to, with the same suffix. At the end that file replaces `path`; an error removes it.
+    """Gives an empty file to write to, with the same suffix. At the end it replaces `path`, which is never written
+    through a symbolic link; an error removes it.
 
     Raises: OSError
     """
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        os.replace(temporary, path)
-    finally:
+        os.fchmod(descriptor, 0o666 & ~umask())
+        yield Path(name)
+        os.fsync(descriptor)
+        os.replace(name, path)
+        sync_folder(path.parent)
+    except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            os.unlink(name)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """So that the new name survives a crash, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

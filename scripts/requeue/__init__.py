@@ -9,8 +9,15 @@
     nodes.py       from host names to Slurm's nodes, and which of them a job can be kept off
     return_to_queue.py   puts the job back into the queue, without the nodes that are to blame
     slurm.py       scontrol, squeue and sinfo
-    untrusted.py   reading files and text that others may have written
+    starts.py      the same for a job of Kubernetes: CHECKPOINT_DIR/starts.JOB.txt
+    untrusted.py   text that others may have written
     log.py         the job's log
 
-Standard library only, and any Python from 3.8 on: a node of the cluster may have no other.
+app/run_files reads and replaces the files. Standard library only, and any Python from 3.8 on: a node of the cluster may
+have no other.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "app"))

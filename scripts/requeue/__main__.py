@@ -1,4 +1,4 @@
-"""Runs the program when Python is given this folder: python3 scripts/requeue EVENT ..."""
+"""Runs the program when Python is given this folder: python3 scripts/requeue EVENT ...; EVENT pod is of Kubernetes."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 if __name__ == "__main__":
     # Python has put this folder on its path; the package is found from the folder that holds it.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from requeue.command import main
+    from requeue import command, starts
 
-    sys.exit(main(sys.argv[1:]))
+    words = sys.argv[1:]
+    sys.exit(starts.main(words[1:]) if words[:1] == ["pod"] else command.main(words))

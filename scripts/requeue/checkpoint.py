@@ -7,8 +7,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from run_files.regular_files import NotReadable, read_text
+
 from requeue.log import warn
-from requeue.untrusted import NotReadable, printable, read
+from requeue.untrusted import printable
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Checkpoint:
 def newest_checkpoint(folder: Path) -> Checkpoint:
     latest = folder / "latest"
     try:
-        name = (read(latest) or "").strip()
+        name = (read_text(latest) or "").strip()
         step = step_of(name)
         if step == 0:
             return Checkpoint()
@@ -45,5 +47,5 @@ def requested_step(folder: str | None) -> int:
     if folder is None or folder == "none":
         return 0
     with contextlib.suppress(NotReadable, OSError):
-        return step_of(read(Path(folder) / "latest") or folder)
+        return step_of(read_text(Path(folder) / "latest") or folder)
     return step_of(folder)

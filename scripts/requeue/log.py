@@ -19,6 +19,10 @@ def warn(text: str) -> None:
     write(sys.stderr, f"mpzero: warning: {text}")
 
 
+def error(text: str) -> None:
+    write(sys.stderr, f"mpzero: error: {text}")
+
+
 def write(stream, line: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         line = printable(line, MOST_CHARACTERS)

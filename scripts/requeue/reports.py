@@ -13,8 +13,10 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from run_files.regular_files import SMALL_BYTES, NotReadable, read_text
+
 from requeue.log import warn
-from requeue.untrusted import MOST_BYTES, NAME, NotReadable, parse_json, printable, read
+from requeue.untrusted import NAME, parse_json, printable
 
 MOST_HOSTS = 10_000
 
@@ -126,8 +128,8 @@ def job_log() -> str:
         if not stat.S_ISREG(os.fstat(2).st_mode):
             return ""
         with open("/proc/self/fd/2", "rb") as log:
-            log.seek(max(0, os.fstat(2).st_size - MOST_BYTES))
-            return log.read(MOST_BYTES).decode(errors="replace")
+            log.seek(max(0, os.fstat(2).st_size - SMALL_BYTES))
+            return log.read(SMALL_BYTES).decode(errors="replace")
     except OSError:
         return ""
 
@@ -169,7 +171,7 @@ def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
 
 def load(path: Path) -> dict:
     try:
-        text = read(path)
+        text = read_text(path, follow=False)
         report = {} if text is None else parse_json(text)
     except NotReadable as error:
         warn(f"{error}: this report is not looked at.")

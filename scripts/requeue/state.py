@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from run_files.regular_files import NotReadable, read_text
+from run_files.replacing import replacing
+
 from requeue.log import warn
-from requeue.untrusted import NAME, NotReadable, parse_json, printable, read
+from requeue.untrusted import NAME, parse_json, printable
 
 # Of the JSON object. A change that an older reader would misunderstand gets the next number.
 VERSION = 3
@@ -170,11 +171,11 @@ def load_state(folder: Path, job: str) -> State:
     """Of the job's newest start; of no job where there is no record or it is damaged."""
     path = record_of(folder, job)
     try:
-        text = read(path)
+        text = read_text(path, follow=False)
         if text is not None:
             return parse_state(text)
         path = folder / "restarts.txt"
-        text = read(path)
+        text = read_text(path, follow=False)
         return State(job="") if text is None else parse_state(text)
     except NotReadable as error:
         warn(f"{error}: the restarts of this job are counted anew.")
@@ -196,15 +197,6 @@ def remove_oldest(folder: Path) -> None:
 
 
 def save_state(path: Path, state: State) -> None:
-    """Replaces the file in one step, and never writes through a link that another has put there. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-    try:
-        with open(descriptor, "w") as file:
-            file.write(format_state(state))
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(name, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    """Raises OSError."""
+    with replacing(path) as file:
+        file.write_text(format_state(state), encoding="utf-8")

@@ -1,44 +1,13 @@
-"""Bytes that others may have written: files of a shared checkpoint folder, and text from them that is printed."""
+"""Text that others may have written: JSON, names, and what is printed. Files: app/run_files/regular_files.py."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
-from pathlib import Path
 
-MOST_BYTES = 1 << 20
 MOST_CHARACTERS = 2000
 # Names of hosts and of Slurm's nodes.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-
-
-class NotReadable(Exception):
-    """Says in one sentence, without a full stop, why a file is not taken."""
-
-
-def read(path: Path) -> str | None:
-    """The text of a regular file of at most MOST_BYTES; None where there is none. Never waits for a pipe."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise NotReadable(f"{path} cannot be read ({error.strerror})") from error
-    try:
-        kind = os.fstat(descriptor)
-        if not stat.S_ISREG(kind.st_mode):
-            raise NotReadable(f"{path} is no regular file")
-        if kind.st_size > MOST_BYTES:
-            raise NotReadable(f"{path} has {kind.st_size} bytes, more than the {MOST_BYTES} that are looked at")
-        return os.read(descriptor, MOST_BYTES).decode()
-    except OSError as error:
-        raise NotReadable(f"{path} cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise NotReadable(f"{path} is not UTF-8") from error
-    finally:
-        os.close(descriptor)
 
 
 def parse_json(text: str) -> object:

@@ -1,5 +1,7 @@
 """What the plot, the report and the follower share."""
 
+import os
+import socket
 import sys
 
 import pytest
@@ -8,6 +10,7 @@ from .conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "app"))
 import plot_metrics
+from run_files.regular_files import NotReadable, read_bytes, read_text
 from run_files.replacing import replacing
 from run_files.step_parts import STEP_PARTS
 from run_files.validation_sets import validation_losses
@@ -17,8 +20,48 @@ from run_report import charts
 sys.path.pop(0)
 
 
+def a_socket(path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def device(name: str):
+    return lambda path: path.symlink_to(f"/dev/{name}")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        os.mkdir,
+        a_socket,
+        device("zero"),
+        device("tty"),
+        lambda path: path.symlink_to(path),
+        lambda path: path.write_bytes(bytes(101)),
+        lambda path: path.symlink_to("/proc/self/smaps"),  # of 0 bytes, as stat has it
+        lambda path: path.write_bytes(b"\xff"),
+    ],
+    ids=["pipe", "folder", "socket", "endless", "terminal", "circle", "large", "grows", "no UTF-8"],
+)
+def test_what_is_no_small_regular_file_is_refused_by_name(tmp_path, make):
+    make(path := tmp_path / "failure.json")
+    with pytest.raises(NotReadable) as refusal:
+        read_text(path, most=100)
+    assert str(path) in str(refusal.value)
+
+
+def test_a_link_is_followed_only_where_the_folder_is_ones_own(tmp_path):
+    (path := tmp_path / "link").symlink_to("target")
+    assert read_bytes(path) is None and read_bytes(tmp_path / "none", follow=False) is None
+    (tmp_path / "target").write_text("text")
+    assert read_bytes(path) == b"text" and read_bytes(tmp_path / "target", follow=False) == b"text"
+    with pytest.raises(NotReadable):
+        read_bytes(path, follow=False)
+
+
 def test_a_file_is_replaced_when_it_is_complete(tmp_path):
-    path = tmp_path / "new folder/page.html"
+    path = tmp_path / "page.html"
     for text in ("first", "second"):
         with replacing(path) as file:
             assert file.suffix == ".html"
@@ -26,6 +69,18 @@ def test_a_file_is_replaced_when_it_is_complete(tmp_path):
             assert not path.exists() if text == "first" else path.read_text() == "first"
         assert path.read_text() == text
     assert list(path.parent.iterdir()) == [path]
+    (other := tmp_path / "other").write_text("other")
+    mask = os.umask(0o027)
+    try:
+        other.chmod(0o600)
+        path.unlink()
+        path.symlink_to(other)
+        with replacing(path) as file:
+            file.write_text("third")
+    finally:
+        os.umask(mask)
+    assert (path.is_symlink(), path.read_text(), other.read_text()) == (False, "third", "other")
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_an_error_leaves_the_old_file_alone(tmp_path):

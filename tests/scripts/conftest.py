@@ -76,12 +76,13 @@ exit 0
 
 FAKE_PYTHON = """#!/bin/bash
 script=$(basename "$1")
+[[ $script != requeue ]] || exec INTERPRETER "$@"
 printf '%s\\n' "$@" >>"$RECORD/$script.arguments"
 [[ $script != "${FAKE_PYTHON_FAILS:-}" ]] || { echo "error: no such data set" >&2; exit 2; }
 if [[ $script == plot_metrics.py ]]; then : >"$3"; fi
 if [[ $script == report.py ]]; then : >"$4"; fi
 exit 0
-"""
+""".replace("INTERPRETER", sys.executable)
 
 RECORDING = """#!/bin/bash
 [[ " $* " != *" -n "* ]] || exit 0  # ninja's dry run
@@ -163,7 +164,7 @@ class Checkout:
         self.home = root / "home"
         for folder in (self.root, self.record, self.bin, self.home):
             folder.mkdir()
-        for folder in ("scripts", "singlenode", "sbatch", "container"):
+        for folder in ("scripts", "singlenode", "sbatch", "container", "app/run_files"):
             shutil.copytree(REPOSITORY / folder, self.root / folder, symlinks=True)
         shutil.copy(REPOSITORY / "uv.lock", self.root / "uv.lock")
         (self.root / "train-singlenode.sh").symlink_to("singlenode/train-singlenode.sh")

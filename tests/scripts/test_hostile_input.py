@@ -80,6 +80,13 @@ def endless(path):
     path.symlink_to("/dev/zero")
 
 
+def linked(path):
+    """To a record or report that would count, were it not for the link."""
+    other = path.with_name(f"{path.name}.other")
+    other.write_text(an_object(failures=3, last_run_failed=True))
+    path.symlink_to(other)
+
+
 FORMS = {
     "empty": lambda path: path.write_text(""),
     "short": lambda path: path.write_text("job=7 failures=1\n"),
@@ -88,6 +95,7 @@ FORMS = {
     "pipe": os.mkfifo,
     "endless": endless,
     "folder": lambda path: path.mkdir(),
+    "link": linked,
     "broken link": lambda path: path.symlink_to("nowhere"),
 }
 
@@ -104,7 +112,7 @@ def test_a_file_of_any_form_loses_no_job(job, name, form):
     assert result.returncode == 1 and job.requeued(), result.stdout + result.stderr
     # A file that says nothing may do so in silence, but one that is not looked at is named.
     said = [line for line in result.stderr.splitlines() if f"/{name}" in line]
-    quiet = form == "broken link" or (name == "latest" and form in ("empty", "short"))
+    quiet = form == "broken link" or (name == "latest" and form in ("empty", "short", "link"))
     assert said or quiet, result.stderr
     again = job(f"forget_doctor; forget_restarts; begin_run; {end}")
     assert_harmless(job.checkout, again)

@@ -1,5 +1,6 @@
 """container/launch and scripts/pods.sh, with stand-ins for ssh, mpirun and mpzero."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -461,6 +462,65 @@ def test_flags_that_begin_a_run_count_once(pods):
     assert "it resumes from its own checkpoint" in result.stdout
     words = (pods.record / "mpzero.flags").read_text()
     assert "--overwrite" not in words and "elsewhere" not in words
+
+
+def make_link(path):
+    path.symlink_to("/etc/hostname")
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_text(""), os.mkfifo, make_link], ids=["empty", "pipe", "link"]
+)
+def test_a_record_that_others_have_damaged_does_not_let_overwrite_count_again(pods, damage):
+    process = start_until_ready(pods)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    record = pods.checkpoints / "starts.uid-1.txt"
+    assert record.is_file() and not record.is_symlink()
+    record.unlink()
+    damage(record)
+    (pods.record / "mpzero.flags").unlink()
+    error = refused(pods.run("--overwrite"))
+    assert str(record) in error and "--overwrite" in error
+    assert not pods.trained()
+    # Without the flag nothing can be lost.
+    result = pods.run(FAKE_EXIT="1")
+    assert result.returncode == 1 and str(record) in result.stderr
+    assert record.read_text().startswith("1 unsaved ") and not record.is_symlink()
+
+
+def test_the_record_of_an_earlier_mpzero_counts(pods):
+    pods.checkpoints.mkdir()
+    (pods.checkpoints / "starts.uid-1.txt").write_text("2 saved 1.2.3\n")
+    (pods.checkpoints / "latest").write_text("qwen3_tiny-2steps\n")
+    assert pods.run("--overwrite").returncode == 0
+    assert "--overwrite" not in (pods.record / "mpzero.flags").read_text()
+
+
+SURVEY = "survey job-node-0-1.job gpus=0 efa=0/0 cores=2 shm=64 programs=0123456789abcdef node=n1"
+COMMAND = "PATH[$(id>canary)]"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((field, COMMAND) for field in SURVEY.split()[2:]),
+        ("efa=0/0", f"0/{COMMAND}"),
+        ("gpus=0", "08"),
+        ("gpus=0", "9999999"),
+        ("gpus=0", ""),
+        ("node=n1", "$(id>canary)"),
+    ],
+)  # fmt: skip
+def test_what_a_pod_answers_is_data(pods, field, value):
+    answer = SURVEY.replace(field, f"{field.partition('=')[0]}={value}")
+    ssh = SSH.replace(
+        "POD=$", f"""[[ $host != job-node-0-1.job || $* != *survey ]] || {{ echo '{answer}'; exit; }}\nPOD=$"""
+    )
+    pods.checkout.program(pods.checkout.bin / "ssh", ssh)
+    error = refused(pods.run(MPZERO_GPUS="0", MPZERO_EFA="0"), 3)
+    assert "job-node-0-1.job" in error
+    assert not list(pods.checkout.root.parent.rglob("canary"))
 
 
 def test_one_node_needs_no_ssh(pods):

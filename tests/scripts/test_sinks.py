@@ -118,7 +118,9 @@ def test_an_unknown_sink_is_refused(checkout, begin):
 @pytest.mark.parametrize("begin", [start, submit])
 @pytest.mark.parametrize("sink", ["tensorboard", "wandb", "mlflow"])
 def test_a_package_that_is_missing_is_refused_before_any_work(checkout, tmp_path, begin, sink):
-    shutil.copytree(REPOSITORY / "app", checkout.root / "app", ignore=shutil.ignore_patterns("*.cpp", "*.hpp"))
+    shutil.copytree(
+        REPOSITORY / "app", checkout.root / "app", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.cpp", "*.hpp")
+    )
     checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
     for package in ("tensorboard", "wandb", "mlflow"):
         (tmp_path / "none" / package).mkdir(parents=True)

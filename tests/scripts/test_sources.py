@@ -31,10 +31,13 @@ def test_what_the_common_scripts_leave_to_a_program_exists(program):
     assert {"run_long", "end_with"} <= set(functions(program))
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "scripts/requeue").glob("*.py")), ids=lambda path: path.name)
+OF_REQUEUE = [*(ROOT / "scripts/requeue").glob("*.py"), *(ROOT / "app/run_files").glob("re*.py")]
+
+
+@pytest.mark.parametrize("path", sorted(OF_REQUEUE), ids=lambda path: path.name)
 def test_the_requeue_program_runs_with_a_nodes_own_python(path):
     # Python 3.8, and nothing of .venv: a node may lack both.
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert {name.split(".")[0] for name in imported} <= {*sys.stdlib_module_names, "requeue"}
+    assert {name.split(".")[0] for name in imported} <= {*sys.stdlib_module_names, "requeue", "run_files"}

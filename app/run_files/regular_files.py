@@ -1,0 +1,68 @@
+"""The one reader of files that others may have written: regular files of a limited size, opened without waiting."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+SMALL_BYTES = 1 << 20  # a record, a report
+LOG_BYTES = 1 << 36  # a file with a line for each step
+
+
+class NotReadable(Exception):
+    """One sentence, without a full stop: which file is refused, and why."""
+
+
+def open_regular(path: Path, most: int, follow: bool = True) -> BinaryIO:
+    """`follow`: a symbolic link. Without it a folder that others may write to cannot point elsewhere.
+
+    Raises: NotReadable; FileNotFoundError
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
+    try:
+        file = os.fdopen(os.open(path, flags), "rb")
+    except FileNotFoundError:
+        raise
+    except IsADirectoryError as error:
+        raise NotReadable(f"{path} is a folder, not a regular file") from error
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            raise NotReadable(f"{path} is a symbolic link") from error
+        raise unreadable(path, error) from error
+    kind = os.fstat(file.fileno())
+    if stat.S_ISREG(kind.st_mode) and kind.st_size <= most:
+        return file
+    file.close()
+    if not stat.S_ISREG(kind.st_mode):
+        raise NotReadable(f"{path} is not a regular file")
+    raise NotReadable(f"{path} has {kind.st_size} bytes, more than the limit of {most}")
+
+
+def read_bytes(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> bytes | None:
+    """None: there is no such file. Raises: NotReadable"""
+    try:
+        with open_regular(path, most, follow) as file:
+            content = file.read(most + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if len(content) > most:  # it has grown, or is of /proc
+        raise NotReadable(f"{path} has more than the limit of {most} bytes")
+    return content
+
+
+def read_text(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> str | None:
+    """UTF-8. None: there is no such file. Raises: NotReadable"""
+    content = read_bytes(path, most, follow)
+    try:
+        return None if content is None else content.decode()
+    except UnicodeDecodeError as error:
+        raise NotReadable(f"{path} is not UTF-8") from error
+
+
+def unreadable(path: Path, error: OSError) -> NotReadable:
+    return NotReadable(f"{path} cannot be read ({error.strerror})")

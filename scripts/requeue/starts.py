@@ -1,0 +1,105 @@
+"""How often in a row a job of Kubernetes has started and saved nothing, and whether it has saved since it began.
+
+    requeue pod --record FILE --newest TEXT --max_restarts N [--begins_anew]
+
+A JobSet counts its starts, and knows neither. FILE is CHECKPOINT_DIR/starts.JOB.txt, one line: the starts in a row that
+saved nothing, "saved" or "unsaved", and the newest checkpoint when the newest start began (TEXT of that start, "none"
+without a checkpoint). The answer is as command.py's, on file descriptor 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from run_files.regular_files import NotReadable, read_text
+from run_files.replacing import replacing
+
+from requeue.command import answer
+from requeue.log import error, say, warn
+from requeue.table import USER_ERROR
+
+GIVES_UP = 77  # exit status: another start would save nothing either
+NONE = "none"
+LINE = re.compile(r"([0-9]{1,6}) (saved|unsaved) ([^\s]{1,400})\n?")
+
+
+@dataclass(frozen=True)
+class Starts:
+    unsaved: int = 0  # in a row
+    has_saved: bool = False
+    newest: str = ""  # when the newest start began; empty: there was none
+
+
+class Damaged(Exception):
+    """One sentence, without a full stop."""
+
+
+def load_starts(path: Path) -> Starts:
+    """Raises: Damaged"""
+    try:
+        text = read_text(path, follow=False)
+    except NotReadable as reason:
+        raise Damaged(f"{reason}") from reason
+    if text is None:
+        return Starts()
+    match = LINE.fullmatch(text)
+    if match is None:
+        raise Damaged(f"{path} is not as a job leaves it")
+    return Starts(int(match.group(1)), match.group(2) == "saved", match.group(3))
+
+
+def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
+    """Counts a start. -> the answer"""
+    try:
+        starts = load_starts(path)
+    except Damaged as reason:
+        if begins_anew and newest != NONE:
+            error(
+                f"{reason}: whether this job has saved since it began with --resume_from_checkpoint or --overwrite is "
+                "not known, and beginning so again could undo it; remove that file and start the job without these "
+                "flags, and it resumes from the last checkpoint."
+            )
+            return f"exit {USER_ERROR}"
+        warn(f"{reason}: the starts of this job are counted anew. Look at who else writes to this folder.")
+        starts = Starts()
+    if starts.newest not in ("", newest):
+        starts = Starts(has_saved=True)
+    if starts.unsaved > max_restarts:
+        times = "1 time" if starts.unsaved == 1 else f"{starts.unsaved} times"
+        warn(
+            f"This job has started {times} in a row and saved nothing, and MAX_RESTARTS is {max_restarts}: it fails. "
+            "Save more often (CHECKPOINT_FREQ), or look at what ended it ('kubectl describe'); "
+            f"{path} counts."
+        )
+        return f"exit {GIVES_UP}"
+    try:
+        with replacing(path) as file:
+            saved = "saved" if starts.has_saved else "unsaved"
+            file.write_text(f"{starts.unsaved + 1} {saved} {newest}\n", encoding="utf-8")
+    except OSError as reason:
+        error(
+            f"{path} cannot be written ({reason.strerror}), in which the job counts its starts; fix the permissions of "
+            "CHECKPOINT_DIR, or remove what has that name."
+        )
+        return f"exit {USER_ERROR}"
+    if starts.has_saved and begins_anew:
+        say(
+            "This job has saved since it began: --resume_from_checkpoint and --overwrite are left out, and it resumes "
+            "from its own checkpoint."
+        )
+        return "start own"
+    return "start asked"
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="requeue pod", allow_abbrev=False)
+    parser.add_argument("--record", type=Path, required=True)
+    parser.add_argument("--newest", required=True)
+    parser.add_argument("--max_restarts", type=int, required=True)
+    parser.add_argument("--begins_anew", action="store_true", help="with --resume_from_checkpoint or --overwrite")
+    arguments = parser.parse_args(words)
+    answer(begin(arguments.record, arguments.newest, arguments.max_restarts, arguments.begins_anew))
+    return 0
