@@ -153,7 +153,7 @@ class Progress:
         self.pump = pump
         self.run_id = ""
         self.said = 0.0
-        self.warned = False
+        self.damaged = 0  # lines that were named
         source = pump.follower.path
         say(f"{source} is passed on to {pump.sink.target}.")
         if not source.exists():
@@ -164,9 +164,9 @@ class Progress:
         if pump.run_id and (pump.run_id != self.run_id or now - self.said >= PROGRESS_SECONDS):
             say(f"run {pump.run_id} has been passed on to step {pump.last_step}.")
             self.run_id, self.said = pump.run_id, now
-        if pump.follower.no_steps and not self.warned:
-            warn(f"{pump.follower.path} line {pump.follower.no_steps[0]} is no step of a run and is left out.")
-            self.warned = True
+        if pump.follower.damaged.count > self.damaged:
+            warn(f"{pump.follower.path} has {pump.follower.damaged}, left out here.")
+        self.damaged = pump.follower.damaged.count
 
 
 def counted(steps: int) -> str:

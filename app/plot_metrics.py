@@ -10,7 +10,6 @@ A run is named by its metrics file, or by the folder that holds metrics.jsonl. S
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
@@ -21,6 +20,8 @@ matplotlib.use("Agg")  # no display is needed
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator
+from run_files.json_lines import Damaged, numbered_objects
+from run_files.regular_files import NotReadable
 from run_files.replacing import replacing
 from run_files.step_parts import STEP_PARTS
 from run_files.validation_sets import validation_losses
@@ -92,23 +93,17 @@ def labels_of(files: list[Path]) -> list[str]:
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
     """-> the values of each field by line; NaN if a line does not have it or has null"""
+    damaged = Damaged()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise PlotError(f"{path} cannot be read: {error.strerror}.") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):  # the run may be writing it
-                break
-            raise PlotError(f"{path} line {number} is not JSON: give a file written by --metrics_file.") from error
-        if not isinstance(row, dict) or "step" not in row or "loss" not in row:
-            raise PlotError(f"{path} line {number} has no step and loss: give a file written by --metrics_file.")
-        rows.append(row)
+        rows = [row for _, row in numbered_objects(path, damaged) if "step" in row and "loss" in row]
+    except FileNotFoundError as error:
+        raise PlotError(f"{path} does not exist: give a file written by --metrics_file.") from error
+    except NotReadable as error:
+        raise PlotError(f"{error}.") from error
+    if damaged.count:
+        print(f"plot_metrics.py: warning: {path} has {damaged}, left out here.", file=sys.stderr)
     if not rows:
-        raise PlotError(f"{path} holds no step yet.")
+        raise PlotError(f"{path} holds no step: give a file written by --metrics_file.")
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: np.array([as_number(row.get(name)) for row in rows]) for name in names}
 

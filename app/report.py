@@ -31,6 +31,9 @@ def main() -> int:
     sys.stdout.reconfigure(errors="surrogateescape")
     try:
         runs = read_runs(arguments.runs)
+        for run in runs:
+            for sentence in run.damage:
+                print(f"report.py: warning: {run.folder}: {sentence}", file=sys.stderr)
         output = arguments.output or default_output(runs)
         write(output, page_of(runs))
     except ReportError as error:

@@ -33,11 +33,12 @@ own_logs() {
 
 # rename_log FROM TO: what is open stays open. Where an earlier start has left TO, its lines come first.
 rename_log() {
-  local from=$1 to=$2
+  local from=$1 to=$2 both
   if [[ $from == "$to" || -L $to || (-e $to && ! -f $to) ]]; then return 0; fi
   if [[ -s $to ]]; then
-    { cat "$to" "$from" >"$to.$$" && cat "$to.$$" >"$from"; } 2>/dev/null || { rm -f "$to.$$" && return 0; }
-    rm -f "$to.$$"
+    both=$(mktemp -- "$to.XXXXXX" 2>/dev/null) || return 0
+    { cat "$to" "$from" >"$both" && cat "$both" >"$from"; } 2>/dev/null || { rm -f "$both" && return 0; }
+    rm -f "$both"
   fi
   mv -f "$from" "$to" 2>/dev/null || true
 }

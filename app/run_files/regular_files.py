@@ -45,14 +45,16 @@ def read_bytes(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> byte
     """None: there is no such file. Raises: NotReadable"""
     try:
         with open_regular(path, most, follow) as file:
-            content = file.read(most + 1)
+            content = bytearray()
+            while len(content) <= most and (chunk := file.read(SMALL_BYTES)):
+                content += chunk
     except FileNotFoundError:
         return None
     except OSError as error:
         raise unreadable(path, error) from error
     if len(content) > most:  # it has grown, or is of /proc
         raise NotReadable(f"{path} has more than the limit of {most} bytes")
-    return content
+    return bytes(content)
 
 
 def read_text(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> str | None:

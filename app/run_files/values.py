@@ -6,6 +6,7 @@ import json
 import math
 
 LARGEST_COUNT = 1 << 53
+END_OF_TIME = 253_402_300_800  # the year 10000, which datetime does not have
 
 
 def object_of(text: str | bytes) -> dict | None:
@@ -23,6 +24,12 @@ def as_number(value: object) -> float:
         return float(value) if isinstance(value, (int, float)) else math.nan
     except OverflowError:
         return math.nan
+
+
+def as_time(value: object) -> float:
+    """Seconds since 1970, before the year 10000; NaN for anything else."""
+    seconds = as_number(value)
+    return seconds if 0 <= seconds < END_OF_TIME else math.nan
 
 
 def is_whole(value: object) -> bool:

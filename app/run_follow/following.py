@@ -7,13 +7,14 @@ import hashlib
 import math
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from run_files.values import as_number, is_whole, object_of
+from run_files.json_lines import MOST_LINE_BYTES, Damaged
+from run_files.regular_files import LOG_BYTES, NotReadable, open_regular
+from run_files.values import as_number, as_time, is_whole, object_of
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
@@ -28,7 +29,7 @@ class Row:
 
     run_id: str
     step: int
-    time: float  # seconds since 1970
+    time: float  # seconds since 1970; 0: not known
     values: dict[str, float]  # finite ones, by metric
     digest: bytes  # of the line, 8 bytes
 
@@ -41,7 +42,7 @@ class Follower:
         self.file: BinaryIO | None = None
         self.openings = 0  # one more each time that the file is read from its beginning
         self.lines = 0  # read since then
-        self.no_steps: list[int] = []  # the numbers of those lines that are no step
+        self.damaged = Damaged()  # of these lines
         self._line = b""  # the last complete one
         self._rest = b""  # the beginning of one that is not complete
 
@@ -59,15 +60,22 @@ class Follower:
     def _rows(self) -> Iterator[Row]:
         while chunk := self._read():
             self._rest += chunk
-            if not self._rest.endswith(b"\n"):
+            ends = self._rest.endswith(b"\n")
+            if not ends and len(self._rest) < MOST_LINE_BYTES:
                 return
             self._line, self._rest = self._rest, b""
-            self.lines += 1
-            row = row_of(self._line, f"{self.path} line {self.lines}")
-            if row is None:
-                self.no_steps.append(self.lines)
-            else:
+            self.lines += ends
+            number = self.lines + (not ends)
+            fields = object_of(self._line)
+            if fields is None:
+                self.damaged.add(number)
+            elif (row := row_of(fields, self._line)) is not None:
                 yield row
+            elif is_whole(fields.get("step")) and "event" not in fields:
+                raise FollowError(
+                    f"{self.path} line {number} has no run id of 16 hexadecimal digits: give a file that mpzero train "
+                    "has written."
+                )
 
     def close(self) -> None:
         if self.file is not None:
@@ -77,26 +85,20 @@ class Follower:
 
     def _opens(self) -> bool:
         try:
-            # A pipe would wait for its other end, and Python begins an open() that a signal has ended once more.
-            self.file = os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-            if not stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
-                raise FollowError(f"{self.path} is no regular file: give the run's folder or its metrics file.")
+            self.file = open_regular(self.path, LOG_BYTES)
         except FileNotFoundError:  # not yet
             return False
-        except OSError as error:
-            raise self._unreadable(error) from error
+        except NotReadable as error:
+            raise FollowError(f"{error}: give the run's folder or its metrics file.") from error
         self.openings += 1
-        self.lines, self.no_steps, self._line, self._rest = 0, [], b"", b""
+        self.lines, self.damaged, self._line, self._rest = 0, Damaged(), b"", b""
         return True
 
     def _read(self) -> bytes:
         try:
-            return self.file.readline()
+            return self.file.readline(MOST_LINE_BYTES - len(self._rest))
         except OSError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: OSError) -> FollowError:
-        return FollowError(f"{self.path} cannot be read: {error.strerror}.")
+            raise FollowError(f"{self.path} cannot be read: {error.strerror}.") from error
 
     def _is_another_file(self) -> bool:
         try:
@@ -123,16 +125,20 @@ def encodable(name: str) -> str:
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
-def row_of(line: bytes, where: str) -> Row | None:
-    """None for what is no step."""
-    fields = object_of(line)
-    if fields is None or not is_whole(fields.get("step")):
-        return None
+def row_of(fields: dict, line: bytes) -> Row | None:
+    """None for what is no step of a run. `line`: of the fields."""
     run_id = fields.get("run")
     # It becomes the name of a folder.
-    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
-        raise FollowError(f"{where} has no run id of 16 hexadecimal digits: give a file that mpzero train has written.")
+    if not is_whole(fields.get("step")) or not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        return None
     numbers = {name: as_number(value) for name, value in fields.items() if not isinstance(value, bool)}
-    values = {encodable(name): value for name, value in numbers.items() if name != "step" and math.isfinite(value)}
-    time = values.pop("time", 0.0)
-    return Row(run_id, fields["step"], time, values, hashlib.blake2b(line, digest_size=8).digest())
+    values = {encodable(name): value for name, value in numbers.items() if math.isfinite(value)}
+    time = as_time(values.pop("time", None))
+    del values["step"]
+    return Row(
+        run_id,
+        fields["step"],
+        time if math.isfinite(time) else 0.0,
+        values,
+        hashlib.blake2b(line, digest_size=8).digest(),
+    )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from run_files.regular_files import NotReadable, read_bytes
+
 from run_follow.following import FollowError, Row
 
 DIGEST_BYTES = 8
+MOST_BYTES = 1 << 30
 
 
 class Place:
@@ -22,11 +25,9 @@ class Place:
         self._digests = bytearray()
         self._saved = 0  # of these bytes, in the file
         try:
-            self._digests += path.read_bytes()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise unusable(self.path, "written", error) from error
+            self._digests += read_bytes(path, MOST_BYTES, follow=False) or b""
+        except NotReadable as error:
+            raise FollowError(f"{error}: choose another folder with --logdir.") from error
         self._saved = len(self._digests)
         self._cut(len(self) * DIGEST_BYTES)  # a line that a crash has cut
 
@@ -49,7 +50,9 @@ class Place:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # Nothing that has come there since it was read is written through, or waited for.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self.path, flags, 0o666)
             with open(descriptor, "wb") as file:
                 file.truncate(self._saved)
                 file.seek(self._saved)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-from run_files.values import as_number, object_of
+from run_files.values import as_number, as_time
 
 MOST_GPUS = 64
 # By the key of a line: the title of a chart, its unit, what a value is multiplied with, and options of its axis.
@@ -34,17 +35,9 @@ class NodeTimes:
         return sorted({gpu for gpu, _ in self.gpus}, key=lambda name: (len(name), name))
 
 
-def read_node(path: Path, run_id: str | None) -> NodeTimes:
-    """Those of the run; lines that are none are left out. Without the file there are none."""
-    lines = []
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for text in file:
-                line = object_of(text)
-                if line is not None and line.get("run") == run_id and np.isfinite(as_number(line.get("time"))):
-                    lines.append(line)
-    except OSError:
-        return NodeTimes()
+def node_times_of(lines: Iterable[dict], run_id: str | None) -> NodeTimes:
+    """Those of the run; lines that are none are left out."""
+    lines = [line for line in lines if line.get("run") == run_id and math.isfinite(as_time(line.get("time")))]
     time = column(lines, "time")
     starts = [str(line.get("start")) for line in lines]
     readings = [line["gpus"] if isinstance(line.get("gpus"), dict) else {} for line in lines]

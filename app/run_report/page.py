@@ -26,6 +26,7 @@ def page_of(runs: list[Run]) -> str:
     parts = [
         f"<h1>{escape(title)}</h1>",
         '<div class="runs">' + "".join(card(run, place) for place, run in enumerate(runs)) + "</div>",
+        *[f'<p class="damage">{escape(f"{run.name}: {text}")}</p>' for run in runs for text in run.damage],
         AXIS_CHOICE,
         '<div class="charts">' + "".join(box(chart, number) for number, chart in enumerate(charts)) + "</div>",
         section("Settings", settings_table(runs)),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from run_files.values import as_number, is_whole, object_of
+from run_files.json_lines import Damaged, numbered_objects
+from run_files.regular_files import NotReadable, read_bytes
+from run_files.values import as_number, as_time, is_whole, object_of
 
 from run_report.columns import Columns
-from run_report.node_times import NodeTimes, read_node
+from run_report.node_times import NodeTimes, node_times_of
 from run_report.rank_times import RankTimes
-
-LARGEST_SMALL_FILE = 1 << 20
 
 
 class ReportError(Exception):
@@ -41,6 +42,7 @@ class Run:
     failure: dict | None  # failure.json
     summary: dict | None  # summary.json
     file: str  # the name of the metrics file
+    damage: list[str]  # what of the files could not be used, a sentence each
 
     @property
     def run_id(self) -> str:
@@ -95,66 +97,88 @@ def read_run(path: Path) -> Run:
         raise ReportError(
             f"{metrics} does not exist: give the --checkpoint_dir of a run that had --metrics_file in it, or that file."
         )
-    columns, rank_times, run_id = read_metrics(metrics)
-    summary = read_object(metrics.parent / "summary.json")
-    return Run(
-        name=metrics.resolve().parent.name,
-        folder=metrics.parent,
-        columns=columns,
-        rank_times=rank_times,
+    damage = Damage()
+    try:
+        columns, rank_times, run_id = read_metrics(metrics, damage)
+        summary = read_object(metrics.parent / "summary.json", damage)
         # Without the steps' times it is not known where a reading belongs.
-        node_times=read_node(metrics.parent / "node.jsonl", run_id) if has_times(columns) else NodeTimes(),
-        starts=read_starts(metrics.parent / "events.jsonl", run_id),
-        failure=read_object(metrics.parent / "failure.json"),
-        summary=summary if summary and summary.get("run") == run_id else None,
-        file=metrics.name,
-    )
+        node = damage.objects(metrics.parent / "node.jsonl") if has_times(columns) else []
+        return Run(
+            name=metrics.resolve().parent.name,
+            folder=metrics.parent,
+            columns=columns,
+            rank_times=rank_times,
+            node_times=node_times_of(node, run_id),
+            starts=starts_of(damage.objects(metrics.parent / "events.jsonl"), run_id),
+            failure=read_object(metrics.parent / "failure.json", damage),
+            summary=summary if summary and summary.get("run") == run_id else None,
+            file=metrics.name,
+            damage=damage.sentences(),
+        )
+    except NotReadable as error:
+        raise ReportError(f"{error}.") from error
+
+
+class Damage:
+    """What of a run's files could not be used."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Path, Damaged] = {}
+        self._files: list[Path] = []
+
+    def objects(self, path: Path) -> Iterator[dict]:
+        """Of a file with one in each line, which there need not be. Raises: NotReadable"""
+        try:
+            for _, value in numbered_objects(path, self.of_lines(path)):
+                yield value
+        except FileNotFoundError:
+            return
+
+    def of_lines(self, path: Path) -> Damaged:
+        return self._lines.setdefault(path, Damaged())
+
+    def add(self, path: Path) -> None:
+        self._files.append(path)
+
+    def sentences(self) -> list[str]:
+        lines = [f"{path.name} has {lines}, left out here." for path, lines in self._lines.items() if lines.count]
+        return lines + [f"{path.name} is no JSON object and is left out here." for path in self._files]
 
 
 def has_times(columns: Columns) -> bool:
     return "time" in columns and bool(np.isfinite(columns["time"]).any())
 
 
-def read_metrics(path: Path) -> tuple[Columns, RankTimes, str | None]:
-    """-> the values of each metric by step, the times of each rank, and the run's id"""
+def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | None]:
+    """-> the values of each metric by step, the times of each rank, and the run's id. Raises: NotReadable"""
     columns, rank_times, run_id = Columns(), RankTimes(), None
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
-                row = object_of(line)
-                if row is None or not is_whole(row.get("step")) or "loss" not in row:
-                    if not line.endswith("\n"):  # the run may be writing it
-                        break
-                    raise ReportError(f"{path} line {number} is no step of a run: give a file of --metrics_file.")
-                for name, value in row.items():
-                    if isinstance(value, str) and name != "loss":
-                        run_id = value if name == "run" else run_id
-                        continue
-                    if name == "rank_seconds":
-                        rank_times.add(columns.steps, value)
-                        continue
-                    columns.add(name, as_number(value))
-                columns.steps += 1
-    except OSError as error:
-        raise ReportError(f"{path} cannot be read: {error.strerror}.") from error
+    other = 0  # the first line that is an object and no step, as a run writes between its steps
+    for number, row in numbered_objects(path, damage.of_lines(path)):
+        if not is_whole(row.get("step")) or "loss" not in row:
+            other = other or number
+            continue
+        for name, value in row.items():
+            if isinstance(value, str) and name != "loss":
+                run_id = value if name == "run" else run_id
+            elif name == "rank_seconds":
+                rank_times.add(columns.steps, value)
+            else:
+                columns.add(name, as_time(value) if name == "time" else as_number(value))
+        columns.steps += 1
+    if columns.steps == 0 and (other or damage.of_lines(path).count):
+        raise ReportError(
+            f"{path} line {other or 1} is no step of a run, and no other is: give a file of --metrics_file."
+        )
     if columns.steps == 0:
         raise ReportError(f"{path} holds no step yet.")
     return columns, rank_times, run_id
 
 
-def read_starts(path: Path, run_id: str | None) -> list[Start]:
-    """Those of the run, in the order of their events. Lines that a crash has cut are left out."""
+def starts_of(events: Iterable[dict], run_id: str | None) -> list[Start]:
+    """Those of the run, in the order of their events."""
     starts: dict[str, Start] = {}
-    try:
-        # splitlines() would also cut at separators that JSON allows in a text.
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise ReportError(f"{path} cannot be read: {error.strerror}.") from error
-    for line in lines:
-        event = object_of(line)
-        if event is None or (run_id is not None and event.get("run") != run_id):
+    for event in events:
+        if run_id is not None and event.get("run") != run_id:
             continue
         kind, start = event.get("event"), starts.get(str(event.get("start")))
         if kind == "start":
@@ -170,10 +194,10 @@ def read_starts(path: Path, run_id: str | None) -> list[Start]:
     return list(starts.values())
 
 
-def read_object(path: Path) -> dict | None:
-    try:
-        if path.stat().st_size > LARGEST_SMALL_FILE:
-            return None
-        return object_of(path.read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return None
+def read_object(path: Path, damage: Damage) -> dict | None:
+    """None: there is no such file, or no object in it. Raises: NotReadable"""
+    content = read_bytes(path)
+    value = None if content is None else object_of(content)
+    if content is not None and value is None:
+        damage.add(path)
+    return value

@@ -15,7 +15,8 @@ import pytest
 from .conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "app"))
-from run_follow import sinks
+from run_files.values import object_of
+from run_follow import following, sinks
 from run_follow.following import Follower, FollowError, row_of
 from run_follow.place import Place
 from run_follow.pump import Pump
@@ -30,7 +31,8 @@ def line(step: int, time: float, loss: float = 1.0, run: str = RUN) -> str:
 
 
 def row(text: str):
-    return row_of(text.encode(), "a file line 1")
+    fields = object_of(text)
+    return None if fields is None else row_of(fields, text.encode())
 
 
 def steps(rows) -> list[int]:
@@ -54,7 +56,7 @@ def test_a_line_counts_when_it_is_complete(tmp_path):
     with path.open("a") as file:
         file.write(text[-5:] + "no JSON\n[1]\n" + line(3, 12.0))
     assert steps(follower.new_rows()) == [2, 3]
-    assert follower.no_steps == [3, 4]
+    assert (follower.damaged.count, str(follower.damaged)) == (2, "2 damaged lines (3-4)")
 
 
 def test_a_file_that_is_replaced_is_read_again(tmp_path):
@@ -82,7 +84,7 @@ def test_lines_that_a_file_got_before_it_was_replaced_are_not_lost(tmp_path):
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_is_refused_at_once(tmp_path, make):
     make(tmp_path / "metrics.jsonl")
-    with pytest.raises(FollowError, match=r"is no regular file|cannot be read"):
+    with pytest.raises(FollowError, match="metrics"):
         steps(Follower(tmp_path / "metrics.jsonl").new_rows())
 
 
@@ -276,6 +278,22 @@ def test_a_long_pass_is_saved_as_often_as_the_sink_wants(tmp_path):
     assert saved == [4, 8, 10]
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, *(lambda path, to=to: path.symlink_to(to) for to in ("/dev/zero", "x"))])
+def test_a_place_that_others_have_made_is_refused(tmp_path, make):
+    make(path := tmp_path / "passed-on.x")
+    with pytest.raises(FollowError, match="passed-on"):
+        Place(path)
+
+
+def test_a_link_that_comes_later_is_not_written_through(tmp_path):
+    place = Place(path := tmp_path / "passed-on.x")
+    place.passed(0, row(line(1, 1.0)))
+    path.symlink_to(tmp_path / "other")
+    with pytest.raises(FollowError, match="passed-on"):
+        place.save()
+    assert not (tmp_path / "other").exists()
+
+
 def test_targets_have_places_of_their_own(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(line(1, 1.0))
@@ -397,14 +415,40 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     assert program(tmp_path, "--once", "--logdir", tmp_path / "elsewhere").returncode == 0
 
 
-def test_a_line_that_is_no_step_is_named_once(tmp_path):
+# What a crash of the machine leaves, and what the trainer writes between the steps.
+DAMAGE = [
+    "\0" * 5000 + "\n",
+    "\x07\xff\x1b]0;\n",
+    '{"step": 5, "lo\n',
+    '{"step": 5, "lo\0\0\0: 1}\n',
+    "[" * 100_000 + "\n",
+    "\n",
+]
+OTHER_RECORDS = ['{"event": "gap", "lines": 7, "time": 1e300}\n', '{"event": "gap", "step": 3, "run": 1}\n', "{}\n"]
+
+
+def test_lines_that_a_crash_has_damaged_are_left_out_and_counted(tmp_path):
     pytest.importorskip("tensorboard")
-    (tmp_path / "metrics.jsonl").write_text(line(1, 1.0) + "what\nis\nthis\n" + line(2, 1.0))
+    lines = [line(1, 1.0), *OTHER_RECORDS, *DAMAGE, line(2, 2.0), DAMAGE[0], line(3, 3.0), line(4, 1.0)[:9]]
+    (tmp_path / "metrics.jsonl").write_bytes("".join(lines).encode("latin-1"))
     process = program(tmp_path, "--once")
     assert process.returncode == 0
-    assert process.stderr == (
-        f"follow.py: warning: {tmp_path}/metrics.jsonl line 2 is no step of a run and is left out.\n"
-    )
+    assert process.stderr.count("\n") == 1 and "metrics.jsonl has 7 damaged lines (5-10, 12)" in process.stderr
+    assert [step for step, _, _ in shown(tmp_path)] == [1, 2, 3]
+
+
+def test_a_line_without_an_end_is_not_kept_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "MOST_LINE_BYTES", 100)
+    (tmp_path / "metrics.jsonl").write_text(line(1, 1.0) + "x" * 1050 + "\n" + line(2, 2.0))
+    follower = Follower(tmp_path / "metrics.jsonl")
+    assert steps(follower.new_rows()) == [1, 2]
+    assert str(follower.damaged) == "1 damaged line (2)"
+
+
+@pytest.mark.parametrize("time", ["1e300", "-1", "NaN", '"now"', "null", "true", "[]", "1e400", "253402300800"])
+def test_a_time_that_is_none_is_not_known(time):
+    read = own(f'"step": 3, "loss": 1, "time": {time}')
+    assert (read.step, read.time, read.values) == (3, 0.0, {"loss": 1.0})
 
 
 def shown(folder: Path) -> list[tuple[int, float, float]]:

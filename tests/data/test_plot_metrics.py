@@ -1,6 +1,7 @@
 """The plot shows the values of the metrics file."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -123,10 +124,9 @@ def test_stacked_times_are_the_columns_and_need_all_parts(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot be read"),
-        ("", "holds no step yet"),
-        ("no\njson\n", "line 1 is not JSON"),
-        ("{}\n{}\n", "no step and loss"),
+        (None, "does not exist"),
+        ("", "holds no step"),
+        ("{}\n{}\n", "holds no step"),
     ],
 )
 def test_bad_metrics_get_one_sentence(tmp_path, content, message):
@@ -137,6 +137,21 @@ def test_bad_metrics_get_one_sentence(tmp_path, content, message):
     assert message in process.stderr
     assert len(process.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "loss.png").exists()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "endless"])
+def test_what_is_no_regular_file_is_refused(tmp_path, make):
+    make(tmp_path / "metrics.jsonl")
+    process = run(tmp_path / "metrics.jsonl", tmp_path / "loss.png")
+    assert process.returncode == 2 and str(tmp_path / "metrics.jsonl") in process.stderr
+    assert process.stderr.count("\n") == 1
+
+
+def test_damaged_lines_are_left_out_and_counted(tmp_path, capsys):
+    lines = ['{"step": 1, "loss": 2}', "\0\0", '{"event": "gap", "lines": 2}', '{"st', '{"step": 2, "loss": 1}', ""]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert plot_metrics.read_columns(tmp_path / "metrics.jsonl")["step"].tolist() == [1, 2]
+    assert "metrics.jsonl has 2 damaged lines (2, 4)" in capsys.readouterr().err
 
 
 def test_runs_are_compared_with_a_curve_each(tmp_path):

@@ -458,7 +458,7 @@ def test_the_program_writes_the_page_and_names_it(tmp_path):
     [
         (None, "metrics.jsonl does not exist: give the --checkpoint_dir of a run that had --metrics_file in it, or"),
         ("", "metrics.jsonl holds no step yet."),
-        ("[1]\n", "metrics.jsonl line 1 is no step of a run: give a file of --metrics_file."),
+        ("[1]\n", "metrics.jsonl line 1 is no step of a run"),
         ('{"loss": 1}\n', "line 1 is no step of a run"),
         ('{"step": "1", "loss": 1}\n', "line 1 is no step of a run"),
     ],
@@ -471,3 +471,46 @@ def test_a_mistake_gets_one_sentence(tmp_path, content, sentence):
     assert sentence in process.stderr and process.stderr.count("\n") == 1
     with pytest.raises(ReportError):
         read_run(tmp_path)
+
+
+INPUTS = ["metrics.jsonl", "events.jsonl", "node.jsonl", "failure.json", "summary.json"]
+
+
+def make_large(path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), make_large])
+def test_an_input_that_is_no_regular_file_is_refused_by_name(tmp_path, name, make):
+    steps(tmp_path, 3)
+    (tmp_path / name).unlink(missing_ok=True)
+    make(tmp_path / name)
+    with pytest.raises(ReportError, match=name):
+        read_run(tmp_path / name if name == "metrics.jsonl" and make is not os.mkdir else tmp_path)
+
+
+def test_what_a_crash_has_damaged_is_left_out_and_counted(tmp_path):
+    steps(tmp_path, 3)
+    gap = {"event": "gap", "lines": 7, "time": 1.7e9}
+    damage = ["\0" * 5000, "\x07\xff\x1b", '{"step": 5, "lo', '{"step": 5, "lo\0\0\0: 1}', "[" * 100_000, ""]
+    with (tmp_path / "metrics.jsonl").open("a", encoding="latin-1") as file:
+        file.write("\n".join([json.dumps(gap), *damage, '{"step": 4, "loss": 1, "time": 1e300}', "\0", "{}", '{"st']))
+    begin(tmp_path)
+    with (tmp_path / "events.jsonl").open("a") as file:
+        file.write('{"event": "sta\n')
+    event(tmp_path, "warning", text="shown")
+    (tmp_path / "node.jsonl").write_text("\0\n")
+    (tmp_path / "failure.json").write_text("{")
+    run = read_run(tmp_path)
+    assert run.columns["step"].tolist() == [1, 2, 3, 4]
+    assert np.isnan(run.columns["time"][3]) and len(run.warnings) == 1
+    assert len(run.damage) == 4
+    said = " ".join(run.damage)
+    assert "metrics.jsonl has 7 damaged lines (5-10, 12)" in said and "events.jsonl has 1 damaged line (2)" in said
+    assert "node.jsonl has 1 damaged line (1)" in said and "failure.json" in said
+    process = run_program(tmp_path)
+    assert process.returncode == 0 and process.stderr.count("report.py: warning:") == process.stderr.count("\n") == 4
+    shown = Page((tmp_path / "report.html").read_text()).text()
+    assert all(sentence in shown for sentence in run.damage)

@@ -20,7 +20,7 @@ RUN = "00000000aaaaaaaa"
 
 def row(step: int, **values: float):
     fields = {"step": step, "time": 1_700_000_000.0, "run": RUN, "loss": 2.5, "step_seconds": 0.5, **values}
-    return row_of(json.dumps(fields).encode(), "a file line 1")
+    return row_of(fields, json.dumps(fields).encode())
 
 
 class Server:
