@@ -34,7 +34,7 @@ def page_of(runs: list[Run]) -> str:
         *[section(heading("Memory", run, runs), memory_lines(run)) for run in runs if run.facts.get("memory")],
         *[section(heading("Warnings", run, runs), warning_list(run)) for run in runs if run.warnings],
     ]
-    data = json.dumps([{"traces": chart.traces, "layout": chart.layout} for chart in charts], allow_nan=False)
+    data = json.dumps([as_text({"traces": chart.traces, "layout": chart.layout}) for chart in charts], allow_nan=False)
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -51,6 +51,15 @@ def page_of(runs: list[Run]) -> str:
             "</body></html>",
         ]
     )
+
+
+def as_text(value: object) -> object:
+    """Plotly takes the texts of a chart for HTML of its own: each is shown as it is, but for the templates of ours."""
+    if isinstance(value, dict):
+        return {key: inner if key == "hovertemplate" else as_text(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [as_text(inner) for inner in value]
+    return escape(value, quote=False) if isinstance(value, str) else value
 
 
 AXIS_CHOICE = """<p class="choice"><label>Horizontal axis <select id="axis"><option value="step">step</option>

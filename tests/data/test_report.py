@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tracemalloc
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from .conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "app"))
+from run_files.step_parts import STEP_PARTS
 from run_report.charts import charts_of
 from run_report.page import page_of
 from run_report.reading import ReportError, read_run, read_runs
@@ -182,9 +184,46 @@ def test_a_metric_cannot_end_the_data_of_the_curves(tmp_path):
         steps(tmp_path / f"{name}{HOSTILE}".replace("/", "") / "<!--<script>", 3)
     folders = sorted(tmp_path.glob("*/*"))
     html = page_of([read_run(folder) for folder in folders])
-    assert "<!--<script>" in json.dumps(Page(html).charts)
+    assert "&lt;!--&lt;script&gt;: training" in json.dumps(Page(html).charts)
     data = html[html.index('id="charts">') + len('id="charts">') :]
     assert "<" not in data[: data.index("</script>")]
+
+
+def texts_of(value: object, key: str = "") -> list[str]:
+    """Those of a chart but the templates, which are ours."""
+    if isinstance(value, str):
+        return [] if key == "hovertemplate" else [value]
+    inner = (
+        value.items() if isinstance(value, dict) else [("", each) for each in value] if isinstance(value, list) else []
+    )
+    return [text for key, each in inner for text in texts_of(each, key)]
+
+
+def test_no_name_is_markup_to_plotly(tmp_path):
+    odd = """<b>'"&amp;<a href=javascript:alert(1)>"""
+    parts = dict.fromkeys(STEP_PARTS, 0.1)
+    for name in ("a", "b"):
+        folder = tmp_path / name / odd
+        steps(
+            folder,
+            3,
+            slowest_rank=1,
+            slowest_rank_share=0.5,
+            rank_seconds=[1.0, 2.0],
+            **parts,
+            **{f"validation_{odd}_loss": 1},
+        )
+        begin(folder)
+        event(folder, "checkpoint", step=2, seconds=1.5)
+        reading(folder, 1, host=odd, gpus={odd: {"power_watts": 1}}, sent_bytes=1)
+        reading(folder, 2, host=odd, gpus={odd: {"power_watts": 1}}, sent_bytes=2)
+    for folders in ([tmp_path / "a" / odd], [tmp_path / "a" / odd, tmp_path / "b" / odd]):
+        charts = page(*folders).charts
+        texts = texts_of(charts)
+        assert not [text for text in texts if "<" in text or ">" in text]
+        shown = {unescape(text) for text in texts}
+        assert f"validation {odd}" in {text.removeprefix(f"{odd}: ") for text in shown}
+        assert f"GPU {odd}" in shown if len(folders) == 1 else odd in shown
 
 
 def test_several_runs_share_each_chart_and_settings_that_differ_are_marked(tmp_path):
