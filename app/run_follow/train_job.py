@@ -6,19 +6,24 @@ the launcher's pod (feature gate TrainJobStatus, alpha in release 2.3).
 
 from __future__ import annotations
 
+import http.client
+import ipaddress
 import json
 import math
 import os
+import re
 import ssl
 import sys
 import time
-import urllib.error
+import urllib.parse
 import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
+from run_files.json_lines import Damaged, numbered_objects
+from run_files.regular_files import NotReadable, read_text
 from run_files.validation_sets import validation_losses
-from run_files.values import is_whole, object_of
+from run_files.values import is_whole
 
 from run_follow.following import FollowError, Row
 
@@ -26,6 +31,8 @@ ADDRESS, CERTIFICATE, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("U
 # More often burdens the cluster's API server.
 PAUSE_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
+LONGEST_SECONDS = 1e9
+TOKEN_FORM = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 METRICS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_second", "mfu", "step_seconds")
 
 
@@ -40,7 +47,7 @@ class TrainJobStatus:
             raise FollowError(
                 f"{missing[0]} is not set: Kubeflow Trainer sets it where its feature gate TrainJobStatus is on."
             )
-        self.address = os.environ[ADDRESS]
+        self.address = safe_address(os.environ[ADDRESS])
         self.events = folder.parent / "events.jsonl"
         self.row: Row | None = None  # to be sent
         self.sent = -math.inf  # when, by the clock that does not jump
@@ -71,25 +78,59 @@ class TrainJobStatus:
         row, self.row, self.sent = self.row, None, time.monotonic()
         try:
             post(self.address, status_of(row, max_steps(self.events, row.run_id)))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, NotReadable, http.client.HTTPException) as error:
             if not self.warned:
                 reason = " ".join(str(error).split())
                 print(f"follow.py: warning: {self.target} is not updated ({reason}).", file=sys.stderr, flush=True)
             self.warned = True
 
 
+def safe_address(address: str) -> str:
+    """The address, to which the token may be sent. Raises: FollowError"""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https"):
+        raise FollowError(f"{ADDRESS}={address} is no address of https; Kubeflow Trainer sets it.")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise FollowError(f"{ADDRESS}={address} would show the token of the pod to the network: give one of https.")
+    return address
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The token is for the server that the pod was given. Python would send it on to any other."""
+
+    def redirect_request(self, *_) -> None:
+        return None
+
+
 def post(address: str, status: dict[str, object]) -> None:
-    """Raises: OSError, urllib.error.URLError (an OSError)"""
+    """Raises: OSError, ValueError, NotReadable, http.client.HTTPException"""
     # The token is renewed in its file.
-    token = Path(os.environ[TOKEN]).read_text().strip()
+    token = (read_text(Path(os.environ[TOKEN])) or "").strip()
+    if not TOKEN_FORM.fullmatch(token):
+        raise ValueError(f"{os.environ[TOKEN]} holds no token")
     request = urllib.request.Request(
         address,
         data=json.dumps({"trainerStatus": status}).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
         method="POST",
     )
-    context = ssl.create_default_context(cafile=os.environ[CERTIFICATE]) if address.startswith("https:") else None
-    with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=context):
+    if request.type == "https":
+        context = ssl.create_default_context(cafile=os.environ[CERTIFICATE])
+        handlers = [urllib.request.HTTPSHandler(context=context)]
+    else:
+        handlers = [urllib.request.ProxyHandler({})]  # a proxy would see the token
+    with urllib.request.build_opener(NoRedirects, *handlers).open(request, timeout=PATIENCE_SECONDS):
         pass
 
 
@@ -105,8 +146,9 @@ def status_of(row: Row, steps: int | None) -> dict[str, object]:
     if steps:
         left = max(steps - row.step, 0)
         status["progressPercentage"] = min(100 * row.step // steps, 100)
-        if "step_seconds" in row.values:
-            status["estimatedRemainingSeconds"] = round(left * row.values["step_seconds"])
+        remaining = left * row.values.get("step_seconds", math.nan)
+        if 0 <= remaining < LONGEST_SECONDS:
+            status["estimatedRemainingSeconds"] = round(remaining)
     return status
 
 
@@ -114,11 +156,9 @@ def max_steps(events: Path, run_id: str) -> int | None:
     """By the run's newest start. None: there is none, or it cannot be read."""
     newest = None
     try:
-        with events.open("rb") as file:
-            for line in file:
-                fields = object_of(line)
-                if fields and fields.get("event") == "start" and fields.get("run") == run_id:
-                    newest = fields.get("max_steps")
-    except OSError:
+        for _, fields in numbered_objects(events, Damaged()):
+            if fields.get("event") == "start" and fields.get("run") == run_id:
+                newest = fields.get("max_steps")
+    except (FileNotFoundError, NotReadable):
         return None
     return newest if is_whole(newest) and newest > 0 else None

@@ -1,6 +1,7 @@
 """app/run_follow/train_job.py: a TrainJob's status, against a server that takes what Kubeflow Trainer's takes."""
 
 import json
+import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -28,6 +29,7 @@ class Server:
 
     def __init__(self):
         self.status = 200
+        self.location = ""
         self.got: list[tuple[str, dict]] = []
         outer = self
 
@@ -35,7 +37,17 @@ class Server:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 outer.got.append((self.headers["Authorization"], body))
+                if outer.status == "garbage":
+                    self.wfile.write(b"no HTTP\r\n\r\n")
+                    return
                 self.send_response(outer.status)
+                if outer.location:
+                    self.send_header("Location", outer.location)
+                self.end_headers()
+
+            def do_GET(self):
+                outer.got.append((self.headers["Authorization"], {}))
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *_):
@@ -109,12 +121,19 @@ def test_it_is_not_asked_more_often_than_it_should_be(server, sink, monkeypatch)
     assert [body["trainerStatus"]["metrics"][0]["value"] for _, body in server.got] == ["1", "19"]
 
 
-@pytest.mark.parametrize("broken", ["status", "token", "address"])
+@pytest.mark.parametrize("broken", ["status", "token", "two lines", "pipe", "address", "garbage"])
 def test_a_server_that_does_not_take_it_gets_one_warning_and_the_next_step(server, sink, capsys, tmp_path, broken):
     if broken == "status":
         server.status = 403
     elif broken == "token":
         (tmp_path / "token").unlink()
+    elif broken == "two lines":
+        (tmp_path / "token").write_text("secret\nX-Other: 1")
+    elif broken == "pipe":
+        (tmp_path / "token").unlink()
+        os.mkfifo(tmp_path / "token")
+    elif broken == "garbage":
+        server.status = "garbage"
     else:
         sink.address = "http://127.0.0.1:1/"
     for step in (1, 2):
@@ -122,7 +141,7 @@ def test_a_server_that_does_not_take_it_gets_one_warning_and_the_next_step(serve
         sink.flush()
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "is not updated" in said
+    assert "is not updated" in said and "secret" not in said
 
 
 def test_a_run_whose_end_is_not_known_has_no_percentage(server, tmp_path):
@@ -137,6 +156,46 @@ def test_steps_beyond_the_end_are_no_more_than_all(server, sink):
     sink.close()
     status = server.got[0][1]["trainerStatus"]
     assert (status["progressPercentage"], status["estimatedRemainingSeconds"]) == (100, 0)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_gets_no_token(server, sink, capsys, status):
+    other = Server()
+    server.status, server.location = status, f"http://localhost:{other.http.server_port}/y"
+    sink.write(row(1))
+    sink.close()
+    assert (len(server.got), other.got) == (1, [])
+    assert str(status) in capsys.readouterr().err
+    other.http.shutdown()
+    other.http.server_close()
+
+
+def test_a_proxy_gets_no_token(server, sink, monkeypatch):
+    other = Server()
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{other.http.server_port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    sink.write(row(1))
+    sink.close()
+    assert (len(server.got), other.got) == (1, [])
+    other.http.shutdown()
+    other.http.server_close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://10.0.0.1/x", "http://localhost.example.org/x", "ftp://127.0.0.1/", "file:///x", "x", "http://[::1"],
+)
+def test_the_token_goes_over_no_open_network(server, monkeypatch, tmp_path, address):
+    monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_URL", address)
+    with pytest.raises(FollowError, match="KUBEFLOW_TRAINER_SERVER_URL"):
+        train_job.TrainJobStatus(tmp_path / "trainjob", "mpzero")
+
+
+@pytest.mark.parametrize("fields", [{"time": 1e300}, {"time": -1}, {"time": "now"}, {"step_seconds": 1e308}])
+def test_odd_numbers_end_no_follower(server, sink, capsys, fields):
+    sink.write(row(1, **fields))
+    sink.close()
+    assert len(server.got) == 1 and capsys.readouterr().err == ""
 
 
 def test_elsewhere_it_is_a_mistake(monkeypatch, tmp_path):
