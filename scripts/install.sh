@@ -163,18 +163,23 @@ find_uv() {
 can_make_environments() { python3 -c 'import ensurepip'; }
 
 # Debian and Ubuntu mark their Python as externally managed (PEP 668), so pip refuses to install into it; uv therefore gets an
-# environment of its own, .venv-uv. Where the venv module lacks ensurepip, pip's --target serves as well and is not refused.
+# environment of its own, .venv-uv, by the version and the checksums of scripts/uv-requirements.txt. Where the venv module lacks
+# ensurepip, pip's --target serves as well and is not refused.
 install_uv() {
   find_uv >/dev/null && return
   command -v python3 >/dev/null || die "There is no python3 on this machine: install Python 3.11, 3.12 or 3.13."
   local folder=$MPZERO_ROOT/.venv-uv log=$MPZERO_ROOT/logs/uv.log
+  local -a pinned=(--quiet --require-hashes --only-binary :all: --no-deps --requirement "$MPZERO_ROOT/scripts/uv-requirements.txt")
   say "Installing uv into .venv-uv."
   rm -rf "$folder"
   if can_make_environments 2>/dev/null; then
-    { python3 -m venv "$folder" && "$folder/bin/python" -m pip install --quiet uv; } >"$log" 2>&1
+    { python3 -m venv "$folder" && "$folder/bin/python" -m pip install "${pinned[@]}"; } >"$log" 2>&1
   else
-    python3 -m pip install --quiet --target "$folder" uv >"$log" 2>&1
-  fi || die "pip could not install uv: $(tail -n 1 "$log") (all of it is in logs/uv.log)."
+    python3 -m pip install "${pinned[@]}" --target "$folder" >"$log" 2>&1
+  fi || {
+    rm -rf "$folder"
+    die "pip could not install the uv of scripts/uv-requirements.txt: $(grep -m 1 "^ERROR: " "$log" || tail -n 1 "$log") (all of it is in logs/uv.log); without it, install uv where PATH has it."
+  }
   find_uv >/dev/null || die "uv was installed into .venv-uv but does not run there; see logs/uv.log."
 }
 

@@ -1,9 +1,13 @@
 """environment.sh, install.sh and build.sh by function, on folders that look like the machine in question."""
 
+import hashlib
 import os
+import re
 import shlex
 import subprocess
+import sys
 import tomllib
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -391,6 +395,40 @@ def test_a_stamp_of_an_earlier_release_is_not_believed(checkout):
 def test_a_plain_sync_keeps_what_the_build_needs():
     settings = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
     assert set(settings["tool"]["uv"]["default-groups"]) >= {"data", "cuda"}
+
+
+def make_wheel(folder, version: str) -> str:
+    """A uv of this version for any machine, as pip takes it. -> its checksum"""
+    (folder / "wheels").mkdir()
+    path = folder / f"wheels/uv-{version}-py3-none-any.whl"
+    info = f"uv-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        program = zipfile.ZipInfo(f"uv-{version}.data/scripts/uv")
+        program.external_attr = 0o100755 << 16
+        wheel.writestr(program, f"#!/bin/bash\necho uv {version}\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: uv\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_uv_with_another_checksum_is_not_installed(checkout, known):
+    pinned = checkout.root / "scripts/uv-requirements.txt"
+    version = re.search(r"^uv==(\S+)", pinned.read_text(), re.MULTILINE).group(1)
+    checksum = make_wheel(checkout.root, version)
+    if known:
+        pinned.write_text(f"uv=={version} --hash=sha256:{checksum}\n")
+    without(checkout, "uv")
+    checkout.program(checkout.bin / "python3", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(checkout.root / "wheels"), "PIP_CONFIG_FILE": "/dev/null"}
+    result = checkout.shell("install_uv; find_uv", **offline)
+    own = checkout.root / ".venv-uv"
+    if known:
+        assert result.stdout.splitlines()[-1] == f"{own}/bin/uv", result.stderr
+    else:
+        assert (result.returncode, own.exists()) == (2, False), result.stdout
+        assert "uv-requirements.txt" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_a_failed_sync_leaves_no_stamp(checkout):
