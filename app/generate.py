@@ -41,6 +41,9 @@ def main() -> int:
     except PrepareError as error:
         print(f"generate.py: {error}", file=sys.stderr)
         return 2
+    except PermissionError as error:
+        print(f"generate.py: {shown(error.filename or 'a file')} cannot be read: {error.strerror}.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print()
         return INTERRUPTED

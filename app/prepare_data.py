@@ -63,7 +63,7 @@ def main() -> int:
         )
         return 1
     except PermissionError as error:
-        path = shown(error.filename or arguments.output)
+        path = place_of(error, arguments)
         print(
             f"prepare_data.py: {path} cannot be read or written ({error.strerror}): give {getuser()} permission, or "
             "choose other files.",
@@ -71,14 +71,18 @@ def main() -> int:
         )
         return 2
     except OSError as error:
-        print(
-            f"prepare_data.py: {shown(error.filename or arguments.output)}: {error.strerror or error}.", file=sys.stderr
-        )
+        print(f"prepare_data.py: {place_of(error, arguments)}: {error.strerror or error}.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("prepare_data.py: Interrupted; nothing was written.", file=sys.stderr)
         return 130
     return 0
+
+
+def place_of(error: OSError, arguments: argparse.Namespace) -> str:
+    """An error that names no file may be of what is read, or of what is written."""
+    files = [arguments.rewrite] if arguments.rewrite is not None else [*arguments.datasets, arguments.output]
+    return shown(error.filename or " or ".join(map(str, files)))
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -265,13 +265,14 @@ def _byte_level_bpe(vocab: Path, merges: Path, declared: Declared):
 
     try:
         words, pairs = models.BPE.read_file(str(vocab), str(merges))
+        llama3 = len(words) == LLAMA3_BASE_SIZE
+        model = models.BPE(words, pairs, ignore_merges=llama3)
     except Exception as error:
         raise PrepareError(
             f"{shown(vocab)} and {shown(merges)} cannot be read as a byte-level BPE vocabulary: {shown(error)}."
         ) from error
     check_ids(vocab, words)
-    llama3 = len(words) == LLAMA3_BASE_SIZE
-    tokenizer = Tokenizer(models.BPE(words, pairs, ignore_merges=llama3))
+    tokenizer = Tokenizer(model)
     tokenizer.decoder = decoders.ByteLevel()
     if not llama3:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)

@@ -224,11 +224,13 @@ class SavedSource(Source):
             raise no_such_column(column, data.column_names, where)
         self.total = data.num_rows
         try:
-            for batch in data.select_columns([column]).iter(ROWS):
-                for text in batch[column]:
+            for batch in data.select_columns([column]).with_format("arrow").iter(ROWS):
+                # Damaged offsets would point anywhere in memory.
+                batch.validate(full=True)
+                for text in batch.column(0).to_pylist():
                     self.done += 1
                     yield text_of(text, column, f"{where} row {self.done:,}")
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise PrepareError(
                 f"{where} cannot be read as a data set saved to disk ({shown(error).rstrip('.')}): copy or save it "
                 "again."
@@ -302,7 +304,9 @@ def load_saved(path: Path):
     try:
         return datasets.load_from_disk(str(path))
     except Exception as error:
-        raise PrepareError(f"{shown(path)} cannot be read as a data set saved to disk: {error}.") from error
+        raise PrepareError(
+            f"{shown(path)} cannot be read as a data set saved to disk: {shown(error).rstrip('.')}."
+        ) from error
 
 
 def has_hub_split(dataset: str, config_name: str | None, split: str) -> bool:

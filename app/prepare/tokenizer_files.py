@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from run_files.regular_files import NotReadable, read_bytes
+
 from . import PrepareError, shown
 
 CONFIG, SPECIAL_TOKENS, GENERATION, MODEL = (
@@ -14,6 +16,7 @@ CONFIG, SPECIAL_TOKENS, GENERATION, MODEL = (
     "generation_config.json",
     "config.json",
 )
+MOST_BYTES = 1 << 30
 # Beside tokenizer.json, or vocab.json and merges.txt: what decides the special tokens.
 DECLARATIONS = (CONFIG, SPECIAL_TOKENS, GENERATION, MODEL)
 
@@ -49,10 +52,11 @@ def declared_in(folder: Path) -> Declared:
 
 def read_object(path: Path) -> dict:
     """The JSON object in the file; empty if there is no such file."""
-    if not path.is_file():
-        return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
+        content = read_bytes(path, MOST_BYTES)
+        value = {} if content is None else json.loads(content.decode("utf-8-sig"))
+    except NotReadable as error:
+        raise PrepareError(f"{shown(error)}: copy or download it again.") from error
     except UnicodeDecodeError as error:
         raise PrepareError(f"{shown(path)} is not UTF-8 text ({error.reason}): copy or download it again.") from error
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,11 @@
 """Every kind of input becomes the documents that it contains."""
 
 import gzip
+import io
 import json
+import random
+import shutil
+import sys
 
 import datasets
 import numpy as np
@@ -9,7 +13,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from .conftest import read_tokens
+from .conftest import REPOSITORY, prepare_module, read_tokens
+
+sys.path.insert(0, str(REPOSITORY / "app"))
+import prepare_data
+
+sys.path.pop(0)
 
 TEXTS = ["First text.\nIn two lines.", "Zweiter Text: über Bücher.", "3"]
 
@@ -93,6 +102,55 @@ def test_parquet_with_another_text_field(prepare, tmp_path):
     )
     prepare("a.parquet", "a.h5", "--text_field", "content")
     assert read_tokens(tmp_path / "a.h5").texts() == TEXTS
+
+
+@pytest.fixture(scope="module")
+def arrow_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "data"
+    datasets.Dataset.from_dict({"text": [f"text {i} " * 5 for i in range(50)]}).save_to_disk(folder)
+    return folder
+
+
+def damaged(content: bytes, random: random.Random) -> bytes:
+    content = bytearray(content)
+    for _ in range(3):
+        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+    return bytes(content)
+
+
+def test_a_damaged_file_of_rows_is_named(tmp_path, arrow_folder):
+    rows = prepare_module("rows")
+    sources = prepare_module("sources")
+    choice = random.Random(1)
+    (arrow,) = arrow_folder.glob("*.arrow")
+    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS * 20}), good := tmp_path / "good.parquet")
+    refusals = []
+    for number in range(40):
+        shutil.copytree(arrow_folder, folder := tmp_path / f"saved{number}")
+        (folder / arrow.name).write_bytes(damaged(arrow.read_bytes(), choice))
+        (table := tmp_path / "bad.parquet").write_bytes(damaged(good.read_bytes(), choice))
+        saved = sources.SavedSource(str(folder), "train", sources.Reading(), root=folder, files=[])
+        for path, texts in ((folder, saved._rows()), (table, rows.rows_of_parquet(table, "text", lambda _: None))):
+            try:
+                list(texts)
+            except rows.PrepareError as error:
+                refusals.append((str(path), str(error)))
+    assert len(refusals) > 10
+    assert [said for path, said in refusals if path not in said or "\n" in said] == []
+
+
+@pytest.mark.parametrize("kind", [OSError, PermissionError])
+def test_an_error_without_a_name_does_not_blame_the_output_alone(monkeypatch, capsys, kind):
+    def fail(_) -> None:
+        raise kind(5, "Input/output error")
+
+    monkeypatch.setattr(prepare_data, "prepare", fail)
+    monkeypatch.setattr(prepare_data.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["prepare_data.py", "in.parquet", "out.h5", "--tokenizer", "bytes"])
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO()))
+    assert prepare_data.main() in (1, 2)
+    said = capsys.readouterr().err
+    assert "in.parquet" in said and "out.h5" in said and said.count("\n") == 1
 
 
 def test_saved_to_disk_with_and_without_splits(prepare, tmp_path):

@@ -1,6 +1,7 @@
 """BOS, EOS and names of special tokens within texts are what the tokenizer's files and transformers make of them."""
 
 import json
+import os
 from pathlib import Path
 
 import h5py
@@ -125,6 +126,9 @@ DAMAGED = {
     "not UTF-8": b'{"eos_token": "\xff"}',
     "nested too deep": b"[" * 100_000,
     "empty": b"",
+    "null": b"null",
+    "binary": bytes(range(256)),
+    "zeros": bytes(4096),
 }
 CASES = [(name, text) for name in (CONFIG, MAP) for text in DAMAGED.values()]
 CASES += [(name, DAMAGED[kind]) for name in (GENERATION, MODEL) for kind in ("cut off", "a list", "not UTF-8")]
@@ -143,6 +147,37 @@ def test_a_damaged_file_of_the_tokenizer_gets_one_sentence_with_its_name(tmp_pat
         load(folder)
     assert str(folder / name) in str(caught.value)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+VOCABULARY = {"the words": b'{"a": 0}', "a word of another type": b'{"a": "b"}', **DAMAGED}
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json", "merges.txt"])
+@pytest.mark.parametrize("text", VOCABULARY.values(), ids=VOCABULARY)
+def test_a_damaged_vocabulary_gets_one_sentence_or_is_read(tmp_path, name, text):
+    folder = folder_with(tmp_path / "tok", {CONFIG: {"eos_token": "<|im_end|>"}})
+    if name != "tokenizer.json":
+        byte_level().model.save(str(folder))
+        (folder / "tokenizer.json").unlink()
+    (folder / name).write_bytes(text)
+    if (name, text) == ("merges.txt", b""):  # a vocabulary of bytes
+        load(folder)
+        return
+    with pytest.raises(PrepareError) as caught:
+        load(folder)
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [CONFIG, MAP])
+def test_what_is_no_regular_file_declares_nothing_in_silence(tmp_path, name):
+    folder = folder_with(tmp_path / "tok", {})
+    os.mkfifo(folder / name)
+    with pytest.raises(PrepareError, match=str(folder / name)):
+        load(folder)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(PrepareError, match=str(folder / name)):
+        load(folder)
 
 
 def test_a_damaged_file_ends_the_program_with_status_2(prepare, tmp_path):
