@@ -19,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+from run_files.utf8 import restart_in_utf8
 from run_follow.following import Follower, FollowError
 from run_follow.pump import Pump
 from run_follow.sinks import SINKS, SinkMissing
@@ -182,4 +183,5 @@ def warn(text: str) -> None:
 
 
 if __name__ == "__main__":
+    restart_in_utf8()
     sys.exit(main())

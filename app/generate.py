@@ -21,6 +21,7 @@ from pathlib import Path
 
 from prepare import PrepareError, shown
 from prepare.encoders import load_tokenizer
+from run_files.utf8 import restart_in_utf8
 
 ROOT = Path(__file__).resolve().parents[1]
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -143,7 +144,7 @@ def program() -> Path:
 def follow(command: list[str], prompt: str, text: TextStream) -> int:
     """Shows the prompt, then what each id adds to the text."""
     show(prompt)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         for line in process.stdout:
             show(text.add(int(line)))
         show(text.finish() + "\n")
@@ -186,4 +187,5 @@ class TextStream:
 
 
 if __name__ == "__main__":
+    restart_in_utf8()
     sys.exit(main())

@@ -24,6 +24,7 @@ from run_files.json_lines import Damaged, numbered_objects
 from run_files.regular_files import NotReadable
 from run_files.replacing import replacing
 from run_files.step_parts import STEP_PARTS
+from run_files.utf8 import restart_in_utf8
 from run_files.validation_sets import validation_losses
 from run_files.values import as_number
 from run_report.thinning import smooth
@@ -63,6 +64,7 @@ def main() -> int:
         "--smoothing", type=int, metavar="STEPS", help="steps that the smooth line averages (default: 2 percent)"
     )
     arguments = parser.parse_args()
+    sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
     try:
         files = [metrics_file(run) for run in arguments.runs]
         if arguments.output.is_dir() or arguments.output.suffix == ".jsonl":
@@ -262,4 +264,5 @@ def save(figure, output: Path) -> None:
 
 
 if __name__ == "__main__":
+    restart_in_utf8()
     sys.exit(main())

@@ -39,6 +39,7 @@ from prepare.separators import separator_of
 from prepare.sources import FileSource, Source
 from prepare.survey import LeftOut
 from prepare.token_file import TokenFile
+from run_files.utf8 import restart_in_utf8
 
 TRAIN, VALIDATION = 0, 1
 
@@ -376,4 +377,5 @@ def assign(source: Source, cuts: Cuts, share: float, limit: int | None) -> Itera
 
 
 if __name__ == "__main__":
+    restart_in_utf8()
     sys.exit(main())

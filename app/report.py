@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from run_files.replacing import replacing
+from run_files.utf8 import restart_in_utf8
 from run_report.page import page_of
 from run_report.reading import ReportError, Run, read_runs
 
@@ -61,4 +62,5 @@ def default_output(runs: list[Run]) -> Path:
 
 
 if __name__ == "__main__":
+    restart_in_utf8()
     sys.exit(main())

@@ -105,7 +105,7 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
         },
         "zero_optimization": {"stage": arguments.stage},
     }
-    (folder / "ds_config.json").write_text(json.dumps(config))
+    (folder / "ds_config.json").write_text(json.dumps(config), encoding="utf-8")
     metrics = folder / "mpzero.jsonl"
     metrics.unlink(missing_ok=True)
     flags = {
@@ -125,10 +125,10 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
     }
     command = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "1", str(arguments.build / "bin" / "mpzero")]
     command += ["train", *(f"--{flag}={value}" for flag, value in flags.items())]
-    with (folder / "mpzero.log").open("w") as log:
+    with (folder / "mpzero.log").open("w", encoding="utf-8") as log:
         status = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=600).returncode
     if status != 0:
-        sys.exit(f"mpzero ended with status {status}:\n{(folder / 'mpzero.log').read_text()[-2000:]}")
+        sys.exit(f"mpzero ended with status {status}:\n{(folder / 'mpzero.log').read_text(encoding='utf-8')[-2000:]}")
     return read_metrics(metrics)
 
 
@@ -157,7 +157,7 @@ def compare(name: str, ours: list[dict], theirs: list[dict], tolerance: float) -
 
 
 def write_metrics(path: Path, metrics: list[dict]) -> None:
-    path.write_text("".join(json.dumps(line) + "\n" for line in metrics))
+    path.write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
 
 
 def main() -> int:
@@ -184,7 +184,7 @@ def main() -> int:
     torch.manual_seed(arguments.seed)
     with torch.device(arguments.device):
         make_model(config, torch.float32).save_pretrained(weights)
-    (weights / "config.json").write_text(json.dumps(config))
+    (weights / "config.json").write_text(json.dumps(config), encoding="utf-8")
     ours = train_mpzero(arguments, weights)
     theirs = train_hugging_face(arguments, config, weights, "sdpa")
     write_metrics(arguments.folder / "hugging_face.jsonl", theirs)

@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
     file = take_flag(flags, "deepspeed_config")
     if file is None:
         parser.error("after -- there must be --deepspeed_config")
-    config = json.loads(Path(file).read_text())
+    config = json.loads(Path(file).read_text(encoding="utf-8"))
     zero = config.setdefault("zero_optimization", {})
     if not any(key in zero for key in ("mics_shard_size", "zero_hpz_partition_size")):
         zero["mics_shard_size"] = args.ranks_per_node

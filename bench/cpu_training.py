@@ -81,7 +81,7 @@ def command(work: Work, folder: Path, arguments: argparse.Namespace) -> list[str
 def run_mpzero(name: str, work: Work, arguments: argparse.Namespace) -> dict:
     folder = arguments.folder / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ds_config.json").write_text(json.dumps(settings(work)))
+    (folder / "ds_config.json").write_text(json.dumps(settings(work)), encoding="utf-8")
     vocabulary = read_model(work.model)["vocab_size"]
     tokens = folder / "tokens.h5"
     count = (arguments.warm_up + arguments.steps) * work.micro_batch * work.seq_length + 1
@@ -90,8 +90,10 @@ def run_mpzero(name: str, work: Work, arguments: argparse.Namespace) -> dict:
     (folder / "metrics.jsonl").unlink(missing_ok=True)
     environment = {**os.environ, **MPI_AS_ROOT}
     words = command(work, folder, arguments)
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd=REPOSITORY)
-    (folder / "mpzero.log").write_text(done.stdout + done.stderr)
+    done = subprocess.run(
+        words, env=environment, capture_output=True, text=True, check=False, cwd=REPOSITORY, encoding="utf-8"
+    )
+    (folder / "mpzero.log").write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode != 0:
         sys.exit(f"{name}: mpzero ended with status {done.returncode}; see {folder / 'mpzero.log'}")
     found = medians(read_metrics(folder / "metrics.jsonl"), warm_up=arguments.warm_up)
@@ -138,7 +140,7 @@ def main() -> None:
         report(theirs)
         ratio = ours["tokens_per_second"] / theirs["tokens_per_second"]
         report({"compare": name, "mpzero_to_hugging_face": round(ratio, 2)})
-    (arguments.folder / "cpu_training.json").write_text(json.dumps(lines, indent=2) + "\n")
+    (arguments.folder / "cpu_training.json").write_text(json.dumps(lines, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

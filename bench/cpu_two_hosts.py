@@ -97,9 +97,10 @@ def run(side: Side, number: int, hosts: Hosts, arguments: argparse.Namespace) ->
         check=False,
         cwd=REPOSITORY,
         timeout=arguments.limit,
+        encoding="utf-8",
     )
     log = done.stdout + done.stderr
-    (folder / "mpzero.log").write_text(log)
+    (folder / "mpzero.log").write_text(log, encoding="utf-8")
     if done.returncode != 0:
         sys.exit(f"{side.name}: mpzero ended with status {done.returncode}; see {folder / 'mpzero.log'}")
     lines = read_metrics(folder / "metrics.jsonl")
@@ -137,7 +138,7 @@ def main(words: list[str]) -> int:
         return 2
     arguments.folder = arguments.folder.resolve()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    (arguments.folder / "ds_config.json").write_text(json.dumps(CONFIG))
+    (arguments.folder / "ds_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     vocabulary = read_model(arguments.model)["vocab_size"]
     count = (arguments.warm_up + arguments.steps) * 2 * arguments.seq_length + 1
     maker = [sys.executable, str(REPOSITORY / "bench" / "random_tokens.py"), str(arguments.folder / "tokens.h5")]
@@ -147,7 +148,7 @@ def main(words: list[str]) -> int:
     def report(line: dict) -> None:
         lines.append(line)
         print(json.dumps(line), flush=True)
-        (arguments.folder / "cpu_two_hosts.json").write_text(json.dumps(lines, indent=2) + "\n")
+        (arguments.folder / "cpu_two_hosts.json").write_text(json.dumps(lines, indent=2) + "\n", encoding="utf-8")
 
     sides = sides_of(arguments.build)
     with two_hosts(Link()) as hosts:

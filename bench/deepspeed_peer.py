@@ -68,7 +68,7 @@ def without_compiler(config: dict) -> dict:
 
 def users_llama_at_8192() -> dict:
     """The user's placement of Llama-3-8B, for one long sequence instead of four times four short ones."""
-    config = json.loads((REPOSITORY / LLAMA_FILE).read_text())
+    config = json.loads((REPOSITORY / LLAMA_FILE).read_text(encoding="utf-8"))
     return config | {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
 
 
@@ -115,12 +115,12 @@ def as_deepspeed_reads_it(config: dict, hidden_size: int) -> dict:
 
 def users_work(arguments: argparse.Namespace) -> Work:
     model = str(arguments.model_config) if arguments.model_config else arguments.model_type
-    return Work(model, arguments.seq_length, json.loads(arguments.deepspeed_config.read_text()))
+    return Work(model, arguments.seq_length, json.loads(arguments.deepspeed_config.read_text(encoding="utf-8")))
 
 
 def model_of(work: Work) -> dict:
     if work.model.endswith(".json"):
-        return json.loads(Path(work.model).read_text())
+        return json.loads(Path(work.model).read_text(encoding="utf-8"))
     return read_model(work.model)
 
 
@@ -140,7 +140,7 @@ def train(name: str, work: Work, *, warm_up: int, steps: int, on_cpu: bool) -> N
     model_config = model_of(work)
     written = work.config
     if isinstance(written, str):
-        written = json.loads((REPOSITORY / written).read_text())
+        written = json.loads((REPOSITORY / written).read_text(encoding="utf-8"))
     config = as_deepspeed_reads_it(written, model_config["hidden_size"])
     torch.manual_seed(0)
     dtype = torch.bfloat16 if config.get("bf16", {}).get("enabled") else torch.float32

@@ -177,14 +177,14 @@ def step(
 def plan(program: Path) -> dict:
     command = [str(program), "plan", "--json", "--instance=g6e.12xlarge", f"--nodes={NODES}", f"--seq_length={LENGTH}"]
     command += [f"--model_config={REPOSITORY / 'configs/models' / f'{MODEL}.json'}", f"--deepspeed_config={FILE}"]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     if not result.stdout.startswith("{"):
         raise SystemExit(result.stderr)
     return json.loads(result.stdout)
 
 
 def table(program: Path) -> list[str]:
-    file, config = json.loads(FILE.read_text()), read_model(MODEL)
+    file, config = json.loads(FILE.read_text(encoding="utf-8")), read_model(MODEL)
     planned = plan(program)
     micro_batches = file["gradient_accumulation_steps"]
     busy = planned["step"]["busy_seconds"]

@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
     file = take_flag(flags, "deepspeed_config")
     if file is None:
         parser.error("after -- there must be --deepspeed_config")
-    config = json.loads(Path(file).read_text())
+    config = json.loads(Path(file).read_text(encoding="utf-8"))
     if not config.get("bf16", {}).get("enabled"):
         parser.error(f"{file}: FP8 needs bf16; enable it there")
     rows, errors = loss_curves.run(ROWS, args, config, flags, lambda words: [*shlex.split(args.launch), *words])

@@ -168,7 +168,7 @@ def watching(visit: Visit) -> None:
         command += [f"--build={visit.settings.build}", f"--train_data={visit.settings.train_data}"]
         result = visit.run(name, [*command, "--seq_length=512", *flags], 290)
         if result["status"] == 0:
-            result["figures"] = json.loads((visit.logs / f"{name}.log").read_text().splitlines()[-1])
+            result["figures"] = json.loads((visit.logs / f"{name}.log").read_text(encoding="utf-8").splitlines()[-1])
             visit.write()
 
 
@@ -225,7 +225,7 @@ def two_hosts(visit: Visit, arguments: argparse.Namespace) -> None:
     result = visit.run("two_hosts", command, arguments.two_hosts_budget + 60)
     found = folder / "two_hosts.json"
     if found.exists():
-        result["figures"] = json.loads(found.read_text())
+        result["figures"] = json.loads(found.read_text(encoding="utf-8"))
     for log in [*folder.glob("*.log"), *folder.glob("*/*/log.txt"), *folder.glob("*/*/metrics.jsonl")]:
         (visit.logs / "-".join(["two_hosts", *log.relative_to(folder).parts])).write_bytes(log.read_bytes())
     visit.write()

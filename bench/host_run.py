@@ -46,8 +46,8 @@ def with_ratio(config: dict, ratio: str | float) -> dict:
 
 
 def rows() -> list[Row]:
-    qwen = json.loads((REPOSITORY / QWEN_FILE).read_text())
-    llama = json.loads((REPOSITORY / LLAMA_FILE).read_text())
+    qwen = json.loads((REPOSITORY / QWEN_FILE).read_text(encoding="utf-8"))
+    llama = json.loads((REPOSITORY / LLAMA_FILE).read_text(encoding="utf-8"))
     small = {"peer": "users_qwen3_zero2", "model": "qwen3_0_6b", "seq_length": 2048}
     large = {"gpus": 4, "model": "llama_3_8b", "steps": 14, "warm_up": 3, "limit": 280}
     return [
@@ -92,7 +92,7 @@ def rows() -> list[Row]:
 
 def write_config(visit: Visit, name: str, config: dict) -> str:
     path = visit.settings.scratch / f"{name}.json"
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps(config), encoding="utf-8")
     return str(path.resolve())
 
 
@@ -128,7 +128,7 @@ def peer(visit: Visit, row: Row) -> None:
 
 def same_bits(visit: Visit) -> None:
     """100 steps with overlap and without, whose losses must have the same bits; with clipping now and then."""
-    config = json.loads((REPOSITORY / QWEN_FILE).read_text())
+    config = json.loads((REPOSITORY / QWEN_FILE).read_text(encoding="utf-8"))
     for clip, kind in ((0, "unclipped"), (1.5, "sometimes_clipped")):
         names = []
         for overlap in (True, False):
@@ -195,7 +195,7 @@ def main() -> int:
             peer(visit, row)
     lines = table(visit)
     print("\n".join(lines), flush=True)
-    (arguments.output / "host.md").write_text("\n".join(lines) + "\n")
+    (arguments.output / "host.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     failed = [name for name, result in visit.results.items() if result.get("status", 0) != 0]
     print("failed:", failed or "none")
     return 1 if failed else 0

@@ -184,7 +184,11 @@ def streams_of(hosts: Hosts, seconds: float, streams: tuple[int, ...] = (1,), lo
         end = time.monotonic() + 30
         while True:
             done = subprocess.run(
-                hosts.inside(0, [*words, f"--seconds={seconds}"]), capture_output=True, text=True, check=False
+                hosts.inside(0, [*words, f"--seconds={seconds}"]),
+                capture_output=True,
+                text=True,
+                check=False,
+                encoding="utf-8",
             )
             if done.returncode == 0:
                 return json.loads(done.stdout)
@@ -206,7 +210,7 @@ def doctor_rate(hosts: Hosts, work: Work, connections: Connections, folder: Path
     own = ["--bandwidth", "--device=cuda", "--network=socket", f"--checkpoint_dir={args.folder}"]
     words = [*launch, program, "doctor", *own]
     log = Path(f"{folder}_doctor.log")
-    with log.open("w") as output:
+    with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             process.wait(timeout=args.limit)
@@ -215,7 +219,7 @@ def doctor_rate(hosts: Hosts, work: Work, connections: Connections, folder: Path
         finally:
             if process.poll() is None:
                 end(process)
-    rates = collective_rates(log.read_text(errors="replace"))
+    rates = collective_rates(log.read_text(errors="replace", encoding="utf-8"))
     return min(sizes[max(sizes, key=float)] for sizes in rates.values()) if rates else None
 
 
@@ -303,8 +307,8 @@ def links_of(args: argparse.Namespace) -> list[Link]:
 
 
 def write(results: list[Result], folder: Path) -> None:
-    (folder / "limited.json").write_text(json.dumps([asdict(each) for each in results], indent=1))
-    (folder / "limited.md").write_text(table(results))
+    (folder / "limited.json").write_text(json.dumps([asdict(each) for each in results], indent=1), encoding="utf-8")
+    (folder / "limited.md").write_text(table(results), encoding="utf-8")
 
 
 def measure(link: Link, work: Work, args: argparse.Namespace, results: list[Result]) -> None:
@@ -370,7 +374,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.folder = args.folder.resolve()
     args.folder.mkdir(parents=True, exist_ok=True)
-    (args.folder / "model.json").write_text(json.dumps(MODEL, indent=1))
+    (args.folder / "model.json").write_text(json.dumps(MODEL, indent=1), encoding="utf-8")
     work = work_of(args.device, args.folder)
     tokens = [sys.executable, str(REPOSITORY / "bench" / "random_tokens.py"), str(args.folder / "tokens.h5")]
     count = 100_000 if args.device == "cpu" else 1 << 21

@@ -71,11 +71,11 @@ def train(
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
     file, metrics, log = own / "ds_config.json", own / "metrics.jsonl", own / "log.txt"
-    file.write_text(json.dumps(row.change(config), indent=1))
+    file.write_text(json.dumps(row.change(config), indent=1), encoding="utf-8")
     words = [str(args.build / "bin" / "mpzero"), "train", *flags, f"--deepspeed_config={file}"]
     words += [f"--max_steps={args.steps}", "--checkpoint_freq=0", "--save_final=false"]
     words += [f"--checkpoint_dir={own / 'checkpoints'}", f"--metrics_file={metrics}", *row.flags]
-    with log.open("w") as output:
+    with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(command(words), stdout=output, stderr=subprocess.STDOUT)
         try:
             status = process.wait(timeout=args.limit)
@@ -83,7 +83,7 @@ def train(
             process.terminate()
             process.wait()
             return f"not done after {args.limit} s"
-    return "" if status == 0 else sentence_of(log.read_text(errors="replace"))
+    return "" if status == 0 else sentence_of(log.read_text(errors="replace", encoding="utf-8"))
 
 
 def run(
@@ -112,8 +112,8 @@ def run(
 
 def write(folder: Path, results: dict[str, dict], table: str) -> None:
     folder = folder.resolve()
-    (folder / "results.json").write_text(json.dumps(results, indent=1))
-    (folder / "table.md").write_text(table)
+    (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    (folder / "table.md").write_text(table, encoding="utf-8")
     print(table, end="")
 
 

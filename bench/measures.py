@@ -31,7 +31,7 @@ SHARES = {
 
 def read_model(name: str, vocab_size: int | None = None) -> dict:
     """The config.json of a preset, with another vocabulary if one is given."""
-    config = json.loads((REPOSITORY / "configs" / "models" / f"{name}.json").read_text())
+    config = json.loads((REPOSITORY / "configs" / "models" / f"{name}.json").read_text(encoding="utf-8"))
     return config if vocab_size is None else {**config, "vocab_size": vocab_size}
 
 
@@ -48,7 +48,7 @@ def flops_per_token(config: dict, seq_length: int) -> float:
 def read_metrics(path: Path) -> list[dict]:
     """The lines of a metrics file; a last line that was cut off is left out."""
     lines = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         try:
             lines.append(json.loads(line))
         except json.JSONDecodeError:
@@ -121,7 +121,7 @@ def read_peers(paths: Iterable[Path]) -> list[dict]:
     """The JSON lines with "peer", "work" and "tokens_per_second_per_gpu" in what the peers' programs printed."""
     peers = []
     for path in paths:
-        for line in path.read_text(errors="replace").splitlines():
+        for line in path.read_text(errors="replace", encoding="utf-8").splitlines():
             if not line.startswith("{"):
                 continue
             try:

@@ -165,12 +165,12 @@ def run(row: Row, settings: Settings) -> None:
     own = settings.folder / row.name
     own.mkdir(exist_ok=True)
     file = own / "ds_config.json"
-    file.write_text(json.dumps({**settings.config, "zero_optimization": zero}, indent=1))
+    file.write_text(json.dumps({**settings.config, "zero_optimization": zero}, indent=1), encoding="utf-8")
     metrics, log = own / "metrics.jsonl", own / "log.txt"
     metrics.unlink(missing_ok=True)
     is_deepspeed = row.ranks_per_node == DEEPSPEED
     words = words_of_deepspeed(row, file, settings) if is_deepspeed else words_of_mpzero(row, own, file, settings)
-    with log.open("w") as output:
+    with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
             command_of(settings.launch, words), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
@@ -182,7 +182,7 @@ def run(row: Row, settings: Settings) -> None:
         finally:
             if status is None:
                 end(process)
-    text = log.read_text(errors="replace")
+    text = log.read_text(errors="replace", encoding="utf-8")
     found = re.search(r"Using network (\S+)" if is_deepspeed else r"^Network: (\S+)", text, re.MULTILINE)
     row.over = found[1].rstrip(":,;") if found else ""
     found = re.search(r" over (\d+) nodes of \d+ rank", text)
@@ -268,8 +268,8 @@ def write(rows: list[Row], folder: Path, streams: dict | None) -> str:
     """Returns the table."""
     text = table(rows) + (streams_line(streams) if streams else "")
     results = {"rows": [asdict(each) for each in rows], **({"streams": streams} if streams else {})}
-    (folder / "results.json").write_text(json.dumps(results, indent=1))
-    (folder / "table.md").write_text(text)
+    (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    (folder / "table.md").write_text(text, encoding="utf-8")
     return text
 
 
@@ -312,7 +312,7 @@ def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | No
     args.folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         folder=args.folder.resolve(),
-        config=json.loads(Path(file).read_text()),
+        config=json.loads(Path(file).read_text(encoding="utf-8")),
         flags=flags,
         build=args.build,
         launch=args.launch,
@@ -324,7 +324,7 @@ def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | No
     )
     layouts = [*sizes, *([DEEPSPEED] if args.deepspeed else [])]
     rows = [Row(n, s, r) for n in args.networks for s in args.stages for r in layouts]
-    streams = json.loads(args.streams.read_text()) if args.streams and args.streams.exists() else None
+    streams = json.loads(args.streams.read_text(encoding="utf-8")) if args.streams and args.streams.exists() else None
     return settings, rows, streams
 
 

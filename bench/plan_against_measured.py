@@ -64,7 +64,7 @@ def reason_to_leave_out(run: dict) -> str | None:
 def users_config(run: dict) -> dict:
     """The users' own file, with what the run has changed of it."""
     name = "ds_config_llama3_8b_zero3_offload" if run["model"] == "llama_3_8b" else "ds_config"
-    config = json.loads((ROOT / "configs" / f"{name}.json").read_text())
+    config = json.loads((ROOT / "configs" / f"{name}.json").read_text(encoding="utf-8"))
     config["train_micro_batch_size_per_gpu"] = run["micro_batch"]
     config["gradient_accumulation_steps"] = run["accumulation"]
     if run["offload_ratio"] != 1:
@@ -111,7 +111,7 @@ def is_on_cpu(run: dict) -> bool:
 def shipped_file(device: str) -> str:
     """The file of configs/calibrations that is of a device; a name for one if there is none."""
     for file in sorted(CALIBRATIONS.glob("*.json")):
-        if json.loads(file.read_text())["device"] == device:
+        if json.loads(file.read_text(encoding="utf-8"))["device"] == device:
             return file.name
     return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_") + ".json"
 
@@ -119,8 +119,8 @@ def shipped_file(device: str) -> str:
 @contextlib.contextmanager
 def shipped_with(calibrated: dict, device: str) -> Iterator[str]:
     """A file of the shipped calibration of a GPU with what a visit's own one had in its place."""
-    shipped = json.loads((CALIBRATIONS / shipped_file(device)).read_text())
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    shipped = json.loads((CALIBRATIONS / shipped_file(device)).read_text(encoding="utf-8"))
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump({**shipped, **calibrated}, file)
         file.flush()
         yield file.name
@@ -133,7 +133,7 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
             return plan(run, program, file)
     if not is_on_cpu(run) and run["device"] not in GPUS:
         raise SystemExit(f"{run['name']}: {run['device']} is none of {', '.join(GPUS)}")
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump(ds_config(run), file)
         file.flush()
         command = [
@@ -158,7 +158,7 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
             calibration = str(ROOT / run["calibration"])
         if calibration:
             command.append(f"--calibration={calibration}")
-        result = subprocess.run(command, capture_output=True, text=True)
+        result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
         if result.returncode != 0:
             raise SystemExit(f"{run['name']}: {result.stderr or result.stdout}")
         return json.loads(result.stdout)
@@ -236,7 +236,7 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
 
 def runs_of(file: Path) -> list[dict]:
     """Each with the title of its file, and what a calibration of the visit's own said of its host."""
-    found = json.loads(file.read_text())
+    found = json.loads(file.read_text(encoding="utf-8"))
     return [
         {**run, "title": found.get("title", file.name), "calibrated": found.get("calibrated")} for run in found["runs"]
     ]
@@ -292,7 +292,7 @@ def main() -> int:
     lines, good = table(runs, arguments.program, arguments.calibration)
     text = "\n".join(lines) + "\n"
     if arguments.output:
-        arguments.output.write_text(text)
+        arguments.output.write_text(text, encoding="utf-8")
     print(text, end="")
     return 0 if good else 1
 

@@ -94,8 +94,8 @@ class Visit(two_hosts.Visit):
             "seconds": self.results["seconds"],
             "runs": [{name: value for name, value in run.items() if name not in OF_VISIT} for run in self.runs],
         }
-        (self.folder / "plan_runs.json").write_text(json.dumps(found, indent=1) + "\n")
-        (self.folder / "TABLE.md").write_text("\n".join(table(self.runs)) + "\n")
+        (self.folder / "plan_runs.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        (self.folder / "TABLE.md").write_text("\n".join(table(self.runs)) + "\n", encoding="utf-8")
         self.pack_logs()
         if self.args.results is None:
             return
@@ -156,9 +156,11 @@ def measured_times(visit: Visit, name: str, launch: list[str]) -> tuple[Path, di
     words += [f"--device={visit.args.device}", f"--calibrate_seconds={seconds:g}"]
     # Layers measured together take a fifth more, the end of the last operation and the start a little.
     status, log = visit.run(f"calibrate_{Path(name).stem}", [*launch, *words], 1.2 * seconds + 60)
-    found = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+    found = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).exists() else {}
     if status != 0 or "scales" in found:
-        raise RuntimeError(f"exit status {status}: {network_experiment.sentence_of(log.read_text(errors='replace'))}")
+        raise RuntimeError(
+            f"exit status {status}: {network_experiment.sentence_of(log.read_text(errors='replace', encoding='utf-8'))}"
+        )
     figures = {"file": name, "source": found["source"], "relative_error": found["error"]}
     return folder / name, figures | {"products": len(found["matmuls"]), "in_fp8": len(found.get("fp8_matmuls", []))}
 
@@ -173,7 +175,7 @@ def calibrate_cpu(visit: Visit, ranks: int) -> dict:
     """By one rank of all cores, or by so many that share them."""
     launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
     path, figures = measured_times(visit, f"cpu_{ranks}.json", launch)
-    return figures | {"path": str(path), "device": json.loads(path.read_text())["device"]}
+    return figures | {"path": str(path), "device": json.loads(path.read_text(encoding="utf-8"))["device"]}
 
 
 def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
@@ -184,7 +186,8 @@ def on_two_hosts(folder: Path, words: list[str], gpus: bool) -> list[str]:
     agent.write_text(
         "#!/bin/sh\n# In place of ssh HOST COMMAND, with a folder of its own for Open MPI.\n"
         f'export OMPI_MCA_orte_tmpdir_base={base}/"$1"\nmkdir -p "$OMPI_MCA_orte_tmpdir_base"\n'
-        'shift\nexec sh -c "$*"\n'
+        'shift\nexec sh -c "$*"\n',
+        encoding="utf-8",
     )
     agent.chmod(0o755)
     settings = {"plm": "rsh", "plm_rsh_agent": str(agent), "btl_tcp_if_include": two_hosts.interface_to_others()}
@@ -202,14 +205,14 @@ def doctor(visit: Visit) -> dict:
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
     command = on_two_hosts(visit.folder, [*words, "--network=socket"], visit.args.device == "cuda")
     status, log = visit.run("doctor", command, 40)
-    text = (file if file.exists() else log).read_text(errors="replace")
+    text = (file if file.exists() else log).read_text(errors="replace", encoding="utf-8")
     rates = two_hosts.collective_rates(text)
     return {"status": status, "rates": rates, **({} if rates else {"output": text[-2000:]})}
 
 
 def command_of(visit: Visit, run: dict, folder: Path) -> list[str]:
     config = folder / "ds_config.json"
-    config.write_text(json.dumps(ds_config(run), indent=1))
+    config.write_text(json.dumps(ds_config(run), indent=1), encoding="utf-8")
     vocabulary = run["vocab_size"] or read_model(run["model"])["vocab_size"]
     flags = {
         "model_type": run["model"],
@@ -256,7 +259,7 @@ def measure(visit: Visit, run: dict) -> dict:
     status, log = visit.run(run["name"], command_of(visit, run, folder), run["limit"])
     metrics = folder / "metrics.jsonl"
     lines = read_metrics(metrics) if metrics.exists() else []
-    text = log.read_text(errors="replace")
+    text = log.read_text(errors="replace", encoding="utf-8")
     found = medians(lines, warm_up=run["warm_up"])
     if not found:
         raise RuntimeError(f"exit status {status}, {len(lines)} steps: {network_experiment.sentence_of(text)}")
@@ -346,7 +349,9 @@ def gpus_here() -> list[str]:
     if shutil.which("nvidia-smi") is None:
         return []
     words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stdout.splitlines()
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=60, encoding="utf-8"
+    ).stdout.splitlines()
 
 
 def name_after(run: dict, gpus: list[str]) -> None:
@@ -396,7 +401,7 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     if args.calibrate and not args.dry:
         calibrate(visit)
     if args.calibrations:
-        name = json.loads(Path(args.calibrations[0]).read_text())["device"]
+        name = json.loads(Path(args.calibrations[0]).read_text(encoding="utf-8"))["device"]
         known = cpu_rows(name, [str(Path(file).resolve()) for file in args.calibrations])
     wanted = [run for run in known or rows() if not words or any(word in run["name"] for word in words)]
     wanted = [run for run in wanted if args.device == "cpu" or run["gpus"] <= len(gpus)]

@@ -67,7 +67,7 @@ def main():
     parser.add_argument("picture", type=Path)
     parser.add_argument("words", nargs="*")
     arguments = parser.parse_args()
-    measured = json.loads(arguments.kernels.read_text())["workloads"]
+    measured = json.loads(arguments.kernels.read_text(encoding="utf-8"))["workloads"]
     wanted = [w for w in measured if not arguments.words or any(word in w["workload"] for word in arguments.words)]
     if not wanted:
         parser.error(f"{arguments.kernels} has no workload named like that: it has {[w['workload'] for w in measured]}")

@@ -65,7 +65,7 @@ def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool,
         "zero_optimization": zero,
         "bf16": {"enabled": True},
     }
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump(config, file)
         file.flush()
         command = [
@@ -79,7 +79,7 @@ def plan(program: Path, instance: str, nodes: int, stage: int, two_levels: bool,
             f"--deepspeed_config={file.name}",
             f"--network={network}",
         ]
-        result = subprocess.run(command, capture_output=True, text=True)
+        result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     # A plan that does not fit is one, too: only what is none is an error.
     if not result.stdout.startswith("{"):
         raise SystemExit(f"{' '.join(command)}: {result.stderr.strip()}")

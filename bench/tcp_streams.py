@@ -279,7 +279,9 @@ def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: 
         file.unlink(missing_ok=True)
         host = socket.gethostname()
         with server("0.0.0.0") as port:
-            meeting.with_suffix(".new").write_text(json.dumps([host, port, os.environ["SLURM_STEP_ID"]]))
+            meeting.with_suffix(".new").write_text(
+                json.dumps([host, port, os.environ["SLURM_STEP_ID"]]), encoding="utf-8"
+            )
             meeting.with_suffix(".new").rename(meeting)
             wait_for(file)
         meeting.unlink()
@@ -290,7 +292,7 @@ def between_two_nodes(file: Path, streams: list[int], seconds: float, messages: 
         time.sleep(0.2)
         host, port, step = json.loads(wait_for(meeting))
     text = json.dumps(measure((host, port), streams, seconds, messages), indent=1)
-    file.with_suffix(".new").write_text(text)
+    file.with_suffix(".new").write_text(text, encoding="utf-8")
     file.with_suffix(".new").rename(file)
 
 
@@ -298,7 +300,7 @@ def wait_for(file: Path) -> str:
     end = time.monotonic() + 5 * PATIENCE
     while time.monotonic() < end:
         with contextlib.suppress(FileNotFoundError):
-            return file.read_text()
+            return file.read_text(encoding="utf-8")
         time.sleep(0.2)
     raise SystemExit(f"tcp_streams.py: {file} did not come to be: the other node has not started, or does not share it")
 

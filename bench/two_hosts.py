@@ -80,12 +80,12 @@ class Visit:
         self.save()
 
     def save(self) -> None:
-        (self.folder / "two_hosts.json").write_text(json.dumps(self.results, indent=1) + "\n")
+        (self.folder / "two_hosts.json").write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
 
     def run(self, name: str, command: list[str], limit: float) -> tuple[int, Path]:
         """Exit status and log of a command, ended after `limit` seconds or with the budget."""
         log = self.folder / f"{name}.log"
-        with log.open("w") as output:
+        with log.open("w", encoding="utf-8") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
             try:
                 return process.wait(timeout=max(1.0, min(limit, self.left()))), log
@@ -106,7 +106,7 @@ def interface_to_others() -> str:
         if not found:
             raise ValueError(f"NCCL_SOCKET_IFNAME={named} is none of {', '.join(names)}")
         return found[0]
-    for line in Path("/proc/net/route").read_text().splitlines()[1:]:
+    for line in Path("/proc/net/route").read_text(encoding="utf-8").splitlines()[1:]:
         interface, destination = line.split()[:2]
         if destination == "00000000":
             return interface
@@ -126,7 +126,7 @@ def doctor(visit: Visit) -> dict:
     file.unlink(missing_ok=True)
     words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
     status, log = visit.run("doctor", network_experiment.command_of("", [*words, "--network=socket"]), 60)
-    hosts = json.loads(file.read_text())["hosts"] if file.exists() else []
+    hosts = json.loads(file.read_text(encoding="utf-8"))["hosts"] if file.exists() else []
     messages = {each["check"]: each["message"] for host in hosts for each in host["findings"]}
     rates = collective_rates(messages.get("bandwidth_between", ""))
     # What each host sends while it receives as much.
@@ -140,7 +140,9 @@ def doctor(visit: Visit) -> dict:
         found["reaches_90_percent"] = min(shares.values()) >= LEAST_SHARE
     if not largest:
         found["error"] = "bandwidth_between is not among the doctor's findings"
-        found["output"] = json.dumps(messages) if messages else log.read_text(errors="replace")[-2000:]
+        found["output"] = (
+            json.dumps(messages) if messages else log.read_text(errors="replace", encoding="utf-8")[-2000:]
+        )
     return found
 
 
@@ -209,7 +211,7 @@ def deepspeed(visit: Visit, stage: int) -> dict:
     status, log = visit.run(f"deepspeed_zero{stage}", words, 90)
     found = read_peers([log])
     if not found:
-        return {"status": status, "output": log.read_text(errors="replace")[-2000:]}
+        return {"status": status, "output": log.read_text(errors="replace", encoding="utf-8")[-2000:]}
     ours = visit.results.get(f"mpzero_zero{stage}_two_levels", {}).get("step")
     return {**found[-1], **({"times_mpzero": round(found[-1]["step_ms"] / ours, 2)} if ours else {})}
 
@@ -253,7 +255,7 @@ def main(arguments: list[str]) -> int:
     visit.part("doctor", lambda: doctor(visit))
     rows = {f"mpzero_zero{stage}_two_levels": on_gpu(stage, 4, gas=4) for stage in (2, 3)}
     rows |= {f"mpzero_zero{stage}_8_bits": with_keys(on_gpu(stage, 4, gas=4), **COMPRESSED) for stage in (2, 3)}
-    rows["mpzero_default_file"] = json.loads((REPOSITORY / "configs" / "ds_config.json").read_text())
+    rows["mpzero_default_file"] = json.loads((REPOSITORY / "configs" / "ds_config.json").read_text(encoding="utf-8"))
     for name, config in rows.items():
         visit.part(name, lambda name=name, config=config: mpzero(visit, name, config))
     for stage in (2, 3):

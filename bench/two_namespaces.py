@@ -112,7 +112,7 @@ class Hosts:
     def run(self, host: int, command: str) -> str:
         """What a command on a host prints; OSError with its own words if it fails."""
         words = self.inside(host, shlex.split(command))
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, encoding="utf-8")
         if done.returncode != 0:
             raise OSError(f"{command}: {done.stderr.strip() or done.returncode}")
         return done.stdout
@@ -144,7 +144,7 @@ class Hosts:
         both = [f"{name}={value}" for name, value in (environment or {}).items()]
         own = [["env", *both, *([f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [])] for host in range(2)]
         enter = shlex.join(self.inside(1, [*own[1], "sh", "-c"]))
-        agent.write_text(f'#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec {enter} "$*"\n')
+        agent.write_text(f'#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec {enter} "$*"\n', encoding="utf-8")
         agent.chmod(0o755)
         settings = {
             "plm": "rsh",
@@ -169,7 +169,7 @@ def two_hosts(link: Link) -> Iterator[Hosts]:
     delaying = None
     nodes: list[subprocess.Popen] = []
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="hosts_") as names:
+        with tempfile.NamedTemporaryFile("w", prefix="hosts_", encoding="utf-8") as names:
             # So that each knows the other by name. The mounts keep the file until the hosts end.
             lines = [("127.0.0.1", "localhost"), *zip(ADDRESSES, HOSTS, strict=True)]
             names.write("".join(f"{address} {name}\n" for address, name in lines))
@@ -180,7 +180,7 @@ def two_hosts(link: Link) -> Iterator[Hosts]:
                 # Each lives as long as its standard input, which ends with this process.
                 words = ["unshare", "--net", "--uts", "--mount", "sh", "-c", steps]
                 pipe = subprocess.PIPE
-                nodes.append(subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
+                nodes.append(subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, encoding="utf-8"))
             for node in nodes:
                 if node.stdout.readline() != "there\n":
                     raise OSError(node.stderr.read().strip())
@@ -294,7 +294,7 @@ def pass_on(pids: list[int], seconds: float, ready) -> None:
 def open_tun(pid: int) -> int:
     """A descriptor of a new interface in the network namespace of a process. Packets are as large as TCP makes them."""
     libc = ctypes.CDLL(None, use_errno=True)
-    with Path(f"/proc/{pid}/ns/net").open() as space:
+    with Path(f"/proc/{pid}/ns/net").open(encoding="utf-8") as space:
         if libc.setns(space.fileno(), CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "setns: " + os.strerror(ctypes.get_errno()))
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)

@@ -75,7 +75,7 @@ def descendants(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            children = [int(word) for word in task.read_text().split()]
+            children = [int(word) for word in task.read_text(encoding="utf-8").split()]
         except OSError:
             continue
         for child in children:
@@ -115,7 +115,9 @@ class Visit:
         self.peers: list[dict] = []
         gpus = []
         if shutil.which("nvidia-smi"):
-            listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60)
+            listed = subprocess.run(
+                ["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60, encoding="utf-8"
+            )
             gpus = listed.stdout.splitlines()
         self.gpus = len(gpus)
         self.results["machine"] = {"gpus": [line.split("(")[0].strip() for line in gpus], "cores": os.cpu_count()}
@@ -132,7 +134,7 @@ class Visit:
         environment = {**os.environ, **MPI_AS_ROOT}
         start = time.monotonic()
         stopped = False
-        with log.open("w") as stream:
+        with log.open("w", encoding="utf-8") as stream:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=environment
             )
@@ -151,13 +153,13 @@ class Visit:
                     end(process)
         result = {"command": " ".join(command), "status": status, "seconds": round(time.monotonic() - start, 2)}
         self.results[name] = result
-        tail = log.read_text(errors="replace").splitlines()[-3:]
+        tail = log.read_text(errors="replace", encoding="utf-8").splitlines()[-3:]
         print(f"{name}: status {status}, {result['seconds']} s | " + " | ".join(tail), flush=True)
         self.write()
         return result
 
     def write(self) -> None:
-        (self.settings.output / "results.json").write_text(json.dumps(self.results, indent=1) + "\n")
+        (self.settings.output / "results.json").write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
         unfinished = self.settings.output / "logs.tar.gz.part"
         with tarfile.open(unfinished, "w:gz", compresslevel=3) as archive:
             archive.add(self.logs, arcname="logs")
@@ -188,7 +190,7 @@ class Visit:
             *["--report-api-errors", "no"],
         ]
         self.run(label, [*self.mpirun(1), *checker, str(self.settings.build / "tests" / program), *cases], limit)
-        text = (self.logs / f"{label}.log").read_text(errors="replace")
+        text = (self.logs / f"{label}.log").read_text(errors="replace", encoding="utf-8")
         summaries = [line.lstrip("= ") for line in text.splitlines() if "SUMMARY" in line]
         self.results[label]["summary"] = summaries
         print("   ", summaries, flush=True)
@@ -200,7 +202,7 @@ class Visit:
         if not path.exists():
             program = Path(__file__).with_name("random_tokens.py")
             command = [sys.executable, str(program), str(path), f"--vocab_size={vocab_size}"]
-            made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, encoding="utf-8")
             if made.returncode != 0:
                 print(f"random tokens: {made.stderr.strip()[-300:]}; {self.settings.train_data} serves instead")
                 return self.settings.train_data
@@ -237,7 +239,7 @@ class Visit:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         if users_config is not None:
-            config = json.loads((REPOSITORY / users_config).read_text())
+            config = json.loads((REPOSITORY / users_config).read_text(encoding="utf-8"))
         else:
             config = ds_config(
                 stage=stage,
@@ -247,7 +249,7 @@ class Visit:
                 offload_param=options.get("offload_param", False),
                 bf16_moments=options.get("bf16_moments", False),
             )
-        (folder / "ds_config.json").write_text(json.dumps(config))
+        (folder / "ds_config.json").write_text(json.dumps(config), encoding="utf-8")
         model = read_model(model_type, vocab_size)
         metrics = folder / "metrics.jsonl"
         flags = {
@@ -295,7 +297,7 @@ class Visit:
                 warm_up=options.get("warm_up", WARM_UP_STEPS),
                 flops=flops_per_token(model, seq_length),
             )
-        result |= planned_memory((self.logs / f"{label}.log").read_text(errors="replace"))
+        result |= planned_memory((self.logs / f"{label}.log").read_text(errors="replace", encoding="utf-8"))
         shown = {key: value for key, value in result.items() if key not in ("command", "losses", "memory_line")}
         losses = result.get("losses", [])
         print("   ", shown, "loss", losses[:1], "->", losses[-1:], flush=True)
@@ -318,7 +320,7 @@ class Visit:
         table = ratio_table(self.results, self.peers)
         if len(table) > 2:
             print("\n".join(table), flush=True)
-            (self.settings.output / "ratios.md").write_text("\n".join(table) + "\n")
+            (self.settings.output / "ratios.md").write_text("\n".join(table) + "\n", encoding="utf-8")
         skipped = [name for name, result in self.results.items() if result.get("status") == SKIPPED]
         print("skipped, all or some of their cases:", skipped or "none")
         return [name for name, result in self.results.items() if result.get("status", 0) not in (0, SKIPPED)]

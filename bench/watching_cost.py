@@ -83,7 +83,7 @@ def free_port() -> int:
 
 def config_of(arguments: argparse.Namespace) -> dict:
     """The user's file with micro-batches of one sequence."""
-    config = json.loads(arguments.deepspeed_config.read_text())
+    config = json.loads(arguments.deepspeed_config.read_text(encoding="utf-8"))
     config.pop("train_batch_size", None)
     config |= {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
     if arguments.without_offload:
@@ -92,7 +92,7 @@ def config_of(arguments: argparse.Namespace) -> dict:
 
 
 def command_of(arguments: argparse.Namespace, folder: Path, port: int) -> list[str]:
-    (folder / "ds_config.json").write_text(json.dumps(config_of(arguments)))
+    (folder / "ds_config.json").write_text(json.dumps(config_of(arguments)), encoding="utf-8")
     model = {"model_config": arguments.model_config} if arguments.model_config else {"model_type": arguments.model_type}
     flags = {
         "deepspeed_config": folder / "ds_config.json",
@@ -120,7 +120,7 @@ class Run:
         folder.mkdir(parents=True)
         self.folder, self.port = folder, free_port()
         self.metrics, self.log = folder / "metrics.jsonl", folder / "log.txt"
-        with self.log.open("w") as stream:
+        with self.log.open("w", encoding="utf-8") as stream:
             self.process = subprocess.Popen(
                 command_of(arguments, folder, self.port),
                 stdin=subprocess.DEVNULL,
@@ -132,7 +132,7 @@ class Run:
         if self.process.poll() is not None:
             sys.exit(
                 f"{self.folder.name}: mpzero ended with status {self.process.returncode}; the end of {self.log}:\n"
-                f"{self.log.read_text()[-2000:]}"
+                f"{self.log.read_text(encoding='utf-8')[-2000:]}"
             )
 
     def wait_for_steps(self, count: int) -> None:

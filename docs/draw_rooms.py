@@ -67,7 +67,7 @@ def read_uses() -> dict[str, set[str]]:
     uses: dict[str, set[str]] = {}
     for top in FOLDERS:
         for path in sorted((ROOT / top).rglob("CMakeLists.txt")):
-            call = re.search(r"^mpzero_add_room\(.*?\)", path.read_text(), re.DOTALL | re.MULTILINE)
+            call = re.search(r"^mpzero_add_room\(.*?\)", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
             if call:
                 words = re.search(r"\bUSES\b([^)]*?)(?=\b(?:SOURCES|PUBLIC|PRIVATE)\b|\))", call.group(0))
                 uses[str(path.parent.relative_to(ROOT))] = set(words.group(1).split()) if words else set()
@@ -181,7 +181,7 @@ def picture() -> str:
 def main() -> None:
     if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
         sys.exit(__doc__)
-    (Path(sys.argv[1]) if len(sys.argv) == 2 else PICTURE).write_text(picture())
+    (Path(sys.argv[1]) if len(sys.argv) == 2 else PICTURE).write_text(picture(), encoding="utf-8")
 
 
 if __name__ == "__main__":

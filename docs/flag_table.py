@@ -20,7 +20,9 @@ BEGIN, END = "<!-- flags -->\n", "<!-- end of flags -->"
 def program_help() -> str:
     """What the built program prints."""
     program = Path(os.environ.get("BUILD_DIR", ROOT / "build")) / "bin" / "mpzero"
-    return subprocess.run([program, "train", "--help=json"], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [program, "train", "--help=json"], capture_output=True, text=True, check=True, encoding="utf-8"
+    ).stdout
 
 
 def flag_names(text: str) -> set[str]:
@@ -49,9 +51,9 @@ def tables(text: str) -> str:
 def main() -> None:
     if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
         sys.exit(__doc__)
-    text = Path(sys.argv[1]).read_text() if len(sys.argv) == 2 else program_help()
-    before, rest = DOCUMENT.read_text().split(BEGIN)
-    DOCUMENT.write_text(before + BEGIN + "\n" + tables(text) + "\n" + END + rest.split(END)[1])
+    text = Path(sys.argv[1]).read_text(encoding="utf-8") if len(sys.argv) == 2 else program_help()
+    before, rest = DOCUMENT.read_text(encoding="utf-8").split(BEGIN)
+    DOCUMENT.write_text(before + BEGIN + "\n" + tables(text) + "\n" + END + rest.split(END)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":

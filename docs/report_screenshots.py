@@ -44,7 +44,12 @@ def call(*command: object) -> None:
     environment = {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     environment |= {"OMPI_MCA_mpi_yield_when_idle": "1"}
     done = subprocess.run(
-        [str(word) for word in command], env=os.environ | environment, capture_output=True, text=True, check=False
+        [str(word) for word in command],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        encoding="utf-8",
     )
     if done.returncode != 0:
         sys.exit(f"{command[0]} ended with status {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
@@ -61,7 +66,12 @@ def report_of_a_run(folder: Path, build: Path) -> Path:
     call(*mpirun, build / "bin" / "mpzero", "train", *(f"--{name}={value}" for name, value in flags.items()))
     # The page names the host.
     events = run / "events.jsonl"
-    events.write_text(events.read_text().replace(json.dumps([socket.gethostname()] * 2, separators=(",", ":")), HOSTS))
+    events.write_text(
+        events.read_text(encoding="utf-8").replace(
+            json.dumps([socket.gethostname()] * 2, separators=(",", ":")), HOSTS
+        ),
+        encoding="utf-8",
+    )
     call(sys.executable, app / "report.py", run)
     return run / "report.html"
 
@@ -70,7 +80,9 @@ def shot(page: Path, width: int, scheme: str, folder: Path) -> Image.Image:
     """The page as Chromium shows it at a width. It is in a frame, whose width the page sees as the screen's."""
     frame = folder / "frame.html"
     style = f"border: 0; width: {width}px; height: {HEIGHT}px"
-    frame.write_text(f'<body style="margin: 0"><iframe src="{page.as_uri()}" style="{style}"></iframe></body>')
+    frame.write_text(
+        f'<body style="margin: 0"><iframe src="{page.as_uri()}" style="{style}"></iframe></body>', encoding="utf-8"
+    )
     picture = folder / f"{width}-{scheme}.png"
     call(
         *["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"],

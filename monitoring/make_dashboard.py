@@ -153,5 +153,5 @@ def text() -> str:
 
 if __name__ == "__main__":
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    OUTPUT.write_text(text())
+    OUTPUT.write_text(text(), encoding="utf-8")
     print(OUTPUT)

@@ -41,13 +41,13 @@ def page_of(runs: list[Run]) -> str:
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title>",
-            f"<style>{(HERE / 'page.css').read_text()}</style></head><body><main>",
+            f"<style>{(HERE / 'page.css').read_text(encoding='utf-8')}</style></head><body><main>",
             *parts,
             "</main>",
             # A "<" would end the element where a run's text has "</script>".
             '<script type="application/json" id="charts">' + data.replace("<", "\\u003c") + "</script>",
             f"<script>{get_plotlyjs()}</script>",
-            f"<script>{(HERE / 'page.js').read_text()}</script>",
+            f"<script>{(HERE / 'page.js').read_text(encoding='utf-8')}</script>",
             "</body></html>",
         ]
     )

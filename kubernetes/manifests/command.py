@@ -126,7 +126,7 @@ def write(folder: Path, request: Request, base: str = "") -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, manifests in {**made, "kustomization.yaml": [kustomization]}.items():
-            (folder / name).write_text(text_of(manifests, request))
+            (folder / name).write_text(text_of(manifests, request), encoding="utf-8")
         if "queue.yaml" not in made:
             (folder / "queue.yaml").unlink(missing_ok=True)
     except OSError as error:

@@ -37,13 +37,13 @@ def known_types() -> list[str]:
 
 
 def offered() -> list[dict[str, str]]:
-    lines = [line for line in OFFERED.read_text().splitlines() if not line.startswith("#")]
+    lines = [line for line in OFFERED.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return list(csv.DictReader(lines))
 
 
 def devices() -> dict[str, tuple[int, int]]:
     """GPUs and EFA devices of each type that has GPUs."""
-    return {kind: (int(gpus), int(efa)) for kind, gpus, efa in ROW.findall(DEVICES.read_text())}
+    return {kind: (int(gpus), int(efa)) for kind, gpus, efa in ROW.findall(DEVICES.read_text(encoding="utf-8"))}
 
 
 def find(kind: str) -> Node:

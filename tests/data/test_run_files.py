@@ -1,12 +1,14 @@
 """What the plot, the report and the follower share."""
 
+import json
 import os
 import socket
+import subprocess
 import sys
 
 import pytest
 
-from .conftest import REPOSITORY
+from .conftest import REPOSITORY, read_tokens
 
 sys.path.insert(0, str(REPOSITORY / "app"))
 import plot_metrics
@@ -121,3 +123,27 @@ def test_validation_sets_are_the_keys_of_their_losses():
     assert sinks.tag_of("validation_loss") == "loss/validation"
     assert sinks.tag_of("validation_wiki_loss") == "loss/validation_wiki"
     assert sinks.tag_of("loss") == "loss/train"
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "POSIXLY_CORRECT": "1"}
+
+
+def test_the_locale_changes_no_name_and_no_text(tmp_path):
+    folder = tmp_path / "Bücher"
+    folder.mkdir()
+    lines = [{"step": step, "loss": 1, "time": 1.7e9 + step, "run": "00000000aaaaaaaa"} for step in (1, 2)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "a.jsonl").write_text('{"wörter": "über"}\n', encoding="utf-8")
+    commands = {
+        "report.py": [folder],
+        "plot_metrics.py": [folder, folder / "loss.png"],
+        "prepare_data.py": [tmp_path / "a.jsonl", folder / "ü.h5", "--tokenizer=bytes", "--text_column=wörter"],
+    }
+    for program, words in commands.items():
+        done = subprocess.run(
+            [sys.executable, REPOSITORY / "app" / program, *words], env={**os.environ, **ASCII}, capture_output=True,
+            encoding="utf-8", check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), program
+    assert read_tokens(folder / "ü.h5").texts() == ["über"]
+    assert "Bücher" in (folder / "report.html").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +14,14 @@ ROOT = Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "kubernetes"
 
 
-def render(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+def render(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, str(KUBERNETES / "render"), *arguments, str(folder)],
         capture_output=True,
         text=True,
+        encoding="utf-8",
         timeout=60,
+        env={**os.environ, **variables},
     )
 
 

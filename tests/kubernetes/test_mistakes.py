@@ -70,3 +70,19 @@ def test_the_file_system_is_in_the_region_of_the_zone(tmp_path, zone, region):
     given = ["--name", "a", "--instance", "p5.48xlarge", "--nodes", "2", "--zone", zone]
     volume = of_kind(rendered(tmp_path, *given), "PersistentVolume")
     assert f".fsx.{region}.amazonaws.com" in volume["spec"]["csi"]["volumeAttributes"]["dnsname"]
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "POSIXLY_CORRECT": "1"}
+
+
+def test_the_locale_changes_no_manifest(tmp_path):
+    needed = ["--name", "job", "--instance", "g6e.12xlarge", "--nodes", "2", "--set", "DATASET=/data/Bücher"]
+    usual, ascii_only = tmp_path / "usual", tmp_path / "Bücher"
+    for folder, variables in ((usual, {}), (ascii_only, ASCII)):
+        result = render(folder, *needed, **variables)
+        assert result.returncode == 0, result.stderr
+    names = sorted(path.name for path in usual.iterdir())
+    assert sorted(path.name for path in ascii_only.iterdir()) == names
+    assert all((usual / name).read_bytes() == (ascii_only / name).read_bytes() for name in names)
+    mistake = render(tmp_path / "x", *needed, "--set", "DATASET=ü", **ASCII)
+    assert mistake.returncode == 2 and mistake.stderr.count("\n") == 1
