@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from run_files.json_lines import Damaged, numbered_objects
 from run_files.regular_files import NotReadable, read_bytes
-from run_files.values import as_number, as_time, is_whole, object_of
+from run_files.values import as_number, as_time, is_whole, object_of, whole
 
 from run_report.columns import Columns
 from run_report.node_times import NodeTimes, node_times_of
@@ -124,15 +124,23 @@ class Damage:
 
     def __init__(self) -> None:
         self._lines: dict[Path, Damaged] = {}
+        self._lost: dict[Path, int] = {}  # lines that the run could not write
         self._files: list[Path] = []
 
     def objects(self, path: Path) -> Iterator[dict]:
         """Of a file with one in each line, which there need not be. Raises: NotReadable"""
         try:
-            for _, value in numbered_objects(path, self.of_lines(path)):
+            for _, value in self.numbered_objects(path):
                 yield value
         except FileNotFoundError:
             return
+
+    def numbered_objects(self, path: Path) -> Iterator[tuple[int, dict]]:
+        """Raises: NotReadable; FileNotFoundError"""
+        for number, value in numbered_objects(path, self.of_lines(path)):
+            if value.get("event") == "gap":
+                self._lost[path] = self._lost.get(path, 0) + whole(value.get("lines"))
+            yield number, value
 
     def of_lines(self, path: Path) -> Damaged:
         return self._lines.setdefault(path, Damaged())
@@ -142,6 +150,7 @@ class Damage:
 
     def sentences(self) -> list[str]:
         lines = [f"{path.name} has {lines}, left out here." for path, lines in self._lines.items() if lines.count]
+        lines += [f"{path.name} lacks {lost} lines that the run could not write." for path, lost in self._lost.items()]
         return lines + [f"{path.name} is no JSON object and is left out here." for path in self._files]
 
 
@@ -153,7 +162,7 @@ def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | 
     """-> the values of each metric by step, the times of each rank, and the run's id. Raises: NotReadable"""
     columns, rank_times, run_id = Columns(), RankTimes(), None
     other = 0  # the first line that is an object and no step, as a run writes between its steps
-    for number, row in numbered_objects(path, damage.of_lines(path)):
+    for number, row in damage.numbered_objects(path):
         if not is_whole(row.get("step")) or "loss" not in row:
             other = other or number
             continue

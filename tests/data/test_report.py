@@ -545,11 +545,12 @@ def test_what_a_crash_has_damaged_is_left_out_and_counted(tmp_path):
     run = read_run(tmp_path)
     assert run.columns["step"].tolist() == [1, 2, 3, 4]
     assert np.isnan(run.columns["time"][3]) and len(run.warnings) == 1
-    assert len(run.damage) == 4
+    assert len(run.damage) == 5
     said = " ".join(run.damage)
     assert "metrics.jsonl has 7 damaged lines (5-10, 12)" in said and "events.jsonl has 1 damaged line (2)" in said
     assert "node.jsonl has 1 damaged line (1)" in said and "failure.json" in said
+    assert "metrics.jsonl lacks 7 lines" in said
     process = run_program(tmp_path)
-    assert process.returncode == 0 and process.stderr.count("report.py: warning:") == process.stderr.count("\n") == 4
+    assert process.returncode == 0 and process.stderr.count("report.py: warning:") == process.stderr.count("\n") == 5
     shown = Page((tmp_path / "report.html").read_text()).text()
     assert all(sentence in shown for sentence in run.damage)
