@@ -24,6 +24,7 @@
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
 #include "io/checkpoint_dir/folder.hpp"
+#include "io/checkpoint_dir/foreign.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/locks/folder_lock.hpp"
@@ -169,6 +170,7 @@ int list(const Arguments& arguments) {
   std::string problem_of_latest;
   const std::optional<fs::path> latest = latest_of(arguments.folder, problem_of_latest);
   const std::vector<io::CatalogEntry> entries = io::list_checkpoints(arguments.folder);
+  if (entries.empty()) io::refuse_foreign(io::OpenFolder(arguments.folder));
   const bool shows_run = runs_of(entries).size() > 1;
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "step", "saved at", "size", "dtype", "ZeRO", "state"}};
   if (shows_run) rows.front().insert(rows.front().end() - 1, "run");
@@ -218,6 +220,7 @@ int verify_command(const Arguments& arguments) {
       to_check.push_back({entry.tag, entry.folder});
     }
   }
+  if (to_check.empty()) io::refuse_foreign(io::OpenFolder(arguments.folder));
   if (to_check.empty()) throw_user_error("{} holds no checkpoints: check the path", arguments.folder.string());
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "size", "read at", "state"}};
   std::vector<std::string> problems;

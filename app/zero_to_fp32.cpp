@@ -103,6 +103,12 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   }
   options.checkpoint_dir = values["checkpoint_dir"].as<std::string>();
   options.output_dir = values["output_dir"].as<std::string>();
+  // What older versions of DeepSpeed's script wrote was one file.
+  for (const char* suffix : {".bin", ".pt", ".pth", ".safetensors"}) {
+    if (!options.output_dir.ends_with(suffix) || std::filesystem::is_directory(options.output_dir)) continue;
+    throw_user_error("OUTPUT_DIR {} has the name of a file, and zero_to_fp32 writes a folder: give a folder's name",
+                     options.output_dir);
+  }
   options.tag = values["tag"].as<std::string>();
   options.max_shard_bytes = parse_size(values["max_shard_size"].as<std::string>());
   options.format = parse_format(values["format"].as<std::string>());

@@ -52,8 +52,10 @@ void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::sp
     for (const ParameterSpec& parameter : unit.parameters) {
       const auto found = saved.find(parameter.name);
       if (found == saved.end()) {
-        throw_user_error("{} is a checkpoint of another model: it has no {}, which is {} in this run; {}",
-                         checkpoint.string(), parameter.name, shape_of(parameter), remedy);
+        throw_user_error("{} is a checkpoint of another model: it has no {}, which is {} in this run{}; {}",
+                         checkpoint.string(), parameter.name, shape_of(parameter),
+                         saved.empty() ? "" : fmt::format(", and has, for example, {:.100}", saved.begin()->first),
+                         remedy);
       }
       if (found->second->shape != parameter.shape) {
         throw_user_error("{} is a checkpoint of another model: its {} is {}, in this run it is {}; {}",

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/run_record.hpp"
+#include "io/checkpoint_dir/foreign.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
 
@@ -294,6 +295,7 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   }
   if (looks_like_checkpoint(folder)) return folder;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
+  refuse_foreign(OpenFolder(folder));
   throw_user_error("{} holds neither a file 'latest' nor a {}: name a folder of checkpoints or a checkpoint itself",
                    folder.string(), kManifestName);
 }

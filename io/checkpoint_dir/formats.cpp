@@ -5,6 +5,7 @@
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/reader.hpp"
 #include "io/checkpoint/writer.hpp"
+#include "io/checkpoint_dir/foreign.hpp"
 #include "io/deepspeed/file_names.hpp"
 #include "io/deepspeed/reader.hpp"
 #include "io/deepspeed/writer.hpp"
@@ -26,6 +27,7 @@ std::unique_ptr<StoredCheckpoint> open_checkpoint(const fs::path& folder) {
 }
 
 std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder) {
+  if (!folder->holds(kManifestName)) refuse_foreign(*folder);
   if (is_deepspeed_checkpoint(*folder)) return std::make_unique<DeepSpeedCheckpoint>(std::move(folder));
   return std::make_unique<Hdf5Checkpoint>(std::move(folder));
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
+#include "io/deepspeed/without_zero.hpp"
 #include "io/files/damaged.hpp"
 
 namespace mpzero::io {
@@ -70,6 +71,12 @@ DeepSpeedPartition read_deepspeed_partition(const TorchZipReader& archive) {
 
 DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, const DeepSpeedLayout& layout, int rank)
     : archive_(std::move(archive)), layout_(layout), rank_(rank), groups_(layout.groups().size()) {
+  if (layout.stage() == 0) {
+    const StatesWithoutZero states = read_states_without_zero(archive_->root(), archive_->path());
+    if (states.groups.size() != groups_.size()) throw_damaged(archive_->path(), "it was replaced while it was read");
+    read_groups(states.masters, *states.optimizer, std::nullopt);
+    return;
+  }
   const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
     throw_incomplete(
@@ -77,24 +84,26 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
         "{}",
         archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
   }
-  read_groups(archive_->root().at(kStates));
-}
-
-void DeepSpeedRankFile::read_groups(const Value& states) {
-  const Value masters = states.at(layout_.stage() == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
+  const bool sharded = layout.stage() == 3;
+  const Value states = archive_->root().at(kStates);
+  const Value masters = states.at(sharded ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
   const std::vector<Value> flat = masters.elements();
   if (flat.size() != groups_.size()) {
     masters.throw_unexpected(fmt::format("a list of {} tensors, one for each of param_shapes", groups_.size()));
   }
+  read_groups(flat, states.at(sharded ? "optimizer_state_dict" : "base_optimizer_state"),
+              states.find("base_optimizer_state_step"));
+}
+
+void DeepSpeedRankFile::read_groups(const std::vector<Value>& masters, const Value& optimizer,
+                                    const std::optional<Value>& elastic_step) {
   for (size_t g = 0; g < groups_.size(); ++g) {
-    groups_[g][static_cast<size_t>(StateKind::kMaster)] = checked(flat[g], g);
-    read_moments(states, g);
+    groups_[g][static_cast<size_t>(StateKind::kMaster)] = checked(masters[g], g);
+    read_moments(optimizer, elastic_step, g);
   }
 }
 
-void DeepSpeedRankFile::read_moments(const Value& states, size_t group) {
-  const bool sharded = layout_.stage() == 3;
-  const Value optimizer = states.at(sharded ? "optimizer_state_dict" : "base_optimizer_state");
+void DeepSpeedRankFile::read_moments(const Value& optimizer, const std::optional<Value>& elastic_step, size_t group) {
   std::optional<Value> state;
   std::optional<Value> step;  // of all parameters together, as older optimizers count; FusedAdam leaves it at 0
   if (optimizer.kind() == Kind::kList) {
@@ -102,7 +111,7 @@ void DeepSpeedRankFile::read_moments(const Value& states, size_t group) {
     const std::vector<Value> of_groups = optimizer.elements();
     if (group >= of_groups.size()) optimizer.throw_unexpected("a dict for each parameter group");
     state = of_groups[group];
-    step = states.find("base_optimizer_state_step");
+    step = elastic_step;
   } else {
     for (const Value& entry : optimizer.at("param_groups").elements()) {
       if (group == 0) param_groups_.push_back(read_param_group(entry));
@@ -147,7 +156,8 @@ pickle::Tensor DeepSpeedRankFile::checked(const Value& value, size_t group) cons
   pickle::Tensor tensor = value.tensor();
   const int64_t padded = layout_.partition_numel(group);
   const int64_t used = layout_.used_numel(group, rank_);
-  if (tensor.shape.size() != 1 || (tensor.numel != padded && tensor.numel != used)) {
+  const bool flat = tensor.shape.size() == 1 || layout_.stage() == 0;
+  if (!flat || (tensor.numel != padded && tensor.numel != used)) {
     value.throw_unexpected(
         fmt::format("a tensor of {} elements, which param_shapes and {} ranks make", padded, layout_.ranks()));
   }

@@ -26,7 +26,8 @@ struct DeepSpeedParamGroup {
 // The hyperparameters in which all groups agree, as JSON; see TrainingProgress::settings_json.
 std::string shared_settings(const std::vector<DeepSpeedParamGroup>& groups);
 
-// One rank's optimizer file. Its tensors have the lengths that the layout requires.
+// One rank's optimizer states: its optimizer file, without ZeRO the model file. Its tensors have the lengths that the
+// layout requires.
 class DeepSpeedRankFile {
  public:
   DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, const DeepSpeedLayout& layout, int rank);
@@ -42,8 +43,9 @@ class DeepSpeedRankFile {
  private:
   using States = std::array<std::optional<pickle::Tensor>, 3>;  // by StateKind; no moments before the first update
 
-  void read_groups(const pickle::Value& states);
-  void read_moments(const pickle::Value& states, size_t group);
+  void read_groups(const std::vector<pickle::Value>& masters, const pickle::Value& optimizer,
+                   const std::optional<pickle::Value>& elastic_step);
+  void read_moments(const pickle::Value& optimizer, const std::optional<pickle::Value>& elastic_step, size_t group);
   int64_t step_in(const pickle::Value& value);
   void set_step(const pickle::Value& owner, int64_t step);
   pickle::Tensor checked(const pickle::Value& value, size_t group) const;

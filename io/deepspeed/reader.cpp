@@ -8,12 +8,14 @@
 
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/parameter_names.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/deepspeed/client_state.hpp"
 #include "io/deepspeed/file_names.hpp"
 #include "io/deepspeed/folder.hpp"
 #include "io/deepspeed/layout.hpp"
 #include "io/deepspeed/rank_file.hpp"
+#include "io/deepspeed/without_zero.hpp"
 #include "io/files/damaged.hpp"
 
 namespace mpzero::io {
@@ -58,12 +60,13 @@ int64_t updates_of(const Value& model) {
   return updates;
 }
 
-bool has_fp16(const Value& model) {
+// Whether the run's ds_config enables "bf16" or "fp16".
+bool is_enabled(const Value& model, const char* type) {
   const auto config = model.find("ds_config");
   if (!config || config->kind() != Kind::kDict) return false;
-  const auto fp16 = config->find("fp16");
-  if (!fp16 || fp16->kind() != Kind::kDict) return false;
-  const auto enabled = fp16->find("enabled");
+  const auto section = config->find(type);
+  if (!section || section->kind() != Kind::kDict) return false;
+  const auto enabled = section->find("enabled");
   return enabled && enabled->kind() == Kind::kBool && enabled->boolean();
 }
 
@@ -76,14 +79,27 @@ bool has_zenflow(const Value& model) {
   return zenflow && !zenflow->is_none();
 }
 
+// What precedes the names of transformers in all of these, as where the model was wrapped or compiled: "module.".
+// Empty: nothing, or not the same everywhere.
+std::string common_prefix(const std::vector<DeepSpeedLayout::Group>& groups,
+                          const std::vector<StoredCheckpoint::Alias>& aliases) {
+  std::vector<std::string_view> names;
+  for (const DeepSpeedLayout::Group& group : groups) {
+    for (const ParameterSpec& parameter : group.parameters) names.emplace_back(parameter.name);
+  }
+  for (const StoredCheckpoint::Alias& alias : aliases) names.emplace_back(alias.name);
+  const auto embedding = std::ranges::find_if(
+      names, [](std::string_view name) { return name.ends_with(std::string(".") + kEmbeddingWeight); });
+  if (embedding == names.end()) return "";
+  const std::string_view prefix = embedding->substr(0, embedding->size() - std::string_view(kEmbeddingWeight).size());
+  const bool everywhere = std::ranges::all_of(names, [&](std::string_view name) { return name.starts_with(prefix); });
+  return everywhere ? std::string(prefix) : "";
+}
+
 std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSpeedPartition& partition,
                                                 const fs::path& file) {
-  const Value shapes = model.at("param_shapes");
-  if (shapes.is_none()) {
-    throw_user_error("{} was saved without ZeRO: mpzero reads checkpoints of ZeRO stages 1 to 3", file.string());
-  }
   std::vector<DeepSpeedLayout::Group> groups;
-  for (const Value& of_group : shapes.elements()) {
+  for (const Value& of_group : model.at("param_shapes").elements()) {
     DeepSpeedLayout::Group& group = groups.emplace_back();
     for (const auto& [name, shape] : of_group.entries()) group.parameters.push_back({name, shape.integers()});
   }
@@ -108,20 +124,56 @@ struct DeepSpeedCheckpoint::Impl {
       : files(std::move(opened)),
         folder(files.folder().path()),
         model_file(files.open(only_one(files, deepspeed_model_file(2, 0), deepspeed_model_file(3, 0)))),
-        model(*model_file),
-        first_optimizer_file(only_one(files, deepspeed_optimizer_file(true, 0), deepspeed_optimizer_file(false, 0))),
-        bf16(first_optimizer_file == deepspeed_optimizer_file(true, 0)) {
-    const DeepSpeedPartition partition = read_deepspeed_partition(*files.open(first_optimizer_file));
+        model(*model_file) {
     const Value root = model.root();
-    check_supported(root, partition);
-    layout.emplace(read_groups(root, partition, model.path()), partition.stage, static_cast<int>(partition.ranks),
-                   model.path().string());
+    if (is_without_zero(root)) {
+      read_without_zero(root);
+    } else {
+      read_zero(root);
+    }
     parameters = layout->parameters();
     if (parameters.empty()) throw_damaged(model.path(), "it lists no parameters");
-    for (const auto& [name, holder] : root.at("shared_params").entries()) aliases.push_back({name, holder.text()});
-    rank_files.resize(static_cast<size_t>(partition.ranks));
+    rank_files.resize(static_cast<size_t>(layout->ranks()));
     read_progress(root);
     check_complete();
+  }
+
+  void read_zero(const Value& root) {
+    first_optimizer_file = only_one(files, deepspeed_optimizer_file(true, 0), deepspeed_optimizer_file(false, 0));
+    bf16 = first_optimizer_file == deepspeed_optimizer_file(true, 0);
+    const DeepSpeedPartition partition = read_deepspeed_partition(*files.open(first_optimizer_file));
+    check_supported(root, partition);
+    for (const auto& [name, holder] : root.at("shared_params").entries()) aliases.push_back({name, holder.text()});
+    set_layout(read_groups(root, partition, model.path()), partition.stage, static_cast<int>(partition.ranks));
+  }
+
+  void read_without_zero(const Value& root) {
+    for (const bool is_bf16 : {true, false}) {
+      const std::string other = deepspeed_optimizer_file(is_bf16, 0);
+      if (!files.holds(other)) continue;
+      throw_incomplete("{} was saved without ZeRO and does not belong to {}: the folder holds files of two runs; {}",
+                       model.path().string(), other, kChooseAnother);
+    }
+    first_optimizer_file = model.path().filename();
+    bf16 = is_enabled(root, "bf16");
+    check_supported(root, {.stage = 0, .ranks = 1, .paddings = {}});
+    StatesWithoutZero states = read_states_without_zero(root, model.path());
+    aliases = std::move(states.aliases);
+    set_layout(std::move(states.groups), 0, 1);
+  }
+
+  void set_layout(std::vector<DeepSpeedLayout::Group> groups, int stage, int ranks) {
+    if (const std::string prefix = common_prefix(groups, aliases); !prefix.empty()) {
+      warnings.push_back(fmt::format("{}: all names begin with {:.100}, which is left out.", folder.string(), prefix));
+      for (DeepSpeedLayout::Group& group : groups) {
+        for (ParameterSpec& parameter : group.parameters) parameter.name.erase(0, prefix.size());
+      }
+      for (Alias& alias : aliases) {
+        alias.name.erase(0, prefix.size());
+        if (alias.parameter.starts_with(prefix)) alias.parameter.erase(0, prefix.size());
+      }
+    }
+    layout.emplace(std::move(groups), stage, ranks, model.path().string());
   }
 
   void check_supported(const Value& root, const DeepSpeedPartition& partition) const {
@@ -151,7 +203,7 @@ struct DeepSpeedCheckpoint::Impl {
     progress.step = updates_of(root);
     counts_otherwise = has_zenflow(root);
     if (const auto samples = root.find("global_samples")) progress.sequences_seen = not_negative(*samples);
-    progress.dtype = bf16 ? "bf16" : has_fp16(root) ? "fp16" : "fp32";
+    progress.dtype = bf16 ? "bf16" : is_enabled(root, "fp16") ? "fp16" : "fp32";
     progress.zero_stage = layout->stage();
     if (const auto config = root.find("ds_config"); config && config->kind() == Kind::kDict) {
       progress.run_config_json = config->to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -177,9 +229,17 @@ struct DeepSpeedCheckpoint::Impl {
     if (!made_by_mpzero && !counts_otherwise && first.optimizer_step() == progress.step + 1) count_one_more();
   }
 
-  // DeepSpeed of before 0.13.5 lets AdamW take an update when it is set up, which stays in its count for good.
+  // DeepSpeed of before 0.13.5, and any DeepSpeed without ZeRO in bf16 or fp16, lets AdamW take an update when it is
+  // set up, which stays in its count for good.
   void count_one_more() {
     adamw_updates = progress.step + 1;
+    if (layout->stage() == 0) {
+      warnings.push_back(fmt::format(
+          "{} has taken {} steps and its AdamW counts {} updates, as DeepSpeed's without ZeRO does in bf16 and fp16; "
+          "AdamW resumes with {}.",
+          folder.string(), progress.step, adamw_updates, progress.step));
+      return;
+    }
     warnings.push_back(fmt::format(
         "{} has taken {} steps, but AdamW counts {} updates on every rank: a DeepSpeed of before 0.13.5 counts one "
         "more, or else AdamW's states are of a save one step later; the run resumes from step {}.",
@@ -201,7 +261,7 @@ struct DeepSpeedCheckpoint::Impl {
       require_file(optimizer_file(rank));
       if (layout->stage() == 3) require_file(deepspeed_model_file(3, rank));
     }
-    if (files.holds(optimizer_file(layout->ranks()))) {
+    if (layout->stage() != 0 && files.holds(optimizer_file(layout->ranks()))) {
       throw_incomplete("{} does not belong to this checkpoint of {} ranks: the folder holds files of two runs; {}",
                        files.path_of(optimizer_file(layout->ranks())).string(), layout->ranks(), kChooseAnother);
     }
@@ -217,7 +277,9 @@ struct DeepSpeedCheckpoint::Impl {
                   fmt::format("it does not list {}, one of the files of {} ranks", name, layout->ranks()));
   }
 
-  std::string optimizer_file(int rank) const { return deepspeed_optimizer_file(bf16, rank); }
+  std::string optimizer_file(int rank) const {
+    return layout->stage() == 0 ? first_optimizer_file : deepspeed_optimizer_file(bf16, rank);
+  }
 
   DeepSpeedRankFile& rank_file(int rank) {
     const std::scoped_lock lock(opening);
@@ -301,8 +363,8 @@ struct DeepSpeedCheckpoint::Impl {
   fs::path folder;
   std::unique_ptr<TorchZipReader> model_file;
   TorchZipReader& model;
-  std::string first_optimizer_file;
-  bool bf16;
+  std::string first_optimizer_file;  // without ZeRO the model's file
+  bool bf16 = false;
   std::optional<DeepSpeedLayout> layout;
   std::vector<ParameterSpec> parameters;
   std::vector<Alias> aliases;

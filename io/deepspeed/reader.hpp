@@ -7,10 +7,10 @@
 
 namespace mpzero::io {
 
-// A checkpoint of DeepSpeed's ZeRO stages 1 to 3, of any number of ranks, in bf16, fp16 or fp32, with AdamW's states on
-// GPUs or CPUs; sub-groups, several parameter groups, elastic checkpoints of stages 1 and 2, and parameter_alignment
-// included. Opening it reads the descriptions of rank 0 alone; the other ranks' files are opened when something of them
-// is read.
+// A checkpoint of DeepSpeed's, of ZeRO stages 0 to 3, of any number of ranks, in bf16, fp16 or fp32, with AdamW's
+// states on GPUs or CPUs; sub-groups, several parameter groups, elastic checkpoints of stages 1 and 2, and
+// parameter_alignment included. Opening it reads the descriptions of rank 0 alone; the other ranks' files are opened
+// when something of them is read.
 //
 // That all files are of one save is known by the manifest of mpzero's own, and of DeepSpeed's by the steps that each
 // file counts: verify_what_was_read() and verify() compare those of all ranks.

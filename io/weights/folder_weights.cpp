@@ -13,6 +13,7 @@
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "io/checkpoint_dir/foreign.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/weights/export_folder.hpp"
 #include "io/weights/weight_file.hpp"
@@ -104,6 +105,7 @@ struct FolderWeights::Impl {
       throw_user_error("{} holds weights as {}, which is not read: export them again without --format hdf5",
                        folder.string(), kHdf5Name);
     }
+    if (is_folder(folder)) refuse_foreign(OpenFolder(folder));
     throw_user_error("{} holds neither {} nor {}, nor their indexes: give a folder with Hugging Face weights",
                      folder.string(), kSafetensorsNames[0], kTorchNames[0]);
   }

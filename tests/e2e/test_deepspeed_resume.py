@@ -11,6 +11,8 @@ from golden_run import (
     SAVED_BF16,
     SAVED_ZERO2,
     SAVED_ZERO3,
+    WITHOUT_ZERO,
+    WITHOUT_ZERO_BF16,
     assert_follows,
     saved_by_deepspeed,
     train_golden,
@@ -57,6 +59,17 @@ def test_recorded_bf16(tmp_path: Path, ranks: int, stage: int) -> None:
     # few values.
     tolerances = {"tolerance": 1e-3, "norm_tolerance": 3e-2}
     resume(SAVED_BF16, saved_by_deepspeed(SAVED_BF16), tmp_path, ranks=ranks, stage=stage, **tolerances)
+
+
+def test_recorded_without_zero(tmp_path: Path) -> None:
+    """One file holds all; its optimizer numbers the parameters in groups with and without weight decay."""
+    resume(
+        WITHOUT_ZERO, saved_by_deepspeed(WITHOUT_ZERO), tmp_path / "fp32", ranks=2, stage=2, tolerance=FP32_TOLERANCE
+    )
+    for name in WITHOUT_ZERO_BF16:
+        tolerances = {"tolerance": 3e-3, "norm_tolerance": 3e-2}
+        said = resume(name, saved_by_deepspeed(name), tmp_path / name, ranks=1, stage=0, **tolerances)
+        assert "counts 7" in said  # updates, where 6 were made
 
 
 @pytest.mark.parametrize(
@@ -108,3 +121,43 @@ def test_a_damaged_shard_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"zero_pp_rank_1_mp_rank_00_optim_states.pt is damaged: the checksum"):
         train_golden(SAVED_ZERO2, tmp_path / "run", f"--resume_from_checkpoint={copy}", ranks=2, stage=2)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def rewrite(saved: Path, folder: Path, change) -> Path:
+    """A copy of the checkpoint without ZeRO in `saved` whose content `change` has edited."""
+    torch = pytest.importorskip("torch")
+    shutil.copytree(saved, folder)
+    file = folder / "global_step6" / "mp_rank_00_model_states.pt"
+    states = torch.load(file, weights_only=False)
+    change(states)
+    torch.save(states, file)
+    return folder
+
+
+def test_names_of_a_wrapped_model(tmp_path: Path) -> None:
+    """A prefix that all names have is left out; one that only some have is shown."""
+    prefix = "module._orig_mod."
+
+    def wrap(states: dict, names: list[str]) -> None:
+        module = states["module"]
+        states["module"] = {(prefix if name in names else "") + name: module[name] for name in module}
+
+    saved = saved_by_deepspeed(WITHOUT_ZERO)
+    wrapped = rewrite(saved, tmp_path / "all", lambda states: wrap(states, list(states["module"])))
+    said = resume(WITHOUT_ZERO, wrapped, tmp_path / "run", ranks=1, stage=0, tolerance=FP32_TOLERANCE)
+    assert prefix in said
+    in_part = rewrite(saved, tmp_path / "one", lambda states: wrap(states, ["model.norm.weight"]))
+    with pytest.raises(AssertionError, match=rf"has no model.norm.weight.*{prefix}model.norm.weight"):
+        train_golden(WITHOUT_ZERO, tmp_path / "other", f"--resume_from_checkpoint={in_part}", ranks=1, stage=0)
+
+
+def test_an_optimizer_of_other_parameters_is_refused(tmp_path: Path) -> None:
+    """As where parameters are frozen: the optimizer's tensors have numbers, which then count others."""
+
+    def freeze(states: dict) -> None:
+        state = states["optimizer"]["state"]
+        states["optimizer"]["state"] = {number - 1: state[number] for number in state if number > 0}
+
+    saved = rewrite(saved_by_deepspeed(WITHOUT_ZERO), tmp_path / "saved", freeze)
+    with pytest.raises(AssertionError, match=r"mp_rank_00_model_states.pt: the optimizer's .* tensors"):
+        train_golden(WITHOUT_ZERO, tmp_path / "run", f"--resume_from_checkpoint={saved}", ranks=1, stage=0)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Makes the runs tiny-* of this folder with stock DeepSpeed 0.19.8 on the CPU (interop group; a minute).
 
+    make_tiny_runs.py [NAME ...]
+
 Each has what DeepSpeed saved after step 6 of 12, as it wrote it but for the copies of its scripts that it adds, and in
 trace.json what it computed itself in all 12 steps. The weights before step 1 are not kept: nothing starts from them.
 """
@@ -53,6 +55,9 @@ RUNS = {
     "tiny-qwen3-zero2-fp32": ("qwen3", 2, False, 2, 2, COSINE),
     "tiny-qwen3-zero2-bf16": ("qwen3", 2, True, 2, 2, COSINE),
     "tiny-llama-zero3-fp32": ("llama", 3, False, 1, 3, DECAY),
+    "tiny-qwen3-zero0-fp32": ("qwen3", 0, False, 2, 2, COSINE),
+    "tiny-qwen3-zero0-bf16": ("qwen3", 0, True, 2, 2, COSINE),
+    "tiny-llama-zero0-fused": ("llama", 0, True, 2, 2, COSINE),
 }
 
 
@@ -87,7 +92,7 @@ def make(name: str) -> None:
         "gradient_accumulation_steps": accumulation,
         "gradient_clipping": 0.5,
         "bf16": {"enabled": bf16},
-        "zero_optimization": {"stage": stage, "offload_optimizer": {"device": "cpu"}},
+        "zero_optimization": {"stage": stage, **({"offload_optimizer": {"device": "cpu"}} if stage else {})},
         "optimizer": {
             "type": "AdamW",
             "params": {"lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1},
@@ -110,6 +115,9 @@ def make(name: str) -> None:
         (run / "trace.json").write_text(json.dumps(facts))
         save_model(family, run / "init")
         flags = ["--ranks", RANKS, "--stage", stage, "--steps", STEPS, "--save_after", SAVED_AFTER]
+        # Without ZeRO the optimizer's tensors are in another order than the model's where there are groups.
+        flags += [] if stage else ["--no-offload", "--weight_decay_groups"]
+        flags += ["--fused"] if name.endswith("fused") else []
         words = [sys.executable, DEEPSPEED_RUN, run, run / "result.json", "--save", run / "deepspeed", *flags]
         subprocess.run([*map(str, words), *(["--bf16"] if bf16 else [])], check=True)
         facts["trace"] = json.loads((run / "result.json").read_text())
@@ -124,7 +132,7 @@ def main() -> None:
     import deepspeed
 
     assert deepspeed.__version__ == "0.19.8", deepspeed.__version__
-    for name in RUNS:
+    for name in sys.argv[1:] or RUNS:
         make(name)
 
 

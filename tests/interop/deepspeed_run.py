@@ -68,6 +68,8 @@ def train(arguments: argparse.Namespace) -> None:
             {"params": [p for p in parameters if p.dim() > 1]},
             {"params": [p for p in parameters if p.dim() <= 1]},
         ]
+    if arguments.fused:
+        deepspeed.runtime.engine.FusedAdam = torch.optim.AdamW
     engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, config=config)
     done = 0
     if arguments.load:
@@ -96,7 +98,7 @@ def train(arguments: argparse.Namespace) -> None:
                 "step": step + 1,
                 "loss": total.item() / (gas * ranks),
                 "lr_applied": lr,
-                "grad_norm": float(engine.get_global_grad_norm()),
+                "grad_norm": None if (norm := engine.get_global_grad_norm()) is None else float(norm),
             }
         )
         if arguments.save and step + 1 == arguments.save_after:
@@ -158,6 +160,7 @@ def main() -> int:
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--offload", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--weight_decay_groups", action="store_true")
+    parser.add_argument("--fused", action="store_true", help="treat torch's AdamW as FusedAdam, as on GPUs")
     parser.add_argument("--zero", default="{}", help="JSON, merged into zero_optimization")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--save", type=Path)

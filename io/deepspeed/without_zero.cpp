@@ -1,0 +1,132 @@
+#include "io/deepspeed/without_zero.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/files/damaged.hpp"
+
+namespace mpzero::io {
+namespace {
+
+using pickle::Kind;
+using pickle::Tensor;
+using pickle::Value;
+
+struct Weight {
+  std::string name;
+  Value value;
+  Tensor tensor;
+};
+
+// The trained weights, each once, in the order of the model.
+std::vector<Weight> read_weights(const Value& model, std::vector<StoredCheckpoint::Alias>& aliases) {
+  std::set<std::string> buffers;
+  if (const auto names = model.find("buffer_names"); names && !names->is_none()) {
+    for (const Value& name : names->elements()) buffers.insert(name.text());
+  }
+  std::vector<Weight> weights;
+  std::map<std::tuple<std::string, int64_t, std::vector<int64_t>>, std::string> places;
+  for (const auto& [name, value] : model.at("module").entries()) {
+    if (buffers.contains(name)) continue;
+    const Tensor tensor = value.tensor();
+    // A tied head is saved under both names.
+    const auto [holder, is_new] = places.try_emplace({tensor.storage, tensor.offset, tensor.shape}, name);
+    if (is_new || tensor.numel == 0) {
+      weights.push_back({name, value, tensor});
+    } else {
+      aliases.push_back({name, holder->second});
+    }
+  }
+  return weights;
+}
+
+// The optimizer's tensors as far as they are saved, by number. `flat`: each is of all parameters of a group.
+struct Slots {
+  std::vector<Tensor> tensors;
+  bool flat = false;
+};
+
+using Order = std::vector<const Weight*>;
+
+// The weights of each slot, if the optimizer has numbered them in this order; else none.
+std::vector<Order> divide(const Order& weights, const Slots& slots) {
+  std::vector<Order> divided;
+  size_t next = 0;
+  for (const Tensor& slot : slots.tensors) {
+    Order& of_slot = divided.emplace_back();
+    int64_t numel = 0;
+    do {
+      if (next == weights.size()) return {};
+      of_slot.push_back(weights[next++]);
+      numel += of_slot.back()->tensor.numel;
+    } while (slots.flat && numel < slot.numel);
+    if (slots.flat ? numel != slot.numel : of_slot.back()->tensor.shape != slot.shape) return {};
+  }
+  return next == weights.size() ? divided : std::vector<Order>{};
+}
+
+std::vector<Order> assign(const std::vector<Weight>& weights, const Slots& slots, const std::filesystem::path& file) {
+  Order order;
+  for (const Weight& weight : weights) order.push_back(&weight);
+  const auto is_matrix = [](const Weight* weight) { return weight->tensor.shape.size() > 1; };
+  Order matrices_first = order, vectors_first = order;
+  std::ranges::stable_partition(matrices_first, is_matrix);
+  std::ranges::stable_partition(vectors_first, [&](const Weight* weight) { return !is_matrix(weight); });
+  for (const Order& candidate : {order, matrices_first, vectors_first}) {
+    if (std::vector<Order> divided = divide(candidate, slots); !divided.empty()) return divided;
+  }
+  throw_user_error(
+      "{}: the optimizer's {} tensors do not belong to the model's {} parameters in their order, in one group or in "
+      "two by weight decay, and their names are not saved; give the weights as safetensors to --init_from",
+      file.string(), slots.tensors.size(), weights.size());
+}
+
+}  // namespace
+
+bool is_without_zero(const Value& model) {
+  const auto shapes = model.find("param_shapes");
+  const auto optimizer = model.find("optimizer");
+  return (!shapes || shapes->is_none()) && optimizer && optimizer->kind() == Kind::kDict;
+}
+
+StatesWithoutZero read_states_without_zero(const Value& model, const std::filesystem::path& file) {
+  StatesWithoutZero states;
+  const std::vector<Weight> weights = read_weights(model, states.aliases);
+  Value optimizer = model.at("optimizer");
+  Slots slots;
+  std::vector<Value> masters;
+  // FP16_Optimizer and FP16_UnfusedOptimizer, of bf16 as well, keep fp32 weights around torch's optimizer.
+  if (const auto flat = optimizer.find("fp32_groups_flat")) {
+    slots.flat = true;
+    masters = flat->elements();
+  } else if (const auto groups = optimizer.find("fp32_groups")) {
+    for (const Value& group : groups->elements()) {
+      for (const Value& master : group.elements()) masters.push_back(master);
+    }
+  }
+  for (const Value& master : masters) slots.tensors.push_back(master.tensor());
+  if (const auto inner = optimizer.find("optimizer_state_dict")) optimizer = *inner;
+  if (masters.empty()) {
+    const Value state = optimizer.at("state");
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const auto of_weight = state.find(static_cast<int64_t>(i));
+      // Before the first update there are no states, which are then all 0.
+      slots.tensors.push_back(of_weight ? of_weight->at("exp_avg").tensor() : weights[i].tensor);
+    }
+  }
+  for (const Order& of_slot : assign(weights, slots, file)) {
+    DeepSpeedLayout::Group& group = states.groups.emplace_back();
+    for (const Weight* weight : of_slot) group.parameters.push_back({weight->name, weight->tensor.shape});
+    if (masters.empty()) states.masters.push_back(of_slot.front()->value);
+  }
+  if (!masters.empty()) states.masters = std::move(masters);
+  states.optimizer = optimizer;
+  return states;
+}
+
+}  // namespace mpzero::io
