@@ -18,6 +18,7 @@
 #include "app/checkpoint/checkpoint_facts.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
+#include "base/text/printable.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/replaced_while_read.hpp"
 #include "io/checkpoint/run_record.hpp"
@@ -45,10 +46,13 @@ std::string show_size(int64_t bytes) {
 }
 
 // Rows under a heading, each column as wide as its widest cell; the last column is not padded.
-void print_table(const std::vector<std::vector<std::string>>& rows) {
+void print_table(std::vector<std::vector<std::string>> rows) {
   std::vector<size_t> widths(rows.front().size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  for (auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      row[i] = printable(row[i]);
+      widths[i] = std::max(widths[i], row[i].size());
+    }
   }
   for (const auto& row : rows) {
     std::string line;

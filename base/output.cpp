@@ -155,7 +155,7 @@ void ProgressBar::draw(int64_t done, const std::string& note) {
       progressed > 0 ? elapsed / static_cast<double>(progressed) * static_cast<double>(total_ - done) : 0;
   const std::string head = fmt::format("{} {:3.0f}% ", title_, fraction * 100);
   const std::string tail = fmt::format(" {}/{} [{}<{}]{}{}", done, total_, as_duration(elapsed), as_duration(left),
-                                       note.empty() ? "" : " ", note);
+                                       note.empty() ? "" : " ", printable(note));
   const int width = std::max(5, terminal_columns() - 3 - static_cast<int>(head.size() + tail.size()));
   const int filled = static_cast<int>(fraction * width);
   std::string bar;

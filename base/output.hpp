@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <type_traits>
+
+#include "base/text/printable.hpp"
 
 // The only writer of stdout and stderr. No call throws or ends the process: on a full disk, a closed terminal or a pipe
 // without a reader, the text is lost and training continues. Thread-safe.
@@ -16,13 +18,28 @@ enum class Output : uint8_t { kStdout, kStderr };
 
 void write_output(Output output, std::string_view text);
 
+// A text among the arguments of a line is foreign: it may hold a file's name or value.
+template <typename T>
+decltype(auto) printable_argument(const T& value) {
+  if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return printable(value);
+  } else {
+    return (value);
+  }
+}
+template <typename... Args>
+std::string format_printable(fmt::string_view format, const Args&... args) {
+  return fmt::vformat(format, fmt::make_format_args(args...));
+}
+
+// Texts among the arguments are shown as printable() makes them: none begins a line or moves the cursor.
 template <typename... Args>
 void print_out(fmt::format_string<Args...> format, Args&&... args) {
-  write_output(Output::kStdout, fmt::format(format, std::forward<Args>(args)...));
+  write_output(Output::kStdout, format_printable(format, printable_argument(args)...));
 }
 template <typename... Args>
 void print_err(fmt::format_string<Args...> format, Args&&... args) {
-  write_output(Output::kStderr, fmt::format(format, std::forward<Args>(args)...));
+  write_output(Output::kStderr, format_printable(format, printable_argument(args)...));
 }
 // "mpzero: warning: LINE" on stderr.
 void print_warning(std::string_view line);

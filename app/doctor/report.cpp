@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/text/printable.hpp"
 #include "base/words.hpp"
 
 namespace mpzero::doctor {
@@ -96,19 +97,20 @@ std::vector<HostGroup> groups_of(const std::vector<HostReport>& reports) {
 std::string to_entry(const HostGroup& group, size_t width, TableStyle style) {
   const auto fine = static_cast<size_t>(std::count_if(group.findings.begin(), group.findings.end(),
                                                       [](const Finding& f) { return f.status == Status::kOk; }));
-  std::string entry = fmt::format("{}: {}", names_of(group.hosts), name(group.status));
+  std::string entry = fmt::format("{}: {}", printable(names_of(group.hosts)), name(group.status));
   if (style.brief && fine > 0) {
     entry +=
         fmt::format(" ({}{})", counted(static_cast<int64_t>(fine), "check"), group.status == Status::kOk ? "" : " ok");
   } else if (fine > 0 && group.hosts.size() > 1) {
-    entry += fmt::format(", with what {} reports", group.hosts.front());
+    entry += fmt::format(", with what {} reports", printable(group.hosts.front()));
   }
   entry += "\n";
   for (const Finding& finding : group.findings) {
     if (style.brief && finding.status == Status::kOk) continue;
-    entry +=
-        fmt::format("  {}  {:<{}}  {}\n", painted(finding.status, style.color), finding.check, width, finding.message);
-    if (!finding.remedy.empty()) entry += fmt::format("  {:7}  {:<{}}  -> {}\n", "", "", width, finding.remedy);
+    entry += fmt::format("  {}  {:<{}}  {}\n", painted(finding.status, style.color), finding.check, width,
+                         printable(finding.message));
+    if (!finding.remedy.empty())
+      entry += fmt::format("  {:7}  {:<{}}  -> {}\n", "", "", width, printable(finding.remedy));
   }
   return entry;
 }

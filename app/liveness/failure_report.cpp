@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/json.hpp"
+#include "base/text/printable.hpp"
 
 namespace mpzero {
 namespace {
@@ -83,9 +84,9 @@ std::string file_text(const Json& json) {
 
 std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& records, const std::string& checkpoint) {
   constexpr size_t kPlaces = 16;
-  std::string text = fmt::format("mpzero: error: {}; {}.\n", verdict.reason, verdict.remedy);
+  std::string text = fmt::format("mpzero: error: {}; {}.\n", printable(verdict.reason), printable(verdict.remedy));
   text += checkpoint.empty() ? "  No checkpoint was saved yet: the same command starts over.\n"
-                             : fmt::format("  The same command resumes from {}.\n", checkpoint);
+                             : fmt::format("  The same command resumes from {}.\n", printable(checkpoint));
   std::vector<std::pair<std::string, std::vector<int>>> places;
   for (const RankRecord& record : records) {
     std::string here = place(record);

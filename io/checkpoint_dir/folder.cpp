@@ -64,12 +64,10 @@ bool is_plain_name(const std::string& tag) {
   return printable && !tag.empty() && tag[0] != '.' && tag.find('/') == std::string::npos && tag != kLatestName;
 }
 
-// Makes the content of a damaged file printable in a message.
-std::string printable(const std::string& text) {
+// The content of a damaged file, for a message.
+std::string shortened(const std::string& text) {
   constexpr size_t kLongest = 60;
-  std::string shown;
-  for (const char c : text.substr(0, kLongest)) shown += c >= ' ' && c <= '~' ? c : '?';
-  return text.size() > kLongest ? shown + "..." : shown;
+  return text.size() > kLongest ? text.substr(0, kLongest) + "..." : text;
 }
 
 // Runs `work`. If it throws, adds the error to `left` as the reason why `path` remains.
@@ -143,7 +141,7 @@ std::optional<std::string> latest_tag(const fs::path& checkpoint_dir) {
     throw Damaged(
         fmt::format("{} names '{}', which is not a checkpoint in {}: write the name of one of its folders into it, or "
                     "choose a checkpoint with --resume_from_checkpoint DIR",
-                    path.string(), printable(tag), checkpoint_dir.string()));
+                    path.string(), shortened(tag), checkpoint_dir.string()));
   }
   return tag;
 }

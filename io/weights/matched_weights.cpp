@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,12 +31,6 @@ const ParameterSpec* find_ending(std::span<const ParameterSpec> tensors, std::st
   const auto found = std::find_if(tensors.begin(), tensors.end(),
                                   [&](const ParameterSpec& tensor) { return ends_with_name(tensor.name, name); });
   return found == tensors.end() ? nullptr : &*found;
-}
-
-// A name of a file, which may hold what moves a terminal's cursor: as JSON writes it, without the quotes.
-std::string shown(const std::string& name) {
-  const std::string text = nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  return text.substr(1, text.size() - 2);
 }
 
 bool same_value(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
@@ -88,8 +81,7 @@ class MatchedWeights final : public WeightSource {
       throw_user_error(
           "{} holds no tensor {}{}: give the full weights of a Llama, Qwen2 or Qwen3 model (an adapter needs to be "
           "merged into its model first)",
-          folder_, kEmbeddingWeight,
-          stored.empty() ? "" : fmt::format(" (its first is {})", shown(stored.front().name)));
+          folder_, kEmbeddingWeight, stored.empty() ? "" : fmt::format(" (its first is {})", stored.front().name));
     }
     std::string prefix = embedding->name.substr(0, embedding->name.size() - leaf.size());
     const bool has_base = ends_with_name(embedding->name, kEmbeddingWeight);
@@ -101,7 +93,7 @@ class MatchedWeights final : public WeightSource {
     }
     if (head != nullptr) stored_names_[kOutputWeight] = head->name;
     if (!prefix.empty()) {
-      warnings_.push_back(fmt::format("{}: the names begin with {}, which is left out.", folder_, shown(prefix)));
+      warnings_.push_back(fmt::format("{}: the names begin with {}, which is left out.", folder_, prefix));
     }
     if (!has_base) {
       warnings_.push_back(
@@ -129,7 +121,7 @@ class MatchedWeights final : public WeightSource {
     for (const ParameterSpec& tensor : stored) {
       // Old Llama checkpoints hold their table of rotations.
       if (std::ranges::binary_search(used, tensor.name) || tensor.name.ends_with(".rotary_emb.inv_freq")) continue;
-      unused.push_back(fmt::format("{} [{}]", shown(tensor.name), fmt::join(tensor.shape, ", ")));
+      unused.push_back(fmt::format("{} [{}]", tensor.name, fmt::join(tensor.shape, ", ")));
     }
     if (unused.empty()) return;
     const size_t shown = std::min(kShown, unused.size());
@@ -154,8 +146,7 @@ class MatchedWeights final : public WeightSource {
       throw_user_error(
           "{} holds a {} that is not the embedding (element [{}, {}] is {} and {}), but config.json has "
           "tie_word_embeddings true: set tie_word_embeddings to false",
-          folder_, shown(*tied_head_), element / embedding.shape.back(), element % embedding.shape.back(), *mine,
-          *theirs);
+          folder_, *tied_head_, element / embedding.shape.back(), element % embedding.shape.back(), *mine, *theirs);
     }
   }
 

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # A folder that is one library, without rooms.
-COMPLETE = ("base",)
+COMPLETE = {"base": {"base/text"}}
 # Sources without a test file of their own.
 NO_OWN_TEST = ROOT / "tests/structure/no_own_test.txt"
 SOURCES = {".c", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc"}
@@ -39,7 +39,7 @@ def uses_of(cmake: str) -> set[str] | None:
 
 
 def read_rooms() -> dict[str, Room]:
-    rooms = {name: Room(name, {"base"} - {name}) for name in COMPLETE}
+    rooms = {name: Room(name, uses) for name, uses in COMPLETE.items()}
     for top in TOPS:
         for path in (ROOT / top).rglob("CMakeLists.txt"):
             folder = str(path.parent.relative_to(ROOT))

@@ -18,6 +18,7 @@
 #include "app/plan/command/rates.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
+#include "base/text/printable.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -92,7 +93,7 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
 
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
-  for (const std::string& line : lines) text += line + "\n";
+  for (const std::string& line : lines) text += printable(line) + "\n";
   return text;
 }
 

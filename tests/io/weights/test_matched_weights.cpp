@@ -96,15 +96,6 @@ void check_all_read(const WeightSource& weights, bool tied) {
 
 }  // namespace
 
-TEST_CASE("control characters of names do not reach the terminal") {
-  const auto weights = match(renamed(stored(false), "\x1b[2J."), true);
-  REQUIRE(weights->warnings().size() == 1);
-  CHECK_THAT(weights->warnings()[0], Contains("\\u001b[2J.") && !Contains("\x1b"));
-  auto more = stored(false);
-  more["\x1b[2J"] = {1};
-  CHECK_THAT(error(more, true), Contains("\\u001b[2J [1]") && !Contains("\x1b"));
-}
-
 TEST_CASE("a prefix that all names share is removed") {
   for (const std::string& prefix : kPrefixes) {
     for (const bool tied : {false, true}) {
