@@ -1,10 +1,14 @@
 #include "base/json.hpp"
 
+#include <fcntl.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <unordered_set>
@@ -145,23 +149,26 @@ json parse_user_json(std::string_view text, const std::string& source, const Jso
 }
 
 std::optional<std::string> read_json_text(const std::filesystem::path& path, const JsonLimits& limits) {
-  // Opening a FIFO would wait for a writer, and several ranks cannot all read it.
-  std::error_code ignored;
-  if (std::filesystem::is_other(std::filesystem::status(path, ignored))) {
+  // Opening a FIFO would otherwise wait for a writer, and several ranks cannot all read it.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  const bool is_socket = descriptor < 0 && errno == ENXIO;
+  struct stat status {};
+  if (descriptor < 0 && !is_socket) return std::nullopt;
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(is_socket ? nullptr : ::fdopen(descriptor, "rb"), &std::fclose);
+  if (!is_socket && (!file || ::fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode))) return std::nullopt;
+  if (!S_ISREG(status.st_mode)) {
     throw UserError(
         fmt::format("{} is a FIFO, a socket or a device, expected a regular file: name a regular file", path.string()));
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) return std::nullopt;
   constexpr size_t kPiece = size_t{64} << 10;
   std::string text;
-  while (file && text.size() <= limits.bytes) {
+  for (size_t got = 1; got > 0 && text.size() <= limits.bytes;) {
     const size_t begin = text.size();
     text.resize(std::min(begin + kPiece, limits.bytes + 1));
-    file.read(text.data() + begin, static_cast<std::streamsize>(text.size() - begin));
-    text.resize(begin + static_cast<size_t>(file.gcount()));
+    got = std::fread(text.data() + begin, 1, text.size() - begin, file.get());
+    text.resize(begin + got);
   }
-  if (file.bad()) return std::nullopt;
+  if (std::ferror(file.get()) != 0) return std::nullopt;
   return text;
 }
 

@@ -7,10 +7,8 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -54,20 +52,22 @@ T from_disk(const std::function<T()>& read) {
   return answer->value;
 }
 
+// Empty if it is missing or no such file.
+std::string text_of(const std::filesystem::path& file) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  try {
+    return io::read_text_file(file, kMostBytes);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 // The tag in `checkpoint_dir`/latest, unchanged. Empty if there is none, or if the disk does not respond.
 std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
   return from_disk<std::string>([checkpoint_dir] {
-    std::ifstream file(checkpoint_dir / "latest");
-    std::string tag;
-    std::getline(file, tag);
-    return tag;
+    const std::string text = text_of(checkpoint_dir / "latest");
+    return text.substr(0, text.find('\n'));
   });
-}
-
-std::string text_of(const std::filesystem::path& file) {
-  std::stringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
 }
 
 // Replaces the file by `text`, unless `why_not` has a reason against it: returns that.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "base/json.hpp"
 #include "base/words.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/files/text_lines.hpp"
 
 namespace mpzero {
 namespace {
@@ -65,14 +65,9 @@ Line read_line(std::string text, bool has_end) {
 }
 
 std::vector<Line> read_lines(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) io::throw_system_error("read metrics file", path, errno);
   std::vector<Line> lines;
-  for (std::string text; std::getline(file, text); text.clear()) {
-    const bool has_end = !file.eof();
-    lines.push_back(read_line(std::move(text), has_end));
-  }
-  if (file.bad()) io::throw_system_error("read metrics file", path, errno);
+  io::read_lines(path,
+                 [&](std::string_view line, bool has_end) { lines.push_back(read_line(std::string(line), has_end)); });
   return lines;
 }
 

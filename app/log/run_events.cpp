@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/files/text_lines.hpp"
 
 namespace mpzero {
 namespace {
@@ -58,16 +58,18 @@ bool has(const nlohmann::json& event, const char* key, std::string_view value) {
 // Whether the file has the start, and not its end.
 bool is_open(const StartRecord& record) {
   const std::filesystem::path path = record.folder / kEvents;
-  if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored)) return false;
-  std::ifstream file(path);
-  bool open = false;
-  for (std::string line; std::getline(file, line);) {
-    const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!event.is_object() || !has(event, "run", record.run_id) || !has(event, "start", record.start)) continue;
-    if (has(event, "event", "end")) return false;
-    open = true;
+  bool began = false, ended = false;
+  try {
+    io::read_lines(path, [&](std::string_view line, bool) {
+      const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (!event.is_object() || !has(event, "run", record.run_id) || !has(event, "start", record.start)) return;
+      began = true;
+      ended = ended || has(event, "event", "end");
+    });
+  } catch (const Error&) {
+    return false;
   }
-  return open;
+  return began && !ended;
 }
 
 }  // namespace

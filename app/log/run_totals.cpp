@@ -3,15 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <system_error>
 
+#include "base/error.hpp"
 #include "base/text/times.hpp"
 #include "base/words.hpp"
+#include "io/files/text_lines.hpp"
 
 namespace mpzero {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int64_t kMostBytesOfALine = 1 << 20;
+constexpr size_t kMostBytesOfALine = 1 << 20;
 // What no start of a run reaches, so that sums stay in range.
 constexpr uint64_t kMostCount = uint64_t{1} << 50;
 constexpr double kMostSeconds = 1e10;
@@ -87,15 +88,16 @@ StartTotals& StartTotals::operator+=(const StartTotals& other) {
 
 RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id) {
   std::map<std::string, Start> starts;
-  // Of a FIFO there is no end.
-  if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored)) return {};
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (line.size() > kMostBytesOfALine) continue;
-    const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!event.is_object() || !event.contains("run") || event["run"] != run_id) continue;
-    const auto start = event.find("start");
-    if (start != event.end() && start->is_string()) take(event, starts[start->get<std::string>()]);
+  try {
+    io::read_lines(path, [&](std::string_view line, bool) {
+      if (line.size() > kMostBytesOfALine) return;
+      const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (!event.is_object() || !event.contains("run") || event["run"] != run_id) return;
+      const auto start = event.find("start");
+      if (start != event.end() && start->is_string()) take(event, starts[start->get<std::string>()]);
+    });
+  } catch (const Error&) {
+    return {};
   }
   RunTotals totals;
   for (auto& [id, start] : starts) {

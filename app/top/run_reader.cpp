@@ -1,6 +1,5 @@
 #include "app/top/run_reader.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,11 +7,13 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "app/flags/validation_data.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "io/files/atomic_file.hpp"
 
 namespace mpzero {
 namespace {
@@ -24,19 +25,14 @@ using json = nlohmann::json;
 constexpr size_t kLongestLine = size_t{4} << 20;
 constexpr size_t kMostLosses = 20'000;
 
-class File {
- public:
-  explicit File(const fs::path& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
+// Of a file that is missing, or no regular file: nothing.
+std::optional<io::File> open_if_there(const fs::path& path) {
+  try {
+    return io::File::open_for_reading(path);
+  } catch (const Error&) {
+    return std::nullopt;
   }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int descriptor() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
+}
 
 // An object; null for anything else.
 json object_in(const std::string& line) {
@@ -70,9 +66,9 @@ fs::path folder_of(const fs::path& run) { return fs::is_directory(run) ? run : r
 LineFollower::LineFollower(fs::path path, int64_t most_bytes) : path_(std::move(path)), most_bytes_(most_bytes) {}
 
 std::vector<std::string> LineFollower::take() {
-  const File file(path_);
+  const std::optional<io::File> file = open_if_there(path_);
   struct stat facts {};
-  if (file.descriptor() < 0 || ::fstat(file.descriptor(), &facts) != 0 || !S_ISREG(facts.st_mode)) return {};
+  if (!file || ::fstat(file->descriptor(), &facts) != 0) return {};
   bool cut = false;
   if (offset_ < 0 || facts.st_ino != inode_ || facts.st_size < offset_) {
     offset_ = std::max<int64_t>(0, facts.st_size - most_bytes_);
@@ -84,7 +80,7 @@ std::vector<std::string> LineFollower::take() {
   std::array<char, 65536> buffer{};
   std::vector<std::string> lines;
   ssize_t got = 0;
-  while ((got = ::pread(file.descriptor(), buffer.data(), buffer.size(), offset_)) > 0) {
+  while ((got = ::pread(file->descriptor(), buffer.data(), buffer.size(), offset_)) > 0) {
     offset_ += got;
     rest_.append(buffer.data(), static_cast<size_t>(got));
     size_t begin = 0;
@@ -113,6 +109,7 @@ RunReader::RunReader(const fs::path& run)
         "number of its Slurm job.",
         run.string());
   }
+  if (is_file_given_) io::File::open_for_reading(run);
 }
 
 const RunView& RunReader::update() {

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <map>
 #include <optional>
@@ -26,6 +25,7 @@
 #include "base/host_name.hpp"
 #include "base/output.hpp"
 #include "base/text/times.hpp"
+#include "io/files/text_lines.hpp"
 
 namespace mpzero {
 namespace {
@@ -110,11 +110,10 @@ fs::path metrics_of_job(const std::string& number) {
     throw_user_error("'{}' is no folder, and Slurm does not show a job of this number: name the --checkpoint_dir",
                      number);
   }
-  std::ifstream file(log);
   std::string metrics;
-  for (std::string line; std::getline(file, line);) {
+  io::read_lines(log, [&](std::string_view line, bool) {
     if (line.starts_with(kLogLine)) metrics = line.substr(std::string_view(kLogLine).size());
-  }
+  });
   if (metrics.empty()) {
     throw_user_error(
         "the log of job {}, {}, does not yet say where its metrics are: try again when the job trains, "

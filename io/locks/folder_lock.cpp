@@ -39,6 +39,16 @@ bool is_of_job(const std::string& owner, const std::string& job) {
   return !job.empty() && (owner.ends_with("(job " + job + ")") || owner.ends_with(", job " + job + ")"));
 }
 
+// Symbolic links are not followed, because the file is written to.
+int open_lock(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  if (descriptor < 0) throw_system_error("open", path, errno);
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
+  ::close(descriptor);
+  throw_user_error("{} is not a regular file: remove it", path.string());
+}
+
 int try_flock(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
 
 }  // namespace
@@ -48,8 +58,7 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
       inode_(inode_of(folder / ".").value_or(Inode{})),
       flock_(options.flock ? options.flock : &try_flock) {
   const fs::path path = folder / kLockName;
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw_system_error("open", path, errno);
+  descriptor_ = open_lock(path);
   try {
     const bool locked = lock(path, options);
     const LockReach reach = options.reach.value_or(lock_reach_of(folder));
@@ -127,8 +136,7 @@ void FolderLock::hold_lock() {
   } else if (errno != ENOENT) {
     throw_system_error("look at", path, errno);
   }
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor < 0) throw_system_error("open", path, errno);
+  const int descriptor = open_lock(path);
   if (const int error = flock_(descriptor); error != 0) {
     ::close(descriptor);
     if (error != EWOULDBLOCK) throw_system_error("lock", path, error);

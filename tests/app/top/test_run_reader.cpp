@@ -93,6 +93,7 @@ TEST_CASE("what is no regular file has no lines, and does not block") {
   const fs::path file = folder.path() / "lines";
   REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
   CHECK(LineFollower(file).take().empty());
+  CHECK_THROWS_WITH(RunReader(file), Contains(file.string()));
 }
 
 TEST_CASE("a run is what its files say, start by start") {

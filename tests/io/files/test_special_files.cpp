@@ -101,6 +101,16 @@ TEST_CASE("a FIFO in place of any file of a checkpoint is refused by name") {
   CHECK_THROWS_WITH(resume_candidates(folder.path(), "tiny"), sentence_of(folder / "latest"));
 }
 
+TEST_CASE("a lock file is a file of its own, since it is written to") {
+  const TemporaryFolder folder;
+  const FolderLock::Options options{.reach = LockReach::kThisHost, .renewal = std::chrono::milliseconds(0)};
+  write_file(folder / "other", "content");
+  SECTION("a link") { fs::create_symlink("other", folder / ".lock"); }
+  SECTION("a FIFO") { make_fifo(folder / ".lock"); }
+  CHECK_THROWS_WITH(FolderLock(folder.path(), options), Contains((folder / ".lock").string()));
+  CHECK(read_file(folder / "other") == "content");
+}
+
 TEST_CASE("a FIFO in place of an owner's record, weights or token files is refused by name") {
   const TemporaryFolder folder;
   make_fifo(folder / ".owner-1");
