@@ -18,6 +18,9 @@ namespace {
 
 // Scheduled events are announced days before: they are asked for once a minute.
 constexpr int kPollsPerEventPoll = 12;
+// From an interruption's notice to the interruption, in seconds. Counted from when it is first seen: the difference
+// between its time and this host's clock, which may be fast, would skip a save that there is time for.
+constexpr double kInterruptionLead = 120;
 // How long before a scheduled event a run stops, in seconds.
 constexpr double kEventLead = 900;
 // In a row, before a warning: the service drops requests of a busy host.
@@ -132,7 +135,7 @@ void Ec2Watch::act_on(const Ec2Notice& notice) {
   const std::string text = fmt::format("{} on host {}", describe(notice, instance_), options_.host);
   if (respond(notice, options_.began, now, kEventLead) == Ec2Response::kStop) {
     const bool ends = notice.kind == Ec2Notice::Kind::kInterruption;
-    stop_.request(text, ends ? std::max(notice.at - now, 1.0) : 0);
+    stop_.request(text, ends ? kInterruptionLead : 0);
   } else if (warned_.insert(notice).second) {
     const bool later = notice.kind == Ec2Notice::Kind::kEvent && now < notice.at - kEventLead;
     warn_(fmt::format("{}: {}", text,

@@ -106,9 +106,19 @@ TEST_CASE("an interruption requests a stop, with the time that is left") {
   wait_for(stop);
   CHECK(stop.is_own());
   CHECK(stop.reason() == "EC2 takes back the spot instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node-7");
-  CHECK(stop.seconds_left() > 1e6);
+  CHECK(stop.seconds_left() + stop.seconds_since() == Approx(120).margin(30));
   CHECK(watch.counts() == std::map<Kind, int64_t>{{Kind::kInterruption, 1}});
   CHECK(warnings.count() == 0);
+}
+
+TEST_CASE("a clock that is fast takes no time from the save") {
+  StopRequest stop;
+  Warnings warnings;
+  Ec2 ec2(
+      {.interruption = R"({"action": "terminate", "time": "2020-10-27T08:22:00Z"})", .rebalance = "", .events = ""});
+  const Ec2Watch watch(ec2.options(/*began=*/0), stop, [&](const std::string& text) { warnings.add(text); });
+  wait_for(stop);
+  CHECK(stop.seconds_left() + stop.seconds_since() == Approx(120).margin(30));
 }
 
 TEST_CASE("a recommendation after the start requests a stop, and one before it only warns, once") {
