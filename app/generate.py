@@ -142,12 +142,14 @@ def program() -> Path:
 
 
 def follow(command: list[str], prompt: str, text: TextStream) -> int:
-    """Shows the prompt, then what each id adds to the text."""
-    show(prompt)
+    """Shows the prompt once the model is read, then what each id adds to the text."""
+    begins = prompt
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         for line in process.stdout:
-            show(text.add(int(line)))
-        show(text.finish() + "\n")
+            show(begins + text.add(int(line)))
+            begins = ""
+    if process.returncode == 0 or not begins:
+        show(begins + text.finish() + "\n")
     return process.returncode
 
 

@@ -172,6 +172,7 @@ Loaded load(const GenerateOptions& options, const ModelRequest& request, at::Dev
                         ::isatty(STDERR_FILENO) != 0);
         ModelWeights weights =
             read_weights(model.config, source, device, type, [&](int64_t done) { bar.update(done / kMillion); });
+        bar.clear();
         loaded = Loaded{.model = model, .task = std::move(task), .weights = std::move(weights)};
       },
       warn);

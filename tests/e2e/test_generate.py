@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +30,20 @@ def generate(*arguments: object, check: bool = True, program: str = "mpzero") ->
     if check:
         assert result.returncode == 0, result.stderr
     return result
+
+
+def on_a_terminal(words: list[object]) -> str:
+    """What a program writes to a terminal."""
+    terminal, end = pty.openpty()
+    environment = {**os.environ, **ENVIRONMENT, "BUILD_DIR": str(BUILD)}
+    shown = b""
+    with subprocess.Popen([*map(str, words)], stdout=end, stderr=end, env=environment):
+        os.close(end)
+        with contextlib.suppress(OSError):  # EIO: nobody has the terminal open
+            while block := os.read(terminal, 65536):
+                shown += block
+    os.close(terminal)
+    return shown.decode().replace("\r\n", "\n")
 
 
 def ids(*arguments: object) -> list[int]:
@@ -167,6 +183,10 @@ def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path:
         reading.stdout.close()
         assert "Traceback" not in reading.stderr.read().decode()
         assert reading.wait(timeout=60) in (0, 141)
+    # The bar is gone before the prompt is shown.
+    bar, _, after = on_a_terminal(words).partition("The prince")
+    assert "Reading weights" in bar and after
+    assert bar.endswith(("\n", "\x1b[K")) and "\x1b" not in after and "\r" not in after
     larger = make_tokenizer(tmp_path / "larger", added=60)
     refused = generate(*flags, "--prompt=a", f"--tokenizer={larger}", program="generate.py", check=False)
     assert refused.returncode == 2
