@@ -49,9 +49,11 @@ DeepSpeedParamGroup read_param_group(const Value& dict) {
 DeepSpeedPartition read_deepspeed_partition(const TorchZipReader& archive) {
   const Value states = archive.root().at(kStates);
   DeepSpeedPartition partition;
-  const Value stage = states.at("zero_stage");
-  if (stage.integer() < 1 || stage.integer() > 3) stage.throw_unexpected("a ZeRO stage from 1 to 3");
-  partition.stage = static_cast<int>(stage.integer());
+  // BF16_Optimizer, that of stage 1 in bf16 with gradients accumulated in fp32, does not record its stage.
+  const std::optional<Value> stage = states.find("zero_stage");
+  if (!stage && !states.find("group_paddings")) states.at("zero_stage");
+  if (stage && (stage->integer() < 1 || stage->integer() > 3)) stage->throw_unexpected("a ZeRO stage from 1 to 3");
+  partition.stage = stage ? static_cast<int>(stage->integer()) : 1;
   const Value count = states.at("partition_count");
   if (count.kind() == Kind::kInt) {
     partition.ranks = count.integer();

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from golden_run import (
+    BF16_TOLERANCE,
     FP32_TOLERANCE,
     SAVED_BF16,
     SAVED_ZERO2,
@@ -94,6 +95,15 @@ def test_other_stages_ranks_and_options(
         stage=saved_stage,
     )
     resume(name, saved, tmp_path / "resumed", ranks=2, stage=3, tolerance=FP32_TOLERANCE)
+
+
+def test_bf16_with_gradients_in_fp32_at_stage_1(tmp_path: Path) -> None:
+    """DeepSpeed's BF16_Optimizer, whose files do not record their stage."""
+    name = "qwen3-zero2-bf16"
+    saved = tmp_path / "saved"
+    flags = ["--bf16", "--no-offload", "--fp32_gradients", "--save", saved, "--save_after", SAVED_AFTER]
+    train_with_deepspeed(name, tmp_path / "result.json", *flags, "--steps", SAVED_AFTER, ranks=2, stage=1)
+    resume(name, saved, tmp_path / "run", ranks=2, stage=3, tolerance=BF16_TOLERANCE, norm_tolerance=3e-2)
 
 
 def test_groups_of_weight_decay_are_not_a_silent_change(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ def config_of(arguments: argparse.Namespace) -> dict:
     config["train_micro_batch_size_per_gpu"] = micro_batch
     config["gradient_accumulation_steps"] = samples // (micro_batch * arguments.ranks)
     config["bf16"] = {"enabled": arguments.bf16}
+    if arguments.fp32_gradients:
+        config["data_types"] = {"grad_accum_dtype": "fp32"}
     config["zero_optimization"] = {"stage": arguments.stage, **json.loads(arguments.zero)}
     if arguments.offload:
         config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
@@ -158,6 +160,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--stage", type=int, default=2)
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--fp32_gradients", action="store_true", help="accumulate in fp32")
     parser.add_argument("--offload", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--weight_decay_groups", action="store_true")
     parser.add_argument("--fused", action="store_true", help="treat torch's AdamW as FusedAdam, as on GPUs")

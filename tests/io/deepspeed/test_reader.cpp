@@ -38,6 +38,22 @@ TEST_CASE("DeepSpeed's files hold every state, bit for bit, for any ranks and st
   }
 }
 
+TEST_CASE("the files of DeepSpeed's BF16_Optimizer, which do not record their stage, are those of stage 1") {
+  const TemporaryFolder folder;
+  for (const int stage : {1, 3}) {
+    require_stock(folder.path(), "tiny-7steps", {.stage = stage, .dtype = "bf16"});
+    for (const std::string& name : names_in(folder / "tiny-7steps")) {
+      if (name.ends_with("optim_states.pt")) edit_pickle(folder / "tiny-7steps" / name, "zero_stage", "zero_other");
+    }
+    if (stage == 1) {
+      CHECK(holds_what_was_saved(folder / "tiny-7steps", 3));
+      CHECK(open_checkpoint(folder / "tiny-7steps")->progress().zero_stage == 1);
+    } else {
+      CHECK_THAT(message_of([&] { open_checkpoint(folder / "tiny-7steps"); }), Catch::Contains("zero_stage"));
+    }
+  }
+}
+
 TEST_CASE("progress and client state are restored") {
   const TemporaryFolder folder;
   require_saved(folder.path(), "tiny-7steps", {});
