@@ -61,3 +61,14 @@ def test_each_flag_that_takes_a_file(tmp_path: Path, kind: str) -> None:
         )
         assert done.returncode == 2, (flag, done)
         assert str(path) in done.stderr, (flag, done)
+
+
+def test_zero_to_fp32_makes_no_folder_with_the_name_of_a_file(tmp_path: Path) -> None:
+    """As older versions of DeepSpeed's script took it: `zero_to_fp32.py . pytorch_model.bin`."""
+    words = [BUILD / "bin" / "zero_to_fp32", saved_by_deepspeed(WITHOUT_ZERO)]
+    for name in ("pytorch_model.bin", "model.safetensors", "weights.pt"):
+        done = subprocess.run([*words, tmp_path / name], capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and str(tmp_path / name) in done.stderr, done
+        assert not (tmp_path / name).exists()
+    (tmp_path / "weights.pt").mkdir()
+    subprocess.run([*words, tmp_path / "weights.pt"], capture_output=True, check=True)
