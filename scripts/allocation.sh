@@ -99,11 +99,38 @@ slurm_gpus() {
   echo "$fewest"
 }
 
-# forget_job_options: srun, and mpirun's daemons with it, take what the options of the job left in the environment as options of
-# their own: --gpus-per-task=1 would show each rank one GPU, --ntasks-per-gpu contradicts --ntasks-per-node, --export=NAME would
-# keep everything else from the ranks. A step asks for what it needs itself.
-forget_job_options() {
-  unset SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_GPUS_ON_NODE SLURM_GPU_BIND SLURM_NTASKS_PER_GPU \
-    SLURM_GRES SLURM_STEP_GRES SLURM_GRES_FLAGS SLURM_TRES_PER_TASK SLURM_TRES_BIND SLURM_CPUS_PER_GPU SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK
+# What a job's own environment and Slurm's commands need. Every other SLURM_* may be an option of srun (its INPUT ENVIRONMENT VARIABLES;
+# each version has more), or is left by the shell that submitted the job from within another one.
+readonly MPZERO_SLURM_KEPT="CONF|CONF_SERVER|JWT|SACK_.*|CLUSTER_NAME|WORKING_CLUSTER|JOBID|JOB_.*|ARRAY_.*|RESTART_COUNT|SUBMIT_.*|\
+NODELIST|NODEID|NODE_ALIASES|TASKS_PER_NODE|CPUS_ON_NODE|TOPOLOGY_.*|PMIX.*|SPANK_.*"
+
+# build_slurm_environment: no option reaches srun, squeue and the like by a variable, be it from the options of the job or from the shell
+# that submitted it: --gpus-per-task=1 would show each rank one GPU, the memory of an salloc would be that of the steps, --export=NAME would
+# keep everything else from the ranks. A step asks for what it needs (choose_launcher).
+build_slurm_environment() {
+  local variable
+  for variable in $(compgen -e); do
+    if [[ $variable =~ ^(SLURM|SRUN|SQUEUE|SINFO|SCONTROL)_ && ! $variable =~ ^SLURM_($MPZERO_SLURM_KEPT)$ ]]; then unset "$variable"; fi
+  done
+  forget_ranks
   export SLURM_EXPORT_ENV=ALL
+}
+
+# refuse_heterogeneous RECORD: of a heterogeneous job, only the first component runs its script, and the others would be idle.
+refuse_heterogeneous() {
+  [[ -z $(record_field "$1" HetJobId) ]] ||
+    die "This is a heterogeneous job, of which only the first component would train; submit it without ':' and #SBATCH hetjob, with equal options for all nodes."
+}
+
+# report_memory RECORD: where Slurm manages memory, a job that does not ask for it has the cluster's default, which may be little of a node.
+# (--mem=0 in the job's file, all of it, would make sbatch refuse --mem-per-cpu and --mem-per-gpu.)
+report_memory() {
+  local has all
+  has=$(sed -n 's/^ *Nodes=[^ ]* .* Mem=\([0-9]*\) .*/\1/p' <<<"$1" | sort -n | head -n 1)
+  has=$(positive_number_or "$has" 0)
+  ((has > 0)) || return 0
+  all=$(ask_slurm sinfo --noheader --Node --nodes="$SLURM_JOB_NODELIST" --format=%m | sort -n | head -n 1) || true
+  all=$(positive_number_or "$all" 0)
+  ((10 * has >= 9 * all)) ||
+    say "This job has $has MB of its nodes' $all MB of memory; 'sbatch --mem=0 train.sbatch' takes all of it."
 }

@@ -13,7 +13,7 @@ check_run() {
   # Of Hugging Face names only the preparation of the data knows the vocabulary.
   if ! gives_any tokenizer && [[ $TOKENIZER == bytes || -e $TOKENIZER ]]; then command+=(--tokenizer "$TOKENIZER"); fi
   if has_switch dry_run; then
-    without_launcher "${command[@]}" || code=$?
+    (without_launcher "${command[@]}" </dev/null) || code=$?
     exit "$code"
   fi
   # A run that can start says itself what it trains, with the same warnings.
@@ -21,12 +21,3 @@ check_run() {
   ((code == 0)) || { printf '%s\n' "$said" >&2 && end_with "$code"; }
 }
 
-# without_launcher COMMAND...: without the variables by which MPI would look for Slurm. That of a job array stays: mpzero's advice
-# depends on it.
-without_launcher() {
-  local variable
-  (
-    for variable in $(compgen -e | grep -E '^(SLURM|PMIX?)_' | grep -vx SLURM_ARRAY_TASK_ID); do unset "$variable"; done
-    exec "$@" </dev/null
-  )
-}

@@ -23,8 +23,8 @@ visible_gpus() {
   if [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
     local -a devices
     IFS=, read -r -a devices <<<"$CUDA_VISIBLE_DEVICES"
-    # -1 is how the driver is told that no device may be used.
-    if [[ ${devices[0]:-} == -1 ]]; then echo 0; else echo "${#devices[@]}"; fi
+    # -1 is how the driver is told that no device may be used; NoDevFiles is how Slurm tells it.
+    if [[ ${devices[0]:-} == -1 || ${devices[0]:-} == NoDevFiles ]]; then echo 0; else echo "${#devices[@]}"; fi
   elif command -v nvidia-smi >/dev/null; then
     nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
   else
@@ -72,6 +72,24 @@ ranks_per_node() {
       echo 1
     fi
   fi
+}
+
+# Of the environment, the variables by which MPI takes a process for a rank of another launcher's.
+rank_variables() { compgen -e | grep -E '^PMIX?_' | grep -v '^PMIX_MCA_' || true; }
+
+# forget_ranks: this shell may have been started by a rank, or by srun as one.
+forget_ranks() {
+  local variable
+  for variable in $(rank_variables); do unset "$variable"; done
+}
+
+# without_launcher COMMAND...: without these and without those by which MPI would look for Slurm, in place of this shell. That of a job
+# array stays: mpzero's advice depends on it.
+without_launcher() {
+  local variable
+  forget_ranks
+  for variable in $(compgen -e | grep '^SLURM_' | grep -vx SLURM_ARRAY_TASK_ID); do unset "$variable"; done
+  exec "$@"
 }
 
 in_container() {

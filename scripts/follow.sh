@@ -31,11 +31,14 @@ follow() {
 # start_follower: call it when the ranks are about to start.
 start_follower() {
   [[ -n ${SINK:-} ]] || return 0
+  local traps
+  traps=$(trap -p USR2 ALRM)
   # Until follow_run answers them, these do nothing.
   trap '' USR2 ALRM
   follow_run $$ &
   MPZERO_FOLLOWER=$!
   trap - USR2 ALRM
+  eval "$traps"
 }
 
 # stop_follower SECONDS: the ranks have ended, and what they have written is passed on, for so many seconds at most.
@@ -59,7 +62,7 @@ stop_follower() {
 # pass, SIGALRM at once.
 follow_run() {
   local child="" code=0
-  trap '' INT TERM HUP USR1
+  trap '' INT TERM HUP USR1 QUIT
   trap '[[ -z $child ]] || kill -USR2 "$child" 2>/dev/null || true' USR2
   trap '[[ -z $child ]] || kill -KILL "$child" 2>/dev/null || true' ALRM
   # SIGUSR2 does nothing until Python answers it.

@@ -31,6 +31,8 @@ choose_launcher() {
     if slurm_binds_cores; then MPZERO_SRUN+=(--cpu-bind=none); fi
     ((ranks <= cores)) || MPZERO_SRUN+=(--overcommit)
     ((gpus == 0)) || MPZERO_SRUN+=("--gpus-per-node=$gpus")
+    # --mem=0: the memory that the job has on each node. Levels of ZeRO need the ranks of a host to follow each other.
+    MPZERO_SRUN+=(--mem=0 --distribution=block)
     # When mpzero ends on one rank it ends on all of them, so the others get a moment to do so by themselves: killed at once, they
     # would replace its exit status by that of the signal.
     MPZERO_SRUN+=(--mpi=pmix "--nodes=$nodes" "--ntasks=$((nodes * ranks))" "--ntasks-per-node=$ranks"
@@ -39,15 +41,17 @@ choose_launcher() {
   fi
   say "This Slurm has no PMIx plugin: starting the ranks with mpirun."
   MPZERO_MPIRUN=(mpirun --bind-to none --map-by "ppr:$ranks:node" --oversubscribe -n "$((nodes * ranks))")
-  # mpirun and its daemons are steps of the job: Slurm's SIGTERM would end them, and the ranks before they have saved. The ranks do
+  # mpirun and its daemons are steps of the job: the signals that Slurm sends to steps would end them, and the ranks before they have saved. The ranks do
   # not inherit what is blocked here.
   if env --block-signal=TERM true 2>/dev/null; then
-    MPZERO_MPIRUN=(env --block-signal=TERM "OMPI_MCA_orte_launch_agent=env --block-signal=TERM orted"
-      "PRTE_MCA_prte_launch_agent=env --block-signal=TERM prted" "${MPZERO_MPIRUN[@]}")
+    MPZERO_MPIRUN=(env "--block-signal=TERM,USR2,HUP,INT" "OMPI_MCA_orte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT orted"
+      "PRTE_MCA_prte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT prted" "${MPZERO_MPIRUN[@]}")
   fi
   # mpirun starts its daemons with an srun of its own, which takes its options from the environment. The ranks of the first node,
   # which are no step, get what Slurm sets in one.
-  ((gpus == 0)) || MPZERO_MPIRUN=(env "SLURM_GPUS_PER_NODE=$gpus" "SLURM_GPUS_ON_NODE=$gpus" "${MPZERO_MPIRUN[@]}")
+  local -a daemons=(SLURM_MEM_PER_NODE=0)
+  ((gpus == 0)) || daemons+=("SLURM_GPUS_PER_NODE=$gpus" "SLURM_GPUS_ON_NODE=$gpus")
+  MPZERO_MPIRUN=(env "${daemons[@]}" "${MPZERO_MPIRUN[@]}")
 }
 
 # require_cuda_on_all_nodes NODES: the folder that select_cuda has found on this node is there on the others, too.
@@ -143,8 +147,8 @@ watch_for_preemption() {
   srun --overlap --nodes=1 --ntasks=1 --mpi=none "--nodelist=$node" --quiet sleep infinity 2>/dev/null &
   local step=$!
   wait "$step" || code=$?
-  # 143: the step was ended by SIGTERM. Anything else says that Slurm could not start it.
-  ((code != 143)) || kill -USR1 $$
+  # A signal of Slurm's has ended the step: SIGHUP, SIGINT, SIGUSR1, SIGUSR2 or SIGTERM. Anything else says that Slurm could not start it.
+  case $code in 129 | 130 | 138 | 140 | 143) kill -USR1 $$ ;; esac
 }
 
 end_children() {
@@ -159,6 +163,7 @@ choose_job_settings() {
   require_number GRACE_PERIOD 0
   [[ $CHECK_NODES == true || $CHECK_NODES == false ]] ||
     die "CHECK_NODES=$CHECK_NODES is neither true (ask 'mpzero doctor' before the run) nor false."
+  require_stop_signal "$1"
   setting GRACE_PERIOD grace_period "$(stop_grace "$1")"
   flag_value grace_period >/dev/null || bound_grace
   stop_in_time "$(positive_number_or "${GRACE_PERIOD%%.*}" 0)"

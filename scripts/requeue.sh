@@ -13,7 +13,8 @@
 #   123 tasks cannot start on nodes that srun names          is requeued without them
 #   125 Slurm did not create the ranks' step, three times    it ends: no rank ran, no host is to blame
 #
-# 138 and 143, SIGUSR1 and SIGTERM, are stops where this shell got a signal or Slurm's record of the job says that it wants the nodes;
+# 129, 130, 138, 140 and 143, SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM, are stops where this shell got a signal or Slurm's record of the
+# job says that it wants the nodes;
 # whatever else ends ranks with a signal is a failure.
 #
 # A job that was submitted with --resume_from_checkpoint or --overwrite starts so once: after it has saved a step it resumes from its
@@ -91,7 +92,7 @@ decide_end() {
   [[ -z $MPZERO_ASK_UNTIL ]] || more+=("--ask_until=$MPZERO_ASK_UNTIL")
   [[ -z $MPZERO_NO_TASKS_ON ]] || more+=("--no_tasks_on=$MPZERO_NO_TASKS_ON")
   # Slurm sends them to all processes of this job as soon as it is requeued.
-  trap '' TERM USR1 INT HUP CONT
+  trap '' "${MPZERO_STOP_SIGNALS[@]}" CONT
   decide "$@" "--grace_period=$GRACE_PERIOD" "${more[@]}"
 }
 

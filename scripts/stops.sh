@@ -2,7 +2,7 @@
 # What a job of Slurm does about signals while its ranks run, and how much time it leaves them to save.
 #
 # Slurm sends a job's signals to different places. The warning before the time limit (--signal=B:USR1@…) reaches the batch shell
-# alone. Preemption first sends SIGTERM to the job's steps alone, then, after the partition's GraceTime, to everything.
+# alone, and without "B:" the steps alone. Preemption first sends SIGTERM to the job's steps alone, then, after the partition's GraceTime, to everything.
 # scancel sends SIGTERM to everything. mpzero saves and ends with status 75 on either signal, so this shell passes on what the
 # ranks did not get themselves, always as SIGUSR1, which srun and mpirun both forward. (SIGTERM to mpirun would kill the ranks.)
 
@@ -13,12 +13,19 @@ MPZERO_CHILD=""
 MPZERO_REPEATER=""
 MPZERO_CLOCK=""
 
+# By which Slurm may ask a job's shell to end (--signal=B:...), or Kubernetes a pod. Ranks, which --signal without B: reaches, too, save on
+# all but the last two (app/health/stop_request.hpp).
+readonly MPZERO_STOP_SIGNALS=(TERM USR1 USR2 HUP INT QUIT ALRM)
+
 # What run_interruptibly returns for a program that it did not start, because a stop was wanted: as if SIGUSR1 had ended it.
 readonly MPZERO_ENDED_BY_SIGUSR1=138
 
 catch_stops() {
-  trap 'pass_on USR1' USR1
-  trap 'pass_on TERM' TERM
+  local signal
+  for signal in "${MPZERO_STOP_SIGNALS[@]}"; do
+    # shellcheck disable=SC2064 # this signal's name
+    trap "pass_on $signal" "$signal"
+  done
   trap stop_the_clock EXIT
 }
 
@@ -78,10 +85,29 @@ run_interruptibly() {
 }
 run_long() { run_interruptibly "$@"; }
 
-# signal_lead SCRIPT: the seconds between Slurm's warning signal and the time limit, from SBATCH_SIGNAL or the script's own line. What
-# sbatch got with --signal on its command line is in no record of Slurm's: see stop_in_time.
+# warning_signal SCRIPT: Slurm's warning before the time limit, from SBATCH_SIGNAL or the script's own line. What sbatch got with --signal on
+# its command line is in no record of Slurm's: see stop_in_time.
+warning_signal() { printf '%s\n' "${SBATCH_SIGNAL:-$(sed -n 's/^#SBATCH --signal=//p' "$1" | head -n 1)}"; }
+
+# require_stop_signal SCRIPT: ends the script where Slurm's warning is a signal on which nothing is saved.
+require_stop_signal() {
+  local text name whom="mpzero's ranks" signals=" TERM USR1 USR2 HUP INT "
+  text=$(warning_signal "$1")
+  name=${text%%@*}
+  if [[ ${name%%:*} == *B* && $name == *:* ]]; then
+    signals=" ${MPZERO_STOP_SIGNALS[*]} " whom="the job's shell"
+  fi
+  name=${name##*:}
+  name=${name^^}
+  if [[ $name =~ ^[0-9]{1,2}$ ]]; then name=$(kill -l "$name" 2>/dev/null || true); fi
+  [[ -z $text || $signals == *" ${name#SIG} "* ]] ||
+    die "--signal=$text asks for a signal on which $whom would not save; give one of$signals, as --signal=B:USR1@300 does."
+}
+
+# signal_lead SCRIPT: the seconds between that and the time limit.
 signal_lead() {
-  local text=${SBATCH_SIGNAL:-$(sed -n 's/^#SBATCH --signal=//p' "$1" | head -n 1)}
+  local text
+  text=$(warning_signal "$1")
   if [[ $text =~ @([0-9]{1,9})$ ]]; then echo "$((10#${BASH_REMATCH[1]}))"; else echo 60; fi
 }
 

@@ -69,12 +69,14 @@ run_on_host() {
   if [[ ! ${SRUN_ARGS:-} =~ --gres|--gpus|-G ]] && (($(gpus_in "$resources") > 0)); then
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
+  # Within a job of the user's this is a step of it.
+  if [[ -n ${SLURM_JOB_ID:-} ]]; then build_slurm_environment; else forget_ranks; fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS \
     CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION SINK SINK_ARGS MPZERO_USER_FOLDER
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
   # would ask a question, so it runs in a session of its own.
   catch_signals
-  setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
+  setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --distribution=block --mpi=none \
     "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" "$@" &
   wait_for_ranks $!
   # The script on the node has translated the status of the ranks.
@@ -114,7 +116,7 @@ read_arguments() {
 catch_signals() {
   signals=0
   ranks_pid=""
-  trap stop_ranks INT TERM HUP USR1
+  trap stop_ranks INT TERM HUP USR1 USR2
 }
 
 stop_ranks() {
@@ -132,7 +134,7 @@ wait_for_ranks() {
   # One may have come before the process was known.
   ((signals == 0)) || signal_ranks
   wait_for_child "$ranks_pid" || status=$?
-  trap - INT TERM HUP USR1
+  trap - INT TERM HUP USR1 USR2
 }
 
 # final_status BEFORE: the exit status of the script, of those in docs/stopping-and-failures.md, for `status` of mpirun or srun after
@@ -178,7 +180,7 @@ without_notice() {
 # terminal alone: what is kept of a line follows the bar's last erasure (base/output.cpp).
 keep_log() {
   local line lost=0 mark
-  trap '' INT TERM HUP USR1
+  trap '' INT TERM HUP USR1 USR2
   while IFS= read -r line || [[ -n $line ]]; do
     line=${line##*$'\r\e[K'}
     [[ $line != *$'\e[?7l'* ]] || continue
@@ -205,20 +207,16 @@ start_ranks() {
 
   # From here on, a reader that goes away, as in `| head`, ends nothing.
   trap '' PIPE
-  local variable
   # Slurm may send a signal to all processes of a step; the log goes on. So it does when the terminal is closed.
   exec 5> >(keep_log "$MPZERO_LOG")
   local log_pid=$!
-  exec 3> >(trap '' INT TERM HUP USR1 && exec tee -p /dev/fd/5)
+  exec 3> >(trap '' INT TERM HUP USR1 USR2 && exec tee -p /dev/fd/5)
   local tee_pid=$!
-  exec 4> >(trap '' INT TERM HUP USR1 && exec 3>&- 5>&- && without_notice)
+  exec 4> >(trap '' INT TERM HUP USR1 USR2 && exec 3>&- 5>&- && without_notice)
   local filter_pid=$!
   catch_signals
-  (
-    # On a Slurm node mpirun would ask Slurm for its hosts.
-    for variable in $(compgen -e | grep -E '^(SLURM|PMIX?)_'); do unset "$variable"; done
-    exec setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&- 5>&-
-  ) &
+  # On a Slurm node mpirun would ask Slurm for its hosts.
+  without_launcher setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&- 5>&- &
   local mpirun_pid=$!
   exec 3>&- 4>&- 5>&-
   wait_for_ranks "$mpirun_pid"
@@ -272,7 +270,7 @@ prepare_data
 MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
 say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
 before=$(saved_state)
-start_follower > >(trap '' INT TERM HUP USR1 && exec tee -a "$MPZERO_LOG") 2>&1
+start_follower > >(trap '' INT TERM HUP USR1 USR2 && exec tee -a "$MPZERO_LOG") 2>&1
 start_ranks "$ranks"
 stop_follower "$( ((status == 0)) && echo 60 || echo 5)"
 ended=$status

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from requeue.checkpoint import Checkpoint
 from requeue.state import State
 from requeue.table import (
-    ENDED_BY_SIGTERM,
-    ENDED_BY_SIGUSR1,
+    ENDED_BY_STOP,
     NO_STEP,
     NO_TASKS,
     STOPPED,
@@ -51,7 +50,7 @@ def may_be_stop(status: int) -> bool:
     """Whether a run that ended so was perhaps asked to end although the job's shell got no signal: the shell is not
     notified of a preemption that leaves the ranks time, nor of --signal without B:, and Slurm creates no step for a job
     that it is ending. Slurm's record of the job decides: wants_the_nodes()."""
-    return status in (ENDED_BY_SIGUSR1, ENDED_BY_SIGTERM, NO_STEP, NO_TASKS)
+    return status in (*ENDED_BY_STOP, NO_STEP, NO_TASKS)
 
 
 def kind_of_end(status: int, stopped: bool, nodes: tuple[str, ...] = ()) -> Kind:

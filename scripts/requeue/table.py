@@ -13,9 +13,9 @@ USER_ERROR = 2
 STOPPED = 75
 NO_TASKS = 123
 NO_STEP = 125
-# Of ranks that SIGUSR1 and SIGTERM end: before their first step, ranks do not catch these signals.
-ENDED_BY_SIGUSR1 = 138
-ENDED_BY_SIGTERM = 143
+# Of ranks that SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM end: before their first step, ranks do not catch these
+# signals.
+ENDED_BY_STOP = (129, 130, 138, 140, 143)
 
 
 class Kind(Enum):

@@ -44,7 +44,7 @@ SOURCES_OF_FLAGS = [
 ]
 # Of other people's programs.
 FOREIGN_FLAGS = {
-    "sbatch, srun, scancel": "array auto-resume batch chdir comment error exclusive gpu-bind gpus gpus-per-node "
+    "sbatch, srun, scancel": "array auto-resume batch chdir comment error exclusive gpu-bind gpus gpus-per-node mem "
     "gpus-per-task gres job-name kill-on-bad-exit mpi no-requeue nodes ntasks partition signal switches",
     "docker": "build-arg device file ipc password-stdin privileged shm-size tag username",
     "kubectl": "filename follow for from-file kustomize output patch selector timeout type watch",

@@ -1,7 +1,10 @@
 """scripts/allocation.sh and what scripts/launch.sh makes of it, on records as Slurm 22.05 and 24.05 print them."""
 
+import gzip
 import os
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -135,14 +138,56 @@ def test_the_daemons_of_mpirun_ask_for_them_through_the_environment(checkout):
     assert not [word for word in launchers(checkout, 0, "none")["mpirun"] if "GPU" in word]
 
 
+PREFIXES = ("SLURM_", "SRUN_", "SQUEUE_", "SINFO_", "PMI")
+
+
 def test_options_of_the_job_do_not_reach_the_steps(checkout):
     options = {
         "SLURM_GPUS": "8", "SLURM_GPUS_PER_TASK": "1", "SLURM_NTASKS_PER_GPU": "1", "SLURM_GPU_BIND": "single:1",
         "SLURM_CPUS_PER_GPU": "12", "SLURM_TRES_PER_TASK": "gres/gpu:1", "SLURM_EXPORT_ENV": "MAX_STEPS",
+        "SLURM_OF_A_LATER_VERSION": "1", "SRUN_EXPORT_ENV": "NONE", "SQUEUE_STATES": "PENDING", "SINFO_FORMAT": "%x",
+        "PMIX_RANK": "1", "PMI_FD": "9",
     }  # fmt: skip
-    result = checkout.shell("forget_job_options; env", **options, SLURM_JOB_ID="7", SLURM_RESTART_COUNT="1")
-    names = dict(line.split("=", 1) for line in result.stdout.splitlines() if line.startswith("SLURM_"))
+    result = checkout.shell("build_slurm_environment; env", **options, SLURM_JOB_ID="7", SLURM_RESTART_COUNT="1")
+    names = dict(line.split("=", 1) for line in result.stdout.splitlines() if line.startswith(PREFIXES))
     assert names == {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1", "SLURM_EXPORT_ENV": "ALL"}
+
+
+def test_no_variable_that_srun_reads_as_an_option_is_left(checkout):
+    manual = Path("/usr/share/man/man1/srun.1.gz")
+    if not manual.exists():
+        pytest.skip("srun has no manual page here")
+    text = gzip.decompress(manual.read_bytes()).decode().replace("\\fB", "").replace("\\fR", "").replace("\\-", "-")
+    text = text[text.index("INPUT ENVIRONMENT VARIABLES") : text.index("OUTPUT ENVIRONMENT VARIABLES")]
+    names = set(re.findall(r"^((?:SLURM|SRUN)_[A-Z_0-9]+)", text, re.MULTILINE))
+    assert {"SLURM_MEM_PER_NODE", "SLURM_DISTRIBUTION", "SRUN_EXPORT_ENV", "SLURM_HINT"} < names
+    # Where Slurm is, and of which job a step is. The name of a job is none of its steps' own.
+    kept = {"SLURM_CONF", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NUM_NODES"}
+    result = checkout.shell("build_slurm_environment; compgen -e", **dict.fromkeys(names, "1"))
+    left = {name for name in result.stdout.split() if name.startswith(PREFIXES)}
+    assert left == kept | {"SLURM_EXPORT_ENV"}, result.stderr
+
+
+def test_what_a_job_needs_of_slurms_environment_stays(checkout):
+    names = (
+        "JOB_ID JOBID JOB_NODELIST NODELIST JOB_CPUS_PER_NODE TASKS_PER_NODE CPUS_ON_NODE RESTART_COUNT ARRAY_JOB_ID "
+        "ARRAY_TASK_ID SUBMIT_DIR JOB_PARTITION CONF JWT WORKING_CLUSTER PMIX_FENCE NODE_ALIASES JOB_END_TIME SPANK_X"
+    )
+    needed = {f"SLURM_{name}": "1" for name in names.split()}
+    needed |= {"SLURMD_NODENAME": "node0", "SBATCH_SIGNAL": "B:USR1@9", "PMIX_MCA_gds": "hash"}
+    result = checkout.shell("build_slurm_environment; compgen -e", **needed)
+    assert set(needed) <= set(result.stdout.split()), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"), [("Mem=1000", ["1000 MB", "8000 MB", "--mem=0"]), ("Mem=7900", []), ("Mem=0", [])]
+)
+def test_a_job_with_little_of_its_nodes_memory_says_so(checkout, memory, words):
+    text = f"JobId=7\n     Nodes=node[0-1] CPU_IDs=0-1 {memory} GRES=gpu:2(IDX:0-1)\n     Nodes=n2 CPU_IDs=0 {memory} "
+    checkout.program(checkout.bin / "sinfo", "#!/bin/bash\nprintf '8000\\n9000\\n'\n")
+    result = checkout.shell('report_memory "$TEXT"', TEXT=text, SLURM_JOB_NODELIST="node[0-2]")
+    assert (result.returncode, bool(result.stdout)) == (0, bool(words)), result.stderr
+    assert all(word in result.stdout for word in words)
 
 
 def cuda_everywhere(checkout, nodes: int, **variables: str) -> subprocess.CompletedProcess:

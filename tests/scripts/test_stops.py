@@ -154,3 +154,38 @@ def test_a_clock_that_is_killed_leaves_nothing_that_holds_the_output(checkout):
     clock += 'until nap=$(pgrep -P "$MPZERO_CLOCK" sleep); do :; done; kill -KILL "$MPZERO_CLOCK"; echo "$nap"'
     said = checkout.shell(clock).stdout
     os.kill(int(said), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("name", ["USR2", "HUP", "INT", "QUIT", "ALRM", "TERM"])
+def test_any_signal_of_a_stop_reaches_the_child_as_sigusr1(job, name):
+    # Also after a follower, which takes SIGUSR2 and SIGALRM for its own, has been started.
+    result = job(
+        f"""
+        catch_stops
+        follow_run() {{ :; }}
+        SINK=tensorboard start_follower
+        code=0
+        (sleep 0.1; kill -{name} "$JOB_SHELL") &
+        run_interruptibly sleep 3600 || code=$?
+        echo "ended $code $MPZERO_STOP" """
+    )
+    assert result.stdout == f"ended 138 {name}\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ("B:USR1@300", ""), ("USR2@40", ""), ("SIGTERM", ""), ("hup@60", ""), ("12@60", ""), ("B:QUIT@60", ""),
+        ("RB:usr1@9", ""), ("", ""), ("KILL@40", "KILL"), ("B:KILL@40", "KILL"), ("9", "9"), ("B:STOP@9", "STOP"),
+        ("QUIT@60", "QUIT"), ("R:CONT", "CONT"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("by", ["variable", "file"])
+def test_a_signal_on_which_nothing_is_saved_is_refused(job, given, refused, by):
+    if by == "file":
+        text = "" if not given else f"#SBATCH --signal={given}\n"
+        (job.checkout.root / "sbatch/train.sbatch").write_text(text)
+    variables = {"SBATCH_SIGNAL": given} if by == "variable" else {}
+    result = job("require_stop_signal sbatch/train.sbatch; echo goes on", **variables)
+    assert (result.returncode, result.stdout) == ((2, "") if refused else (0, "goes on\n")), result.stderr
+    assert result.stderr.count("\n") == bool(refused) and refused in result.stderr

@@ -78,7 +78,7 @@ SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 ReturnToService=1
 SlurmdParameters=config_overrides
 SlurmctldPidFile=$folder/slurmctld.pid
@@ -87,7 +87,7 @@ StateSaveLocation=$folder/state
 SlurmdPidFile=$folder/%n.pid
 SlurmdLogFile=$folder/%n.log
 SlurmdSpoolDir=$folder/spool-%n
-SchedulerParameters=batch_sched_delay=0,sched_interval=1
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 KillWait=10
 SlurmdTimeout=20
 PreemptType=preempt/partition_prio

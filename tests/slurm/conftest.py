@@ -32,8 +32,7 @@ blame() {
     "$SLURM_JOB_ID" "$restart" "$1" "$2" >"$checkpoints/failure.json"
 }
 until_signalled() {
-  trap 'signalled=USR1' USR1
-  trap 'signalled=TERM' TERM
+  for signal in TERM USR1 USR2 HUP INT; do trap "signalled=$signal" "$signal"; done
   echo "$restart $(hostname) $rank" >>"$folder/waiting"
   until [[ -n ${signalled:-} ]]; do sleep 0.1 & wait $!; done
   echo "$rank $signalled" >>"$folder/signals"
@@ -82,9 +81,16 @@ class Run:
     def path_without_pmix(self) -> str:
         return self.path_with("srun", "[[ $1 == --mpi=list ]] && { echo none; exit; }")
 
-    def start(self, *options: str, script: str = "train.sbatch", flags: tuple[str, ...] = (), **variables: str) -> Job:
+    def start(
+        self,
+        *options: str,
+        script: str = "train.sbatch",
+        flags: tuple[str, ...] = (),
+        within: tuple[str, ...] = (),
+        **variables: str,
+    ) -> Job:
         arguments = [*options, str(REPOSITORY / script), *self.flags, *flags]
-        return self.cluster.submit(arguments, cwd=self.folder, **{**self.variables, **variables})
+        return self.cluster.submit(arguments, cwd=self.folder, within=within, **{**self.variables, **variables})
 
     def submit(self, *options: str, **rest) -> Job:
         return self.start(*options, **rest).wait()

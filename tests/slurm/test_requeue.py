@@ -218,14 +218,22 @@ train() {
 }"""
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
-def test_the_signal_before_the_time_limit_reaches_every_rank(run, launcher):
+# What Slurm sends for --signal=B:USR1@…: the signal to the batch shell alone; for --signal=USR2@… to the steps alone.
+@pytest.mark.parametrize(
+    ("launcher", "signal"),
+    [
+        ("srun", "--batch --signal=USR1"),
+        ("srun", "--signal=USR2"),
+        ("mpirun", "--batch --signal=USR2"),
+        ("mpirun", "--signal=HUP"),
+    ],
+)
+def test_the_signal_before_the_time_limit_reaches_every_rank(run, launcher, signal):
     run.stand_in(STOPPABLE)
     path = {"PATH": run.path_without_pmix()} if launcher == "mpirun" else {}
     job = run.start(**path)
     job.wait_until(lambda: len(run.lines("waiting")) == 4)
-    # What Slurm sends for --signal=B:USR1@…: the signal to the batch shell alone.
-    run.cluster.run(["scancel", "--batch", "--signal=USR1", str(job.number)])
+    run.cluster.run(["scancel", *signal.split(), str(job.number)])
     job.wait()
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert sorted(line.split()[0] for line in run.lines("signals")) == ["0", "1", "2", "3"]

@@ -181,9 +181,10 @@ class VirtualSlurm:
     def start_controller(self) -> None:
         self.run(["slurmctld", "-f", str(self.folder / "slurm.conf")])
 
-    def submit(self, arguments: list[str], cwd: Path, **variables: str) -> "Job":
-        """sbatch; returns at once."""
-        return Job(self, int(self.run(["sbatch", "--parsable", *arguments], cwd=cwd, **variables).stdout))
+    def submit(self, arguments: list[str], cwd: Path, within: tuple[str, ...] = (), **variables: str) -> "Job":
+        """sbatch, run by the command `within` where one is given; returns at once."""
+        command = [*within, "sbatch", "--parsable", *arguments]
+        return Job(self, int(self.run(command, cwd=cwd, **variables).stdout))
 
     def cancel_all(self) -> None:
         """Ends every job, so that a test that fails leaves its nodes to the next."""
