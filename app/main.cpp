@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -35,6 +36,7 @@
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/mpi/launch_check.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
+#include "parallel/mpi/mpi_start.hpp"
 
 namespace mpzero {
 namespace {
@@ -142,6 +144,31 @@ CommandLine read_flags(const std::vector<std::string>& arguments) {
   return parse_command_line({arguments.begin() + 1, arguments.end()});
 }
 
+// How long MPI may take to start at least: on some clusters each node first loads the programs. Scripts end a doctor
+// after 5 minutes.
+constexpr std::chrono::minutes kStartPatience(10), kStartPatienceOfDoctor(4);
+
+// `stuck_after`: --stuck_after, seconds; 0: no limit.
+std::chrono::milliseconds start_patience(bool is_doctor, double stuck_after) {
+  if (is_doctor) return kStartPatienceOfDoctor;
+  if (stuck_after == 0) return std::chrono::years(100);
+  return std::max<std::chrono::milliseconds>(kStartPatience, parallel::to_milliseconds(stuck_after));
+}
+
+// Returns false, and has reported why, if MPI cannot start.
+bool start_mpi(std::optional<parallel::MpiRuntime>& mpi, int* argc, char*** argv, const std::string& device,
+               std::chrono::milliseconds patience) {
+  parallel::leave_launcher(parallel::process_environment);
+  const parallel::MpiStart start(parallel::process_environment, patience, parallel::mpi_version());
+  try {
+    mpi.emplace(argc, argv, mpi_threads(device));
+    return true;
+  } catch (const std::exception& error) {
+    parallel::report_failed_start(error.what());
+    return false;
+  }
+}
+
 // One of the started processes describes the run for all of them.
 int dry_run_once(const CommandLine& line) {
   if (!parallel::is_first_task(parallel::process_environment)) return EXIT_SUCCESS;
@@ -200,9 +227,19 @@ int main(int argc, char** argv) {
   }
   if (line.dry_run) return mpzero::dry_run_once(line);
   const auto& environment = parallel::process_environment;
-  if (const int code = mpzero::check_launch([&] { parallel::require_launcher(environment); }); code != 0) return code;
+  const auto check_environment = [&] {
+    parallel::require_launcher(environment);
+    const auto problem = parallel::find_prefix_problem(environment, parallel::mpi_library_file());
+    if (problem) mpzero::throw_user_error("{}", *problem);
+  };
+  if (const int code = mpzero::check_launch(check_environment); code != 0) return code;
   mpzero::ignore_broken_pipes();
-  parallel::MpiRuntime mpi(&argc, &argv, mpzero::mpi_threads(calibrates ? "cpu" : line.device));
+  std::optional<parallel::MpiRuntime> started;
+  const auto patience = mpzero::start_patience(arguments.front() == "doctor", line.stuck_after);
+  if (!mpzero::start_mpi(started, &argc, &argv, calibrates ? "cpu" : line.device, patience)) {
+    return mpzero::kUserErrorExitCode;
+  }
+  parallel::MpiRuntime& mpi = *started;
   // The doctor reports the same as one of its findings.
   if (arguments.front() != "doctor") {
     const auto check = [&] {

@@ -92,6 +92,23 @@ without_launcher() {
   exec "$@"
 }
 
+# expect_start JOB: before the ranks start. A rank that MPI cannot start makes the file that MPZERO_START_FILE names (parallel/mpi/mpi_start.hpp).
+expect_start() {
+  MPZERO_START_FILE=$(realpath --canonicalize-missing -- "$CHECKPOINT_DIR/mpi_start.$1.failed")
+  export MPZERO_START_FILE
+  rm -f -- "$MPZERO_START_FILE" 2>/dev/null || true
+}
+
+# status_of_start STATUS: that of the ranks, or that of a user error where MPI could not start: mpirun and srun have others for it.
+status_of_start() {
+  if (($1 != 0)) && [[ -z ${MPZERO_STOP:-} && -f ${MPZERO_START_FILE:-} ]]; then
+    echo "$MPZERO_USER_ERROR"
+  else
+    echo "$1"
+  fi
+  rm -f -- "${MPZERO_START_FILE:-}" 2>/dev/null || true
+}
+
 in_container() {
   [[ -f /.dockerenv || -f /run/.containerenv || -n ${KUBERNETES_SERVICE_HOST:-} ]] ||
     grep -qsa '^container=\|\x00container=' /proc/1/environ

@@ -73,6 +73,7 @@ launch_ranks() {
   began=$(seconds_since_boot)
   shift
   [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
+  expect_start "$(slurm_job)"
   if ((${#MPZERO_SRUN[@]} > 0)); then
     ((minutes == 0)) || set -- "--time=$minutes" "$@"
     run_step "${MPZERO_SRUN[@]}" "$@" || code=$?
@@ -82,7 +83,7 @@ launch_ranks() {
   fi
   # srun and mpirun then tell of the signal that ended the ranks, as they do for any other that ends them.
   if ((code != 0 && minutes > 0 && $(seconds_since_boot) - began >= minutes * 60)) && [[ -z $MPZERO_STOP ]]; then code=$MPZERO_TOO_LONG; fi
-  return "$code"
+  return "$(status_of_start "$code")"
 }
 
 # run_step ARGUMENTS OF srun...: a step that Slurm refuses is tried again, since a controller that is busy refuses, too; where it does
@@ -98,6 +99,10 @@ run_step() {
     MPZERO_NO_TASKS_ON=$(nodes_without_tasks "$log_bytes") || true
     if [[ -n $MPZERO_NO_TASKS_ON ]]; then
       code=$MPZERO_NO_TASKS
+      break
+    fi
+    if ((code != 0)) && [[ -z $MPZERO_STOP ]] && srun_refuses "$log_bytes"; then
+      code=$MPZERO_USER_ERROR
       break
     fi
     if ((code != MPZERO_NO_STEP)) || [[ -n $MPZERO_STOP ]]; then break; fi
@@ -120,6 +125,13 @@ log_since() {
 
 # srun_got_no_answer BYTES: according to what it has written since.
 srun_got_no_answer() { [[ $(log_since "$1" | grep '^srun: error: ') =~ $MPZERO_NO_ANSWER ]]; }
+
+# srun_refuses BYTES: whether it has ended by a mistake in its options, environment or configuration, which another start would meet, too.
+srun_refuses() {
+  local fatal
+  fatal=$(log_since "$1" | grep '^srun: fatal: ') || return 1
+  [[ ! $fatal =~ $MPZERO_NO_ANSWER|"configuration source" ]]
+}
 
 # nodes_without_tasks BYTES: the nodes on which srun could not start tasks, according to what it has written since the log had so many
 # bytes, with commas between them. srun writes it before any rank has come through MPI_Init.

@@ -245,8 +245,8 @@ run_ranks() {
   local seconds=$1 file watcher code=0
   shift
   if ((seconds > 0)); then
-    run_interruptibly "${MPZERO_MPIRUN[@]}" --timeout "$seconds" "$@"
-    return
+    run_interruptibly "${MPZERO_MPIRUN[@]}" --timeout "$seconds" "$@" || code=$?
+    return "$(status_of_start "$code")"
   fi
   file=$(mktemp)
   watch_mpirun "$file" &
@@ -257,7 +257,7 @@ run_ranks() {
   run_interruptibly bash -c 'trap "" USR1; echo $$ >"$0" && exec "$@"' "$file" "${MPZERO_MPIRUN[@]}" env --default-signal=USR1 "$@" || code=$?
   end_process TERM "$watcher"
   rm -f "$file"
-  return "$code"
+  return "$(status_of_start "$code")"
 }
 
 # watch_mpirun FILE: ends mpirun, whose process id is in the file, where it goes on although this pod's ranks have ended, as mpirun of Open

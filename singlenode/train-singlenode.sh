@@ -140,6 +140,7 @@ wait_for_ranks() {
 # final_status BEFORE: the exit status of the script, of those in docs/stopping-and-failures.md, for `status` of mpirun or srun after
 # `signals`. BEFORE is saved_state at the start: a run that was asked to stop twice, at which mpirun kills its ranks, may have saved.
 final_status() {
+  status=$(status_of_start "$status")
   if ((status == 0 || status == 75 || status == MPZERO_USER_ERROR)); then
     echo "$status"
   elif ((signals == 0)); then
@@ -271,6 +272,7 @@ MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
 say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
 before=$(saved_state)
 start_follower > >(trap '' INT TERM HUP USR1 USR2 && exec tee -a "$MPZERO_LOG") 2>&1
+expect_start "$(hostname -s).$$"
 start_ranks "$ranks"
 stop_follower "$( ((status == 0)) && echo 60 || echo 5)"
 ended=$status

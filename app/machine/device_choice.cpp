@@ -75,8 +75,7 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
 
 bool expects_cpu(const std::string& requested, bool driver_found, const parallel::Environment& environment) {
   if (requested != "auto") return requested == "cpu";
-  const std::optional<std::string> visible = environment("CUDA_VISIBLE_DEVICES");
-  return !driver_found || (visible && (visible->empty() || visible->starts_with("-1")));
+  return !driver_found || listed_gpus(environment) == 0;
 }
 
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment) {

@@ -112,6 +112,13 @@ LaunchSize launch_size(const Environment& environment) {
   return size;
 }
 
+bool is_alone_in_step(const Environment& environment) {
+  const Launch launch = find_launch(environment);
+  // Another launcher, such as flux within a step.
+  const auto of_pmi = environment("PMI_SIZE");
+  return launch.program == Launch::Program::kSrun && launch.tasks <= 1 && (!of_pmi || std::atoi(of_pmi->c_str()) <= 1);
+}
+
 bool is_first_task(const Environment& environment) { return find_launch(environment).task == "0"; }
 
 }  // namespace mpzero::parallel

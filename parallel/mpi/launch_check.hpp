@@ -32,6 +32,9 @@ struct LaunchSize {
 };
 LaunchSize launch_size(const Environment& environment);
 
+// Whether this process is in a step of srun that has one task, as which it trains alone.
+bool is_alone_in_step(const Environment& environment);
+
 // Whether this process is the one that prints messages for all started tasks, as far as is known without MPI.
 bool is_first_task(const Environment& environment);
 

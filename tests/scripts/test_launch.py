@@ -223,3 +223,33 @@ def test_the_watcher_of_preemption_runs_on_the_node_as_slurm_calls_it(job):
     job.provide("srun", 'called srun "$@"')
     job("run_with_watcher sleep 1", SLURMD_NODENAME="p5-7")
     assert "--nodelist=p5-7 " in job.checkout.calls()
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("srun: fatal: Invalid SLURM_X specification", 2),
+        ("srun: fatal: Could not establish a configuration source", 1),  # a controller that is away
+        ("srun: error: Invalid --x specification", 1),
+        ("a rank says srun: fatal: x", 1),
+    ],
+)
+def test_what_srun_refuses_for_good_is_a_mistake_in_the_job(job, words, status):
+    job.provide("srun", f'called srun; echo "{words}" >&2; exit 1')
+    result = job('exec 2>>log; MPZERO_SRUN=(x); begin_run; launch_ranks 0 mpzero x || { echo "code $?"; }')
+    assert result.stdout.split() == ["code", str(status)]
+    assert job.checkout.calls().count("srun\n") == 1
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_ranks_that_mpi_cannot_start_are_a_mistake_in_the_job(job, status):
+    # A rank makes the file, and mpirun and srun have a status of their own.
+    job.provide("srun", f': >"$MPZERO_START_FILE"; exit {status}')
+    result = job('MPZERO_SRUN=(x); code=0; launch_ranks 0 mpzero x || code=$?; echo "code $code"')
+    assert result.stdout.split() == ["code", str(2 * status)], result.stderr
+    assert not list(job.checkpoints.glob("mpi_start*"))
+
+
+def test_a_stop_while_mpi_starts_is_a_stop(job):
+    result = job('expect_start 7; : >"$MPZERO_START_FILE"; MPZERO_STOP=TERM; status_of_start 143')
+    assert result.stdout == "143\n", result.stderr

@@ -4,6 +4,7 @@ The steps of each job have the job's nodes, ranks, memory and GPUs, whatever sru
 """
 
 import pytest
+from conftest import BUILD
 
 pytestmark = pytest.mark.slurm
 
@@ -78,3 +79,26 @@ def test_a_heterogeneous_job_is_refused(run):
     assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
     assert job.text().count("mpzero: error:") == 1 and "heterogeneous" in job.text()
     assert run.lines("doctor.ranks") == []
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_an_mpi_that_cannot_connect_is_a_mistake_in_the_job(run, launcher):
+    # The doctor's ranks are the first to start, or the run's.
+    variables = {"CHECK_NODES": "false", "PATH": run.path_without_pmix()} if launcher == "mpirun" else {}
+    job = run.submit(OMPI_MCA_btl="self", MAX_STEPS="1", **variables)
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
+    errors = [line for line in job.text().splitlines() if line.startswith("mpzero: error: ")]
+    assert len(errors) == 1 and "OMPI_MCA_btl=self" in errors[0], job.text()
+    assert run.steps() == [] and not list(run.folder.glob("checkpoints/mpi_start*"))
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("mpi", ["none", "pmix"])
+def test_a_shell_of_srun_starts_mpzero_more_than_once(cluster, mpi):
+    # As one process, which is no task of the step.
+    program = f"{BUILD}/bin/mpzero doctor --quick --device cpu"
+    shell = f"for i in 1 2; do {program} >/dev/null && echo well; done; echo end"
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    result = cluster.run(["srun", "--nodes=1", f"--mpi={mpi}", "bash", "-c", shell], check=False, **root)
+    assert result.stdout.split() == ["well", "well", "end"], result.stderr

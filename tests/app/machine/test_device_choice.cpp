@@ -33,7 +33,7 @@ TEST_CASE("Which device a run will have is known before MPI starts, but for GPUs
   CHECK(expects_cpu("auto", /*driver_found=*/false, without));
   CHECK_FALSE(expects_cpu("auto", /*driver_found=*/true, without));
   for (const auto& [visible, cpu] :
-       std::map<std::string, bool>{{"", true}, {"-1", true}, {"0", false}, {"3,1", false}}) {
+       std::map<std::string, bool>{{"", true}, {"-1", true}, {"NoDevFiles", true}, {"0", false}, {"3,1", false}}) {
     INFO(visible);
     CHECK(expects_cpu("auto", /*driver_found=*/true, environment({{"CUDA_VISIBLE_DEVICES", visible}})) == cpu);
   }

@@ -1,0 +1,143 @@
+#include "parallel/mpi/mpi_start.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <mpi.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/output.hpp"
+#include "parallel/mpi/launch_check.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Guarded {
+  pid_t process;
+  std::string remedy;
+  std::string file;  // MPZERO_START_FILE
+};
+
+// Of the MpiStart that lives. `_exit` reads it, which has no argument for it.
+Guarded* guarded = nullptr;
+
+// What mpzero reads of Slurm's variables (app/machine, app/checkpoint, app/health).
+constexpr std::array<std::string_view, 10> kKept = {
+    "SLURM_JOB_ID",    "SLURM_RESTART_COUNT", "SLURM_ARRAY_JOB_ID",  "SLURM_ARRAY_TASK_ID", "SLURM_GPUS_ON_NODE",
+    "SLURM_STEP_GPUS", "SLURM_JOB_GPUS",      "SLURM_GPUS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_STEP_NUM_TASKS"};
+
+bool is_of_launcher(std::string_view name) {
+  if (name.starts_with("PMIX_MCA_")) return false;  // the user's
+  if (name.starts_with("PMIX_") || name.starts_with("PMI_")) return true;
+  return name.starts_with("SLURM_") && std::find(kKept.begin(), kKept.end(), name) == kKept.end();
+}
+
+// What to do about an MPI that does not start.
+std::string remedy_of(const Environment& environment, const std::string& mpi) {
+  std::vector<std::string> set;
+  for (const char* name :
+       {"OPAL_PREFIX", "OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl_tcp_if_include",
+        "OMPI_MCA_btl_tcp_if_exclude", "OMPI_MCA_mtl_ofi_provider_include", "UCX_NET_DEVICES", "UCX_TLS"}) {
+    if (const auto value = environment(name)) set.push_back(fmt::format("{}={}", name, *value));
+  }
+  if (!set.empty()) return fmt::format("correct or unset {}", fmt::join(set, ", "));
+  return fmt::format("start the ranks with the mpirun of {}, or with an --mpi of srun that it supports", mpi);
+}
+
+// Whether this process is the first of all ranks to report.
+bool reports_first() {
+  if (guarded->file.empty()) return true;
+  const int descriptor = ::open(guarded->file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (descriptor >= 0) ::close(descriptor);
+  return descriptor >= 0 || errno != EEXIST;
+}
+
+// The status of this process, which ends with `status`.
+int status_of_end(int status) {
+  if (guarded == nullptr || guarded->process != ::getpid()) return status;
+  report_failed_start("its messages are above");
+  return kUserErrorExitCode;
+}
+
+}  // namespace
+
+void leave_launcher(const Environment& environment) {
+  if (!is_alone_in_step(environment)) return;
+  std::vector<std::string> names;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    const std::string_view text(*variable);
+    const std::string_view name = text.substr(0, text.find('='));
+    if (is_of_launcher(name)) names.emplace_back(name);
+  }
+  for (const std::string& name : names) ::unsetenv(name.c_str());
+}
+
+std::optional<std::string> find_prefix_problem(const Environment& environment, const std::string& library) {
+  const auto given = environment("OPAL_PREFIX");
+  if (!given || given->empty() || library.empty()) return std::nullopt;
+  std::error_code ignored;
+  const fs::path file = fs::weakly_canonical(library, ignored);
+  const fs::path prefix = fs::weakly_canonical(*given, ignored);
+  const auto [end, rest] = std::mismatch(prefix.begin(), prefix.end(), file.begin(), file.end());
+  if (end == prefix.end()) return std::nullopt;
+  // A folder of links, such as a view of Spack's.
+  for (const char* folder : {"lib", "lib64"}) {
+    if (fs::equivalent(prefix / folder / fs::path(library).filename(), file, ignored)) return std::nullopt;
+  }
+  return fmt::format("OPAL_PREFIX={} names another Open MPI than {}, with which mpzero is built; unset OPAL_PREFIX",
+                     *given, library);
+}
+
+std::string mpi_library_file() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
+  int length = 0;
+  MPI_Get_library_version(version.data(), &length);
+  Dl_info found{};
+  if (!std::string_view(version.data()).starts_with("Open MPI") ||
+      ::dladdr(::dlsym(RTLD_DEFAULT, "MPI_Init_thread"), &found) == 0 || found.dli_fname == nullptr) {
+    return "";
+  }
+  return found.dli_fname;
+}
+
+MpiStart::MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi)
+    : deadline_(patience, [patience, environment, mpi] {
+        return fmt::format(
+            "MPI has not started within {} s: a rank is missing, or ranks cannot reach each other; see the nodes, or "
+            "{}",
+            std::chrono::duration_cast<std::chrono::seconds>(patience).count(), remedy_of(environment, mpi));
+      }) {
+  guarded = new Guarded{.process = ::getpid(),
+                        .remedy = remedy_of(environment, mpi),
+                        .file = environment("MPZERO_START_FILE").value_or("")};
+}
+
+MpiStart::~MpiStart() {
+  delete guarded;
+  guarded = nullptr;
+}
+
+void report_failed_start(const std::string& reason) {
+  if (reports_first()) print_err("mpzero: error: MPI did not start ({}); {}\n", reason, guarded->remedy);
+}
+
+}  // namespace mpzero::parallel
+
+// In place of libc's: MPI ends the process by it.
+extern "C" void _exit(int status) {
+  ::syscall(SYS_exit_group, mpzero::parallel::status_of_end(status));
+  __builtin_unreachable();
+}

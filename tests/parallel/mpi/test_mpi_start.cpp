@@ -1,0 +1,116 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "parallel/mpi/launch_check.hpp"
+#include "parallel/mpi/mpi_start.hpp"
+#include "tests/catch.hpp"
+#include "tests/setting.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+namespace fs = std::filesystem;
+
+Environment given(const std::map<std::string, std::string>& variables) {
+  return [variables](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional<std::string>(found->second);
+  };
+}
+
+fs::path empty_folder() {
+  const fs::path folder = fs::temp_directory_path() / ("mpi_start_" + std::to_string(::getpid()));
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  return folder;
+}
+
+// The status of a process that ends by _exit(1) while MPI starts, or afterwards, as MPI ends one.
+int status_of_end(bool while_starting, const fs::path& file) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    {
+      const MpiStart start(given({{"MPZERO_START_FILE", file.string()}}), std::chrono::minutes(5), "Open MPI");
+      if (while_starting) ::_exit(1);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+TEST_CASE("A process of a step with one task leaves the step", "[launch]") {
+  const Setting step("SLURM_STEP_NUM_TASKS", "1");
+  const Setting id("SLURM_STEP_ID", "0");
+  const Setting later("SLURM_OF_A_LATER_VERSION", "1");
+  const Setting job("SLURM_JOB_ID", "7");
+  const Setting rank("PMIX_RANK", "0");
+  const Setting pmi("PMI_FD", "9");
+  const Setting users("PMIX_MCA_gds", "hash");
+  SECTION("but for what mpzero reads and what the user has set") {
+    leave_launcher(process_environment);
+    for (const char* name : {"SLURM_STEP_ID", "SLURM_OF_A_LATER_VERSION", "PMIX_RANK", "PMI_FD"}) {
+      CHECK_FALSE(process_environment(name));
+    }
+    CHECK(process_environment("SLURM_JOB_ID") == "7");
+    CHECK(process_environment("PMIX_MCA_gds") == "hash");
+  }
+  SECTION("not as a rank of mpirun's") {
+    const Setting mpirun("OMPI_COMM_WORLD_SIZE", "1");
+    leave_launcher(process_environment);
+    CHECK(process_environment("PMIX_RANK"));
+  }
+}
+
+TEST_CASE("Only the process of a step with one task is alone", "[launch]") {
+  CHECK(is_alone_in_step(given({{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_SIZE", "1"}})));
+  CHECK_FALSE(is_alone_in_step(given({{"SLURM_STEP_NUM_TASKS", "2"}})));
+  CHECK_FALSE(is_alone_in_step(given({})));
+  CHECK_FALSE(is_alone_in_step(given({{"SLURM_STEP_NUM_TASKS", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})));
+  // Flux within a step.
+  CHECK_FALSE(is_alone_in_step(given({{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_SIZE", "4"}, {"PMI_RANK", "1"}})));
+}
+
+TEST_CASE("An OPAL_PREFIX of another Open MPI is named", "[launch]") {
+  const fs::path folder = empty_folder();
+  const std::string library = (folder / "own/lib/libmpi.so.40").string();
+  fs::create_directories(folder / "own/lib");
+  fs::create_directories(folder / "view/lib");
+  fs::create_directories(folder / "other/lib");
+  std::ofstream(library).put('x');
+  std::ofstream(folder / "other/lib/libmpi.so.40").put('x');
+  fs::create_symlink(library, folder / "view/lib/libmpi.so.40");
+  fs::create_directory_symlink(folder / "own", folder / "link");
+  const auto problem = [&](const std::string& prefix) {
+    return find_prefix_problem(given({{"OPAL_PREFIX", (folder / prefix).string()}}), library);
+  };
+  for (const char* prefix : {"own", "own/", "link", "view"}) CHECK_FALSE(problem(prefix));
+  for (const char* prefix : {"other", "nowhere", "ow"}) {
+    INFO(prefix);
+    CHECK_THAT(problem(prefix).value_or(""), Catch::Contains("OPAL_PREFIX=") && Catch::Contains(library));
+  }
+  CHECK_FALSE(find_prefix_problem(given({}), library));
+  CHECK_FALSE(find_prefix_problem(given({{"OPAL_PREFIX", "/nowhere"}}), ""));
+  fs::remove_all(folder);
+}
+
+TEST_CASE("MPI that ends a process as it starts is a mistake in its configuration", "[launch]") {
+  const fs::path folder = empty_folder();
+  CHECK(status_of_end(/*while_starting=*/false, folder / "failed") == 1);
+  CHECK_FALSE(fs::exists(folder / "failed"));
+  CHECK(status_of_end(/*while_starting=*/true, folder / "failed") == 2);
+  CHECK(fs::exists(folder / "failed"));
+  fs::remove_all(folder);
+}
+
+}  // namespace mpzero::parallel
