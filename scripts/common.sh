@@ -1,6 +1,17 @@
 # shellcheck shell=bash
 # What every script of this folder builds on. The caller sets MPZERO_ROOT, the checkout, before it sources anything.
 
+# The environment may ask bash and the GNU programs for POSIX's rules, which are others: `wait` forgets a status, options come first.
+set +o posix
+unset POSIXLY_CORRECT
+
+# A locale that is not installed is that of C for most programs, but each bash warns of it, among what programs say.
+if [[ -n $(locale charmap 2>&1 >/dev/null) ]]; then
+  unset LC_ALL LANGUAGE "${!LC_@}"
+  LANG=$(locale -a 2>/dev/null | grep -ix 'c.utf-\?8' | head -n 1) || true
+  export LANG=${LANG:-C}
+fi
+
 MPZERO_ROOT=${MPZERO_ROOT:?set it to the checkout before sourcing scripts/common.sh}
 MPZERO_BUILD=${BUILD_DIR:-$MPZERO_ROOT/build} # a complete path
 MPZERO_VENV=$MPZERO_ROOT/.venv

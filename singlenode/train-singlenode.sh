@@ -43,7 +43,7 @@ usage() {
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 [[ -n ${MPZERO_USER_FOLDER:-} ]] || MPZERO_USER_FOLDER=$PWD
 cd "$MPZERO_ROOT"
-for part in common paths install build environment training dry_run allocation follow; do
+for part in common variables paths install build environment training dry_run limits allocation follow; do
   # shellcheck source=/dev/null
   source "scripts/$part.sh"
 done
@@ -231,6 +231,7 @@ if [[ -n $host ]]; then
   if [[ $build_only == true ]]; then run_on_host "$host" --build-only; fi
   run_on_host "$host" -- "${MPZERO_EXTRA_FLAGS[@]}"
 fi
+warn_of_mistyped
 select_cuda
 gpus=$(count_gpus)
 cores=$(cores_here)
@@ -264,6 +265,7 @@ training_flags
 set_rank_environment "$ranks" "$cores" "$gpus"
 # Ranks of one machine need no TCP; Open MPI 5 prints a line a rank where it finds no use for an interface.
 export OMPI_MCA_btl=${OMPI_MCA_btl:-^tcp}
+require_machine "$ranks"
 check_run "$ranks" 1
 make_folder LOG_DIR "$LOG_DIR"
 make_checkpoint_folder

@@ -233,7 +233,7 @@ def test_what_slurm_prints_is_data(job, command, value):
 
 
 JOB_RECORD = """NumTasks={0} NtasksPerN:B:S:C={0}:0 TresPerNode=gpu:{0} TresPerJob=gpu:{0} TresPerTask=gpu:2
-     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:{0}
+     Nodes=n1 CPU_IDs=0 Mem={0} GRES=gpu:{0}
      Nodes=n2 CPU_IDs=0 Mem=0 GRES=gpu:h100:2
 """
 CONFIGURATION = "echo PreemptType=preempt/qos KillWait=$VALUE PreemptMode=REQUEUE GraceTime=$VALUE"
@@ -247,6 +247,10 @@ READERS = [
     f"scontrol() {{ {CONFIGURATION}; }}; stop_grace none",
     'squeue() { echo "$VALUE"; }; seconds_left || true',
     "MPZERO_RETRY_SECONDS=$VALUE; retry_seconds",
+    'sinfo() { echo "$VALUE"; }; report_memory "$JOB_RECORD"; refuse_heterogeneous "$JOB_RECORD HetJobId=$VALUE"',
+    "require_stop_signal sbatch/train.sbatch",
+    "process_limit() { echo 9; }; OMP_NUM_THREADS=$VALUE require_machine 1",
+    "export MAX_STEP=$VALUE; warn_of_mistyped",
 ]
 
 

@@ -49,6 +49,11 @@ if [[ $1 == bash ]]; then
   done <"$hostfile"
   exit
 fi
+if [[ -n ${FAKE_MPI_FAILS:-} && " $* " == *" $FAKE_MPI_FAILS "* ]]; then
+  # What a rank does that MPI cannot start; this mpirun's status is another.
+  : >"$MPZERO_START_FILE"
+  exit 1
+fi
 if [[ $2 == doctor ]]; then
   printf '%s\\n' "$@" >"$RECORD/doctor.flags"
   exit "${FAKE_DOCTOR:-0}"
@@ -124,8 +129,9 @@ def refused(result, status: int = 2) -> str:
 
 
 def test_a_run_trains_on_all_pods_with_rank_0_on_the_launcher(pods):
-    result = pods.run("--logging_freq", "1")
+    result = pods.run("--logging_freq", "1", MAX_STEP="7")
     assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr.count("MAX_STEP=7") == 1, result.stderr
     flags = pods.checkout.flags()
     assert flags["logging_freq"] == "1"
     assert flags["device"] == "cpu"
@@ -396,6 +402,13 @@ def test_the_doctor_is_asked_like_the_run(pods):
     (pods.record / "doctor.flags").unlink()
     assert pods.run(CHECK_NODES="false", MPZERO_JOB="uid-2").returncode == 0
     assert not (pods.record / "doctor.flags").exists()
+
+
+@pytest.mark.parametrize("command", ["doctor", "train"])
+def test_an_mpi_that_cannot_start_is_a_mistake_in_the_job(pods, command):
+    result = pods.run(FAKE_MPI_FAILS=command)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert not list(pods.checkpoints.glob("mpi_start*"))
 
 
 @pytest.mark.parametrize(("ends", "status"), [("2", 2), ("1", 1), ("75", 75), ("137", 1), ("134", 1)])

@@ -47,7 +47,7 @@ def test_visible_devices_limit_the_ranks(checkout, devices, count):
     assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == count
 
 
-@pytest.mark.parametrize("devices", ["", "-1"])
+@pytest.mark.parametrize("devices", ["", "-1", "NoDevFiles"])
 def test_no_visible_device_means_the_cpu(checkout, devices):
     checkout.program(checkout.bin / "nvidia-smi", GPUS)
     assert checkout.run(CUDA_VISIBLE_DEVICES=devices).returncode == 0

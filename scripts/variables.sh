@@ -1,0 +1,40 @@
+# shellcheck shell=bash
+# The variables by which a user steers the scripts: the one list of them. docs/slurm.md and docs/eks.md say what they mean.
+
+MPZERO_VARIABLES=(
+  DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE MODEL_CONFIG DS_CONFIG SEQ_LENGTH MAX_STEPS
+  CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR TRAIN_DATA VALIDATION_DATA VALIDATION_FREQ METRICS_FILE NPROC CUDA_VERSION SINK SINK_ARGS
+  SRUN_ARGS MPZERO_GPU_ARCHITECTURES CXX NETWORK CHECK_NODES MAX_RESTARTS STUCK_AFTER GRACE_PERIOD
+  # of network_experiment.sbatch
+  NETWORKS STAGES RANKS_PER_NODE WARM_UP ROW_MINUTES DEEPSPEED RESULTS_DIR
+  # of pods
+  MPZERO_WAIT MPZERO_PASS MPZERO_NODES MPZERO_GPUS MPZERO_EFA
+)
+
+# mistyped_variables: a line "GIVEN MEANT" for each variable of the environment that is none of the list but one letter, two swapped ones, an
+# underscore or small letters away from one of it.
+mistyped_variables() {
+  compgen -e | awk -v list="${MPZERO_VARIABLES[*]}" '
+    function plain(name) { name = toupper(name); gsub(/_/, "", name); return name }
+    function close_to(a, b,   start, end) {
+      if (plain(a) == plain(b)) return 1
+      for (start = 1; start <= length(a) && substr(a, start, 1) == substr(b, start, 1); ++start);
+      a = substr(a, start); b = substr(b, start)
+      for (end = 0; end < length(a) && end < length(b) && substr(a, length(a) - end, 1) == substr(b, length(b) - end, 1); ++end);
+      a = substr(a, 1, length(a) - end); b = substr(b, 1, length(b) - end)
+      if (length(a) <= 1 && length(b) <= 1) return 1
+      return length(a) == 2 && length(b) == 2 && substr(a, 1, 1) == substr(b, 2, 1) && substr(a, 2, 1) == substr(b, 1, 1)
+    }
+    BEGIN { count = split(list, known, " "); for (i = 1; i <= count; ++i) is_known[known[i]] }
+    $0 in is_known { next }
+    # What is this short is close to too many.
+    { for (i = 1; i <= count; ++i) if (length(known[i]) > 4 && close_to($0, known[i])) { print $0, known[i]; next } }'
+}
+
+# warn_of_mistyped: one line for each.
+warn_of_mistyped() {
+  local given meant
+  while read -r given meant; do
+    warn "$given=${!given} has no effect; the variable that is closest to it is $meant ('unset $given' ends this warning)."
+  done < <(mistyped_variables)
+}
