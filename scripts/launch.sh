@@ -102,6 +102,7 @@ run_step() {
       break
     fi
     if ((code != 0)) && [[ -z $MPZERO_STOP ]] && srun_refuses "$log_bytes"; then
+      warn "srun does not start the ranks, for the reason above, which is none of a node's: the job is not requeued."
       code=$MPZERO_USER_ERROR
       break
     fi

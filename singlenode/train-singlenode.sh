@@ -66,6 +66,8 @@ run_on_host() {
   read_words SRUN_ARGS
   user_arguments=("${MPZERO_WORDS[@]}")
   if slurm_binds_cores; then user_arguments+=(--cpu-bind=none); fi
+  # srun takes one of --mem, --mem-per-cpu and --mem-per-gpu.
+  [[ ${SRUN_ARGS:-} =~ --mem(-per|=|\ ) ]] || user_arguments+=(--mem=0)
   if [[ ! ${SRUN_ARGS:-} =~ --gres|--gpus|-G ]] && (($(gpus_in "$resources") > 0)); then
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
@@ -76,7 +78,7 @@ run_on_host() {
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
   # would ask a question, so it runs in a session of its own.
   catch_signals
-  setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --distribution=block --mpi=none \
+  setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --distribution=block --mpi=none \
     "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" "$@" &
   wait_for_ranks $!
   # The script on the node has translated the status of the ranks.

@@ -116,8 +116,7 @@ std::string mpi_library_file() {
 MpiStart::MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi)
     : deadline_(patience, [patience, environment, mpi] {
         return fmt::format(
-            "MPI has not started within {} s: a rank is missing, or ranks cannot reach each other; see the nodes, or "
-            "{}",
+            "MPI has not started within {} s: a rank is missing or cannot be reached; check the nodes, or {}",
             std::chrono::duration_cast<std::chrono::seconds>(patience).count(), remedy_of(environment, mpi));
       }) {
   guarded = new Guarded{.process = ::getpid(),
@@ -136,7 +135,7 @@ void report_failed_start(const std::string& reason) {
 
 }  // namespace mpzero::parallel
 
-// In place of libc's: MPI ends the process by it.
+// In place of libc's: MPI ends the process by it. NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" void _exit(int status) {
   ::syscall(SYS_exit_group, mpzero::parallel::status_of_end(status));
   __builtin_unreachable();

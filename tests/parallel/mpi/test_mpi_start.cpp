@@ -32,6 +32,12 @@ fs::path empty_folder() {
   return folder;
 }
 
+int status_of(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
 // The status of a process that ends by _exit(1) while MPI starts, or afterwards, as MPI ends one.
 int status_of_end(bool while_starting, const fs::path& file) {
   const pid_t child = ::fork();
@@ -42,9 +48,17 @@ int status_of_end(bool while_starting, const fs::path& file) {
     }
     ::_exit(1);
   }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WEXITSTATUS(status);
+  return status_of(child);
+}
+
+// The status of a process in which MPI does not start.
+int status_of_hang(const fs::path& file) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const MpiStart start(given({{"MPZERO_START_FILE", file.string()}}), std::chrono::milliseconds(1), "Open MPI");
+    while (true) ::pause();
+  }
+  return status_of(child);
 }
 
 }  // namespace
@@ -110,6 +124,13 @@ TEST_CASE("MPI that ends a process as it starts is a mistake in its configuratio
   CHECK_FALSE(fs::exists(folder / "failed"));
   CHECK(status_of_end(/*while_starting=*/true, folder / "failed") == 2);
   CHECK(fs::exists(folder / "failed"));
+  fs::remove_all(folder);
+}
+
+TEST_CASE("MPI that does not start in time is a failure, for which a host may be to blame", "[launch]") {
+  const fs::path folder = empty_folder();
+  CHECK(status_of_hang(folder / "failed") == 1);
+  CHECK_FALSE(fs::exists(folder / "failed"));
   fs::remove_all(folder);
 }
 
