@@ -162,6 +162,7 @@ bool start_mpi(std::optional<parallel::MpiRuntime>& mpi, int* argc, char*** argv
   const parallel::MpiStart start(parallel::process_environment, patience, parallel::mpi_version());
   try {
     mpi.emplace(argc, argv, mpi_threads(device));
+    if (mpi->rank() == 0) parallel::confirm_start(parallel::process_environment);
     return true;
   } catch (const std::exception& error) {
     parallel::report_failed_start(error.what());

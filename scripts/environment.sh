@@ -96,7 +96,7 @@ without_launcher() {
 expect_start() {
   MPZERO_START_FILE=$(realpath --canonicalize-missing -- "$CHECKPOINT_DIR/mpi_start.$1.failed")
   export MPZERO_START_FILE
-  rm -f -- "$MPZERO_START_FILE" 2>/dev/null || true
+  rm -f -- "$MPZERO_START_FILE"{,.ok} 2>/dev/null || true
 }
 
 # status_of_start STATUS: that of the ranks, or that of a user error where MPI could not start: mpirun and srun have others for it.
@@ -106,7 +106,7 @@ status_of_start() {
   else
     echo "$1"
   fi
-  rm -f -- "${MPZERO_START_FILE:-}" 2>/dev/null || true
+  rm -f -- "${MPZERO_START_FILE:-}"{,.ok} 2>/dev/null || true
 }
 
 in_container() {

@@ -106,6 +106,11 @@ run_step() {
       code=$MPZERO_USER_ERROR
       break
     fi
+    if ((code != 0)) && [[ -z $MPZERO_STOP ]] && mpi_aborted "$log_bytes"; then
+      printf 'mpzero: error: MPI ended all ranks as it started them; correct or unset %s.\n' "$(printable "$(mpi_variables)")" >&2 || true
+      code=$MPZERO_USER_ERROR
+      break
+    fi
     if ((code != MPZERO_NO_STEP)) || [[ -n $MPZERO_STOP ]]; then break; fi
     if ((attempt >= 3)) && { (($(date +%s) >= until)) || ! srun_got_no_answer "$log_bytes"; }; then break; fi
     warn "Slurm did not create the step of the ranks, and srun says why above: it is asked again."
@@ -132,6 +137,22 @@ srun_refuses() {
   local fatal
   fatal=$(log_since "$1" | grep '^srun: fatal: ') || return 1
   [[ ! $fatal =~ $MPZERO_NO_ANSWER|"configuration source" ]]
+}
+
+# mpi_aborted BYTES: whether MPI has asked Slurm to kill the step before it had started, and no rank was left to say so: Slurm cancelled the
+# step for no reason of its own, and each task was killed.
+mpi_aborted() {
+  local said cancelled='\*\*\* STEP [^ ]+ ON [^ ]+ CANCELLED AT [0-9T:-]+ \*\*\*'
+  [[ ! -e $MPZERO_START_FILE && ! -e $MPZERO_START_FILE.ok ]] || return 1
+  said=$(log_since "$1" | grep -E '^(srun|slurmstepd)[^ ]*: error: ') || return 1
+  [[ $said =~ $cancelled ]] && ! grep -E '^srun: error: [^ ]+: tasks? ' <<<"$said" | grep -qv ': Killed$'
+}
+
+# mpi_variables: those of the user that steer it.
+mpi_variables() {
+  local names
+  names=$(compgen -e | grep -E '^(OPAL_PREFIX$|(OMPI|PMIX)_MCA_|UCX_|SLURM_MPI|SLURM_PMIX)' | grep -v orte_) || names="the variables of MPI"
+  printf '%s\n' "${names//$'\n'/, }"
 }
 
 # nodes_without_tasks BYTES: the nodes on which srun could not start tasks, according to what it has written since the log had so many

@@ -57,13 +57,15 @@ std::string remedy_of(const Environment& environment, const std::string& mpi) {
   return fmt::format("start the ranks with the mpirun of {}, or with an --mpi of srun that it supports", mpi);
 }
 
-// Whether this process is the first of all ranks to report.
-bool reports_first() {
-  if (guarded->file.empty()) return true;
-  const int descriptor = ::open(guarded->file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+// Creates an empty file. Returns false if it exists.
+bool create(const std::string& file) {
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (descriptor >= 0) ::close(descriptor);
   return descriptor >= 0 || errno != EEXIST;
 }
+
+// Whether this process is the first of all ranks to report.
+bool reports_first() { return guarded->file.empty() || create(guarded->file); }
 
 // The status of this process, which ends with `status`.
 int status_of_end(int status) {
@@ -127,6 +129,11 @@ MpiStart::MpiStart(const Environment& environment, std::chrono::milliseconds pat
 MpiStart::~MpiStart() {
   delete guarded;
   guarded = nullptr;
+}
+
+void confirm_start(const Environment& environment) {
+  const auto file = environment("MPZERO_START_FILE");
+  if (file && !file->empty()) create(*file + ".ok");
 }
 
 void report_failed_start(const std::string& reason) {

@@ -37,6 +37,10 @@ class MpiStart {
   Deadline deadline_;
 };
 
+// Creates MPZERO_START_FILE.ok, by which scripts know that MPI has started: of ranks that MPI aborts, Slurm may kill
+// each before it reports. Called by one rank.
+void confirm_start(const Environment& environment);
+
 // Reports that MPI could not start, as an MpiStart does, which must live; `reason`: what MPI has returned.
 void report_failed_start(const std::string& reason);
 

@@ -253,3 +253,26 @@ def test_ranks_that_mpi_cannot_start_are_a_mistake_in_the_job(job, status):
 def test_a_stop_while_mpi_starts_is_a_stop(job):
     result = job('expect_start 7; : >"$MPZERO_START_FILE"; MPZERO_STOP=TERM; status_of_start 143')
     assert result.stdout == "143\n", result.stderr
+
+
+CANCELLED = "slurmstepd-node0: error: *** STEP 7.0 ON node0 CANCELLED AT 2026-11-26T15:41:24 ***"
+KILLED = "srun: error: node0: tasks 0-1: Killed"
+
+
+@pytest.mark.parametrize(
+    ("lines", "started", "status"),
+    [
+        ([CANCELLED, KILLED], False, 2),
+        ([CANCELLED, KILLED], True, 137),  # a rank of the run has aborted the others
+        ([CANCELLED, KILLED, "srun: error: node1: task 2: Exited with exit code 127"], False, 137),
+        ([CANCELLED.replace(" ***", " DUE TO NODE FAILURE ***"), KILLED], False, 137),
+        ([KILLED], False, 137),
+    ],
+)
+def test_ranks_that_mpi_has_killed_as_it_started_are_a_mistake_in_the_job(job, lines, started, status):
+    says = "; ".join(f'echo "{line}" >&2' for line in lines)
+    job.provide("srun", f"{': >$MPZERO_START_FILE.ok; ' if started else ''}{says}; exit 137")
+    result = job('exec 2>>log; MPZERO_SRUN=(x); code=0; launch_ranks 0 mpzero x || code=$?; echo "code $code"')
+    assert result.stdout.split() == ["code", str(status)]
+    assert (job.checkout.root / "log").read_text().count("mpzero: error:") == (status == 2)
+    assert not list(job.checkpoints.glob("mpi_start*"))

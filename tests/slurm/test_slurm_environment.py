@@ -89,7 +89,7 @@ def test_an_mpi_that_cannot_connect_is_a_mistake_in_the_job(run, launcher):
     job = run.submit(OMPI_MCA_btl="self", MAX_STEPS="1", **variables)
     assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
     errors = [line for line in job.text().splitlines() if line.startswith("mpzero: error: ")]
-    assert len(errors) == 1 and "OMPI_MCA_btl=self" in errors[0], job.text()
+    assert len(errors) == 1 and "OMPI_MCA_btl" in errors[0], job.text()
     assert run.steps() == [] and not list(run.folder.glob("checkpoints/mpi_start*"))
 
 
