@@ -232,6 +232,7 @@ int main(int argc, char** argv) {
     parallel::require_launcher(environment);
     const auto problem = parallel::find_prefix_problem(environment, parallel::mpi_library_file());
     if (problem) mpzero::throw_user_error("{}", *problem);
+    parallel::check_versions(parallel::loaded_libraries());
   };
   if (const int code = mpzero::check_launch(check_environment); code != 0) return code;
   mpzero::ignore_broken_pipes();
