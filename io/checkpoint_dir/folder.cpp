@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/text/printable.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/run_record.hpp"
 #include "io/checkpoint_dir/foreign.hpp"
@@ -67,7 +68,7 @@ bool is_plain_name(const std::string& tag) {
 // The content of a damaged file, for a message.
 std::string shortened(const std::string& text) {
   constexpr size_t kLongest = 60;
-  return text.size() > kLongest ? text.substr(0, kLongest) + "..." : text;
+  return printable(text.substr(0, kLongest)) + (text.size() > kLongest ? "..." : "");
 }
 
 // Runs `work`. If it throws, adds the error to `left` as the reason why `path` remains.
