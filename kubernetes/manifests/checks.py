@@ -19,6 +19,8 @@ FLAG = re.compile(r"[a-z][a-z0-9_]*(=.*)?", re.DOTALL)
 OWN = ("MPZERO_NODES", "MPZERO_GPUS", "MPZERO_EFA", "GRACE_PERIOD", "NPROC")
 # Kubeflow Trainer refuses a TrainJob that sets one of these.
 RESERVED = ("OMPI_MCA_orte_", "OMPI_MCA_plm_rsh_args")
+RESERVED_CAPACITIES = ("reserved", "block")
+CAPACITIES = ("on-demand", "spot", *RESERVED_CAPACITIES)
 # GiB that a pod has beside huge pages: mpzero itself, and /dev/shm.
 LEAST_MEMORY = 4
 
@@ -38,22 +40,60 @@ def check_options(options: argparse.Namespace) -> None:
     for flag, least in (("nodes", 1), ("ranks", 1), ("grace_seconds", 60), ("hugepages_mib", 0), ("storage_gib", 1)):
         if getattr(options, flag) < least:
             raise Mistake(f"--{flag} {getattr(options, flag)} must be at least {least}.")
-    if options.zone and not ZONE.fullmatch(options.zone):
-        raise Mistake(f"--zone {options.zone} is no zone of a region, such as us-west-2a; local zones cannot be used.")
+    check_zones(options.zone.split(",") if options.zone else [])
     for flag in options.flag:
         if not FLAG.fullmatch(flag):
             raise Mistake(f"--flag {flag} is not a flag of mpzero train without --, such as logging_freq=1.")
-    if (options.capacity == "reserved") != bool(options.reservation):
-        raise Mistake("--capacity reserved and --reservation ID belong together; give both or neither.")
+    check_capacity(options)
     if options.topology and not options.queue:
         raise Mistake("--topology is Kueue's; give --queue with it.")
+
+
+def check_zones(zones: list[str]) -> None:
+    for zone in zones:
+        if not ZONE.fullmatch(zone):
+            raise Mistake(f"--zone {zone} is no zone of a region, such as us-west-2a; local zones cannot be used.")
+    if len({zone[:-1] for zone in zones}) > 1:
+        raise Mistake(f"--zone {','.join(zones)} lists zones of several regions; a cluster's nodes are in one.")
+
+
+def check_capacity(options: argparse.Namespace) -> None:
+    kinds = options.capacity.split(",")
+    for kind in kinds:
+        if kind not in CAPACITIES:
+            raise Mistake(f"--capacity {kind} is none of {', '.join(CAPACITIES)}.")
+    reserved = [kind for kind in kinds if kind in RESERVED_CAPACITIES]
+    if reserved and len(kinds) > 1:
+        raise Mistake(f"--capacity {options.capacity}: {reserved[0]} cannot be combined; give it alone.")
+    if bool(reserved) != bool(options.reservation):
+        raise Mistake("--capacity reserved or block and --reservation ID belong together; give both or neither.")
+    if kinds == ["block"] and options.placement_group:
+        raise Mistake(
+            f"--placement_group {options.placement_group}: a capacity block has a place of its own, and EC2 finds no"
+            " capacity where a group asks for another one; leave the group out."
+        )
+    for flag in ("placement_group", "reservation"):
+        if "," in options.zone and getattr(options, flag):
+            raise Mistake(f"--{flag} {getattr(options, flag)} lies in one zone; give one --zone.")
+
+
+def check_hyperpod(options: argparse.Namespace, node: Node) -> None:
+    if node.hyperpod and len(node.types) > 1:
+        raise Mistake(f"--instance {options.instance}: HyperPod's nodes are there; give the type of those to train on.")
+    for flag, default in (("capacity", "on-demand"), ("placement_group", ""), ("reservation", ""), ("cluster", "")):
+        value = getattr(options, flag)
+        if node.hyperpod and value != default:
+            raise Mistake(
+                f"--{flag} {value} is for nodes that Karpenter makes, and those of {node.name} are HyperPod's;"
+                " set it in HyperPod's instance group."
+            )
 
 
 def check_hugepages(mib: int, node: Node) -> None:
     if node.memory_gib * 1024 - mib < LEAST_MEMORY * 1024:
         raise Mistake(
             f"--hugepages_mib {mib} leaves less than {LEAST_MEMORY} GiB of the {node.memory_gib} GiB"
-            f" that a pod has on {node.type}; give fewer."
+            f" that a pod has on {node.name}; give fewer."
         )
     if mib % 2:
         raise Mistake(f"--hugepages_mib {mib} is no number of pages of 2 MiB; give an even number.")
@@ -65,7 +105,7 @@ def check_network(request: Request, no_efa: bool) -> None:
     if no_efa:
         raise Mistake("--set NETWORK=efa contradicts --no_efa, which gives the pods no EFA device; leave one out.")
     if request.nodes > 1 and request.efa_devices == 0:
-        raise Mistake(f"--set NETWORK=efa: no pod on {request.node.type} gets an EFA device; leave it out.")
+        raise Mistake(f"--set NETWORK=efa: no pod on {request.node.name} gets an EFA device; leave it out.")
 
 
 def read_variables(words: list[str]) -> dict[str, str]:

@@ -9,16 +9,41 @@ from manifests.request import Request
 
 Manifest = dict[str, Any]
 
+# Containers inherit containerd's limit of locked memory, by systemd's default 8 MiB, and EFA locks what it sends. The
+# capability IPC_LOCK does nothing for a user who is not root. A NodeConfig cannot lift the limit: nodeadm passes
+# containerd.baseRuntimeSpec through floating point, which rounds "unlimited" (2^64 - 1) to a number that containerd
+# refuses. cloud-init runs this before nodeadm starts containerd.
+UNLIMITED_LOCKED_MEMORY = """\
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="BOUNDARY"
+
+--BOUNDARY
+Content-Type: text/x-shellscript; charset="us-ascii"
+
+#!/bin/bash
+set -e
+mkdir -p /etc/systemd/system/containerd.service.d
+printf '[Service]\\nLimitMEMLOCK=infinity\\n' >/etc/systemd/system/containerd.service.d/90-memlock.conf
+systemctl daemon-reload
+systemctl try-restart containerd
+
+--BOUNDARY--
+"""
+
 
 def node_pool(request: Request) -> Manifest:
     node = request.node
     requirements = [
-        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [node.type]},
-        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [request.capacity]},
-        # EFA does not leave a zone, and FSx for Lustre is in one.
-        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [request.zone]},
-        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+        requirement("node.kubernetes.io/instance-type", *node.types),
+        requirement("karpenter.sh/capacity-type", *capacity_types(request)),
+        requirement("topology.kubernetes.io/zone", *request.zones),
+        requirement("kubernetes.io/arch", "amd64"),
     ]
+    # A capacity block in a placement group often finds no capacity.
+    if request.capacity == ("block",):
+        requirements.append(requirement("karpenter.k8s.aws/capacity-reservation-type", "capacity-block"))
+    elif request.reservation and request.placement_group:
+        requirements.append(requirement("karpenter.k8s.aws/capacity-reservation-type", "default"))
     template: Manifest = {
         "metadata": {"labels": {"mpzero.io/pool": request.pool}},
         "spec": {
@@ -56,8 +81,7 @@ def node_pool(request: Request) -> Manifest:
 def node_class(request: Request) -> Manifest:
     discovery = [{"tags": {"karpenter.sh/discovery": request.cluster}}]
     spec: Manifest = {
-        # The image for GPUs has NVIDIA's driver and unlimited locked memory; Karpenter picks it for types with GPUs. A
-        # pod that asks for vpc.amazonaws.com/efa gets a node with EFA on every network card that can have it.
+        # The image for GPUs has NVIDIA's driver; Karpenter picks it for types with GPUs.
         "amiSelectorTerms": [{"alias": "al2023@latest"}],
         "role": f"KarpenterNodeRole-{request.cluster}",
         "subnetSelectorTerms": discovery,
@@ -75,6 +99,9 @@ def node_class(request: Request) -> Manifest:
     }
     if request.node.gpus:
         spec["instanceStorePolicy"] = "RAID0"
+    if request.efa_devices:
+        spec["networkInterfaces"] = network_interfaces(request.node.efa_cards)
+        spec["userData"] = UNLIMITED_LOCKED_MEMORY
     if request.placement_group:
         spec["placementGroupSelector"] = {"name": request.placement_group}
     if request.reservation:
@@ -85,6 +112,26 @@ def node_class(request: Request) -> Manifest:
         "metadata": {"name": request.pool},
         "spec": spec,
     }
+
+
+def network_interfaces(efa_cards: tuple[int, ...]) -> list[Manifest]:
+    """IP on card 0 alone, and EFA without an IP address on each card that can have it. For a pod that asks for EFA,
+    Karpenter itself would put EFA with an IP address on the cards from 0 on.
+    """
+    made = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}]
+    for card in efa_cards:
+        device = 1 if card == 0 else 0
+        made.append({"networkCardIndex": card, "deviceIndex": device, "interfaceType": "efa-only"})
+    return made
+
+
+def capacity_types(request: Request) -> list[str]:
+    """Karpenter's names; it tries reserved first, then spot, then on-demand."""
+    return ["reserved" if kind == "block" else kind for kind in request.capacity]
+
+
+def requirement(key: str, *values: str) -> Manifest:
+    return {"key": key, "operator": "In", "values": list(values)}
 
 
 def storage(request: Request) -> list[Manifest]:
@@ -135,7 +182,7 @@ def queue(request: Request) -> list[Manifest]:
         {"name": name, "nominalQuota": total(amount, request.nodes)}
         for name, amount in resources(request)["requests"].items()
     ]
-    flavor: Manifest = {"nodeLabels": {"mpzero.io/pool": request.pool}}
+    flavor: Manifest = {"nodeLabels": request.node_labels}
     made: list[Manifest] = []
     if request.topology:
         flavor["topologyName"] = request.pool

@@ -11,7 +11,15 @@ from typing import Any
 import yaml
 
 from manifests import cluster, instances, job
-from manifests.checks import Mistake, check_hugepages, check_network, check_options, read_secrets, read_variables
+from manifests.checks import (
+    Mistake,
+    check_hugepages,
+    check_hyperpod,
+    check_network,
+    check_options,
+    read_secrets,
+    read_variables,
+)
 from manifests.request import Request
 
 
@@ -23,7 +31,7 @@ def main(arguments: list[str]) -> int:
     except (Mistake, instances.UnknownInstance) as error:
         print(f"kubernetes/render: error: {error}", file=sys.stderr)
         return 2
-    for line in placeholders(options):
+    for line in notices(options):
         print(f"kubernetes/render: {line}", file=sys.stderr)
     return 0
 
@@ -33,7 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("folder", help="where the manifests go")
     add("--name", required=True, help="of the TrainJob")
-    add("--instance", required=True, help="EC2 instance type of all nodes")
+    add("--instance", required=True, help="EC2 instance type, or types, of all nodes; ml.… of HyperPod")
     add("--nodes", type=int, required=True)
     add("--namespace", default="default")
     add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="a variable of docs/slurm.md; repeatable")
@@ -42,12 +50,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--ranks", type=int, default=2, help="of a node without GPUs")
     add("--grace_seconds", type=int, default=600, help="in which the pods have to save and end")
     add("--hugepages_mib", type=int, default=0, help="of 2 MiB, of each node; 0: none, and EFA uses none")
-    add("--capacity", choices=("on-demand", "spot", "reserved"), default="on-demand")
+    add("--capacity", default="on-demand", help="on-demand, spot, spot,on-demand, reserved or block")
     add("--no_efa", action="store_true", help="several nodes over TCP")
-    add("--zone", default="", help="availability zone of the nodes and of the file system")
+    add("--zone", default="", help="availability zone, or zones, of the nodes; the file system's first")
     add("--cluster", default="", help="name of the EKS cluster")
     add("--placement_group", default="", help="name of one with the strategy cluster")
-    add("--reservation", default="", help="id of a capacity reservation or block, for --capacity reserved")
+    add("--reservation", default="", help="id of a capacity reservation or block")
     add("--file_system", default="", help="id of an FSx for Lustre file system")
     add("--mount_name", default="", help="of that file system")
     add("--storage_gib", type=int, default=1200)
@@ -60,10 +68,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def request_of(options: argparse.Namespace) -> Request:
     check_options(options)
     node = instances.find(options.instance)
+    check_hyperpod(options, node)
     check_hugepages(options.hugepages_mib, node)
     variables = read_variables(options.set)
     secrets = read_secrets(options.secret, variables)
-    zone = options.zone or "us-west-2a"
+    zones = tuple((options.zone or "us-west-2a").split(","))
     # Strictly: a run without EFA is slower, and must not be so in silence.
     if options.no_efa and options.nodes > 1:
         variables.setdefault("NETWORK", "socket")
@@ -80,9 +89,9 @@ def request_of(options: argparse.Namespace) -> Request:
         ranks=options.ranks,
         grace_seconds=options.grace_seconds,
         hugepages_mib=options.hugepages_mib,
-        capacity=options.capacity,
-        zone=zone,
-        region=zone[:-1],
+        capacity=tuple(options.capacity.split(",")),
+        zones=zones,
+        region=zones[0][:-1],
         cluster=options.cluster or "my-cluster",
         placement_group=options.placement_group,
         reservation=options.reservation,
@@ -98,19 +107,26 @@ def request_of(options: argparse.Namespace) -> Request:
     return request
 
 
-def placeholders(options: argparse.Namespace) -> Iterable[str]:
+def notices(options: argparse.Namespace) -> Iterable[str]:
+    hyperpod = instances.find(options.instance).hyperpod
     for flag in ("cluster", "zone", "file_system", "mount_name"):
-        if not getattr(options, flag):
+        if not getattr(options, flag) and not (flag == "cluster" and hyperpod):
             yield f"--{flag} is not given: the manifests have an example's in its place, which must not be applied."
+    if options.capacity == "reserved" and options.placement_group:
+        yield (
+            f"--placement_group {options.placement_group}: {options.reservation} must be an on-demand reservation made"
+            " in that group; Karpenter starts no node of a capacity block, which --capacity block is for."
+        )
 
 
 def files(request: Request) -> dict[str, list[dict[str, Any]]]:
     """The manifests of each file of the folder."""
     made = {
         "job.yaml": [job.train_job(request), job.disruption_budget(request)],
-        "nodes.yaml": [cluster.node_pool(request), cluster.node_class(request)],
         "storage.yaml": cluster.storage(request),
     }
+    if not request.node.hyperpod:
+        made["nodes.yaml"] = [cluster.node_pool(request), cluster.node_class(request)]
     if request.queue:
         made["queue.yaml"] = cluster.queue(request)
     return made
@@ -127,8 +143,8 @@ def write(folder: Path, request: Request, base: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, manifests in {**made, "kustomization.yaml": [kustomization]}.items():
             (folder / name).write_text(text_of(manifests, request), encoding="utf-8")
-        if "queue.yaml" not in made:
-            (folder / "queue.yaml").unlink(missing_ok=True)
+        for name in {"queue.yaml", "nodes.yaml"} - made.keys():
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise Mistake(f"{error.filename} cannot be written ({error.strerror}); choose another folder.") from error
 
@@ -139,6 +155,6 @@ class Plain(yaml.SafeDumper):
 
 
 def text_of(manifests: list[dict[str, Any]], request: Request) -> str:
-    nodes = f"{request.nodes} × {request.node.type}"
+    nodes = f"{request.nodes} × {request.node.name}"
     head = f"# kubernetes/render has written this for {nodes}; change its arguments, and render again.\n"
     return head + yaml.dump_all(manifests, Dumper=Plain, sort_keys=False, allow_unicode=True, width=120)

@@ -44,9 +44,9 @@ def environment(request: Request) -> list[Manifest]:
     if request.efa_devices and not request.hugepages_mib:
         # The node may have huge pages; a pod that asks for none is killed with a bus error when it uses one.
         values["FI_EFA_USE_HUGE_PAGE"] = "0"
-    if request.efa_devices:
-        # A container hides the file from which NCCL's plugin and mpzero doctor read the type.
-        values["OFI_NCCL_FORCE_PRODUCT_NAME"] = request.node.type
+    if request.efa_devices and len(request.node.types) == 1:
+        # A container may hide the file from which NCCL's plugin and mpzero doctor read the type.
+        values["OFI_NCCL_FORCE_PRODUCT_NAME"] = request.node.types[0]
     values.update(request.variables)
     made: list[Manifest] = [
         {"name": name, "value": value} for name, value in values.items() if name not in request.secrets
@@ -60,13 +60,14 @@ def pod_patch(request: Request, name: str) -> Manifest:
     """What this job changes of the runtime's pods."""
     template: Manifest = {
         "spec": {
-            "nodeSelector": {
-                "node.kubernetes.io/instance-type": request.node.type,
-                "mpzero.io/pool": request.pool,
-            },
+            "nodeSelector": request.node_labels,
             "terminationGracePeriodSeconds": request.grace_seconds,
         }
     }
+    if request.kept_together:
+        own = {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": request.name}}
+        terms = [{"labelSelector": own, "topologyKey": label} for label in request.kept_together]
+        template["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     if request.topology:
         template["metadata"] = {
             "annotations": {

@@ -20,8 +20,8 @@ class Request:
     ranks: int = 0  # of a node without GPUs
     grace_seconds: int = 600
     hugepages_mib: int = 0
-    capacity: str = "on-demand"
-    zone: str = "us-west-2a"
+    capacity: tuple[str, ...] = ("on-demand",)
+    zones: tuple[str, ...] = ("us-west-2a",)
     cluster: str = "my-cluster"
     placement_group: str = ""
     reservation: str = ""  # id of a capacity reservation or block
@@ -37,6 +37,24 @@ class Request:
     def efa_devices(self) -> int:
         """Of a node: one node alone does without."""
         return self.node.efa if self.efa and self.nodes > 1 else 0
+
+    @property
+    def kept_together(self) -> tuple[str, ...]:
+        """Labels of nodes whose value must be the same for all pods of the job."""
+        if self.nodes == 1:
+            return ()
+        # EFA does not leave a zone, and the slowest type would set the pace.
+        zone = ("topology.kubernetes.io/zone",) if len(self.zones) > 1 else ()
+        return zone + (("node.kubernetes.io/instance-type",) if len(self.node.types) > 1 else ())
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        """Of the job's nodes, by which its pods and Kueue's flavor find them."""
+        kind = {"node.kubernetes.io/instance-type": self.node.name} if len(self.node.types) == 1 else {}
+        if self.node.hyperpod:
+            # HyperPod's agents change this value on a node that they test or replace.
+            return kind | {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}
+        return kind | {"mpzero.io/pool": self.pool}
 
     @property
     def ranks_per_node(self) -> int:

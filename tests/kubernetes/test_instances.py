@@ -37,7 +37,7 @@ def test_the_types_with_gpus_are_those_of_the_program() -> None:
 def test_what_is_offered_is_of_what_there_is(kind: str) -> None:
     vcpus, gibibytes = TABLE[kind]
     offered = OFFERED[kind]
-    assert offered.keys() == {"type", "cpu_millis", "memory_mib"}
+    assert offered.keys() == {"type", "cpu_millis", "memory_mib", "efa_cards"}
     assert int(offered["cpu_millis"]) == cpu_millis(vcpus)
     for_pods = int(gibibytes * 1024 * 0.925) - 255 - 100 - int(offered["memory_mib"])
     pods, rest = divmod(for_pods, 11)

@@ -128,7 +128,7 @@ def test_a_job_runs_on_the_nodes_of_its_own_pool(tmp_path):
     for patch in patches:
         assert patch["template"]["spec"]["template"]["spec"]["nodeSelector"]["mpzero.io/pool"] == "mpzero-a"
     assert labels["mpzero.io/pool"] == "mpzero-a"
-    assert of_kind(made, "ResourceFlavor")["spec"]["nodeLabels"] == {"mpzero.io/pool": "mpzero-a"}
+    assert of_kind(made, "ResourceFlavor")["spec"]["nodeLabels"]["mpzero.io/pool"] == "mpzero-a"
     flavor = of_kind(made, "ClusterQueue")["spec"]["resourceGroups"][0]["flavors"][0]["name"]
     assert flavor == of_kind(made, "ResourceFlavor")["metadata"]["name"]
     queue = of_kind(made, "LocalQueue")
@@ -140,7 +140,7 @@ def test_a_pod_fits_on_its_node_beside_the_node_s_own(tmp_path):
     for line in (KUBERNETES / "instances.csv").read_text().splitlines():
         if line.startswith(("#", "type,")):
             continue
-        kind, millis, memory = line.split(",")
+        kind, millis, memory, _ = line.split(",")
         asked = of_kind(rendered(tmp_path / kind, "--name", "a", "--instance", kind, "--nodes", "2"), "TrainJob")[
             "spec"
         ]["trainer"]["resourcesPerNode"]["limits"]
@@ -194,7 +194,21 @@ def variants(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     given = ["--name", "a", "--instance", "p5.48xlarge", "--nodes", "2"]
     reserved = ["--queue", "--topology", "--capacity", "reserved", "--reservation", "cr-0abc", "--placement_group", "p"]
     more = ["--hugepages_mib", "5120", "--secret", "HF_TOKEN=a:b", "--flag", "async_save=false"]
-    sets = {"reserved": [*given, *reserved, *more], "spot": [*given, "--capacity", "spot", "--no_efa"]}
+    mixed = [
+        "--instance",
+        "p5.48xlarge,p5e.48xlarge",
+        "--zone",
+        "us-west-2a,us-west-2b",
+        "--capacity",
+        "spot,on-demand",
+    ]
+    sets = {
+        "reserved": [*given, *reserved, *more],
+        "spot": [*given, "--capacity", "spot", "--no_efa"],
+        "block": [*given, "--capacity", "block", "--reservation", "cr-0abc"],
+        "mixed": [*given, *mixed],
+        "hyperpod": [*given, "--instance", "ml.p5.48xlarge", "--queue"],
+    }
     return [(name, made) for name, words in sets.items() for made in rendered(folder / name, *words)]
 
 
