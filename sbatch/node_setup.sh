@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Prepares a node of a Slurm cluster for mpzero, as root, when the node starts: OnNodeConfigured of ParallelCluster
+# (docs/parallelcluster.md), a lifecycle script of SageMaker HyperPod (docs/hyperpod.md). It needs no other file, and may run again.
+set -euo pipefail
+
+root=${NODE_ROOT:-} # where it writes; empty on a node
+
+# Jobs inherit slurmd's limit of locked memory, and the limit of the shell that calls sbatch. EFA locks what it sends.
+unlimit_locked_memory() {
+  local limits=$root/etc/security/limits.d/90-mpzero.conf unit=$root/etc/systemd/system/slurmd.service.d/90-mpzero.conf
+  [[ ! -f $unit ]] || return 0
+  mkdir -p "${limits%/*}" "${unit%/*}"
+  printf '* %s memlock unlimited\n' soft hard >"$limits"
+  printf '[Service]\nLimitMEMLOCK=infinity\n' >"$unit"
+  systemctl daemon-reload
+  # Running jobs outlive it. The head node has no slurmd.
+  if systemctl --quiet is-active slurmd; then systemctl restart slurmd; fi
+}
+
+# The programs load the Open MPI with which they were built: the EFA installer's, which AWS's images have, or the system's.
+install_open_mpi() {
+  if command -v mpirun >/dev/null || compgen -G "$root/opt/amazon/openmpi*/bin/mpirun" >/dev/null; then return 0; fi
+  if command -v apt-get >/dev/null; then
+    apt-get update -q
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends openmpi-bin
+  else
+    dnf install -q -y openmpi
+  fi
+}
+
+# A warning: a script that fails makes ParallelCluster replace the node again and again.
+check_driver() {
+  local driver
+  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n 1p) || return 0
+  [[ -z $driver ]] || ((${driver%%.*} >= 580)) ||
+    printf 'node_setup: warning: NVIDIA driver %s of %s is older than 580, which CUDA 13 needs; use a newer image.\n' "$driver" "$(hostname)" >&2
+}
+
+unlimit_locked_memory
+install_open_mpi
+check_driver
