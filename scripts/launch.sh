@@ -20,7 +20,7 @@ has_pmix() { [[ $(ask_slurm srun --mpi=list 2>&1) == *pmix* ]]; }
 # choose_launcher NODES RANKS_PER_NODE CORES GPUS: fills MPZERO_SRUN or, where Slurm has no PMIx plugin, MPZERO_MPIRUN. GPUS of each
 # node are asked of Slurm; 0 where it manages none.
 choose_launcher() {
-  local nodes=$1 ranks=$2 cores=$3 gpus=$4
+  local nodes=$1 ranks=$2 cores=$3 gpus=$4 resume
   MPZERO_SRUN=()
   MPZERO_MPIRUN=()
   if has_pmix; then
@@ -51,6 +51,10 @@ choose_launcher() {
   # which are no step, get what Slurm sets in one.
   local -a daemons=(SLURM_MEM_PER_NODE=0)
   ((gpus == 0)) || daemons+=("SLURM_GPUS_PER_NODE=$gpus" "SLURM_GPUS_ON_NODE=$gpus")
+  # HyperPod's option has no variable of srun's.
+  resume=$(hyperpod_arguments "$gpus")
+  [[ -z $resume ]] || daemons+=("OMPI_MCA_plm_slurm_args=${OMPI_MCA_plm_slurm_args:+$OMPI_MCA_plm_slurm_args }$resume"
+    "PRTE_MCA_plm_slurm_args=${PRTE_MCA_plm_slurm_args:+$PRTE_MCA_plm_slurm_args }$resume")
   MPZERO_MPIRUN=(env "${daemons[@]}" "${MPZERO_MPIRUN[@]}")
 }
 

@@ -136,6 +136,18 @@ def test_hyperpod_resumes_failed_nodes_where_slurm_lets_it(checkout, tmp_path):
         assert (result.returncode, result.stdout) == (0, arguments), result.stderr
 
 
+def test_hyperpod_hears_of_it_from_mpirun_s_own_srun(checkout, tmp_path):
+    """HyperPod's Slurm may lack PMIx."""
+    checkout.program(checkout.bin / "srun", "#!/bin/bash\n")
+    checkout.program(checkout.bin / "mpirun", "#!/bin/bash\nenv\n")
+    for gpus, given, arguments in ((0, "", "--auto-resume=1"), (0, "-q", "-q --auto-resume=1"), (8, "", None)):
+        variables = {"HYPERPOD_FOLDER": str(tmp_path)} | ({"OMPI_MCA_plm_slurm_args": given} if given else {})
+        result = checkout.shell(f'choose_launcher 2 8 96 {gpus}; "${{MPZERO_MPIRUN[@]}}"', **variables)
+        names = set_variables(result)
+        assert names.get("OMPI_MCA_plm_slurm_args") == arguments, result.stderr
+        assert ("PRTE_MCA_plm_slurm_args" in names) == (gpus == 0)
+
+
 @pytest.mark.parametrize(("given", "fence"), [("", "ring"), ("tree", "tree")])
 def test_srun_waits_for_the_ranks_of_all_nodes(checkout, given, fence):
     checkout.program(checkout.bin / "srun", "#!/bin/bash\n[[ $1 != --mpi=list ]] || echo pmix\nenv\n")
