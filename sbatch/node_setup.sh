@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
-# Prepares a node of a Slurm cluster for mpzero, as root, when the node starts: OnNodeConfigured of ParallelCluster
-# (docs/parallelcluster.md), a lifecycle script of SageMaker HyperPod (docs/hyperpod.md). It needs no other file, and may run again.
+# Prepares a node for mpzero, as root, when the node starts: OnNodeConfigured of ParallelCluster (docs/parallelcluster.md), a lifecycle script
+# of SageMaker HyperPod (docs/hyperpod.md). It needs no other file, and may run again.
+#   node_setup.sh [slurmd | containerd]    what starts jobs on this node: Slurm (the default), or Kubernetes
 set -euo pipefail
 
+starter=${1:-slurmd}
 root=${NODE_ROOT:-} # where it writes; empty on a node
 
-# Jobs inherit slurmd's limit of locked memory, and the limit of the shell that calls sbatch. EFA locks what it sends.
+# Jobs inherit the limit of locked memory of the daemon that starts them, and under Slurm that of the shell that calls sbatch. EFA locks what
+# it sends.
 unlimit_locked_memory() {
-  local limits=$root/etc/security/limits.d/90-mpzero.conf unit=$root/etc/systemd/system/slurmd.service.d/90-mpzero.conf
+  local limits=$root/etc/security/limits.d/90-mpzero.conf unit=$root/etc/systemd/system/$starter.service.d/90-mpzero.conf
   [[ ! -f $unit ]] || return 0
   mkdir -p "${limits%/*}" "${unit%/*}"
   printf '* %s memlock unlimited\n' soft hard >"$limits"
   printf '[Service]\nLimitMEMLOCK=infinity\n' >"$unit"
   systemctl daemon-reload
   # Running jobs outlive it. The head node has no slurmd.
-  if systemctl --quiet is-active slurmd; then systemctl restart slurmd; fi
+  if systemctl --quiet is-active "$starter"; then systemctl restart "$starter"; fi
 }
 
 # The programs load the Open MPI with which they were built: the EFA installer's, which AWS's images have, or the system's.
@@ -37,5 +40,6 @@ check_driver() {
 }
 
 unlimit_locked_memory
-install_open_mpi
+# Pods bring their own.
+[[ $starter == containerd ]] || install_open_mpi
 check_driver

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The environment that the ranks run in: CUDA, MPI, threads, NCCL over EFA; and how many ranks there are.
 
-# CUDA_VERSION=12.9 puts the tools of /usr/local/cuda-12.9 first (nsys, compute-sanitizer, a driver compatibility library). The
+# CUDA_VERSION=12.9 puts the tools of /usr/local/cuda-12.9 first (nsys, compute-sanitizer). The
 # compiler and the runtime that mpzero itself is built with come with torch's wheel, whatever this says.
 select_cuda() {
   [[ -n ${CUDA_VERSION:-} ]] || return 0

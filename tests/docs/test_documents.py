@@ -50,12 +50,14 @@ FOREIGN_FLAGS = {
     "kubectl": "filename follow for from-file kustomize output patch selector timeout type watch",
     "helm": "create-namespace install namespace values version wait",
     "eksctl": "config-file",
+    "pcluster": "cluster-configuration cluster-name",
     "base64": "decode",
     "Pyxis": "container-image container-mounts",
     "cmake, ctest": "build install prefix preset target test-dir",
     "uv, aws": "aws-service-name capabilities file-system-ids file-system-type file-system-type-version filters group "
-    "group-name instance-ids lustre-configuration name output parameter-overrides query repository-name resources "
-    "security-group-ids stack-name storage-capacity storage-type strategy subnet-ids tags template-file",
+    "group-name instance-ids lustre-configuration name output parameter-overrides policy-arn query recursive "
+    "repository-name resources role-name security-group-ids stack-name storage-capacity storage-type strategy "
+    "subnet-ids tags template-file",
     "deepspeed": "hostfile",
     "nvidia-smi": "format query-gpu",
 }

@@ -111,3 +111,29 @@ def test_the_rules_are_applied_as_they_are_and_read_the_pods(tmp_path: Path) -> 
     jobs = set(re.findall(r'\bjob="([^"]+)"', (ROOT / "monitoring/rules.yml").read_text()))
     monitor = yaml.safe_load((ROOT / "kubernetes/monitoring/pod_monitor.yaml").read_text())
     assert jobs == {monitor["spec"]["selector"]["matchLabels"][monitor["spec"]["jobLabel"]]}
+
+
+def test_sick_nodes_are_found_and_replaced() -> None:
+    cluster = next(made for made in documents_in_place() if made["kind"] == "ClusterConfig")
+    assert "eks-node-monitoring-agent" in {addon["name"] for addon in cluster["addons"]}
+    (karpenter,) = re.findall(r"^helm upgrade --install karpenter .*?[^\\]\n", WALK, re.MULTILINE | re.DOTALL)
+    assert "settings.featureGates.nodeRepair=true" in shlex.split(karpenter)
+
+
+def test_the_logs_of_all_pods_are_collected_and_no_others() -> None:
+    path = ROOT / "kubernetes/logging/fluent_bit.values.yaml"
+    values = yaml.safe_load(path.read_text())
+    (rule,) = re.findall(r"Regex +\$kubernetes\['labels'\]\['([^']+)'\] \^(\w+)\$", values["additionalFilters"])
+    jobs = [
+        job["template"]["spec"]["template"]
+        for name in ("runtime.yaml", "runtime_one_node.yaml")
+        for job in yaml.safe_load((ROOT / "kubernetes/base" / name).read_text())["spec"]["template"]["spec"][
+            "replicatedJobs"
+        ]
+    ]
+    assert len(jobs) == 3
+    assert all(job["metadata"]["labels"][rule[0]] == rule[1] for job in jobs)
+    # On the nodes that jobs run on.
+    taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert taint in values["tolerations"]
+    assert str(path.relative_to(ROOT)) in WALK

@@ -27,11 +27,11 @@ class Node:
         path.write_text(f'#!/bin/bash\necho "{name} $*" >>{self.asked}\n{text}\n')
         path.chmod(0o755)
 
-    def setup(self) -> tuple[subprocess.CompletedProcess, list[str]]:
+    def setup(self, *arguments: str) -> tuple[subprocess.CompletedProcess, list[str]]:
         """The run, and the commands that it has given."""
         self.asked.write_text("")
         result = subprocess.run(
-            [str(SCRIPT)],
+            [str(SCRIPT), *arguments],
             env={"PATH": str(self.bin), "NODE_ROOT": str(self.root)},
             capture_output=True,
             text=True,
@@ -57,6 +57,12 @@ def test_jobs_may_lock_all_memory(node):
         "systemctl --quiet is-active slurmd",
         "systemctl restart slurmd",
     ]
+
+
+def test_pods_may_lock_all_memory(node):
+    _, asked = node.setup("containerd")
+    assert (node.root / "etc/systemd/system/containerd.service.d/90-mpzero.conf").exists()
+    assert asked[-1] == "systemctl restart containerd"
 
 
 def test_a_second_run_restarts_nothing(node):
