@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kubernetes"))
 
+from manifests import cluster, instances
 from rendering import KUBERNETES, ROOT, of_kind, render, rendered, variables
 
 LINES = [line for line in (KUBERNETES / "instances.csv").read_text().splitlines() if not line.startswith("#")]
@@ -44,8 +46,8 @@ def pod_specs(made: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", sorted(set(EFA) & set(ROWS)))
-def test_efa_is_on_each_card_that_can_have_it_and_takes_no_address(tmp_path, kind):
-    made = node_class(tmp_path, "--instance", kind)["networkInterfaces"]
+def test_efa_is_on_each_card_that_can_have_it_and_takes_no_address(kind):
+    made = cluster.network_interfaces(instances.find(kind).efa_cards)
     places = [(entry["networkCardIndex"], entry["deviceIndex"], entry["interfaceType"]) for entry in made]
     assert [place for place in places if place[2] == "interface"] == [(0, 0, "interface")]
     efa = [place for place in places if place[2] == "efa-only"]
@@ -58,10 +60,17 @@ def test_efa_is_on_each_card_that_can_have_it_and_takes_no_address(tmp_path, kin
     assert [card for card, _, _ in efa] == list(range(first, first + count))
 
 
-def test_cards_of_ec2_s_guide():
-    """Literally, for the types whose cards differ."""
-    known = {"p5.48xlarge": "0-31", "p5en.48xlarge": "0-15", "p6-b200.48xlarge": "0-7", "p6-b300.48xlarge": "1-16"}
-    assert {kind: ROWS[kind]["efa_cards"] for kind in known} == known
+@pytest.mark.parametrize(
+    ("kind", "places"),
+    [
+        ("p5.48xlarge", [(0, 1), *((card, 0) for card in range(1, 32))]),
+        ("p6-b300.48xlarge", [(card, 0) for card in range(1, 17)]),
+    ],
+)
+def test_a_node_class_has_the_cards_of_ec2_s_guide(tmp_path, kind, places):
+    made = node_class(tmp_path, "--instance", kind)["networkInterfaces"]
+    efa = [entry for entry in made if entry["interfaceType"] == "efa-only"]
+    assert [(entry["networkCardIndex"], entry["deviceIndex"]) for entry in efa] == places
 
 
 @pytest.mark.parametrize("arguments", [["--no_efa"], ["--nodes", "1"]])
