@@ -152,7 +152,8 @@ def test_hyperpod_hears_of_it_from_mpirun_s_own_srun(checkout, tmp_path):
 def test_srun_waits_for_the_ranks_of_all_nodes(checkout, given, fence):
     checkout.program(checkout.bin / "srun", "#!/bin/bash\n[[ $1 != --mpi=list ]] || echo pmix\nenv\n")
     command = "choose_launcher 2 8 96 0; launch_ranks 0 true"
-    assert set_variables(checkout.shell(command, SLURM_PMIX_FENCE=given))["SLURM_PMIX_FENCE"] == fence
+    variables = {"SLURM_PMIX_FENCE": given, "SLURM_JOB_ID": "7", "CHECKPOINT_DIR": str(checkout.root)}
+    assert set_variables(checkout.shell(command, **variables))["SLURM_PMIX_FENCE"] == fence
 
 
 def make_cpus(checkout, domains: str, allowed: str, count: int) -> dict[str, str]:
