@@ -93,8 +93,10 @@ Finding check_driver(const GpuSurvey& survey, int cuda_runtime) {
   const std::string driver = fmt::format("{}, up to CUDA {}", survey.driver, release_text(survey.cuda_version));
   // From CUDA 11 on, a driver runs every release of its own major version.
   if (survey.cuda_version / 1000 < cuda_runtime / 1000) {
-    return failure("driver", fmt::format("{}; mpzero is built with CUDA {}", driver, release_text(cuda_runtime)),
-                   "update NVIDIA's driver, or put its compatibility package (cuda-compat) into LD_LIBRARY_PATH");
+    return failure(
+        "driver", fmt::format("{}; mpzero is built with CUDA {}", driver, release_text(cuda_runtime)),
+        "update NVIDIA's driver; on a single node, its compatibility package (cuda-compat) in LD_LIBRARY_PATH "
+        "is enough");
   }
   return ok("driver", driver);
 }
