@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace mpzero::io {
@@ -18,6 +19,23 @@ inline uint16_t to_bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<uint16_t>(bits >> 16 | 0x40U);
   return static_cast<uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
+}
+
+// IEEE 754 binary16, rounded likewise.
+inline uint16_t to_float16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 16 & 0x8000U;
+  uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) {
+    magnitude = 0x7E00U;  // NaN
+  } else if (magnitude >= 0x477FF000U) {
+    magnitude = 0x7C00U;  // from 65520 on: infinity
+  } else if (magnitude < 0x38800000U) {
+    magnitude = static_cast<uint32_t>(std::nearbyint(std::bit_cast<float>(magnitude) * 0x1p24F));  // subnormal
+  } else {
+    magnitude = (magnitude - (uint32_t{127 - 15} << 23) + 0xFFFU + (magnitude >> 13 & 1U)) >> 13;
+  }
+  return static_cast<uint16_t>(sign | magnitude);
 }
 
 // Exact conversion from IEEE 754 binary16: subnormals become normal fp32 numbers, NaNs keep their payload.

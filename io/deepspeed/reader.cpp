@@ -158,6 +158,13 @@ struct DeepSpeedCheckpoint::Impl {
     bf16 = is_enabled(root, "bf16");
     check_supported(root, {.stage = 0, .ranks = 1, .paddings = {}});
     StatesWithoutZero states = read_states_without_zero(root, model.path());
+    if (states.has_own_masters) {
+      check_masters_are_weights(model, states);
+    } else {
+      warnings.push_back(fmt::format(
+          "{} does not name the parameters of the optimizer's states, which are assumed to be in the model's order.",
+          model.path().string()));
+    }
     aliases = std::move(states.aliases);
     set_layout(std::move(states.groups), 0, 1);
   }

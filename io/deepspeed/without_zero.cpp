@@ -1,12 +1,14 @@
 #include "io/deepspeed/without_zero.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "base/error.hpp"
+#include "io/bytes/float_formats.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/files/damaged.hpp"
 
@@ -14,8 +16,12 @@ namespace mpzero::io {
 namespace {
 
 using pickle::Kind;
+using pickle::ScalarType;
 using pickle::Tensor;
 using pickle::Value;
+
+// Bounds what opening a checkpoint reads.
+constexpr int64_t kComparedValues = 16384;
 
 struct Weight {
   std::string name;
@@ -46,9 +52,11 @@ std::vector<Weight> read_weights(const Value& model, std::vector<StoredCheckpoin
 }
 
 // The optimizer's tensors as far as they are saved, by number. `flat`: each is of all parameters of a group.
+// `group_sizes`: the parameters of each group, where no masters show their order.
 struct Slots {
   std::vector<Tensor> tensors;
   bool flat = false;
+  std::vector<size_t> group_sizes;
 };
 
 using Order = std::vector<const Weight*>;
@@ -70,6 +78,13 @@ std::vector<Order> divide(const Order& weights, const Slots& slots) {
   return next == weights.size() ? divided : std::vector<Order>{};
 }
 
+[[noreturn]] void throw_other_order(const std::filesystem::path& file, size_t tensors, size_t parameters) {
+  throw_user_error(
+      "{}: the optimizer's {} tensors do not belong to the model's {} parameters in their order, in one group or in "
+      "two by weight decay, and their names are not saved; give the weights as safetensors to --init_from",
+      file.string(), tensors, parameters);
+}
+
 std::vector<Order> assign(const std::vector<Weight>& weights, const Slots& slots, const std::filesystem::path& file) {
   Order order;
   for (const Weight& weight : weights) order.push_back(&weight);
@@ -77,13 +92,27 @@ std::vector<Order> assign(const std::vector<Weight>& weights, const Slots& slots
   Order matrices_first = order, vectors_first = order;
   std::ranges::stable_partition(matrices_first, is_matrix);
   std::ranges::stable_partition(vectors_first, [&](const Weight* weight) { return !is_matrix(weight); });
-  for (const Order& candidate : {order, matrices_first, vectors_first}) {
+  const auto matrices = static_cast<size_t>(std::ranges::count_if(order, is_matrix));
+  const size_t vectors = order.size() - matrices;
+  const std::pair<Order, std::vector<size_t>> candidates[] = {
+      {order, {order.size()}}, {matrices_first, {matrices, vectors}}, {vectors_first, {vectors, matrices}}};
+  for (const auto& [candidate, group_sizes] : candidates) {
+    if (!slots.group_sizes.empty() && slots.group_sizes != group_sizes) continue;
     if (std::vector<Order> divided = divide(candidate, slots); !divided.empty()) return divided;
   }
-  throw_user_error(
-      "{}: the optimizer's {} tensors do not belong to the model's {} parameters in their order, in one group or in "
-      "two by weight decay, and their names are not saved; give the weights as safetensors to --init_from",
-      file.string(), slots.tensors.size(), weights.size());
+  throw_other_order(file, slots.tensors.size(), weights.size());
+}
+
+float rounded(float value, ScalarType type) {
+  switch (type) {
+    case ScalarType::kFloat32:
+      return value;
+    case ScalarType::kBFloat16:
+      return from_bfloat16(to_bfloat16(value));
+    case ScalarType::kFloat16:
+      return from_float16(to_float16(value));
+  }
+  return value;
 }
 
 }  // namespace
@@ -111,7 +140,11 @@ StatesWithoutZero read_states_without_zero(const Value& model, const std::filesy
   }
   for (const Value& master : masters) slots.tensors.push_back(master.tensor());
   if (const auto inner = optimizer.find("optimizer_state_dict")) optimizer = *inner;
-  if (masters.empty()) {
+  states.has_own_masters = !masters.empty();
+  if (!states.has_own_masters) {
+    for (const Value& group : optimizer.at("param_groups").elements()) {
+      if (const size_t size = group.at("params").elements().size(); size > 0) slots.group_sizes.push_back(size);
+    }
     const Value state = optimizer.at("state");
     for (size_t i = 0; i < weights.size(); ++i) {
       const auto of_weight = state.find(static_cast<int64_t>(i));
@@ -122,11 +155,35 @@ StatesWithoutZero read_states_without_zero(const Value& model, const std::filesy
   for (const Order& of_slot : assign(weights, slots, file)) {
     DeepSpeedLayout::Group& group = states.groups.emplace_back();
     for (const Weight* weight : of_slot) group.parameters.push_back({weight->name, weight->tensor.shape});
-    if (masters.empty()) states.masters.push_back(of_slot.front()->value);
+    if (!states.has_own_masters) states.masters.push_back(of_slot.front()->value);
   }
-  if (!masters.empty()) states.masters = std::move(masters);
+  if (states.has_own_masters) states.masters = std::move(masters);
   states.optimizer = optimizer;
   return states;
+}
+
+void check_masters_are_weights(TorchZipReader& archive, const StatesWithoutZero& states) {
+  const Value module = archive.root().at("module");
+  size_t parameters = 0;
+  bool same = true;
+  for (size_t g = 0; g < states.groups.size(); ++g) {
+    const Tensor master = states.masters[g].tensor();
+    int64_t offset = 0;
+    for (const ParameterSpec& parameter : states.groups[g].parameters) {
+      const Tensor weight = module.at(parameter.name).tensor();
+      std::vector<float> weights(static_cast<size_t>(std::min(weight.numel, kComparedValues))), masters(weights);
+      archive.read(weight, 0, weights);
+      archive.read(master, offset, masters);
+      same = same && std::ranges::equal(weights, masters, [&](float computed, float value) {
+               return rounded(value, weight.type) == computed || (std::isnan(value) && std::isnan(computed));
+             });
+      offset += weight.numel;
+      ++parameters;
+    }
+  }
+  if (same) return;
+  archive.verify();  // damage is not another order
+  throw_other_order(archive.path(), states.masters.size(), parameters);
 }
 
 }  // namespace mpzero::io

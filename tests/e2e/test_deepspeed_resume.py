@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.numpy
 from golden_run import (
     BF16_TOLERANCE,
     FP32_TOLERANCE,
@@ -19,6 +22,7 @@ from golden_run import (
     train_golden,
     train_with_deepspeed,
 )
+from trainer import BUILD
 
 pytestmark = pytest.mark.e2e
 
@@ -144,6 +148,11 @@ def rewrite(saved: Path, folder: Path, change) -> Path:
     return folder
 
 
+def export(saved: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    words = [BUILD / "bin" / "zero_to_fp32", saved, out, "--format", "safetensors"]
+    return subprocess.run(words, capture_output=True, text=True)
+
+
 def test_names_of_a_wrapped_model(tmp_path: Path) -> None:
     """A prefix that all names have is left out; one that only some have is shown."""
     prefix = "module._orig_mod."
@@ -171,3 +180,41 @@ def test_an_optimizer_of_other_parameters_is_refused(tmp_path: Path) -> None:
     saved = rewrite(saved_by_deepspeed(WITHOUT_ZERO), tmp_path / "saved", freeze)
     with pytest.raises(AssertionError, match=r"mp_rank_00_model_states.pt: the optimizer's .* tensors"):
         train_golden(WITHOUT_ZERO, tmp_path / "run", f"--resume_from_checkpoint={saved}", ranks=1, stage=0)
+
+
+@pytest.mark.parametrize("sizes", [[24], [15, 9], [15, 0, 9], [14, 10], [12, 3, 9]])
+def test_groups_of_the_optimizer_without_masters(tmp_path: Path, sizes: list[int]) -> None:
+    """The parameters of one group are in the model's order, those of two are matrices and vectors."""
+
+    def regroup(states: dict) -> None:
+        first = states["optimizer"]["param_groups"][0]
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        groups = [{**first, "params": list(range(end - size, end))} for size, end in zip(sizes, ends, strict=True)]
+        states["optimizer"]["param_groups"] = groups
+
+    saved = rewrite(saved_by_deepspeed(WITHOUT_ZERO), tmp_path / "saved", regroup)
+    result = export(saved, tmp_path / "out")
+    assert result.returncode == (0 if sizes in ([15, 9], [15, 0, 9]) else 2)
+    assert ("mp_rank_00_model_states.pt: the optimizer's 24 tensors" in result.stderr) == (result.returncode == 2)
+
+
+def test_masters_of_fp16(tmp_path: Path) -> None:
+    """They are the optimizer's if they round to the weights in fp16."""
+    weights = {}
+
+    def to_fp16(states: dict) -> None:
+        module, masters = states["module"], [m.detach() for group in states["optimizer"]["fp32_groups"] for m in group]
+        names = [name for name in module if name != "lm_head.weight"]
+        names = [n for n in names if module[n].dim() > 1] + [n for n in names if module[n].dim() == 1]
+        weights.update(zip(names, masters, strict=True))
+        masters[0][0, :5] = masters[0].new_tensor([65519.9, 65520, 2.0**-25, 3 * 2.0**-25, -1.00048828125])
+        for name, master in weights.items():
+            module[name] = master.half()
+        module["lm_head.weight"] = module["model.embed_tokens.weight"]
+
+    saved = rewrite(saved_by_deepspeed(WITHOUT_ZERO_BF16[0]), tmp_path / "saved", to_fp16)
+    result = export(saved, tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    exported = safetensors.numpy.load_file(tmp_path / "out" / "model.safetensors")
+    for name, master in weights.items():
+        assert np.array_equal(exported[name], master.numpy()), name

@@ -45,4 +45,22 @@ TEST_CASE("each binary16 is exact in fp32") {
   }
 }
 
+// Oracle: neighbors of the same sign and the exact middle between them.
+TEST_CASE("fp32 is rounded to the nearest binary16, ties to even") {
+  constexpr uint16_t kInfinity = 0x7C00;
+  for (uint16_t half = 0; half < kInfinity; ++half) {
+    const auto next = static_cast<uint16_t>(half + 1);
+    const float low = from_float16(half);
+    const float high = next == kInfinity ? 65536.0F : from_float16(next);
+    const float middle = (low + high) / 2;
+    const bool right = to_float16(low) == half && to_float16(std::nextafter(middle, low)) == half &&
+                       to_float16(std::nextafter(middle, high)) == next &&
+                       to_float16(middle) == (half % 2 == 0 ? half : next) && to_float16(-low) == (half | 0x8000) &&
+                       to_float16(-high) == (next | 0x8000);
+    if (!right) FAIL(half);
+  }
+  CHECK(to_float16(std::numeric_limits<float>::infinity()) == kInfinity);
+  CHECK(std::isnan(from_float16(to_float16(std::bit_cast<float>(0x7F800001)))));
+}
+
 }  // namespace mpzero::io

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,81 @@ TEST_CASE("the optimizer's tensors without ZeRO are those of the parameters") {
     CHECK(std::ranges::any_of(moment, [](float value) { return value > 0; }));
   }
   CHECK(same);
+}
+
+// Layers have equal shapes; groups of layer-wise learning rates number them from the top.
+TEST_CASE("an optimizer that numbers the layers in another order is refused") {
+  const TemporaryFolder folder;
+  fs::copy(tag_of("tiny-qwen3-zero0-bf16"), folder.path(), fs::copy_options::recursive);
+  const fs::path file = folder / "mp_rank_00_model_states.pt";
+  std::map<std::string, std::string> storages;  // of the masters, by parameter
+  {
+    const auto checkpoint = open_checkpoint(folder.path());
+    CHECK(checkpoint->warnings().size() == 1);  // of AdamW's count
+    const TorchZipReader archive(file);
+    size_t next = 0;
+    for (const pickle::Value& group : archive.root().at("optimizer").at("fp32_groups").elements()) {
+      for (const pickle::Value& master : group.elements()) {
+        storages[checkpoint->parameters()[next++].name] = master.tensor().storage;
+      }
+    }
+  }
+  const auto pickled = [](const std::string& key) {
+    return std::string{'X', static_cast<char>(key.size()), 0, 0, 0} + key;
+  };
+  int swapped = 0;
+  for (const auto& [name, storage] : storages) {
+    if (name.find("layers.0.") == std::string::npos) continue;
+    std::string other = name;
+    replace_all(other, "layers.0.", "layers.1.");
+    const std::string first = pickled(storage), second = pickled(storages.at(other));
+    if (first.size() != second.size()) continue;
+    const std::string neither(first.size(), '?');
+    edit_pickle(file, first, neither);
+    edit_pickle(file, second, first);
+    edit_pickle(file, neither, second);
+    CAPTURE(name);
+    CHECK_THAT(message_of([&] { open_checkpoint(folder.path()); }),
+               Contains(file.string()) && Contains("24 tensors") && Contains("--init_from"));
+    ++swapped;
+  }
+  CHECK(swapped == 8);  // the keys of the other pairs differ in length
+}
+
+TEST_CASE("flat masters in another order are refused") {
+  const TemporaryFolder folder;
+  fs::copy(tag_of("tiny-llama-zero0-fused"), folder.path(), fs::copy_options::recursive);
+  // The offsets of the layers' q_proj, 768 and 2304.
+  const fs::path file = folder / "mp_rank_00_model_states.pt";
+  const std::string first("M\x00\x03", 3), second("M\x00\x09", 3), neither("M??");
+  edit_pickle(file, first, neither);
+  edit_pickle(file, second, first);
+  edit_pickle(file, neither, second);
+  CHECK_THAT(message_of([&] { open_checkpoint(folder.path()); }), Contains("2 tensors") && Contains("--init_from"));
+}
+
+TEST_CASE("a damaged master is not reported as another order") {
+  const TemporaryFolder folder;
+  fs::copy(tag_of("tiny-qwen3-zero0-bf16"), folder.path(), fs::copy_options::recursive);
+  const fs::path file = folder / "mp_rank_00_model_states.pt";
+  std::string storage;
+  {
+    const TorchZipReader archive(file);
+    const auto groups = archive.root().at("optimizer").at("fp32_groups").elements();
+    storage = groups.at(0).elements().at(0).tensor().storage;
+  }
+  std::string bytes = read_file(file);
+  for (const auto& [name, record] : read_zip_directory(File::open_for_reading(file)).records) {
+    if (name.ends_with("/data/" + storage)) bytes[static_cast<size_t>(record.offset) + 3] ^= 0x40;
+  }
+  write_file(file, bytes);
+  CHECK_THAT(message_of([&] { open_checkpoint(folder.path()); }), Contains("damaged") && Contains("data/" + storage));
+}
+
+TEST_CASE("without masters the order of the optimizer's states is assumed, with a warning") {
+  const auto checkpoint = open_checkpoint(tag_of("tiny-qwen3-zero0-fp32"));
+  REQUIRE(checkpoint->warnings().size() == 1);
+  CHECK_THAT(checkpoint->warnings()[0], Contains("mp_rank_00_model_states.pt") && Contains("order"));
 }
 
 TEST_CASE("optimizer states of ZeRO do not belong to a checkpoint without it") {
