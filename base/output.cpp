@@ -59,7 +59,8 @@ int terminal_columns() {
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   const char* columns = std::getenv(kColumns);
   const int given = columns == nullptr ? 0 : std::atoi(columns);
-  return given > 0 ? given : kDefaultColumns;
+  constexpr int kMostColumns = 1000;
+  return given > 0 ? std::min(given, kMostColumns) : kDefaultColumns;
 }
 
 // Without wrapping, a terminal that has become narrower shows one line.

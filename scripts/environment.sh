@@ -101,7 +101,8 @@ expect_start() {
 
 # status_of_start STATUS: that of the ranks, or that of a user error where MPI could not start: mpirun and srun have others for it.
 status_of_start() {
-  if (($1 != 0)) && [[ -z ${MPZERO_STOP:-} && -f ${MPZERO_START_FILE:-} ]]; then
+  # A signal that ended mpirun is no mistake in the job, and neither is what comes after a start.
+  if (($1 != 0 && $1 <= 128)) && [[ -z ${MPZERO_STOP:-} && -f ${MPZERO_START_FILE:-} && ! -e $MPZERO_START_FILE.ok ]]; then
     echo "$MPZERO_USER_ERROR"
   else
     echo "$1"

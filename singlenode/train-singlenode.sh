@@ -118,7 +118,9 @@ read_arguments() {
 catch_signals() {
   signals=0
   ranks_pid=""
-  trap stop_ranks INT TERM HUP USR1 USR2
+  trap stop_ranks INT TERM USR1 USR2
+  # Where the terminal is closed, the shell and the kernel send one each.
+  trap '((signals > 0)) || stop_ranks' HUP
 }
 
 stop_ranks() {

@@ -268,7 +268,8 @@ void Checkpointer::wait_for_save() {
 
 void Checkpointer::finish(const RunPosition& last) {
   wait_for_save();
-  const auto failed = [&] { return !last_error_.empty() && saved_step_ != last.step; };
+  const bool due = last_step_ == last.step || is_due(last);
+  const auto failed = [&] { return due && !last_error_.empty() && saved_step_ != last.step; };
   for (const std::chrono::seconds wait : last_save_waits_) {
     if (!failed()) return;
     folder_.stop_where_taken();

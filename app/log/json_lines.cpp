@@ -27,25 +27,24 @@ JsonLines::JsonLines(std::filesystem::path path, Warn warn) : path_(std::move(pa
 }
 
 JsonLines::~JsonLines() {
+  if (lost_ > 0) warn_(fmt::format("{}: lines missing at its end: {}", path_.string(), lost_));
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 int JsonLines::open() {
   if (descriptor_ >= 0) return 0;
   // Nonblocking: a FIFO without a reader is an error, and a full one does not wait for its reader.
-  constexpr int kFlags = O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  descriptor_ = ::open(path_.c_str(), O_RDWR | kFlags, 0666);
+  constexpr int kFlags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | kFlags, 0666);
   if (descriptor_ < 0) return errno;
+  torn_ = false;
   struct stat status {};
-  if (::fstat(descriptor_, &status) != 0) return errno;
-  if (S_ISFIFO(status.st_mode)) {  // opened for reading, too, it would always have a reader
-    ::close(std::exchange(descriptor_, -1));
-    return ENXIO;
-  }
+  if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return 0;
   // A crash may have cut the last line.
+  const int reader = ::open(path_.c_str(), O_RDONLY | kFlags);
   char last = '\n';
-  torn_ = S_ISREG(status.st_mode) && status.st_size > 0 && ::pread(descriptor_, &last, 1, status.st_size - 1) == 1 &&
-          last != '\n';
+  torn_ = reader >= 0 && ::pread(reader, &last, 1, status.st_size - 1) == 1 && last != '\n';
+  if (reader >= 0) ::close(reader);
   return 0;
 }
 
@@ -53,11 +52,15 @@ int JsonLines::append(std::string_view text) {
   std::string whole;
   if (torn_) whole += '\n';
   whole += text;
+  const off_t size = ::lseek(descriptor_, 0, SEEK_END);
   for (std::string_view rest = whole; !rest.empty();) {
     const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
+      // Whole lines or none.
+      if (rest.size() < whole.size() && size >= 0) [[maybe_unused]]
+        const int ignored = ::ftruncate(descriptor_, size);
       // Its file may have been replaced, or be on a file system that was mounted again.
       ::close(std::exchange(descriptor_, -1));
       return error;
@@ -91,7 +94,20 @@ void JsonLines::fail(int error) {
 }
 
 void JsonLines::sync() {
-  if (descriptor_ >= 0) ::fsync(descriptor_);
+  if (descriptor_ < 0) return;
+  ::fsync(descriptor_);
+  // A folder that was moved away takes the open file with it; if somebody has made another one, lines go on there.
+  struct stat opened {};
+  struct stat named {};
+  std::error_code ignored;
+  const bool replaced =
+      ::stat(path_.c_str(), &named) == 0
+          ? ::fstat(descriptor_, &opened) == 0 && (opened.st_dev != named.st_dev || opened.st_ino != named.st_ino)
+          : errno == ENOENT && std::filesystem::is_directory(path_.parent_path(), ignored);
+  if (!replaced) return;
+  warn_(fmt::format("{} was replaced or removed; earlier lines are where it has gone, and new ones are written there",
+                    path_.string()));
+  ::close(std::exchange(descriptor_, -1));
 }
 
 }  // namespace mpzero

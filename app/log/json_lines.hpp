@@ -24,7 +24,8 @@ class JsonLines {
 
   // A value that is not finite is written as null, and bytes that are not UTF-8 are replaced.
   void write(const nlohmann::ordered_json& object);
-  // Waits until the lines are on disk.
+  // Waits until the lines are on disk. If another file has the path by then, or none in a folder that exists, opens the
+  // path again.
   void sync();
 
  private:

@@ -14,6 +14,7 @@
 #include "app/health/cast_ranges.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/text/times.hpp"
 #include "base/words.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/files/text_lines.hpp"
@@ -58,7 +59,7 @@ Line read_line(std::string text, bool has_end) {
     line.step = step->get<int64_t>();
     if (object.contains(kRunKey) && object[kRunKey].is_string()) line.run_id = object[kRunKey].get<std::string>();
   } else {
-    line.is_mark = object.contains("event");
+    line.is_mark = object.contains("event") && object["event"] == "gap";
     line.is_damaged = !line.is_mark;
   }
   return line;
@@ -103,7 +104,7 @@ Content sort_lines(const std::vector<Line>& lines, int64_t steps_done, const Met
   return content;
 }
 
-// Renames `path` to the first free name: "metrics.WORD-1.jsonl".
+// Gives the file at `path` the first free name, too: "metrics.WORD-1.jsonl".
 std::filesystem::path keep_aside(const std::filesystem::path& path, std::string_view word) {
   std::filesystem::path aside;
   std::error_code error;
@@ -111,26 +112,61 @@ std::filesystem::path keep_aside(const std::filesystem::path& path, std::string_
     aside = path;
     aside.replace_filename(fmt::format("{}.{}-{}{}", path.stem().string(), word, n, path.extension().string()));
   }
-  std::filesystem::rename(path, aside, error);
+  std::filesystem::create_hard_link(path, aside, error);
+  // A file system without links.
+  if (error) std::filesystem::rename(path, aside, error);
   if (error) io::throw_system_error("rename to " + aside.string() + " the metrics file", path, error.value());
   return aside;
+}
+
+// The file's new content; std::nullopt: as it is. A mark stands wherever steps are missing after the first one.
+std::optional<std::string> text_of(const Content& content, int64_t steps_done) {
+  bool changed = !content.unchanged;
+  std::string text;
+  int64_t last = content.kept.empty() ? steps_done : content.kept.begin()->first;
+  const auto mark_until = [&](int64_t step) {
+    if (step - last < 2) return;
+    const nlohmann::ordered_json mark = {{"event", "gap"}, {"lines", step - last - 1}, {"time", seconds_since_1970()}};
+    text += mark.dump() + "\n";
+    changed = true;
+  };
+  for (const auto& [step, line] : content.kept) {
+    const bool is_marked = line.find('\n') != std::string::npos;
+    if (!is_marked) mark_until(step);
+    text += line + "\n";
+    last = step;
+  }
+  mark_until(steps_done + 1);
+  return changed ? std::optional(text) : std::nullopt;
 }
 
 // Keeps the owner's lines of steps 1 .. `steps_done` in the file. Returns what became of others, one sentence each.
 std::vector<std::string> shorten(const std::filesystem::path& path, int64_t steps_done, const MetricsOwner& owner) {
   const Content content = sort_lines(read_lines(path), steps_done, owner);
+  const std::optional<std::string> text = text_of(content, steps_done);
   std::vector<std::string> remarks;
+  std::filesystem::path aside;
   if (content.damaged > 0) {
+    aside = keep_aside(path, "damaged");
     remarks.push_back(fmt::format("{} has {} that cannot be read: the file was renamed to {}", path.string(),
-                                  counted(content.damaged, "line"), keep_aside(path, "damaged").string()));
+                                  counted(content.damaged, "line"), aside.string()));
   } else if (content.has_others) {
-    remarks.push_back(fmt::format("{} had steps of another run: it was renamed to {}", path.string(),
-                                  keep_aside(path, "old").string()));
+    aside = keep_aside(path, "old");
+    remarks.push_back(fmt::format("{} had steps of another run: it was renamed to {}", path.string(), aside.string()));
   }
-  if (content.unchanged) return remarks;
-  std::string text;
-  for (const auto& [step, line] : content.kept) text += line + "\n";
-  io::replace_text_file(path, text);
+  if (!text) return remarks;
+  try {
+    io::replace_text_file(path, *text);
+  } catch (...) {
+    // The file keeps its name, and what it holds.
+    std::error_code ignored;
+    if (!aside.empty() && std::filesystem::exists(path, ignored)) {
+      std::filesystem::remove(aside, ignored);
+    } else if (!aside.empty()) {
+      std::filesystem::rename(aside, path, ignored);
+    }
+    throw;
+  }
   return remarks;
 }
 
@@ -148,17 +184,26 @@ void check_metrics_file(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, error)) {
     throw_user_error("metrics file {} is a folder; name a file in it", path.string());
   }
-  if (std::filesystem::is_regular_file(path, error)) {
-    const std::vector<Line> lines = read_lines(path);
-    const auto is_metrics = [](const Line& line) { return line.step || line.is_mark || !line.is_damaged; };
-    if (!lines.empty() && std::none_of(lines.begin(), lines.end(), is_metrics)) {
-      throw_user_error("{} is no metrics file: choose another --metrics_file or remove the file", path.string());
-    }
-  }
   // Nonblocking: a FIFO without a reader is an error.
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
   if (descriptor < 0) io::throw_system_error("write metrics file", path, errno);
   ::close(descriptor);
+}
+
+void check_is_for_metrics(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
+  std::vector<Line> lines;
+  try {
+    lines = read_lines(path);
+  } catch (const Error&) {
+    return;  // MetricsLog warns of it
+  }
+  const auto is_metrics = [](const Line& line) { return line.step || line.is_mark || !line.is_damaged; };
+  // A crash may leave a file of NULs.
+  const auto is_void = [](const Line& line) { return line.text.find_first_not_of('\0') == std::string::npos; };
+  if (std::any_of(lines.begin(), lines.end(), is_metrics) || std::all_of(lines.begin(), lines.end(), is_void)) return;
+  throw_user_error("{} is no metrics file: choose another --metrics_file or remove the file", path.string());
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t steps_done, MetricsOwner owner,

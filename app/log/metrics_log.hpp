@@ -35,8 +35,11 @@ struct MetricsOwner {
   bool began_without_id = false;
 };
 
-// Throws UserError or Failure if `path`, whose folder is created, cannot be written or holds something other than
-// metrics. For a run that has nothing to lose yet.
+// Throws UserError if `path` is a file without a line of metrics, such as a user's own.
+void check_is_for_metrics(const std::filesystem::path& path);
+
+// Throws UserError or Failure if `path`, whose folder is created, cannot be written. For a run that has nothing to lose
+// yet.
 void check_metrics_file(const std::filesystem::path& path);
 
 // A JSON Lines file with one object per step. See JsonLines.

@@ -55,6 +55,7 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::stri
   start_ = {.folder = folder(), .run_id = run.run_id, .start = start};
   if (!prints_) return;
   if (!config_.metrics_file.empty()) {
+    check_is_for_metrics(config_.metrics_file);
     if (steps_done == 0) check_metrics_file(config_.metrics_file);
     metrics_.emplace(config_.metrics_file, steps_done, run, [this](const std::string& remark) { warn(remark + "."); });
   }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +14,14 @@ from pathlib import Path
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Gives an empty file to write to, with the same suffix. At the end it replaces `path`, which is never written
-    through a symbolic link; an error removes it.
+    through a symbolic link; an error removes it. Nothing but a file is replaced: no device, pipe or folder.
 
     Raises: OSError
     """
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
     try:
         os.fchmod(descriptor, 0o666 & ~umask())
@@ -29,6 +35,17 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
     finally:
         os.close(descriptor)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """As `replacing`, and no link that others put in the place of the new file is followed.
+
+    Raises: OSError
+    """
+    with replacing(path) as file:
+        descriptor = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
 
 
 def sync_folder(folder: Path) -> None:

@@ -126,14 +126,17 @@ class Damage:
         self._lines: dict[Path, Damaged] = {}
         self._lost: dict[Path, int] = {}  # lines that the run could not write
         self._files: list[Path] = []
+        self._reasons: list[str] = []
 
     def objects(self, path: Path) -> Iterator[dict]:
-        """Of a file with one in each line, which there need not be. Raises: NotReadable"""
+        """Of a file with one in each line, which there need not be."""
         try:
             for _, value in self.numbered_objects(path):
                 yield value
         except FileNotFoundError:
             return
+        except NotReadable as reason:
+            self.add_reason(reason)
 
     def numbered_objects(self, path: Path) -> Iterator[tuple[int, dict]]:
         """Raises: NotReadable; FileNotFoundError"""
@@ -145,13 +148,17 @@ class Damage:
     def of_lines(self, path: Path) -> Damaged:
         return self._lines.setdefault(path, Damaged())
 
+    def add_reason(self, reason: NotReadable) -> None:
+        self._reasons.append(f"{reason}, and is left out here.")
+
     def add(self, path: Path) -> None:
         self._files.append(path)
 
     def sentences(self) -> list[str]:
         lines = [f"{path.name} has {lines}, left out here." for path, lines in self._lines.items() if lines.count]
         lines += [f"{path.name} lacks {lost} lines that the run could not write." for path, lost in self._lost.items()]
-        return lines + [f"{path.name} is no JSON object and is left out here." for path in self._files]
+        lines += [f"{path.name} is no JSON object and is left out here." for path in self._files]
+        return lines + self._reasons
 
 
 def has_times(columns: Columns) -> bool:
@@ -204,8 +211,12 @@ def starts_of(events: Iterable[dict], run_id: str | None) -> list[Start]:
 
 
 def read_object(path: Path, damage: Damage) -> dict | None:
-    """None: there is no such file, or no object in it. Raises: NotReadable"""
-    content = read_bytes(path)
+    """None: there is no such file, or no object in it."""
+    try:
+        content = read_bytes(path)
+    except NotReadable as reason:
+        damage.add_reason(reason)
+        return None
     value = None if content is None else object_of(content)
     if content is not None and value is None:
         damage.add(path)

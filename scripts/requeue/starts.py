@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from run_files.regular_files import NotReadable, read_text
-from run_files.replacing import replacing
+from run_files.replacing import replace_text
 
 from requeue.command import answer
 from requeue.log import error, say, warn
@@ -76,9 +76,8 @@ def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
         )
         return f"exit {GIVES_UP}"
     try:
-        with replacing(path) as file:
-            saved = "saved" if starts.has_saved else "unsaved"
-            file.write_text(f"{starts.unsaved + 1} {saved} {newest}\n", encoding="utf-8")
+        saved = "saved" if starts.has_saved else "unsaved"
+        replace_text(path, f"{starts.unsaved + 1} {saved} {newest}\n")
     except OSError as reason:
         error(
             f"{path} cannot be written ({reason.strerror}), in which the job counts its starts; fix the permissions of "

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from run_files.regular_files import NotReadable, read_text
-from run_files.replacing import replacing
+from run_files.replacing import replace_text
 
 from requeue.log import warn
 from requeue.untrusted import NAME, parse_json, printable
@@ -198,5 +198,4 @@ def remove_oldest(folder: Path) -> None:
 
 def save_state(path: Path, state: State) -> None:
     """Raises OSError."""
-    with replacing(path) as file:
-        file.write_text(format_state(state), encoding="utf-8")
+    replace_text(path, format_state(state))

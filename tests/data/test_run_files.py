@@ -13,7 +13,7 @@ from .conftest import REPOSITORY, read_tokens
 sys.path.insert(0, str(REPOSITORY / "app"))
 import plot_metrics
 from run_files.regular_files import NotReadable, read_bytes, read_text
-from run_files.replacing import replacing
+from run_files.replacing import replace_text, replacing
 from run_files.step_parts import STEP_PARTS
 from run_files.validation_sets import validation_losses
 from run_follow import sinks
@@ -147,3 +147,18 @@ def test_the_locale_changes_no_name_and_no_text(tmp_path):
         assert (done.returncode, done.stderr) == (0, ""), program
     assert read_tokens(folder / "ü.h5").texts() == ["über"]
     assert "Bücher" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_only_files_are_replaced(tmp_path):
+    """As root, `--output /dev/null` would otherwise take the device's place."""
+    pipe, folder, link, target = (tmp_path / name for name in ("pipe", "folder", "link", "target"))
+    os.mkfifo(pipe)
+    folder.mkdir()
+    target.write_text("kept")
+    link.symlink_to(target)
+    for path in (pipe, folder):
+        with pytest.raises(OSError, match="not a regular file"):
+            replace_text(path, "new")
+    replace_text(link, "new")
+    assert link.read_text() == "new" and not link.is_symlink() and target.read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe", "target"]

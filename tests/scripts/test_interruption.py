@@ -98,6 +98,19 @@ def test_a_second_interruption_ends_a_run_that_is_still_saving(checkout):
     assert running(checkout) == []
 
 
+def test_the_two_hangups_of_a_closed_terminal_are_one(checkout):
+    """The shell sends one and the kernel another."""
+    process = start(checkout, FAKE_SAVES="then_waits")
+    wait_until(lambda: ready(checkout))
+    os.kill(process.pid, signal.SIGHUP)
+    assert "once more to stop at once" in next(line for line in process.stdout if "Saving" in line)
+    os.kill(process.pid, signal.SIGHUP)
+    wait_until(lambda: (checkout.root / "checkpoints/first_run/latest").exists())
+    assert len(running(checkout)) == 2
+    os.killpg(process.pid, signal.SIGINT)
+    finish(checkout, process)
+
+
 def test_a_second_interruption_of_a_run_that_has_saved_is_a_stop(checkout):
     """The ranks save at the first one, and end by the second."""
     process = start(checkout, FAKE_SAVES="then_waits")

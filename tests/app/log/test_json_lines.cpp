@@ -1,6 +1,9 @@
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -61,12 +64,11 @@ TEST_CASE("while a file cannot be written lines are lost, and a mark has their n
   for (int n = 6; n <= 7; ++n) lines.write(object(n));
   CHECK(warnings.size() == 2);
   const std::vector<std::string> found = lines_of(path);
-  REQUIRE(found.size() == 6);
-  CHECK(found[2].size() == 10);  // torn
-  const auto mark = nlohmann::json::parse(found[3]);
+  REQUIRE(found.size() == 5);
+  const auto mark = nlohmann::json::parse(found[2]);
   CHECK((mark["event"] == "gap" && mark["lines"] == 3 && mark["time"] > 1e9));
-  CHECK(nlohmann::json::parse(found[4])["number"] == 6);
-  CHECK(nlohmann::json::parse(found[5])["number"] == 7);
+  CHECK(nlohmann::json::parse(found[3])["number"] == 6);
+  CHECK(nlohmann::json::parse(found[4])["number"] == 7);
 }
 
 TEST_CASE("a file that cannot be opened is opened as soon as it can be") {
@@ -90,11 +92,52 @@ TEST_CASE("neither a full device nor a FIFO without a reader blocks or throws") 
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
   for (const std::filesystem::path& path : {fifo, std::filesystem::path("/dev/full"), folder.path()}) {
     std::vector<std::string> warnings;
-    JsonLines lines(path, [&](const std::string& warning) { warnings.push_back(warning); });
-    for (int n = 1; n <= 3; ++n) lines.write(object(n));
-    lines.sync();
-    CHECK(warnings.size() == 1);
+    {
+      JsonLines lines(path, [&](const std::string& warning) { warnings.push_back(warning); });
+      for (int n = 1; n <= 3; ++n) lines.write(object(n));
+      lines.sync();
+      CHECK(warnings.size() == 1);
+    }
+    CHECK(warnings.size() == 2);
   }
+}
+
+TEST_CASE("a FIFO with a reader gets the lines") {
+  const TemporaryFolder folder;
+  const auto path = folder / "fifo";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  JsonLines(path, [](const std::string& warning) { FAIL(warning); }).write(object(1));
+  std::array<char, 200> read{};
+  CHECK(::read(reader, read.data(), read.size()) > 50);
+  ::close(reader);
+}
+
+TEST_CASE("lines that are missing at the end are a warning") {
+  std::vector<std::string> warnings;
+  {
+    JsonLines("/dev/full", [&](const std::string& warning) { warnings.push_back(warning); }).write(object(1));
+  }
+  CHECK(warnings.size() == 2);
+}
+
+TEST_CASE("lines follow their folder when it is moved, and the path when somebody makes another folder") {
+  const TemporaryFolder folder;
+  const auto path = folder / "run/lines.jsonl";
+  std::filesystem::create_directory(folder / "run");
+  std::vector<std::string> warnings;
+  JsonLines lines(path, [&](const std::string& warning) { warnings.push_back(warning); });
+  lines.write(object(1));
+  std::filesystem::rename(folder / "run", folder / "moved");
+  lines.sync();
+  lines.write(object(2));
+  CHECK(warnings.empty());
+  CHECK(lines_of(folder / "moved/lines.jsonl").size() == 2);
+  std::filesystem::create_directory(folder / "run");
+  lines.sync();
+  lines.write(object(3));
+  CHECK(warnings.size() == 1);
+  CHECK(lines_of(path).size() == 1);
 }
 
 TEST_CASE("a line after one that a crash has cut has a line of its own; what is not finite is null") {

@@ -204,32 +204,39 @@ TEST_CASE("a damaged file is set aside, and its readable lines are kept") {
   }
 }
 
-TEST_CASE("the next start keeps the marks of lost lines") {
+TEST_CASE("after a resume a mark stands wherever steps are missing") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
-  write_steps(path, 0, 2);
-  std::ofstream(path, std::ios::app) << R"({"event":"gap","lines":3,"time":1.5})" << "\n";
-  write_steps(path, 5, 6);
-  const auto kept = lines_of(path);
-  REQUIRE(kept.size() == 3);  // no step follows the mark
-  std::ofstream(path, std::ios::app) << R"({"event":"gap","lines":3,"time":1.5})" << "\n"
-                                     << R"({"step":9,"run":"00000000aaaaaaaa"})" << "\n";
-  CHECK(write_steps(path, 9, 9) == "");
-  CHECK(lines_of(path).size() == 5);
-  CHECK(lines_of(path)[3]["lines"] == 3);
+  const auto lines_lost = [&] {
+    std::vector<int64_t> lost;
+    for (const auto& line : lines_of(path)) lost.push_back(line.contains("lines") ? line["lines"].get<int64_t>() : 0);
+    return lost;
+  };
+  write_steps(path, 2, 4);
+  const std::string mark = R"({"event":"gap","lines":3,"time":1.5})";
+  std::ofstream(path, std::ios::app) << mark << "\n" << R"({"step":8,"run":"00000000aaaaaaaa"})" << "\n";
+  // Before the steps that the next start repeats.
+  CHECK(write_steps(path, 6, 7) == "");
+  CHECK(lines_lost() == std::vector<int64_t>{0, 0, 2, 0});
+  std::ofstream(path, std::ios::app) << mark << "\n" << R"({"step":11,"run":"00000000aaaaaaaa"})" << "\n";
+  CHECK(write_steps(path, 13, 13) == "");
+  CHECK(lines_lost() == std::vector<int64_t>{0, 0, 2, 0, 3, 0, 2});
+  CHECK(lines_of(path)[4]["time"] == 1.5);
 }
 
-TEST_CASE("before anything has been trained, a file that is not for metrics is refused and left unchanged") {
+TEST_CASE("a file of something else is refused at any start and left unchanged") {
   const TemporaryFolder folder;
   const auto path = folder / "notes.txt";
-  for (const char* text : {"Do not lose this.\nNor this.\n", "Do not lose this"}) {
+  for (const char* text : {"Do not lose this.\nNor this.\n", "Do not lose this", "{\"event\":\"start\"}\n"}) {
     std::ofstream(path) << text;
-    CHECK(lacks(message_of<UserError>([&] { check_metrics_file(path); }), {"notes.txt", "--metrics_file"}) == "");
+    CHECK(lacks(message_of<UserError>([&] { check_is_for_metrics(path); }), {"notes.txt", "--metrics_file"}) == "");
     CHECK(text_of(path) == text);
   }
-  // A run that was killed at its first step.
-  std::ofstream(path) << "{\"step\":1,\"lo";
-  CHECK_NOTHROW(check_metrics_file(path));
+  // Of a run that was killed at its first step, or whose machine crashed.
+  for (const std::string& text : {std::string("{\"step\":1,\"lo"), std::string(100, '\0'), std::string()}) {
+    std::ofstream(path) << text;
+    CHECK_NOTHROW(check_is_for_metrics(path));
+  }
 }
 
 TEST_CASE("before anything has been trained, a path that cannot be written is a user error") {
