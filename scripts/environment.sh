@@ -143,15 +143,6 @@ has_efa() {
   return 1
 }
 
-# set_network_environment GPUS: for runs of several nodes with so many GPUs each. The bridges of Docker and libvirt have the same address
-# on every node: through one a rank would reach its own node instead of its peer.
-set_network_environment() {
-  if [[ -z ${OMPI_MCA_btl_tcp_if_include:-} ]]; then
-    export OMPI_MCA_btl_tcp_if_exclude=${OMPI_MCA_btl_tcp_if_exclude:-lo,docker0,virbr0}
-  fi
-  set_efa_environment "$1"
-}
-
 # set_efa_environment GPUS: for runs of several nodes that have EFA, what must be there before a process starts. mpzero itself chooses
 # NCCL's network, strictly, and proves what came of it (--network). Elsewhere nothing is set.
 set_efa_environment() {

@@ -58,16 +58,27 @@ choose_launcher() {
   MPZERO_MPIRUN=(env "${daemons[@]}" "${MPZERO_MPIRUN[@]}")
 }
 
-# require_cuda_on_all_nodes NODES: the folder that select_cuda has found on this node is there on the others, too.
-require_cuda_on_all_nodes() {
-  local without
-  [[ -n ${CUDA_VERSION:-} ]] && (($1 > 1)) || return 0
-  # Where Slurm cannot start this, it has said why, and what comes next fails for the same reason.
+# check_nodes NODES RANKS GPUS GPUS_FROM_SLURM: the first step of a job: each node has what the ranks need (scripts/machine.sh).
+check_nodes() {
+  local nodes=$1 file address
+  local -a options=(--mpi=none "--nodes=$1" "--ntasks=$1" --ntasks-per-node=1 --time=2 --quiet)
+  if ((nodes == 1)); then
+    require_machine "$2" "$3"
+    return
+  fi
+  if slurm_binds_cores; then options+=(--cpu-bind=none); fi
+  (($4 == 0)) || options+=("--gpus-per-node=$4")
+  address=$(slurm_address) || true
+  file=$(mktemp) || die "No file can be made in ${TMPDIR:-/tmp}; free some of it, or set TMPDIR to another folder."
+  # Where Slurm cannot start this, it says why, and what comes next fails for the same reason.
   # shellcheck disable=SC2016 # expanded on the nodes
-  without=$(srun --mpi=none --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --time=2 --quiet \
-    bash -c '[[ -d $CUDA_HOME ]] || printf "%s\n" "$SLURMD_NODENAME"' | sort | paste --serial --delimiters=,) || true
-  [[ -z $without ]] ||
-    die "CUDA_VERSION=$CUDA_VERSION asks for $CUDA_HOME, which does not exist on $without; install it there, leave these nodes out ('sbatch --exclude=$without'), or leave CUDA_VERSION unset."
+  run_long srun "${options[@]}" env "MPZERO_ROOT=$MPZERO_ROOT" "BUILD_DIR=$MPZERO_BUILD" bash -ec '
+    node=$SLURMD_NODENAME
+    cd "$MPZERO_ROOT" 2>/dev/null || { echo "$node problem $MPZERO_ROOT is not there; keep the checkout in a folder that all nodes share."; exit; }
+    for part in common environment machine network; do source "scripts/$part.sh"; done
+    report_machine "$@" | sed "s/^/$node /"' mpzero "$2" "$3" "$address" >"$file" || true
+  [[ -n ${MPZERO_STOP:-} ]] || judge_machines "$nodes" "$file"
+  rm -f "$file"
 }
 
 # launch_ranks MINUTES COMMAND...: runs the command on all ranks and returns the highest exit status, MPZERO_TOO_LONG or

@@ -151,13 +151,15 @@ readonly MPZERO_SURVEY
 # surveyed FIELD LINE: the value of a field of survey_pod's, in a line of the form MPZERO_SURVEY.
 surveyed() { [[ " $2 " =~ \ $1=([^ ]*)\  ]] && printf '%s\n' "${BASH_REMATCH[1]}"; }
 
-# survey_hosts GPUS EFA: every pod has what was asked of each (empty: not asked), and the same programs. Says what each has.
+# survey_hosts GPUS EFA RANKS USED_GPUS: every pod has what was asked of each (empty: not asked), what so many ranks on so many GPUs need, and
+# the same programs. Says what each has.
 survey_hosts() {
-  local host line first="" folder
+  local host line first="" folder address
   local -a asking=()
   folder=$(mktemp -d)
+  address=$(first_address "${MPZERO_HOSTS[@]}") || true
   for host in "${MPZERO_HOSTS[@]}"; do
-    on_pod "$host" "$MPZERO_ROOT/container/survey" >"$folder/$host" 2>"$folder/$host.said" &
+    on_pod "$host" "$MPZERO_ROOT/container/survey" "$3" "$4" "$address" >"$folder/$host" 2>"$folder/$host.said" &
     asking+=($!)
   done
   wait "${asking[@]}" || true
@@ -177,7 +179,9 @@ survey_hosts() {
     judge_pod "$host" "$line" "$1" "$2"
     [[ $(surveyed programs "$line") == "$(surveyed programs "$first")" ]] ||
       die "$host runs another mpzero than ${MPZERO_HOSTS[0]}: trainer.image of a TrainJob changes the launcher's image alone; leave it out, and set the image in the runtime, for both jobs."
+    sed -n "s/^\(warning\|problem\|route\) /$host &/p" "$folder/$host" >>"$folder/machines"
   done
+  judge_machines "${#MPZERO_HOSTS[@]}" "$folder/machines"
   rm -rf "$folder"
 }
 

@@ -43,7 +43,7 @@ usage() {
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 [[ -n ${MPZERO_USER_FOLDER:-} ]] || MPZERO_USER_FOLDER=$PWD
 cd "$MPZERO_ROOT"
-for part in common variables paths install build environment training dry_run limits allocation follow; do
+for part in common variables paths install build environment training dry_run machine allocation follow; do
   # shellcheck source=/dev/null
   source "scripts/$part.sh"
 done
@@ -269,7 +269,7 @@ training_flags
 set_rank_environment "$ranks" "$cores" "$gpus"
 # Ranks of one machine need no TCP; Open MPI 5 prints a line a rank where it finds no use for an interface.
 export OMPI_MCA_btl=${OMPI_MCA_btl:-^tcp}
-require_machine "$ranks"
+require_machine "$ranks" "$gpus"
 check_run "$ranks" 1
 make_folder LOG_DIR "$LOG_DIR"
 make_checkpoint_folder

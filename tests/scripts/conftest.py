@@ -223,8 +223,8 @@ class Checkout:
     def shell(self, command: str, **variables: str) -> subprocess.CompletedProcess:
         """Runs a piece of bash with all functions of scripts/ at hand."""
         parts = (
-            "common variables paths install build environment training dry_run limits slurm allocation stops launch "
-            "follow"
+            "common variables paths install build environment training dry_run machine network slurm allocation stops "
+            "launch follow"
         )
         prelude = (
             f"set -euo pipefail; for part in {parts}; do source scripts/$part.sh; done; end_with() {{ exit $1; }}; "

@@ -249,7 +249,7 @@ READERS = [
     "MPZERO_RETRY_SECONDS=$VALUE; retry_seconds",
     'sinfo() { echo "$VALUE"; }; report_memory "$JOB_RECORD"; refuse_heterogeneous "$JOB_RECORD HetJobId=$VALUE"',
     "require_stop_signal sbatch/train.sbatch",
-    "process_limit() { echo 9; }; OMP_NUM_THREADS=$VALUE require_machine 1",
+    "process_limit() { echo 9; }; OMP_NUM_THREADS=$VALUE require_limits 1",
     "export MAX_STEP=$VALUE; warn_of_mistyped",
 ]
 

@@ -92,7 +92,7 @@ def test_room_is_what_can_be_written(checkout):
         pytest.skip("mounting a small file system needs root")
     place = checkout.root.parent / "small"
     place.mkdir()
-    command = f"mount -t tmpfs -o size=3m tmpfs {place} && source scripts/common.sh && source scripts/limits.sh && "
+    command = f"mount -t tmpfs -o size=3m tmpfs {place} && source scripts/common.sh && source scripts/machine.sh && "
     for size, status in ((2, 0), (4, 2)):
         script = f"{command} require_room {place} {size} words"
         environment = checkout.environment({"MPZERO_ROOT": str(checkout.root)})
@@ -117,6 +117,6 @@ def test_room_is_what_can_be_written(checkout):
     ],
 )
 def test_a_limit_that_is_too_low_is_named(checkout, before, status, words):
-    result = checkout.shell(f"{before}\nrequire_machine 2")
+    result = checkout.shell(f"{before}\nrequire_limits 2")
     assert result.returncode == status, result.stderr
     assert result.stderr.count("\n") == bool(words) and all(word in result.stderr for word in words), result.stderr

@@ -1,0 +1,150 @@
+# shellcheck shell=bash
+# What MPI and the ranks need of each machine before they start: mpzero's libraries, a driver, room in two folders, processes, and files of
+# some size. Without it they end with a signal or with status 127, and no word of the reason.
+
+# refuse_machine WORD...: ends the script. MPZERO_MACHINE, where it is set, stands for the machine's name.
+refuse_machine() { die "${MPZERO_MACHINE-$(hostname -s): }$*"; }
+
+# require_machine RANKS GPUS: ends the script where this machine lacks what so many ranks need.
+require_machine() {
+  require_toolkit
+  require_libraries "$2"
+  require_limits "$1"
+}
+
+# require_toolkit: the folder that select_cuda has found on the job's first node.
+require_toolkit() {
+  [[ -z ${CUDA_VERSION:-} || -d ${CUDA_HOME:-} ]] ||
+    refuse_machine "CUDA_VERSION=$CUDA_VERSION asks for ${CUDA_HOME:-}, which does not exist; install it, exclude the node, or leave CUDA_VERSION unset."
+}
+
+# require_libraries GPUS: mpzero and every library of it are here, those of CUDA from the wheels, and the driver is new enough for them.
+require_libraries() {
+  local program=$MPZERO_BUILD/bin/mpzero said missing foreign cuda
+  [[ -x $program ]] || refuse_machine "$program is not there; keep the checkout in a folder that all nodes share."
+  said=$(LC_ALL=C ldd "$program" 2>&1) || true
+  missing=$(sed -n 's/^[[:space:]]*\([^[:space:]]*\) => not found.*/\1/p' <<<"$said")
+  [[ -z $missing ]] ||
+    refuse_machine "$program needs $(paste --serial --delimiters=, <<<"$missing"), which cannot be found; $(packages_of "$missing")."
+  # "PROGRAM: /lib/libc.so.6: version `GLIBC_2.38' not found (required by PROGRAM)"
+  missing=$(sed -n "s/.*: version [\`']\([A-Za-z_0-9.]*\)' not found.*/\1/p" <<<"$said" | sort --unique | paste --serial --delimiters=,)
+  [[ -z $missing ]] ||
+    refuse_machine "$program needs $missing, which this system is too old for; build mpzero on the oldest system that it is to run on."
+  foreign=$(sed -n 's/^[[:space:]]*lib\(cudart\|nccl\|cublasLt\)\.so[^ ]* => \([^ ]*\) .*/\2/p' <<<"$said" | grep -v -m 1 -- '-packages/') || true
+  [[ -z $foreign ]] ||
+    refuse_machine "$program loads $foreign instead of the library of its Python environment; unset LD_PRELOAD and LD_LIBRARY_PATH, or build it again with './train-singlenode.sh --build-only'."
+  cuda=$(sed -n 's/^[[:space:]]*libcudart\.so\.\([0-9]\{1,3\}\) .*/\1/p' <<<"$said" | head -n 1)
+  (($1 == 0)) || [[ -z $cuda ]] || require_driver "$cuda"
+}
+
+# packages_of LIBRARIES: what to do about these, one a line, that are missing.
+packages_of() {
+  local library
+  local -a packages=()
+  while read -r library; do
+    case $library in
+      libtorch* | libc10* | libcud* | libcu[bfrs]* | libnv* | libnccl*)
+        printf 'they are in %s: mount that folder, or make it again with "./train-singlenode.sh --build-only"\n' "$MPZERO_VENV"
+        return
+        ;;
+      libmpi* | libopen-* | libprrte* | libpmix*) packages+=("the Open MPI that mpzero is built with (Debian: openmpi-bin; /opt/amazon: the EFA installer)") ;;
+      libevent_pthreads*) packages+=(libevent-pthreads-2.1-7) ;;
+      libevent*) packages+=(libevent-core-2.1-7) ;;
+      libhwloc*) packages+=(libhwloc15) ;;
+      libgomp*) packages+=(libgomp1) ;;
+      libstdc++*) packages+=(libstdc++6) ;;
+      libz.*) packages+=(zlib1g) ;;
+      libfabric*) packages+=("libfabric1, or Amazon's EFA installer") ;;
+      *) packages+=("the package that has $library (apt-file search $library)") ;;
+    esac
+  done <<<"$1"
+  printf 'install %s\n' "$(printf '%s\n' "${packages[@]}" | sort --unique | paste --serial --delimiters=, | sed 's/,/, /g')"
+}
+
+# require_driver CUDA: the driver, with a compatibility library that LD_LIBRARY_PATH may name, runs programs of this CUDA. One that does not
+# answer is the doctor's business.
+require_driver() {
+  local said pattern='Driver Version: *([0-9.]+).*CUDA Version: *([0-9]{1,3})\.'
+  said=$(nvidia-smi 2>/dev/null | grep -m 1 'CUDA Version') || return 0
+  [[ $said =~ $pattern ]] || return 0
+  ((10#${BASH_REMATCH[2]} >= 10#$1)) ||
+    refuse_machine "The NVIDIA driver ${BASH_REMATCH[1]} runs CUDA ${BASH_REMATCH[2]}, and $MPZERO_BUILD/bin/mpzero is built with CUDA $1$( (($1 != 13)) || echo ", which needs the driver 580"); update the driver, or for one node add the folder of cuda-compat-$1-0 to LD_LIBRARY_PATH."
+}
+
+# require_limits RANKS
+require_limits() {
+  local ranks=$1 folder=${TMPDIR:-${TEMP:-${TMP:-/tmp}}} shared=${SHARED_MEMORY:-/dev/shm} size limit used need
+  size=$(ulimit -f)
+  if [[ $size != unlimited ]]; then
+    ((size >= 65536)) || refuse_machine "'ulimit -f' limits files to $size KiB, too little for a checkpoint; 'ulimit -f unlimited' lifts the limit."
+    warn "'ulimit -f' limits files to $((size / 1024)) MiB: a checkpoint with a larger file ends the run; 'ulimit -f unlimited' lifts the limit."
+  fi
+  require_room "$folder" 1 "Open MPI puts its sockets there; free some of it, or set TMPDIR to another folder"
+  # The ranks of a machine exchange messages in it, each through 4 MiB.
+  [[ ! -d $shared ]] ||
+    require_room "$shared" $((4 * ranks + 1)) "the ranks exchange messages in it; remove what is in it, or enlarge it: mount -o remount,size=50% $shared"
+  limit=$(process_limit)
+  if [[ $limit != unlimited ]]; then
+    used=$(ps --no-headers -L -U "$EUID" 2>/dev/null | wc -l)
+    # Threads of the computation, of MPI and of mpzero; mpirun and this script.
+    need=$((ranks * ($(positive_number_or "${OMP_NUM_THREADS:-}" "$(($(visible_cpus) / ranks + 1))") + 16) + 16))
+    ((used + need <= limit)) ||
+      refuse_machine "'ulimit -u' limits $(id -un) to $limit processes and threads, of which $used exist; $(counted "$ranks" rank) may need $need more: end others, or raise the limit."
+  fi
+}
+
+# process_limit: of this user; root has none.
+process_limit() { if ((EUID == 0)); then echo unlimited; else ulimit -u; fi; }
+
+# require_room FOLDER MIB WORDS: ends the script where so much cannot be written there.
+require_room() {
+  local folder=$1 file code=0
+  file=$(mktemp "$folder/mpzero-room.XXXXXX" 2>/dev/null) || refuse_machine "No file can be made in $folder ($(reason_of mktemp "$folder/mpzero-room.XXXXXX")): $3."
+  head -c "$(($2 * 1048576))" /dev/zero 2>/dev/null >"$file" || code=$?
+  rm -f "$file"
+  ((code == 0)) || refuse_machine "$folder has no room for $2 MiB: $3."
+}
+
+# reason_of COMMAND...: the last words of its message.
+reason_of() {
+  local said
+  said=$("$@" 2>&1) || true
+  printf '%s\n' "${said##*: }"
+}
+
+# report_machine RANKS GPUS ADDRESS: what require_machine and route_to find here, in lines of the form MPZERO_REPORT.
+report_machine() {
+  local said route code=0
+  said=$(MPZERO_MACHINE="" && require_machine "$1" "$2" 2>&1) || code=$?
+  sed -n 's/^mpzero: warning: /warning /p; s/^mpzero: error: /problem /p' <<<"$said"
+  ((code == 0)) || grep -q '^mpzero: error: ' <<<"$said" || printf 'problem the check of this node ends with status %d (%s).\n' "$code" "$(printable "$said")"
+  if route=$(route_to "$3"); then printf 'route %s\n' "$route"; else printf 'route none\n'; fi
+}
+
+# judge_machines NODES FILE: FILE has the lines of report_machine, each after the name of its node and a blank. Ends the script if a node has a
+# problem, and sets MPI's network if there are several.
+judge_machines() {
+  local nodes=$1 file=$2 text without
+  local -a problems=() routes=()
+  while IFS= read -r text; do warn "$text"; done < <(by_text warning "$file")
+  mapfile -t problems < <(by_text problem "$file")
+  ((${#problems[@]} == 0)) || die "${problems[*]}"
+  ((nodes > 1)) || return 0
+  mapfile -t routes < <(sed -n 's/^\([^ ]* \)route \([A-Za-z0-9_.@:-]\{1,15\} \([0-9.]\{7,15\}\/[0-9]\{1,2\}\|ipv6\|-\)\)$/\1\2/p' "$file" | sort --unique)
+  # Without one on every node, Open MPI chooses.
+  ((${#routes[@]} > 0)) || return 0
+  without=$(sed -n 's/^\([^ ]*\) route none$/\1/p' "$file" | sort --unique | paste --serial --delimiters=,)
+  [[ -z $without ]] || chosen_by_user OMPI_MCA_btl_tcp_if ||
+    die "$without has no route to the other nodes ($(join_lines "${routes[@]}")); see 'ip route' there, or set OMPI_MCA_btl_tcp_if_include to the interface that MPI is to use."
+  set_mpi_network "${routes[@]}"
+}
+
+# by_text KIND FILE: lines "NODE,NODE: TEXT", one for each text.
+by_text() {
+  sed -n "s/^\([^ ]*\) $1 \(.*\)/\1 \2/p" "$2" | sort --unique | awk '{
+    node = $1
+    sub(/^[^ ]* /, "")
+    if ($0 in nodes) nodes[$0] = nodes[$0] "," node; else { nodes[$0] = node; order[++count] = $0 }
+  }
+  END { for (i = 1; i <= count; ++i) print nodes[order[i]] ": " order[i] }'
+}

@@ -1,0 +1,131 @@
+# shellcheck shell=bash
+# The network interface that MPI uses between nodes: the one with the route to the address by which Slurm or the hostfile knows a node. Open
+# MPI's own choice is every interface, including those with the same address on each node (bridges, HyperPod's veth_def_agent), through
+# which a rank reaches its own node and waits forever.
+
+# first_address HOST...: the first IPv4 address of these hosts that is not a loopback address, as Debian's /etc/hosts gives a host its own;
+# fails if there is none.
+first_address() {
+  local host address
+  for host in "$@"; do
+    while read -r address _; do
+      if [[ $address =~ ^[0-9]{1,3}(\.[0-9]{1,3}){3}$ && $address != 127.* ]]; then
+        printf '%s\n' "$address"
+        return
+      fi
+    done < <(getent ahostsv4 "$host" 2>/dev/null)
+  done
+  return 1
+}
+
+# slurm_address: the address by which Slurm knows a node of this job.
+slurm_address() {
+  local -a addresses
+  mapfile -t addresses < <(ask_slurm scontrol show node "$SLURM_JOB_NODELIST" 2>/dev/null | sed -n 's/.*[[:space:]]NodeAddr=\([^[:space:]]*\).*/\1/p' | head -n 4)
+  first_address "${addresses[@]}"
+}
+
+# route_to ADDRESS: "INTERFACE NETWORK" of this machine's route to an IPv4 address (empty: the default route). NETWORK is that of the
+# interface, such as 10.0.0.0/20; "-" if it has none, as in a pod of EKS, whose address is a /32. "INTERFACE ipv6" if the only default route is
+# of IPv6. Fails without a route. (The image of the container has no `ip`.)
+route_to() {
+  local tables=${NETWORK_TABLES:-/proc/net} target=0 part name destination gateway flags metric mask length best=-1 least=0 found="" network=-
+  # The kernel prints addresses as little-endian numbers.
+  if [[ -n $1 ]]; then
+    for part in 3 2 1 0; do target=$((target << 8 | 10#$(cut -d. -f$((part + 1)) <<<"$1"))); done
+  fi
+  while read -r name destination gateway flags _ _ metric mask _; do
+    [[ $destination$gateway$mask =~ ^[0-9A-F]{24}$ && $flags =~ ^[0-9A-F]{4}$ && $metric =~ ^[0-9]{1,10}$ ]] || continue
+    # Up, and no reject route.
+    (((16#$flags & 0x201) == 1 && (target & 16#$mask) == 16#$destination)) || continue
+    length=$(prefix_length "$mask")
+    if ((length > best || (length == best && 10#$metric < least))); then
+      best=$length least=$((10#$metric)) found=$name
+    fi
+  done < <(cat "$tables/route" 2>/dev/null)
+  if [[ -z $found ]]; then
+    # Destination and prefix length 0; the kernel's own reject route is on lo.
+    found=$(awk '$1 ~ /^0+$/ && $2 == "00" && $10 != "lo" { print $6, $10 }' "$tables/ipv6_route" 2>/dev/null | sort | awk 'NR == 1 { print $2 }')
+    [[ -n $found ]] || return 1
+    printf '%s ipv6\n' "$found"
+    return
+  fi
+  while read -r name destination gateway flags _ _ metric mask _; do
+    if [[ $name == "$found" && $gateway == 00000000 && $destination =~ ^[0-9A-F]{8}$ && $mask =~ ^[0-9A-F]{1,8}$ ]]; then
+      length=$(prefix_length "$mask")
+      # Not a host's, nor the link-local network.
+      if ((length > 0 && length < 32 && (16#$destination & 0xffff) != 0xfea9)); then
+        network=$((16#${destination:6:2})).$((16#${destination:4:2})).$((16#${destination:2:2})).$((16#${destination:0:2}))/$length
+        break
+      fi
+    fi
+  done < <(cat "$tables/route" 2>/dev/null)
+  printf '%s %s\n' "$found" "$network"
+}
+
+# prefix_length MASK: 20 of 00F0FFFF.
+prefix_length() {
+  local bits=$((16#$1)) count=0
+  for (( ; bits > 0; bits >>= 1)); do count=$((count + (bits & 1))); done
+  echo "$count"
+}
+
+# covering_network NETWORK...: the smallest network that has all of these.
+covering_network() {
+  local network first="" length=32 number part
+  for network in "$@"; do
+    number=0
+    for part in 1 2 3 4; do number=$((number << 8 | 10#$(cut -d. -f"$part" <<<"${network%/*}"))); done
+    [[ -n $first ]] || first=$number
+    ((10#${network#*/} >= length)) || length=$((10#${network#*/}))
+    while ((length > 0 && (first ^ number) >> (32 - length) != 0)); do length=$((length - 1)); done
+  done
+  number=$((first >> (32 - length) << (32 - length)))
+  echo "$((number >> 24 & 255)).$((number >> 16 & 255)).$((number >> 8 & 255)).$((number & 255))/$length"
+}
+
+# mpi_network LINE...: what MPI is to use on nodes with these routes, each "NODE INTERFACE NETWORK": the interface if all have the same, since a
+# network may be that of several interfaces of a node; else the network that has all of theirs.
+mpi_network() {
+  local line node name network common="" same=true
+  local -a networks=()
+  for line in "$@"; do
+    read -r node name network <<<"$line"
+    [[ $network == */* ]] || network=""
+    [[ -n $common ]] || common=$name
+    [[ $name == "$common" ]] || same=false
+    networks+=("$network")
+  done
+  if [[ $same == true ]]; then
+    printf '%s\n' "$common"
+  elif [[ " ${networks[*]} " == *"  "* ]]; then
+    die "The nodes reach each other by interfaces of different names, and not all have an IPv4 network ($(join_lines "$@")); set OMPI_MCA_btl_tcp_if_include and OMPI_MCA_oob_tcp_if_include to the interfaces or the network that MPI is to use."
+  else
+    covering_network "${networks[@]}"
+  fi
+}
+
+join_lines() { printf '%s\n' "$@" | paste --serial --delimiters=, | sed 's/,/, /g'; }
+
+# chosen_by_user PREFIX: whether the user has chosen these interfaces.
+chosen_by_user() {
+  local include=${1}_include exclude=${1}_exclude
+  [[ -n ${!include:-}${!exclude:-} ]]
+}
+
+# set_mpi_network LINE...: has MPI and mpirun use the network of these nodes, as for mpi_network. What the user has chosen stays.
+set_mpi_network() {
+  local network prefix
+  local -a prefixes=()
+  # The ranks of Open MPI 4 and 5; the daemons of Open MPI 4; those of 5.
+  for prefix in OMPI_MCA_btl_tcp_if OMPI_MCA_oob_tcp_if PRTE_MCA_prte_if; do
+    chosen_by_user "$prefix" || prefixes+=("$prefix")
+  done
+  ((${#prefixes[@]} > 0 && $# > 0)) || return 0
+  network=$(mpi_network "$@") || exit
+  if [[ " $* " =~ \ ipv6\  && $(ompi_info --parsable 2>/dev/null) == *options:ipv6:no* ]]; then
+    die "These nodes have IPv6 alone, which this Open MPI cannot use ($(command -v mpirun)); give them IPv4 addresses, or build with an Open MPI that was configured with --enable-ipv6."
+  fi
+  for prefix in "${prefixes[@]}"; do export "${prefix}_include=$network"; done
+  say "MPI uses the network $network between nodes; OMPI_MCA_btl_tcp_if_include chooses another."
+}
