@@ -1,7 +1,6 @@
 """scripts/allocation.sh and what scripts/launch.sh makes of it, on records as Slurm 22.05 and 24.05 print them."""
 
 import gzip
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -188,33 +187,3 @@ def test_a_job_with_little_of_its_nodes_memory_says_so(checkout, memory, words):
     result = checkout.shell('report_memory "$TEXT"', TEXT=text, SLURM_JOB_NODELIST="node[0-2]")
     assert (result.returncode, bool(result.stdout)) == (0, bool(words)), result.stderr
     assert all(word in result.stdout for word in words)
-
-
-def cuda_everywhere(checkout, nodes: int, **variables: str) -> subprocess.CompletedProcess:
-    # Each node runs what comes after the options; node1 has no toolkit.
-    program = f"""#!/bin/bash
-touch "$RECORD/srun"
-while [[ $1 == --* ]]; do shift; done
-SLURMD_NODENAME=node0 "$@"
-CUDA_HOME={checkout.home}/none SLURMD_NODENAME=node1 "$@"
-"""
-    checkout.program(checkout.bin / "srun", program)
-    command = f"select_cuda; require_cuda_on_all_nodes {nodes}; echo went on"
-    return checkout.shell(command, CUDA_PARENT=str(checkout.home), **variables)
-
-
-def test_a_node_without_the_cuda_version_is_named(checkout):
-    os.mkdir(checkout.home / "cuda-12.9")
-    result = cuda_everywhere(checkout, 2, CUDA_VERSION="12.9")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.count("\n") == 1
-    assert all(word in result.stderr for word in ("CUDA_VERSION=12.9", "cuda-12.9", "node1", "--exclude=node1"))
-    assert "node0" not in result.stderr
-
-
-@pytest.mark.parametrize(("nodes", "variables"), [(2, {}), (1, {"CUDA_VERSION": "12.9"})])
-def test_nodes_are_not_asked_where_there_is_nothing_to_ask(checkout, nodes, variables):
-    os.mkdir(checkout.home / "cuda-12.9")
-    result = cuda_everywhere(checkout, nodes, **variables)
-    assert (result.returncode, result.stdout) == (0, "went on\n"), result.stderr
-    assert not (checkout.record / "srun").exists()

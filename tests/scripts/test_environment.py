@@ -109,27 +109,6 @@ def test_libfabric_finds_the_cuda_runtime_after_the_users_own_folders(checkout, 
     assert Path(runtime, "libcudart.so").read_text() == "the wheel's"
 
 
-@pytest.mark.parametrize(
-    ("given", "exclude"),
-    [
-        ({}, "lo,docker0,virbr0"),
-        ({"OMPI_MCA_btl_tcp_if_exclude": "lo"}, "lo"),
-        # Open MPI takes only one of the two.
-        ({"OMPI_MCA_btl_tcp_if_include": "ens5"}, None),
-    ],
-)
-@pytest.mark.parametrize("network", ["efa", "none"])
-def test_bridges_that_have_one_address_on_all_nodes_are_not_used(checkout, efa, network, given, exclude):
-    variables = {"INFINIBAND_CLASS": str(efa / ("class" if network == "efa" else "none")), **given}
-    names = set_variables(checkout.shell("set_network_environment 8; env", **variables))
-    assert names.get("OMPI_MCA_btl_tcp_if_exclude") == exclude
-
-
-def test_a_job_of_several_nodes_sets_the_network_environment():
-    text = (Path(__file__).resolve().parents[2] / "sbatch/train.sbatch").read_text()
-    assert '((nodes == 1)) || set_network_environment "$gpus"\n' in text
-
-
 def test_hyperpod_resumes_failed_nodes_where_slurm_lets_it(checkout, tmp_path):
     for folder, gpus, arguments in (("", 0, "--auto-resume=1\n"), ("", 8, ""), ("none", 0, "")):
         result = checkout.shell(f"hyperpod_arguments {gpus}", HYPERPOD_FOLDER=str(tmp_path / folder))

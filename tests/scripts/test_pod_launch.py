@@ -528,7 +528,7 @@ COMMAND = "PATH[$(id>canary)]"
 def test_what_a_pod_answers_is_data(pods, field, value):
     answer = SURVEY.replace(field, f"{field.partition('=')[0]}={value}")
     ssh = SSH.replace(
-        "POD=$", f"""[[ $host != job-node-0-1.job || $* != *survey ]] || {{ echo '{answer}'; exit; }}\nPOD=$"""
+        "POD=$", f"""[[ $host != job-node-0-1.job || $* != *survey* ]] || {{ echo '{answer}'; exit; }}\nPOD=$"""
     )
     pods.checkout.program(pods.checkout.bin / "ssh", ssh)
     error = refused(pods.run(MPZERO_GPUS="0", MPZERO_EFA="0"), 3)
