@@ -26,6 +26,9 @@ require_libraries() {
   missing=$(sed -n 's/^[[:space:]]*\([^[:space:]]*\) => not found.*/\1/p' <<<"$said")
   [[ -z $missing ]] ||
     refuse_machine "$program needs $(paste --serial --delimiters=, <<<"$missing"), which cannot be found; $(packages_of "$missing")."
+  # "PROGRAM: error while loading shared libraries: libmpi.so.40: file too short"
+  missing=$(sed -n 's/.*: error while loading shared libraries: //p' <<<"$said" | head -n 1)
+  [[ -z $missing ]] || refuse_machine "$program cannot load $missing; $(packages_of "${missing%%:*}")."
   # "PROGRAM: /lib/libc.so.6: version `GLIBC_2.38' not found (required by PROGRAM)"
   missing=$(sed -n "s/.*: version [\`']\([A-Za-z_0-9.]*\)' not found.*/\1/p" <<<"$said" | sort --unique | paste --serial --delimiters=,)
   [[ -z $missing ]] ||

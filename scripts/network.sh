@@ -45,7 +45,7 @@ route_to() {
   done < <(cat "$tables/route" 2>/dev/null)
   if [[ -z $found ]]; then
     # Destination and prefix length 0; the kernel's own reject route is on lo.
-    found=$(awk '$1 ~ /^0+$/ && $2 == "00" && $10 != "lo" { print $6, $10 }' "$tables/ipv6_route" 2>/dev/null | sort | awk 'NR == 1 { print $2 }')
+    found=$(awk '$1 ~ /^0+$/ && $2 == "00" && $10 != "lo" { print $6, $10 }' "$tables/ipv6_route" 2>/dev/null | sort | awk 'NR == 1 { print $2 }') || true
     [[ -n $found ]] || return 1
     printf '%s ipv6\n' "$found"
     return

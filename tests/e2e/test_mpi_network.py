@@ -59,7 +59,9 @@ def chosen(enter: list[list[str]], addresses: list[str]) -> list[str]:
     source = f"MPZERO_ROOT={REPOSITORY}; cd $MPZERO_ROOT; for part in common network; do . scripts/$part.sh; done; "
     routes = [on(words, f"{source} route_to '{addresses[0]}'").strip() for words in enter]
     lines = shlex.join(f"h{host} {route}" for host, route in enumerate(routes))
-    return [line for line in on(enter[0], f"{source} set_mpi_network {lines}; env").splitlines() if "_if_include=" in line]
+    return [
+        line for line in on(enter[0], f"{source} set_mpi_network {lines}; env").splitlines() if "_if_include=" in line
+    ]
 
 
 @pytest.mark.parametrize("network", ["IPv6 alone", "equal addresses, a dead network and 32 cards"])
@@ -95,7 +97,7 @@ def test_ranks_meet_over_the_chosen_network(hosts, network, tmp_path):
     agent.chmod(0o755)
     doctor = [BUILD / "bin/mpzero", "doctor", "--quick", "--device", "cpu", "--json", tmp_path / "doctor.json"]
     options = ["--bind-to", "none", "--mca", "plm", "rsh", "--mca", "pml", "ob1", "--mca", "btl", "self,tcp"]
-    mpirun = ["mpirun", *options, "--host", "h0,h1", "-n", "2"]
+    mpirun = ["mpirun", *options, "--timeout", "50", "--host", "h0,h1", "-n", "2"]
     done = subprocess.run(
         [*hosts[0], "env", *both, f"--chdir={tmp_path}", *mpirun, *doctor], capture_output=True, text=True, timeout=60
     )

@@ -536,6 +536,25 @@ def test_what_a_pod_answers_is_data(pods, field, value):
     assert not list(pods.checkout.root.parent.rglob("canary"))
 
 
+def test_pods_that_lack_a_library_are_named_and_nothing_trains(pods):
+    ldd = '#!/bin/bash\n[[ $POD != job-node-* ]] || printf "\\tlibmpi.so.40 => not found\\n"\n'
+    pods.checkout.program(pods.checkout.bin / "ldd", ldd)
+    error = refused(pods.run())
+    assert "job-node-0-0.job,job-node-0-1.job: " in error and "libmpi.so.40" in error
+    assert not pods.trained()
+
+
+def test_pods_give_mpi_the_interface_of_their_route(pods):
+    tables = pods.record / "tables"
+    tables.mkdir()
+    (tables / "route").write_text("Iface\neth7\t00000000\t0101FEA9\t0003\t0\t0\t0\t00000000\t0\t0\t0\n")
+    result = pods.run(NETWORK_TABLES=str(tables))
+    assert result.returncode == 0 and result.stdout.count("mpzero: MPI uses the network eth7 ") == 1, result.stderr
+    names = (pods.record / "mpirun.env").read_text().splitlines()
+    for name in ("OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if", "PRTE_MCA_prte_if"):
+        assert f"{name}_include=eth7" in names
+
+
 def test_one_node_needs_no_ssh(pods):
     pods.list_hosts(["job-launcher-0-0.job"])
     assert pods.run(MPZERO_NODES="1").returncode == 0

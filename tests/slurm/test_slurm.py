@@ -1,6 +1,7 @@
 """sbatch train.sbatch and train-singlenode.sh HOST on a virtual cluster with the real programs."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,7 @@ def test_two_nodes_train_resume_by_themselves_and_stop_when_finished(run):
     assert first.output == run.folder / f"logs/qwen3_tiny-mpzero_{first.number}.out"
     output = first.output.read_text()
     assert "2 nodes (node[0-1]) with 2 ranks each" in output
+    assert output.count("mpzero: MPI uses the network eth0 ") == 1
     assert "Loss: " in output
     assert "lr: " in output
     # Tensors travel beside computing between hosts, too; else a warning says why not.
@@ -208,22 +210,29 @@ def test_a_controller_that_is_too_busy_to_answer_is_asked_again(run):
     assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
 
 
-def test_a_node_without_the_cuda_version_is_named(run):
-    run.stand_in(LOOK_AROUND)
-    folder = run.folder / "toolkits/cuda-12.9"
-    folder.mkdir(parents=True)
-    node = run.cluster.node_process(1)
-    # A folder that hides the toolkit on this node alone.
-    run.cluster.inside(node, ["mount", "-t", "tmpfs", "tmpfs", str(folder.parent)])
+@pytest.mark.usefixtures("built")
+def test_nodes_that_lack_what_the_ranks_need_are_named_before_them(run):
+    """Each lacks something else: the toolkit of CUDA_VERSION, and torch's libraries."""
+    toolkit = run.folder / "toolkits/cuda-12.9"
+    toolkit.mkdir(parents=True)
+    listed = subprocess.run(["ldd", BUILD / "bin/mpzero"], capture_output=True, text=True, check=True).stdout
+    torch = Path(re.search(r"=> (\S+)/libtorch_cpu\.so ", listed)[1]).resolve()
+    # Folders that hide what is in them on one node alone.
+    hidden = [(run.cluster.node_process(1), toolkit.parent), (run.cluster.node_process(2), torch)]
     try:
-        job = run.submit(CUDA_VERSION="12.9", CUDA_PARENT=str(folder.parent))
+        for node, folder in hidden:
+            run.cluster.inside(node, ["mount", "-t", "tmpfs", "tmpfs", str(folder)])
+        job = run.submit("--nodes=3", CUDA_VERSION="12.9", CUDA_PARENT=str(toolkit.parent))
     finally:
-        run.cluster.inside(node, ["umount", str(folder.parent)])
-    assert (job.state, job.exit_code) == ("FAILED", 2), job.text()
+        for node, folder in hidden:
+            run.cluster.inside(node, ["umount", str(folder)])
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
     lines = job.error.read_text().splitlines()
     assert len(lines) == 1, lines
-    assert "CUDA_VERSION=12.9" in lines[0] and "does not exist on node1;" in lines[0]
-    assert run.lines("doctor.ranks") == []
+    assert "node1: CUDA_VERSION=12.9" in lines[0] and "node0" not in lines[0]
+    missing = lines[0][lines[0].index("node2: ") :]
+    assert "bin/mpzero" in missing and "libtorch_cpu.so" in missing and "mount that folder" in missing
+    assert run.steps() == [] and "Looking at" not in job.text()
 
 
 @pytest.mark.usefixtures("built")
