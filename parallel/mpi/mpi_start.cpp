@@ -1,10 +1,13 @@
 #include "parallel/mpi/mpi_start.hpp"
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <ifaddrs.h>
 #include <mpi.h>
+#include <net/if.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +20,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "base/output.hpp"
 #include "parallel/mpi/launch_check.hpp"
 
@@ -55,6 +59,14 @@ std::string remedy_of(const Environment& environment, const std::string& mpi) {
   }
   if (!set.empty()) return fmt::format("correct or unset {}", fmt::join(set, ", "));
   return fmt::format("start the ranks with the mpirun of {}, or with an --mpi of srun that it supports", mpi);
+}
+
+std::string own_interfaces() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return "unknown";
+  std::string names = list_interfaces(list);
+  ::freeifaddrs(list);
+  return names;
 }
 
 // Creates an empty file. Returns false if it exists.
@@ -115,11 +127,32 @@ std::string mpi_library_file() {
   return found.dli_fname;
 }
 
+std::string list_interfaces(const ifaddrs* list) {
+  std::vector<std::string> found;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0 || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    const void* bytes = nullptr;
+    if (one->ifa_addr->sa_family == AF_INET) {
+      bytes = &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
+    } else if (one->ifa_addr->sa_family == AF_INET6) {
+      const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr;
+      if (!IN6_IS_ADDR_LINKLOCAL(&address)) bytes = &address;
+    }
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (bytes == nullptr || ::inet_ntop(one->ifa_addr->sa_family, bytes, text.data(), text.size()) == nullptr) continue;
+    found.push_back(fmt::format("{} {}", one->ifa_name, text.data()));
+  }
+  return found.empty() ? "none with an address" : fmt::format("{}", fmt::join(found, ", "));
+}
+
 MpiStart::MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi)
     : deadline_(patience, [patience, environment, mpi] {
         return fmt::format(
-            "MPI has not started within {} s: a rank is missing or cannot be reached; check the nodes, or {}",
-            std::chrono::duration_cast<std::chrono::seconds>(patience).count(), remedy_of(environment, mpi));
+            "MPI has not started within {} s: a rank is missing or cannot be reached through the interfaces of {} "
+            "({}); "
+            "check the nodes, or {}",
+            std::chrono::duration_cast<std::chrono::seconds>(patience).count(), host_name(), own_interfaces(),
+            remedy_of(environment, mpi));
       }) {
   guarded = new Guarded{.process = ::getpid(),
                         .remedy = remedy_of(environment, mpi),

@@ -7,6 +7,8 @@
 #include "base/environment.hpp"
 #include "parallel/mpi/deadline.hpp"
 
+struct ifaddrs;
+
 namespace mpzero::parallel {
 
 // Before MPI_Init, in a step of srun that has one task: unsets Slurm's and PMI's variables, since this process may be
@@ -20,6 +22,9 @@ std::optional<std::string> find_prefix_problem(const Environment& environment, c
 
 // The file of the libmpi of this process.
 std::string mpi_library_file();
+
+// "eth0 10.0.0.1, eth1 10.1.0.1": the interfaces of the list that are up and have an address that others may reach.
+std::string list_interfaces(const ifaddrs* list);
 
 // Lives while MPI starts. MPI ends a process that it cannot start, after a page of its own messages: this object then
 // reports what steers MPI in one sentence, and the process has kUserErrorExitCode. The file that MPZERO_START_FILE

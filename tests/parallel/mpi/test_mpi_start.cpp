@@ -1,6 +1,10 @@
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -125,6 +129,34 @@ TEST_CASE("MPI that ends a process as it starts is a mistake in its configuratio
   CHECK(status_of_end(/*while_starting=*/true, folder / "failed") == 2);
   CHECK(fs::exists(folder / "failed"));
   fs::remove_all(folder);
+}
+
+TEST_CASE("Interfaces are listed with their addresses", "[launch]") {
+  std::array<sockaddr_in, 3> ipv4{};
+  std::array<sockaddr_in6, 2> ipv6{};
+  const std::array<const char*, 3> addresses{"127.0.0.1", "10.0.0.1", "169.254.0.1"};
+  for (size_t i = 0; i < ipv4.size(); ++i) {
+    ipv4[i].sin_family = AF_INET;
+    ::inet_pton(AF_INET, addresses[i], &ipv4[i].sin_addr);
+  }
+  for (size_t i = 0; i < ipv6.size(); ++i) {
+    ipv6[i].sin6_family = AF_INET6;
+    ::inet_pton(AF_INET6, i == 0 ? "fe80::1" : "fd00::2", &ipv6[i].sin6_addr);
+  }
+  std::array<std::string, 7> names{"lo", "eth0", "veth_def_agent", "eth0", "eth1", "eth2", "eth3"};
+  std::array<ifaddrs, 7> list{};
+  for (size_t i = 0; i < list.size(); ++i) {
+    list[i].ifa_next = i + 1 < list.size() ? &list[i + 1] : nullptr;
+    list[i].ifa_name = names[i].data();
+    list[i].ifa_flags = IFF_UP;
+    if (i < 3) list[i].ifa_addr = reinterpret_cast<sockaddr*>(&ipv4[i]);
+    if (i == 3 || i == 4) list[i].ifa_addr = reinterpret_cast<sockaddr*>(&ipv6[i - 3]);
+  }
+  list[0].ifa_flags |= IFF_LOOPBACK;
+  list[6].ifa_addr = reinterpret_cast<sockaddr*>(&ipv4[1]);
+  list[6].ifa_flags = 0;
+  CHECK(list_interfaces(list.data()) == "eth0 10.0.0.1, veth_def_agent 169.254.0.1, eth1 fd00::2");
+  CHECK(list_interfaces(nullptr) == "none with an address");
 }
 
 TEST_CASE("MPI that does not start in time is a failure, for which a host may be to blame", "[launch]") {
