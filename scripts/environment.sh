@@ -11,7 +11,7 @@ select_cuda() {
     there=$(find "${folder%/*}" -maxdepth 1 -name 'cuda-*' -printf '%f ' 2>/dev/null)
     die "CUDA_VERSION=$CUDA_VERSION asks for $folder, which does not exist on $(hostname -s); leave CUDA_VERSION unset or pick one of: ${there:-none installed }"
   fi
-  export CUDA_HOME=$folder CUDA_PATH=$folder PATH=$folder/bin:$PATH
+  export MPZERO_TOOLKIT=$folder CUDA_HOME=$folder CUDA_PATH=$folder PATH=$folder/bin:$PATH
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/lib64
 }
 

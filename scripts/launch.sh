@@ -60,7 +60,7 @@ choose_launcher() {
 
 # check_nodes NODES RANKS GPUS GPUS_FROM_SLURM: the first step of a job: each node has what the ranks need (scripts/machine.sh).
 check_nodes() {
-  local nodes=$1 file address
+  local nodes=$1 file address report
   local -a options=(--mpi=none "--nodes=$1" "--ntasks=$1" --ntasks-per-node=1 --time=2 --quiet)
   if ((nodes == 1)); then
     require_machine "$2" "$3"
@@ -77,8 +77,9 @@ check_nodes() {
     cd "$MPZERO_ROOT" 2>/dev/null || { echo "$node problem $MPZERO_ROOT is not there; keep the checkout in a folder that all nodes share."; exit; }
     for part in common environment machine network; do source "scripts/$part.sh"; done
     report_machine "$@" | sed "s/^/$node /"' mpzero "$2" "$3" "$address" >"$file" || true
-  [[ -n ${MPZERO_STOP:-} ]] || judge_machines "$nodes" "$file"
+  report=$(<"$file")
   rm -f "$file"
+  [[ -n ${MPZERO_STOP:-} ]] || judge_machines "$nodes" "$report"
 }
 
 # launch_ranks MINUTES COMMAND...: runs the command on all ranks and returns the highest exit status, MPZERO_TOO_LONG or

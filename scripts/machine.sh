@@ -12,10 +12,10 @@ require_machine() {
   require_limits "$1"
 }
 
-# require_toolkit: the folder that select_cuda has found on the job's first node.
+# require_toolkit: the folder that select_cuda, if it was called, has found on the job's first node.
 require_toolkit() {
-  [[ -z ${CUDA_VERSION:-} || -d ${CUDA_HOME:-} ]] ||
-    refuse_machine "CUDA_VERSION=$CUDA_VERSION asks for ${CUDA_HOME:-}, which does not exist; install it, exclude the node, or leave CUDA_VERSION unset."
+  [[ -z ${CUDA_VERSION:-} || -d ${MPZERO_TOOLKIT:-/} ]] ||
+    refuse_machine "CUDA_VERSION=$CUDA_VERSION asks for $MPZERO_TOOLKIT, which does not exist; install it, exclude the node, or leave CUDA_VERSION unset."
 }
 
 # require_libraries GPUS: mpzero and every library of it are here, those of CUDA from the wheels, and the driver is new enough for them.
@@ -115,7 +115,7 @@ reason_of() {
   printf '%s\n' "${said##*: }"
 }
 
-# report_machine RANKS GPUS ADDRESS: what require_machine and route_to find here, in lines of the form MPZERO_REPORT.
+# report_machine RANKS GPUS ADDRESS: what require_machine and route_to find here: lines "warning TEXT", "problem TEXT", "route INTERFACE NETWORK".
 report_machine() {
   local said route code=0
   said=$(MPZERO_MACHINE="" && require_machine "$1" "$2" 2>&1) || code=$?
@@ -124,27 +124,27 @@ report_machine() {
   if route=$(route_to "$3"); then printf 'route %s\n' "$route"; else printf 'route none\n'; fi
 }
 
-# judge_machines NODES FILE: FILE has the lines of report_machine, each after the name of its node and a blank. Ends the script if a node has a
+# judge_machines NODES REPORT: REPORT has the lines of report_machine, each after the name of its node and a blank. Ends the script if a node has a
 # problem, and sets MPI's network if there are several.
 judge_machines() {
-  local nodes=$1 file=$2 text without
+  local nodes=$1 report=$2 text without
   local -a problems=() routes=()
-  while IFS= read -r text; do warn "$text"; done < <(by_text warning "$file")
-  mapfile -t problems < <(by_text problem "$file")
+  while IFS= read -r text; do warn "$text"; done < <(by_text warning "$report")
+  mapfile -t problems < <(by_text problem "$report")
   ((${#problems[@]} == 0)) || die "${problems[*]}"
   ((nodes > 1)) || return 0
-  mapfile -t routes < <(sed -n 's/^\([^ ]* \)route \([A-Za-z0-9_.@:-]\{1,15\} \([0-9.]\{7,15\}\/[0-9]\{1,2\}\|ipv6\|-\)\)$/\1\2/p' "$file" | sort --unique)
+  mapfile -t routes < <(sed -n 's/^\([^ ]* \)route \([A-Za-z0-9_.@:-]\{1,15\} \([0-9.]\{7,15\}\/[0-9]\{1,2\}\|ipv6\|-\)\)$/\1\2/p' <<<"$report" | sort --unique)
   # Without one on every node, Open MPI chooses.
   ((${#routes[@]} > 0)) || return 0
-  without=$(sed -n 's/^\([^ ]*\) route none$/\1/p' "$file" | sort --unique | paste --serial --delimiters=,)
+  without=$(sed -n 's/^\([^ ]*\) route none$/\1/p' <<<"$report" | sort --unique | paste --serial --delimiters=,)
   [[ -z $without ]] || chosen_by_user OMPI_MCA_btl_tcp_if ||
     die "$without has no route to the other nodes ($(join_lines "${routes[@]}")); see 'ip route' there, or set OMPI_MCA_btl_tcp_if_include to the interface that MPI is to use."
   set_mpi_network "${routes[@]}"
 }
 
-# by_text KIND FILE: lines "NODE,NODE: TEXT", one for each text.
+# by_text KIND REPORT: lines "NODE,NODE: TEXT", one for each text.
 by_text() {
-  sed -n "s/^\([^ ]*\) $1 \(.*\)/\1 \2/p" "$2" | sort --unique | awk '{
+  sed -n "s/^\([^ ]*\) $1 \(.*\)/\1 \2/p" <<<"$2" | sort --unique | awk '{
     node = $1
     sub(/^[^ ]* /, "")
     if ($0 in nodes) nodes[$0] = nodes[$0] "," node; else { nodes[$0] = node; order[++count] = $0 }

@@ -154,7 +154,7 @@ surveyed() { [[ " $2 " =~ \ $1=([^ ]*)\  ]] && printf '%s\n' "${BASH_REMATCH[1]}
 # survey_hosts GPUS EFA RANKS USED_GPUS: every pod has what was asked of each (empty: not asked), what so many ranks on so many GPUs need, and
 # the same programs. Says what each has.
 survey_hosts() {
-  local host line first="" folder address
+  local host line first="" folder address report=""
   local -a asking=()
   folder=$(mktemp -d)
   address=$(first_address "${MPZERO_HOSTS[@]}") || true
@@ -179,10 +179,10 @@ survey_hosts() {
     judge_pod "$host" "$line" "$1" "$2"
     [[ $(surveyed programs "$line") == "$(surveyed programs "$first")" ]] ||
       die "$host runs another mpzero than ${MPZERO_HOSTS[0]}: trainer.image of a TrainJob changes the launcher's image alone; leave it out, and set the image in the runtime, for both jobs."
-    sed -n "s/^\(warning\|problem\|route\) /$host &/p" "$folder/$host" >>"$folder/machines"
+    report+=$(sed -n "s/^\(warning\|problem\|route\) /$host &/p" "$folder/$host")$'\n'
   done
-  judge_machines "${#MPZERO_HOSTS[@]}" "$folder/machines"
   rm -rf "$folder"
+  judge_machines "${#MPZERO_HOSTS[@]}" "$report"
 }
 
 # judge_driver HOST LINE WORDS: ends the script where nvidia-smi fails in a pod with GPUs, with these words. It is the node's fault.

@@ -117,11 +117,19 @@ def test_nodes_that_have_everything_choose_the_network(checkout):
     assert result.returncode == 0 and "if_include" not in result.stdout and checkout.calls() == "", result.stderr
 
 
+@pytest.mark.parametrize(("variables", "status"), [({"MPZERO_TOOLKIT": "/none"}, 2), ({}, 0)])
+def test_the_toolkit_of_cuda_version_is_asked_of_every_node(checkout, variables, status):
+    # In a pod nothing chooses one; images of CUDA set the variable.
+    stand_in(checkout)
+    result = checkout.shell("require_machine 1 0", CUDA_VERSION="12.9", **variables)
+    assert (result.returncode, "CUDA_VERSION=12.9" in result.stderr) == (status, status == 2), result.stderr
+
+
 def test_a_node_without_a_route_is_named(checkout):
     file = checkout.record / "found"
     file.write_text("n0 route ens5 10.0.0.0/20\nn1 route none\n")
-    refused(checkout.shell(f"judge_machines 2 {file}"), ["n1 ", "OMPI_MCA_btl_tcp_if_include"])
-    result = checkout.shell(f"judge_machines 2 {file}", OMPI_MCA_btl_tcp_if_include="eth9")
+    refused(checkout.shell(f'judge_machines 2 "$(<{file})"'), ["n1 ", "OMPI_MCA_btl_tcp_if_include"])
+    result = checkout.shell(f'judge_machines 2 "$(<{file})"', OMPI_MCA_btl_tcp_if_include="eth9")
     assert result.returncode == 0, result.stderr
 
 
@@ -130,7 +138,7 @@ def test_what_a_node_reports_is_data(checkout):
     file.write_text(
         "n0 route $(id>canary) a[$(id>canary)]\nn1 warning $(id>canary) \x1b[2J\nn1 route ens5 08.0.0.0/20\n"
     )
-    result = checkout.shell(f"judge_machines 2 {file}; env")
+    result = checkout.shell(f'judge_machines 2 "$(<{file})"; env')
     assert result.returncode == 0 and "OMPI_MCA_btl_tcp_if_include=ens5" in result.stdout, result.stderr
     assert "\x1b" not in result.stderr and not list(checkout.root.parent.rglob("canary"))
 
