@@ -87,22 +87,27 @@ covering_network() {
 # mpi_network LINE...: what MPI is to use on nodes with these routes, each "NODE INTERFACE NETWORK": the interface if all have the same, since a
 # network may be that of several interfaces of a node; else the network that has all of theirs.
 mpi_network() {
-  local line node name network common="" same=true
+  local line name network common="" same=true
   local -a networks=()
   for line in "$@"; do
-    read -r node name network <<<"$line"
-    [[ $network == */* ]] || network=""
+    read -r _ name network <<<"$line"
     [[ -n $common ]] || common=$name
     [[ $name == "$common" ]] || same=false
-    networks+=("$network")
+    [[ $network != */* ]] || networks+=("$network")
   done
   if [[ $same == true ]]; then
     printf '%s\n' "$common"
-  elif [[ " ${networks[*]} " == *"  "* ]]; then
-    die "The nodes reach each other by interfaces of different names, and not all have an IPv4 network ($(join_lines "$@")); set OMPI_MCA_btl_tcp_if_include and OMPI_MCA_oob_tcp_if_include to the interfaces or the network that MPI is to use."
-  else
-    covering_network "${networks[@]}"
+    return
   fi
+  if ((${#networks[@]} == $#)); then
+    network=$(covering_network "${networks[@]}")
+    # A larger one has the bridges of containers, too.
+    if ((${network#*/} >= 8)); then
+      printf '%s\n' "$network"
+      return
+    fi
+  fi
+  die "The nodes reach each other by interfaces of different names, and in no common IPv4 network ($(join_lines "$@")); set OMPI_MCA_btl_tcp_if_include and OMPI_MCA_oob_tcp_if_include to the interfaces or the network that MPI is to use."
 }
 
 join_lines() { printf '%s\n' "$@" | paste --serial --delimiters=, | sed 's/,/, /g'; }

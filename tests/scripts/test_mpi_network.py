@@ -128,8 +128,9 @@ def test_the_users_choice_stays(checkout, given):
     assert chosen(result) == {**{name: "ens5" for name in ALL if name != include}, given: "eth7"}, result.stderr
 
 
-def test_interfaces_that_nothing_covers_are_an_error_with_the_remedy(checkout):
-    result = checkout.shell("set_mpi_network 'n0 eth0 -' 'n1 ens5 10.0.1.0/24'")
+@pytest.mark.parametrize("network", ["-", "ipv6", "192.168.0.0/24"])
+def test_interfaces_that_nothing_covers_are_an_error_with_the_remedy(checkout, network):
+    result = checkout.shell(f"set_mpi_network 'n0 eth0 {network}' 'n1 ens5 10.0.1.0/24'")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert all(word in result.stderr for word in ("n0 eth0", "n1 ens5", "OMPI_MCA_btl_tcp_if_include"))
 
