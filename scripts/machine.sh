@@ -88,7 +88,8 @@ require_limits() {
     require_room "$shared" $((4 * ranks + 1)) "the ranks exchange messages in it; remove what is in it, or enlarge it: mount -o remount,size=50% $shared"
   limit=$(process_limit)
   if [[ $limit != unlimited ]]; then
-    used=$(ps --no-headers -L -U "$EUID" 2>/dev/null | wc -l)
+    # Without `ps`, none are counted.
+    used=$({ ps --no-headers -L -U "$EUID" 2>/dev/null || true; } | wc -l)
     # Threads of the computation, of MPI and of mpzero; mpirun and this script.
     need=$((ranks * ($(positive_number_or "${OMP_NUM_THREADS:-}" "$(($(visible_cpus) / ranks + 1))") + 16) + 16))
     ((used + need <= limit)) ||
