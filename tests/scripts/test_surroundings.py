@@ -26,7 +26,7 @@ def warnings(checkout, **variables: str) -> list[str]:
 )  # fmt: skip
 def test_a_variable_that_is_close_to_a_known_one_is_named_with_it(checkout, given, meant):
     lines = warnings(checkout, **{given: "7"})
-    assert len(lines) == 1 and f"{given}=7 " in lines[0] and f" {meant} " in lines[0]
+    assert len(lines) == 1 and f" {given} " in lines[0] and f" {meant} " in lines[0]
 
 
 def test_other_variables_are_none_of_ours(checkout):
@@ -46,7 +46,7 @@ def test_the_list_is_that_of_the_documents(checkout):
 def test_a_start_warns_of_it_once(checkout, script):
     result = start(checkout, script, MAX_STEP="7")
     assert result.returncode == 0, result.stderr
-    assert result.stderr.count("MAX_STEP=7") == 1, result.stderr
+    assert result.stderr.count(" MAX_STEP ") == 1, result.stderr
 
 
 def start(checkout, script: str, **variables: str) -> subprocess.CompletedProcess:
