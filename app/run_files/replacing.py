@@ -14,14 +14,14 @@ from pathlib import Path
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Gives an empty file to write to, with the same suffix. At the end it replaces `path`, which is never written
-    through a symbolic link; an error removes it. Nothing but a file is replaced: no device, pipe or folder.
+    through a symbolic link; an error removes it. A device is not replaced.
 
     Raises: OSError
     """
     with contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise OSError(errno.EINVAL, "a device is not replaced", str(path))
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
     try:
         os.fchmod(descriptor, 0o666 & ~umask())
