@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Brings a fresh Debian 12 or 13, Ubuntu 24.04 or Amazon Linux 2023 to where mpzero builds (scripts/build.sh): apt's or dnf's packages,
+# Brings a fresh Debian 12 or 13, Ubuntu 22.04 or 24.04 or Amazon Linux 2023 to where mpzero builds (scripts/build.sh): apt's or dnf's packages,
 # uv, the Python environment.
 # Each step looks first and does nothing where its result is already there.
 
@@ -45,14 +45,15 @@ has_header() { ! command -v dpkg-query && "$(find_compiler)" -E -x c++ -include 
 # The EFA installer's libfabric, where CMakeLists.txt looks for the headers. mpzero is linked with no libfabric.
 has_efa_headers() { [[ -f ${EFA_PARENT:-/opt}/amazon/efa/include/rdma/fabric.h ]]; }
 
-# find_compiler: prints the C++ compiler to build with: CXX, or the first of gcc 12 or later. Amazon Linux 2023 calls a later one so.
+# find_compiler: prints the C++ compiler to build with: CXX, or the first of gcc 12 or later. Ubuntu 22.04 and Amazon Linux 2023, whose own is of
+# gcc 11, have others by these names.
 find_compiler() {
   local candidate version
   if [[ -n ${CXX:-} ]]; then
     printf '%s\n' "$CXX"
     return
   fi
-  for candidate in g++ gcc14-g++; do
+  for candidate in g++ g++-14 g++-13 g++-12 gcc14-g++; do
     version=$("$candidate" -dumpversion 2>/dev/null) || continue
     if (($(positive_number_or "${version%%.*}" 0) >= 12)); then
       printf '%s\n' "$candidate"
@@ -62,12 +63,19 @@ find_compiler() {
   return 1
 }
 
-# choose_compiler: names the compiler to CMake and nvcc where it is not the system's usual one.
+# choose_compiler: names the compiler to CMake and nvcc where it is not the system's usual one: g++ of gcc in the same place, of the same
+# version.
 choose_compiler() {
-  local compiler
-  if [[ -n ${CXX:-} ]] || ! compiler=$(find_compiler) || [[ $compiler == g++ ]]; then return 0; fi
-  export CXX=$compiler CC=${compiler%g++}gcc CUDAHOSTCXX=$compiler
+  local compiler name
+  if ! compiler=$(find_compiler) || [[ $compiler == g++ ]]; then return 0; fi
+  export CXX=$compiler
+  name=${compiler##*/}
+  [[ $name =~ (^|-)g\+\+ ]] || return 0 # not clang++
+  export CC=${CC:-${compiler%"$name"}${name/g++/gcc}} CUDAHOSTCXX=${CUDAHOSTCXX:-$compiler}
 }
+
+# compiler_package: apt's g++, or a later one where that is of gcc 11.
+compiler_package() { if apt-cache policy g++ 2>/dev/null | grep -q 'Candidate: 4:11\.'; then echo g++-12; else echo g++; fi; }
 
 # find_mpi: puts an Open MPI into PATH that the EFA installer or dnf has put where PATH does not look.
 find_mpi() {
@@ -119,6 +127,7 @@ install_packages() {
   rights+=(DEBIAN_FRONTEND=noninteractive)
   run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get update -q </dev/null ||
     warn "apt-get update failed ($(tail -n 1 "$MPZERO_ROOT/logs/apt.log")); the package lists may be old."
+  if [[ ${missing[0]} == g++ ]]; then missing[0]=$(compiler_package); fi
   run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null ||
     die "apt-get could not install ${missing[*]}; its output is in logs/apt.log."
 }

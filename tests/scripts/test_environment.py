@@ -607,17 +607,57 @@ def test_every_package_of_the_build_has_a_name_for_dnf(checkout):
     assert {"hdf5-devel", "boost-devel", "openmpi-devel", "catch2-devel"} <= set(result.stdout.split())
 
 
+def make_compilers(checkout, versions: dict[str, str]) -> None:
+    """Those of the machine are not found."""
+    for name in ("g++", "g++-14", "g++-13", "g++-12", "gcc14-g++"):
+        version = versions.get(name, "")
+        checkout.program(checkout.bin / name, f"#!/bin/bash\n[[ -n '{version}' ]] && echo {version}\n")
+
+
 @pytest.mark.parametrize(
     ("system", "later", "chosen"),
-    [("12", "14.2.1", ""), ("11", "14", "gcc14-g++ gcc14-gcc gcc14-g++"), ("x", "", ""), ("13.2.0", "", "")],
+    [
+        ("12", "14.2.1", ""),
+        ("11.4", "14", "gcc14-g++ gcc14-gcc gcc14-g++"),
+        ("11", "14", "gcc14-g++ gcc14-gcc gcc14-g++"),
+        ("x", "", ""),
+        ("13.2.0", "", ""),
+    ],
 )
 def test_a_compiler_that_is_too_old_is_not_taken(checkout, system, later, chosen):
-    for name, version in (("g++", system), ("gcc14-g++", later)):
-        checkout.program(checkout.bin / name, f"#!/bin/bash\n[[ -n '{version}' ]] && echo {version}\n")
+    make_compilers(checkout, {"g++": system, "gcc14-g++": later})
     result = checkout.shell('choose_compiler; echo "${CXX:-} ${CC:-} ${CUDAHOSTCXX:-}"')
     assert result.stdout.strip() == chosen, result.stderr
     assert checkout.shell("find_compiler").returncode == (1 if system == "x" else 0)
     assert checkout.shell("choose_compiler; echo $CXX ${CC:-}", CXX="clang++").stdout.strip() == "clang++"
+
+
+def test_a_compiler_of_the_user_also_compiles_for_nvcc_and_mpi(checkout):
+    shown = 'choose_compiler; echo "$CXX $CC $CUDAHOSTCXX"'
+    result = checkout.shell(shown, CXX="/opt/gcc/bin/x86_64-linux-gnu-g++-13")
+    gcc = "/opt/gcc/bin/x86_64-linux-gnu-gcc-13"
+    assert result.stdout.split() == [
+        "/opt/gcc/bin/x86_64-linux-gnu-g++-13",
+        gcc,
+        "/opt/gcc/bin/x86_64-linux-gnu-g++-13",
+    ]
+    result = checkout.shell(shown, CXX="g++-13", CC="cc", CUDAHOSTCXX="g++-12")
+    assert result.stdout.split() == ["g++-13", "cc", "g++-12"]
+
+
+def test_on_ubuntu_22_04_a_second_gcc_is_installed_and_used(checkout):
+    """Its g++ is of gcc 11, and apt has g++-12 beside it."""
+    make_compilers(checkout, {"g++": "11"})
+    checkout.program(checkout.bin / "apt-cache", "#!/bin/bash\necho '  Candidate: 4:11.2.0-1ubuntu1'\n")
+    installed = checkout.bin / "g++-12"
+    script = f"printf '#!/bin/bash\\necho 12\\n' >{installed}; chmod +x {installed}"
+    checkout.program(
+        checkout.bin / "apt-get",
+        f'#!/bin/bash\nprintf "%s\\n" "$*" >>"$RECORD/calls"\n[[ $1 != install ]] || {{ {script}; }}\n',
+    )
+    result = checkout.shell('install_packages "g++|find_compiler"; choose_compiler; echo "$CXX $CC $CUDAHOSTCXX"')
+    assert result.stdout.splitlines()[-1] == "g++-12 gcc-12 g++-12", result.stderr
+    assert (checkout.record / "calls").read_text().splitlines()[-1].split()[-1] == "g++-12"
 
 
 @pytest.mark.parametrize("folder", ["opt/amazon/openmpi/bin", "opt/amazon/openmpi5/bin", "lib64/openmpi/bin"])
