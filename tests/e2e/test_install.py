@@ -132,6 +132,20 @@ def test_a_program_needs_no_library_that_a_node_may_lack(program: str) -> None:
         assert of_wheels or OF_THE_SYSTEM.fullmatch(library), library
 
 
+@pytest.mark.skipif(
+    tuple(map(int, os.confstr("CS_GNU_LIBC_VERSION").split()[1].split("."))) > (2, 36),
+    reason="programs need the glibc of the machine that builds them",
+)
+@pytest.mark.parametrize("program", ["mpzero", "zero_to_fp32"])
+def test_a_program_built_on_debian_12_or_before_runs_on_ubuntu_22_04(program: str) -> None:
+    """Which has glibc 2.35."""
+    symbols = subprocess.run(
+        ["readelf", "-V", BUILD / "bin" / program], capture_output=True, text=True, check=True, env={"LC_ALL": "C"}
+    ).stdout
+    versions = [tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([\d.]+)", symbols)]
+    assert max(versions) <= (2, 35)
+
+
 def test_libraries_of_an_inherited_path_do_not_replace_those_of_the_wheels(tmp_path: Path) -> None:
     """As on images with another CUDA or NCCL in LD_LIBRARY_PATH, or in the current folder."""
     wheels = [name for name in dynamic_section("mpzero")["NEEDED"] if not OF_THE_SYSTEM.fullmatch(name)]
