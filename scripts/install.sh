@@ -270,8 +270,6 @@ sync_environment() {
   if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
     export UV_NATIVE_TLS=${UV_NATIVE_TLS:-true} UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
   fi
-  # A Python that uv fetches is needed on every node: not in the home of this one.
-  export UV_PYTHON_INSTALL_DIR=${UV_PYTHON_INSTALL_DIR:-$MPZERO_ROOT/.venv-uv/python}
   say "Installing the Python environment of uv.lock into .venv (groups: data ${want[*]}$without)."
   (cd "$MPZERO_ROOT" && unset VIRTUAL_ENV && UV_PROJECT_ENVIRONMENT=$MPZERO_VENV "$uv" sync --frozen --inexact "${arguments[@]}") ||
     die "'uv sync' failed; its message is above."
