@@ -5,6 +5,10 @@
 set -euo pipefail
 
 starter=${1:-slurmd}
+[[ $starter == slurmd || $starter == containerd ]] || {
+  printf 'node_setup: error: %s is neither slurmd nor containerd.\n' "$starter" >&2
+  exit 2
+}
 root=${NODE_ROOT:-} # where it writes; empty on a node
 
 # Jobs inherit the limit of locked memory of the daemon that starts them, and under Slurm that of the shell that calls sbatch. EFA locks what
@@ -15,27 +19,29 @@ unlimit_locked_memory() {
   mkdir -p "${limits%/*}" "${unit%/*}"
   printf '* %s memlock unlimited\n' soft hard >"$limits"
   printf '[Service]\nLimitMEMLOCK=infinity\n' >"$unit"
-  systemctl daemon-reload
-  # Running jobs outlive it. The head node has no slurmd.
-  if systemctl --quiet is-active "$starter"; then systemctl restart "$starter"; fi
+  # Running jobs outlive it. The head node has no slurmd. The file says that all of this is done.
+  if ! systemctl daemon-reload || { systemctl --quiet is-active "$starter" && ! systemctl restart "$starter"; }; then
+    rm -f "$unit"
+    printf 'node_setup: warning: systemd does not restart %s on %s: locked memory stays limited.\n' "$starter" "$(hostname)" >&2
+  fi
 }
 
 # The programs load the Open MPI with which they were built: the EFA installer's, which AWS's images have, or the system's.
 install_open_mpi() {
   if command -v mpirun >/dev/null || compgen -G "$root/opt/amazon/openmpi*/bin/mpirun" >/dev/null; then return 0; fi
   if command -v apt-get >/dev/null; then
-    apt-get update -q
-    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends openmpi-bin
+    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends openmpi-bin && return
   else
-    dnf install -q -y openmpi
+    dnf install -q -y openmpi && return
   fi
+  printf 'node_setup: warning: Open MPI could not be installed on %s; a job will name the node.\n' "$(hostname)" >&2
 }
 
 # A warning: a script that fails makes ParallelCluster replace the node again and again.
 check_driver() {
   local driver
   driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n 1p) || return 0
-  [[ -z $driver ]] || ((${driver%%.*} >= 580)) ||
+  [[ ! ${driver%%.*} =~ ^[0-9]{1,4}$ ]] || ((${driver%%.*} >= 580)) ||
     printf 'node_setup: warning: NVIDIA driver %s of %s is older than 580, which CUDA 13 needs; use a newer image.\n' "$driver" "$(hostname)" >&2
 }
 

@@ -75,7 +75,11 @@ choose_compiler() {
 }
 
 # compiler_package: apt's g++, or a later one where that is of gcc 11.
-compiler_package() { if apt-cache policy g++ 2>/dev/null | grep -q 'Candidate: 4:11\.'; then echo g++-12; else echo g++; fi; }
+compiler_package() {
+  local policy
+  policy=$(LC_ALL=C apt-cache policy g++ 2>/dev/null) || true
+  if [[ $policy == *'Candidate: 4:11.'* ]]; then echo g++-12; else echo g++; fi
+}
 
 # find_mpi: puts an Open MPI into PATH that the EFA installer or dnf has put where PATH does not look.
 find_mpi() {
@@ -121,13 +125,13 @@ install_packages() {
   if ! command -v apt-get >/dev/null; then
     die "This system has neither apt-get nor dnf and lacks what these Debian packages hold; install their equivalents: ${missing[*]}."
   fi
+  if [[ ${missing[0]} == g++ ]]; then missing[0]=$(compiler_package); fi
   read -r -a rights < <(install_rights) ||
     die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo apt-get install ${missing[*]}'."
   say "Installing ${missing[*]}."
   rights+=(DEBIAN_FRONTEND=noninteractive)
   run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get update -q </dev/null ||
     warn "apt-get update failed ($(tail -n 1 "$MPZERO_ROOT/logs/apt.log")); the package lists may be old."
-  if [[ ${missing[0]} == g++ ]]; then missing[0]=$(compiler_package); fi
   run_watched "$MPZERO_ROOT/logs/apt.log" "${rights[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null ||
     die "apt-get could not install ${missing[*]}; its output is in logs/apt.log."
 }

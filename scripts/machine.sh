@@ -28,7 +28,7 @@ require_libraries() {
     refuse_machine "$program needs $(paste --serial --delimiters=, <<<"$missing"), which cannot be found; $(packages_of "$missing")."
   # "PROGRAM: error while loading shared libraries: libmpi.so.40: file too short"
   missing=$(sed -n 's/.*: error while loading shared libraries: //p' <<<"$said" | head -n 1)
-  [[ -z $missing ]] || refuse_machine "$program cannot load $missing; $(packages_of "${missing%%:*}")."
+  [[ -z $missing ]] || refuse_machine "$program cannot load $missing; $(missing=${missing%%:*} && packages_of "${missing##*/}")."
   # "PROGRAM: /lib/libc.so.6: version `GLIBC_2.38' not found (required by PROGRAM)"
   missing=$(sed -n "s/.*: version [\`']\([A-Za-z_0-9.]*\)' not found.*/\1/p" <<<"$said" | sort --unique | paste --serial --delimiters=,)
   [[ -z $missing ]] ||
@@ -67,8 +67,8 @@ packages_of() {
 # require_driver CUDA: the driver, with a compatibility library that LD_LIBRARY_PATH may name, runs programs of this CUDA. One that does not
 # answer is the doctor's business.
 require_driver() {
-  local said pattern='Driver Version: *([0-9.]+).*CUDA Version: *([0-9]{1,3})\.'
-  said=$(nvidia-smi 2>/dev/null | grep -m 1 'CUDA Version') || return 0
+  local said="" pattern='Driver Version: *([0-9.]+).*CUDA Version: *([0-9]{1,3})\.'
+  said=$(nvidia-smi 2>/dev/null) || return 0
   [[ $said =~ $pattern ]] || return 0
   ((10#${BASH_REMATCH[2]} >= 10#$1)) ||
     refuse_machine "The NVIDIA driver ${BASH_REMATCH[1]} runs CUDA ${BASH_REMATCH[2]}, and $MPZERO_BUILD/bin/mpzero is built with CUDA $1$( (($1 != 13)) || echo ", which needs the driver 580"); update the driver, or for one node add the folder of cuda-compat-$1-0 to LD_LIBRARY_PATH."
@@ -134,9 +134,13 @@ judge_machines() {
   mapfile -t problems < <(by_text problem "$report")
   ((${#problems[@]} == 0)) || die "${problems[*]}"
   ((nodes > 1)) || return 0
+  text=$(awk '{ print $1 }' <<<"$report" | sort --unique | grep -c .) || true
+  ((text >= nodes)) || warn "$text of $nodes nodes have answered the check of libraries, drivers and limits."
   mapfile -t routes < <(sed -n 's/^\([^ ]* \)route \([A-Za-z0-9_.@:-]\{1,15\} \([0-9.]\{7,15\}\/[0-9]\{1,2\}\|ipv6\|-\)\)$/\1\2/p' <<<"$report" | sort --unique)
-  # Without one on every node, Open MPI chooses.
-  ((${#routes[@]} > 0)) || return 0
+  if ((${#routes[@]} == 0)); then
+    avoid_bridges
+    return
+  fi
   without=$(sed -n 's/^\([^ ]*\) route none$/\1/p' <<<"$report" | sort --unique | paste --serial --delimiters=,)
   [[ -z $without ]] || chosen_by_user OMPI_MCA_btl_tcp_if ||
     die "$without has no route to the other nodes ($(join_lines "${routes[@]}")); see 'ip route' there, or set OMPI_MCA_btl_tcp_if_include to the interface that MPI is to use."

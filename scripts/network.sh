@@ -29,7 +29,7 @@ slurm_address() {
 # interface, such as 10.0.0.0/20; "-" if it has none, as in a pod of EKS, whose address is a /32. "INTERFACE ipv6" if the only default route is
 # of IPv6. Fails without a route. (The image of the container has no `ip`.)
 route_to() {
-  local tables=${NETWORK_TABLES:-/proc/net} target=0 part name destination gateway flags metric mask length best=-1 least=0 found="" network=-
+  local tables=${NETWORK_TABLES:-/proc/net} target=0 part name destination gateway flags metric mask length best=-1 least=0 found="" network=- via="" ipv6
   # The kernel prints addresses as little-endian numbers.
   if [[ -n $1 ]]; then
     for part in 3 2 1 0; do target=$((target << 8 | 10#$(cut -d. -f$((part + 1)) <<<"$1"))); done
@@ -38,17 +38,22 @@ route_to() {
     [[ $destination$gateway$mask =~ ^[0-9A-F]{24}$ && $flags =~ ^[0-9A-F]{4}$ && $metric =~ ^[0-9]{1,10}$ ]] || continue
     # Up, and no reject route.
     (((16#$flags & 0x201) == 1 && (target & 16#$mask) == 16#$destination)) || continue
+    # Without an address, the default route: a VPN's may be in two halves.
+    [[ -n $1 || $mask == 00000000 ]] || continue
     length=$(prefix_length "$mask")
     if ((length > best || (length == best && 10#$metric < least))); then
-      best=$length least=$((10#$metric)) found=$name
+      best=$length least=$((10#$metric)) found=$name via=$gateway
     fi
   done < <(cat "$tables/route" 2>/dev/null)
-  if [[ -z $found ]]; then
+  # On EKS with IPv6, pods have an IPv4 address for the way out alone, and its route a link-local gateway (169.254).
+  if [[ -z $found || (-z $1 && $via == *FEA9) ]]; then
     # Destination and prefix length 0; the kernel's own reject route is on lo.
-    found=$(awk '$1 ~ /^0+$/ && $2 == "00" && $10 != "lo" { print $6, $10 }' "$tables/ipv6_route" 2>/dev/null | sort | awk 'NR == 1 { print $2 }') || true
-    [[ -n $found ]] || return 1
-    printf '%s ipv6\n' "$found"
-    return
+    ipv6=$(awk '$1 ~ /^0+$/ && $2 == "00" && $10 != "lo" { print $6, $10 }' "$tables/ipv6_route" 2>/dev/null | sort | awk 'NR == 1 { print $2 }') || true
+    [[ -n $found || -n $ipv6 ]] || return 1
+    if [[ -n $ipv6 ]]; then
+      printf '%s ipv6\n' "$ipv6"
+      return
+    fi
   fi
   while read -r name destination gateway flags _ _ metric mask _; do
     if [[ $name == "$found" && $gateway == 00000000 && $destination =~ ^[0-9A-F]{8}$ && $mask =~ ^[0-9A-F]{1,8}$ ]]; then
@@ -70,22 +75,8 @@ prefix_length() {
   echo "$count"
 }
 
-# covering_network NETWORK...: the smallest network that has all of these.
-covering_network() {
-  local network first="" length=32 number part
-  for network in "$@"; do
-    number=0
-    for part in 1 2 3 4; do number=$((number << 8 | 10#$(cut -d. -f"$part" <<<"${network%/*}"))); done
-    [[ -n $first ]] || first=$number
-    ((10#${network#*/} >= length)) || length=$((10#${network#*/}))
-    while ((length > 0 && (first ^ number) >> (32 - length) != 0)); do length=$((length - 1)); done
-  done
-  number=$((first >> (32 - length) << (32 - length)))
-  echo "$((number >> 24 & 255)).$((number >> 16 & 255)).$((number >> 8 & 255)).$((number & 255))/$length"
-}
-
 # mpi_network LINE...: what MPI is to use on nodes with these routes, each "NODE INTERFACE NETWORK": the interface if all have the same, since a
-# network may be that of several interfaces of a node; else the network that has all of theirs.
+# network may be that of several interfaces of a node; else the networks of all.
 mpi_network() {
   local line name network common="" same=true
   local -a networks=()
@@ -97,17 +88,11 @@ mpi_network() {
   done
   if [[ $same == true ]]; then
     printf '%s\n' "$common"
-    return
+  elif ((${#networks[@]} == $#)); then
+    printf '%s\n' "${networks[@]}" | sort --unique | paste --serial --delimiters=,
+  else
+    die "The nodes reach each other by interfaces of different names, not all of which have an IPv4 network ($(join_lines "$@")); set OMPI_MCA_btl_tcp_if_include to the interfaces or networks that MPI is to use."
   fi
-  if ((${#networks[@]} == $#)); then
-    network=$(covering_network "${networks[@]}")
-    # A larger one has the bridges of containers, too.
-    if ((${network#*/} >= 8)); then
-      printf '%s\n' "$network"
-      return
-    fi
-  fi
-  die "The nodes reach each other by interfaces of different names, and in no common IPv4 network ($(join_lines "$@")); set OMPI_MCA_btl_tcp_if_include and OMPI_MCA_oob_tcp_if_include to the interfaces or the network that MPI is to use."
 }
 
 join_lines() { printf '%s\n' "$@" | paste --serial --delimiters=, | sed 's/,/, /g'; }
@@ -118,19 +103,34 @@ chosen_by_user() {
   [[ -n ${!include:-}${!exclude:-} ]]
 }
 
-# set_mpi_network LINE...: has MPI and mpirun use the network of these nodes, as for mpi_network. What the user has chosen stays.
+# The ranks of Open MPI 4 and 5; the daemons of Open MPI 4; those of 5.
+readonly MPZERO_MPI_NETWORKS=(OMPI_MCA_btl_tcp_if OMPI_MCA_oob_tcp_if PRTE_MCA_prte_if)
+
+# set_mpi_network LINE...: has MPI and mpirun use the network of these nodes, as for mpi_network. What the user has chosen stays, and a choice for the
+# ranks is one for the daemons.
 set_mpi_network() {
-  local network prefix
-  local -a prefixes=()
-  # The ranks of Open MPI 4 and 5; the daemons of Open MPI 4; those of 5.
-  for prefix in OMPI_MCA_btl_tcp_if OMPI_MCA_oob_tcp_if PRTE_MCA_prte_if; do
-    chosen_by_user "$prefix" || prefixes+=("$prefix")
+  local network prefix name words=include
+  for name in include exclude; do
+    prefix=${MPZERO_MPI_NETWORKS[0]}_$name
+    [[ -z ${!prefix:-} ]] || network=${!prefix} words=$name
   done
-  ((${#prefixes[@]} > 0 && $# > 0)) || return 0
-  network=$(mpi_network "$@") || exit
-  if [[ " $* " =~ \ ipv6\  && $(ompi_info --parsable 2>/dev/null) == *options:ipv6:no* ]]; then
-    die "These nodes have IPv6 alone, which this Open MPI cannot use ($(command -v mpirun)); give them IPv4 addresses, or build with an Open MPI that was configured with --enable-ipv6."
+  if [[ -z ${network:-} ]]; then
+    network=$(mpi_network "$@") || exit
+    if [[ " $* " =~ \ ipv6\  && $(ompi_info --parsable 2>/dev/null) == *options:ipv6:no* ]]; then
+      die "These nodes have IPv6 alone, which this Open MPI cannot use ($(command -v mpirun)); give them IPv4 addresses, or build with an Open MPI that was configured with --enable-ipv6."
+    fi
+    say "MPI uses the network $network between nodes; OMPI_MCA_btl_tcp_if_include chooses another."
   fi
-  for prefix in "${prefixes[@]}"; do export "${prefix}_include=$network"; done
-  say "MPI uses the network $network between nodes; OMPI_MCA_btl_tcp_if_include chooses another."
+  for prefix in "${MPZERO_MPI_NETWORKS[@]}"; do
+    chosen_by_user "$prefix" || export "${prefix}_$words=$network"
+  done
+}
+
+# avoid_bridges: where no node has told its network, MPI chooses, but no bridge that has one address on every node.
+avoid_bridges() {
+  local prefix
+  warn "No node has told by which network it reaches the others: MPI chooses one."
+  for prefix in "${MPZERO_MPI_NETWORKS[@]:0:2}"; do
+    chosen_by_user "$prefix" || export "${prefix}_exclude=lo,docker0,virbr0,veth_def_agent"
+  done
 }

@@ -45,6 +45,14 @@ TWO_NETWORKS = table(
     ("eno3", "10.20.20.0/24", NONE, 102, "0000"),  # down
     ("eno4", "10.20.21.0/24", NONE, 0, "0201"),  # refused
 )
+# A pod of EKS with IPv6; a VPN's two halves of the default route.
+OUTWARD = table(("v4if0", DEFAULT, "169.254.172.1", 0, "0003"), ("v4if0", "169.254.172.1/32", NONE, 0, "0005"))
+VPN = table(
+    ("tun0", "0.0.0.0/1", "10.8.0.1", 0, "0003"),
+    ("tun0", "128.0.0.0/1", "10.8.0.1", 0, "0003"),
+    ("eth0", DEFAULT, "10.0.0.1", 100, "0003"),
+    ("eth0", "10.0.0.0/20", NONE, 100, "0001"),
+)
 ZEROS = "0" * 32
 IPV6 = (
     f"fd000009{'0' * 24} 40 {ZEROS} 00 {ZEROS} 00000100 00000001 00000000 00000001     eth1\n"
@@ -68,6 +76,9 @@ REJECT = IPV6.splitlines(keepends=True)[-1]
         (TWO_NETWORKS, "", "10.20.21.9", "eno2 10.20.16.0/20"),
         (TWO_NETWORKS, "", "", "eno1 192.168.0.0/24"),
         (TITLE, IPV6, "", "eth1 ipv6"),
+        (OUTWARD, IPV6, "", "eth1 ipv6"),
+        (OUTWARD, "", "", "v4if0 -"),
+        (VPN, "", "", "eth0 10.0.0.0/20"),
         ("", IPV6, "", "eth1 ipv6"),
         (TITLE, REJECT, "", None),
         (table(("eth0", "10.0.0.0/24", NONE, 0, "0001")), REJECT, "10.1.0.1", None),
@@ -81,19 +92,6 @@ def test_the_route_to_an_address_chooses_the_interface(checkout, tmp_path, ipv4,
             (tmp_path / "tables" / name).write_text(text)
     result = checkout.shell(f"route_to '{address}'", NETWORK_TABLES=str(tmp_path / "tables"))
     assert (result.returncode, result.stdout.strip()) == ((1, "") if route is None else (0, route)), result.stderr
-
-
-@pytest.mark.parametrize(
-    ("networks", "covering"),
-    [
-        (["10.0.1.0/24"], "10.0.1.0/24"),
-        (["10.0.1.0/24", "10.0.2.0/24"], "10.0.0.0/22"),
-        (["10.0.16.0/20", "10.0.17.0/24"], "10.0.16.0/20"),
-        (["10.0.0.0/8", "192.168.0.0/24"], "0.0.0.0/0"),
-    ],
-)
-def test_the_smallest_network_covers_others(checkout, networks, covering):
-    assert checkout.shell(f"covering_network {' '.join(networks)}").stdout.strip() == covering
 
 
 def chosen(result) -> dict[str, str]:
@@ -110,7 +108,8 @@ ALL = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_p
         (["n0 ens5 10.0.1.0/24", "n1 ens5 10.0.2.0/24"], "ens5"),
         (["n0 eth0 -", "n1 eth0 -"], "eth0"),
         (["n0 ens5 10.0.1.0/24", "n1 enp0s3 10.0.1.0/24"], "10.0.1.0/24"),
-        (["n0 ens5 10.0.1.0/24", "n1 enp0s3 10.0.3.0/24"], "10.0.0.0/22"),
+        (["n0 ens5 10.0.1.0/24", "n1 enp0s3 10.0.3.0/24"], "10.0.1.0/24,10.0.3.0/24"),
+        (["n0 ens32 10.0.0.0/20", "n1 enp71s0 100.64.0.0/20"], "10.0.0.0/20,100.64.0.0/20"),
     ],
 )
 def test_every_launcher_gets_the_network_and_the_log_has_it_once(checkout, routes, network):
@@ -120,19 +119,34 @@ def test_every_launcher_gets_the_network_and_the_log_has_it_once(checkout, route
     assert len([line for line in result.stdout.splitlines() if line.startswith("mpzero: ") and network in line]) == 1
 
 
-@pytest.mark.parametrize("given", [*ALL, *[name.replace("include", "exclude") for name in ALL]])
-def test_the_users_choice_stays(checkout, given):
+@pytest.mark.parametrize("given", ALL[1:] + [name.replace("include", "exclude") for name in ALL[1:]])
+def test_the_users_choice_for_the_daemons_stays(checkout, given):
     result = checkout.shell("set_mpi_network 'n0 ens5 10.0.1.0/24' 'n1 ens5 10.0.1.0/24'; env", **{given: "eth7"})
     include = given.replace("exclude", "include")
     # Open MPI refuses to start with both.
     assert chosen(result) == {**{name: "ens5" for name in ALL if name != include}, given: "eth7"}, result.stderr
 
 
+@pytest.mark.parametrize("kind", ["include", "exclude"])
 @pytest.mark.parametrize("network", ["-", "ipv6", "192.168.0.0/24"])
-def test_interfaces_that_nothing_covers_are_an_error_with_the_remedy(checkout, network):
+def test_the_users_choice_for_the_ranks_is_one_for_all(checkout, kind, network):
+    routes = f"'n0 eth0 {network}' 'n1 ens5 10.0.1.0/24'"
+    names = [name.replace("include", kind) for name in ALL]
+    result = checkout.shell(f"set_mpi_network {routes}; env", **{names[0]: "eth0,ens5"})
+    assert result.returncode == 0 and chosen(result) == dict.fromkeys(names, "eth0,ens5"), result.stderr
+
+
+@pytest.mark.parametrize("network", ["-", "ipv6"])
+def test_interfaces_without_a_network_are_an_error_with_the_remedy(checkout, network):
     result = checkout.shell(f"set_mpi_network 'n0 eth0 {network}' 'n1 ens5 10.0.1.0/24'")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert all(word in result.stderr for word in ("n0 eth0", "n1 ens5", "OMPI_MCA_btl_tcp_if_include"))
+
+
+def test_without_any_route_bridges_are_left_out(checkout):
+    result = checkout.shell("judge_machines 2 $'n0 route none\\nn1 route none'; env")
+    excludes = [name.replace("include", "exclude") for name in ALL[:2]]
+    assert chosen(result) == dict.fromkeys(excludes, "lo,docker0,virbr0,veth_def_agent"), result.stderr
 
 
 @pytest.mark.parametrize(("support", "status"), [("yes", 0), ("no", 2)])
