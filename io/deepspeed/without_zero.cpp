@@ -90,8 +90,9 @@ std::vector<Order> assign(const std::vector<Weight>& weights, const Slots& slots
   for (const Weight& weight : weights) order.push_back(&weight);
   const auto is_matrix = [](const Weight* weight) { return weight->tensor.shape.size() > 1; };
   Order matrices_first = order, vectors_first = order;
-  std::ranges::stable_partition(matrices_first, is_matrix);
-  std::ranges::stable_partition(vectors_first, [&](const Weight* weight) { return !is_matrix(weight); });
+  std::stable_partition(matrices_first.begin(), matrices_first.end(), is_matrix);
+  std::stable_partition(vectors_first.begin(), vectors_first.end(),
+                        [&](const Weight* weight) { return !is_matrix(weight); });
   const auto matrices = static_cast<size_t>(std::ranges::count_if(order, is_matrix));
   const size_t vectors = order.size() - matrices;
   const std::pair<Order, std::vector<size_t>> candidates[] = {
