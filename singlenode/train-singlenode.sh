@@ -201,10 +201,9 @@ keep_log() {
 start_ranks() {
   local -a command=(mpirun --bind-to none -n "$1")
   (($1 <= $(visible_cpus))) || command+=(--oversubscribe)
-  unset MPZERO_TERMINAL
   if [[ -t 1 && -t 2 ]]; then
-    MPZERO_TERMINAL=$(positive_number_or "$(tput cols 2>/dev/null)" 80)
-    export MPZERO_TERMINAL
+    # For the ranks alone: what another program writes may not go to the terminal.
+    command+=(env "MPZERO_TERMINAL=$(positive_number_or "$(tput cols 2>/dev/null)" 80)")
     # shellcheck disable=SC2016 # the ranks' shell expands it
     command+=(bash -c 'exec "$@" 2>&1' mpzero)
   fi

@@ -89,6 +89,8 @@ def test_lines_and_the_progress_bar_stay_apart_and_the_log_has_the_lines(machine
     log = log_of(machine).read_text()
     assert [line for line in log.splitlines() if "Loss: " in line] == batches
     assert "\x1b" not in log and "\r" not in log
+    # The samples of the model's text, which another program makes.
+    assert sum(line.startswith("  | The prince looked at") for line in shown(text)) == 2
     # Warnings are in the log, too.
     assert "mpzero: warning: " in log
 
