@@ -49,24 +49,10 @@ find_python() {
 
 # decide EVENT STATUS ARGUMENT...: has scripts/requeue decide and does what it answers: returns where the run starts, else exits.
 decide() {
-  local event=$1 status=$2 python answer=""
+  local event=$1 status=$2 python
   shift 2
   set -- "--checkpoint_dir=$CHECKPOINT_DIR" "--max_restarts=$MAX_RESTARTS" "--status=$status" "$@"
-  if python=$(find_python); then
-    # What the program says goes where this shell's words go; its answer comes on descriptor 3.
-    { answer=$("$python" "$MPZERO_ROOT/scripts/requeue" "$event" "$@" 3>&1 >&4 4>&-) || true; } 4>&1
-  fi
-  case $answer in
-    "start asked") ;;
-    "start own")
-      drop_flag resume_from_checkpoint
-      drop_switch overwrite
-      ;;
-    *)
-      if [[ $answer =~ ^exit\ ([0-9]{1,3})$ ]]; then exit "${BASH_REMATCH[1]}"; fi
-      decide_without_python "$event" "$status"
-      ;;
-  esac
+  if ! python=$(find_python) || ! ask_requeue "$python" "$event" "$@"; then decide_without_python "$event" "$status"; fi
 }
 
 # begin_run: a start of the job is counted; it resumes from the job's own checkpoint where the job has saved one.

@@ -11,7 +11,6 @@ starts_file() { printf '%s/starts.%s.txt\n' "$CHECKPOINT_DIR" "$(printf %s "$MPZ
 # begin_start: counts this start. A job that began with --overwrite or --resume_from_checkpoint resumes from its own checkpoint once it has
 # saved one.
 begin_start() {
-  local answer=""
   local -a more=()
   MPZERO_CHECKPOINT_BEFORE=$(saved_state)
   if [[ -z $MPZERO_JOB ]]; then
@@ -19,20 +18,8 @@ begin_start() {
     return
   fi
   if gives_any resume_from_checkpoint || has_switch overwrite; then more=(--begins_anew); fi
-  # What the program says goes where this shell's words go; its answer comes on descriptor 3.
-  { answer=$("$MPZERO_VENV/bin/python" "$MPZERO_ROOT/scripts/requeue" pod "--record=$(starts_file)" "--newest=$MPZERO_CHECKPOINT_BEFORE" \
-    "--max_restarts=$MAX_RESTARTS" "${more[@]}" 3>&1 >&4 4>&-) || true; } 4>&1
-  case $answer in
-    "start asked") ;;
-    "start own")
-      drop_flag resume_from_checkpoint
-      drop_switch overwrite
-      ;;
-    *)
-      if [[ $answer =~ ^exit\ ([0-9]{1,3})$ ]]; then exit "${BASH_REMATCH[1]}"; fi
-      die "scripts/requeue failed, as it says above, and no start is counted; run the job with the image's own .venv."
-      ;;
-  esac
+  ask_requeue "$MPZERO_VENV/bin/python" pod "--record=$(starts_file)" "--newest=$MPZERO_CHECKPOINT_BEFORE" "--max_restarts=$MAX_RESTARTS" "${more[@]}" ||
+    die "scripts/requeue failed, as it says above, and no start is counted; run the job with the image's own .venv."
 }
 
 forget_starts() { [[ -z $MPZERO_JOB ]] || rm -f -- "$(starts_file)"; }

@@ -165,6 +165,26 @@ choose_settings() {
   [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $MPZERO_USER_FOLDER); set it to your ds_config.json."
 }
 
+# ask_requeue PYTHON EVENT ARGUMENT...: has scripts/requeue decide, and does what it answers: returns where the run starts, else exits. Fails
+# without an answer.
+ask_requeue() {
+  local python=$1 answer
+  shift
+  # What the program says goes where this shell's words go; its answer comes on descriptor 3.
+  { answer=$("$python" "$MPZERO_ROOT/scripts/requeue" "$@" 3>&1 >&4 4>&-) || true; } 4>&1
+  case $answer in
+    "start asked") ;;
+    "start own")
+      drop_flag resume_from_checkpoint
+      drop_switch overwrite
+      ;;
+    *)
+      [[ $answer =~ ^exit\ ([0-9]{1,3})$ ]] || return 1
+      exit "${BASH_REMATCH[1]}"
+      ;;
+  esac
+}
+
 # model_file_name: MODEL_TYPE as the beginning of a file's name: without a slash, and not hidden.
 model_file_name() {
   local name

@@ -87,7 +87,7 @@ bool HangWatch::write_report(const std::filesystem::path& file, const Finding& f
       write(file, text);
       *written = true;
     } catch (const std::exception& error) {
-      print_err("mpzero: warning: {} could not be written: {}\n", file.string(), error.what());
+      print_warning(fmt::format("{} could not be written: {}", file.string(), error.what()));
     }
   });
   return *written;

@@ -22,6 +22,8 @@ std::string text_of(const ordered_json& object) {
 
 }  // namespace
 
+ordered_json gap_mark(int64_t lines) { return {{"event", "gap"}, {"lines", lines}, {"time", seconds_since_1970()}}; }
+
 JsonLines::JsonLines(std::filesystem::path path, Warn warn) : path_(std::move(path)), warn_(std::move(warn)) {
   if (const int error = open(); error != 0) fail(error);
 }
@@ -74,7 +76,7 @@ int JsonLines::append(std::string_view text) {
 void JsonLines::write(const ordered_json& object) {
   std::string text = text_of(object);
   if (lost_ > 0) {
-    text.insert(0, text_of({{"event", "gap"}, {"lines", lost_}, {"time", seconds_since_1970()}}));
+    text.insert(0, text_of(gap_mark(lost_)));
   }
   int error = open();
   if (error == 0) error = append(text);

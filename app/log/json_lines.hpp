@@ -42,4 +42,7 @@ class JsonLines {
   int64_t lost_ = 0;  // lines since it began to fail
 };
 
+// Marks the place of lost lines.
+nlohmann::ordered_json gap_mark(int64_t lines);
+
 }  // namespace mpzero

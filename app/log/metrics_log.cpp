@@ -14,7 +14,6 @@
 #include "app/health/cast_ranges.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "base/text/times.hpp"
 #include "base/words.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/files/text_lines.hpp"
@@ -126,8 +125,7 @@ std::optional<std::string> text_of(const Content& content, int64_t steps_done) {
   int64_t last = content.kept.empty() ? steps_done : content.kept.begin()->first;
   const auto mark_until = [&](int64_t step) {
     if (step - last < 2) return;
-    const nlohmann::ordered_json mark = {{"event", "gap"}, {"lines", step - last - 1}, {"time", seconds_since_1970()}};
-    text += mark.dump() + "\n";
+    text += gap_mark(step - last - 1).dump() + "\n";
     changed = true;
   };
   for (const auto& [step, line] : content.kept) {
@@ -193,16 +191,19 @@ void check_metrics_file(const std::filesystem::path& path) {
 void check_is_for_metrics(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return;
-  std::vector<Line> lines;
+  // A crash may leave a file of NULs. What follows the first line of metrics is for MetricsLog to parse.
+  bool has_metrics = false, is_void = true;
   try {
-    lines = read_lines(path);
+    io::read_lines(path, [&](std::string_view text, bool has_end) {
+      if (has_metrics) return;
+      const Line line = read_line(std::string(text), has_end);
+      has_metrics = line.step || line.is_mark || !line.is_damaged;
+      is_void = is_void && text.find_first_not_of('\0') == std::string_view::npos;
+    });
   } catch (const Error&) {
     return;  // MetricsLog warns of it
   }
-  const auto is_metrics = [](const Line& line) { return line.step || line.is_mark || !line.is_damaged; };
-  // A crash may leave a file of NULs.
-  const auto is_void = [](const Line& line) { return line.text.find_first_not_of('\0') == std::string::npos; };
-  if (std::any_of(lines.begin(), lines.end(), is_metrics) || std::all_of(lines.begin(), lines.end(), is_void)) return;
+  if (has_metrics || is_void) return;
   throw_user_error("{} is no metrics file: choose another --metrics_file or remove the file", path.string());
 }
 

@@ -21,8 +21,6 @@ namespace {
 // Linux transfers at most 2 GiB per call. Smaller pieces keep each call's copy within the page cache's stride.
 constexpr size_t kMaxTransfer = size_t{1} << 30;
 
-bool is_full_disk(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
-
 // What the user can do about `error_number`. Empty if the user cannot fix it.
 std::string_view remedy(int error_number) {
   switch (error_number) {
@@ -59,12 +57,13 @@ void check_regular(const struct stat& status, const fs::path& path) {
 
 }  // namespace
 
+bool is_full_disk(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
+
 void throw_system_error(std::string_view action, const fs::path& path, int error_number) {
   const std::string_view what_to_do = remedy(error_number);
   const std::string sentence = fmt::format("cannot {} {}: {}", action, path.string(), message_of(error_number));
   if (what_to_do.empty()) throw Failure(sentence, ErrorScope::kThisRank, error_number);
   const std::string message = fmt::format("{}; {}", sentence, what_to_do);
-  // A disk that is full now may have space when the run is started again.
   if (is_full_disk(error_number)) throw Failure(message, ErrorScope::kThisRank, error_number);
   throw UserError(message, ErrorScope::kThisRank, error_number);
 }

@@ -11,6 +11,9 @@
 
 namespace mpzero::io {
 
+// Whether the errno is that of a full disk or an exhausted quota, where a later attempt may succeed.
+bool is_full_disk(int error_number);
+
 // Throws the error of a failed system call: "cannot ACTION PATH: REASON". If the user can fix the cause (no
 // permission, no such folder, ...), it is a UserError, otherwise, or if the disk is full, a Failure. Both carry the
 // errno, and the remedy where there is one.

@@ -87,8 +87,7 @@ void FolderLock::claim(const Options& options, FileSystem& files) {
             .has_lock = decides_, .clock = options.clock, .say = options.say, .remedy = remedy(options.purpose)},
         files);
   } catch (const Error& error) {
-    const bool is_full = error.system_error() == ENOSPC || error.system_error() == EDQUOT;
-    if (!decides_ || !is_full) throw;
+    if (!decides_ || !is_full_disk(error.system_error())) throw;
     if (options.warn) options.warn(fmt::format("the owner of {} is not recorded: {}.", folder_.string(), error.what()));
   }
 }

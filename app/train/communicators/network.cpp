@@ -40,10 +40,11 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
 
 void Network::warn_without_thread() const {
   if (mpi_.rank() != 0 || mpi_.communication_thread().runs_beside() || mpi_.world_size() == 1) return;
-  print_err("mpzero: warning: collectives do not run beside computing: {}\n",
-            mpi_.lacks_threads()
-                ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
-                : "MPI was started as for GPUs, because a host has NVIDIA's driver loaded; give --device cpu");
+  print_warning(fmt::format(
+      "collectives do not run beside computing: {}",
+      mpi_.lacks_threads()
+          ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
+          : "MPI was started as for GPUs, because a host has NVIDIA's driver loaded; give --device cpu"));
 }
 
 void Network::divide(const parallel::ParallelLayout& layout) {
