@@ -23,7 +23,7 @@ visible_gpus() {
   if [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
     local -a devices
     IFS=, read -r -a devices <<<"$CUDA_VISIBLE_DEVICES"
-    # -1 is how the driver is told that no device may be used; NoDevFiles is how Slurm tells it.
+    # No devices: -1 is the CUDA driver's value, NoDevFiles is Slurm's.
     if [[ ${devices[0]:-} == -1 || ${devices[0]:-} == NoDevFiles ]]; then echo 0; else echo "${#devices[@]}"; fi
   elif command -v nvidia-smi >/dev/null; then
     nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true

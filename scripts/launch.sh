@@ -155,8 +155,8 @@ srun_refuses() {
   [[ ! $fatal =~ $MPZERO_NO_ANSWER|"configuration source" ]]
 }
 
-# mpi_aborted BYTES: whether MPI has asked Slurm to kill the step before it had started, and no rank was left to say so: Slurm cancelled the
-# step for no reason of its own, and each task was killed.
+# mpi_aborted BYTES: whether MPI_Init aborted and Slurm killed every rank before one could report it: srun's messages since then show a
+# cancelled step and killed tasks, and nothing else.
 mpi_aborted() {
   local said cancelled='\*\*\* STEP [^ ]+ ON [^ ]+ CANCELLED AT [0-9T:-]+ \*\*\*'
   [[ ! -e $MPZERO_START_FILE && ! -e $MPZERO_START_FILE.ok ]] || return 1

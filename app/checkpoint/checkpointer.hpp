@@ -24,8 +24,8 @@ namespace mpzero {
 // to host memory, less what of that runs during the next forward and backward pass; threads write the copy. Where
 // memory for a copy is short, training waits until the checkpoint is written instead.
 //
-// A checkpoint that cannot be written is given up with a warning, the former ones stay, and training goes on. The last
-// one is tried again, and its failure ends the run.
+// If a checkpoint cannot be written, a warning is printed, earlier ones are kept and training continues. The last
+// checkpoint is retried; if that fails too, the run ends with an error.
 class Checkpointer {
  public:
   using Waits = std::vector<std::chrono::seconds>;

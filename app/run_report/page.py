@@ -54,7 +54,7 @@ def page_of(runs: list[Run]) -> str:
 
 
 def as_text(value: object) -> object:
-    """Plotly takes the texts of a chart for HTML of its own: each is shown as it is, but for the templates of ours."""
+    """Escapes the texts of a chart, which Plotly renders as HTML, except for our own templates."""
     if isinstance(value, dict):
         return {key: inner if key == "hovertemplate" else as_text(inner) for key, inner in value.items()}
     if isinstance(value, list):

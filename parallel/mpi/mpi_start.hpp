@@ -26,11 +26,11 @@ std::string mpi_library_file();
 // "eth0 10.0.0.1, eth1 10.1.0.1": the interfaces of the list that are up and have an address that others may reach.
 std::string list_interfaces(const ifaddrs* list);
 
-// Lives while MPI starts. MPI ends a process that it cannot start, after a page of its own messages: this object then
-// reports what steers MPI in one sentence, and the process has kUserErrorExitCode. The file that MPZERO_START_FILE
-// names, if any, is created then, by which scripts know that the configuration is at fault (mpirun returns a status of
-// its own), and by which one rank reports for all. A start that takes longer than `patience` ends the process as a
-// failure. One at a time.
+// Guards the start of MPI. If MPI_Init fails, MPI prints its own messages and ends the process: this object then
+// reports the variables that configure MPI, in one sentence, and the process exits with kUserErrorExitCode. The file
+// that MPZERO_START_FILE names, if any, is created then, by which scripts know that the configuration is at fault
+// (mpirun returns a status of its own), and by which one rank reports for all. A start that takes longer than
+// `patience` ends the process as a failure. One at a time.
 class MpiStart {
  public:
   MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi);
