@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Writes one HTML page about a run, or about several runs compared: settings, curves, where the time went, memory,
-checkpoints, starts and warnings. The page needs no network and no server.
+checkpoints, starts and warnings. The page needs no network and no server. --png draws the main curves as a picture.
 
 report.py checkpoints
 report.py checkpoints/a checkpoints/b --output compared.html
+report.py checkpoints --png loss.png
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from run_files.replacing import replacing
@@ -18,7 +20,8 @@ from run_report.page import page_of
 from run_report.reading import ReportError, Run, read_runs
 
 
-def main() -> int:
+def main(picture_is_last: bool = False) -> int:
+    """`picture_is_last`: the last RUN is the FILE of --png."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's --checkpoint_dir or --metrics_file")
     parser.add_argument(
@@ -27,30 +30,60 @@ def main() -> int:
         help="the page; default: report.html next to metrics.jsonl, report-NAME.html next to another NAME.jsonl, "
         "compared.html here for several runs",
     )
+    parser.add_argument(
+        "--png",
+        type=Path,
+        metavar="FILE",
+        help="draw the curves into this .png, .svg or .pdf file; the page is then written only with --output",
+    )
+    parser.add_argument("--title", help="of the picture; default: the runs' names")
+    parser.add_argument("--smoothing", type=int, metavar="STEPS", help="that the picture's mean covers; default: 2%%")
     arguments = parser.parse_args()
+    if picture_is_last:
+        *arguments.runs, arguments.png = arguments.runs
+        if not arguments.runs:
+            parser.error("give RUN and FILE")
     # Names of files may be any bytes.
     sys.stdout.reconfigure(errors="surrogateescape")
     try:
+        if arguments.png is not None and (arguments.png.is_dir() or arguments.png.suffix == ".jsonl"):
+            raise ReportError(f"{arguments.png} is a run: give the picture's name, such as loss.png.")
         runs = read_runs(arguments.runs)
         for run in runs:
             for sentence in run.damage:
                 print(f"report.py: warning: {run.folder}: {sentence}", file=sys.stderr)
-        output = arguments.output or default_output(runs)
-        write(output, page_of(runs))
+        if arguments.png is not None:
+            write(arguments.png, lambda file: draw_into(file, runs, arguments))
+        if arguments.output is not None or arguments.png is None:
+            text = page_of(runs)
+            write(
+                arguments.output or default_output(runs),
+                lambda file: file.write_text(text, encoding="utf-8", errors="replace"),
+            )
     except ReportError as error:
         print(f"report.py: {error}", file=sys.stderr)
         return 2
-    print(output)
     return 0
 
 
-def write(path: Path, text: str) -> None:
+def draw_into(file: Path, runs: list[Run], arguments: argparse.Namespace) -> None:
+    from run_report.picture import draw  # matplotlib takes a second
+
+    try:
+        draw(runs, file, arguments.title, arguments.smoothing)
+    except ValueError as error:
+        raise ReportError(f"{arguments.png} has an unsupported extension: use .png, .svg or .pdf.") from error
+
+
+def write(path: Path, fill: Callable[[Path], object]) -> None:
+    """And prints its name."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
-            file.write_text(text, encoding="utf-8", errors="replace")
+            fill(file)
     except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror}; choose another place with --output.") from error
+        raise ReportError(f"{path} cannot be written: {error.strerror}; choose another place.") from error
+    print(path)
 
 
 def default_output(runs: list[Run]) -> Path:

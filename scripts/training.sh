@@ -356,19 +356,14 @@ generate_command() {
   fi
 }
 
-# draw PROGRAM ARGUMENT...: a program of app/. It runs while the job still has its nodes, and gets no more than five minutes of them.
-draw() { timeout --foreground --kill-after=10 300 "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/$1" "${@:2}"; }
-
 # closing_message: draws the loss and says where everything is, what the model has learned, and what to try next.
 closing_message() {
   local plot=$CHECKPOINT_DIR/loss.png report=$CHECKPOINT_DIR/report.html tag=""
-  if [[ -s $METRICS_FILE ]] && ! draw plot_metrics.py "$METRICS_FILE" "$plot" >/dev/null; then
-    warn "The loss plot could not be drawn from $METRICS_FILE."
-    plot=""
-  fi
-  if [[ -s $METRICS_FILE ]] && ! draw report.py "$METRICS_FILE" --output "$report" >/dev/null; then
-    warn "The report could not be made from $METRICS_FILE."
-    report=""
+  # The job still has its nodes, for five minutes at most.
+  if [[ -s $METRICS_FILE ]] && ! timeout --foreground --kill-after=10 300 "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/report.py" \
+    "$METRICS_FILE" --output "$report" --png "$plot" >/dev/null; then
+    warn "The loss plot and the report could not be made from $METRICS_FILE."
+    plot="" report=""
   fi
   tag=$(latest_tag) || true
   printf '\n'

@@ -20,7 +20,7 @@ import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
-from run_files.json_lines import Damaged, numbered_objects
+from run_files.json_lines import JsonLines
 from run_files.regular_files import NotReadable, read_text
 from run_files.validation_sets import validation_losses
 from run_files.values import is_whole
@@ -156,9 +156,9 @@ def max_steps(events: Path, run_id: str) -> int | None:
     """By the run's newest start. None: there is none, or it cannot be read."""
     newest = None
     try:
-        for _, fields in numbered_objects(events, Damaged()):
+        for _, fields in JsonLines(events).objects():
             if fields.get("event") == "start" and fields.get("run") == run_id:
                 newest = fields.get("max_steps")
-    except (FileNotFoundError, NotReadable):
+    except NotReadable:
         return None
     return newest if is_whole(newest) and newest > 0 else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from run_files.json_lines import Damaged, numbered_objects
+from run_files.json_lines import JsonLines
 from run_files.regular_files import NotReadable, read_bytes
 from run_files.values import as_number, as_time, is_whole, object_of, whole
 
@@ -123,7 +123,7 @@ class Damage:
     """What of a run's files could not be used."""
 
     def __init__(self) -> None:
-        self._lines: dict[Path, Damaged] = {}
+        self._lines: dict[Path, JsonLines] = {}
         self._lost: dict[Path, int] = {}  # lines that the run could not write
         self._files: list[Path] = []
         self._reasons: list[str] = []
@@ -133,20 +133,19 @@ class Damage:
         try:
             for _, value in self.numbered_objects(path):
                 yield value
-        except FileNotFoundError:
-            return
         except NotReadable as reason:
             self.add_reason(reason)
 
     def numbered_objects(self, path: Path) -> Iterator[tuple[int, dict]]:
-        """Raises: NotReadable; FileNotFoundError"""
-        for number, value in numbered_objects(path, self.of_lines(path)):
+        """Raises: NotReadable"""
+        lines = self._lines[path] = JsonLines(path)
+        for number, value in lines.objects():
             if value.get("event") == "gap":
                 self._lost[path] = self._lost.get(path, 0) + whole(value.get("lines"))
             yield number, value
 
-    def of_lines(self, path: Path) -> Damaged:
-        return self._lines.setdefault(path, Damaged())
+    def has_damaged(self, path: Path) -> bool:
+        return self._lines[path].damaged.count > 0
 
     def add_reason(self, reason: NotReadable) -> None:
         self._reasons.append(f"{reason}, and is left out here.")
@@ -155,7 +154,8 @@ class Damage:
         self._files.append(path)
 
     def sentences(self) -> list[str]:
-        lines = [f"{path.name} has {lines}, left out here." for path, lines in self._lines.items() if lines.count]
+        damaged = {path.name: lines.damaged for path, lines in self._lines.items()}
+        lines = [f"{name} has {numbers}, left out here." for name, numbers in damaged.items() if numbers.count]
         lines += [f"{path.name} lacks {lost} lines that the run could not write." for path, lost in self._lost.items()]
         lines += [f"{path.name} is no JSON object and is left out here." for path in self._files]
         return lines + self._reasons
@@ -181,7 +181,7 @@ def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | 
             else:
                 columns.add(name, as_time(value) if name == "time" else as_number(value))
         columns.steps += 1
-    if columns.steps == 0 and (other or damage.of_lines(path).count):
+    if columns.steps == 0 and (other or damage.has_damaged(path)):
         raise ReportError(
             f"{path} line {other or 1} is no step of a run, and no other is: give a file of --metrics_file."
         )

@@ -15,8 +15,9 @@ import pytest
 from .conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "app"))
+from run_files import json_lines
 from run_files.values import object_of
-from run_follow import following, sinks
+from run_follow import sinks
 from run_follow.following import Follower, FollowError, row_of
 from run_follow.place import Place
 from run_follow.pump import Pump
@@ -438,7 +439,7 @@ def test_lines_that_a_crash_has_damaged_are_left_out_and_counted(tmp_path):
 
 
 def test_a_line_without_an_end_is_not_kept_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(following, "MOST_LINE_BYTES", 100)
+    monkeypatch.setattr(json_lines, "MOST_LINE_BYTES", 100)
     (tmp_path / "metrics.jsonl").write_text(line(1, 1.0) + "x" * 1050 + "\n" + line(2, 2.0))
     follower = Follower(tmp_path / "metrics.jsonl")
     assert steps(follower.new_rows()) == [1, 2]

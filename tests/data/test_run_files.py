@@ -12,13 +12,12 @@ import pytest
 from .conftest import REPOSITORY, read_tokens
 
 sys.path.insert(0, str(REPOSITORY / "app"))
-import plot_metrics
 from run_files.regular_files import NotReadable, read_bytes, read_text
 from run_files.replacing import replace_text, replacing
 from run_files.step_parts import STEP_PARTS
 from run_files.validation_sets import validation_losses
 from run_follow import sinks
-from run_report import charts
+from run_report import charts, picture
 
 sys.path.pop(0)
 
@@ -101,8 +100,8 @@ def test_an_error_leaves_the_old_file_alone(tmp_path):
 
 
 def test_the_parts_of_a_step_are_one_list_and_documented():
-    assert plot_metrics.STEP_PARTS is STEP_PARTS and charts.STEP_PARTS is STEP_PARTS
-    assert len(plot_metrics.PART_COLORS) == len(STEP_PARTS)
+    assert picture.STEP_PARTS is STEP_PARTS and charts.STEP_PARTS is STEP_PARTS
+    assert len(picture.PART_COLORS) == len(STEP_PARTS)
     documented = (REPOSITORY / "docs/formats.md").read_text()
     assert [name for name in STEP_PARTS if f"`{name}`" not in documented] == []
 
@@ -136,8 +135,7 @@ def test_the_locale_changes_no_name_and_no_text(tmp_path):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "a.jsonl").write_text('{"wörter": "über"}\n', encoding="utf-8")
     commands = {
-        "report.py": [folder],
-        "plot_metrics.py": [folder, folder / "loss.png"],
+        "report.py": [folder, "--output", folder / "report.html", "--png", folder / "loss.png"],
         "prepare_data.py": [tmp_path / "a.jsonl", folder / "ü.h5", "--tokenizer=bytes", "--text_column=wörter"],
     }
     for program, words in commands.items():
