@@ -22,6 +22,7 @@ MARKERS = "os^Dv"
 STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
+    "axes.xmargin": 0.003,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.edgecolor": "#8b9099",
@@ -89,7 +90,9 @@ def draw_loss(axis, runs: list[Run], smoothing: int | None) -> None:
             if alone:
                 style = {"color": VALIDATION[number % len(VALIDATION)], "label": label}
             at, values = steps[known], run.columns[key][known]
-            axis.plot(at, values, linewidth=1.2, marker=MARKERS[number % len(MARKERS)], markersize=5, **style)
+            axis.plot(
+                at, values, linewidth=1.2, marker=MARKERS[number % len(MARKERS)], markersize=5, clip_on=False, **style
+            )
             if alone:
                 text = {"xytext": (-6, 9), "textcoords": "offset points", "ha": "right", "fontweight": "bold"}
                 axis.annotate(f"{values[-1]:.3f}", (at[-1], values[-1]), color=style["color"], **text)
@@ -133,8 +136,14 @@ def add_token_axis(axis, steps: np.ndarray, tokens: np.ndarray) -> None:
     steps, tokens = steps[known], tokens[known]
     if len(steps) < 2 or (np.diff(tokens) <= 0).any() or (np.diff(steps) <= 0).any():
         return
-    axis.set_xlim(steps[0], steps[-1])  # beyond it no token is counted
-    to_tokens, to_steps = (lambda at: np.interp(at, steps, tokens)), (lambda at: np.interp(at, tokens, steps))
-    top = axis.secondary_xaxis("top", functions=(to_tokens, to_steps))
+    # Ticks may be beyond both ends.
+    x, y = (with_ends(values, steps) for values in (steps, tokens))
+    top = axis.secondary_xaxis("top", functions=(lambda at: np.interp(at, x, y), lambda at: np.interp(at, y, x)))
     top.xaxis.set_major_formatter(EngFormatter(sep=" "))
     top.set_xlabel("tokens", labelpad=6)
+
+
+def with_ends(y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """With a value of the line through the first two points, and one through the last two, as far away as x is long."""
+    first, last = ((y[i + 1] - y[i]) / (x[i + 1] - x[i]) * (x[-1] - x[0]) for i in (0, len(x) - 2))
+    return np.concatenate([[y[0] - first], y, [y[-1] + last]])
