@@ -29,7 +29,7 @@
 #include "app/plan/command/plan_beside_run.hpp"
 #include "app/plan/command/plan_command.hpp"
 #include "app/plan/command/predicted_step.hpp"
-#include "app/top/top_command.hpp"
+#include "app/python_program.hpp"
 #include "app/train/train.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
@@ -206,7 +206,8 @@ int main(int argc, char** argv) {
     return EXIT_SUCCESS;
   }
   if (arguments.front() == "top") {
-    return mpzero::run_alone([&] { return mpzero::run_top_command({arguments.begin() + 1, arguments.end()}); });
+    return mpzero::run_alone(
+        [&]() -> int { mpzero::become_python_program("top.py", {arguments.begin() + 1, arguments.end()}); });
   }
   if (arguments.front() == "generate") {
     return mpzero::run_alone([&] { return mpzero::generate_command({arguments.begin() + 1, arguments.end()}); });

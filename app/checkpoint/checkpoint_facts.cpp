@@ -7,18 +7,24 @@
 #include <numeric>
 
 #include "app/config/recorded_settings.hpp"
-#include "app/top/terminal_text.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/text/printable.hpp"
 
 namespace mpzero {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kColumns = 100;
+constexpr size_t kMostBytes = 100;
 
-std::string shown(const std::string& text) { return cut(text, kColumns); }
+std::string shown(const std::string& text) {
+  std::string line = printable(text);
+  if (line.size() <= kMostBytes) return line;
+  size_t end = kMostBytes;
+  while ((line[end] & 0xC0) == 0x80) --end;  // within a character
+  return line.substr(0, end);
+}
 
 // The members of an object, those of objects in it by "outer.inner". Data identities are not divided.
 void add_members(const json& object, const std::string& section, const std::string& prefix,

@@ -68,15 +68,6 @@ std::string validation_loss_key(const std::string& set) {
   return set.empty() ? "validation_loss" : fmt::format("validation_{}_loss", set);
 }
 
-std::optional<std::string> validation_set_of(const std::string& key) {
-  constexpr std::string_view kBegin = "validation_", kEnd = "loss";
-  if (!key.starts_with(kBegin) || !key.ends_with(kEnd)) return std::nullopt;
-  const std::string between = key.substr(kBegin.size(), key.size() - kBegin.size() - kEnd.size());
-  if (between.empty()) return "";
-  return between.ends_with('_') && between.size() > 1 ? std::optional(between.substr(0, between.size() - 1))
-                                                      : std::nullopt;
-}
-
 void settle_validation(const CommandLine& line, int64_t sequences_of_batch, Settings& settings, Origins& origins,
                        std::vector<std::string>& warnings) {
   if (!settings.validation_batches || settings.validation_data.empty()) return;

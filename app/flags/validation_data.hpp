@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +20,6 @@ std::string show(const ValidationFile& file);
 
 // The key of a set's loss in the metrics file: "validation_loss", and of the set wiki "validation_wiki_loss".
 std::string validation_loss_key(const std::string& set);
-// The set whose loss has the key; nothing of other keys.
-std::optional<std::string> validation_set_of(const std::string& key);
 
 // Sets validation_sequences from --validation_batches, where that is given: micro-batches of each rank, of which
 // `sequences_of_batch` (micro-batch x ranks) are read on all ranks together. Throws UserError where both are given.

@@ -1,0 +1,152 @@
+"""What the Prometheus endpoints of a run's nodes say."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from run_files.values import is_whole
+
+from run_top.reading import RunView
+
+MOST_NODES = 32
+PATIENCE_SECONDS = 0.8
+MOST_BYTES = 4 << 20
+SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+RECEIVED, SENT = (
+    [f"mpzero_rdma_{short}_bytes_total", f"mpzero_network_{long}_bytes_total"]
+    for short, long in (("rx", "receive"), ("tx", "transmit"))
+)
+
+Labels = dict[str, str]
+Samples = list[tuple[str, Labels, float]]  # name of the metric, labels, value
+
+
+@dataclass
+class NodeView:
+    """A node between two scrapes. None: it does not say."""
+
+    host: str
+    problem: str = ""  # why there is nothing to show
+    cpu: float | None = None  # share of all cores
+    memory_available: float | None = None
+    sent: float | None = None  # bytes a second, of all EFA devices, else of all network interfaces
+    received: float | None = None
+    gpus: dict[int, dict[str, float]] = field(default_factory=dict)  # by number: metric without mpzero_gpu_ -> value
+
+
+def samples_of(page: str) -> Samples:
+    """Of Prometheus' text format. Lines that are none are left out."""
+    samples = []
+    for found in map(SAMPLE.fullmatch, page.split("\n")):
+        try:
+            if found:
+                samples.append((found.group(1), dict(LABEL.findall(found.group(2) or "")), float(found.group(3))))
+        except ValueError:
+            continue
+    return samples
+
+
+def total(samples: Samples, name: str, counts: Callable[[Labels], bool] = lambda _: True) -> float | None:
+    values = [value for metric, labels, value in samples if metric == name and counts(labels)]
+    return sum(values) if values else None
+
+
+def view_of(host: str, before: Samples, now: Samples, seconds: float) -> NodeView:
+    """`seconds`: from `before` to `now`."""
+
+    def rate(name: str, counts: Callable[[Labels], bool] = lambda _: True) -> float | None:
+        first, last = total(before, name, counts), total(now, name, counts)
+        is_known = first is not None and last is not None and last >= first and seconds > 0
+        return (last - first) / seconds if is_known else None
+
+    def of_network(names: list[str]) -> float | None:
+        rates = (rate(name, lambda labels: labels.get("device") != "lo") for name in names)
+        return next((found for found in rates if found is not None), None)
+
+    node = NodeView(host, memory_available=total(now, "mpzero_host_memory_available_bytes"))
+    if all_modes := rate("mpzero_host_cpu_seconds_total"):
+        node.cpu = (
+            1 - (rate("mpzero_host_cpu_seconds_total", lambda labels: labels.get("mode") == "idle") or 0) / all_modes
+        )
+    node.sent, node.received = of_network(SENT), of_network(RECEIVED)
+    for metric, labels, value in now:
+        if metric.startswith("mpzero_gpu_") and re.fullmatch("[0-9]{1,4}", labels.get("gpu", "")):
+            key = metric[len("mpzero_gpu_") :]
+            is_fault = key != "throttled" or (value > 0 and "slowdown" in labels.get("reason", ""))
+            node.gpus.setdefault(int(labels["gpu"]), {}).update({key: value} if is_fault else {})
+    return node
+
+
+class Nodes:
+    """Asks the endpoints of a run, all at the same time."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[float, Samples]] = {}  # by host, with the time
+        self._asked: dict[str, threading.Thread] = {}
+
+    def look(self, run: RunView) -> list[NodeView]:
+        port = run.start.get("metrics_port")
+        if not is_whole(port) or port == 0 or run.end:
+            return []
+        hosts = sorted(set(run.hosts))
+        answers: dict[str, Samples | str] = {}
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        for host in hosts[:MOST_NODES]:
+            # One that hangs, as in looking up a name, is not asked again. Nobody waits for it at the end.
+            if host not in self._asked or not self._asked[host].is_alive():
+                words = (answers, host, address_of(host, run), port, run.start.get("run"))
+                self._asked[host] = threading.Thread(target=ask, args=words, daemon=True)
+                self._asked[host].start()
+        for host in hosts[:MOST_NODES]:
+            self._asked[host].join(max(0, deadline - time.monotonic()))
+        nodes = [self._view(host, port, answers.get(host, "it does not answer in time")) for host in hosts[:MOST_NODES]]
+        if len(hosts) > MOST_NODES:
+            nodes.append(NodeView(f"{len(hosts) - MOST_NODES} more hosts", problem="not asked"))
+        return nodes
+
+    def _view(self, host: str, port: int, answer: Samples | str) -> NodeView:
+        if isinstance(answer, str):
+            self._before.pop(host, None)
+            return NodeView(host, problem=f"port {port} cannot be read: {answer}")
+        now = time.monotonic()
+        then, before = self._before.get(host, (now, []))
+        self._before[host] = now, answer
+        return view_of(host, before, answer, now - then)
+
+
+def address_of(host: str, run: RunView) -> str:
+    """Where a host's endpoint answers: this one's listens on --metrics_address."""
+    address = str(run.start.get("metrics_address") or "0.0.0.0")
+    if host != socket.gethostname():
+        return host
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+
+
+def ask(answers: dict[str, Samples | str], host: str, address: str, port: int, run: object) -> None:
+    """Puts the samples into `answers`, or why there are none: another run may have opened the port."""
+    try:
+        connection = http.client.HTTPConnection(address, port, timeout=PATIENCE_SECONDS)
+        try:
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            page = answer.read(MOST_BYTES).decode(errors="replace")
+        finally:
+            connection.close()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        answers[host] = str(error) or type(error).__name__
+        return
+    samples = samples_of(page)
+    run_of_page = next((labels.get("run_id") for name, labels, _ in samples if name == "mpzero_up"), None)
+    if answer.status != http.client.OK:
+        answers[host] = f"it answers with status {answer.status}"
+    elif run_of_page != run:
+        answers[host] = f"run {run_of_page} answers there" if run_of_page else "no run answers there"
+    else:
+        answers[host] = samples

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Shows a run on the terminal: step, loss, throughput, where the time goes, each rank's own time and, with
+--metrics_port, hosts and GPUs. Ctrl-C ends it; the run does not notice.
+
+`mpzero top` starts this program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from prepare import shown
+from run_files.regular_files import NotReadable, open_regular
+from run_top.frame import frame_of
+from run_top.nodes import Nodes
+from run_top.reading import RunReader, TopError
+
+PLAIN_COLUMNS, PLAIN_ROWS = 80, 60
+MOST_LOG_BYTES = 1 << 36
+LOG_LINE = b"mpzero: Metrics are in "  # sbatch/train.sbatch prints it
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+BROKEN_PIPE = 141  # as a shell tells of a program that SIGPIPE has ended
+
+
+def main() -> int:
+    try:
+        arguments = parse_arguments()
+        reader, nodes = RunReader(run_named(arguments.run)), Nodes()
+        if arguments.once or terminal_size() is None:
+            run = reader.update()
+            print("\n".join(frame_of(run, nodes.look(run), time.time(), PLAIN_COLUMNS, PLAIN_ROWS)), flush=True)
+        else:
+            # Threads that are started later inherit it. follow() takes the signals, so that the cursor comes back.
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+            follow(reader, nodes, arguments.interval)
+        return 0
+    except (TopError, NotReadable) as error:
+        print(f"mpzero: error: {shown(str(error))}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # What Python would still write at its end is dropped.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = Parser(prog="mpzero top", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "run",
+        metavar="RUN|JOB",
+        help="the run's --checkpoint_dir, or its metrics file; or the number of a Slurm job of train.sbatch, 1234 or "
+        "1234_5",
+    )
+    parser.add_argument("--once", action="store_true", help="print one view and end, as where stdout is no terminal")
+    parser.add_argument(
+        "--interval", type=interval, default=2.0, metavar="SECONDS", help="between two views (default: 2)"
+    )
+    return parser.parse_args()
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise TopError(f"{message}; see mpzero top --help.")
+
+
+def interval(text: str) -> float:
+    seconds = float(text)
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"'{text}': give seconds from 0.1 to 3600")
+    return seconds
+
+
+def run_named(name: str) -> Path:
+    """The run of a folder, a file, or a job."""
+    if not re.fullmatch(r"[0-9]{1,15}(_[0-9]{1,15})?", name) or os.path.lexists(name):
+        return Path(name)
+    log = log_of_job(name)
+    if not log:
+        raise TopError(
+            f"'{name}' is no folder, and Slurm does not show a job of this number: name the --checkpoint_dir."
+        )
+    metrics = b""
+    try:
+        with open_regular(Path(log), MOST_LOG_BYTES) as file:
+            for line in file:
+                if line.startswith(LOG_LINE):
+                    metrics = line[len(LOG_LINE) :].rstrip(b"\n")
+    except FileNotFoundError:
+        pass
+    if not metrics:
+        raise TopError(
+            f"the log of job {name}, {log}, does not yet say where its metrics are: try again when the job trains, or "
+            "name the --checkpoint_dir."
+        )
+    return Path(os.fsdecode(metrics))
+
+
+def log_of_job(number: str) -> str:
+    """Empty: Slurm does not know the job."""
+    try:
+        command = ["scontrol", "show", "job", number]
+        said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
+    except OSError:
+        return ""
+    found = re.search(rb"StdOut=(.*)", said)
+    return os.fsdecode(found.group(1)) if found else ""
+
+
+def terminal_size() -> os.terminal_size | None:
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        return None
+    return size if size.columns else None
+
+
+def follow(reader: RunReader, nodes: Nodes, seconds: float) -> None:
+    """Until the run, or a signal, ends it. The cursor is hidden meanwhile."""
+    sys.stdout.write("\033[?25l\033[2J")
+    try:
+        while True:
+            run = reader.update()
+            size = terminal_size() or os.terminal_size((PLAIN_COLUMNS, PLAIN_ROWS))
+            lines = frame_of(run, nodes.look(run), time.time(), size.columns, size.lines)
+            sys.stdout.write("\033[H" + "\n".join(f"{line}\033[K" for line in lines) + "\033[J")
+            sys.stdout.flush()
+            if run.end or signal.sigtimedwait(ENDING, seconds) is not None:
+                return
+    finally:
+        sys.stdout.write("\033[?25h\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
