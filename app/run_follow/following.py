@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from run_files.json_lines import JsonLines
 from run_files.regular_files import NotReadable
@@ -17,6 +18,10 @@ RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 class FollowError(Exception):
     """A user error; the text is one sentence."""
+
+
+def unusable(path: Path, what: str, error: OSError) -> FollowError:
+    return FollowError(f"{path} cannot be {what}: {error.strerror}; choose another folder with --logdir.")
 
 
 @dataclass(frozen=True)

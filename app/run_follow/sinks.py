@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from run_files.validation_sets import validation_losses
+from run_files.metric_names import validation_losses
 
-from run_follow.following import Row
-from run_follow.place import unusable
+from run_follow.following import Row, unusable
 from run_follow.train_job import TrainJobStatus
 
 ROOT = Path(__file__).resolve().parents[2]

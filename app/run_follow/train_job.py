@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from run_files.json_lines import JsonLines
+from run_files.metric_names import validation_losses
 from run_files.regular_files import NotReadable, read_text
-from run_files.validation_sets import validation_losses
 from run_files.values import is_whole
 
 from run_follow.following import FollowError, Row

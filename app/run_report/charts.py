@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from run_files.step_parts import STEP_PARTS
-from run_files.validation_sets import validation_losses
+from run_files.metric_names import STEP_PARTS, validation_losses
 from run_files.values import as_number, whole
 
 from run_report.node_times import GPU_VALUES

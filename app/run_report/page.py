@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from plotly.offline import get_plotlyjs
-from run_files.validation_sets import validation_losses
+from run_files.metric_names import validation_losses
 from run_files.values import as_number, strings, whole
 
 from run_report.charts import Chart, charts_of

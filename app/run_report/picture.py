@@ -10,8 +10,7 @@ matplotlib.use("Agg")  # no display is needed
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator
-from run_files.step_parts import STEP_PARTS
-from run_files.validation_sets import validation_losses
+from run_files.metric_names import STEP_PARTS, validation_losses
 
 from run_report.reading import Run
 from run_report.thinning import smooth

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 
-from run_files.step_parts import STEP_PARTS
+from run_files.metric_names import STEP_PARTS
 from run_files.values import as_number
 
 from run_top.nodes import NodeView

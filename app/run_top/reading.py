@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from run_files.json_lines import JsonLines
-from run_files.validation_sets import validation_losses
+from run_files.metric_names import validation_losses
 from run_files.values import as_number, strings
 
 MOST_BYTES = 4 << 20  # of the end of a metrics file

@@ -10,7 +10,7 @@ import pytest
 from .conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "app"))
-from run_files.step_parts import STEP_PARTS
+from run_files.metric_names import STEP_PARTS
 from run_report import picture
 from run_report.reading import read_run
 

@@ -17,7 +17,7 @@ import pytest
 from .conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "app"))
-from run_files.step_parts import STEP_PARTS
+from run_files.metric_names import STEP_PARTS
 from run_report.charts import charts_of
 from run_report.page import page_of
 from run_report.reading import ReportError, read_run, read_runs
@@ -102,6 +102,9 @@ def test_the_page_of_a_run_says_what_it_was_and_how_it_went(tmp_path):
     assert loss["y"][:2] == [4, 2]
     saves = next(chart for chart in shown.charts if "2.00 GB" in json.dumps(chart))
     assert saves["traces"][0]["text"] == ["2.00 GB, training paused for 0.250 s"]
+    # It loads nothing.
+    for tag, attributes in shown.elements:
+        assert tag not in ("link", "iframe", "img") and not {"src", "href"} & set(attributes), tag
 
 
 def test_each_validation_set_has_a_curve_and_a_row(tmp_path):
@@ -156,13 +159,6 @@ def test_readings_that_are_none_leave_a_page_without_them(tmp_path):
         reading(tmp_path, 1, gpus=odd, sent_bytes="all", received_bytes=None)
     shown = page(tmp_path)
     assert shown.charts and "GPU power" not in shown.text() and "Network" not in shown.text()
-
-
-def test_the_page_loads_nothing(tmp_path):
-    steps(tmp_path / "run", 3)
-    for tag, attributes in page(tmp_path / "run").elements:
-        assert tag not in ("link", "iframe", "img"), tag
-        assert not {"src", "href"} & set(attributes), attributes
 
 
 def test_what_runs_write_is_text_not_markup(tmp_path):
@@ -319,32 +315,15 @@ def test_odd_values_end_no_report(tmp_path, seed):
     assert page(tmp_path).charts
 
 
-def test_runs_in_folders_of_the_same_name_are_told_apart(tmp_path):
+def test_runs_of_one_name_and_files_of_one_folder_are_told_apart(tmp_path):
     for name in ("a", "b"):
-        steps(tmp_path / name / "checkpoints", 3)
-    process = run_program(tmp_path / "a/checkpoints", tmp_path / "b/checkpoints", "--output", tmp_path / "c.html")
-    assert process.returncode == 0, process.stderr
-    names = [trace["name"] for trace in Page((tmp_path / "c.html").read_text()).charts[0]["traces"]]
-    assert names == ["a/checkpoints: training", "b/checkpoints: training"]
-
-
-def test_files_in_one_folder_are_told_apart(tmp_path):
-    folder = tmp_path / "run"
-    steps(folder, 3)
-    (folder / "metrics.old-1.jsonl").write_text((folder / "metrics.jsonl").read_text())
-    runs = read_runs([folder, folder / "metrics.old-1.jsonl"])
+        steps(tmp_path / name / "run", 3)
+    (tmp_path / "a/run/metrics.old-1.jsonl").write_text((tmp_path / "a/run/metrics.jsonl").read_text())
+    folders = [tmp_path / "a/run", tmp_path / "b/run"]
+    assert [run.name for run in read_runs(folders)] == ["a/run", "b/run"]
+    runs = read_runs([folders[0], folders[0] / "metrics.old-1.jsonl"])
     assert [run.name for run in runs] == ["run/metrics.jsonl", "run/metrics.old-1.jsonl"]
-    assert [run.name for run in read_runs([folder, folder])] == ["run", "run"]
-
-
-def test_the_report_of_an_older_file_does_not_replace_the_runs_own(tmp_path):
-    steps(tmp_path, 3)
-    (tmp_path / "metrics.old-1.jsonl").write_text((tmp_path / "metrics.jsonl").read_text())
-    assert run_program(tmp_path).stdout == f"{tmp_path}/report.html\n"
-    own = (tmp_path / "report.html").read_bytes()
-    older = run_program(tmp_path / "metrics.old-1.jsonl")
-    assert older.stdout == f"{tmp_path}/report-metrics.old-1.html\n"
-    assert (tmp_path / "report.html").read_bytes() == own
+    assert [run.name for run in read_runs([folders[0]] * 2)] == ["run", "run"]
 
 
 def test_a_summary_of_another_run_is_not_the_runs(tmp_path):
@@ -403,20 +382,6 @@ def test_many_metrics_cost_as_much_as_they_have_values(tmp_path):
     assert "metric 8" in run.columns and "metric 0" not in run.columns and len(run.columns) == 2002
 
 
-def test_lines_of_other_runs_and_lines_that_a_crash_has_cut_are_left_out(tmp_path):
-    folder = tmp_path / "run"
-    steps(folder, 3)
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 4, "lo')
-    event(folder, "start", "x", run="00000000bbbbbbbb")
-    with (folder / "events.jsonl").open("a") as file:
-        file.write('{"event": "sta\n[]\n')
-    begin(folder)
-    run = read_run(folder)
-    assert run.columns["step"].tolist() == [1, 2, 3]
-    assert len(run.starts) == 1 and run.status == "running, or ended without a word"
-
-
 @pytest.mark.parametrize("value", ["null", "NaN", "Infinity", '"x"', "1e400"])
 def test_values_that_are_no_numbers_leave_gaps(tmp_path, value):
     (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": {value}}}\n{{"step": 2, "loss": 3}}\n')
@@ -456,10 +421,6 @@ def test_a_long_run_has_a_small_page_with_its_spike(tmp_path):
     assert loss["choices"]["step"][loss["y"].index(40)] == 12345
 
 
-def test_a_mean_covers_the_steps_around_each():
-    assert smooth(np.array([1.0, 2.0, np.nan, 4.0, 9.0]), 3).tolist() == [1.5, 1.5, 3.0, 6.5, 6.5]
-
-
 @pytest.mark.parametrize("width", [1, 3, 7, 101])
 def test_a_mean_has_nothing_of_the_steps_that_it_does_not_cover(width):
     random = np.random.default_rng(width)
@@ -481,15 +442,18 @@ def run_program(*arguments) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-def test_the_program_writes_the_page_and_names_it(tmp_path):
-    steps(tmp_path / "run", 3)
-    process = run_program(tmp_path / "run")
-    assert (process.returncode, process.stderr) == (0, "")
-    assert process.stdout == f"{tmp_path}/run/report.html\n"
-    assert Page((tmp_path / "run/report.html").read_text()).charts
-    other = run_program(tmp_path / "run/metrics.jsonl", "--output", tmp_path / "pages/a.html")
-    assert other.returncode == 0 and (tmp_path / "pages/a.html").exists()
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["metrics.jsonl", "report.html"]
+def test_the_program_writes_the_page_next_to_its_file_and_names_it(tmp_path):
+    steps(tmp_path, 3)
+    (tmp_path / "metrics.old-1.jsonl").write_text((tmp_path / "metrics.jsonl").read_text())
+    for words, page_file in (
+        ([tmp_path], "report.html"),
+        ([tmp_path / "metrics.old-1.jsonl"], "report-metrics.old-1.html"),
+        ([tmp_path / "metrics.jsonl", "--output", tmp_path / "pages/a.html"], "pages/a.html"),
+    ):
+        process = run_program(*words)
+        assert (process.returncode, process.stdout, process.stderr) == (0, f"{tmp_path / page_file}\n", "")
+        assert Page((tmp_path / page_file).read_text()).charts
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 @pytest.mark.parametrize(
@@ -544,11 +508,13 @@ def test_what_a_crash_has_damaged_is_left_out_and_counted(tmp_path):
     with (tmp_path / "events.jsonl").open("a") as file:
         file.write('{"event": "sta\n')
     event(tmp_path, "warning", text="shown")
+    event(tmp_path, "start", "x", run="00000000bbbbbbbb")
     (tmp_path / "node.jsonl").write_text("\0\n")
     (tmp_path / "failure.json").write_text("{")
     run = read_run(tmp_path)
     assert run.columns["step"].tolist() == [1, 2, 3, 4]
-    assert np.isnan(run.columns["time"][3]) and len(run.warnings) == 1
+    assert np.isnan(run.columns["time"][3]) and len(run.warnings) == len(run.starts) == 1
+    assert run.status == "running, or ended without a word"
     assert len(run.damage) == 5
     said = " ".join(run.damage)
     assert "metrics.jsonl has 7 damaged lines (5-10, 12)" in said and "events.jsonl has 1 damaged line (2)" in said

@@ -12,10 +12,9 @@ import pytest
 from .conftest import REPOSITORY, read_tokens
 
 sys.path.insert(0, str(REPOSITORY / "app"))
+from run_files.metric_names import STEP_PARTS, validation_losses
 from run_files.regular_files import NotReadable, read_bytes, read_text
 from run_files.replacing import replace_text, replacing
-from run_files.step_parts import STEP_PARTS
-from run_files.validation_sets import validation_losses
 from run_follow import sinks
 from run_report import charts, picture
 

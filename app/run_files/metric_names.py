@@ -1,10 +1,17 @@
-"""The losses of validation sets, as the metrics file has them."""
+"""The names of metrics: the parts of a step on rank 0, and the losses of validation sets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
+STEP_PARTS = {  # from below, where they are stacked
+    "forward_seconds": "forward",
+    "backward_seconds": "backward",
+    "optimizer_seconds": "optimizer",
+    "exposed_communication_seconds": "communication exposed",
+    "data_seconds": "data",
+}
 UNNAMED = "validation_loss"  # of --validation_data FILE; of NAME=FILE it is validation_NAME_loss
 
 
