@@ -2,15 +2,28 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <cstdlib>
 #include <utility>
 
-#include "app/http/http_exchange.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
 namespace {
 
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+
+constexpr uint32_t kMostHeaderBytes = 8192;
+constexpr uint64_t kMostBodyBytes = uint64_t{1} << 16;
+constexpr unsigned kHttp11 = 11;
 constexpr const char* kTokenPath = "/latest/api/token";
 constexpr const char* kTokenLifetime = "21600";  // seconds, the longest that the service grants
 constexpr unsigned kOk = 200;
@@ -40,7 +53,7 @@ std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& e
   }
   const auto refuse = [&url] {
     throw_user_error(
-        "AWS_EC2_METADATA_SERVICE_ENDPOINT is '{}', which is not of the form http://HOST:PORT: correct or unset it.",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT is '{}', which is not of the form http://ADDRESS:PORT: correct or unset it.",
         url);
   };
   constexpr std::string_view kScheme = "http://";
@@ -58,59 +71,90 @@ std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& e
   } else if (const size_t colon = place.find(':'); colon != std::string::npos) {
     endpoint = {.host = place.substr(0, colon), .port = place.substr(colon + 1)};
   }
+  // A name server could take longer to answer than the patience.
+  if (endpoint.host == "localhost") endpoint.host = "127.0.0.1";
+  boost::system::error_code no_address;
+  asio::ip::make_address(endpoint.host, no_address);
   const bool digits = endpoint.port.find_first_not_of("0123456789") == std::string::npos;
-  if (endpoint.host.empty() || endpoint.port.empty() || endpoint.port.size() > 5 || !digits ||
-      endpoint.host.find_first_of("/ @?#") != std::string::npos) {
-    refuse();
-  }
+  if (no_address || endpoint.port.empty() || endpoint.port.size() > 5 || !digits) refuse();
   return endpoint;
 }
 
-struct InstanceMetadata::Cancellation {
-  std::mutex mutex;
-  HttpExchange* current = nullptr;
-  bool cancelled = false;
+// One request on a connection of its own. The handlers of its operations own it.
+struct InstanceMetadata::Exchange : std::enable_shared_from_this<Exchange> {
+  explicit Exchange(asio::io_context& context) : stream(context) {
+    parser.header_limit(kMostHeaderBytes);
+    parser.body_limit(kMostBodyBytes);
+  }
+  void begin(const tcp::endpoint& service) {
+    stream.async_connect(service, [self = shared_from_this()](beast::error_code connected) {
+      if (connected) return self->end(connected);
+      http::async_write(self->stream, self->request, [self](beast::error_code written, size_t) {
+        if (written) return self->end(written);
+        // The header on its own: Boost 1.74 forgets the limit of the body if the body comes with it.
+        http::async_read_header(self->stream, self->buffer, self->parser, [self](beast::error_code begun, size_t) {
+          if (begun) return self->end(begun);
+          http::async_read(self->stream, self->buffer, self->parser,
+                           [self](beast::error_code result, size_t) { self->end(result); });
+        });
+      });
+    });
+  }
+  void end(beast::error_code result) {
+    error = result;
+    ended = true;
+  }
+
+  beast::tcp_stream stream;
+  http::request<http::empty_body> request;
+  beast::flat_buffer buffer;
+  http::response_parser<http::string_body> parser;
+  beast::error_code error = beast::error::timeout;
+  bool ended = false;
+};
+
+struct InstanceMetadata::Loop {
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
 };
 
 InstanceMetadata::InstanceMetadata(MetadataEndpoint endpoint, std::chrono::milliseconds patience)
-    : endpoint_(std::move(endpoint)), patience_(patience), cancellation_(std::make_unique<Cancellation>()) {}
+    : endpoint_(std::move(endpoint)), patience_(patience), loop_(std::make_unique<Loop>()) {}
 
 InstanceMetadata::~InstanceMetadata() = default;
 
-void InstanceMetadata::cancel() {
-  const std::lock_guard lock(cancellation_->mutex);
-  cancellation_->cancelled = true;
-  if (cancellation_->current != nullptr) cancellation_->current->stop();
-}
+void InstanceMetadata::cancel() { loop_->context.stop(); }
 
-HttpAnswer InstanceMetadata::ask(const std::string& method, const std::string& path, const std::string& header,
-                                 const std::string& value) {
-  HttpExchange exchange(
-      {.host = endpoint_.host, .port = endpoint_.port, .method = method, .path = path, .headers = {{header, value}}});
-  {
-    const std::lock_guard lock(cancellation_->mutex);
-    if (cancellation_->cancelled) throw_failure("the request was cancelled");
-    cancellation_->current = &exchange;
+InstanceMetadata::Answer InstanceMetadata::ask(Method method, const std::string& path, const std::string& header,
+                                               const std::string& value) {
+  if (loop_->context.stopped()) throw_failure("the request was cancelled");
+  const auto deadline = std::chrono::steady_clock::now() + patience_;
+  const auto exchange = std::make_shared<Exchange>(loop_->context);
+  exchange->request = {method == Method::kPut ? http::verb::put : http::verb::get, path, kHttp11};
+  exchange->request.set(http::field::host, endpoint_.host);
+  exchange->request.set(http::field::connection, "close");
+  exchange->request.set(header, value);
+  exchange->stream.expires_at(deadline);
+  exchange->begin({asio::ip::make_address(endpoint_.host), static_cast<uint16_t>(std::atoi(endpoint_.port.c_str()))});
+  while (!exchange->ended && loop_->context.run_one_until(deadline) > 0) {
   }
-  // Before the exchange ends its life, however that comes.
-  const auto leave = [this](void*) {
-    const std::lock_guard lock(cancellation_->mutex);
-    cancellation_->current = nullptr;
-  };
-  const std::unique_ptr<void, decltype(leave)> left(this, leave);
-  return exchange.run(patience_);
+  exchange->stream.close();
+  if (loop_->context.stopped()) throw_failure("the request was cancelled");
+  if (exchange->error == beast::error::timeout) throw_failure("it does not answer in time");
+  if (exchange->error) throw_failure("{}", exchange->error.message());
+  return {.status = exchange->parser.get().result_int(), .text = std::move(exchange->parser.get().body())};
 }
 
 std::optional<std::string> InstanceMetadata::get(const std::string& path) {
   // A token may have expired: a new one is tried once.
   for (const bool last : {false, true}) {
     if (token_.empty()) {
-      HttpAnswer answer = ask("PUT", kTokenPath, "X-aws-ec2-metadata-token-ttl-seconds", kTokenLifetime);
+      Answer answer = ask(Method::kPut, kTokenPath, "X-aws-ec2-metadata-token-ttl-seconds", kTokenLifetime);
       if (answer.status != kOk) throw_failure("it answers {} to PUT {}", answer.status, kTokenPath);
       if (!is_token(answer.text)) throw_failure("its answer to PUT {} is no token", kTokenPath);
       token_ = std::move(answer.text);
     }
-    HttpAnswer answer = ask("GET", path, "X-aws-ec2-metadata-token", token_);
+    Answer answer = ask(Method::kGet, path, "X-aws-ec2-metadata-token", token_);
     if (answer.status == kOk) return std::move(answer.text);
     if (answer.status == kNotFound) return std::nullopt;
     if (last || answer.status != kUnauthorized) throw_failure("it answers {} to GET {}", answer.status, path);

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "app/http/http_exchange.hpp"
 #include "base/environment.hpp"
 
 // EC2's instance metadata service, version 2:
@@ -13,16 +13,16 @@
 namespace mpzero {
 
 struct MetadataEndpoint {
-  std::string host;  // a name or an address, without brackets
+  std::string host;  // an address, without brackets
   std::string port;
 };
 
-// Where the AWS SDKs look for it: AWS_EC2_METADATA_SERVICE_ENDPOINT ("http://HOST:PORT"), else by
+// Where the AWS SDKs look for it: AWS_EC2_METADATA_SERVICE_ENDPOINT ("http://ADDRESS:PORT"), else by
 // AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE ("IPv4", "IPv6") the address of every instance. std::nullopt:
 // AWS_EC2_METADATA_DISABLED is "true". Throws UserError for another value.
 std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& environment);
 
-// Asks the service. A request takes no longer than `patience`.
+// Asks the service over HTTP. A request takes no longer than `patience`, and its answer no more than 64 KiB.
 class InstanceMetadata {
  public:
   explicit InstanceMetadata(MetadataEndpoint endpoint, std::chrono::milliseconds patience);
@@ -37,14 +37,19 @@ class InstanceMetadata {
   void cancel();
 
  private:
-  HttpAnswer ask(const std::string& method, const std::string& path, const std::string& header,
-                 const std::string& value);
+  struct Exchange;
+  struct Loop;
+  enum class Method : uint8_t { kGet, kPut };
+  struct Answer {
+    unsigned status = 0;
+    std::string text;
+  };
+  Answer ask(Method method, const std::string& path, const std::string& header, const std::string& value);
 
   const MetadataEndpoint endpoint_;
   const std::chrono::milliseconds patience_;
   std::string token_;  // empty: none yet
-  struct Cancellation;
-  std::unique_ptr<Cancellation> cancellation_;
+  const std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace mpzero

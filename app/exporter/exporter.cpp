@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "app/exporter/host_metrics.hpp"
+#include "app/exporter/node_metrics.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
 

@@ -8,11 +8,11 @@
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace mpzero {
 namespace {
@@ -50,29 +50,14 @@ http::response<http::string_body> answer_to(const http::request<http::empty_body
   return response;
 }
 
-class Connection;
-
-// The open connections of a server.
-struct Open {
-  int count = 0;
-  uint64_t next = 0;
-  std::map<uint64_t, Connection*> silent;  // those that have not asked yet, in the order in which they came
-};
-
 // One connection: a request, an answer, the end. It lives as long as an operation on it is pending.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, const std::function<std::string()>& page, std::chrono::milliseconds patience,
-             Open& open)
-      : stream_(std::move(socket)), page_(page), patience_(patience), open_(open), number_(open.next++) {
-    ++open_.count;
-    open_.silent.emplace(number_, this);
+  Connection(tcp::socket socket, const std::function<std::string()>& page, std::chrono::milliseconds patience)
+      : stream_(std::move(socket)), page_(page), patience_(patience) {
     parser_.header_limit(kMostHeaderBytes);
     parser_.body_limit(kMostBodyBytes);
   }
-  ~Connection() { leave(); }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
 
   void begin() {
     stream_.expires_after(patience_);
@@ -80,19 +65,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (!error) self->answer();
     });
   }
-  // Ends it without an answer. It counts no longer, although its handler, which holds it, runs later.
-  void close() {
-    leave();
-    stream_.close();
-  }
+  // Ends it, whatever it does.
+  void close() { stream_.close(); }
 
  private:
-  void leave() {
-    open_.silent.erase(number_);
-    if (std::exchange(counts_, false)) --open_.count;
-  }
   void answer() {
-    open_.silent.erase(number_);
     response_ = answer_to(parser_.get(), page_);
     stream_.expires_after(patience_);
     http::async_write(stream_, response_, [self = shared_from_this()](beast::error_code, size_t) {
@@ -104,9 +81,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::tcp_stream stream_;
   const std::function<std::string()>& page_;
   const std::chrono::milliseconds patience_;
-  Open& open_;
-  const uint64_t number_;
-  bool counts_ = true;
   beast::flat_buffer buffer_;
   http::request_parser<http::empty_body> parser_;
   http::response<http::string_body> response_;
@@ -140,17 +114,22 @@ class HttpServer::State {
         pause_.async_wait([this](beast::error_code) { accept(); });
         return;
       }
-      // The one that has been silent for longest makes room: many that do not ask must not keep out one that does.
-      if (open_.count >= kMostConnections && !open_.silent.empty()) open_.silent.begin()->second->close();
-      if (open_.count < kMostConnections)
-        std::make_shared<Connection>(std::move(socket), page_, patience_, open_)->begin();
+      std::erase_if(open_, [](const auto& one) { return one.expired(); });
+      // The oldest makes room: many that do not ask must not keep out one that does.
+      if (open_.size() >= kMostConnections) {
+        if (const auto oldest = open_.front().lock()) oldest->close();
+        open_.erase(open_.begin());
+      }
+      const auto connection = std::make_shared<Connection>(std::move(socket), page_, patience_);
+      open_.push_back(connection);
+      connection->begin();
       accept();
     });
   }
 
   const std::function<std::string()> page_;
   const std::chrono::milliseconds patience_;
-  Open open_;
+  std::vector<std::weak_ptr<Connection>> open_;  // in the order in which they came
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;

@@ -9,8 +9,8 @@
 namespace mpzero {
 
 // Answers GET /metrics over HTTP, from one thread of its own. A connection that has not asked within `patience`, or has
-// not taken its answer within `patience`, is closed; so is each one after its answer. Beyond kMostConnections the one
-// that has been silent for longest makes room for a new one.
+// not taken its answer within `patience`, is closed; so is each one after its answer. Beyond kMostConnections the
+// oldest makes room for a new one.
 class HttpServer {
  public:
   static constexpr int kMostConnections = 64;

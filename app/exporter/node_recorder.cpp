@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "app/exporter/host_metrics.hpp"
+#include "app/exporter/node_metrics.hpp"
 
 namespace mpzero {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "app/exporter/exporter.hpp"
 #include "app/exporter/families.hpp"
-#include "app/log/event_log.hpp"
+#include "app/log/json_lines.hpp"
 
 namespace mpzero {
 

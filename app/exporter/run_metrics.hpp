@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "app/exporter/families.hpp"
-#include "app/log/run_observer.hpp"
 #include "app/log/step_log.hpp"
 #include "model/fp8/cast_watch.hpp"
 

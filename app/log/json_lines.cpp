@@ -95,6 +95,12 @@ void JsonLines::fail(int error) {
                     std::generic_category().message(error)));
 }
 
+void EventLog::write(std::string_view event, const ordered_json& fields) {
+  ordered_json line = {{"event", event}, {"time", seconds_since_1970()}};
+  line.update(fields);
+  JsonLines::write(line);
+}
+
 void JsonLines::sync() {
   if (descriptor_ < 0) return;
   ::fsync(descriptor_);

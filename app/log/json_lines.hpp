@@ -42,6 +42,17 @@ class JsonLines {
   int64_t lost_ = 0;  // lines since it began to fail
 };
 
+// What happens in a run besides its steps: its starts, checkpoints, warnings and ends. It is only appended to, so that
+// it keeps what starts that were killed have written.
+class EventLog : private JsonLines {
+ public:
+  using JsonLines::JsonLines;
+  using JsonLines::sync;
+
+  // Appends {"event": `event`, "time": seconds since 1970} and `fields`, an object.
+  void write(std::string_view event, const nlohmann::ordered_json& fields);
+};
+
 // Marks the place of lost lines.
 nlohmann::ordered_json gap_mark(int64_t lines);
 

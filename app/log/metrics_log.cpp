@@ -11,7 +11,6 @@
 #include <system_error>
 #include <vector>
 
-#include "app/health/cast_ranges.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/words.hpp"
@@ -221,20 +220,9 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t steps_done, Me
   lines_.emplace(path, warn);
 }
 
-void MetricsLog::write(const StepMetrics& metrics) {
-  nlohmann::ordered_json object = {{"step", metrics.step},
-                                   {"loss", metrics.loss},
-                                   {"lr", metrics.lr},
-                                   {"grad_norm", metrics.grad_norm},
-                                   {"tokens", metrics.tokens},
-                                   {"tokens_per_second", metrics.tokens_per_second},
-                                   {"step_seconds", metrics.step_seconds},
-                                   {"time", metrics.time}};
-  if (!owner_.run_id.empty()) object[kRunKey] = owner_.run_id;
-  for (const auto& [name, value] : metrics.extra) object[name] = value;
-  if (!metrics.rank_seconds.empty()) object["rank_seconds"] = metrics.rank_seconds;
-  if (!metrics.casts.empty()) object["fp8"] = to_json(metrics.casts);
-  lines_->write(object);
+void MetricsLog::write(nlohmann::ordered_json step) {
+  if (!owner_.run_id.empty()) step[kRunKey] = owner_.run_id;
+  lines_->write(step);
 }
 
 }  // namespace mpzero

@@ -2,30 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "app/log/json_lines.hpp"
-#include "model/fp8/cast_watch.hpp"
 
 namespace mpzero {
-
-// One optimizer step. A value that is not finite is written as null.
-struct StepMetrics {
-  int64_t step = 0;              // from 1
-  double loss = 0;               // mean over the global batch, nats per token
-  double lr = 0;                 // applied in this step
-  double grad_norm = 0;          // L2 over all parameters, before clipping
-  int64_t tokens = 0;            // trained on since step 1, by all ranks together
-  double tokens_per_second = 0;  // of all ranks together
-  double step_seconds = 0;
-  double time = 0;                                    // of the step's end, in seconds since 1970
-  std::vector<std::pair<std::string, double>> extra;  // e.g. {"validation_loss", 3.2}
-  std::vector<double> rank_seconds = {};              // by rank; empty: left out
-  model::CastRanges casts = {};                       // of all ranks; empty: left out
-};
 
 // The run that writes metrics.
 struct MetricsOwner {
@@ -50,7 +33,8 @@ class MetricsLog {
   // with damaged ones, is renamed, to "metrics.old-1.jsonl" or "metrics.damaged-1.jsonl", and `warn` gets a sentence.
   MetricsLog(const std::filesystem::path& path, int64_t steps_done, MetricsOwner owner, const JsonLines::Warn& warn);
 
-  void write(const StepMetrics& metrics);
+  // `step`: the fields of a step, an object. A value that is not finite is written as null.
+  void write(nlohmann::ordered_json step);
   // Waits until the lines are on disk.
   void sync() { lines_->sync(); }
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "app/log/event_log.hpp"
+#include "app/log/json_lines.hpp"
 #include "app/log/run_totals.hpp"
 
 namespace mpzero {

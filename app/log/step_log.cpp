@@ -169,51 +169,45 @@ void StepLog::log_line(const StepReport& report) {
 void StepLog::write_metrics(const StepReport& report) {
   const double tokens = static_cast<double>(config_.train_batch_size) * static_cast<double>(config_.seq_length);
   const StepSplit& split = report.split;
-  StepMetrics metrics{.step = report.step,
-                      .loss = report.loss,
-                      .lr = report.lr,
-                      .grad_norm = report.grad_norm,
-                      .tokens = report.tokens_seen,
-                      .tokens_per_second = tokens / report.seconds,
-                      .step_seconds = report.seconds,
-                      .time = seconds_since_1970(),
-                      .extra = {{"forward_seconds", split.forward},
-                                {"backward_seconds", split.backward},
-                                {"exposed_communication_seconds", split.exposed_communication()},
-                                {"exposed_parameters_seconds", split.exposed_parameters},
-                                {"exposed_gradients_seconds", split.exposed_gradients},
-                                {"optimizer_seconds", split.optimizer},
-                                {"data_seconds", split.data},
-                                {"peak_memory_bytes", static_cast<double>(report.peak_memory.total)}}};
-  if (report.peak_memory.allocated) {
-    metrics.extra.emplace_back("peak_allocated_bytes", static_cast<double>(*report.peak_memory.allocated));
-  }
-  if (const auto share = mfu(report.seconds)) metrics.extra.emplace_back("mfu", *share);
+  nlohmann::ordered_json step = {{"step", report.step},
+                                 {"loss", report.loss},
+                                 {"lr", report.lr},
+                                 {"grad_norm", report.grad_norm},
+                                 {"tokens", report.tokens_seen},
+                                 {"tokens_per_second", tokens / report.seconds},
+                                 {"step_seconds", report.seconds},
+                                 {"time", seconds_since_1970()},
+                                 {"forward_seconds", split.forward},
+                                 {"backward_seconds", split.backward},
+                                 {"exposed_communication_seconds", split.exposed_communication()},
+                                 {"exposed_parameters_seconds", split.exposed_parameters},
+                                 {"exposed_gradients_seconds", split.exposed_gradients},
+                                 {"optimizer_seconds", split.optimizer},
+                                 {"data_seconds", split.data},
+                                 {"peak_memory_bytes", report.peak_memory.total}};
+  if (report.peak_memory.allocated) step["peak_allocated_bytes"] = *report.peak_memory.allocated;
+  if (const auto share = mfu(report.seconds)) step["mfu"] = *share;
   if (report.slowest) {
-    metrics.extra.emplace_back("slowest_rank", report.slowest->rank);
-    metrics.extra.emplace_back("slowest_rank_share", report.slowest->share);
+    step["slowest_rank"] = report.slowest->rank;
+    step["slowest_rank_share"] = report.slowest->share;
   }
-  if (report.internode_bytes > 0) {
-    metrics.extra.emplace_back("internode_bytes", static_cast<double>(report.internode_bytes));
-  }
-  if (report.checkpoint_blocked_seconds > 0) {
-    metrics.extra.emplace_back("checkpoint_blocked_seconds", report.checkpoint_blocked_seconds);
-  }
+  if (report.internode_bytes > 0) step["internode_bytes"] = report.internode_bytes;
+  if (report.checkpoint_blocked_seconds > 0) step["checkpoint_blocked_seconds"] = report.checkpoint_blocked_seconds;
   if (!report.casts.empty()) {
     double most_zeros = 0;
     for (const model::LayerProduct product : model::kLayerProducts) {
       most_zeros = std::max(most_zeros, largest_zero_share(report.casts, product).value_or(0));
     }
-    metrics.extra.emplace_back("fp8_zero_share", most_zeros);
+    step["fp8_zero_share"] = most_zeros;
     if (const auto most = largest_of_layers(report.casts, model::LayerProduct::kDown, model::OperandKind::kInput)) {
-      metrics.extra.emplace_back("fp8_down_input_max", *most);
+      step["fp8_down_input_max"] = *most;
     }
-    metrics.casts = report.casts;
+    step["fp8"] = to_json(report.casts);
   }
-  for (const auto& [set, loss] : report.validation) metrics.extra.emplace_back(validation_loss_key(set), loss);
+  for (const auto& [set, loss] : report.validation) step[validation_loss_key(set)] = loss;
   // With many ranks that is most of a line, so not in each.
-  if (is_logged(report.step) && report.rank_seconds.size() > 1) metrics.rank_seconds = report.rank_seconds;
-  metrics_->write(metrics);
+  if (is_logged(report.step) && report.rank_seconds.size() > 1) step["rank_seconds"] = report.rank_seconds;
+  metrics_->write(std::move(step));
 }
 
 }  // namespace mpzero

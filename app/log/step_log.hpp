@@ -15,7 +15,6 @@
 #include "app/health/stragglers.hpp"
 #include "app/log/metrics_log.hpp"
 #include "app/log/run_events.hpp"
-#include "app/log/run_observer.hpp"
 #include "app/log/step_timer.hpp"
 #include "app/memory/run_memory.hpp"
 #include "base/output.hpp"
@@ -46,6 +45,16 @@ struct StepReport {
   std::vector<double> rank_seconds = {};        // of the step before: each rank's own part of it, by rank
   double checkpoint_blocked_seconds = 0;  // time that training paused for checkpoints since the last step's report
   model::CastRanges casts = {};           // to FP8, of all ranks; in steps with a log line
+};
+
+// Learns what a run does, on rank 0, by the thread that trains. Its calls must not fail and must return at once.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void step(const StepReport& report, std::optional<double> mfu) = 0;
+  virtual void checkpoint_saved(double seconds, int64_t bytes, double paused_seconds) = 0;
+  virtual void checkpoint_failed() = 0;
+  virtual void warned() = 0;
 };
 
 // The output of the training loop: log lines like DeepSpeed's on stdout, each followed by a line with the time split, a

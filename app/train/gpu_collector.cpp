@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "app/exporter/gpu_metrics.hpp"
 #include "app/exporter/guarded_call.hpp"
+#include "app/exporter/node_metrics.hpp"
 #include "app/gpu/gpu_readings.hpp"
 #include "app/machine/system.hpp"
 #include "base/collectives.hpp"

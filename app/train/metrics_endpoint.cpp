@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/exporter/ec2_metrics.hpp"
+#include "app/exporter/node_metrics.hpp"
 #include "app/train/gpu_collector.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"

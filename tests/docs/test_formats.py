@@ -16,10 +16,9 @@ PAIR = r'\{"(\w+)",'
 ATTRIBUTE = r'set_attribute\("(\w+)"'
 # A section of the page, a file that writes, what its fields look like there, and the least number of them.
 WRITERS = [
-    ("metrics.jsonl", "app/log/metrics_log.cpp", PAIR, 7),
     ("metrics.jsonl", "app/log/metrics_log.cpp", r'kRunKey = "(\w+)"', 1),
-    ("metrics.jsonl", "app/log/step_log.cpp", PAIR, 8),
-    ("metrics.jsonl", "app/log/step_log.cpp", r'emplace_back\("(\w+)"', 6),
+    ("metrics.jsonl", "app/log/step_log.cpp", PAIR, 16),
+    ("metrics.jsonl", "app/log/step_log.cpp", r'step\["(\w+)"\]', 8),
     ("failure.json", "app/liveness/failure_report.cpp", PAIR, 10),
     ("Checkpoint", "io/checkpoint/manifest.cpp", PAIR, 15),
     ("Checkpoint", "io/checkpoint/manifest.cpp", r'(?:entry|content)(?:\["run"\])?\["(\w+)"\] =', 3),
@@ -32,7 +31,7 @@ WRITERS = [
     ("Token file", "app/prepare_data.py", r'"(source|special_tokens_in_text)":', 2),
     ("events.jsonl", "app/log/run_events.cpp", PAIR, 12),
     ("events.jsonl", "app/train/start_facts.cpp", r'(?m:^\s+(?:return \{)?\{"(\w+)",)', 14),
-    ("events.jsonl", "app/log/event_log.cpp", PAIR, 2),
+    ("events.jsonl", "app/log/json_lines.cpp", PAIR, 2),
     ("events.jsonl", "app/train/metrics_endpoint.cpp", r'"(metrics_\w+)", \w+_\}', 2),
     (
         "node.jsonl",

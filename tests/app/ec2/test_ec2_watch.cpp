@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/ec2/ec2_watch.hpp"
-#include "tests/app/http/stand_in_server.hpp"
+#include "tests/app/ec2/stand_in_server.hpp"
 #include "tests/catch.hpp"
 
 using namespace mpzero;
@@ -42,47 +42,57 @@ class Warnings {
   std::vector<std::string> texts_;
 };
 
-struct Pages {
-  std::string interruption, rebalance, events;  // empty: 404
-};
+constexpr const char *kAction = "spot/instance-action", *kRecommendation = "events/recommendations/rebalance",
+                     *kEvents = "events/maintenance/scheduled";
 
-// Answers as EC2's, with these pages, and lets a test wait for whole rounds of requests.
+// Answers as EC2's, with notices on one page.
 class Ec2 {
  public:
-  explicit Ec2(Pages pages) : service_([this, pages](const std::string& request) { return answer(pages, request); }) {}
+  // `status_of`: by the number of a request for the page, from 1.
+  explicit Ec2(
+      std::string path = kAction, std::string text = "", std::function<int(int)> status_of = [](int) { return 200; })
+      : path_(std::move(path)),
+        text_(std::move(text)),
+        status_of_(std::move(status_of)),
+        service_([this](const std::string& request) { return answer(request); }) {}
 
-  // Until `count` rounds have begun, so that `count` - 1 have ended.
-  void wait_for_rounds(int count) {
-    std::unique_lock lock(mutex_);
-    REQUIRE(changed_.wait_for(lock, kLimit, [&] { return rounds_ >= count; }));
-  }
-  Ec2WatchOptions options(double began) const {
+  Ec2WatchOptions options(double began = 0) const {
     return {.endpoint = MetadataEndpoint{"127.0.0.1", service_.port()},
             .began = began,
             .host = "node-7",
             .interval = std::chrono::milliseconds(1),
             .patience = std::chrono::seconds(20)};
   }
+  // Until the page was asked for so often.
+  void wait_for(int asked) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, kLimit, [&] { return static_cast<int>(asked_in_.size()) >= asked; }));
+  }
+  // The round, from 1, of a request for the page, from 1. Each round begins with a request for kAction.
+  int round_of(size_t request) {
+    const std::lock_guard lock(mutex_);
+    return asked_in_[request - 1];
+  }
 
  private:
-  std::string answer(const Pages& pages, const std::string& request) {
-    const auto asks = [&](const std::string& path) {
-      return request.find("/latest/" + path + " ") != std::string::npos;
-    };
-    const auto page = [](const std::string& text) { return StandInServer::page(text.empty() ? 404 : 200, text); };
-    if (asks("api/token")) return page("token");
-    if (asks("meta-data/instance-id")) return page("i-42");
-    if (asks("meta-data/events/recommendations/rebalance")) return page(pages.rebalance);
-    if (asks("meta-data/events/maintenance/scheduled")) return page(pages.events);
-    if (!asks("meta-data/spot/instance-action")) return StandInServer::page(500, "");
+  std::string answer(const std::string& request) {
+    const auto asks = [&](const std::string& path) { return request.find("/" + path + " ") != std::string::npos; };
+    if (asks("api/token")) return StandInServer::page(200, "token");
+    if (asks("instance-id")) return StandInServer::page(200, "i-42");
     const std::lock_guard lock(mutex_);
-    ++rounds_;
+    if (asks(kAction)) ++rounds_;
+    if (!asks(path_)) return StandInServer::page(404, "");
+    asked_in_.push_back(rounds_);
+    const int status = text_.empty() ? 404 : 200, wanted = status_of_(static_cast<int>(asked_in_.size()));
     changed_.notify_all();
-    return page(pages.interruption);
+    return wanted == 200 ? StandInServer::page(status, text_) : StandInServer::page(wanted, "");
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  const std::string path_, text_;
+  const std::function<int(int)> status_of_;
+  std::vector<int> asked_in_;  // the rounds
   int rounds_ = 0;
   StandInServer service_;
 };
@@ -101,7 +111,7 @@ constexpr double kNoticeTime = 1603786920;
 TEST_CASE("an interruption requests a stop, with the time that is left") {
   StopRequest stop;
   Warnings warnings;
-  Ec2 ec2({.interruption = kInterruption, .rebalance = "", .events = ""});
+  Ec2 ec2(kAction, kInterruption);
   const Ec2Watch watch(ec2.options(/*began=*/0), stop, [&](const std::string& text) { warnings.add(text); });
   wait_for(stop);
   CHECK(stop.is_own());
@@ -114,8 +124,7 @@ TEST_CASE("an interruption requests a stop, with the time that is left") {
 TEST_CASE("a clock that is fast takes no time from the save") {
   StopRequest stop;
   Warnings warnings;
-  Ec2 ec2(
-      {.interruption = R"({"action": "terminate", "time": "2020-10-27T08:22:00Z"})", .rebalance = "", .events = ""});
+  Ec2 ec2(kAction, R"({"action": "terminate", "time": "2020-10-27T08:22:00Z"})");
   const Ec2Watch watch(ec2.options(/*began=*/0), stop, [&](const std::string& text) { warnings.add(text); });
   wait_for(stop);
   CHECK(stop.seconds_left() + stop.seconds_since() == Approx(120).margin(30));
@@ -125,10 +134,10 @@ TEST_CASE("a recommendation after the start requests a stop, and one before it o
   StopRequest stop;
   Warnings warnings;
   const auto warn = [&](const std::string& text) { warnings.add(text); };
-  Ec2 ec2({.interruption = "", .rebalance = kRebalance, .events = ""});
+  Ec2 ec2(kRecommendation, kRebalance);
   {
     const Ec2Watch late(ec2.options(/*began=*/kNoticeTime + 1), stop, warn);
-    ec2.wait_for_rounds(4);
+    ec2.wait_for(4);
     CHECK_FALSE(stop.requested());
     CHECK_THAT(warnings.wait_for(1).front(), Contains("i-42") && Contains("node-7") && Contains("was known"));
     CHECK(warnings.count() == 1);
@@ -148,12 +157,12 @@ TEST_CASE("an event of another day warns, and one that is due requests a stop") 
     return R"([{"Code": "system-reboot", "State": "active", "NotBefore": ")" + time + R"("}])";
   };
   {
-    Ec2 ec2({.interruption = "", .rebalance = "", .events = event("01 Jan 2100 00:00:00 GMT")});
+    Ec2 ec2(kEvents, event("01 Jan 2100 00:00:00 GMT"));
     const Ec2Watch watch(ec2.options(/*began=*/0), stop, warn);
     CHECK_THAT(warnings.wait_for(1).front(), Contains("system-reboot") && Contains("a quarter of an hour before"));
     CHECK_FALSE(stop.requested());
   }
-  Ec2 ec2({.interruption = "", .rebalance = "", .events = event("21 Jan 2019 09:00:43 GMT")});
+  Ec2 ec2(kEvents, event("21 Jan 2019 09:00:43 GMT"));
   const Ec2Watch watch(ec2.options(/*began=*/0), stop, warn);
   wait_for(stop);
   CHECK_THAT(stop.reason(), Contains("EC2 has scheduled system-reboot of the instance i-42"));
@@ -162,9 +171,9 @@ TEST_CASE("an event of another day warns, and one that is due requests a stop") 
 TEST_CASE("on an instance without notices nothing happens") {
   StopRequest stop;
   Warnings warnings;
-  Ec2 ec2({});
+  Ec2 ec2;
   const Ec2Watch watch(ec2.options(/*began=*/0), stop, [&](const std::string& text) { warnings.add(text); });
-  ec2.wait_for_rounds(5);
+  ec2.wait_for(5);
   CHECK(watch.answers());
   CHECK_FALSE(stop.requested());
   CHECK(warnings.count() == 0);
@@ -207,59 +216,6 @@ TEST_CASE("a watch whose service hangs ends at once") {
 
 namespace {
 
-// Answers as EC2's, but for some requests to one page, which get a status of their own.
-class FailingPage {
- public:
-  // `status_of`: by the number of a request for `path`, from 1.
-  FailingPage(std::string path, std::function<int(int)> status_of, std::string text)
-      : path_(std::move(path)),
-        status_of_(std::move(status_of)),
-        text_(std::move(text)),
-        service_([this](const auto& r) { return answer(r); }) {}
-
-  Ec2WatchOptions options(double began = 0) const {
-    return {.endpoint = MetadataEndpoint{"127.0.0.1", service_.port()},
-            .began = began,
-            .host = "node-7",
-            .interval = std::chrono::milliseconds(1),
-            .patience = std::chrono::seconds(20)};
-  }
-  // Until the page was asked for so often.
-  void wait_for(int asked) {
-    std::unique_lock lock(mutex_);
-    REQUIRE(changed_.wait_for(lock, kLimit, [&] { return static_cast<int>(asked_in_.size()) >= asked; }));
-  }
-  // The round, from 1, of a request for the page, from 1. Each round begins with a request for spot/instance-action.
-  int round_of(size_t request) {
-    const std::lock_guard lock(mutex_);
-    return asked_in_[request - 1];
-  }
-
- private:
-  std::string answer(const std::string& request) {
-    const auto asks = [&](const std::string& path) { return request.find("/" + path + " ") != std::string::npos; };
-    if (asks("api/token")) return StandInServer::page(200, "token");
-    if (asks("instance-id")) return StandInServer::page(200, "i-42");
-    const std::lock_guard lock(mutex_);
-    if (asks("spot/instance-action")) ++rounds_;
-    if (!asks(path_)) return StandInServer::page(404, "");
-    asked_in_.push_back(rounds_);
-    const int status = status_of_(static_cast<int>(asked_in_.size()));
-    changed_.notify_all();
-    return StandInServer::page(status, status == 200 ? text_ : "");
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  const std::string path_;
-  const std::function<int(int)> status_of_;
-  const std::string text_;
-  std::vector<int> asked_in_;  // the rounds
-  int rounds_ = 0;
-  StandInServer service_;
-};
-
-constexpr const char* kEvents = "events/maintenance/scheduled";
 constexpr const char* kDueEvent =
     R"([{"State": "active", "Code": "x"}, {"Code": "system-reboot", "State": "active", "NotBefore": "21 Jan 2019 09:00:43 GMT"}])";
 
@@ -268,7 +224,7 @@ constexpr const char* kDueEvent =
 TEST_CASE("scheduled events that cannot be asked for give a warning, although the other notices can") {
   StopRequest stop;
   Warnings warnings;
-  FailingPage ec2(kEvents, [](int) { return 500; }, "");
+  Ec2 ec2(kEvents, "", [](int) { return 500; });
   const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
   CHECK_THAT(warnings.wait_for(1).front(), Contains("answers 500 to GET /latest/meta-data/events/maintenance") &&
                                                Contains("Not noticed there: scheduled events") && !Contains("hops"));
@@ -280,7 +236,7 @@ TEST_CASE("scheduled events that cannot be asked for give a warning, although th
 TEST_CASE("after a failure the events are asked for at the next poll, and one that cannot be read hides no other") {
   StopRequest stop;
   Warnings warnings;
-  FailingPage ec2(kEvents, [](int asked) { return asked == 1 ? 500 : 200; }, kDueEvent);
+  Ec2 ec2(kEvents, kDueEvent, [](int asked) { return asked == 1 ? 500 : 200; });
   const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
   ec2.wait_for(2);
   CHECK(ec2.round_of(2) == 2);
@@ -294,7 +250,7 @@ TEST_CASE("after a failure the events are asked for at the next poll, and one th
 TEST_CASE("failures that are not in a row give no warning") {
   StopRequest stop;
   Warnings warnings;
-  FailingPage ec2("spot/instance-action", [](int asked) { return asked % 3 == 0 ? 404 : 500; }, "");
+  Ec2 ec2(kAction, "", [](int asked) { return asked % 3 == 0 ? 404 : 500; });
   const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
   ec2.wait_for(20);
   CHECK(warnings.count() == 0);
@@ -308,7 +264,7 @@ TEST_CASE("a service that makes up notices is counted up to a hundred") {
     events += std::string(i == 0 ? "[" : ", ") +
               R"({"State": "active", "NotBefore": "01 Jan 2100 00:00:00 GMT", "Code": "c)" + std::to_string(i) + "\"}";
   }
-  FailingPage ec2(kEvents, [](int) { return 200; }, events + "]");
+  Ec2 ec2(kEvents, events + "]");
   const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
   ec2.wait_for(3);
   CHECK(watch.counts() == std::map<Kind, int64_t>{{Kind::kEvent, 100}});

@@ -1,8 +1,8 @@
 #include <atomic>
 
 #include "app/exporter/exporter.hpp"
-#include "app/http/http_exchange.hpp"
 #include "base/error.hpp"
+#include "tests/app/exporter/http_client.hpp"
 #include "tests/catch.hpp"
 
 using namespace mpzero;
@@ -26,12 +26,7 @@ TEST_CASE("a page is collected at most once a second, however often it is asked 
     const Exporter exporter({.address = "127.0.0.1", .port = 0, .labels = {}, .fresh = fresh},
                             {[&](Families&) { ++count; }});
     for (int i = 0; i < 3; ++i) {
-      HttpExchange scrape({.host = "127.0.0.1",
-                           .port = std::to_string(exporter.port()),
-                           .path = "/metrics",
-                           .headers = {},
-                           .most_bytes = 1 << 20});
-      CHECK_THAT(scrape.run(std::chrono::seconds(60)).text, Catch::Contains("mpzero_up 1\n"));
+      CHECK_THAT(ask(exporter.port(), "GET /metrics"), Catch::Contains("mpzero_up 1\n"));
     }
     return count.load();
   };

@@ -1,8 +1,4 @@
 #include <atomic>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/write.hpp>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -11,46 +7,12 @@
 #include <vector>
 
 #include "app/exporter/http_server.hpp"
+#include "tests/app/exporter/http_client.hpp"
 #include "tests/catch.hpp"
 
 using namespace mpzero;
-namespace asio = boost::asio;
-using asio::ip::tcp;
 
 namespace {
-
-class Client {
- public:
-  // `receives`: bytes that arrive before rest() is called; 0: the system's default.
-  explicit Client(uint16_t port, int receives = 0) : socket_(context_) {
-    const tcp::endpoint server(asio::ip::make_address("127.0.0.1"), port);
-    socket_.open(server.protocol());
-    if (receives > 0) socket_.set_option(asio::socket_base::receive_buffer_size(receives));
-    socket_.connect(server);
-  }
-
-  void send(const std::string& text) {
-    boost::system::error_code ignored;  // the server may have closed the connection
-    asio::write(socket_, asio::buffer(text), ignored);
-  }
-  // All that comes until the server closes the connection.
-  std::string rest() {
-    std::string text;
-    boost::system::error_code end;
-    asio::read(socket_, asio::dynamic_buffer(text), end);
-    return text;
-  }
-
- private:
-  asio::io_context context_;
-  tcp::socket socket_;
-};
-
-std::string ask(uint16_t port, const std::string& request) {
-  Client client(port);
-  client.send(request + " HTTP/1.1\r\nHost: x\r\n\r\n");
-  return client.rest();
-}
 
 std::string numbered_page() {
   static std::atomic<int> asked{0};

@@ -1,6 +1,8 @@
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/gpu/gpu_readings.hpp"
@@ -30,24 +32,24 @@ TEST_CASE("the GPUs that are wanted are read, in base units") {
   GpuReader reader(driver.libraries, {kThird, kFirst});
   const std::vector<GpuReading> gpus = reader.read();
   REQUIRE(gpus.size() == 2);
-  CHECK(gpus[0].index == 0);
   const GpuReading& gpu = gpus[1];
-  CHECK(gpu.index == 2);
-  CHECK(gpu.uuid == "GPU-2");
-  CHECK(gpu.pci_address == "00000000:1C:00.0");
-  CHECK(*gpu.utilization == Approx(0.75));
-  CHECK(*gpu.memory_utilization == Approx(0.4));
-  CHECK(*gpu.sm_clock == Approx(1.98e9));
-  CHECK(*gpu.memory_clock == Approx(2.619e9));
-  CHECK(*gpu.power == Approx(650.5));
-  CHECK(*gpu.energy == Approx(12'000.5));
-  CHECK(gpu.temperature == 61);
-  CHECK(*gpu.memory_used == Approx(2.0 * (1 << 30)));
-  CHECK(*gpu.memory_total == Approx(80.0 * (1 << 30)));
+  CHECK((gpus[0].index == 0 && gpu.index == 2 && gpu.uuid == "GPU-2" && gpu.pci_address == "00000000:1C:00.0"));
+  for (const auto& [value, expected] :
+       std::vector<std::pair<std::optional<double>, double>>{{gpu.utilization, 0.75},
+                                                             {gpu.memory_utilization, 0.4},
+                                                             {gpu.sm_clock, 1.98e9},
+                                                             {gpu.memory_clock, 2.619e9},
+                                                             {gpu.power, 650.5},
+                                                             {gpu.energy, 12'000.5},
+                                                             {gpu.temperature, 61},
+                                                             {gpu.memory_used, 0x1p31},
+                                                             {gpu.memory_total, 80 * 0x1p30},
+                                                             {gpu.corrected_errors, 3},
+                                                             {gpu.uncorrected_errors, 5},
+                                                             {gpu.nvlink_errors, 14}}) {
+    CHECK(value.value() == Approx(expected));
+  }
   CHECK(gpu.throttle_reasons == 4);
-  CHECK(gpu.corrected_errors == 3);
-  CHECK(gpu.uncorrected_errors == 5);
-  CHECK(gpu.nvlink_errors == 14);
   CHECK_FALSE(gpu.pcie_replays);  // not supported
   CHECK(gpu.xid_errors == 0);
   CHECK_FALSE(gpu.last_xid);

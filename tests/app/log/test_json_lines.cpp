@@ -71,6 +71,20 @@ TEST_CASE("while a file cannot be written lines are lost, and a mark has their n
   CHECK(nlohmann::json::parse(found[4])["number"] == 7);
 }
 
+TEST_CASE("events are appended, each with its time") {
+  const TemporaryFolder folder;
+  const auto path = folder / "events.jsonl";
+  const auto fail = [](const std::string& warning) { FAIL(warning); };
+  EventLog(path, fail).write("start", {{"job", "7"}});
+  EventLog(path, fail).write("warning", {{"text", "a name with \xff"}});
+  const auto lines = lines_of(path);
+  REQUIRE(lines.size() == 2);
+  const auto first = nlohmann::json::parse(lines[0]), second = nlohmann::json::parse(lines[1]);
+  CHECK((first["event"] == "start" && first["job"] == "7"));
+  CHECK((first["time"] > 1e9 && second["time"] >= first["time"]));
+  CHECK(second["text"] == "a name with \xef\xbf\xbd");
+}
+
 TEST_CASE("a file that cannot be opened is opened as soon as it can be") {
   const TemporaryFolder folder;
   const auto path = folder / "later/lines.jsonl";
@@ -111,14 +125,6 @@ TEST_CASE("a FIFO with a reader gets the lines") {
   std::array<char, 200> read{};
   CHECK(::read(reader, read.data(), read.size()) > 50);
   ::close(reader);
-}
-
-TEST_CASE("lines that are missing at the end are a warning") {
-  std::vector<std::string> warnings;
-  {
-    JsonLines("/dev/full", [&](const std::string& warning) { warnings.push_back(warning); }).write(object(1));
-  }
-  CHECK(warnings.size() == 2);
 }
 
 TEST_CASE("lines follow their folder when it is moved, and the path when somebody makes another folder") {

@@ -1,0 +1,205 @@
+#include "app/exporter/node_metrics.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "parallel/comm/gpu_address.hpp"
+
+namespace mpzero {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kKibibyte = 1024;
+
+std::optional<double> number_in(const fs::path& path) {
+  std::ifstream file(path);
+  double value = 0;
+  return file >> value ? std::optional(value) : std::nullopt;
+}
+
+// Those of a folder that can be read, sorted.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    entries.push_back(it->path());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+void collect_cpu(const fs::path& root, Families& to) {
+  std::ifstream file(root / "proc/stat");
+  std::string name;
+  if (!(file >> name) || name != "cpu") return;
+  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  for (const char* mode : {"user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"}) {
+    double value = 0;
+    if (!(file >> value)) return;
+    to.counter("mpzero_host_cpu_seconds_total", "Time of all cores together.", value / ticks, {{"mode", mode}});
+  }
+}
+
+void collect_memory(const fs::path& root, Families& to) {
+  static const std::map<std::string, std::pair<const char*, const char*>> kShown = {
+      {"MemTotal:", {"mpzero_host_memory_bytes", "Memory of the host."}},
+      {"MemAvailable:", {"mpzero_host_memory_available_bytes", "Memory that processes can still take."}},
+      {"Shmem:", {"mpzero_host_memory_shared_bytes", "Memory that processes share, /dev/shm among it."}}};
+  std::ifstream file(root / "proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string key;
+    double kibibytes = 0;
+    if (!(words >> key >> kibibytes)) continue;
+    if (const auto found = kShown.find(key); found != kShown.end()) {
+      to.gauge(found->second.first, found->second.second, kibibytes * kKibibyte);
+    }
+  }
+}
+
+void collect_interfaces(const fs::path& root, Families& to) {
+  static constexpr std::array<std::array<const char*, 3>, 4> kShown = {
+      {{"rx_bytes", "mpzero_network_receive_bytes_total", "Bytes that the interface has received."},
+       {"tx_bytes", "mpzero_network_transmit_bytes_total", "Bytes that the interface has sent."},
+       {"rx_dropped", "mpzero_network_receive_drops_total", "Packets that were dropped when received."},
+       {"tx_dropped", "mpzero_network_transmit_drops_total", "Packets that were dropped when sent."}}};
+  for (const fs::path& interface : entries_of(root / "sys/class/net")) {
+    for (const auto& [file, name, help] : kShown) {
+      const auto value = number_in(interface / "statistics" / file);
+      if (value) to.counter(name, help, *value, {{"device", interface.filename().string()}});
+    }
+  }
+}
+
+// A counter's name as a metric: "rx_drops" gives mpzero_rdma_rx_drops_total.
+std::optional<std::string> metric_of(const std::string& counter) {
+  const auto plain = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
+  if (counter.empty() || !std::all_of(counter.begin(), counter.end(), plain)) return std::nullopt;
+  return "mpzero_rdma_" + counter + "_total";
+}
+
+void collect_rdma(const fs::path& root, Families& to) {
+  for (const fs::path& device : entries_of(root / "sys/class/infiniband")) {
+    for (const fs::path& port : entries_of(device / "ports")) {
+      for (const fs::path& counter : entries_of(port / "hw_counters")) {
+        const std::string file = counter.filename().string();
+        // How long the driver keeps the numbers, no count.
+        if (file == "lifespan") continue;
+        const auto name = metric_of(file);
+        const auto value = number_in(counter);
+        if (!name || !value) continue;
+        to.counter(*name, "The hardware's counter " + file + ".", *value,
+                   {{"device", device.filename().string()}, {"port", port.filename().string()}});
+      }
+    }
+  }
+}
+
+using doctor::GpuReading;
+
+// A gauge, or a counter (its name ends in "_total"). Those that are `slow` a GpuReader reads once in kSlowPeriod.
+struct Value {
+  const char* name;
+  const char* help;
+  std::optional<double> GpuReading::*member;
+  bool slow = false;
+};
+
+constexpr Value kValuesOfGpu[] = {
+    {"mpzero_gpu_utilization_ratio", "Share of the time with a kernel at work.", &GpuReading::utilization},
+    {"mpzero_gpu_memory_utilization_ratio", "Share of the time with memory being read or written.",
+     &GpuReading::memory_utilization},
+    {"mpzero_gpu_sm_clock_hertz", "Clock of the multiprocessors.", &GpuReading::sm_clock},
+    {"mpzero_gpu_memory_clock_hertz", "Clock of the memory.", &GpuReading::memory_clock},
+    {"mpzero_gpu_power_watts", "Power that the GPU draws.", &GpuReading::power},
+    {"mpzero_gpu_temperature_celsius", "Temperature of the GPU.", &GpuReading::temperature},
+    {"mpzero_gpu_memory_used_bytes", "Memory that all processes hold.", &GpuReading::memory_used},
+    {"mpzero_gpu_memory_bytes", "Memory of the GPU.", &GpuReading::memory_total},
+    {"mpzero_gpu_energy_joules_total", "Energy since the driver was loaded.", &GpuReading::energy},
+    {"mpzero_gpu_last_xid", "Number of the newest Xid error.", &GpuReading::last_xid, true},
+    {"mpzero_gpu_nvlink_errors_total", "Replays, recoveries and CRC errors of all NVLinks.", &GpuReading::nvlink_errors,
+     true},
+    {"mpzero_gpu_pcie_replays_total", "Packets that PCIe has sent again.", &GpuReading::pcie_replays, true},
+    {"mpzero_gpu_xid_errors_total", "Xid errors since this start of the run.", &GpuReading::xid_errors, true}};
+
+std::string with_age(const char* help) {
+  return fmt::format("{} Read once in {} s.", help, doctor::GpuReader::kSlowPeriod.count());
+}
+
+// "SW Power Cap" as the value of a label: "sw_power_cap".
+std::string label_of(const char* name) {
+  std::string label(name);
+  std::transform(label.begin(), label.end(), label.begin(),
+                 [](unsigned char c) { return c == ' ' ? '_' : static_cast<char>(std::tolower(c)); });
+  return label;
+}
+
+}  // namespace
+
+void collect_host(const fs::path& root, Families& families) {
+  collect_cpu(root, families);
+  collect_memory(root, families);
+  collect_interfaces(root, families);
+  collect_rdma(root, families);
+}
+
+void collect_gpus(const std::optional<std::vector<GpuReading>>& gpus, const std::map<std::string, int>& ranks,
+                  Families& to) {
+  to.gauge("mpzero_gpu_driver_up", "1 while the driver of the GPUs answers, 0 while it hangs.", gpus ? 1 : 0);
+  if (!gpus) return;
+  for (const GpuReading& gpu : *gpus) {
+    MetricLabels labels = {{"gpu", std::to_string(gpu.index)}, {"uuid", gpu.uuid}};
+    for (const auto& [address, rank] : ranks) {
+      if (parallel::same_gpu(address, gpu.pci_address)) labels.emplace_back("rank", std::to_string(rank));
+    }
+    const auto with = [&](const char* key, const std::string& value) {
+      MetricLabels more = labels;
+      more.emplace_back(key, value);
+      return more;
+    };
+    for (const Value& value : kValuesOfGpu) {
+      const std::optional<double> read = gpu.*value.member;
+      if (!read) continue;
+      const std::string help = value.slow ? with_age(value.help) : value.help;
+      if (std::string_view(value.name).ends_with("_total")) {
+        to.counter(value.name, help, *read, labels);
+      } else {
+        to.gauge(value.name, help, *read, labels);
+      }
+    }
+    const std::string ecc_help = with_age("Errors of memory since the driver was loaded.");
+    if (gpu.corrected_errors) {
+      to.counter("mpzero_gpu_ecc_errors_total", ecc_help, *gpu.corrected_errors, with("type", "corrected"));
+    }
+    if (gpu.uncorrected_errors) {
+      to.counter("mpzero_gpu_ecc_errors_total", ecc_help, *gpu.uncorrected_errors, with("type", "uncorrected"));
+    }
+    if (!gpu.throttle_reasons) continue;
+    for (const doctor::ThrottleReason& reason : doctor::kThrottleReasons) {
+      to.gauge("mpzero_gpu_throttled", "1 while the GPU runs slower for this reason.",
+               (*gpu.throttle_reasons & reason.bit) != 0 ? 1 : 0, with("reason", label_of(reason.name)));
+    }
+  }
+}
+
+void collect_ec2(const Ec2Watch& watch, Families& to) {
+  using Kind = Ec2Notice::Kind;
+  std::map<Kind, int64_t> counts = watch.counts();
+  for (const auto& [kind, name] : {std::pair(Kind::kInterruption, "interruption"),
+                                   std::pair(Kind::kRebalance, "rebalance"), std::pair(Kind::kEvent, "event")}) {
+    to.counter("mpzero_ec2_notices_total", "Notices of EC2 about this instance.", static_cast<double>(counts[kind]),
+               {{"kind", name}});
+  }
+  to.gauge("mpzero_ec2_metadata_up", "1 while EC2's metadata service answers.", watch.answers() ? 1 : 0);
+}
+
+}  // namespace mpzero
