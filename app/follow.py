@@ -165,9 +165,9 @@ class Progress:
         if pump.run_id and (pump.run_id != self.run_id or now - self.said >= PROGRESS_SECONDS):
             say(f"run {pump.run_id} has been passed on to step {pump.last_step}.")
             self.run_id, self.said = pump.run_id, now
-        if pump.follower.damaged.count > self.damaged:
-            warn(f"{pump.follower.path} has {pump.follower.damaged}, left out here.")
-        self.damaged = pump.follower.damaged.count
+        if pump.follower.damaged > self.damaged:
+            warn(f"{pump.follower.path.parent}: {pump.follower.damage()}")
+        self.damaged = pump.follower.damaged
 
 
 def counted(steps: int) -> str:

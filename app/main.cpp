@@ -2,16 +2,21 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <new>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -29,10 +34,10 @@
 #include "app/plan/command/plan_beside_run.hpp"
 #include "app/plan/command/plan_command.hpp"
 #include "app/plan/command/predicted_step.hpp"
-#include "app/python_program.hpp"
 #include "app/train/train.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
+#include "io/files/shipped_folders.hpp"
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/mpi/launch_check.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
@@ -120,6 +125,30 @@ int run_alone(const std::function<int()>& command) {
     print_err("mpzero: error: {}\n", error.what());
     return kFailureExitCode;
   }
+}
+
+// Turns this process into app/`name` of the tree that mpzero belongs to, in the tree's Python environment or, where
+// there is none, by python3. The program needs Python 3.9 and its standard library alone. Throws UserError.
+[[noreturn]] void become_python_program(const std::string& name, const std::vector<std::string>& arguments) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path tree = io::tree_of(fs::read_symlink("/proc/self/exe", error));
+  const fs::path program = tree / "app" / name;
+  if (!fs::exists(program, error)) {
+    throw_user_error("{} is missing: mpzero runs from its checkout, or from what cmake --install has made",
+                     program.string());
+  }
+  // An environment is known by the path in argv[0].
+  for (const std::string& python : {(tree / ".venv/bin/python").string(), std::string("python3")}) {
+    std::vector<std::string> words = {python, "-X", "utf8", program.string()};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    ::execvp(python.c_str(), argv.data());
+  }
+  throw_user_error("python3, which {} needs, cannot be started ({}): install it", program.string(),
+                   std::strerror(errno));
 }
 
 // Returns 0 if `check` does not throw. Before MPI has joined the tasks, each of them runs it; one of them prints the

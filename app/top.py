@@ -44,10 +44,16 @@ def main() -> int:
     except (TopError, NotReadable) as error:
         print(f"mpzero: error: {shown(str(error))}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
+    except OSError as error:
+        if error.filename is not None:
+            print(f"mpzero: error: {shown(error.filename)} cannot be read: {error.strerror}.", file=sys.stderr)
+            return 2
         # What Python would still write at its end is dropped.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        if isinstance(error, BrokenPipeError):
+            return BROKEN_PIPE
+        print(f"mpzero: error: stdout cannot be written: {error.strerror}.", file=sys.stderr)
+        return 1
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -15,32 +15,6 @@ MOST_LINE_BYTES = 1 << 24
 MOST_NAMED = 8
 
 
-class Damaged:
-    """The numbers, from 1, of a file's lines that are no JSON objects."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._last = 0
-        self._stretches: list[list[int]] = []  # first and last; the first MOST_NAMED
-
-    def add(self, number: int) -> None:
-        """Of a line after those before."""
-        if number == self._last:  # the rest of a long one
-            return
-        self.count += 1
-        if number == self._last + 1 and self._stretches:
-            self._stretches[-1][1] = number
-        elif len(self._stretches) <= MOST_NAMED:
-            self._stretches.append([number, number])
-        self._last = number
-
-    def __str__(self) -> str:
-        """ "3 damaged lines (2, 7-8)" """
-        named = [str(first) if first == last else f"{first}-{last}" for first, last in self._stretches[:MOST_NAMED]]
-        more = ", ..." if len(self._stretches) > MOST_NAMED else ""
-        return f"{self.count} damaged {'line' if self.count == 1 else 'lines'} ({', '.join(named)}{more})"
-
-
 class JsonLines:
     """The complete lines of a file that another process appends to, and replaces where a run resumes."""
 
@@ -48,11 +22,12 @@ class JsonLines:
         """`most_bytes`: of a longer file the end is read. Its lines are counted from there."""
         self.path, self.most_bytes = path, most_bytes
         self.openings = 0  # one more each time that the file is read from its beginning
-        self.damaged = Damaged()  # since then
+        self.damaged = 0  # lines since then that are no JSON objects
         self.line = b""  # the last complete one
         self.rest = b""  # the beginning of one that is not complete
         self._file: BinaryIO | None = None
         self._lines = 0
+        self._named: list[int] = []  # numbers, from 1, of the first damaged lines and of the last one
 
     def new_objects(self) -> Iterator[tuple[int, dict]]:
         """Each object since the last call, with the number of its line. Once the file has been replaced or cut, all of
@@ -67,6 +42,12 @@ class JsonLines:
             self.close()
         if self._file is not None or self._opens():
             yield from self._objects()
+
+    def damage(self) -> str:
+        """ "FILE has 3 damaged lines (2, 7, 8), left out here." """
+        named = ", ".join(map(str, self._named[:MOST_NAMED])) + ", ..." * (self.damaged > MOST_NAMED)
+        lines = "1 damaged line" if self.damaged == 1 else f"{self.damaged} damaged lines"
+        return f"{self.path.name} has {lines} ({named}), left out here."
 
     def objects(self) -> Iterator[tuple[int, dict]]:
         """As new_objects(), of a file that is read once: a last line that lacks its end counts if it is an object."""
@@ -91,9 +72,14 @@ class JsonLines:
             self._lines += ends
             number = self._lines + (not ends)
             if (value := object_of(self.line)) is None:
-                self.damaged.add(number)
+                self._add_damaged(number)
             else:
                 yield number, value
+
+    def _add_damaged(self, number: int) -> None:
+        if number not in self._named[-1:]:  # or it is the rest of a long one
+            self.damaged += 1
+            self._named[MOST_NAMED:] = [number]
 
     def _opens(self) -> bool:
         try:
@@ -101,7 +87,7 @@ class JsonLines:
         except FileNotFoundError:  # not yet
             return False
         self.openings += 1
-        self._lines, self.damaged, self.line, self.rest = 0, Damaged(), b"", b""
+        self._lines, self.damaged, self._named, self.line, self.rest = 0, 0, [], b"", b""
         if (more := os.fstat(self._file.fileno()).st_size - self.most_bytes) > 0:
             self._file.seek(more - 1)
             self._read()  # the end of a line whose beginning is not read

@@ -53,6 +53,28 @@ class Follower(JsonLines):
             raise FollowError(f"{error}: give the run's folder or its metrics file.") from error
 
 
+class Sink:
+    """Where the steps of runs are passed on to. Making one starts no run there. Raises: SinkMissing"""
+
+    most_unsaved = 1
+    """After so many steps they are saved as passed on. A crash passes the unsaved ones on again."""
+    target: str
+    """In words: where one finds the runs."""
+
+    def begin(self, run_id: str, first_step: int) -> None:
+        """The next steps are of this run. Former steps from `first_step` on are no longer part of it."""
+
+    def write(self, row: Row) -> None:
+        raise NotImplementedError
+
+    def rewind(self, step: int) -> None:
+        """The run has gone back: former steps from `step` on are no longer part of it."""
+
+    def flush(self) -> None: ...
+    def close(self) -> None:
+        """Ends the run, where one has begun."""
+
+
 def encodable(name: str) -> str:
     """JSON can name what UTF-8 cannot."""
     return name.encode("utf-8", "replace").decode("utf-8")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from run_files.regular_files import NotReadable, read_bytes
 
-from run_follow.following import Follower, FollowError, Row, unusable
-from run_follow.sinks import Sink
+from run_follow.following import Follower, FollowError, Row, Sink, unusable
 
 DIGEST_BYTES = 8
 MOST_BYTES = 1 << 30

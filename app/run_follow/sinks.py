@@ -9,11 +9,10 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Protocol
 
 from run_files.metric_names import validation_losses
 
-from run_follow.following import Row, unusable
+from run_follow.following import Row, Sink, unusable
 from run_follow.train_job import TrainJobStatus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,31 +37,6 @@ class SinkMissing(Exception):
     """The package of a sink is not installed; the text is one sentence."""
 
 
-class Sink(Protocol):
-    """Where the steps of a run are passed on to. Making one starts no run there."""
-
-    most_unsaved: int
-    """After so many steps they are saved as passed on. A crash passes the unsaved ones on again."""
-
-    def __init__(self, folder: Path, project: str):
-        """Raises: SinkMissing"""
-
-    @property
-    def target(self) -> str:
-        """In words: where one finds the runs."""
-
-    def begin(self, run_id: str, first_step: int) -> None:
-        """The next steps are of this run. Former steps from `first_step` on are no longer part of it."""
-
-    def write(self, row: Row) -> None: ...
-    def rewind(self, step: int) -> None:
-        """The run has gone back: former steps from `step` on are no longer part of it."""
-
-    def flush(self) -> None: ...
-    def close(self) -> None:
-        """Ends the run, where one has begun."""
-
-
 def tag_of(metric: str) -> str:
     if label := validation_losses([metric]).get(metric):
         return "loss/" + label.replace(" ", "_")
@@ -84,7 +58,7 @@ def install_command(package: str) -> str:
     return f"{python} -m ensurepip && {python} -m pip install {package}"
 
 
-class TensorBoard:
+class TensorBoard(Sink):
     """Event files in FOLDER/RUN."""
 
     most_unsaved = 1000  # a step that comes again replaces the former one
@@ -149,10 +123,8 @@ class TensorBoard:
         return self.run_folder / f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}"
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Sink):
     """A run of W&B with the id of the run. Its curves are drawn over the metric "step", which may go back."""
-
-    most_unsaved = 1  # a step that comes again is shown twice
 
     def __init__(self, folder: Path, project: str):
         try:
@@ -177,22 +149,14 @@ class WeightsAndBiases:
     def write(self, row: Row) -> None:
         self.run.log({tag_of(metric): value for metric, value in row.values.items()} | {"step": row.step})
 
-    def rewind(self, step: int) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
     def close(self) -> None:
         if self.run is not None:
             self.run.finish()
         self.run = None
 
 
-class MLflow:
+class MLflow(Sink):
     """A run of MLflow with the tag mpzero.run."""
-
-    most_unsaved = 1  # a step that comes again is shown twice
 
     def __init__(self, folder: Path, project: str):
         try:
@@ -222,12 +186,6 @@ class MLflow:
         milliseconds = round(row.time * 1000)
         values = [self.metric(tag_of(name), value, milliseconds, row.step) for name, value in row.values.items()]
         self.client.log_batch(self.id, metrics=values)
-
-    def rewind(self, step: int) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
 
     def close(self) -> None:
         if self.id is not None:

@@ -25,7 +25,7 @@ from run_files.metric_names import validation_losses
 from run_files.regular_files import NotReadable, read_text
 from run_files.values import is_whole
 
-from run_follow.following import FollowError, Row
+from run_follow.following import FollowError, Row, Sink
 
 ADDRESS, CERTIFICATE, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
 # More often burdens the cluster's API server.
@@ -36,7 +36,7 @@ TOKEN_FORM = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 METRICS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_second", "mfu", "step_seconds")
 
 
-class TrainJobStatus:
+class TrainJobStatus(Sink):
     """The newest step alone counts. A server that does not answer gets one warning, and the next step."""
 
     most_unsaved = 1000  # a step that comes again changes nothing
@@ -57,14 +57,8 @@ class TrainJobStatus:
     def target(self) -> str:
         return f"the TrainJob's status at {self.address}"
 
-    def begin(self, run_id: str, first_step: int) -> None:
-        pass
-
     def write(self, row: Row) -> None:
         self.row = row
-
-    def rewind(self, step: int) -> None:
-        pass
 
     def flush(self) -> None:
         if self.row is not None and time.monotonic() - self.sent >= PAUSE_SECONDS:

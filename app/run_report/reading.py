@@ -176,7 +176,7 @@ class Damage:
             yield number, value
 
     def has_damaged(self, path: Path) -> bool:
-        return self._lines[path].damaged.count > 0
+        return self._lines[path].damaged > 0
 
     def add_reason(self, reason: NotReadable) -> None:
         self._reasons.append(f"{reason}, and is left out here.")
@@ -185,8 +185,7 @@ class Damage:
         self._files.append(path)
 
     def sentences(self) -> list[str]:
-        damaged = {path.name: lines.damaged for path, lines in self._lines.items()}
-        lines = [f"{name} has {numbers}, left out here." for name, numbers in damaged.items() if numbers.count]
+        lines = [lines.damage() for lines in self._lines.values() if lines.damaged]
         lines += [f"{path.name} lacks {lost} lines that the run could not write." for path, lost in self._lost.items()]
         lines += [f"{path.name} is no JSON object and is left out here." for path in self._files]
         return lines + self._reasons

@@ -327,6 +327,19 @@ def test_a_mistake_gets_one_sentence(words, said):
     assert done.stderr.startswith("mpzero: error: ") and said in done.stderr
 
 
+def test_a_stdout_that_is_full_or_closed_is_no_traceback(tmp_path):
+    view(tmp_path, STEP)
+    command = [sys.executable, "-X", "utf8", REPOSITORY / "app/top.py", tmp_path]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert done.returncode == 1 and done.stderr.startswith("mpzero: error: stdout") and done.stderr.count("\n") == 1
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_the_view_on_a_terminal_ends_with_the_run_and_by_a_signal(tmp_path):
     view(tmp_path, STEP)
     for ends_itself in (False, True):
