@@ -97,7 +97,7 @@ def split_chart(run: Run) -> Chart:
     for number, (name, label) in enumerate(STEP_PARTS.items()):
         values = smooth(np.nan_to_num(run.columns[name]), smoothing(total))
         style = {"stackgroup": "parts", "line": {"width": 0, "color": f"part-{number}"}, "fillcolor": f"part-{number}"}
-        traces.append(points(run, values, places, label) | {"mode": "lines"} | style)
+        traces.append(curve(axes_of(run), values, places, label, number, 0) | style)
     return Chart("Where the time of a step went", "seconds, of rank 0", traces, {"yaxis": {"rangemode": "tozero"}})
 
 
@@ -122,7 +122,7 @@ def rank_chart(run: Run, of_run: str) -> Chart:
         return Chart("", "", [], {})
     trace = {
         "type": "heatmap",
-        "choices": choices(run, found.places),
+        "choices": {key: numbers(x[found.places]) for key, x in axes_of(run).items()},
         "y": found.ranks,
         "z": [numbers(row) for row in found.seconds],
         "colorscale": [[0, "heat-0"], [0.5, "heat-1"], [1, "heat-2"]],
@@ -178,19 +178,13 @@ def node_of(runs: list[Run]) -> str:
 
 
 def node_line(run: Run, values: np.ndarray, name: str, place: int) -> dict:
-    places = thinned(values)
-    trace = {"type": "scatter", "name": name, "y": numbers(values[places]), "choices": node_choices(run, places)}
-    return trace | {"mode": "lines", "line": {"width": 1.5, "color": f"run-{place}"}}
-
-
-def node_choices(run: Run, places: np.ndarray) -> dict[str, list]:
-    """Where the readings are on the axes, by the times of the steps before and after them."""
-    at, columns = run.node_times.time[places], run.columns
+    """Where the readings are on the axes is known by the times of the steps before and after them."""
+    at, columns = run.node_times.time, run.columns
     time = columns["time"]
     known = np.flatnonzero(np.isfinite(time))
     order = known[np.argsort(time[known], kind="stable")]
-    x = {key: np.interp(at, time[order], columns[key][order]) for key in ("step", "tokens") if key in columns}
-    return {key: numbers(values) for key, values in (x | {"hours": (at - np.nanmin(time)) / 3600}).items()}
+    axes = {key: np.interp(at, time[order], columns[key][order]) for key in ("step", "tokens") if key in columns}
+    return curve(axes | {"hours": (at - np.nanmin(time)) / 3600}, values, thinned(values), name, place, width=1.5)
 
 
 def slowest_chart(runs: list[Run]) -> Chart:
@@ -237,25 +231,24 @@ def save_label(save: dict) -> str:
 
 
 def line(run: Run, values: np.ndarray, name: str, place: int, width: float = 2, opacity: float = 1) -> dict:
-    trace = points(run, values, thinned(values), name)
-    return trace | {"mode": "lines", "line": {"width": width, "color": f"run-{place}"}, "opacity": opacity}
+    return curve(axes_of(run), values, thinned(values), name, place, width) | {"opacity": opacity}
 
 
-def points(run: Run, values: np.ndarray, places: np.ndarray, name: str) -> dict:
-    return {"type": "scatter", "name": name, "y": numbers(values[places]), "choices": choices(run, places)}
+def curve(
+    axes: dict[str, np.ndarray], values: np.ndarray, places: np.ndarray, name: str, place: int, width: float
+) -> dict:
+    trace = {"type": "scatter", "mode": "lines", "name": name, "y": numbers(values[places])}
+    trace |= {"choices": {key: numbers(x[places]) for key, x in axes.items()}}
+    return trace | {"line": {"width": width, "color": f"run-{place}"}}
 
 
-def choices(run: Run, places: np.ndarray) -> dict[str, list]:
-    """Those of x: step, tokens or hours since the run's first step."""
+def axes_of(run: Run) -> dict[str, np.ndarray]:
+    """The choices of x: step, tokens or hours since the run's first step."""
     columns = run.columns
-    x = {"step": columns["step"], "tokens": columns.get("tokens"), "hours": hours(columns.get("time"))}
-    return {key: numbers(column[places]) for key, column in x.items() if column is not None}
-
-
-def hours(time: np.ndarray | None) -> np.ndarray | None:
-    if time is None or not np.isfinite(time).any():
-        return None
-    return (time - np.nanmin(time)) / 3600
+    axes = {key: columns[key] for key in ("step", "tokens") if key in columns}
+    if "time" in columns and np.isfinite(columns["time"]).any():
+        axes["hours"] = (columns["time"] - np.nanmin(columns["time"])) / 3600
+    return axes
 
 
 def smoothing(values: np.ndarray) -> int:
