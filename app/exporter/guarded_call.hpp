@@ -1,10 +1,8 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <memory>
-#include <mutex>
+#include <future>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -19,44 +17,28 @@ template <typename Value>
 class GuardedCall {
  public:
   // `call` must not throw. It must own what it uses: it may be at work after this has been destroyed.
-  explicit GuardedCall(std::function<Value()> call) : state_(std::make_shared<State>()) {
-    state_->call = std::move(call);
-  }
+  explicit GuardedCall(std::function<Value()> call) : call_(std::move(call)) {}
 
   // What a call returns; std::nullopt: it takes longer than `patience`, or there can be no thread. There is one call at
   // a time: while one does not return, value() waits for that one. For use by one thread.
   std::optional<Value> value(std::chrono::milliseconds patience) {
-    std::unique_lock lock(state_->mutex);
-    if (!state_->is_running) {
+    if (!answer_.valid()) {
+      std::packaged_task<Value()> task(call_);
+      std::future<Value> answer = task.get_future();
       try {
-        std::thread(run, state_).detach();
+        std::thread(std::move(task)).detach();
       } catch (const std::system_error&) {  // no more threads
         return std::nullopt;
       }
-      state_->is_running = true;
+      answer_ = std::move(answer);
     }
-    if (!state_->returned.wait_for(lock, patience, [&] { return !state_->is_running; })) return std::nullopt;
-    return std::move(state_->value);
+    if (answer_.wait_for(patience) != std::future_status::ready) return std::nullopt;
+    return answer_.get();
   }
 
  private:
-  struct State {
-    std::function<Value()> call;
-    std::mutex mutex;
-    std::condition_variable returned;
-    bool is_running = false;
-    std::optional<Value> value;
-  };
-
-  static void run(const std::shared_ptr<State>& state) {
-    Value value = state->call();
-    const std::lock_guard lock(state->mutex);
-    state->value = std::move(value);
-    state->is_running = false;
-    state->returned.notify_one();
-  }
-
-  std::shared_ptr<State> state_;
+  std::function<Value()> call_;
+  std::future<Value> answer_;  // valid: of the call that is at work
 };
 
 }  // namespace mpzero

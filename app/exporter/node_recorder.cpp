@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -74,24 +75,17 @@ NodeRecorder::NodeRecorder(const std::filesystem::path& path, ordered_json commo
       collectors_(std::move(collectors)),
       warn_(std::move(warn)),
       interval_(interval),
-      thread_([this] { run(); }) {}
+      thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
-NodeRecorder::~NodeRecorder() {
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
-}
-
-void NodeRecorder::run() {
+void NodeRecorder::run(const std::stop_token& stop) {
   try {
-    for (bool ends = false; !ends;) {
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    do {
       record();
-      std::unique_lock lock(mutex_);
-      ends = wake_.wait_for(lock, interval_, [this] { return ends_; });
-    }
+      std::unique_lock lock(mutex);
+      wake.wait_for(lock, stop, interval_, [] { return false; });
+    } while (!stop.stop_requested());
     record();
   } catch (const std::exception& error) {
     warn_(fmt::format("what GPUs and network do is no longer recorded for the report: {}", error.what()));

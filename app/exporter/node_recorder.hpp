@@ -1,11 +1,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <nlohmann/json.hpp>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,12 +28,11 @@ class NodeRecorder {
   NodeRecorder(const std::filesystem::path& path, nlohmann::ordered_json common, std::vector<Collector> collectors,
                std::function<void(const std::string&)> warn,
                std::chrono::milliseconds interval = std::chrono::seconds(30));
-  ~NodeRecorder();
   NodeRecorder(const NodeRecorder&) = delete;
   NodeRecorder& operator=(const NodeRecorder&) = delete;
 
  private:
-  void run();
+  void run(const std::stop_token& stop);
   void record();
 
   EventLog log_;
@@ -42,10 +40,7 @@ class NodeRecorder {
   const std::vector<Collector> collectors_;
   const std::function<void(const std::string&)> warn_;
   const std::chrono::milliseconds interval_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool ends_ = false;
-  std::thread thread_;  // the last member: it uses the others
+  std::jthread thread_;  // the last member: it uses the others
 };
 
 }  // namespace mpzero

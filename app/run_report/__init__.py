@@ -1,1 +1,1 @@
-"""One HTML page about a run: read (reading), thinned (thinning), drawn (charts), written (page, writing)."""
+"""A run as one HTML page (charts, page) or as a picture: read (reading) and thinned (thinning)."""

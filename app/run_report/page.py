@@ -73,17 +73,12 @@ def card(run: Run, place: int) -> str:
     rows = [
         ("model", f"{facts.get('model_type', '')}, {whole(facts.get('parameters')):,} parameters" if facts else ""),
         ("on", f"{facts.get('devices', '')}; {hosts(facts)}" if facts else ""),
-        (
-            "step",
-            f"{show(run.last('step'))} of {whole(facts['max_steps']):,}"
-            if "max_steps" in facts
-            else show(run.last("step")),
-        ),
+        ("step", show(run.last("step")) + (f" of {whole(facts['max_steps']):,}" if "max_steps" in facts else "")),
         ("loss", show(run.last("loss"))),
         *[(f"{label} loss", show(run.last(key))) for key, label in validation_losses(run.columns).items()],
         ("tokens", show(run.last("tokens"))),
-        ("tokens/s", show(round_or_nan(run.last("tokens_per_second")))),
-        ("MFU", f"{run.last('mfu'):.1%}" if math.isfinite(run.last("mfu")) else ""),
+        ("tokens/s", shown_as(",.0f", run.last("tokens_per_second"))),
+        ("MFU", shown_as(".1%", run.last("mfu"))),
         ("time", spent(run.summary) if run.summary else ""),
         ("starts", str(len(run.starts)) if run.starts else ""),
         ("version", str(facts.get("version", "")).split("\n")[0]),
@@ -113,9 +108,8 @@ def failure_text(failure: dict) -> str:
 
 def hosts(facts: dict) -> str:
     names = sorted(set(strings(facts.get("hosts"))))
-    return (
-        f"{len(names)} host{'s' if len(names) != 1 else ''}: {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
-    )
+    more = ", ..." if len(names) > 4 else ""
+    return f"{len(names)} host{'s' if len(names) != 1 else ''}: {', '.join(names[:4])}{more}"
 
 
 def box(chart: Chart, number: int) -> str:
@@ -151,11 +145,8 @@ def settings_table(runs: list[Run]) -> str:
 
 
 def rows_of(value: object) -> list[list[str]]:
-    return [row for row in value if is_row(row)] if isinstance(value, list) else []
-
-
-def is_row(row: object) -> bool:
-    return isinstance(row, list) and len(row) == 3 and all(isinstance(cell, str) for cell in row)
+    rows = [row for row in value if isinstance(row, list) and len(row) == 3] if isinstance(value, list) else []
+    return [row for row in rows if all(isinstance(cell, str) for cell in row)]
 
 
 def starts_table(run: Run) -> str:
@@ -210,10 +201,8 @@ def utc(seconds: object) -> str:
 
 
 def show(value: float) -> str:
-    if not math.isfinite(value):
-        return ""
-    return f"{int(value):,}" if value.is_integer() else f"{value:.4g}"
+    return shown_as(",.0f" if value.is_integer() else ".4g", value)
 
 
-def round_or_nan(value: float) -> float:
-    return float(round(value)) if math.isfinite(value) else value
+def shown_as(form: str, value: float) -> str:
+    return format(value, form) if math.isfinite(value) else ""

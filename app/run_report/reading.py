@@ -156,8 +156,7 @@ class Damage:
     def __init__(self) -> None:
         self._lines: dict[Path, JsonLines] = {}
         self._lost: dict[Path, int] = {}  # lines that the run could not write
-        self._files: list[Path] = []
-        self._reasons: list[str] = []
+        self._files: list[str] = []  # that were left out, a sentence each
 
     def objects(self, path: Path) -> Iterator[dict]:
         """Of a file with one in each line, which there need not be."""
@@ -165,7 +164,7 @@ class Damage:
             for _, value in self.numbered_objects(path):
                 yield value
         except NotReadable as reason:
-            self.add_reason(reason)
+            self.left_out(str(reason))
 
     def numbered_objects(self, path: Path) -> Iterator[tuple[int, dict]]:
         """Raises: NotReadable"""
@@ -175,20 +174,13 @@ class Damage:
                 self._lost[path] = self._lost.get(path, 0) + whole(value.get("lines"))
             yield number, value
 
-    def has_damaged(self, path: Path) -> bool:
-        return self._lines[path].damaged > 0
-
-    def add_reason(self, reason: NotReadable) -> None:
-        self._reasons.append(f"{reason}, and is left out here.")
-
-    def add(self, path: Path) -> None:
-        self._files.append(path)
+    def left_out(self, why: str) -> None:
+        self._files.append(f"{why}, and is left out here.")
 
     def sentences(self) -> list[str]:
         lines = [lines.damage() for lines in self._lines.values() if lines.damaged]
         lines += [f"{path.name} lacks {lost} lines that the run could not write." for path, lost in self._lost.items()]
-        lines += [f"{path.name} is no JSON object and is left out here." for path in self._files]
-        return lines + self._reasons
+        return lines + self._files
 
 
 def has_times(columns: Columns) -> bool:
@@ -211,7 +203,7 @@ def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | 
             else:
                 columns.add(name, as_time(value) if name == "time" else as_number(value))
         columns.steps += 1
-    if columns.steps == 0 and (other or damage.has_damaged(path)):
+    if columns.steps == 0 and (other or damage.sentences()):
         raise ReportError(
             f"{path} line {other or 1} is no step of a run, and no other is: give a file of --metrics_file."
         )
@@ -245,9 +237,9 @@ def read_object(path: Path, damage: Damage) -> dict | None:
     try:
         content = read_bytes(path)
     except NotReadable as reason:
-        damage.add_reason(reason)
+        damage.left_out(str(reason))
         return None
     value = None if content is None else object_of(content)
     if content is not None and value is None:
-        damage.add(path)
+        damage.left_out(f"{path.name} is no JSON object")
     return value

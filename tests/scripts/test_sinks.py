@@ -116,15 +116,14 @@ def test_an_unknown_sink_is_refused(checkout, begin):
 
 
 @pytest.mark.parametrize("begin", [start, submit])
-@pytest.mark.parametrize("sink", ["tensorboard", "wandb", "mlflow"])
-def test_a_package_that_is_missing_is_refused_before_any_work(checkout, tmp_path, begin, sink):
+def test_a_package_that_is_missing_is_refused_before_any_work(checkout, tmp_path, begin):
+    sink = "mlflow"
     shutil.copytree(
         REPOSITORY / "app", checkout.root / "app", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.cpp", "*.hpp")
     )
     checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
-    for package in ("tensorboard", "wandb", "mlflow"):
-        (tmp_path / "none" / package).mkdir(parents=True)
-        (tmp_path / "none" / package / "__init__.py").write_text("raise ImportError\n")
+    (tmp_path / "none" / sink).mkdir(parents=True)
+    (tmp_path / "none" / sink / "__init__.py").write_text("raise ImportError\n")
     said = refused(checkout, begin, SINK=sink, PYTHONPATH=str(tmp_path / "none"))
     assert said.startswith(f"mpzero: error: SINK={sink}: {sink} is not installed: '") and " install " in said
     said = refused(checkout, begin, SINK=sink, SINK_ARGS="--projekt llama")
