@@ -28,6 +28,13 @@ class SingleProcess final : public ProcessGroup {
   std::vector<std::string> all_gather(const std::string& text) override { return {text}; }
 };
 
+// This rank among those that read different sequences of a global batch. Today these are all ranks of the run; ranks
+// that share a sequence would share one `rank` here.
+struct DataParallel {
+  int rank = 0;
+  int size = 1;
+};
+
 // Runs `work` on every rank and returns only if it succeeded on all of them. Otherwise every rank throws the same
 // error: that of the lowest rank that failed, prefixed with "rank R: " unless all ranks failed in the same words.
 // Damaged and UserError keep their class, and every Error its errno; all other exceptions become Failure. Damage counts

@@ -33,18 +33,18 @@ struct Batch {
   std::optional<int64_t> total, micro, accumulation;
 
   // Whether those that are given can belong together.
-  bool fits(int world_size) const {
+  bool fits(int data_parallel_size) const {
     if (!total) return true;
-    const int64_t product = saturating_product(micro.value_or(1), accumulation.value_or(1), world_size);
+    const int64_t product = saturating_product(micro.value_or(1), accumulation.value_or(1), data_parallel_size);
     return product > 0 && (micro && accumulation ? *total == product : *total % product == 0);
   }
 };
 
 // Where the file yields to flags, its values of the three hold as far as the flags' values leave them: the accumulation
 // is dropped first, then the micro-batch, then the total.
-void drop_what_yields(int world_size, RunConfig& config, Batch& batch) {
+void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
   const auto drop = [&](const char* name, std::optional<int64_t>& size) {
-    if (batch.fits(world_size) || config.origins.of(name).kind != Origin::Kind::kFile) return;
+    if (batch.fits(data_parallel_size) || config.origins.of(name).kind != Origin::Kind::kFile) return;
     config.replaced.push_back(fmt::format("{} is computed ({})", name, *size));
     size.reset();
   };
@@ -53,26 +53,27 @@ void drop_what_yields(int world_size, RunConfig& config, Batch& batch) {
   drop(kTrainBatch, batch.total);
 }
 
-// Those that are given cannot belong together: !batch.fits(world_size).
-[[noreturn]] void refuse_batch(const Batch& batch, const std::string& where, int world_size) {
+// Those that are given cannot belong together: !batch.fits(data_parallel_size).
+[[noreturn]] void refuse_batch(const Batch& batch, const std::string& where, int data_parallel_size) {
   if (batch.micro && batch.accumulation) {
     throw BatchRefused(
         fmt::format("{}: train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} "
                     "x {} ranks; change one of them or the number of ranks.",
-                    where, *batch.total, *batch.micro, *batch.accumulation, world_size));
+                    where, *batch.total, *batch.micro, *batch.accumulation, data_parallel_size));
   }
-  const int64_t divisor = saturating_product(batch.micro.value_or(1), batch.accumulation.value_or(1), world_size);
+  const int64_t divisor =
+      saturating_product(batch.micro.value_or(1), batch.accumulation.value_or(1), data_parallel_size);
   const char* const other = batch.micro ? kMicroBatch : kAccumulation;
   const bool alone = !batch.micro && !batch.accumulation;
   throw BatchRefused(fmt::format(
       "{}: train_batch_size {} is not a multiple of {}{} ranks; {}change {}the number of ranks.", where, *batch.total,
-      alone ? "" : fmt::format("{} {} x ", other, batch.micro ? *batch.micro : *batch.accumulation), world_size,
+      alone ? "" : fmt::format("{} {} x ", other, batch.micro ? *batch.micro : *batch.accumulation), data_parallel_size,
       divisor <= kMostOfBatch ? fmt::format("make it a multiple of {}, or ", divisor) : "",
       alone ? "" : fmt::format("{} or ", other)));
 }
 
 // DeepSpeed's table: two of the three give the third; the total or the micro-batch alone is enough.
-void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
+void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& config) {
   Origins& origins = config.origins;
   const auto given = [&](const char* flag, int64_t size) {
     const Origin::Kind kind = origins.of(flag).kind;
@@ -82,7 +83,7 @@ void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
   Batch batch{.total = given(kTrainBatch, config.train_batch_size),
               .micro = given(kMicroBatch, config.micro_batch_size),
               .accumulation = given(kAccumulation, config.gradient_accumulation_steps)};
-  if (config.deepspeed_config_yields) drop_what_yields(world_size, config, batch);
+  if (config.deepspeed_config_yields) drop_what_yields(data_parallel_size, config, batch);
   auto& [total, micro, accumulation] = batch;
   const Batch asked = batch;
   const auto computed = [](const char* from) { return Origin{Origin::Kind::kComputed, from}; };
@@ -99,20 +100,20 @@ void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
   }
   if (total && micro) {
     if (!accumulation) origins.set(kAccumulation, computed("the global batch, the micro-batch and the ranks"));
-    accumulation = accumulation.value_or(*total / *micro / world_size);
+    accumulation = accumulation.value_or(*total / *micro / data_parallel_size);
   } else {
     accumulation = accumulation.value_or(1);
     if (total) {
-      micro = *total / world_size / *accumulation;
+      micro = *total / data_parallel_size / *accumulation;
       origins.set(kMicroBatch, computed("the global batch, the accumulation and the ranks"));
     }
   }
-  const int64_t product = saturating_product(*micro, *accumulation, world_size);
+  const int64_t product = saturating_product(*micro, *accumulation, data_parallel_size);
   if (product == std::numeric_limits<int64_t>::max())
     throw_user_error("{}: the batch is too large; make it smaller.", where);
   if (!total) origins.set(kTrainBatch, computed("micro-batch x accumulation x ranks"));
   total = total.value_or(product);
-  if (!asked.fits(world_size)) refuse_batch(asked, where, world_size);
+  if (!asked.fits(data_parallel_size)) refuse_batch(asked, where, data_parallel_size);
   config.train_batch_size = *total;
   config.micro_batch_size = *micro;
   config.gradient_accumulation_steps = *accumulation;
@@ -371,7 +372,7 @@ std::string model_name(const CommandLine& line) {
   return path.filename() == "config.json" && !folder.empty() ? folder.string() : path.stem().string();
 }
 
-RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_size, const ModelDims& model,
+RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int data_parallel_size, const ModelDims& model,
                   std::vector<std::string>& warnings) {
   check_flags(line, warnings);
   RunConfig config;
@@ -392,8 +393,8 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
   resolve_schedule(line, file, merge, config, warnings);
   merge.finish();
   config.replaced = merge.replaced();
-  complete_batch(file, world_size, config);
-  settle_validation(line, config.micro_batch_size * world_size, config, config.origins, warnings);
+  complete_batch(file, data_parallel_size, config);
+  settle_validation(line, config.micro_batch_size * data_parallel_size, config, config.origins, warnings);
   check_fp8_batch(config, warnings);
   if (!config.counts_epochs()) {
     fit_schedule(config, config.max_steps, warnings);

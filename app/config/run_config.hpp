@@ -92,7 +92,7 @@ class BatchRefused : public UserError {
 // single UserError names every mismatch with both values and both places. What neither gives, or the file leaves as
 // "auto", takes the default that --help prints; a key missing from a section that the file has takes DeepSpeed's
 // default. Lines for the user are appended to `warnings`.
-RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int world_size,
+RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int data_parallel_size,
                   const ModelDims& model, std::vector<std::string>& warnings);
 
 // Sets max_steps and `sequences` from `epochs`, when that is given, and from the number of training windows: the steps

@@ -373,11 +373,12 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   RunSetup setup;
   setup.model = read_model(command_line, init);
   check_init_model(command_line, init, setup.model);
+  setup.layout = {.nodes = 1, .ranks_per_node = world_size};
   setup.init_from_latest = init.is_latest;
   append(setup.warnings, init.warnings);
   setup.names_model = names_model(command_line);
-  setup.config =
-      resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
+  setup.config = resolve(command_line, ds_config, setup.layout.data_parallel_size(),
+                         ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
   const RunConfig& config = setup.config;
   const std::string source = ds_config.given() ? ds_config.path : "the command line";
   check_sizes(config, setup.model, source);

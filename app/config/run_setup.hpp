@@ -26,7 +26,7 @@ struct ValidationSize {
 struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
-  parallel::ParallelLayout layout;         // known once it is known where the ranks are: see parallel_layout
+  parallel::ParallelLayout layout;         // one level until it is known where the ranks are: see parallel_layout
   int hosts = 1;                           // that the ranks are on; known with the layout
   std::string device = "cpu";              // or the name of the GPUs; likewise
   std::string recompute;                   // that --recompute auto has chosen; empty: not yet, or the flag is not auto

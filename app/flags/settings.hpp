@@ -91,7 +91,7 @@ struct Settings {
   bool shuffle = true;
   uint64_t seed = 42;
 
-  // batch: train_batch_size = micro_batch_size * gradient_accumulation_steps * world_size
+  // batch: train_batch_size = micro_batch_size * gradient_accumulation_steps * data-parallel ranks
   int64_t train_batch_size = 0;  // 0: not known before resolve()
   int64_t micro_batch_size = 1;
   int64_t gradient_accumulation_steps = 1;

@@ -54,8 +54,7 @@ parallel::ZeroOptions engine_options(const RunSetup& setup, at::Device device, c
 io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& group, const RunPosition& position) {
   return {.micro_batch_size = setup.config.micro_batch_size,
           .gradient_accumulation_steps = setup.config.gradient_accumulation_steps,
-          .rank = group.rank(),
-          .world_size = group.world_size(),
+          .data_parallel = setup.layout.data_parallel(group.rank()),
           .seed = setup.config.seed,
           .shuffle = setup.config.shuffle,
           .vocab_limit = setup.model.vocab_size,
@@ -81,7 +80,8 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
               communicators_.gradients().levels()),
       placement_(config_, device, engine_, memory, mpi),
       pass_(decoder_, engine_, timer_,
-            {.loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
+            {.loss_scale =
+                 1.0 / static_cast<double>(config_.gradient_accumulation_steps * setup_.layout.data_parallel_size()),
              .micro_batches = config_.gradient_accumulation_steps}),
       profiler_(config_, mpi.rank(), device),
       endpoint_(config_),
@@ -360,7 +360,7 @@ StepReport Trainer::train_step() {
                           .lr = lr,
                           .update = update,
                           .micro_batches = config_.gradient_accumulation_steps,
-                          .losses = config_.gradient_accumulation_steps * mpi_.world_size(),
+                          .losses = config_.gradient_accumulation_steps * setup_.layout.data_parallel_size(),
                           .next = next,
                           .before_update =
                               [&] {

@@ -22,8 +22,9 @@ void check(const LoaderOptions& options) {
     throw_failure("micro-batch {}, accumulation {} and read-ahead {} must be at least 1", options.micro_batch_size,
                   options.gradient_accumulation_steps, options.read_ahead);
   }
-  if (options.rank < 0 || options.rank >= options.world_size) {
-    throw_failure("rank {} is outside a world of {} ranks", options.rank, options.world_size);
+  if (options.data_parallel.rank < 0 || options.data_parallel.rank >= options.data_parallel.size) {
+    throw_failure("rank {} is outside of {} data-parallel ranks", options.data_parallel.rank,
+                  options.data_parallel.size);
   }
 }
 
@@ -45,7 +46,7 @@ MicroBatch read_batch(const TokenDataset& dataset, std::span<const int64_t> wind
 }  // namespace
 
 int64_t windows_per_step(const LoaderOptions& options) {
-  return options.gradient_accumulation_steps * options.world_size * options.micro_batch_size;
+  return options.gradient_accumulation_steps * options.data_parallel.size * options.micro_batch_size;
 }
 
 int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int64_t epochs) {
@@ -79,7 +80,7 @@ DataLoader::Impl::Impl(TokenDataset tokens, LoaderOptions loader_options, int64_
   check(options);
   const int64_t first_window = options.first_window.value_or(first_step * windows_per_step(options));
   if (first_window < 0) throw_failure("a data loader cannot start at window {}", first_window);
-  position = first_window + options.rank * options.micro_batch_size;
+  position = first_window + options.data_parallel.rank * options.micro_batch_size;
   thread = std::jthread([this](const std::stop_token& stop) { read_ahead(stop); });
 }
 
@@ -99,7 +100,7 @@ MicroBatch DataLoader::Impl::read() {
   for (int64_t b = 0; b < options.micro_batch_size; ++b) windows.push_back(window_at(position + b));
   MicroBatch batch = read_batch(dataset, windows, options.vocab_limit);
   batch.epoch = position / num_windows;
-  position += options.world_size * options.micro_batch_size;
+  position += options.data_parallel.size * options.micro_batch_size;
   return batch;
 }
 
@@ -151,12 +152,12 @@ ValidationSet::ValidationSet(TokenDataset dataset, const LoaderOptions& options,
 }
 
 int64_t ValidationSet::num_batches() const {
-  const int64_t per_batch = options_.world_size * options_.micro_batch_size;
+  const int64_t per_batch = options_.data_parallel.size * options_.micro_batch_size;
   return (num_windows_ + per_batch - 1) / per_batch;
 }
 
 ValidationBatch ValidationSet::read(int64_t batch) const {
-  const int64_t begin = (batch * options_.world_size + options_.rank) * options_.micro_batch_size;
+  const int64_t begin = (batch * options_.data_parallel.size + options_.data_parallel.rank) * options_.micro_batch_size;
   ValidationBatch result;
   result.num_windows = std::clamp<int64_t>(num_windows_ - begin, 0, options_.micro_batch_size);
   std::vector<int64_t> windows(static_cast<size_t>(result.num_windows));

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/process_group.hpp"
 #include "io/data/token_dataset.hpp"
 
 namespace mpzero::io {
@@ -12,8 +13,7 @@ namespace mpzero::io {
 struct LoaderOptions {
   int64_t micro_batch_size = 1;
   int64_t gradient_accumulation_steps = 1;
-  int rank = 0;
-  int world_size = 1;
+  DataParallel data_parallel;
   uint64_t seed = 0;
   bool shuffle = true;
   int64_t vocab_limit = 0;  // token ids must be smaller: the model's vocabulary size
@@ -35,10 +35,10 @@ struct MicroBatch {
   int64_t epoch = 0;  // epoch of its first window, from 0
 };
 
-// Step s (from 0), micro-batch a, rank r, sample b reads window ((s*gas + a)*ranks + r)*mb + b of the epoch's order,
-// counted across epochs. So a global batch holds the same windows for any number of ranks. Without shuffle the order is
-// that of the file; with shuffle each epoch has its own order. A thread reads ahead. The start position alone decides
-// which batches are returned.
+// Step s (from 0), micro-batch a, data-parallel rank r, sample b reads window ((s*gas + a)*ranks + r)*mb + b of the
+// epoch's order, counted across epochs. So a global batch holds the same windows for any number of ranks. Without
+// shuffle the order is that of the file; with shuffle each epoch has its own order. A thread reads ahead. The start
+// position alone decides which batches are returned.
 class DataLoader {
  public:
   // Starts at optimizer step `first_step`.
@@ -72,7 +72,7 @@ int64_t validation_windows(int64_t sequences, int64_t num_windows);
 // by num_windows, is that of these windows.
 class ValidationSet {
  public:
-  // `sequences`: see validation_windows. Uses micro_batch_size, rank, world_size and vocab_limit of `options`.
+  // `sequences`: see validation_windows. Uses micro_batch_size, data_parallel and vocab_limit of `options`.
   ValidationSet(TokenDataset dataset, const LoaderOptions& options, int64_t sequences);
 
   int64_t num_windows() const { return num_windows_; }  // used by a pass, on all ranks together

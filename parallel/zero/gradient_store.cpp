@@ -65,7 +65,7 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   };
   // An exchange reads gradients in their own type.
   const bool only_exchanged = compressed && ranks.ranks_per_node == 1;
-  if (sizes.partitioned || (ranks.world_size() > 1 && converted && !only_exchanged)) sizes.buffers = under_way(units);
+  if (sizes.partitioned || (ranks.ranks() > 1 && converted && !only_exchanged)) sizes.buffers = under_way(units);
   if (sizes.partitioned && ranks.nodes > 1 && converted && !compressed)
     sizes.inter_node_buffers = under_way(node_shards);
   return sizes;
@@ -211,7 +211,7 @@ void GradientStore::reduce_full(size_t unit) {
   UnitState& state = states_[unit];
   state.empty = false;
   if (!last_micro_batch_) return;
-  if (levels_.layout().world_size() == 1) {
+  if (levels_.layout().ranks() == 1) {
     if (on_summed_) on_summed_(unit);
     return;
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/process_group.hpp"
 #include "parallel/comm/communicator.hpp"
 
 namespace mpzero::parallel {
@@ -11,7 +12,11 @@ struct ParallelLayout {
   int nodes = 1;
   int ranks_per_node = 1;
 
-  int world_size() const { return nodes * ranks_per_node; }
+  // All of them: they share the states of a run and sum their gradients.
+  int ranks() const { return nodes * ranks_per_node; }
+  // The batch, the loader and the loss ask here for the ranks that read different sequences.
+  DataParallel data_parallel(int rank) const { return {.rank = rank, .size = ranks()}; }
+  int data_parallel_size() const { return data_parallel(0).size; }
 };
 
 // A rank's communicators for one use, parameters or gradients.

@@ -31,7 +31,7 @@ std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, const Z
   std::vector<FlatLayout> layouts;
   layouts.reserve(units.size());
   for (const UnitSpec& unit : units) {
-    layouts.emplace_back(unit.numel(), options.stage == 0 ? 1 : ranks.world_size(), ranks.nodes);
+    layouts.emplace_back(unit.numel(), options.stage == 0 ? 1 : ranks.ranks(), ranks.nodes);
   }
   return layouts;
 }
@@ -314,7 +314,7 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<co
   }
   at::Tensor squares = partial_squares_.sum();
   // With unsharded states every rank has counted the full gradient.
-  if (layouts_.front().num_shards() == 1) squares.div_(levels_.layout().world_size());
+  if (layouts_.front().num_shards() == 1) squares.div_(levels_.layout().ranks());
   const auto length = static_cast<int64_t>(kOwnTotals + figures.size());
   const auto pinned = at::TensorOptions().dtype(at::kDouble).pinned_memory(options_.device.is_cuda());
   at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});

@@ -54,8 +54,8 @@ inline void check_independent(const std::vector<at::Tensor>& errors) {
 inline void check_exchange_rounding(Communicator& inter_node, const ParallelLayout& ranks, int shard_index,
                                     at::Device device) {
   const int nodes = ranks.nodes, node = inter_node.rank();
-  const int64_t numel = int64_t{6000} * ranks.world_size();
-  const std::vector<FlatLayout> layouts(2, FlatLayout(numel, ranks.world_size(), nodes));
+  const int64_t numel = int64_t{6000} * ranks.ranks();
+  const std::vector<FlatLayout> layouts(2, FlatLayout(numel, ranks.ranks(), nodes));
   const int64_t count = layouts[0].shard_numel();
   at::manual_seed(3);
   const at::Tensor node_sum = at::randn({count}).repeat({nodes});

@@ -94,7 +94,7 @@ constexpr double kToyLr = 1e-2;
 inline int64_t smallest_move(const Levels& levels, at::ScalarType dtype) {
   int64_t smallest = std::numeric_limits<int64_t>::max();
   for (const UnitSpec& unit : toy_units()) {
-    const FlatLayout layout(unit.numel(), levels.layout().world_size(), levels.layout().nodes);
+    const FlatLayout layout(unit.numel(), levels.layout().ranks(), levels.layout().nodes);
     smallest = std::min(smallest, layout.node_shard_numel());
   }
   return smallest * static_cast<int64_t>(at::elementSize(dtype));
@@ -111,7 +111,7 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, const Le
                       .device = device,
                       .dtype = run.dtype,
                       .communication_dtype = run.dtype,
-                      .gradient_accumulation_steps = run.samples / parameters.layout().world_size(),
+                      .gradient_accumulation_steps = run.samples / parameters.layout().ranks(),
                       .optimizer_placement = run.optimizer,
                       .optimizer_host_ratio = run.host_ratio,
                       .host_update = {.threads = run.host_threads, .cores = {}, .extra_bytes = run.extra_bytes},

@@ -137,7 +137,7 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters.levels(), of_gradients.levels());
   engine.parameters().measure_waits(timeline);
   TrainingPass pass(decoder, engine, timer,
-                    {.loss_scale = 1.0 / static_cast<double>(micro_batches * run.layout.world_size()),
+                    {.loss_scale = 1.0 / static_cast<double>(micro_batches * run.layout.data_parallel_size()),
                      .micro_batches = micro_batches});
   pass.recompute(run.recompute);
   const int64_t moved = engine.parameters().move_to_device(run.memory_for_parameters);
@@ -155,7 +155,7 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
                         .lr = kAnyRate,
                         .update = update,
                         .micro_batches = micro_batches,
-                        .losses = micro_batches * run.layout.world_size(),
+                        .losses = micro_batches * run.layout.data_parallel_size(),
                         .next = [&] { return TokensOfMicroBatch{.inputs = tokens(), .targets = tokens()}; },
                         .before_update = [] {},
                         .figures = [] { return std::vector<double>(2, 0.0); }});

@@ -50,7 +50,7 @@ struct Store {
   Store(const Model& model, std::shared_ptr<const parallel::WeightCodec> codec, const parallel::Levels& levels,
         bool overlap, const parallel::GatherLimits& limits) {
     const parallel::ParallelLayout ranks = levels.layout();
-    for (const UnitSpec& unit : model.units) layouts.emplace_back(unit.numel(), ranks.world_size(), ranks.nodes);
+    for (const UnitSpec& unit : model.units) layouts.emplace_back(unit.numel(), ranks.ranks(), ranks.nodes);
     const parallel::ParameterStoreOptions options{
         .sharded = true, .overlap = overlap, .codec = std::move(codec), .limits = limits, .dtype = at::kBFloat16};
     in_codes = units_in_codes(layouts, ranks, options);

@@ -88,8 +88,7 @@ struct Fixture {
     StepTimer timer(*timeline, of_parameters, of_gradients);
     TrainingPass pass(decoder, engine, timer, {.loss_scale = 1, .micro_batches = 1});
     const Validation validation(setup.config, {.micro_batch_size = setup.config.micro_batch_size,
-                                               .rank = parallel::mpi().rank(),
-                                               .world_size = parallel::mpi().world_size(),
+                                               .data_parallel = setup.layout.data_parallel(parallel::mpi().rank()),
                                                .vocab_limit = kVocabulary,
                                                .first_window = std::nullopt});
     return validation.run(pass, engine, at::kCPU, [&] { return stops; });

@@ -34,10 +34,9 @@ class Windows {
   int64_t count_;
 };
 
-LoaderOptions options_of(int rank, int world_size, int64_t micro_batch, int64_t accumulation, bool shuffle) {
+LoaderOptions options_of(int rank, int data_parallel_size, int64_t micro_batch, int64_t accumulation, bool shuffle) {
   LoaderOptions options;
-  options.rank = rank;
-  options.world_size = world_size;
+  options.data_parallel = {.rank = rank, .size = data_parallel_size};
   options.micro_batch_size = micro_batch;
   options.gradient_accumulation_steps = accumulation;
   options.shuffle = shuffle;
@@ -60,11 +59,12 @@ std::vector<int64_t> windows_of(const MicroBatch& batch) {
 }
 
 // The windows of `steps` global batches in the order [step][micro-batch][rank][sample].
-std::vector<int64_t> consumed(const Windows& data, int world_size, int64_t micro_batch, int64_t accumulation,
+std::vector<int64_t> consumed(const Windows& data, int data_parallel_size, int64_t micro_batch, int64_t accumulation,
                               bool shuffle, int64_t first_step, int64_t steps) {
   std::vector<DataLoader> loaders;
-  for (int rank = 0; rank < world_size; ++rank) {
-    loaders.emplace_back(data.open(), options_of(rank, world_size, micro_batch, accumulation, shuffle), first_step);
+  for (int rank = 0; rank < data_parallel_size; ++rank) {
+    loaders.emplace_back(data.open(), options_of(rank, data_parallel_size, micro_batch, accumulation, shuffle),
+                         first_step);
   }
   std::vector<int64_t> windows;
   for (int64_t i = 0; i < steps * accumulation; ++i) {
@@ -80,9 +80,9 @@ std::vector<int64_t> consumed(const Windows& data, int world_size, int64_t micro
 
 TEST_CASE("Without shuffle the windows come in the file's order, epoch after epoch") {
   const Windows data(10);
-  for (int world_size = 1; world_size <= 4; ++world_size) {
-    const auto windows = consumed(data, world_size, 2, 3, false, 0, 4);
-    REQUIRE(windows.size() == static_cast<size_t>(world_size) * 2 * 3 * 4);
+  for (int data_parallel_size = 1; data_parallel_size <= 4; ++data_parallel_size) {
+    const auto windows = consumed(data, data_parallel_size, 2, 3, false, 0, 4);
+    REQUIRE(windows.size() == static_cast<size_t>(data_parallel_size) * 2 * 3 * 4);
     for (size_t p = 0; p < windows.size(); ++p) REQUIRE(windows[p] == static_cast<int64_t>(p % 10));
   }
 }
@@ -90,11 +90,11 @@ TEST_CASE("Without shuffle the windows come in the file's order, epoch after epo
 TEST_CASE("Every window is read once per epoch, disjoint over 1 to 4 ranks, shuffled or not") {
   const Windows data(48);
   for (const bool shuffle : {false, true}) {
-    for (int world_size = 1; world_size <= 4; ++world_size) {
-      const int64_t steps = 48 / (world_size * 2 * 2);
-      const auto windows = consumed(data, world_size, 2, 2, shuffle, 0, 3 * steps);
+    for (int data_parallel_size = 1; data_parallel_size <= 4; ++data_parallel_size) {
+      const int64_t steps = 48 / (data_parallel_size * 2 * 2);
+      const auto windows = consumed(data, data_parallel_size, 2, 2, shuffle, 0, 3 * steps);
       for (int64_t epoch = 0; epoch < 3; ++epoch) {
-        INFO("ranks " << world_size << ", epoch " << epoch << ", shuffle " << shuffle);
+        INFO("ranks " << data_parallel_size << ", epoch " << epoch << ", shuffle " << shuffle);
         const std::set<int64_t> once(windows.begin() + epoch * 48, windows.begin() + (epoch + 1) * 48);
         CHECK(once.size() == 48);
       }
@@ -210,15 +210,15 @@ TEST_CASE("Invalid options are refused") {
 
 TEST_CASE("A validation pass counts each of the first N windows once, in file order, on any layout") {
   const Windows data(23);
-  for (int world_size = 1; world_size <= 7; ++world_size) {
+  for (int data_parallel_size = 1; data_parallel_size <= 7; ++data_parallel_size) {
     for (const int64_t micro_batch : {1, 2, 3, 8}) {
       for (const int64_t sequences : {1, 5, 22, 23, 24, 1 << 30, 0}) {
-        INFO("ranks " << world_size << ", micro-batch " << micro_batch << ", sequences " << sequences);
+        INFO("ranks " << data_parallel_size << ", micro-batch " << micro_batch << ", sequences " << sequences);
         const int64_t expected = sequences == 0 ? 23 : std::min<int64_t>(sequences, 23);
-        const int64_t per_batch = world_size * micro_batch;
+        const int64_t per_batch = data_parallel_size * micro_batch;
         std::vector<ValidationSet> ranks;
-        for (int rank = 0; rank < world_size; ++rank) {
-          ranks.emplace_back(data.open(), options_of(rank, world_size, micro_batch, 1, true), sequences);
+        for (int rank = 0; rank < data_parallel_size; ++rank) {
+          ranks.emplace_back(data.open(), options_of(rank, data_parallel_size, micro_batch, 1, true), sequences);
           REQUIRE(ranks.back().num_windows() == expected);
           REQUIRE(ranks.back().num_batches() == (expected + per_batch - 1) / per_batch);
         }

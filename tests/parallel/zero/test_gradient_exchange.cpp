@@ -14,7 +14,7 @@ namespace {
 
 // A unit whose shards are no multiples of a block, and a small one.
 std::vector<FlatLayout> layouts_of(const ParallelLayout& ranks) {
-  return {FlatLayout(5000, ranks.world_size(), ranks.nodes), FlatLayout(70, ranks.world_size(), ranks.nodes)};
+  return {FlatLayout(5000, ranks.ranks(), ranks.nodes), FlatLayout(70, ranks.ranks(), ranks.nodes)};
 }
 
 // The node sums of one rank's node shard in one step: the same for all that compute them.

@@ -12,7 +12,7 @@ namespace mpzero::parallel {
 namespace {
 
 std::vector<FlatLayout> layouts_of(const ParallelLayout& ranks) {
-  return {FlatLayout(5000, ranks.world_size(), ranks.nodes), FlatLayout(70, ranks.world_size(), ranks.nodes)};
+  return {FlatLayout(5000, ranks.ranks(), ranks.nodes), FlatLayout(70, ranks.ranks(), ranks.nodes)};
 }
 
 // A node's new values in a step: weights with updates of Adam's size, the same for all that compute them.

@@ -14,7 +14,7 @@ namespace {
 
 struct Opened {
   explicit Opened(const parallel::ParallelLayout& layout)
-      : communicators(network, layout, liveness, *timeline), ranks(layout.world_size()) {}
+      : communicators(network, layout, liveness, *timeline), ranks(layout.ranks()) {}
 
   std::vector<parallel::ChannelRecord> records() {
     std::vector<parallel::ChannelRecord> all = liveness.recorder().records(4);
