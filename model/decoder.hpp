@@ -49,6 +49,16 @@ struct DecoderOptions {
   std::optional<Fp8Options> fp8 = {};
 };
 
+// A micro-batch of B sequences of T tokens on one device. Undefined tensors have the meaning of a plain token stream.
+struct Batch {
+  at::Tensor tokens;          // [B, T] int64
+  at::Tensor targets;         // [B, T] int64
+  at::Tensor loss_mask = {};  // [B, T] fp32: weights of the targets' losses; undefined: all 1
+  at::Tensor positions = {};  // [B, T] int64; undefined: 0 to T - 1
+  at::Tensor documents = {};  // [B, T] int64: tokens attend within their document; undefined: one per sequence
+  at::Tensor source = {};     // [B, S] int64: the encoder's tokens; undefined: there is no encoder
+};
+
 // A decoder-only language model as units that run one by one: the embedding, each decoder layer, the head. It owns no
 // weights: the caller gathers them and passes the destination of the gradients. B: micro-batch, T: sequence length, H:
 // hidden size, V: vocabulary. Weights and activations have one dtype (fp64, fp32 or bf16) and device. No autograd: pass
@@ -70,6 +80,9 @@ class Decoder {
   size_t head_unit() const { return units_.size() - 1; }
   bool tied_head() const { return config_.tie_word_embeddings; }
 
+  // Throws Failure where the batch has what no layer uses yet: positions, documents, a source.
+  static void check(const Batch& batch);
+
   // tokens [B, T] int64 -> [B, T, H] in the weights' dtype.
   virtual at::Tensor embed_forward(Weights embedding, const at::Tensor& tokens) const;
   // Adds the embedding's gradient. dy: [B, T, H].
@@ -83,13 +96,14 @@ class Decoder {
   virtual at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
                                     Gradients gradients) const;
 
-  // Mean cross-entropy over all B*T targets, summed in fp64: an fp64 scalar on the device of x. `output_weight` [V, H]
-  // is head[1], or the embedding's weight if the head is tied; `targets` [B, T] int64.
+  // The sum of weight * cross-entropy over all B*T targets, divided by B*T, in fp64 on the device of x. `output_weight`
+  // [V, H] is head[1], or the embedding's weight if the head is tied; `targets` [B, T] int64; `loss_mask`: the weights,
+  // see Batch.
   virtual at::Tensor head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
-                               const at::Tensor& targets) const;
+                               const at::Tensor& targets, const at::Tensor& loss_mask = {}) const;
 
   struct HeadResult {
-    at::Tensor loss;  // the same mean in fp32 (fp64 for fp64), not scaled
+    at::Tensor loss;  // as of head_loss() in fp32 (fp64 for fp64), not scaled
     at::Tensor dx;    // [B, T, H], of loss * loss_scale
   };
   // Loss and backward in one call, in chunks of tokens, so that no [B*T, V] tensor in fp32 ever exists. Gradients are
@@ -97,7 +111,7 @@ class Decoder {
   // head_gradients[1], or the embedding's if the head is tied.
   virtual HeadResult head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                            const at::Tensor& targets, double loss_scale, Gradients head_gradients,
-                                           Gradient& output_weight_gradient) const;
+                                           Gradient& output_weight_gradient, const at::Tensor& loss_mask = {}) const;
 
   // Bytes of the LayerActivations of one layer between forward and backward, including its input, for batch sequences
   // of `length` tokens and this type of weights and activations. The result depends on the attention kernel that will

@@ -16,6 +16,10 @@ namespace {
 // Rows of the largest tile of matrix products.
 constexpr int64_t kTile = 256;
 
+at::Tensor& weigh(at::Tensor& losses, const at::Tensor& loss_mask) {
+  return loss_mask.defined() ? losses.mul_(loss_mask.reshape(-1)) : losses;
+}
+
 }  // namespace
 
 int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
@@ -33,7 +37,7 @@ int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
 }
 
 at::Tensor Decoder::head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
-                              const at::Tensor& targets) const {
+                              const at::Tensor& targets, const at::Tensor& loss_mask) const {
   const at::Tensor normed = rms_norm_forward(x.reshape({-1, config_.hidden_size}), head[0], config_.rms_norm_eps).y;
   const at::Tensor flat_targets = targets.reshape(-1);
   const int64_t tokens = normed.size(0), chunk = tokens_per_chunk(tokens, x.device());
@@ -43,17 +47,19 @@ at::Tensor Decoder::head_loss(Weights head, const at::Tensor& output_weight, con
     const at::Tensor logits = matmuls_->forward(normed.narrow(0, begin, count), output_weight);
     losses.narrow(0, begin, count).copy_(cross_entropy_forward(logits, flat_targets.narrow(0, begin, count)));
   }
-  return losses.mean(at::kDouble);
+  return weigh(losses, loss_mask).mean(at::kDouble);
 }
 
 Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                                    const at::Tensor& targets, double loss_scale,
-                                                   Gradients head_gradients, Gradient& output_weight_gradient) const {
+                                                   Gradients head_gradients, Gradient& output_weight_gradient,
+                                                   const at::Tensor& loss_mask) const {
   const at::Tensor rows = x.reshape({-1, config_.hidden_size});
   const RmsNormOutput norm = rms_norm_forward(rows, head[0], config_.rms_norm_eps);
   const at::Tensor flat_targets = targets.reshape(-1);
   const int64_t tokens = rows.size(0), chunk = tokens_per_chunk(tokens, x.device());
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
+  const at::Tensor weights = loss_mask.defined() ? loss_mask.reshape(-1) : at::Tensor();
   at::Tensor d_normed = at::empty_like(norm.y);
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const int64_t count = std::min(chunk, tokens - begin);
@@ -61,14 +67,15 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
     at::Tensor logits = matmuls_->forward(normed, output_weight);
     losses.narrow(0, begin, count)
         .copy_(cross_entropy_forward_backward_(logits, flat_targets.narrow(0, begin, count),
-                                               loss_scale / static_cast<double>(tokens)));
+                                               loss_scale / static_cast<double>(tokens),
+                                               weights.defined() ? weights.narrow(0, begin, count) : weights));
     at::Tensor d_chunk = d_normed.narrow(0, begin, count);
     matmuls_->data_gradient_out(d_chunk, logits, output_weight);
     output_weight_gradient.add_matmul(logits, normed, matmuls_.get());
   }
   const RmsNormGradients gradients = rms_norm_backward(d_normed, rows, head[0], norm.rstd, at::Tensor());
   head_gradients[0].add_row_sum(gradients.dweight_rows);
-  return {losses.mean(), gradients.dx.view(x.sizes())};
+  return {weigh(losses, loss_mask).mean(), gradients.dx.view(x.sizes())};
 }
 
 }  // namespace mpzero::model

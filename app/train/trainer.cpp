@@ -79,10 +79,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       engine_(decoder_.units(), zero_options_, communicators_.parameters().levels(),
               communicators_.gradients().levels()),
       placement_(config_, device, engine_, memory, mpi),
-      pass_(decoder_, engine_, timer_,
-            {.loss_scale =
-                 1.0 / static_cast<double>(config_.gradient_accumulation_steps * setup_.layout.data_parallel_size()),
-             .micro_batches = config_.gradient_accumulation_steps}),
+      pass_(decoder_, engine_, timer_, config_.gradient_accumulation_steps),
       profiler_(config_, mpi.rank(), device),
       endpoint_(config_),
       log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
@@ -349,19 +346,14 @@ StepReport Trainer::train_step() {
   // What it sees arrives with the step's other figures.
   model::CastWatch* const watch = log_.is_logged(update) ? decoder_.cast_watch() : nullptr;
   if (watch != nullptr) watch->begin();
-  const auto next = [&] {
-    const io::MicroBatch batch = train_data_->next();
-    return TokensOfMicroBatch{.inputs = tokens_on(device_, batch.inputs, config_.seq_length),
-                              .targets = tokens_on(device_, batch.targets, config_.seq_length)};
-  };
   const OptimizerStepResult result =
       run_optimizer_step(engine_, pass_, timer_,
                          {.device = device_,
                           .lr = lr,
                           .update = update,
                           .micro_batches = config_.gradient_accumulation_steps,
-                          .losses = config_.gradient_accumulation_steps * setup_.layout.data_parallel_size(),
-                          .next = next,
+                          .loss_weight = [&] { return loss_weight(*train_data_, update, mpi_); },
+                          .next = [&] { return batch_on(device_, train_data_->next(), config_.seq_length); },
                           .before_update =
                               [&] {
                                 blocked_by_checkpoints = checkpointer_.before_update();

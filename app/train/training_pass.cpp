@@ -45,23 +45,28 @@ std::vector<model::Gradient> gradients_of(parallel::GradientStore& store, size_t
 
 }  // namespace
 
-at::Tensor tokens_on(at::Device device, const std::vector<int64_t>& tokens, int64_t seq_length) {
-  const auto sequences = static_cast<int64_t>(tokens.size()) / seq_length;
-  // from_blob wants a mutable pointer; the copy that to() makes is the only reader.
-  const at::Tensor view = at::from_blob(const_cast<int64_t*>(tokens.data()), {sequences, seq_length}, at::kLong);
-  return view.to(device, /*non_blocking=*/false, /*copy=*/true);
+model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length) {
+  const auto copy = [&](const auto& values, at::ScalarType type) {
+    const auto sequences = static_cast<int64_t>(values.size()) / seq_length;
+    // from_blob wants a mutable pointer; the copy that to() makes is the only reader.
+    void* const data = const_cast<void*>(static_cast<const void*>(values.data()));
+    return at::from_blob(data, {sequences, seq_length}, type).to(device, /*non_blocking=*/false, /*copy=*/true);
+  };
+  model::Batch copied{.tokens = copy(batch.tokens, at::kLong), .targets = copy(batch.targets, at::kLong)};
+  if (!batch.loss_mask.empty()) copied.loss_mask = copy(batch.loss_mask, at::kFloat);
+  return copied;
 }
 
 TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer,
-                           const Options& options)
+                           int64_t micro_batches)
     : decoder_(decoder),
       parameters_(engine.parameters()),
       gradients_(engine.gradients()),
       timer_(timer),
-      options_(options),
+      micro_batches_(micro_batches),
       recompute_(static_cast<size_t>(decoder.config().num_hidden_layers), model::Recompute::kNone),
       activations_(static_cast<size_t>(decoder.config().num_hidden_layers)) {
-  parameters_.plan(order_of_training(decoder_, options_.micro_batches));
+  parameters_.plan(order_of_training(decoder_, micro_batches_));
 }
 
 at::Tensor TrainingPass::forward_layers(const at::Tensor& inputs, Mode mode) {
@@ -81,12 +86,13 @@ at::Tensor TrainingPass::forward_layers(const at::Tensor& inputs, Mode mode) {
   return x;
 }
 
-at::Tensor TrainingPass::train(const at::Tensor& inputs, const at::Tensor& targets, bool last_of_step) {
+at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, bool last_of_step) {
+  model::Decoder::check(batch);
   const size_t embedding_unit = decoder_.embedding_unit();
   const size_t head_unit = decoder_.head_unit();
   gradients_.begin_micro_batch(last_of_step);
   timer_.enter(Phase::kForward);
-  const at::Tensor x = forward_layers(inputs, Mode::kTrain);
+  const at::Tensor x = forward_layers(batch.tokens, Mode::kTrain);
   timer_.enter(Phase::kBackward);
 
   std::vector<model::Gradient> embedding_gradients = gradients_of(gradients_, embedding_unit);
@@ -97,12 +103,12 @@ at::Tensor TrainingPass::train(const at::Tensor& inputs, const at::Tensor& targe
     if (decoder_.tied_head()) {
       const Gathered embedding(parameters_, embedding_unit);
       const ProfileRange range("forward and backward", name(head_unit));
-      head = decoder_.head_forward_backward(head_weights.weights(), embedding.weights().front(), x, targets,
-                                            options_.loss_scale, head_gradients, embedding_gradients.front());
+      head = decoder_.head_forward_backward(head_weights.weights(), embedding.weights().front(), x, batch.targets,
+                                            loss_scale, head_gradients, embedding_gradients.front(), batch.loss_mask);
     } else {
       const ProfileRange range("forward and backward", name(head_unit));
-      head = decoder_.head_forward_backward(head_weights.weights(), head_weights.weights().back(), x, targets,
-                                            options_.loss_scale, head_gradients, head_gradients.back());
+      head = decoder_.head_forward_backward(head_weights.weights(), head_weights.weights().back(), x, batch.targets,
+                                            loss_scale, head_gradients, head_gradients.back(), batch.loss_mask);
     }
   }
   gradients_.reduce(head_unit);
@@ -120,27 +126,28 @@ at::Tensor TrainingPass::train(const at::Tensor& inputs, const at::Tensor& targe
   }
   {
     const ProfileRange range("backward", name(embedding_unit));
-    decoder_.embed_backward(dy, inputs, embedding_gradients);
+    decoder_.embed_backward(dy, batch.tokens, embedding_gradients);
   }
   gradients_.reduce(embedding_unit);
-  if (last_of_step) parameters_.plan(order_of_training(decoder_, options_.micro_batches));
+  if (last_of_step) parameters_.plan(order_of_training(decoder_, micro_batches_));
   return head.loss;
 }
 
-at::Tensor TrainingPass::validate(const at::Tensor& inputs, const at::Tensor& targets) {
+at::Tensor TrainingPass::validate(const model::Batch& batch) {
+  model::Decoder::check(batch);
   parameters_.plan(order_of_validation(decoder_));
-  const at::Tensor x = forward_layers(inputs, Mode::kValidate);
+  const at::Tensor x = forward_layers(batch.tokens, Mode::kValidate);
   at::Tensor loss;
   {
     const Gathered head(parameters_, decoder_.head_unit());
     if (decoder_.tied_head()) {
       const Gathered embedding(parameters_, decoder_.embedding_unit());
-      loss = decoder_.head_loss(head.weights(), embedding.weights().front(), x, targets);
+      loss = decoder_.head_loss(head.weights(), embedding.weights().front(), x, batch.targets, batch.loss_mask);
     } else {
-      loss = decoder_.head_loss(head.weights(), head.weights().back(), x, targets);
+      loss = decoder_.head_loss(head.weights(), head.weights().back(), x, batch.targets, batch.loss_mask);
     }
   }
-  parameters_.plan(order_of_training(decoder_, options_.micro_batches));
+  parameters_.plan(order_of_training(decoder_, micro_batches_));
   return loss;
 }
 

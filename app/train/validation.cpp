@@ -1,6 +1,9 @@
 #include "app/train/validation.hpp"
 
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include "base/error.hpp"
 
 namespace mpzero {
 
@@ -14,25 +17,34 @@ std::optional<std::vector<ValidationLoss>> Validation::run(TrainingPass& pass, p
                                                            at::Device device,
                                                            const std::function<bool()>& stops) const {
   const auto size = static_cast<int64_t>(sets_.size());
-  const at::Tensor sums = at::zeros({size}, at::TensorOptions().dtype(at::kDouble).device(device));
+  // Of each set the losses and their weights.
+  const at::Tensor sums = at::zeros({size, 2}, at::TensorOptions().dtype(at::kDouble).device(device));
   for (int64_t i = 0; i < size; ++i) {
     const io::ValidationSet& set = sets_[static_cast<size_t>(i)];
-    const at::Tensor sum = sums.select(0, i);
+    const at::Tensor sum = sums[i][0];
+    double weight = 0;
     for (int64_t b = 0; b < set.num_batches(); ++b) {
       if (stops()) return std::nullopt;
       const io::ValidationBatch batch = set.read(b);
-      const at::Tensor loss = pass.validate(tokens_on(device, batch.tokens.inputs, config_.seq_length),
-                                            tokens_on(device, batch.tokens.targets, config_.seq_length));
-      sum.add_(loss, static_cast<double>(batch.num_windows));
+      const at::Tensor loss = pass.validate(batch_on(device, batch.tokens, config_.seq_length));
+      const auto windows = static_cast<double>(batch.num_windows);
+      sum.add_(loss, windows);
+      weight += windows * batch.tokens.weight();
     }
+    sums[i][1].fill_(weight);
   }
   engine.sum_over_ranks(sums);
   const at::Tensor totals = sums.cpu();
   std::vector<ValidationLoss> losses;
   for (size_t i = 0; i < sets_.size(); ++i) {
-    const double total = totals.const_data_ptr<double>()[i];
-    losses.push_back(
-        {.set = config_.validation_data[i].name, .loss = total / static_cast<double>(sets_[i].num_windows())});
+    const double* const total = totals.const_data_ptr<double>() + 2 * i;
+    if (total[1] == 0) {
+      throw UserError(fmt::format("--validation_data {}: its loss mask is 0 for every sequence of a pass; raise "
+                                  "--validation_sequences or remove the set",
+                                  config_.validation_data[i].name),
+                      ErrorScope::kAllRanks);
+    }
+    losses.push_back({.set = config_.validation_data[i].name, .loss = total[0] / total[1]});
   }
   return losses;
 }

@@ -34,16 +34,33 @@ MicroBatch read_batch(const TokenDataset& dataset, std::span<const int64_t> wind
   std::vector<int64_t> tokens(static_cast<size_t>(num_windows * (seq_length + 1)));
   dataset.read_windows(windows, vocab_limit, tokens);
   MicroBatch batch;
-  batch.inputs.reserve(static_cast<size_t>(num_windows * seq_length));
+  batch.tokens.reserve(static_cast<size_t>(num_windows * seq_length));
   batch.targets.reserve(static_cast<size_t>(num_windows * seq_length));
   for (auto begin = tokens.begin(); begin != tokens.end(); begin += seq_length + 1) {
-    batch.inputs.insert(batch.inputs.end(), begin, begin + seq_length);
+    batch.tokens.insert(batch.tokens.end(), begin, begin + seq_length);
     batch.targets.insert(batch.targets.end(), begin + 1, begin + seq_length + 1);
+  }
+  if (dataset.has_loss_mask()) {
+    batch.loss_mask.resize(batch.targets.size());
+    dataset.read_loss_mask(windows, batch.loss_mask);
   }
   return batch;
 }
 
+// A step's weight is known only once all of its micro-batches have been read.
+LoaderOptions with_room(LoaderOptions options, const TokenDataset& dataset) {
+  if (dataset.has_loss_mask()) {
+    options.read_ahead = std::max(options.read_ahead, options.gradient_accumulation_steps);
+  }
+  return options;
+}
+
 }  // namespace
+
+double MicroBatch::weight() const {
+  if (loss_mask.empty()) return 1;
+  return std::accumulate(loss_mask.begin(), loss_mask.end(), 0.0) / static_cast<double>(loss_mask.size());
+}
 
 int64_t windows_per_step(const LoaderOptions& options) {
   return options.gradient_accumulation_steps * options.data_parallel.size * options.micro_batch_size;
@@ -76,7 +93,7 @@ struct DataLoader::Impl {
 };
 
 DataLoader::Impl::Impl(TokenDataset tokens, LoaderOptions loader_options, int64_t first_step)
-    : dataset(std::move(tokens)), options(loader_options), num_windows(dataset.num_windows()) {
+    : dataset(std::move(tokens)), options(with_room(loader_options, dataset)), num_windows(dataset.num_windows()) {
   check(options);
   const int64_t first_window = options.first_window.value_or(first_step * windows_per_step(options));
   if (first_window < 0) throw_failure("a data loader cannot start at window {}", first_window);
@@ -135,6 +152,21 @@ MicroBatch DataLoader::next() {
   impl_->ready.pop_front();
   impl_->changed.notify_all();
   return batch;
+}
+
+const LoaderOptions& DataLoader::options() const { return impl_->options; }
+const std::filesystem::path& DataLoader::path() const { return impl_->dataset.path(); }
+bool DataLoader::has_loss_mask() const { return impl_->dataset.has_loss_mask(); }
+
+double DataLoader::step_weight() const {
+  const auto count = static_cast<size_t>(impl_->options.gradient_accumulation_steps);
+  if (!has_loss_mask()) return static_cast<double>(count);
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait(lock, [&] { return impl_->ready.size() >= count || impl_->failure; });
+  if (impl_->ready.size() < count) std::rethrow_exception(impl_->failure);
+  double sum = 0;
+  for (size_t a = 0; a < count; ++a) sum += impl_->ready[a].weight();
+  return sum;
 }
 
 int64_t DataLoader::num_windows() const { return impl_->num_windows; }

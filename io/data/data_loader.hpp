@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -28,11 +29,14 @@ int64_t windows_per_step(const LoaderOptions& options);
 // The smallest number of steps that consume every window `epochs` times.
 int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int64_t epochs);
 
-// [B, T] row-major each; targets are inputs shifted by one.
+// [B, T] row-major each; targets are tokens shifted by one.
 struct MicroBatch {
-  std::vector<int64_t> inputs;
+  std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
-  int64_t epoch = 0;  // epoch of its first window, from 0
+  std::vector<float> loss_mask;  // weights of the targets' losses; empty: all 1
+  int64_t epoch = 0;             // epoch of its first window, from 0
+
+  double weight() const;  // the mean of loss_mask
 };
 
 // Step s (from 0), micro-batch a, data-parallel rank r, sample b reads window ((s*gas + a)*ranks + r)*mb + b of the
@@ -48,6 +52,13 @@ class DataLoader {
 
   // Returns the next micro-batch. Rethrows an error of the reading thread, from then on at each call.
   MicroBatch next();
+
+  // The sum of the weights of the next gradient_accumulation_steps micro-batches, which it waits for if the data set
+  // has a loss mask. Before the first next() of a step. Throws as next() does.
+  double step_weight() const;
+  bool has_loss_mask() const;
+  const LoaderOptions& options() const;
+  const std::filesystem::path& path() const;
 
   int64_t num_windows() const;  // in one epoch
 

@@ -1,5 +1,6 @@
 #include "io/data/token_dataset.hpp"
 
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <system_error>
@@ -21,6 +22,10 @@ struct TokenDataset::Impl {
   void check_ends();
   void read(uint64_t begin, std::span<int64_t> out);
   void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out);
+  void read_loss_mask(int64_t window, std::span<float> out) const;
+  // Calls read(i, window) for each; throws UserError if the file has changed.
+  template <typename Read>
+  void for_windows(std::span<const int64_t> windows, const Read& read);
 
   std::filesystem::path path;
   int64_t seq_length;
@@ -28,6 +33,7 @@ struct TokenDataset::Impl {
   hdf5::Dataset tokens;
   hdf5::Dataset document_offsets;
   std::optional<TokenBlocks> blocks;
+  std::optional<hdf5::Dataset> loss_mask;
   FileWatch watch;
   Tokenization tokenization;
   std::optional<int64_t> max_token_id;
@@ -50,6 +56,7 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
   tokenization = read_tokenization(file);
   if (file.has_attribute("max_token_id")) max_token_id = file.attribute<int64_t>("max_token_id");
   source = file.text_attribute("source");
+  if (file.contains("loss_mask")) loss_mask = file.dataset("loss_mask");
   check_shapes();
   if (file.contains(TokenBlocks::kName)) blocks.emplace(tokens, file.dataset(TokenBlocks::kName));
   if (tokens.has_attribute(kTokensHashName)) content_hash = tokens.text_attribute(kTokensHashName);
@@ -62,6 +69,11 @@ void TokenDataset::Impl::check_shapes() const {
   }
   if (document_offsets.shape().size() != 1 || !document_offsets.holds<uint64_t>() || document_offsets.size() == 0) {
     throw_user_error("/document_offsets of {} is not one-dimensional uint64 with at least one element", path.string());
+  }
+  if (loss_mask &&
+      (loss_mask->shape() != tokens.shape() || !(loss_mask->holds<uint8_t>() || loss_mask->holds<float>()))) {
+    throw_user_error("/loss_mask of {} is not one-dimensional uint8 or float32 with a value for each of {} tokens",
+                     path.string(), tokens.size());
   }
   if (tokens.size() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     throw_user_error("{} claims to hold {} tokens", path.string(), tokens.size());
@@ -151,21 +163,46 @@ void TokenDataset::read_windows(std::span<const int64_t> windows, int64_t vocab_
   if (out.size() != windows.size() * length) {
     throw_failure("{} windows of {} tokens were given a buffer of {}", windows.size(), length, out.size());
   }
+  impl_->for_windows(windows, [&](size_t i, int64_t window) {
+    impl_->read_window(window, vocab_limit, out.subspan(i * length, length));
+  });
+}
+
+template <typename Read>
+void TokenDataset::Impl::for_windows(std::span<const int64_t> windows, const Read& read) {
+  const int64_t count = (static_cast<int64_t>(tokens.size()) - 1) / seq_length;
   for (const int64_t window : windows) {
-    if (window < 0 || window >= num_windows()) {
-      throw_failure("window {} was requested from {}, which holds {}", window, impl_->path.string(), num_windows());
+    if (window < 0 || window >= count) {
+      throw_failure("window {} was requested from {}, which holds {}", window, path.string(), count);
     }
   }
   try {
-    for (size_t i = 0; i < windows.size(); ++i) {
-      impl_->read_window(windows[i], vocab_limit, out.subspan(i * length, length));
-    }
+    for (size_t i = 0; i < windows.size(); ++i) read(i, windows[i]);
   } catch (const UserError&) {
     // Then any problem with the tokens is only a consequence.
-    impl_->watch.check();
+    watch.check();
     throw;
   }
-  impl_->watch.check();
+  watch.check();
+}
+
+void TokenDataset::Impl::read_loss_mask(int64_t window, std::span<float> out) const {
+  const auto begin = static_cast<uint64_t>(window * seq_length) + 1;
+  loss_mask->check_written(begin, out.size());
+  loss_mask->read(begin, out);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (std::isfinite(out[i]) && out[i] >= 0) continue;
+    throw_user_error("/loss_mask of {} holds {} at position {}; a weight is a number from 0 on", path.string(), out[i],
+                     begin + i);
+  }
+}
+
+bool TokenDataset::has_loss_mask() const { return impl_->loss_mask.has_value(); }
+
+void TokenDataset::read_loss_mask(std::span<const int64_t> windows, std::span<float> out) const {
+  const auto length = static_cast<size_t>(impl_->seq_length);
+  impl_->for_windows(windows,
+                     [&](size_t i, int64_t window) { impl_->read_loss_mask(window, out.subspan(i * length, length)); });
 }
 
 }  // namespace mpzero::io

@@ -11,9 +11,10 @@
 namespace mpzero::io {
 
 // A token file as app/prepare_data.py writes it: `/tokens` (uint16 or uint32), `/document_offsets` (uint64, n + 1) and
-// the attributes format_version, source, those of a Tokenization and, if known, max_token_id. If the file
-// has `/tokens_xxh3`, every token that is read is verified (TokenBlocks). Opening checks that the file is complete and
-// holds at least one window. Throws UserError naming the file.
+// the attributes format_version, source, those of a Tokenization and, if known, max_token_id. Optionally `/loss_mask`
+// (uint8 or float, one value a token): the weight of the token's loss as a target. If the file has `/tokens_xxh3`,
+// every token that is read is verified (TokenBlocks). Opening checks that the file is complete and holds at least one
+// window. Throws UserError naming the file.
 //
 // A window is a training sequence with its targets: seq_length + 1 tokens, of which the first seq_length are inputs and
 // the last seq_length are targets.
@@ -49,6 +50,10 @@ class TokenDataset {
   // vocab_limit, naming file, position, id and limit; if a token was never written or is not what was written; and if
   // the file was truncated, overwritten or replaced since it was opened (FileWatch). Not thread-safe.
   void read_windows(std::span<const int64_t> windows, int64_t vocab_limit, std::span<int64_t> out) const;
+  bool has_loss_mask() const;
+  // The weights of the windows' targets (seq_length each) into `out`. Throws UserError if one is negative or not
+  // finite, and as read_windows() does. Not thread-safe.
+  void read_loss_mask(std::span<const int64_t> windows, std::span<float> out) const;
 
  private:
   struct Impl;

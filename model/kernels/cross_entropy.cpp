@@ -14,9 +14,10 @@ namespace {
 // Needs contiguous logits, which the gradient overwrites.
 bool suits_cpu(const at::Tensor& logits) { return cpu::has_kernels(logits) && logits.is_contiguous(); }
 
-at::Tensor cpu_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> scale) {
+at::Tensor cpu_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> scale,
+                             const at::Tensor& weights) {
   at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
-  cpu::cross_entropy(logits, targets.contiguous(), scale, losses);
+  cpu::cross_entropy(logits, targets.contiguous(), scale, weights, losses);
   return losses;
 }
 
@@ -24,15 +25,16 @@ at::Tensor cpu_cross_entropy(const at::Tensor& logits, const at::Tensor& targets
 
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
   if (cuda::has_kernels(logits)) return cuda::cross_entropy_forward(logits, targets);
-  return suits_cpu(logits) ? cpu_cross_entropy(logits, targets, std::nullopt)
+  return suits_cpu(logits) ? cpu_cross_entropy(logits, targets, std::nullopt, {})
                            : reference::cross_entropy_forward(logits, targets);
 }
 
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale) {
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
+                                           const at::Tensor& weights) {
   RECORD_FUNCTION("mpzero::cross_entropy", (std::vector<c10::IValue>{logits}));
-  if (cuda::has_kernels(logits)) return cuda::cross_entropy_forward_backward_(logits, targets, gradient_scale);
-  return suits_cpu(logits) ? cpu_cross_entropy(logits, targets, gradient_scale)
-                           : reference::cross_entropy_forward_backward_(logits, targets, gradient_scale);
+  if (cuda::has_kernels(logits)) return cuda::cross_entropy_forward_backward_(logits, targets, gradient_scale, weights);
+  return suits_cpu(logits) ? cpu_cross_entropy(logits, targets, gradient_scale, weights)
+                           : reference::cross_entropy_forward_backward_(logits, targets, gradient_scale, weights);
 }
 
 namespace reference {
@@ -42,13 +44,16 @@ at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& tar
   return log_p.gather(1, targets.unsqueeze(1)).squeeze(1).neg_();
 }
 
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale) {
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
+                                           const at::Tensor& weights) {
   at::Tensor log_p = at::log_softmax(logits, 1, accumulate_type(logits.scalar_type()));
   const at::Tensor index = targets.unsqueeze(1);
   at::Tensor target_log_p = log_p.gather(1, index);
   at::Tensor gradient = log_p.exp_();
   gradient.scatter_(1, index, gradient.gather(1, index).sub_(1.0));
-  logits.copy_(gradient.mul_(gradient_scale));
+  gradient.mul_(gradient_scale);
+  if (weights.defined()) gradient.mul_(weights.unsqueeze(1));
+  logits.copy_(gradient);
   return target_log_p.squeeze(1).neg_();
 }
 

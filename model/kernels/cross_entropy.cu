@@ -81,7 +81,8 @@ __device__ float largest(const uint4 (&packs)[kPacks]) {
 // multiprocessor does these one after the other and is no faster than reading twice.) Same results as `kernel`.
 template <typename T, int kPacks>
 __global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads)
-    cluster_kernel(T* logits, const int64_t* targets, float* losses, int columns, float gradient_scale) {
+    cluster_kernel(T* logits, const int64_t* targets, const float* weights, float* losses, int columns,
+                   float gradient_scale) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kPack = 16 / sizeof(T), kWarps = kClusterThreads / kWarp;
   __shared__ float2 shares[kCluster * kWarps];  // the maximum and sum of each warp of the cluster
@@ -123,6 +124,7 @@ __global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads
   total = warp_merge(total);
   if (writes_loss) losses[row] = total.maximum + logf(total.sum) - target_logit;
 
+  if (weights != nullptr) gradient_scale *= weights[row];
   const float log2_sum = log2f(total.sum);
   const int target_pack = in_range ? static_cast<int>(target) / kPack : -1;
 #pragma unroll
@@ -151,7 +153,8 @@ bool compiled_for_clusters(Kernel* kernel) {
 }
 
 template <typename T, int kPacks>
-bool launch_clusters(T* logits, const int64_t* targets, float* losses, int64_t rows, int columns, float scale) {
+bool launch_clusters(T* logits, const int64_t* targets, const float* weights, float* losses, int64_t rows, int columns,
+                     float scale) {
   const auto row_kernel = cluster_kernel<T, kPacks>;
   if (!compiled_for_clusters(row_kernel)) return false;
   cudaLaunchAttribute attribute{};
@@ -163,21 +166,21 @@ bool launch_clusters(T* logits, const int64_t* targets, float* losses, int64_t r
   config.stream = c10::cuda::getCurrentCUDAStream();
   config.attrs = &attribute;
   config.numAttrs = 1;
-  C10_CUDA_CHECK(cudaLaunchKernelEx(&config, row_kernel, logits, targets, losses, columns, scale));
+  C10_CUDA_CHECK(cudaLaunchKernelEx(&config, row_kernel, logits, targets, weights, losses, columns, scale));
   return true;
 }
 
 // Launches cluster_kernel if a row is long enough to need it and short enough to fit. Returns whether it did.
 template <typename T, int kPacks, int... kMore>
 bool launch_fitting_clusters(std::integer_sequence<int, kPacks, kMore...>, T* logits, const int64_t* targets,
-                             float* losses, int64_t rows, int columns, float scale) {
+                             const float* weights, float* losses, int64_t rows, int columns, float scale) {
   constexpr int kHeld = kPacks * kClusterThreads * kCluster * 16 / static_cast<int>(sizeof(T));
   if (columns <= kHeld) {
-    return launch_clusters<T, kPacks>(logits, targets, losses, rows, columns, scale);
+    return launch_clusters<T, kPacks>(logits, targets, weights, losses, rows, columns, scale);
   }
   if constexpr (sizeof...(kMore) > 0) {
-    return launch_fitting_clusters<T>(std::integer_sequence<int, kMore...>{}, logits, targets, losses, rows, columns,
-                                      scale);
+    return launch_fitting_clusters<T>(std::integer_sequence<int, kMore...>{}, logits, targets, weights, losses, rows,
+                                      columns, scale);
   } else {
     return false;
   }
@@ -186,8 +189,8 @@ bool launch_fitting_clusters(std::integer_sequence<int, kPacks, kMore...>, T* lo
 // One block per row. A target outside [0, columns) makes the loss NaN. The second pass reads the row backwards, because
 // the data that the first pass read last is still in the cache.
 template <typename T, int kPack, bool kBackward>
-__global__ void __launch_bounds__(kMaxThreads)
-    kernel(T* logits, const int64_t* targets, float* losses, int64_t columns, float gradient_scale) {
+__global__ void __launch_bounds__(kMaxThreads) kernel(T* logits, const int64_t* targets, const float* weights,
+                                                      float* losses, int64_t columns, float gradient_scale) {
   __shared__ float maxima[kWarp], sums[kWarp];
   T* x = logits + blockIdx.x * columns;
   const int64_t target = targets[blockIdx.x];
@@ -216,6 +219,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   if (threadIdx.x == 0) losses[blockIdx.x] = log_sum - target_logit;
   if constexpr (kBackward) {
     __syncthreads();  // x[target] has been read
+    if (weights != nullptr) gradient_scale *= weights[blockIdx.x];
     const auto gradient = [&](Pack<T, kPack>& pack) {
       float value[kPack];
       widen(pack, value);
@@ -245,9 +249,11 @@ __global__ void __launch_bounds__(kMaxThreads)
 }
 
 template <bool kBackward>
-at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_scale) {
+at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_scale, const at::Tensor& weights) {
   const c10::cuda::CUDAGuard guard(logits.device());
   TORCH_CHECK(logits.is_contiguous() && targets.is_contiguous(), "cross entropy expects contiguous logits and targets");
+  TORCH_CHECK(!weights.defined() || weights.is_contiguous(), "cross entropy expects contiguous weights");
+  const float* const row_weights = weights.defined() ? weights.const_data_ptr<float>() : nullptr;
   const int64_t rows = logits.size(0), columns = logits.size(1);
   TORCH_CHECK(columns < (int64_t{1} << 30), "cross entropy supports rows of fewer than 2^30 logits");
   at::Tensor losses = at::empty({rows}, logits.options().dtype(at::kFloat));
@@ -259,15 +265,15 @@ at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_sca
       if constexpr (kBackward && pack() > 1) {
         if (columns >= kClusterColumns && rows < (1 << 27) &&
             launch_fitting_clusters<T>(std::integer_sequence<int, 4, 8, 10, 12>{}, data,
-                                       targets.const_data_ptr<int64_t>(), losses.mutable_data_ptr<float>(), rows,
-                                       static_cast<int>(columns), static_cast<float>(gradient_scale))) {
+                                       targets.const_data_ptr<int64_t>(), row_weights, losses.mutable_data_ptr<float>(),
+                                       rows, static_cast<int>(columns), static_cast<float>(gradient_scale))) {
           return;
         }
       }
       kernel<T, pack(), kBackward><<<static_cast<unsigned>(rows), block_threads(columns / pack(), kMaxThreads), 0,
                                      c10::cuda::getCurrentCUDAStream()>>>(data, targets.const_data_ptr<int64_t>(),
-                                                                          losses.mutable_data_ptr<float>(), columns,
-                                                                          static_cast<float>(gradient_scale));
+                                                                          row_weights, losses.mutable_data_ptr<float>(),
+                                                                          columns, static_cast<float>(gradient_scale));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
@@ -277,11 +283,12 @@ at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_sca
 }  // namespace
 
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
-  return run<false>(logits, targets, 0.0);
+  return run<false>(logits, targets, 0.0, {});
 }
 
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale) {
-  return run<true>(logits, targets, gradient_scale);
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
+                                           const at::Tensor& weights) {
+  return run<true>(logits, targets, gradient_scale, weights);
 }
 
 }  // namespace mpzero::model::cuda

@@ -7,14 +7,16 @@ namespace mpzero::model {
 // -log softmax(logits)[target] of each row: logits [N, V], targets [N] int64 -> [N], fp32 (fp64 for fp64).
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
 
-// The same, and overwrites the logits with the gradient of gradient_scale * (sum of the losses): gradient_scale *
-// (softmax(logits) - one_hot(target)).
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale);
+// The same losses, and overwrites the logits with the gradient of gradient_scale * (sum of weight * loss):
+// gradient_scale * weight * (softmax(logits) - one_hot(target)). `weights` [N] fp32; undefined: 1.
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
+                                           const at::Tensor& weights = {});
 
 // The same with ATen operators, on any device.
 namespace reference {
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale);
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
+                                           const at::Tensor& weights = {});
 }  // namespace reference
 
 }  // namespace mpzero::model

@@ -34,7 +34,8 @@ at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, cons
 SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
                                            const at::Tensor& maximum_of_y);
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale);
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
+                                           const at::Tensor& weights);
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 
 }  // namespace mpzero::model::cuda

@@ -43,7 +43,9 @@ SwigluRecomputed swiglu_backward_recompute(const at::Tensor&, const at::Tensor&,
   throw_no_gpu_kernels();
 }
 at::Tensor cross_entropy_forward(const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
-at::Tensor cross_entropy_forward_backward_(at::Tensor&, const at::Tensor&, double) { throw_no_gpu_kernels(); }
+at::Tensor cross_entropy_forward_backward_(at::Tensor&, const at::Tensor&, double, const at::Tensor&) {
+  throw_no_gpu_kernels();
+}
 void embedding_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
 
 }  // namespace mpzero::model::cuda

@@ -304,9 +304,9 @@ void ZeroEngine::take_gradient(size_t unit) {
   if (on_host(unit)) host_->take_gradient(unit, gradient, parameters_->shard(unit));
 }
 
-void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<const double> figures) {
+void ZeroEngine::measure(const at::Tensor& loss_sum, double weight, std::span<const double> figures) {
   gradients_.finish_step();
-  num_losses_ = count;
+  loss_weight_ = weight;
   if (measuring_stream_) {
     c10::Event measured(options_.device.type());
     measured.record(*measuring_stream_);
@@ -345,7 +345,7 @@ void ZeroEngine::sum_over_ranks(const at::Tensor& tensor) {
 StepSummary ZeroEngine::summary() {
   if (has_streams(options_.device)) totals_arrived_.synchronize();
   const double* values = totals_.const_data_ptr<double>();
-  return {.loss = values[1] / static_cast<double>(num_losses_),
+  return {.loss = values[1] / loss_weight_,
           .grad_norm = std::sqrt(values[0]),
           .figures = {values + kOwnTotals, static_cast<size_t>(totals_.numel()) - kOwnTotals}};
 }

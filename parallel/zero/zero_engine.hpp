@@ -61,7 +61,7 @@ struct ZeroOptions {
 
 // Global values of one step, the same on every rank.
 struct StepSummary {
-  double loss = 0.0;                // mean over micro-batches and ranks
+  double loss = 0.0;                // the sum over micro-batches and ranks, divided by their weight
   double grad_norm = 0.0;           // L2 over all parameters, before clipping
   std::span<const double> figures;  // measure()'s, summed over the ranks; valid until the next measure()
 };
@@ -102,9 +102,9 @@ class ZeroEngine {
   void begin_step();
   void begin_step(double lr, int64_t update);
   // After the last micro-batch: measures the step's gradients. `loss_sum`: the sum of this rank's losses, a scalar on
-  // the device; `count`: the number of losses over all ranks. `figures`: as many on each rank, summed in the same
-  // collective.
-  void measure(const at::Tensor& loss_sum, int64_t count, std::span<const double> figures = {});
+  // the device; `weight`: what their sum over all ranks is divided by. `figures`: as many on each rank, summed in the
+  // same collective.
+  void measure(const at::Tensor& loss_sum, double weight, std::span<const double> figures = {});
   // Clips and applies AdamW with this learning rate; `update` counts from 1. Changes nothing if the measured loss or
   // norm is not finite. The update may still be in progress on return: on a GPU the work is queued, and
   // ParameterStore::gather() waits for the host's updates unit by unit, so that the next forward pass begins with the
@@ -219,7 +219,7 @@ class ZeroEngine {
   at::Tensor totals_;           // squares, loss and figures over all ranks, fp64 in host memory
   at::Tensor gradient_scale_;   // fp32 scalar on the GPU
   c10::Event totals_arrived_;
-  int64_t num_losses_ = 1;
+  double loss_weight_ = 1;
   at::Tensor staging_;
 };
 

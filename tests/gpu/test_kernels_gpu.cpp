@@ -215,6 +215,12 @@ TEST_CASE("cross entropy on the GPU", "[kernels]") {
         CHECK(relative_error(cross_entropy_forward(logits.gpu, gpu_targets), losses, scale) < 1e-5);
         CHECK(relative_error(cross_entropy_forward_backward_(in_place, gpu_targets, 0.125), losses, scale) < 1e-5);
         CHECK(relative_error(in_place, expected, 0.125) < tolerance);
+
+        const at::Tensor weights = at::rand({rows}, at::kFloat);
+        at::Tensor weighted = logits.exact.clone(), weighted_in_place = logits.gpu.clone();
+        cross_entropy_forward_backward_(weighted, targets, 0.125, weights);
+        cross_entropy_forward_backward_(weighted_in_place, gpu_targets, 0.125, weights.to(at::kCUDA));
+        CHECK(relative_error(weighted_in_place, weighted, 0.125) < tolerance);
       }
     }
   }

@@ -66,6 +66,19 @@ void write_checked_file(const std::filesystem::path& path, const std::vector<Tok
   file.close();
 }
 
+// The same with a `/loss_mask`.
+template <typename Token, typename Weight>
+void write_masked_file(const std::filesystem::path& path, const std::vector<Token>& tokens, int64_t vocab_size,
+                       const std::vector<Weight>& mask) {
+  hdf5::File file = hdf5::File::create(path);
+  add_tokens(file, tokens, vocab_size, {0, tokens.size()});
+  {
+    hdf5::Dataset data = file.create_dataset<Weight>("loss_mask", mask.size());
+    data.write(0, std::span<const Weight>(mask));
+  }
+  file.close();
+}
+
 // Tokens 0, 1, 2, ...: window i of length S begins with token i * S, so a token identifies its window.
 inline std::vector<uint32_t> counting_tokens(int64_t count) {
   std::vector<uint32_t> tokens(static_cast<size_t>(count));

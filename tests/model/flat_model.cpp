@@ -58,7 +58,8 @@ void FlatModel::reset_gradients() {
   }
 }
 
-at::Tensor FlatModel::forward_backward(const at::Tensor& tokens, double loss_scale, Recompute recompute) {
+at::Tensor FlatModel::forward_backward(const at::Tensor& tokens, double loss_scale, Recompute recompute,
+                                       const at::Tensor& loss_mask) {
   const int64_t length = tokens.size(1) - 1, layers = decoder_.config().num_hidden_layers;
   const at::Tensor inputs = tokens.narrow(1, 0, length), targets = tokens.narrow(1, 1, length);
   const size_t head = decoder_.head_unit();
@@ -70,7 +71,7 @@ at::Tensor FlatModel::forward_backward(const at::Tensor& tokens, double loss_sca
   const bool tied = decoder_.tied_head();
   auto result =
       decoder_.head_forward_backward(weights[head], tied ? weights[0][0] : weights[head][1], x, targets, loss_scale,
-                                     gradients[head], tied ? gradients[0][0] : gradients[head][1]);
+                                     gradients[head], tied ? gradients[0][0] : gradients[head][1], loss_mask);
   at::Tensor dx = result.dx;
   for (int64_t i = layers - 1; i >= 0; --i) {
     const size_t unit = decoder_.layer_unit(i);
@@ -80,14 +81,15 @@ at::Tensor FlatModel::forward_backward(const at::Tensor& tokens, double loss_sca
   return result.loss;
 }
 
-at::Tensor FlatModel::loss(const at::Tensor& tokens) const {
+at::Tensor FlatModel::loss(const at::Tensor& tokens, const at::Tensor& loss_mask) const {
   const int64_t length = tokens.size(1) - 1;
   at::Tensor x = decoder_.embed_forward(weights[0], tokens.narrow(1, 0, length));
   for (int64_t i = 0; i < decoder_.config().num_hidden_layers; ++i) {
     x = decoder_.layer_forward(weights[decoder_.layer_unit(i)], x, nullptr);
   }
   const auto& head = weights[decoder_.head_unit()];
-  return decoder_.head_loss(head, decoder_.tied_head() ? weights[0][0] : head[1], x, tokens.narrow(1, 1, length));
+  return decoder_.head_loss(head, decoder_.tied_head() ? weights[0][0] : head[1], x, tokens.narrow(1, 1, length),
+                            loss_mask);
 }
 
 }  // namespace mpzero::model

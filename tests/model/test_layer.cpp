@@ -1,6 +1,7 @@
 // A full layer, the embedding and the head against LibTorch autograd in fp64.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 
@@ -44,7 +45,8 @@ void check_layer(const ModelConfig& config, Recompute recompute) {
   CHECK(bitwise_equal(decoder.layer_forward(model.weights[1], x, nullptr), y));
 }
 
-void check_embedding_and_head(const ModelConfig& config, int64_t max_logits) {
+// Without a loss mask, or with one of uneven weights that masks some tokens.
+void check_embedding_and_head(const ModelConfig& config, int64_t max_logits, bool masked) {
   const Decoder decoder(config, {.max_logits = max_logits});
   FlatModel model(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
   const at::Tensor tokens = at::randint(config.vocab_size, {3, 12}, at::kLong);
@@ -57,7 +59,10 @@ void check_embedding_and_head(const ModelConfig& config, int64_t max_logits) {
   const at::Tensor output = tied ? embedding : model.weights[head][1].clone().set_requires_grad(true);
   const at::Tensor x = embedding.index_select(0, inputs.reshape(-1)).view({3, 11, config.hidden_size});
   const at::Tensor logits = at::rms_norm(x, {config.hidden_size}, norm, config.rms_norm_eps).matmul(output.t());
-  const at::Tensor expected = at::cross_entropy_loss(logits.reshape({33, -1}), targets.reshape(-1));
+  at::Tensor loss_mask;
+  if (masked) loss_mask = at::rand({3, 11}, at::kFloat).mul_(2).sub_(0.5).clamp_min_(0);
+  const at::Tensor losses = at::cross_entropy_loss(logits.reshape({33, -1}), targets.reshape(-1), {}, /*reduction=*/0);
+  const at::Tensor expected = (masked ? losses * loss_mask.reshape(-1) : losses).sum() / 33;
   std::vector<at::Tensor> leaves{embedding, norm};
   if (!tied) leaves.push_back(output);
   const auto expected_gradients = oracle::gradients(expected * 0.5, leaves, at::ones({}, at::kDouble));
@@ -66,11 +71,11 @@ void check_embedding_and_head(const ModelConfig& config, int64_t max_logits) {
   const at::Tensor& output_weight = tied ? model.weights[0][0] : model.weights[head][1];
   const auto result =
       decoder.head_forward_backward(model.weights[head], output_weight, x_own, targets, 0.5, model.gradients[head],
-                                    tied ? model.gradients[0][0] : model.gradients[head][1]);
+                                    tied ? model.gradients[0][0] : model.gradients[head][1], loss_mask);
   decoder.embed_backward(result.dx, inputs, model.gradients[0]);
   CHECK(relative_error(result.loss, expected.detach()) < 1e-12);
-  CHECK(relative_error(decoder.head_loss(model.weights[head], output_weight, x_own, targets), expected.detach()) <
-        1e-12);
+  CHECK(relative_error(decoder.head_loss(model.weights[head], output_weight, x_own, targets, loss_mask),
+                       expected.detach()) < 1e-12);
   CHECK(relative_error(model.gradients[0][0].view(), expected_gradients[0]) < 1e-11);
   CHECK(relative_error(model.gradients[head][0].view(), expected_gradients[1]) < 1e-11);
   if (!tied) CHECK(relative_error(model.gradients[head][1].view(), expected_gradients[2]) < 1e-11);
@@ -89,8 +94,10 @@ TEST_CASE("a layer's backward agrees with autograd") {
 
 TEST_CASE("embedding and head agree with autograd, in one chunk of tokens and in several") {
   for (const int64_t max_logits : {0, 53 * 33, 53 * 7, 1}) {
-    check_embedding_and_head(small_qwen3(), max_logits);
-    check_embedding_and_head(small_llama(), max_logits);
+    for (const bool masked : {false, true}) {
+      check_embedding_and_head(small_qwen3(), max_logits, masked);
+      check_embedding_and_head(small_llama(), max_logits, masked);
+    }
   }
 }
 

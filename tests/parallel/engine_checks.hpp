@@ -175,7 +175,8 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
     // Some steps also sum other figures.
     std::vector<double> figures;
     if (step % 2 == 0) figures = {static_cast<double>(rank + 1), 0.5, static_cast<double>(step)};
-    engine.measure(at::scalar_tensor(static_cast<double>(micro_batches * (rank + 1)), device), run.samples, figures);
+    engine.measure(at::scalar_tensor(static_cast<double>(micro_batches * (rank + 1)), device),
+                   static_cast<double>(run.samples), figures);
     engine.update(kToyLr, step + 1);
     const StepSummary summary = engine.summary();
     REQUIRE(summary.loss == Approx((world_size + 1) / 2.0));

@@ -42,13 +42,15 @@ at::Tensor SimulatedDecoder::layer_backward(model::Weights, const at::Tensor& dy
   return dy;
 }
 
-at::Tensor SimulatedDecoder::head_loss(model::Weights, const at::Tensor&, const at::Tensor&, const at::Tensor&) const {
+at::Tensor SimulatedDecoder::head_loss(model::Weights, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                       const at::Tensor&) const {
   throw_failure("a validation is simulated");
 }
 
 model::Decoder::HeadResult SimulatedDecoder::head_forward_backward(model::Weights, const at::Tensor&,
                                                                    const at::Tensor& x, const at::Tensor&, double,
-                                                                   model::Gradients, model::Gradient&) const {
+                                                                   model::Gradients, model::Gradient&,
+                                                                   const at::Tensor&) const {
   take(times_.head, kHeadUnit);
   return {.loss = at::empty({}, x.options().dtype(at::kFloat)), .dx = x};
 }

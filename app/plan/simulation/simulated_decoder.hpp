@@ -24,10 +24,10 @@ class SimulatedDecoder final : public model::Decoder {
   at::Tensor layer_backward(model::Weights layer, const at::Tensor& dy, model::LayerActivations& activations,
                             model::Gradients gradients) const override;
   at::Tensor head_loss(model::Weights head, const at::Tensor& output_weight, const at::Tensor& x,
-                       const at::Tensor& targets) const override;
+                       const at::Tensor& targets, const at::Tensor& loss_mask) const override;
   HeadResult head_forward_backward(model::Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                    const at::Tensor& targets, double loss_scale, model::Gradients head_gradients,
-                                   model::Gradient& output_weight_gradient) const override;
+                                   model::Gradient& output_weight_gradient, const at::Tensor& loss_mask) const override;
 
  private:
   void take(const Seconds& seconds, const char* unit = "unit") const;

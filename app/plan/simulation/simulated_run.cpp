@@ -136,9 +136,7 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
   if (options.codec) options.codec = std::make_shared<const SimulatedCodec>(options.codec);
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters.levels(), of_gradients.levels());
   engine.parameters().measure_waits(timeline);
-  TrainingPass pass(decoder, engine, timer,
-                    {.loss_scale = 1.0 / static_cast<double>(micro_batches * run.layout.data_parallel_size()),
-                     .micro_batches = micro_batches});
+  TrainingPass pass(decoder, engine, timer, micro_batches);
   pass.recompute(run.recompute);
   const int64_t moved = engine.parameters().move_to_device(run.memory_for_parameters);
   if (run.gather_limits_automatic) engine.parameters().use_memory(run.memory_for_parameters - moved);
@@ -150,15 +148,16 @@ SimulatedStep simulate_each(const SimulatedRun& run, int64_t micro_batches) {
   for (int64_t update = 1; update <= kStepsBefore + 1; ++update) {
     const double began = device.host_now();
     if (update == kStepsBefore + 1) device.forget_records();
-    run_optimizer_step(engine, pass, timer,
-                       {.device = SimulatedDevice::device(),
-                        .lr = kAnyRate,
-                        .update = update,
-                        .micro_batches = micro_batches,
-                        .losses = micro_batches * run.layout.data_parallel_size(),
-                        .next = [&] { return TokensOfMicroBatch{.inputs = tokens(), .targets = tokens()}; },
-                        .before_update = [] {},
-                        .figures = [] { return std::vector<double>(2, 0.0); }});
+    run_optimizer_step(
+        engine, pass, timer,
+        {.device = SimulatedDevice::device(),
+         .lr = kAnyRate,
+         .update = update,
+         .micro_batches = micro_batches,
+         .loss_weight = [&] { return static_cast<double>(micro_batches * run.layout.data_parallel_size()); },
+         .next = [&] { return model::Batch{.tokens = tokens(), .targets = tokens()}; },
+         .before_update = [] {},
+         .figures = [] { return std::vector<double>(2, 0.0); }});
     step.split = timer.finish_step();
     step.seconds = device.host_now() - began;
   }

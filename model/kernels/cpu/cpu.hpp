@@ -44,10 +44,10 @@ void swiglu_forward(const at::Tensor& gate_up, at::Tensor& y);
 // y, with the bits of swiglu_forward, may be undefined.
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor& d_gate_up, at::Tensor& y);
 
-// logits [N, V], targets [N] int64, losses [N] fp32. With a gradient_scale the logits become the gradient. A target
-// outside of the vocabulary makes its loss NaN.
+// logits [N, V], targets [N] int64, losses [N] fp32. With a gradient_scale the logits become the gradient, times
+// `weights` [N] fp32 where they are defined. A target outside of the vocabulary makes its loss NaN.
 void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
-                   at::Tensor& losses);
+                   const at::Tensor& weights, at::Tensor& losses);
 
 // weight_gradient [V, H] of any of the two types, rows [N] int64, values [N, H].
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);

@@ -15,6 +15,7 @@ struct Rows {
   float* losses;
   int64_t columns;
   std::optional<float> gradient_scale;
+  const float* weights = nullptr;  // null: 1
 };
 
 template <typename T>
@@ -38,7 +39,7 @@ MPZERO_INLINE void loss_of_rows(const Rows<T>& r, int64_t begin, int64_t end) {
         known ? (static_cast<float>(logits[target]) - maximum) - log_total : std::numeric_limits<float>::quiet_NaN();
     r.losses[row] = -log_p;
     if (!r.gradient_scale) continue;
-    const float scale = *r.gradient_scale;
+    const float scale = *r.gradient_scale * (r.weights != nullptr ? r.weights[row] : 1.0F);
     for (int64_t i = 0; i < full; i += kLanes) store(logits + i, exp(load(logits + i) - maximum - log_total) * scale);
     store_first(logits + full, exp(last - maximum - log_total) * scale, rest);
     if (known) logits[target] = static_cast<T>(std::expm1(log_p) * scale);
@@ -50,10 +51,11 @@ MPZERO_FOR_EACH_CPU void run(const Rows<c10::BFloat16>& r, int64_t begin, int64_
 }  // namespace
 
 void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
-                   at::Tensor& losses) {
+                   const at::Tensor& weights, at::Tensor& losses) {
   for_type(logits, [&](auto type) {
     using T = decltype(type);
     Rows<T> rows{data<T>(logits), data<int64_t>(targets), data<float>(losses), logits.size(1), std::nullopt};
+    if (weights.defined()) rows.weights = data<float>(weights);
     if (gradient_scale) rows.gradient_scale = static_cast<float>(*gradient_scale);
     for_rows(logits.size(0), logits.size(1), [&](int64_t begin, int64_t end) { run(rows, begin, end); });
   });

@@ -53,11 +53,11 @@ class Saved final : public io::StoredCheckpoint {
 // Checks that a micro-batch's sequence is a whole window of the file, whose token i is i, and returns the window.
 int64_t window_in(const io::MicroBatch& batch, int64_t sequence, int64_t seq_length) {
   const auto begin = static_cast<size_t>(sequence * seq_length);
-  const int64_t first = batch.inputs[begin];
+  const int64_t first = batch.tokens[begin];
   bool is_whole = first % seq_length == 0;
   for (int64_t i = 0; i < seq_length; ++i) {
     const size_t at = begin + static_cast<size_t>(i);
-    is_whole = is_whole && batch.inputs[at] == first + i && batch.targets[at] == first + i + 1;
+    is_whole = is_whole && batch.tokens[at] == first + i && batch.targets[at] == first + i + 1;
   }
   CHECK(is_whole);
   return first / seq_length;

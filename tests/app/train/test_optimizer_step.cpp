@@ -25,7 +25,7 @@ TEST_CASE("a step asks for its micro-batches, then for what comes before the upd
   options.device = SimulatedDevice::device();
   options.gradient_accumulation_steps = 2;
   parallel::ZeroEngine engine(decoder.units(), options, of_parameters, of_gradients);
-  TrainingPass pass(decoder, engine, timer, {.loss_scale = 0.5, .micro_batches = 2});
+  TrainingPass pass(decoder, engine, timer, 2);
 
   std::vector<std::pair<std::string, double>> calls;
   const auto call = [&](const char* what) { calls.emplace_back(what, device.clock(0)); };
@@ -35,11 +35,11 @@ TEST_CASE("a step asks for its micro-batches, then for what comes before the upd
                                                          .lr = 1e-3,
                                                          .update = 1,
                                                          .micro_batches = 2,
-                                                         .losses = 2,
+                                                         .loss_weight = [] { return 2.0; },
                                                          .next =
                                                              [&] {
                                                                call("next");
-                                                               return TokensOfMicroBatch{tokens, tokens};
+                                                               return model::Batch{tokens, tokens};
                                                              },
                                                          .before_update = [&] { call("before_update"); },
                                                          .figures =

@@ -9,6 +9,7 @@
 
 #include "app/train/validation.hpp"
 #include "parallel/comm/measured_communicator.hpp"
+#include "tests/app/exact_weights.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/flat_model.hpp"
@@ -17,27 +18,6 @@ namespace mpzero {
 namespace {
 
 constexpr int64_t kLength = 16, kVocabulary = 64;
-
-// Weights in fp32, of which no two ranks or engines have others.
-class Weights final : public ParameterSource {
- public:
-  explicit Weights(const model::Decoder& decoder)
-      : model_(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat, 7) {}
-
-  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
-    const at::Tensor flat = model_.weight(parameter.name).reshape({-1});
-    std::copy_n(flat.const_data_ptr<float>() + begin, out.size(), out.begin());
-  }
-  // The same values in fp64.
-  model::FlatModel in_fp64(const model::Decoder& decoder) const {
-    model::FlatModel exact(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble, 7);
-    for (const std::string& name : exact.names()) exact.weight(name).copy_(model_.weight(name));
-    return exact;
-  }
-
- private:
-  model::FlatModel model_;
-};
 
 std::vector<uint16_t> random_tokens(int64_t windows, uint64_t seed) {
   std::vector<uint16_t> tokens(static_cast<size_t>(windows * kLength + 1));
@@ -84,9 +64,9 @@ struct Fixture {
     parallel::MeasuredCommunicator of_parameters = measured(), of_gradients = measured();
     const model::Decoder decoder(setup.model);
     parallel::ZeroEngine engine(decoder.units(), zero_options(setup.config, at::kCPU), of_parameters, of_gradients);
-    engine.initialize(Weights(decoder), parallel::mpi());
+    engine.initialize(ExactWeights(decoder), parallel::mpi());
     StepTimer timer(*timeline, of_parameters, of_gradients);
-    TrainingPass pass(decoder, engine, timer, {.loss_scale = 1, .micro_batches = 1});
+    TrainingPass pass(decoder, engine, timer, 1);
     const Validation validation(setup.config, {.micro_batch_size = setup.config.micro_batch_size,
                                                .data_parallel = setup.layout.data_parallel(parallel::mpi().rank()),
                                                .vocab_limit = kVocabulary,
@@ -103,7 +83,7 @@ struct Fixture {
 TEST_CASE("the loss of each set is that of its first windows, on any layout") {
   const Fixture fixture;
   const model::Decoder decoder(fixture.set_up(1, 1).model);
-  const model::FlatModel exact = Weights(decoder).in_fp64(decoder);
+  const model::FlatModel exact = ExactWeights(decoder).in_fp64(decoder);
   for (const int64_t sequences : {1, 7, 0}) {
     const int64_t of_wiki = sequences == 0 ? 23 : sequences,
                   of_code = sequences == 0 ? 5 : std::min<int64_t>(sequences, 5);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -48,12 +49,12 @@ LoaderOptions options_of(int rank, int data_parallel_size, int64_t micro_batch, 
 // The windows of a micro-batch, after checking that its inputs and targets match them.
 std::vector<int64_t> windows_of(const MicroBatch& batch) {
   std::vector<int64_t> windows;
-  REQUIRE(batch.inputs.size() == batch.targets.size());
-  REQUIRE(batch.inputs.size() % kSeqLength == 0);
-  for (size_t i = 0; i < batch.inputs.size(); ++i) {
-    if (i % kSeqLength == 0) windows.push_back(batch.inputs[i] / kSeqLength);
-    REQUIRE(batch.inputs[i] == windows.back() * kSeqLength + static_cast<int64_t>(i % kSeqLength));
-    REQUIRE(batch.targets[i] == batch.inputs[i] + 1);
+  REQUIRE(batch.tokens.size() == batch.targets.size());
+  REQUIRE(batch.tokens.size() % kSeqLength == 0);
+  for (size_t i = 0; i < batch.tokens.size(); ++i) {
+    if (i % kSeqLength == 0) windows.push_back(batch.tokens[i] / kSeqLength);
+    REQUIRE(batch.tokens[i] == windows.back() * kSeqLength + static_cast<int64_t>(i % kSeqLength));
+    REQUIRE(batch.targets[i] == batch.tokens[i] + 1);
   }
   return windows;
 }
@@ -163,6 +164,59 @@ TEST_CASE("An id outside the vocabulary stops the loader at the batch that holds
   for (int i = 0; i < 2; ++i) {
     const std::string message = message_of<mpzero::UserError>([&] { loader.next(); });
     CHECK(lacks(message, {"tokens.h5", "id 17 at position 17"}) == "");
+  }
+}
+
+TEST_CASE("a step's weight is known before its first micro-batch, however few are read ahead") {
+  const Windows data(12);
+  std::vector<float> mask;
+  for (int64_t i = 0; i <= 12 * kSeqLength; ++i) mask.push_back(static_cast<float>(i % 5));
+  write_masked_file(data.path(), counting_tokens(12 * kSeqLength + 1), kVocabulary, mask);
+  LoaderOptions options = options_of(1, 2, 2, 3, false);
+  options.read_ahead = 1;
+  DataLoader loader(data.open(), options, 0);
+  REQUIRE(loader.has_loss_mask());
+  for (int step = 0; step < 3; ++step) {  // the last one begins a second epoch
+    const double weight = loader.step_weight();
+    double sum = 0;
+    for (int a = 0; a < 3; ++a) {
+      const MicroBatch batch = loader.next();
+      REQUIRE(batch.loss_mask.size() == batch.targets.size());
+      // Each token is its position.
+      for (size_t i = 0; i < batch.targets.size(); ++i) {
+        CHECK(batch.loss_mask[i] == static_cast<float>(batch.targets[i] % 5));
+        sum += batch.loss_mask[i] / static_cast<double>(batch.targets.size());
+      }
+    }
+    CHECK(weight == Approx(sum));
+  }
+}
+
+TEST_CASE("without a loss mask each micro-batch weighs 1") {
+  const Windows data(6);
+  DataLoader loader(data.open(), options_of(0, 2, 1, 3, false), 0);
+  CHECK_FALSE(loader.has_loss_mask());
+  CHECK(loader.step_weight() == 3);
+  CHECK(loader.next().loss_mask.empty());
+}
+
+TEST_CASE("a loss mask of another length or type, and weights below 0 or not finite, are refused") {
+  const auto error_of = [](const auto& mask) {
+    const Windows data(2);
+    write_masked_file(data.path(), counting_tokens(2 * kSeqLength + 1), kVocabulary, mask);
+    return message_of<mpzero::UserError>([&] {
+      DataLoader loader(data.open(), options_of(0, 1, 1, 1, false), 0);
+      loader.next();
+    });
+  };
+  std::vector<float> mask(2 * kSeqLength + 1, 1.0F);
+  CHECK(error_of(mask).empty());
+  CHECK(error_of(std::vector<uint8_t>(mask.size(), 1)).empty());
+  CHECK(lacks(error_of(std::vector<int32_t>(mask.size(), 1)), {"tokens.h5", "loss_mask"}).empty());
+  CHECK(lacks(error_of(std::vector<float>(mask.size() - 1, 1)), {"tokens.h5", "loss_mask"}).empty());
+  for (const float wrong : {-1.0F, std::numeric_limits<float>::quiet_NaN()}) {
+    mask[3] = wrong;
+    CHECK(lacks(error_of(mask), {"tokens.h5", "position 3"}).empty());
   }
 }
 

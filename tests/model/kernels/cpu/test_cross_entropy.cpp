@@ -1,3 +1,4 @@
+#include <ATen/ops/arange.h>
 #include <ATen/ops/randint.h>
 
 #include <cmath>
@@ -17,16 +18,22 @@ TEST_CASE("cross entropy on the CPU, with large and with masked logits") {
         at::Tensor logits = numbers({33, vocabulary}, type).mul_(spread);
         logits.select(1, 1).fill_(-std::numeric_limits<double>::infinity());
         const at::Tensor targets = at::randint(2, vocabulary, {33}, at::kLong);
+        const at::Tensor weights = at::arange(33, at::kFloat).remainder(5);
         const auto results = same_on_any_threads([&] {
           at::Tensor in_place = logits.clone();
           const at::Tensor losses = cross_entropy_forward_backward_(in_place, targets, 0.25);
-          return std::vector{losses, in_place, cross_entropy_forward(logits, targets)};
+          at::Tensor weighted = logits.clone();
+          cross_entropy_forward_backward_(weighted, targets, 0.25, weights);
+          return std::vector{losses, in_place, cross_entropy_forward(logits, targets), weighted};
         });
         at::Tensor expected = wide(logits);
         const at::Tensor losses = reference::cross_entropy_forward_backward_(expected, targets, 0.25);
         CHECK(relative_error(results[0], losses) < 3e-6);
         CHECK(relative_error(results[1], expected) < tolerance(type));
         CHECK(bitwise_equal(results[2], results[0]));
+        at::Tensor weighted = wide(logits);
+        reference::cross_entropy_forward_backward_(weighted, targets, 0.25, weights);
+        CHECK(relative_error(results[3], weighted) < tolerance(type));
       }
     }
   }
