@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@ namespace mpzero {
 struct ParameterSpec {
   std::string name;            // e.g. "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;  // e.g. {out_features, in_features}
+  bool trainable = true;       // otherwise frozen: gathered and saved, but without gradient and optimizer states
 
   int64_t numel() const {
     int64_t product = 1;
@@ -29,6 +31,10 @@ struct UnitSpec {
     int64_t sum = 0;
     for (const ParameterSpec& parameter : parameters) sum += parameter.numel();
     return sum;
+  }
+  // Whether it has a trainable parameter.
+  bool trainable() const {
+    return std::ranges::any_of(parameters, [](const ParameterSpec& parameter) { return parameter.trainable; });
   }
   bool operator==(const UnitSpec&) const = default;
 };

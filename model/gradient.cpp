@@ -1,5 +1,6 @@
 #include "model/gradient.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 
 #include <vector>
@@ -10,7 +11,13 @@
 
 namespace mpzero::model {
 
+// Its view has a shape and no memory.
+Gradient Gradient::unwanted(at::IntArrayRef shape) {
+  return Gradient(at::empty(shape, at::TensorOptions().device(at::kMeta)));
+}
+
 void Gradient::add(const at::Tensor& gradient) {
+  if (!wanted()) return;
   if (std::exchange(empty_, false)) {
     view_.copy_(gradient);
   } else {
@@ -18,9 +25,12 @@ void Gradient::add(const at::Tensor& gradient) {
   }
 }
 
-void Gradient::add_row_sum(const at::Tensor& rows) { row_sum(rows, view_, std::exchange(empty_, false)); }
+void Gradient::add_row_sum(const at::Tensor& rows) {
+  if (wanted()) row_sum(rows, view_, std::exchange(empty_, false));
+}
 
 void Gradient::add_matmul(const Operand& a, const Operand& b, Matmuls* matmuls) {
+  if (!wanted()) return;
   const bool accumulate = !std::exchange(empty_, false);
   if (matmuls != nullptr) {
     matmuls->weight_gradient_out(view_, a, b, accumulate);
@@ -30,6 +40,7 @@ void Gradient::add_matmul(const Operand& a, const Operand& b, Matmuls* matmuls) 
 }
 
 void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
+  if (!wanted()) return;
   if (std::exchange(empty_, false)) {
     RECORD_FUNCTION("mpzero::zero", (std::vector<c10::IValue>{view_}));
     view_.zero_();
@@ -37,11 +48,12 @@ void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
   embedding_backward(view_, rows, values);
 }
 
-// One view over a group of contiguous gradients that are all empty or all non-empty; otherwise undefined.
+// One view over a group of contiguous gradients that are all wanted, and all empty or all non-empty; otherwise
+// undefined.
 at::Tensor Gradient::join(std::span<const Gradient> gradients) {
   std::vector<at::Tensor> views;
   for (const Gradient& gradient : gradients) {
-    if (gradient.empty_ != gradients.front().empty_) return {};
+    if (gradient.empty_ != gradients.front().empty_ || !gradient.wanted()) return {};
     views.push_back(gradient.view_);
   }
   return rows_adjacent(views) ? join_rows(views) : at::Tensor();
@@ -58,12 +70,13 @@ void Gradient::add_group(std::span<Gradient> gradients, const Joined& add_joined
   int64_t begin = 0;
   for (Gradient& gradient : gradients) {
     const int64_t rows = gradient.view_.size(0);
-    add_part(gradient, begin, rows);
+    if (gradient.wanted()) add_part(gradient, begin, rows);
     begin += rows;
   }
 }
 
 void RowSums::add(Gradient& gradient, const at::Tensor& rows) {
+  if (!gradient.wanted()) return;
   sums_.push_back({rows, gradient.view_, std::exchange(gradient.empty_, false)});
 }
 

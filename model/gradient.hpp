@@ -22,6 +22,10 @@ class Gradient {
   // `empty`: the view holds no gradient yet, so the first contribution overwrites it.
   explicit Gradient(at::Tensor view, bool empty = true) : view_(std::move(view)), empty_(empty) {}
 
+  // Of a frozen weight of this shape: contributions are not computed.
+  static Gradient unwanted(at::IntArrayRef shape);
+  bool wanted() const { return !view_.is_meta(); }
+
   // The next contribution overwrites the view again.
   void reset() { empty_ = true; }
 

@@ -44,10 +44,10 @@ class Stopwatch {
 };
 
 int64_t bytes_of(const io::SaveJob& job) {
-  constexpr int64_t kBytesOfStates = 3 * sizeof(float);
   const int64_t carried = job.carried ? job.carried->bytes() : 0;
-  return std::accumulate(job.shards.begin(), job.shards.end(), carried,
-                         [](int64_t sum, const io::UnitShard& shard) { return sum + shard.count * kBytesOfStates; });
+  return std::accumulate(job.shards.begin(), job.shards.end(), carried, [](int64_t sum, const io::UnitShard& shard) {
+    return sum + shard.count * static_cast<int64_t>(states_of(*shard.unit).size() * sizeof(float));
+  });
 }
 
 std::string sentence(std::string text) {

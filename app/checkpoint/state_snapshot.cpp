@@ -19,7 +19,6 @@ constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kPageElements = io::kPageBytes / kFloatBytes;
 // What a thread copies at a time: small compared with a unit, large compared with the cost of distributing it.
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
-constexpr StateKind kKinds[] = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
 int64_t round_up_to_page_elements(int64_t count) { return (count + kPageElements - 1) / kPageElements * kPageElements; }
 
@@ -77,12 +76,12 @@ StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> wri
   for (size_t u = 0; u < writes.size(); ++u) {
     const int64_t count = engine.shard(u).count;
     // What holding them takes is taken for all units.
-    if (engine.can_hold(u)) held_bytes_ += 3 * count * kFloatBytes;
+    if (engine.can_hold(u)) held_bytes_ += static_cast<int64_t>(kStateKinds.size()) * count * kFloatBytes;
     if (!writes[u] || count == 0) continue;
     part_of_unit_[u] = parts_.size();
     const Way way = engine.can_hold(u) ? Way::kHeld : engine.state_on_host(u) ? Way::kFromHost : Way::kFromGpu;
     pinned_ = pinned_ || way == Way::kFromGpu;
-    for (const StateKind kind : kKinds) {
+    for (const StateKind kind : states_of(engine.parts().parts()[u])) {
       parts_.push_back({.unit = u, .kind = kind, .way = way, .begin = elements, .count = count});
       if (way != Way::kHeld) elements += round_up_to_page_elements(count);
     }
@@ -167,8 +166,12 @@ void StateSnapshot::take_from_host(const std::vector<at::Tensor>& carried) {
   }
   for (const Part& part : parts_) {
     if (part.way != Way::kFromHost) continue;
-    copies.add(engine_.state(part.unit, part.kind).const_data_ptr<float>(), memory_.data_ptr<float>() + part.begin,
-               part.count * kFloatBytes);
+    const at::Tensor state = engine_.state(part.unit, part.kind);
+    if (state.scalar_type() == at::kFloat) {
+      copies.add(state.const_data_ptr<float>(), memory_.data_ptr<float>() + part.begin, part.count * kFloatBytes);
+    } else {
+      memory_.narrow(0, part.begin, part.count).copy_(state);  // a frozen unit's parameters
+    }
   }
   copies.run(copy_threads_);
 }

@@ -85,7 +85,7 @@ class StateSnapshot {
   at::Device device_;
   int copy_threads_;
   std::vector<Part> parts_;
-  std::vector<std::optional<size_t>> part_of_unit_;  // the first of its three
+  std::vector<std::optional<size_t>> part_of_unit_;  // the first of its states
   std::vector<CarriedPart> carried_;
   std::vector<parallel::StateHold> holds_;  // by unit, until release()
   int64_t copied_bytes_ = 0;

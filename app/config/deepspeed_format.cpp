@@ -28,6 +28,11 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
         "go on without --no_decay {}; leave one of the two flags out.",
         fmt::join(config.optimizer.no_decay, ","));
   }
+  if (!config.freeze_parameters.empty()) {
+    throw_user_error(
+        "--checkpoint_format deepspeed does not support --freeze_parameters {}; leave one of the two flags out.",
+        fmt::join(config.freeze_parameters, ","));
+  }
   if (std::holds_alternative<parallel::TrainerLr>(config.schedule.variant())) {
     warnings.emplace_back(
         "--checkpoint_format deepspeed keeps no state of --lr_scheduler_type's schedule: DeepSpeed resumes from the "

@@ -14,6 +14,7 @@
 #include "app/config/model_changes.hpp"
 #include "app/config/prepare_data_command.hpp"
 #include "app/config/size_limits.hpp"
+#include "app/config/zero_options.hpp"
 #include "app/flags/options.hpp"
 #include "app/flags/validation_data.hpp"
 #include "app/tokens/token_checks.hpp"
@@ -410,6 +411,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
                                       : check_tokens(opened, expected));
   }
   check_no_decay(config, setup.model, setup.warnings);
+  check_frozen_parameters(config, setup.model, source);
   if (train_data) use_train_data(*train_data, setup);
   return setup;
 }

@@ -102,6 +102,12 @@ void add_optimizer(const RunConfig& config, std::vector<Row>& rows) {
                    {"no_decay", all ? ordered_json()
                                     : ordered_json(std::set(optimizer.no_decay.begin(), optimizer.no_decay.end()))},
                    {"bias_correction", optimizer.bias_correction}}});
+  if (!config.freeze_parameters.empty()) {
+    rows.push_back({"frozen",
+                    fmt::format("{}", fmt::join(config.freeze_parameters, ", ")),
+                    describe(config.origins.of("freeze_parameters")),
+                    {{kOnlyWhereAsked[3], config.freeze_parameters}}});
+  }
   if (!optimizer.bias_correction) rows.push_back({"bias correction", "off", "file: optimizer.params.bias_correction"});
 }
 

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "base/error.hpp"
 #include "base/words.hpp"
+#include "model/architecture/architectures.hpp"
+#include "model/architecture/layer_layout.hpp"
 
 namespace mpzero {
 namespace {
@@ -18,6 +21,40 @@ std::map<int, int> ranks_by_host(const std::vector<int>& host_of) {
   std::map<int, int> ranks;
   for (const int host : host_of) ++ranks[host];
   return ranks;
+}
+
+using model::LayerRole;
+
+// Whether one of the parameters matches.
+bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
+  std::regex regex;
+  try {
+    regex = std::regex(pattern);
+  } catch (const std::regex_error& error) {
+    throw_user_error("--freeze_parameters {}: it is not a regular expression (ECMAScript): {}", pattern, error.what());
+  }
+  return std::ranges::any_of(units, [&](const UnitSpec& unit) {
+    return std::ranges::any_of(
+        unit.parameters, [&](const ParameterSpec& parameter) { return std::regex_search(parameter.name, regex); });
+  });
+}
+
+// In one part of the unit, as the decoder needs them: see model::LayerLayout.
+void check_groups(const UnitSpec& layer, const model::LayerLayout& layout) {
+  static const std::vector<std::vector<LayerRole>> kGroups = {
+      {LayerRole::kQuery, LayerRole::kKey, LayerRole::kValue},
+      {LayerRole::kQueryBias, LayerRole::kKeyBias, LayerRole::kValueBias},
+      {LayerRole::kGate, LayerRole::kUp}};
+  for (const std::vector<LayerRole>& group : kGroups) {
+    if (!layout.has(group.front())) continue;
+    const ParameterSpec& first = layer.parameters[layout[group.front()]];
+    for (const LayerRole role : group) {
+      const ParameterSpec& other = layer.parameters[layout[role]];
+      if (other.trainable == first.trainable) continue;
+      throw_user_error("--freeze_parameters: {} and {} are multiplied as one matrix; freeze both or neither",
+                       first.name, other.name);
+    }
+  }
 }
 
 }  // namespace
@@ -48,6 +85,7 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
                     .weight_decay = config.optimizer.weight_decay,
                     .bias_correction = config.optimizer.bias_correction},
           .no_decay = config.optimizer.no_decay,
+          .frozen = config.freeze_parameters,
           .gradient_clipping = config.gradient_clipping};
 }
 
@@ -113,6 +151,33 @@ std::string describe_compression(const RunConfig& config) {
 std::string describe_levels(const parallel::ParallelLayout& layout) {
   if (layout.nodes == 1) return "";
   return fmt::format(" over {} nodes of {}", layout.nodes, counted(layout.ranks_per_node, "rank"));
+}
+
+void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source) {
+  const std::vector<std::string>& patterns = config.freeze_parameters;
+  if (patterns.empty()) return;
+  const std::vector<UnitSpec> units = model::model_units(model);
+  for (const std::string& pattern : patterns) {
+    if (matches(units, pattern)) continue;
+    throw_user_error(
+        "--freeze_parameters {}: it matches no parameter of the model; write a regular expression for "
+        "Hugging Face's names, as in embed_tokens or layers\\.[0-7]\\.",
+        pattern);
+  }
+  const parallel::UnitParts parts(units, patterns);
+  if (std::ranges::none_of(parts.units(), &UnitSpec::trainable)) {
+    throw_user_error("--freeze_parameters {} freezes all parameters; leave some to train", fmt::join(patterns, ","));
+  }
+  const model::LayerLayout layout(model::find_architecture(model.model_type, source).layer_parameters(model));
+  for (size_t u = 0; u < units.size(); ++u) {
+    if (u > 0 && u + 1 < units.size()) check_groups(parts.units()[u], layout);
+    if (config.fp8_options && parts.frozen_part(u)) {
+      throw_user_error(
+          "--freeze_parameters freezes some parameters of {} but not {}; with FP8 freeze all of a layer "
+          "or none",
+          units[u].name, parts.parts()[u].parameters.front().name);
+    }
+  }
 }
 
 }  // namespace mpzero

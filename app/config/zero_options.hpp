@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/config/run_config.hpp"
+#include "model/architecture/config.hpp"
 #include "parallel/zero/levels.hpp"
 #include "parallel/zero/zero_engine.hpp"
 
@@ -41,5 +42,9 @@ parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlac
 std::string describe_compression(const RunConfig& config);
 // What follows "ZeRO-3" in a line about the run: "" with one level.
 std::string describe_levels(const parallel::ParallelLayout& layout);
+
+// Throws UserError unless --freeze_parameters names parameters of the model, leaves some to train, and freezes all or
+// none of the weights that the model multiplies as one matrix. `source`: of the model's type, for messages.
+void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source);
 
 }  // namespace mpzero

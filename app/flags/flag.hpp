@@ -123,7 +123,8 @@ struct FileKey {
 
   std::string name;
   // None: the key means more than one value, and a resolve_ function brings the two together.
-  std::variant<std::monostate, Reader<int64_t>, Reader<double>, Reader<bool>> read = {};
+  std::variant<std::monostate, Reader<int64_t>, Reader<double>, Reader<bool>, Reader<std::vector<std::string>>> read =
+      {};
   // Whether the file has the section in which a missing key has DeepSpeed's default; none: the key has no default.
   bool (*has_section)(const io::DsConfig&) = nullptr;
   Conflict conflict = Conflict::kRefused;

@@ -100,11 +100,12 @@ struct Settings {
   std::string deepspeed_config;          // path of the ds_config.json; empty: none
   bool deepspeed_config_yields = false;  // flags replace its values; else both must be the same
   OptimizerConfig optimizer;
-  double gradient_clipping = 1.0;          // largest global L2 norm; 0: off
-  int64_t quantized_gradient_bits = 8;     // between nodes, with zero_quantized_gradients: 8 or 4
-  std::string lr_scheduler_type;           // see schedule_flags()
-  std::optional<int64_t> warmup_steps;     // of the schedule
-  std::optional<int64_t> num_decay_steps;  // of warmup_stable_decay
+  std::vector<std::string> freeze_parameters;  // regular expressions of names: see parallel::UnitParts
+  double gradient_clipping = 1.0;              // largest global L2 norm; 0: off
+  int64_t quantized_gradient_bits = 8;         // between nodes, with zero_quantized_gradients: 8 or 4
+  std::string lr_scheduler_type;               // see schedule_flags()
+  std::optional<int64_t> warmup_steps;         // of the schedule
+  std::optional<int64_t> num_decay_steps;      // of warmup_stable_decay
   ScheduleOnResume schedule_on_resume = ScheduleOnResume::kUnset;
   std::optional<double> warmup_ratio;  // the same as a share of max_steps; see fit_schedule
 

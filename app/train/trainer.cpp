@@ -84,7 +84,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       endpoint_(config_),
       log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
       folder_(config_, mpi, log_),
-      checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_, folder_),
+      checkpointer_(setup_, engine_.parts().parts(), engine_, device, mpi, log_, folder_),
       stop_(control.stop, config_, mpi, log_),
       watch_(control.liveness, communicators_.all()) {
   engine_.parameters().measure_waits(*timeline_);
@@ -280,7 +280,7 @@ void Trainer::start() {
   folder_.open();
   setup_.data = identify_data(config_, mpi_);
   std::vector<std::string> warnings;
-  const std::optional<Resumed> resumed = resume_run(setup_, decoder_.units(), engine_, mpi_, warnings);
+  const std::optional<Resumed> resumed = resume_run(setup_, engine_.parts().parts(), engine_, mpi_, warnings);
   for (const std::string& warning : warnings) log_.warn(warning);
   setup_.run = folder_.identify(resumed);
   setup_.start = broadcast(mpi_, io::new_run_id());

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "app/memory/unit_order.hpp"
@@ -12,18 +14,41 @@ namespace {
 
 using parallel::ProfileRange;
 
+// `trainable` and `frozen` of a unit's parameters, in the unit's order.
+std::vector<at::Tensor> in_order(const UnitSpec& unit, std::span<const at::Tensor> trainable,
+                                 std::span<const at::Tensor> frozen) {
+  std::vector<at::Tensor> all;
+  for (const ParameterSpec& parameter : unit.parameters) {
+    std::span<const at::Tensor>& part = parameter.trainable ? trainable : frozen;
+    all.push_back(part.front());
+    part = part.subspan(1);
+  }
+  return all;
+}
+
 // Gathers a unit's parameters for the lifetime of this object.
 class Gathered {
  public:
-  Gathered(parallel::ParameterStore& store, size_t unit) : store_(store), unit_(unit), weights_(store.gather(unit)) {}
-  // A decoder layer's.
-  Gathered(parallel::ParameterStore& store, const model::Decoder& decoder, int64_t layer)
-      : Gathered(store, decoder.layer_unit(layer)) {
-    weights_.layer = layer;
-    weights_.version = store.version(unit_);
-    weights_.scales = store.scales(unit_);
+  Gathered(parallel::ZeroEngine& engine, size_t unit)
+      : store_(engine.parameters()),
+        unit_(unit),
+        frozen_part_(engine.parts().frozen_part(unit)),
+        weights_(store_.gather(unit)) {
+    if (!frozen_part_) return;
+    both_ = in_order(engine.parts().units()[unit], weights_, store_.gather(*frozen_part_));
+    weights_ = model::Weights(std::span<const at::Tensor>(both_));
   }
-  ~Gathered() { store_.release(unit_); }
+  // A decoder layer's.
+  Gathered(parallel::ZeroEngine& engine, const model::Decoder& decoder, int64_t layer)
+      : Gathered(engine, decoder.layer_unit(layer)) {
+    weights_.layer = layer;
+    weights_.version = store_.version(unit_);
+    weights_.scales = store_.scales(unit_);
+  }
+  ~Gathered() {
+    if (frozen_part_) store_.release(*frozen_part_);
+    store_.release(unit_);
+  }
   Gathered(const Gathered&) = delete;
   Gathered& operator=(const Gathered&) = delete;
 
@@ -32,14 +57,21 @@ class Gathered {
  private:
   parallel::ParameterStore& store_;
   size_t unit_;
+  std::optional<size_t> frozen_part_;
   model::Weights weights_;
+  std::vector<at::Tensor> both_;  // of a unit with a frozen part
 };
 
-std::vector<model::Gradient> gradients_of(parallel::GradientStore& store, size_t unit) {
-  const parallel::GradientViews destination = store.gradients(unit);
+std::vector<model::Gradient> gradients_of(parallel::ZeroEngine& engine, size_t unit) {
+  const parallel::GradientViews destination = engine.gradients().gradients(unit);
+  const std::vector<ParameterSpec>& parameters = engine.parts().units()[unit].parameters;
   std::vector<model::Gradient> gradients;
-  gradients.reserve(destination.views.size());
-  for (const at::Tensor& view : destination.views) gradients.emplace_back(view, /*empty=*/!destination.accumulate);
+  gradients.reserve(parameters.size());
+  auto view = destination.views.begin();
+  for (const ParameterSpec& parameter : parameters) {
+    gradients.push_back(parameter.trainable ? model::Gradient(*view++, /*empty=*/!destination.accumulate)
+                                            : model::Gradient::unwanted(parameter.shape));
+  }
   return gradients;
 }
 
@@ -60,25 +92,27 @@ model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t se
 TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer,
                            int64_t micro_batches)
     : decoder_(decoder),
-      parameters_(engine.parameters()),
+      engine_(engine),
       gradients_(engine.gradients()),
       timer_(timer),
       micro_batches_(micro_batches),
       recompute_(static_cast<size_t>(decoder.config().num_hidden_layers), model::Recompute::kNone),
       activations_(static_cast<size_t>(decoder.config().num_hidden_layers)) {
-  parameters_.plan(order_of_training(decoder_, micro_batches_));
+  plan(order_of_training(decoder_, micro_batches_));
 }
+
+void TrainingPass::plan(const std::vector<size_t>& units) { engine_.parameters().plan(engine_.parts().uses(units)); }
 
 at::Tensor TrainingPass::forward_layers(const at::Tensor& inputs, Mode mode) {
   const int64_t layers = decoder_.config().num_hidden_layers;
   at::Tensor x;
   {
-    const Gathered embedding(parameters_, decoder_.embedding_unit());
+    const Gathered embedding(engine_, decoder_.embedding_unit());
     const ProfileRange range("forward", name(decoder_.embedding_unit()));
     x = decoder_.embed_forward(embedding.weights(), inputs);
   }
   for (int64_t layer = 0; layer < layers; ++layer) {
-    const Gathered weights(parameters_, decoder_, layer);
+    const Gathered weights(engine_, decoder_, layer);
     const ProfileRange range("forward", name(decoder_.layer_unit(layer)));
     model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[static_cast<size_t>(layer)] : nullptr;
     x = decoder_.layer_forward(weights.weights(), x, saved, recompute_[static_cast<size_t>(layer)]);
@@ -95,13 +129,13 @@ at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, boo
   const at::Tensor x = forward_layers(batch.tokens, Mode::kTrain);
   timer_.enter(Phase::kBackward);
 
-  std::vector<model::Gradient> embedding_gradients = gradients_of(gradients_, embedding_unit);
+  std::vector<model::Gradient> embedding_gradients = gradients_of(engine_, embedding_unit);
   model::Decoder::HeadResult head;
   {
-    const Gathered head_weights(parameters_, head_unit);
-    std::vector<model::Gradient> head_gradients = gradients_of(gradients_, head_unit);
+    const Gathered head_weights(engine_, head_unit);
+    std::vector<model::Gradient> head_gradients = gradients_of(engine_, head_unit);
     if (decoder_.tied_head()) {
-      const Gathered embedding(parameters_, embedding_unit);
+      const Gathered embedding(engine_, embedding_unit);
       const ProfileRange range("forward and backward", name(head_unit));
       head = decoder_.head_forward_backward(head_weights.weights(), embedding.weights().front(), x, batch.targets,
                                             loss_scale, head_gradients, embedding_gradients.front(), batch.loss_mask);
@@ -117,8 +151,8 @@ at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, boo
   for (int64_t layer = decoder_.config().num_hidden_layers - 1; layer >= 0; --layer) {
     const size_t unit = decoder_.layer_unit(layer);
     {
-      const Gathered weights(parameters_, decoder_, layer);
-      std::vector<model::Gradient> layer_gradients = gradients_of(gradients_, unit);
+      const Gathered weights(engine_, decoder_, layer);
+      std::vector<model::Gradient> layer_gradients = gradients_of(engine_, unit);
       const ProfileRange range("backward", name(unit));
       dy = decoder_.layer_backward(weights.weights(), dy, activations_[static_cast<size_t>(layer)], layer_gradients);
     }
@@ -129,25 +163,25 @@ at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, boo
     decoder_.embed_backward(dy, batch.tokens, embedding_gradients);
   }
   gradients_.reduce(embedding_unit);
-  if (last_of_step) parameters_.plan(order_of_training(decoder_, micro_batches_));
+  if (last_of_step) plan(order_of_training(decoder_, micro_batches_));
   return head.loss;
 }
 
 at::Tensor TrainingPass::validate(const model::Batch& batch) {
   model::Decoder::check(batch);
-  parameters_.plan(order_of_validation(decoder_));
+  plan(order_of_validation(decoder_));
   const at::Tensor x = forward_layers(batch.tokens, Mode::kValidate);
   at::Tensor loss;
   {
-    const Gathered head(parameters_, decoder_.head_unit());
+    const Gathered head(engine_, decoder_.head_unit());
     if (decoder_.tied_head()) {
-      const Gathered embedding(parameters_, decoder_.embedding_unit());
+      const Gathered embedding(engine_, decoder_.embedding_unit());
       loss = decoder_.head_loss(head.weights(), embedding.weights().front(), x, batch.targets, batch.loss_mask);
     } else {
       loss = decoder_.head_loss(head.weights(), head.weights().back(), x, batch.targets, batch.loss_mask);
     }
   }
-  parameters_.plan(order_of_training(decoder_, micro_batches_));
+  plan(order_of_training(decoder_, micro_batches_));
   return loss;
 }
 

@@ -36,11 +36,12 @@ class TrainingPass {
  private:
   enum class Mode { kTrain, kValidate };
   const std::string& name(size_t unit) const { return decoder_.units()[unit].name; }
+  void plan(const std::vector<size_t>& units);
   // Everything before the head.
   at::Tensor forward_layers(const at::Tensor& inputs, Mode mode);
 
   const model::Decoder& decoder_;
-  parallel::ParameterStore& parameters_;
+  parallel::ZeroEngine& engine_;
   parallel::GradientStore& gradients_;
   StepTimer& timer_;  // train() marks the phases in it
   int64_t micro_batches_;

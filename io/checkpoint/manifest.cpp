@@ -18,10 +18,9 @@ using nlohmann::json;
 namespace {
 
 constexpr int kManifestVersion = 1;
-constexpr std::array kKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
 StateKind kind_of(const std::string& name) {
-  for (const StateKind kind : kKinds) {
+  for (const StateKind kind : kStateKinds) {
     if (name == name_of(kind)) return kind;
   }
   throw std::invalid_argument("unknown state kind: " + name);
@@ -232,7 +231,7 @@ std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec
     }
   }
   for (const UnitSpec& unit : units) {
-    for (const StateKind kind : kKinds) {
+    for (const StateKind kind : states_of(unit)) {
       auto& parts = ranges[{unit.name, kind}];
       std::sort(parts.begin(), parts.end());
       int64_t covered = 0;

@@ -169,6 +169,11 @@ struct Hdf5Checkpoint::Impl {
       throw_user_error("{} is a checkpoint of another model: unit {} has {} elements, [{}, {}) were asked for",
                        folder.string(), unit.name, unit.numel(), begin, end);
     }
+    if (kind != StateKind::kMaster && !unit.trainable()) {
+      // It was frozen, so that a run which trains it from now on begins with moments of 0.
+      std::ranges::fill(out, 0.0F);
+      return;
+    }
     int64_t position = begin;
     const auto pieces = locations.find({unit.name, kind});
     static const std::vector<Location> kNone;

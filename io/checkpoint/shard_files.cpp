@@ -60,7 +60,7 @@ Layout lay_out(std::span<const UnitShard> shards) {
     group.set_attribute("begin", shard.begin);
     group.set_attribute("count", shard.count);
     const uint64_t extent = static_cast<uint64_t>(shard.count);
-    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+    for (const StateKind kind : states_of(*shard.unit)) {
       const int64_t offset = group.reserve_dataset<float>(name_of(kind), std::span(&extent, 1));
       found.emplace_back(ShardDataset{shard.unit->name, kind, shard.begin, shard.count, offset, {}}, i);
     }
@@ -94,6 +94,7 @@ json to_json(std::span<const UnitSpec> units) {
     json parameters = json::array();
     for (const ParameterSpec& parameter : unit.parameters) {
       parameters.push_back({{"name", parameter.name}, {"shape", parameter.shape}});
+      if (!parameter.trainable) parameters.back()["trainable"] = false;
     }
     list.push_back({{"unit", unit.name}, {"parameters", std::move(parameters)}});
   }
@@ -105,8 +106,9 @@ std::vector<UnitSpec> units_from_json(const json& list) {
   for (const json& entry : list) {
     UnitSpec unit{entry.at("unit").get<std::string>(), {}};
     for (const json& parameter : entry.at("parameters")) {
-      unit.parameters.push_back(
-          {parameter.at("name").get<std::string>(), parameter.at("shape").get<std::vector<int64_t>>()});
+      unit.parameters.push_back({parameter.at("name").get<std::string>(),
+                                 parameter.at("shape").get<std::vector<int64_t>>(),
+                                 parameter.value("trainable", true)});
     }
     units.push_back(std::move(unit));
   }

@@ -25,7 +25,6 @@ namespace {
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
 // So few that what was read to checksum or to round them still is in a core's cache when they are written.
 constexpr size_t kCachedNumel = size_t{1} << 17;
-constexpr std::array kKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
 int64_t offset_of(const DeepSpeedPlan& plan, const DeepSpeedPlan::Place& place) {
   return plan.files()[place.file].layout.storage_offset(place.storage) + place.offset;
@@ -157,7 +156,7 @@ std::vector<Piece> pieces_of(const DeepSpeedPlan& plan, const UnitShard& shard, 
 std::vector<OwnPages> own_pages_of(const DeepSpeedPlan& plan, std::span<const UnitShard> shards) {
   std::vector<OwnPages> own(plan.files().size());
   for (const UnitShard& shard : shards) {
-    for (const StateKind kind : kKinds) {
+    for (const StateKind kind : kStateKinds) {
       for (const Piece& piece : pieces_of(plan, shard, kind)) {
         const int64_t begin = offset_of(plan, piece.place);
         own[piece.place.file].add(begin, begin + piece.bytes());
@@ -241,7 +240,7 @@ std::string DeepSpeedWriter::write_shards(const fs::path& folder, int rank, cons
   for (size_t i = 0; i < shards_.size(); ++i) {
     const UnitShard& shard = shards_[i];
     if (shard.count == 0) continue;
-    for (const StateKind kind : kKinds) {
+    for (const StateKind kind : kStateKinds) {
       const std::span<const float> of_shard = values.fetch(i, kind);
       if (static_cast<int64_t>(of_shard.size()) != shard.count) {
         throw_failure("unit {} came with {} values where its shard has {}", shard.unit->name, of_shard.size(),

@@ -291,6 +291,7 @@ DsConfig parse_ds_config(const std::string& text, const std::string& path) {
   root.read("train_batch_size", config.train_batch_size, Auto::kAllowed, 1);
   root.read("train_micro_batch_size_per_gpu", config.train_micro_batch_size_per_gpu, Auto::kAllowed, 1);
   root.read("gradient_accumulation_steps", config.gradient_accumulation_steps, Auto::kAllowed, 1);
+  root.read("freeze", config.freeze);
   root.read("gradient_clipping", config.gradient_clipping, Auto::kAllowed, 0.0, kInfinity);
   root.read("steps_per_print", config.steps_per_print, Auto::kRefused, 1);
   read_communication(root, config);

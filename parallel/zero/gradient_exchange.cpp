@@ -27,7 +27,7 @@ GradientExchange::GradientExchange(const std::vector<FlatLayout>& layouts, int s
   for (const FlatLayout& layout : layouts) total += sizes.emplace_back((nodes - 1) * layout.shard_numel());
   const at::Tensor all = at::zeros({total}, at::TensorOptions().dtype(options.residual_dtype).device(options.device));
   residuals_ = split_buffer(all, sizes);
-  for (size_t u = 0; u < layouts.size(); ++u) residuals_[u] = residuals_[u].view({nodes - 1, -1});
+  for (size_t u = 0; u < layouts.size(); ++u) residuals_[u] = residuals_[u].view({nodes - 1, layouts[u].shard_numel()});
   const auto bytes = at::TensorOptions().dtype(at::kByte).device(options.device);
   const int64_t message = largest_message(layouts, options.compression.gradient_format());
   sent_ = inter_node.buffer(nodes * message, bytes);

@@ -44,6 +44,7 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   int64_t largest = 0;
   for (const FlatLayout& layout : layouts) {
     sizes.kept.push_back(sizes.partitioned ? layout.node_shard_numel() : layout.padded_numel());
+    if (layout.numel() == 0) continue;
     largest = std::max(largest, layout.padded_numel());
     ++units[layout.padded_numel()];
     ++node_shards[layout.node_shard_numel()];
@@ -103,6 +104,7 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
   states_.resize(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
+    if (!has_gradients(u)) continue;
     if (sizes_.partitioned) {
       state.node_shard = buffers[u];
       const int64_t begin = layouts[u].shard_begin(shard_index) - layouts[u].node_shard_begin(shard_index);
@@ -131,7 +133,8 @@ MemoryUse GradientStore::memory_use() const {
   MemoryUse use = exchange_ ? exchange_->memory_use() : MemoryUse{};
   use.units_in_flight += pool_.bytes() + inter_node_pool_.bytes() + reduce_scatter_bytes_;
   for (const UnitState& state : states_) {
-    use.gradients += static_cast<int64_t>((sizes_.partitioned ? state.node_shard : state.full).nbytes());
+    const at::Tensor& kept = sizes_.partitioned ? state.node_shard : state.full;
+    if (kept.defined()) use.gradients += static_cast<int64_t>(kept.nbytes());
   }
   return use;
 }
@@ -142,6 +145,7 @@ void GradientStore::begin_step(int64_t step) {
 }
 
 GradientViews GradientStore::gradients(size_t unit) {
+  if (!has_gradients(unit)) return {};
   UnitState& state = states_[unit];
   if (!sizes_.partitioned) return {state.views, !state.empty};
   if (!state.full.defined()) {
@@ -159,6 +163,7 @@ at::Tensor GradientStore::take_buffer(BufferPool& pool, int64_t numel) {
 }
 
 void GradientStore::reduce(size_t unit) {
+  if (!has_gradients(unit)) return;
   const ProfileRange range("reduce", units_[unit].name);
   sizes_.partitioned ? reduce_partitioned(unit) : reduce_full(unit);
 }

@@ -63,7 +63,8 @@ class GradientStore {
   };
   static Sizes sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks, const Options& options);
 
-  // `shard_index`: of this rank. The layouts have one shard, or as many as there are ranks.
+  // `shard_index`: of this rank. The layouts have one shard, or as many as there are ranks; those of units without
+  // gradients are empty.
   GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
                 const Levels& levels, const Options& options);
 
@@ -77,7 +78,7 @@ class GradientStore {
   // Clears the last step's gradients. `step`: for the random rounding of compressed gradients.
   void begin_step(int64_t step = 0);
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
-  // Valid until reduce(unit). Repeated calls in one micro-batch return the same.
+  // Valid until reduce(unit). Repeated calls in one micro-batch return the same. None of a unit without gradients.
   GradientViews gradients(size_t unit);
   // All of this micro-batch's gradients of the unit have been queued: starts their sum over the ranks.
   void reduce(size_t unit);
@@ -121,6 +122,7 @@ class GradientStore {
   // A free buffer [numel]; completes reductions until there is one.
   at::Tensor take_buffer(BufferPool& pool, int64_t numel);
   bool too_many_under_way() const;
+  bool has_gradients(size_t unit) const { return layouts_[unit].numel() > 0; }
 
   const std::vector<UnitSpec>& units_;
   const std::vector<FlatLayout>& layouts_;

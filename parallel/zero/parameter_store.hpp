@@ -116,6 +116,9 @@ class ParameterStore {
   // in the order of these calls, or, if sharded, in that of the plan.
   void publish(size_t unit, Written written = Written::kNow);
 
+  // In place of publish() where this rank's shard and those of all others have not changed since.
+  virtual void keep(size_t /*unit*/) {}
+
   // Whether parameters are compressed between nodes; these three are for that case.
   bool is_compressed() const { return exchange_ != nullptr; }
   // The next publish() of each unit makes all parameters equal to what is published.

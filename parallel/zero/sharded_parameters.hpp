@@ -29,6 +29,7 @@ class ShardedParameters final : public ParameterStore {
   void use_memory(int64_t bytes) override;
   int64_t move_to_device(int64_t bytes) override;
   void release(size_t unit) override;
+  void keep(size_t unit) override { start_next(to_gather(schedule_.publish(unit))); }
   at::Tensor scales(size_t unit) const override;
 
   // After plan(uses).

@@ -36,6 +36,19 @@ std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, const Z
   return layouts;
 }
 
+std::vector<FlatLayout> layouts_of_gradients(const std::vector<UnitSpec>& units, std::vector<FlatLayout> layouts,
+                                             const ParallelLayout& ranks) {
+  for (size_t u = 0; u < units.size(); ++u) {
+    if (!units[u].trainable()) layouts[u] = FlatLayout(0, layouts[u].num_shards(), ranks.nodes);
+  }
+  return layouts;
+}
+
+// Of states of the unit's shard.
+int64_t state_numel(const UnitSpec& unit, const FlatLayout& layout) {
+  return unit.trainable() ? layout.shard_numel() : 0;
+}
+
 ParameterStoreOptions parameter_options(const ZeroOptions& options) {
   return {.sharded = options.stage == 3,
           .placement = options.parameter_placement,
@@ -95,26 +108,30 @@ HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDema
 // The first units of the forward pass get their gradients last and are needed first, so the device keeps those.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio) {
   int64_t total = 0;
-  for (const UnitSpec& unit : units) total += unit.numel();
+  for (const UnitSpec& unit : units) total += unit.trainable() ? unit.numel() : 0;
   int64_t left = std::llround(static_cast<double>(total) * (1 - host_ratio));
   std::vector<bool> on_host;
   for (const UnitSpec& unit : units) {
-    on_host.push_back(unit.numel() > left);
-    if (!on_host.back()) left -= unit.numel();
+    on_host.push_back(unit.trainable() && unit.numel() > left);
+    if (unit.trainable() && !on_host.back()) left -= unit.numel();
   }
   return on_host;
 }
 
 ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, const Levels& parameter_levels,
                        const Levels& gradient_levels)
-    : units_(units),
+    : parts_(units, options.frozen),
+      units_(parts_.parts()),
       options_(options),
       levels_(gradient_levels),
       shard_index_(options.stage == 0 ? 0 : gradient_levels.shard_index()),
-      layouts_(make_layouts(units, options, gradient_levels.layout())),
+      layouts_(make_layouts(units_, options, gradient_levels.layout())),
+      gradient_layouts_(layouts_of_gradients(units_, layouts_, gradient_levels.layout())),
       parameters_(make_parameter_store(units_, layouts_, shard_index_, parameter_levels, parameter_options(options))),
-      gradients_(units_, layouts_, shard_index_, gradient_levels, gradient_options(options)),
+      gradients_(units_, gradient_layouts_, shard_index_, gradient_levels, gradient_options(options)),
       totals_arrived_(options.device.type()) {
+  if (options.codec && units_.size() > units.size())
+    throw_failure("weights are gathered as codes of units with frozen and trainable parameters");
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
   const std::vector<bool> host_units = placed_on_host(units_, options);
@@ -132,7 +149,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
   shards_.reserve(units_.size());
   int64_t first = 0;
   for (size_t u = 0; u < units_.size(); ++u) {
-    const int64_t begin = layouts_[u].shard_begin(shard_index_), numel = layouts_[u].shard_numel();
+    const int64_t begin = layouts_[u].shard_begin(shard_index_), numel = state_numel(units_[u], layouts_[u]);
     shards_.emplace_back(numel,
                          OptimizerShard::Options{.placement = host_units[u] ? Placement::kHost : Placement::kDevice,
                                                  .device = options.device,
@@ -193,14 +210,20 @@ void ZeroEngine::restore(const StateReader& read, ProcessGroup& group, std::span
     host_->wait_for_all();
   }
   last_was_clipped_ = true;
+  // Frozen parameters are written in place.
+  parameters_->invalidate();
   run_on_all_ranks(group, [&] {
     for (size_t u = 0; u < units_.size(); ++u) {
       const Shard mine = shard(u);
       const at::Tensor values = staging(mine.count);
       if (on_host(u)) host_->wait_for_holds(u);
-      for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      for (const StateKind kind : states_of(units_[u])) {
         read(u, kind, mine.begin, {values.data_ptr<float>(), static_cast<size_t>(mine.count)});
-        shards_[u].write(kind, values);
+        if (is_frozen(u)) {
+          parameters_->shard(u).narrow(0, 0, mine.count).copy_(values);
+        } else {
+          shards_[u].write(kind, values);
+        }
       }
     }
   });
@@ -221,7 +244,8 @@ Carried ZeroEngine::carried(size_t unit) {
 
 Carried ZeroEngine::like_carried(size_t unit) const {
   Carried carried;
-  if (const GradientExchange* exchange = gradients_.exchange()) carried.gradient_residual = exchange->residual(unit);
+  const GradientExchange* exchange = gradients_.exchange();
+  if (exchange != nullptr && !is_frozen(unit)) carried.gradient_residual = exchange->residual(unit);
   if (parameters_->is_compressed()) carried.parameters = parameters_->shard(unit);
   return carried;
 }
@@ -248,7 +272,7 @@ void ZeroEngine::publish_all(std::span<const Carried> carried) {
     if (on_host(u)) {
       host_->publish(u, parameters_->shard(u));
       if (!options_.overlap) host_->wait(u);
-    } else {
+    } else if (!is_frozen(u)) {
       shards_[u].publish(parameters_->shard(u));
     }
     publish(u);
@@ -267,11 +291,15 @@ at::Tensor ZeroEngine::staging(int64_t count) {
 std::span<const float> ZeroEngine::read_state(size_t unit, StateKind kind) {
   if (on_host(unit)) host_->wait(unit);
   const at::Tensor values = staging(shard(unit).count);
-  shards_[unit].read(kind, values);
+  values.copy_(state(unit, kind));
   return {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())};
 }
 
 at::Tensor ZeroEngine::state(size_t unit, StateKind kind) const {
+  if (is_frozen(unit)) {
+    if (kind != StateKind::kMaster) throw_failure("unit {} is frozen and has no moments", units_[unit].name);
+    return parameters_->shard(unit).narrow(0, 0, shard(unit).count);
+  }
   if (on_host(unit)) host_->wait_for_states(unit);
   return shards_[unit].state(kind, shard(unit).count);
 }
@@ -369,6 +397,10 @@ void ZeroEngine::update(double lr, int64_t update) {
     if (!options_.overlap) host_->wait_for_all();
   }
   for (size_t u = 0; u < units_.size(); ++u) {
+    if (is_frozen(u)) {
+      parameters_->keep(u);
+      continue;
+    }
     if (!on_host(u)) {
       const ProfileRange range("optimizer", units_[u].name);
       shards_[u].update(step, gradients_.shard(u), parameters_->shard(u));
@@ -389,18 +421,21 @@ void ZeroEngine::set_host_ratio(double ratio) {
   if (std::none_of(stays.begin(), stays.end(), [](bool unit_stays) { return unit_stays; })) host_.reset();
 }
 
-MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options,
+MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& of_model, const ZeroOptions& options,
                                  const ParallelLayout& ranks, const std::vector<size_t>& uses) {
+  const UnitParts parts(of_model, options.frozen);
+  const std::vector<UnitSpec>& units = parts.parts();
   const std::vector<FlatLayout> layouts = make_layouts(units, options, ranks);
-  const GradientStore::Sizes gradients = GradientStore::sizes(layouts, ranks, gradient_options(options));
+  const GradientStore::Sizes gradients =
+      GradientStore::sizes(layouts_of_gradients(units, layouts, ranks), ranks, gradient_options(options));
   // If NCCL sums with copy engines, as it does on GPUs that can access each other, the received shards need memory.
   const int64_t room = has_streams(options.device) ? gradients.reduce_scatter : 0;
-  MemoryUse use = memory_of_parameters(layouts, ranks, parameter_options(options), uses);
+  MemoryUse use = memory_of_parameters(layouts, ranks, parameter_options(options), parts.uses(uses));
   use += gradients.memory_use(options.communication_dtype,
                               room * static_cast<int64_t>(c10::elementSize(options.communication_dtype)));
   const std::vector<bool> on_host = placed_on_host(units, options);
   for (size_t u = 0; u < units.size(); ++u) {
-    use += OptimizerShard::memory_use(layouts[u].shard_numel(),
+    use += OptimizerShard::memory_use(state_numel(units[u], layouts[u]),
                                       {.placement = on_host[u] ? Placement::kHost : Placement::kDevice,
                                        .device = options.device,
                                        .moment_dtype = options.moment_dtype});

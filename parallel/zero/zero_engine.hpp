@@ -23,6 +23,7 @@
 #include "parallel/optimizer/optimizer_shard.hpp"
 #include "parallel/zero/gradient_store.hpp"
 #include "parallel/zero/parameter_store.hpp"
+#include "parallel/zero/unit_parts.hpp"
 
 namespace mpzero::parallel {
 
@@ -56,6 +57,7 @@ struct ZeroOptions {
   ZeroLimits limits;
   AdamWOptions adamw;
   std::vector<std::string> no_decay = {};  // parameters without weight decay: see matches_any
+  std::vector<std::string> frozen = {};    // parameters that are not trained: see UnitParts
   double gradient_clipping = 0.0;          // 0: off
 };
 
@@ -73,16 +75,16 @@ struct Carried {
   at::Tensor parameters;         // [shard_numel]: this rank's shard as all nodes have it, see ParameterExchange
 };
 
-// By unit: whether its states are on the host, if the host has this fraction of the parameters.
+// By unit: whether its states are on the host, if the host has this fraction of the trainable parameters.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio);
 
 // ZeRO (Rajbhandari et al. 2020) over flat units: shards what the stage shards, gathers units for the pass, sums
 // gradients over the ranks, clips, and updates this rank's shard. It identifies units by index and does not depend on
-// their computation.
+// their computation. The units of its parameters, gradients and states are the parts of the model's: see UnitParts.
 class ZeroEngine {
  public:
-  // Separate communicators, so that gathering parameters and summing gradients can overlap; of one layout. All
-  // arguments but the options and the levels outlive the engine. Stage 0 has one level.
+  // Separate communicators, so that gathering parameters and summing gradients can overlap; of one layout. The
+  // communicators outlive the engine. Stage 0 has one level.
   ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, const Levels& parameter_levels,
              const Levels& gradient_levels);
   ZeroEngine(const ZeroEngine&) = delete;
@@ -92,6 +94,7 @@ class ZeroEngine {
   // all ranks.
   void initialize(const ParameterSource& source, ProcessGroup& group);
 
+  const UnitParts& parts() const { return parts_; }
   ParameterStore& parameters() { return *parameters_; }
   GradientStore& gradients() { return gradients_; }
 
@@ -121,8 +124,8 @@ class ZeroEngine {
   void set_host_ratio(double ratio);
 
   MemoryUse memory_use() const;
-  // memory_use() on each of `ranks` after planning a step that gathers the units in the order `uses`, without creating
-  // the engine: for runs that do not fit, or that are only planned.
+  // `units` and `uses` are the model's. memory_use() on each of `ranks` after planning a step that gathers the units in
+  // the order `uses`, without creating the engine: for runs that do not fit, or that are only planned.
   static MemoryUse memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                               const ParallelLayout& ranks, const std::vector<size_t>& uses);
   // By unit: whether an engine on each of `ranks` gathers codes of it.
@@ -130,7 +133,7 @@ class ZeroEngine {
                                           const ParallelLayout& ranks);
 
   // This rank's shard of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters.
-  // With stage 0 every rank holds all of it.
+  // With stage 0 every rank holds all of it. A unit has the states of states_of().
   struct Shard {
     int64_t begin = 0;
     int64_t count = 0;
@@ -143,7 +146,9 @@ class ZeroEngine {
   // update(). Waits for the host's update of the unit; may be called from any thread that the next update() waits for.
   at::Tensor state(size_t unit, StateKind kind) const;
   // Whether a unit's states are in host memory.
-  bool state_on_host(size_t unit) const { return on_host(unit) || options_.device.is_cpu(); }
+  bool state_on_host(size_t unit) const {
+    return on_host(unit) || options_.device.is_cpu() || (is_frozen(unit) && parameters_->shard(unit).is_cpu());
+  }
   // Whether the unit's states can be held.
   bool can_hold(size_t unit) const { return on_host(unit); }
   // All three states of such a unit, as state() would return them but with the padding after shard(). They do not
@@ -191,6 +196,7 @@ class ZeroEngine {
   };
 
   void make_host_optimizer(const std::vector<bool>& host_units);
+  bool is_frozen(size_t unit) const { return !units_[unit].trainable(); }
   bool on_host(size_t unit) const { return host_ && host_->updates(unit); }
   AdamWUpdate scalars(double lr, int64_t update) const;
   // Publishes the shard's new values, which the unit's optimizer has written or will write.
@@ -202,11 +208,13 @@ class ZeroEngine {
   // Host memory of `count` fp32 values, the same memory at each call.
   at::Tensor staging(int64_t count);
 
-  const std::vector<UnitSpec>& units_;
+  const UnitParts parts_;
+  const std::vector<UnitSpec>& units_;  // the parts
   ZeroOptions options_;
   Levels levels_;    // of gradients
   int shard_index_;  // the shard of each unit that this rank updates
   std::vector<FlatLayout> layouts_;
+  std::vector<FlatLayout> gradient_layouts_;  // empty ones of frozen units
   std::unique_ptr<ParameterStore> parameters_;
   GradientStore gradients_;
   std::unique_ptr<ThreadTeam> team_;

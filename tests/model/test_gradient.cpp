@@ -115,4 +115,38 @@ TEST_CASE("rows of an embedding add up; untouched rows become zero") {
   }
 }
 
+TEST_CASE("of a group with a frozen weight the others get their gradients, and it gets none") {
+  const at::Tensor a = at::randn({9, 8}, at::kDouble), b = at::randn({9, 3}, at::kDouble);
+  const at::Tensor expected = a.t().matmul(b), sums = a.sum(0);
+  const at::Tensor matrices = poisoned({8, 3}, at::kDouble), vectors = poisoned({8}, at::kDouble);
+  for (const size_t frozen : {size_t{0}, size_t{1}, size_t{2}}) {
+    std::vector<Gradient> of_matrices, of_vectors;
+    int64_t begin = 0;
+    for (const int64_t rows : {4, 1, 3}) {
+      const bool wanted = of_matrices.size() != frozen;
+      of_matrices.push_back(wanted ? Gradient(matrices.narrow(0, begin, rows)) : Gradient::unwanted({rows, 3}));
+      of_vectors.push_back(wanted ? Gradient(vectors.narrow(0, begin, rows)) : Gradient::unwanted({rows}));
+      begin += rows;
+    }
+    add_matmul(of_matrices, a, b);
+    RowSums all;
+    all.add(of_vectors, a);
+    all.run();
+    begin = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      const int64_t rows = of_matrices[i].view().size(0);
+      CHECK(of_matrices[i].wanted() == (i != frozen));
+      if (i != frozen) {
+        CHECK(relative_error(of_matrices[i].view(), expected.narrow(0, begin, rows)) < 1e-13);
+        CHECK(relative_error(of_vectors[i].view(), sums.narrow(0, begin, rows)) < 1e-13);
+      }
+      begin += rows;
+    }
+  }
+  Gradient frozen = Gradient::unwanted({8});
+  frozen.add(sums);
+  frozen.add_row_sum(a);
+  CHECK_FALSE(frozen.wanted());
+}
+
 }  // namespace mpzero::model

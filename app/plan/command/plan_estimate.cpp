@@ -17,7 +17,9 @@
 #include "app/plan/command/plan_error.hpp"
 #include "app/plan/command/rates.hpp"
 #include "base/error.hpp"
+#include "model/architecture/config.hpp"
 #include "model/decoder.hpp"
+#include "parallel/zero/unit_parts.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -229,7 +231,10 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                     .checkpoint = {},
                     .bottleneck = ""};
   const int64_t moment = config.moment_dtype == "bf16" ? 2 : 4;
-  plan.checkpoint.bytes = plan.parameters * (4 + 2 * moment);
+  const parallel::UnitParts units(model::model_units(setup.model), config.freeze_parameters);
+  for (const UnitSpec& unit : units.parts()) {
+    plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 4 + 2 * moment : 4);
+  }
   const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;
   const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : known_rate;
   plan.checkpoint.by_calibration = disk > 0 && !assumptions.disk_rate;

@@ -60,7 +60,7 @@ void check_against_engine(const ZeroOptions& options, const ParallelLayout& rank
   LoneRank intra_node(ranks.ranks_per_node), inter_node(ranks.nodes);
   const Levels levels = ranks.nodes > 1 ? Levels(intra_node, inter_node) : Levels(intra_node);
   ZeroEngine engine(units, options, levels, levels);
-  engine.parameters().plan(uses);
+  engine.parameters().plan(engine.parts().uses(uses));
   const MemoryUse actual = engine.memory_use();
   const MemoryUse computed = ZeroEngine::memory_use(units, options, ranks, uses);
   CAPTURE(options.stage, ranks.nodes, ranks.ranks_per_node, options.gradient_accumulation_steps,
@@ -146,6 +146,33 @@ TEST_CASE("planned sizes of gathered codes are those of the engine") {
   offloaded.parameter_placement = Placement::kDevice;
   offloaded.stage = 2;
   CHECK_FALSE(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
+}
+
+TEST_CASE("planned sizes with frozen parameters are those of the engine, and gradients and states of others only") {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {2, 2}, {2, 5}}) {
+      if (stage == 0 && ranks.nodes > 1) continue;
+      ZeroOptions options;
+      options.stage = stage;
+      const std::vector<UnitSpec> units = make_units();
+      const std::vector<size_t> uses = make_uses(units.size());
+      const MemoryUse all = ZeroEngine::memory_use(units, options, ranks, uses);
+      for (const char* pattern : {"e", "a", "^[hb]$"}) {  // a unit, a part of most, parts of others
+        options.frozen = {pattern};
+        CAPTURE(pattern);
+        check_against_engine(options, ranks);
+        const MemoryUse use = ZeroEngine::memory_use(units, options, ranks, uses);
+        CHECK(use.gradients < all.gradients);
+        CHECK(use.optimizer_states < all.optimizer_states);
+      }
+      // All layers, by their larger matrix: 2541 of 2574 elements.
+      options.frozen = {"a"};
+      const MemoryUse use = ZeroEngine::memory_use(units, options, ranks, uses);
+      const int64_t kept = all.optimizer_states - use.optimizer_states;
+      const int64_t shards = stage == 0 ? 1 : ranks.ranks();
+      CHECK(static_cast<double>(kept) == Approx(9.0 * 77 * 33 * 12 / static_cast<double>(shards)).epsilon(0.15));
+    }
+  }
 }
 
 TEST_CASE("types change the sizes of states") {
