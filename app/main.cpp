@@ -1,6 +1,5 @@
 // mpzero train ...: the program that mpirun or srun starts once per rank.
 
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,10 +11,8 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <new>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -29,12 +26,12 @@
 #include "app/generate/generate_command.hpp"
 #include "app/log/version.hpp"
 #include "app/machine/device.hpp"
-#include "app/memory/gpu_memory.hpp"
 #include "app/plan/calibrate_command.hpp"
 #include "app/plan/command/plan_beside_run.hpp"
 #include "app/plan/command/plan_command.hpp"
 #include "app/plan/command/predicted_step.hpp"
 #include "app/train/train.hpp"
+#include "app/train/watched_run.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
 #include "io/files/shipped_folders.hpp"
@@ -67,14 +64,6 @@ int dispatch(const std::vector<std::string>& arguments, const CommandLine& line,
   return train(line, mpi, plan::plan_beside_run, plan::predicted_step);
 }
 
-constexpr const char* kOutOfHostMemory =
-    "out of host memory; lower train_micro_batch_size_per_gpu, use --recompute full, shard more with a higher ZeRO "
-    "stage or more ranks, or use a smaller model";
-
-constexpr const char* kGpuTaken =
-    "the GPU's memory is already in use; `nvidia-smi` lists the processes that use it: end them, or choose other GPUs "
-    "with CUDA_VISIBLE_DEVICES";
-
 // How long a rank that failed alone waits for rank 0, which may have met the same error, to report first.
 constexpr std::chrono::milliseconds kPrecedence(300);
 
@@ -93,22 +82,9 @@ int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope s
 int run(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
   try {
     return dispatch(arguments, line, mpi);
-  } catch (const Error& error) {
-    return end_with(mpi, error.what(), error.scope(), error.exit_code());
-  } catch (const std::bad_alloc&) {
-    return end_with(mpi, kOutOfHostMemory, ErrorScope::kThisRank, kUserErrorExitCode);
-  } catch (const c10::Error& error) {
-    // train() explains running out of memory during training.
-    if (is_out_of_gpu_memory(error)) {
-      return end_with(mpi, kGpuTaken, ErrorScope::kThisRank, kUserErrorExitCode);
-    }
-    // The message of torch's host allocator, which has no error class.
-    if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {
-      return end_with(mpi, kOutOfHostMemory, ErrorScope::kThisRank, kUserErrorExitCode);
-    }
-    return end_with(mpi, error.what_without_backtrace(), ErrorScope::kThisRank, kFailureExitCode);
-  } catch (const std::exception& error) {
-    return end_with(mpi, error.what(), ErrorScope::kThisRank, kFailureExitCode);
+  } catch (...) {
+    const RunError error = current_error();
+    return end_with(mpi, error.message, error.scope, error.exit_code);
   }
 }
 

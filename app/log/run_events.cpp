@@ -55,21 +55,23 @@ bool has(const nlohmann::json& event, const char* key, std::string_view value) {
   return found != event.end() && *found == value;
 }
 
-// Whether the file has the start, and not its end.
-bool is_open(const StartRecord& record) {
-  const std::filesystem::path path = record.folder / kEvents;
+// Whether the file has the start, and its end.
+struct Recorded {
   bool began = false, ended = false;
+};
+Recorded recorded(const StartRecord& record) {
+  Recorded found;
   try {
-    io::read_lines(path, [&](std::string_view line, bool) {
+    io::read_lines(record.folder / kEvents, [&](std::string_view line, bool) {
       const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
       if (!event.is_object() || !has(event, "run", record.run_id) || !has(event, "start", record.start)) return;
-      began = true;
-      ended = ended || has(event, "event", "end");
+      found.began = true;
+      found.ended = found.ended || has(event, "event", "end");
     });
   } catch (const Error&) {
-    return false;
+    return {};
   }
-  return began && !ended;
+  return found;
 }
 
 }  // namespace
@@ -107,7 +109,8 @@ void RunEvents::sync() {
 
 std::string RunEvents::end(std::string_view status, std::string_view reason) {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(has_ended_, true)) return "";
+  // Another rank may have recorded the end of a run that fails.
+  if (std::exchange(has_ended_, true) || recorded(record_).ended) return "";
   ordered_json fields = {{"status", status}, {"reason", reason}};
   fields.update(progress());
   write("end", fields);
@@ -129,7 +132,8 @@ void RunEvents::write(std::string_view event, const ordered_json& fields) { writ
 
 std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason,
                       const JsonLines::Warn& warn) {
-  if (!is_open(record)) return "";
+  const Recorded found = recorded(record);
+  if (!found.began || found.ended) return "";
   EventLog log(record.folder / kEvents, warn);
   write_event(log, record, "end", {{"status", status}, {"reason", reason}});
   return describe(write_summary(record, status, reason, warn), record.run_id);

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "app/gpu/nvml.hpp"
-#include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/cuda_error.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/machine/gpu_promise.hpp"
@@ -103,7 +102,7 @@ parallel::MpiThreads mpi_threads(const std::string& requested) {
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi) {
   if (requested == "cpu") return {at::kCPU, ""};
   const std::vector<std::string> gpus = parallel::visible_gpus();
-  const std::string host = this_process(mpi.rank(), 0).host;
+  const std::string host = doctor::host_name(doctor::System{});
   const CudaAnswer seen = look_for_gpus(host);
   const bool seen_by_any = any(mpi, !gpus.empty());
   const GpuViews views = all_gather(*mpi.this_machine(), gpus);

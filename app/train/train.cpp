@@ -22,8 +22,6 @@
 #include "app/ec2/ec2_watch.hpp"
 #include "app/gpu/nvml.hpp"
 #include "app/health/stop_request.hpp"
-#include "app/liveness/final_report.hpp"
-#include "app/liveness/liveness.hpp"
 #include "app/log/warning_queue.hpp"
 #include "app/machine/cpu_share.hpp"
 #include "app/machine/device.hpp"
@@ -35,6 +33,7 @@
 #include "app/train/communicators/network.hpp"
 #include "app/train/trainer.hpp"
 #include "app/train/watched_run.hpp"
+#include "app/watchdog/watchdog.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
@@ -64,20 +63,10 @@ int explain_out_of_memory(const RunMemory& memory, at::Device device, const std:
 }
 
 // How long connecting the nodes may take, and what happens when it takes longer.
-parallel::StartPatience start_patience(double stuck_after, Liveness& liveness) {
-  return {.limit = parallel::to_milliseconds(stuck_after), .overdue = [&liveness](const std::string& message) {
-            if (!liveness.overdue(message)) parallel::end_unconnected(message);
+parallel::StartPatience start_patience(double stuck_after, Watchdog& watchdog) {
+  return {.limit = parallel::to_milliseconds(stuck_after), .overdue = [&watchdog](const std::string& message) {
+            watchdog.fail(Why::kStuck, fmt::format("{}: {}", message, parallel::kUnconnectedRemedy), kFailureExitCode);
           }};
-}
-
-// Like choose_device(), and writes failure.json if GPUs of a host do not work.
-DeviceChoice choose_device_or_report(const RunConfig& config, parallel::MpiRuntime& mpi) {
-  try {
-    return choose_device(config.device, mpi);
-  } catch (const DeviceFailure& error) {
-    write_start_failure(error.what(), error.culprits(), report_facts(config.checkpoint_dir, at::kCPU), mpi);
-    throw;
-  }
 }
 
 // On one rank of each node of EC2. It prints its warnings and adds them to `warnings`. Collective.
@@ -181,7 +170,7 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
   const io::InitialFolder init = find_init_from_on_rank_0(command_line, mpi);
   run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, init, mpi.world_size()); });
   configure_gpu_allocator();
-  const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
+  const DeviceChoice choice = choose_device(setup.config.device, mpi);
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
   check_fp8(setup.config, choice.device, mpi);
   if (choice.device.is_cpu()) parallel::use_tensor_memory();
@@ -219,30 +208,30 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const Plan
   const double began = seconds_since_1970();
   StopRequest stop;
   // Before anything that may hang on one rank: files, GPUs, the network.
-  Liveness liveness(mpi, stop,
+  Watchdog watchdog(mpi, stop,
                     {.checkpoint_dir = command_line.checkpoint_dir, .stuck_after = command_line.stuck_after});
-  if (mpi.rank() == 0 && !liveness.warning().empty()) {
-    print_warning(liveness.warning());
+  if (mpi.rank() == 0 && !watchdog.warning().empty()) {
+    print_warning(watchdog.warning());
   }
   WarningQueue warnings;
   std::unique_ptr<Ec2Watch> ec2;
   RunControl control{
-      .stop = stop, .liveness = liveness, .began = began, .ec2 = nullptr, .warnings = &warnings, .plan = plan};
+      .stop = stop, .watchdog = watchdog, .began = began, .ec2 = nullptr, .warnings = &warnings, .plan = plan};
   // These are destroyed only after an error has been reported: the report shows their collectives as they were, and
   // destroying them may wait for operations that never end.
   RunSetup setup;
   std::optional<Network> network;
   std::optional<RunMemory> memory;
   std::optional<Trainer> trainer;
-  return run_watched(liveness, [&] {
+  return run_watched(watchdog, [&] {
     const at::Device device = set_up(command_line, predict, mpi, setup);
-    liveness.use_device(device);
+    watchdog.use_device(device);
     ec2 = watch_ec2(setup.config, began, stop, warnings, mpi);
     control.ec2 = ec2.get();
-    liveness.enter(RunPhase::kNetwork, /*step=*/0);
-    network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));
+    watchdog.enter(RunPhase::kNetwork, /*step=*/0);
+    network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, watchdog));
     control.network = network->proven();
-    liveness.enter(RunPhase::kSetUp, /*step=*/0);
+    watchdog.enter(RunPhase::kSetUp, /*step=*/0);
     memory.emplace(setup, device, mpi);
     memory->check_micro_batch(mpi);
     return explain_out_of_memory(*memory, device, [&] {

@@ -10,10 +10,10 @@
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
 #include "app/health/gpu_condition.hpp"
-#include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
 #include "app/machine/instances.hpp"
+#include "app/machine/system.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/schedule/schedule_rates.hpp"
 #include "app/tokens/token_checks.hpp"
@@ -74,7 +74,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       zero_options_(engine_options(setup_, device, memory, mpi)),
       decoder_(setup_.model, {.fp8 = setup_.config.fp8_options}),
       timeline_(parallel::make_timeline(device)),
-      communicators_(network, setup_.layout, control.liveness, *timeline_),
+      communicators_(network, setup_.layout, control.watchdog, *timeline_),
       timer_(*timeline_, communicators_.parameters(), communicators_.gradients()),
       engine_(decoder_.units(), zero_options_, communicators_.parameters().levels(),
               communicators_.gradients().levels()),
@@ -86,7 +86,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       folder_(config_, mpi, log_),
       checkpointer_(setup_, engine_.parts().parts(), engine_, device, mpi, log_, folder_),
       stop_(control.stop, config_, mpi, log_),
-      watch_(control.liveness, communicators_.all()) {
+      watch_(control.watchdog, communicators_.all()) {
   engine_.parameters().measure_waits(*timeline_);
   if (!config_.fp8_options) return;
   zero_share_.emplace(config_.fp8_options->recipe.scaling, [this](int64_t layer, model::LayerProduct product) {
@@ -110,7 +110,7 @@ TrainingEnd Trainer::run() {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run resumes after step {}", steps->first,
                           steps->last, position_.step));
   }
-  const Liveness::EndRecord end_record(control_.liveness, [record = log_.late_end(), tell = endpoint_.late_failure()](
+  const Watchdog::EndRecord end_record(control_.watchdog, [record = log_.late_end(), tell = endpoint_.late_failure()](
                                                               std::string_view status, std::string_view reason) {
     record(status, reason);
     if (status == "failed") tell(reason);
@@ -142,7 +142,7 @@ TrainingEnd Trainer::train_to_the_end() {
   // The first parameters are no step's.
   communicators_.take_internode_bytes();
   while (!at_end()) {
-    control_.liveness.enter(position_.step + 1 == first_step_ ? RunPhase::kFirstStep : RunPhase::kTraining,
+    control_.watchdog.enter(position_.step + 1 == first_step_ ? RunPhase::kFirstStep : RunPhase::kTraining,
                             position_.step + 1);
     profiler_.begin_step(position_.step + 1);
     StepReport report = train_step();
@@ -157,7 +157,7 @@ TrainingEnd Trainer::train_to_the_end() {
     }
     comment_on(report, trace);
     advise(report);
-    control_.liveness.enter(RunPhase::kCheckpoint, position_.step);
+    control_.watchdog.enter(RunPhase::kCheckpoint, position_.step);
     const bool stops = stops_ && !at_end();
     checkpointer_.after_step(position_, report.seconds, stops);
     if (stops) {
@@ -245,7 +245,7 @@ void Trainer::name_straggler() {
   if (!late) return;
   // All ranks have come to the same, and only that one knows its machine.
   std::pair<std::string, std::string> mine;
-  if (mpi_.rank() == late->rank) mine = {this_process(mpi_.rank(), 0).host, gpu_condition(device_)};
+  if (mpi_.rank() == late->rank) mine = {doctor::host_name(doctor::System{}), gpu_condition(device_)};
   const auto [host, gpu] = all_gather(mpi_, mine)[static_cast<size_t>(late->rank)];
   log_.warn(describe(*late, host, gpu));
 }
@@ -274,7 +274,7 @@ void Trainer::record_warnings() {
 void Trainer::start() {
   // They are printed, and the log was not there yet.
   for (const std::string& warning : setup_.warnings) log_.record_warning(warning);
-  if (!control_.liveness.warning().empty()) log_.record_warning(control_.liveness.warning());
+  if (!control_.watchdog.warning().empty()) log_.record_warning(control_.watchdog.warning());
   log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
   // Now rather than when the first checkpoint is due.
   folder_.open();
@@ -393,12 +393,12 @@ StepReport Trainer::train_step() {
 }
 
 std::vector<ValidationLoss> Trainer::validate() {
-  control_.liveness.enter(RunPhase::kValidation, position_.step);
+  control_.watchdog.enter(RunPhase::kValidation, position_.step);
   checkpointer_.before_validation();
   const parallel::ProfileRange range("validation");
   parallel::LateSum votes;
   const auto stops = [&] {
-    control_.liveness.moved_on();
+    control_.watchdog.moved_on();
     stops_ = votes.next(stop_.vote()) > 0;
     return stops_;
   };

@@ -15,7 +15,7 @@
 #include "app/health/cast_ranges.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
-#include "app/liveness/liveness.hpp"
+#include "app/watchdog/watchdog.hpp"
 #include "app/log/bottleneck.hpp"
 #include "app/log/metrics_log.hpp"
 #include "app/log/step_log.hpp"
@@ -46,7 +46,7 @@ enum class TrainingEnd : uint8_t { kFinished, kStopped };
 // What supervises a run.
 struct RunControl {
   const StopRequest& stop;
-  Liveness& liveness;
+  Watchdog& watchdog;
   double began = seconds_since_1970();  // when this start of the run began
   const Ec2Watch* ec2 = nullptr;        // null: EC2's notices are not watched by this rank
   WarningQueue* warnings = nullptr;     // of threads of this rank; null: there are none
@@ -125,7 +125,7 @@ class Trainer {
   std::optional<ZeroShareWarning> zero_share_;  // with FP8
   BottleneckWindow first_steps_;
   double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks
-  Liveness::Watch watch_;
+  Watchdog::Watch watch_;
 };
 
 }  // namespace mpzero

@@ -6,38 +6,62 @@
 #include <new>
 #include <string_view>
 
+#include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
-#include "base/error.hpp"
 #include "parallel/network/network_start.hpp"
 
 namespace mpzero {
 namespace {
 
-// GPU memory, or host memory, for which torch has no error class: a user error that main() explains.
-bool is_out_of_memory(const c10::Error& error) {
-  return is_out_of_gpu_memory(error) ||
-         std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;
+constexpr const char* kOutOfHostMemory =
+    "out of host memory; lower train_micro_batch_size_per_gpu, use --recompute full, shard more with a higher ZeRO "
+    "stage or more ranks, or use a smaller model";
+
+// train() explains running out of memory during training.
+constexpr const char* kGpuTaken =
+    "the GPU's memory is already in use; `nvidia-smi` lists the processes that use it: end them, or choose other GPUs "
+    "with CUDA_VISIBLE_DEVICES";
+
+RunError user_error(const std::string& message) {
+  return {.message = message, .exit_code = kUserErrorExitCode, .why = Why::kUserError, .culprits = {}};
 }
 
 }  // namespace
 
-int run_watched(Liveness& liveness, const std::function<int()>& work) {
+RunError current_error() {
+  try {
+    throw;
+  } catch (const parallel::NetworkFailure& error) {
+    return {.message = error.what(), .scope = error.scope(), .culprits = error.culprits()};
+  } catch (const DeviceFailure& error) {
+    return {.message = error.what(), .scope = error.scope(), .why = Why::kDeviceError, .culprits = error.culprits()};
+  } catch (const Error& error) {
+    return {.message = error.what(),
+            .scope = error.scope(),
+            .exit_code = error.exit_code(),
+            .why = error.exit_code() == kUserErrorExitCode ? Why::kUserError : Why::kError,
+            .culprits = {}};
+  } catch (const std::bad_alloc&) {
+    return user_error(kOutOfHostMemory);
+  } catch (const c10::Error& error) {
+    if (is_out_of_gpu_memory(error)) return user_error(kGpuTaken);
+    // The message of torch's host allocator, which has no error class.
+    if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {
+      return user_error(kOutOfHostMemory);
+    }
+    return {.message = error.what_without_backtrace(), .culprits = {}};
+  } catch (const std::exception& error) {
+    return {.message = error.what(), .culprits = {}};
+  }
+}
+
+int run_watched(Watchdog& watchdog, const std::function<int()>& work) {
   try {
     return work();
-  } catch (const parallel::NetworkFailure& error) {
-    liveness.failed(error.what(), error.culprits());
-    throw;
-  } catch (const Error& error) {
-    if (error.scope() == ErrorScope::kThisRank && error.exit_code() == kFailureExitCode) liveness.failed(error.what());
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const c10::Error& error) {
-    if (!is_out_of_memory(error)) liveness.failed(error.what_without_backtrace());
-    throw;
-  } catch (const std::exception& error) {
-    liveness.failed(error.what());
-    throw;
+  } catch (...) {
+    const RunError error = current_error();
+    if (error.scope == ErrorScope::kAllRanks && error.culprits.empty()) throw;
+    watchdog.fail(error.why, error.message, error.exit_code, error.culprits);
   }
 }
 

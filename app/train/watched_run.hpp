@@ -1,14 +1,28 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
-#include "app/liveness/liveness.hpp"
+#include "app/watchdog/watchdog.hpp"
+#include "base/error.hpp"
 
 namespace mpzero {
 
-// Runs `work`. If it fails with an error that this rank alone has met, or that is known to be the fault of some ranks,
-// the run's one report has the error, and all ranks end. A user error, which another host would not fix, is rethrown;
-// so is every error if the ranks do not watch each other. Returns the result of `work`.
-int run_watched(Liveness& liveness, const std::function<int()>& work);
+// How a run ends because of an exception.
+struct RunError {
+  std::string message;  // one sentence
+  ErrorScope scope = ErrorScope::kThisRank;
+  int exit_code = kFailureExitCode;
+  Why why = Why::kError;
+  std::vector<int> culprits;  // ranks that are known to be the cause
+};
+
+// Of the exception that is being handled.
+RunError current_error();
+
+// Runs `work` and returns its result. An error that this rank alone has met, or that is known to be the fault of some
+// ranks, ends the process with evidence; others are rethrown.
+int run_watched(Watchdog& watchdog, const std::function<int()>& work);
 
 }  // namespace mpzero

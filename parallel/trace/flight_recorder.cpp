@@ -117,8 +117,13 @@ FlightRecorder::Channel& FlightRecorder::channel(const std::string& name, Shows 
 }
 
 void FlightRecorder::poll() {
-  const std::lock_guard lock(mutex_);
-  for (Channel& channel : channels_) channel.poll();
+  // Without the lock: a device that does not answer must not delay records().
+  std::vector<Channel*> channels;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Channel& channel : channels_) channels.push_back(&channel);
+  }
+  for (Channel* channel : channels) channel->poll();
 }
 
 std::vector<ChannelRecord> FlightRecorder::records(size_t count) const {

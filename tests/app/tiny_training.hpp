@@ -11,7 +11,7 @@
 
 #include "app/config/run_setup.hpp"
 #include "app/config/zero_options.hpp"
-#include "app/liveness/liveness.hpp"
+#include "app/watchdog/watchdog.hpp"
 #include "app/memory/run_memory.hpp"
 #include "app/train/communicators/network.hpp"
 #include "app/train/trainer.hpp"
@@ -81,10 +81,10 @@ class TinyTraining {
     parallel::MpiRuntime& mpi = parallel::mpi();
     RunSetup setup = set_up(flags);
     const StopRequest stop;
-    Liveness liveness(mpi, stop, {.checkpoint_dir = setup.config.checkpoint_dir});
+    Watchdog watchdog(mpi, stop, {.checkpoint_dir = setup.config.checkpoint_dir});
     Network network("auto", at::kCPU, mpi, {.limit = std::chrono::milliseconds(0), .overdue = [](const auto&) {}});
     RunMemory memory(setup, at::kCPU, mpi);
-    Trainer trainer(mpi, network, std::move(setup), at::kCPU, memory, {.stop = stop, .liveness = liveness});
+    Trainer trainer(mpi, network, std::move(setup), at::kCPU, memory, {.stop = stop, .watchdog = watchdog});
     begun();
     return trainer.run();
   }

@@ -21,22 +21,22 @@ std::string name_of(const std::string& use, Level level, const parallel::Paralle
 }
 
 std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Level level,
-                                                          const parallel::ParallelLayout& layout, Liveness& liveness,
+                                                          const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                                           const std::string& use) {
-  parallel::FlightRecorder::Channel& channel = liveness.recorder().channel(
+  parallel::FlightRecorder::Channel& channel = watchdog.recorder().channel(
       name_of(use, level, layout), parallel::FlightRecorder::Shows::kProgress, ranks_of(level, layout, network.rank()));
   return std::make_unique<parallel::RecordedCommunicator>(network.open_communicator(level), channel);
 }
 
 }  // namespace
 
-LevelCommunicators::LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Liveness& liveness,
+LevelCommunicators::LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                        parallel::Timeline& timeline, const std::string& name)
     : layout_(layout),
       several_hosts_(network.has_several_hosts()),
-      intra_node_(open_communicator(network, Level::kIntraNode, layout, liveness, name), timeline) {
+      intra_node_(open_communicator(network, Level::kIntraNode, layout, watchdog, name), timeline) {
   if (layout.nodes == 1) return;
-  inter_node_.emplace(open_communicator(network, Level::kInterNode, layout, liveness, name), timeline);
+  inter_node_.emplace(open_communicator(network, Level::kInterNode, layout, watchdog, name), timeline);
 }
 
 LevelCommunicators::LevelCommunicators(const parallel::ParallelLayout& layout, bool several_hosts,

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/liveness/liveness.hpp"
+#include "app/watchdog/watchdog.hpp"
 #include "app/train/communicators/network.hpp"
 #include "parallel/comm/measured_communicator.hpp"
 #include "parallel/trace/timeline.hpp"
@@ -19,8 +19,8 @@ namespace mpzero {
 // and the ranks that meet in them.
 class LevelCommunicators final : public parallel::StallSource {
  public:
-  // Collective, after network.divide(layout). `timeline` and `liveness` outlive the communicators.
-  LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Liveness& liveness,
+  // Collective, after network.divide(layout). `timeline` and `watchdog` outlive the communicators.
+  LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                      parallel::Timeline& timeline, const std::string& name);
 
   // Of communicators that exist; `inter_node` is null where there is one level.

@@ -10,10 +10,10 @@ Network& divided(Network& network, const parallel::ParallelLayout& layout) {
 
 }  // namespace
 
-RunCommunicators::RunCommunicators(Network& network, const parallel::ParallelLayout& layout, Liveness& liveness,
+RunCommunicators::RunCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                    parallel::Timeline& timeline)
-    : parameters_(divided(network, layout), layout, liveness, timeline, "parameters"),
-      gradients_(network, layout, liveness, timeline, "gradients") {}
+    : parameters_(divided(network, layout), layout, watchdog, timeline, "parameters"),
+      gradients_(network, layout, watchdog, timeline, "gradients") {}
 
 std::vector<parallel::Communicator*> RunCommunicators::all() {
   std::vector<parallel::Communicator*> all = parameters_.all();

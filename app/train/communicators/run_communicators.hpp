@@ -11,7 +11,7 @@ namespace mpzero {
 class RunCommunicators {
  public:
   // Divides the network as the layout says. Collective. What is referred to outlives the communicators.
-  RunCommunicators(Network& network, const parallel::ParallelLayout& layout, Liveness& liveness,
+  RunCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                    parallel::Timeline& timeline);
 
   LevelCommunicators& parameters() { return parameters_; }

@@ -39,7 +39,7 @@ std::vector<float> values_of(const std::filesystem::path& checkpoint) {
   return all;
 }
 
-// Asks this process to stop once the first step is done: before that, liveness would end the process.
+// Asks this process to stop once the first step is done: before that, watchdog would end the process.
 std::jthread ask_after_first_step(const TinyTraining& run) {
   return std::jthread([&run](const std::stop_token& given_up) {
     while (lines_of(run.metrics()).empty()) {

@@ -14,17 +14,17 @@ namespace {
 
 struct Opened {
   explicit Opened(const parallel::ParallelLayout& layout)
-      : communicators(network, layout, liveness, *timeline), ranks(layout.ranks()) {}
+      : communicators(network, layout, watchdog, *timeline), ranks(layout.world_size()) {}
 
   std::vector<parallel::ChannelRecord> records() {
-    std::vector<parallel::ChannelRecord> all = liveness.recorder().records(4);
+    std::vector<parallel::ChannelRecord> all = watchdog.recorder().records(4);
     // That of the control plane comes first.
     return {all.begin() + 1, all.end()};
   }
 
   SharedFolder folder;
   StopRequest stop;
-  Liveness liveness{parallel::mpi(), stop, {.checkpoint_dir = folder.path()}};
+  Watchdog watchdog{parallel::mpi(), stop, {.checkpoint_dir = folder.path()}};
   Network network{
       "auto", at::kCPU, parallel::mpi(), {.limit = std::chrono::milliseconds(0), .overdue = [](const auto&) {}}};
   std::unique_ptr<parallel::Timeline> timeline = parallel::make_timeline(at::kCPU);
@@ -59,7 +59,7 @@ TEST_CASE("With two levels the recorder knows which level a collective is of, an
   const at::Tensor full = at::full({2 * mpi.world_size()}, 1.0F);
   opened.communicators.gradients().levels().inter_node().reduce_scatter_sum(full, sum)->wait();
   CHECK(sum[0].item<float>() == static_cast<float>(mpi.world_size()));
-  opened.liveness.recorder().poll();
+  opened.watchdog.recorder().poll();
   CHECK(opened.records()[3].completed == 1);
   // Its part of the sums of the others: n - 1 of n parts, in fp32.
   CHECK(opened.communicators.take_internode_bytes() == 8 * (mpi.world_size() - 1));

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "app/watchdog/evidence.hpp"
+#include "parallel/comm/communicator.hpp"
+#include "parallel/trace/flight_recorder.hpp"
+
+namespace mpzero {
+
+// Asks a device how far its collectives are, and communicators for asynchronous errors, once a second. A driver that
+// does not answer delays only this thread.
+class DevicePoll {
+ public:
+  explicit DevicePoll(parallel::FlightRecorder& recorder) : recorder_(recorder) {}
+  ~DevicePoll();
+  DevicePoll(const DevicePoll&) = delete;
+  DevicePoll& operator=(const DevicePoll&) = delete;
+
+  // Starts the thread, and returns once it uses the device. CUDA reads the environment meanwhile.
+  void use_device(at::Device device);
+  // Communicators to ask until the next call. The former ones are not used after this returns.
+  void watch(std::vector<parallel::Communicator*> communicators);
+
+  struct Error {
+    Why why = Why::kDeviceError;
+    std::string text;
+  };
+  // The first error; std::nullopt: none yet. From any thread.
+  std::optional<Error> error() const;
+  at::Device device() const { return at::Device(at::Device::Type(type_.load()), index_.load()); }
+
+ private:
+  void run();
+  std::optional<Error> ask();
+
+  parallel::FlightRecorder& recorder_;
+  std::atomic<at::DeviceType> type_{at::kCPU};
+  std::atomic<c10::DeviceIndex> index_{-1};
+  std::mutex asking_;  // guards communicators_
+  std::vector<parallel::Communicator*> communicators_;
+  mutable std::mutex mutex_;  // guards those below
+  std::optional<Error> error_;
+  bool leaving_ = false;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
+}  // namespace mpzero

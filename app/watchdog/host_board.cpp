@@ -1,0 +1,179 @@
+#include "app/watchdog/host_board.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <new>
+#include <sstream>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr size_t kChannels = 8;
+constexpr double kNanoseconds = 1e9;
+
+// Of a clock that all processes of the host share.
+int64_t now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * static_cast<int64_t>(kNanoseconds) + time.tv_nsec;
+}
+
+double seconds_since(int64_t then) { return static_cast<double>(now() - then) / kNanoseconds; }
+
+// State and start time (in clock ticks) of a process: fields 3 and 22 of /proc/PID/stat. 'X' and 0: there is none.
+std::pair<char, int64_t> process(int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string line = text.str();
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return {'X', 0};
+  constexpr int kFieldsBetween = 18;
+  std::istringstream fields(line.substr(name_end + 1));
+  char state = 'X';
+  std::string field;
+  fields >> state;
+  for (int i = 0; i < kFieldsBetween; ++i) fields >> field;
+  int64_t started = 0;
+  fields >> started;
+  return {state, started};
+}
+
+bool is_alive(int64_t pid, int64_t started) {
+  const auto [state, since] = process(pid);
+  return since == started && state != 'Z' && state != 'X';
+}
+
+}  // namespace
+
+// A new file is filled with zeros, which is the initial state.
+struct alignas(64) HostBoard::Line {
+  struct Channel {
+    std::atomic<int64_t> queued, started, completed;
+    std::atomic<int32_t> first, count, stride;
+  };
+  std::atomic<int64_t> pid;  // 0: not there yet
+  std::atomic<int64_t> started;
+  std::atomic<int64_t> rank, step, progress;
+  std::atomic<int64_t> moved_at, turned_at;  // as now()
+  std::atomic<int32_t> phase;
+  std::atomic<int32_t> ended;  // 1 + exit status; 0: not ended
+  std::atomic<int32_t> has_left, has_recorded;
+  std::atomic<int32_t> num_channels;
+  std::array<Channel, kChannels> channels;
+};
+
+struct alignas(64) HostBoard::Header {
+  std::atomic<int32_t> stop_is_claimed;
+};
+
+HostBoard::Line& HostBoard::line(int number) const { return reinterpret_cast<Line*>(memory_ + 1)[number]; }
+
+HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder)
+    : path_(folder / fmt::format("mpzero-{}-{}", getuid(), start)), ranks_(ranks), own_(own) {
+  static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
+  bytes_ = sizeof(Header) + sizeof(Line) * static_cast<size_t>(ranks);
+  const int file = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) throw_failure("cannot open {}: {}", path_.string(), std::strerror(errno));
+  struct stat status {};
+  void* memory = MAP_FAILED;
+  int error = fstat(file, &status) != 0 ? errno : status.st_uid != getuid() ? EPERM : 0;
+  // A full file system would otherwise end the process where it writes.
+  if (error == 0) error = posix_fallocate(file, 0, static_cast<off_t>(bytes_));
+  if (error == 0) {
+    memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) error = errno;
+  }
+  close(file);
+  if (error != 0) throw_failure("cannot use {}: {}", path_.string(), std::strerror(error));
+  memory_ = static_cast<Header*>(memory);
+  Line& mine = this->own();
+  mine.rank = rank;
+  mine.started = process(getpid()).second;
+  mine.moved_at = mine.turned_at = now();
+  mine.pid = getpid();
+}
+
+HostBoard::~HostBoard() { munmap(memory_, bytes_); }
+
+void HostBoard::remove_name() const { unlink(path_.c_str()); }
+
+void HostBoard::write(const RankActivity::Report& report, const std::vector<parallel::ChannelRecord>& channels) {
+  Line& line = own();
+  const int64_t time = now();
+  line.moved_at = time - static_cast<int64_t>(report.idle * kNanoseconds);
+  line.turned_at = time;
+  line.phase = static_cast<int32_t>(report.phase);
+  line.step = report.step;
+  line.progress = report.progress;
+  const size_t count = std::min(channels.size(), kChannels);
+  for (size_t i = 0; i < count; ++i) {
+    Line::Channel& channel = line.channels.at(i);
+    channel.queued = channels[i].queued;
+    channel.started = channels[i].started;
+    channel.completed = channels[i].completed;
+    channel.first = channels[i].ranks.first;
+    channel.count = channels[i].ranks.count;
+    channel.stride = channels[i].ranks.stride;
+  }
+  line.num_channels = static_cast<int32_t>(count);
+}
+
+void HostBoard::announce_end(int exit_status) { own().ended = exit_status + 1; }
+void HostBoard::leave() { own().has_left = 1; }
+void HostBoard::mark_recorded() { own().has_recorded = 1; }
+bool HostBoard::claim_stop() { return memory_->stop_is_claimed.exchange(1) == 0; }
+
+bool HostBoard::rank_0_will_record() const {
+  for (int i = 0; i < ranks_; ++i) {
+    const Line& line = this->line(i);
+    if (i != own_ && line.rank == 0 && line.has_recorded == 0 && line.pid != 0) return is_alive(line.pid, line.started);
+  }
+  return false;
+}
+
+std::vector<Neighbor> HostBoard::neighbors() const {
+  std::vector<Neighbor> all;
+  for (int i = 0; i < ranks_; ++i) {
+    const Line& line = this->line(i);
+    if (i == own_ || line.pid == 0) continue;
+    Neighbor one{.rank = static_cast<int>(line.rank),
+                 .pid = line.pid,
+                 .alive = is_alive(line.pid, line.started),
+                 .has_left = line.has_left != 0,
+                 .exit_status = line.ended != 0 ? std::optional(line.ended - 1) : std::nullopt,
+                 .phase = static_cast<RunPhase>(static_cast<uint8_t>(line.phase)),
+                 .step = line.step,
+                 .progress = line.progress,
+                 .idle = seconds_since(line.moved_at),
+                 .since_turn = seconds_since(line.turned_at),
+                 .channels = {}};
+    for (size_t c = 0; c < static_cast<size_t>(line.num_channels); ++c) {
+      const Line::Channel& channel = line.channels.at(c);
+      one.channels.push_back({.name = {},
+                              .ranks = {.first = channel.first, .count = channel.count, .stride = channel.stride},
+                              .queued = channel.queued,
+                              .started = channel.started,
+                              .completed = channel.completed,
+                              .last = {}});
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/watchdog/rank_activity.hpp"
+#include "parallel/trace/flight_recorder.hpp"
+
+namespace mpzero {
+
+// What another rank of this host last wrote about itself, and what the kernel says of its process.
+struct Neighbor {
+  int rank = 0;
+  int64_t pid = 0;
+  bool alive = false;
+  bool has_left = false;           // normally
+  std::optional<int> exit_status;  // with which it has said that it ends
+  RunPhase phase = RunPhase::kSetUp;
+  int64_t step = 0;
+  int64_t progress = 0;
+  double idle = 0;                               // seconds since its last progress
+  double since_turn = 0;                         // seconds since its watchdog ran
+  std::vector<parallel::ChannelRecord> channels;  // without names, in the order in which all ranks open them
+};
+
+// Memory that the ranks of one host share: each writes a line about itself, which outlives its process. The file has
+// no name any more once all ranks have opened it, so that nothing remains of a run that is killed.
+class HostBoard {
+ public:
+  // Opens the file of the start with this id for `ranks` ranks of this host, of which this process is number `own`.
+  // Throws Failure.
+  HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder = "/dev/shm");
+  ~HostBoard();
+  HostBoard(const HostBoard&) = delete;
+  HostBoard& operator=(const HostBoard&) = delete;
+  // Removes the file's name. Call it after all ranks have opened it.
+  void remove_name() const;
+
+  void write(const RankActivity::Report& report, const std::vector<parallel::ChannelRecord>& channels);
+  // This rank ends with `exit_status`; the other ranks of the host follow.
+  void announce_end(int exit_status);
+  void leave();
+  // The end of the run is in its files, so that no other rank needs to record it.
+  void mark_recorded();
+  // Whether rank 0 is a live neighbor that has not recorded the end yet.
+  bool rank_0_will_record() const;
+  // True for the first rank of this host that asks.
+  bool claim_stop();
+
+  std::vector<Neighbor> neighbors() const;
+
+ private:
+  struct Header;
+  struct Line;
+  Line& line(int number) const;
+  Line& own() const { return line(own_); }
+
+  std::filesystem::path path_;
+  int ranks_;
+  int own_;
+  Header* memory_ = nullptr;  // lines follow it
+  size_t bytes_ = 0;
+};
+
+}  // namespace mpzero

@@ -1,0 +1,88 @@
+#include "app/watchdog/rank_activity.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace mpzero {
+namespace {
+
+// The limit during training: the largest of these, at most --stuck_after.
+constexpr double kMedianSteps = 10, kLongestSteps = 3, kLeastLimit = 300;
+// All other phases may take this many times --stuck_after.
+constexpr double kLongPhases = 3;
+constexpr size_t kStepsKept = 101;
+// A longer time between two turns means that the process was stopped, not that its host is busy.
+constexpr std::chrono::seconds kGap(1);
+
+double in_seconds(RankActivity::Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+RankActivity::RankActivity(double stuck_after, Now now)
+    : stuck_after_(stuck_after),
+      now_(std::move(now)),
+      entered_(now_()),
+      last_turn_(entered_),
+      last_motion_(entered_) {}
+
+void RankActivity::enter(RunPhase phase, int64_t step) {
+  const Clock::time_point now = now_();
+  const std::lock_guard lock(mutex_);
+  if (phase_ == RunPhase::kTraining) {
+    const double seconds = in_seconds(now - entered_);
+    longest_step_ = std::max(longest_step_, seconds);
+    if (steps_.size() < kStepsKept) steps_.push_back(seconds);
+    steps_[next_step_++ % kStepsKept] = seconds;
+  }
+  phase_ = phase;
+  step_ = step;
+  entered_ = now;
+  ++moves_;
+}
+
+void RankActivity::moved_on() {
+  const std::lock_guard lock(mutex_);
+  ++moves_;
+}
+
+double RankActivity::limit() const {
+  if (stuck_after_ <= 0) return 0;
+  if (phase_ != RunPhase::kTraining) return kLongPhases * stuck_after_;
+  if (steps_.empty()) return stuck_after_;
+  std::vector<double> sorted = steps_;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return std::min(stuck_after_, std::max({kMedianSteps * *middle, kLongestSteps * longest_step_, kLeastLimit}));
+}
+
+RankActivity::Report RankActivity::take_turn() {
+  const Clock::time_point now = now_();
+  const std::lock_guard lock(mutex_);
+  const Clock::duration turn = now - std::exchange(last_turn_, now);
+  if (turn > kGap) {
+    last_motion_ = std::min(now, last_motion_ + (turn - kTurn));
+    gap_ += in_seconds(turn - kTurn);
+  }
+  const int64_t progress = recorder_.events() + moves_;
+  if (std::exchange(seen_, progress) != progress) last_motion_ = now;
+  return report_at(now);
+}
+
+RankActivity::Report RankActivity::report() const {
+  const Clock::time_point now = now_();
+  const std::lock_guard lock(mutex_);
+  return report_at(now);
+}
+
+RankActivity::Report RankActivity::report_at(Clock::time_point now) const {
+  return {.phase = phase_,
+          .step = step_,
+          .progress = seen_,
+          .idle = in_seconds(now - last_motion_),
+          .limit = limit(),
+          .seconds_in_phase = in_seconds(now - entered_),
+          .gap = gap_};
+}
+
+}  // namespace mpzero

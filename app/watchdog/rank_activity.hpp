@@ -1,0 +1,68 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "app/watchdog/run_phase.hpp"
+#include "parallel/trace/flight_recorder.hpp"
+
+namespace mpzero {
+
+// What this rank does and for how long it has made no progress. The training thread reports, the watchdog asks.
+class RankActivity {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Now = std::function<Clock::time_point()>;
+
+  // `stuck_after`: --stuck_after in seconds; 0: no limit.
+  explicit RankActivity(double stuck_after, Now now = Clock::now);
+
+  // From the training thread.
+  void enter(RunPhase phase, int64_t step);
+  // Progress that no collective shows.
+  void moved_on();
+  parallel::FlightRecorder& recorder() { return recorder_; }
+  const parallel::FlightRecorder& recorder() const { return recorder_; }
+
+  struct Report {
+    RunPhase phase = RunPhase::kSetUp;
+    int64_t step = 0;
+    int64_t progress = 0;         // a count
+    double idle = 0;              // seconds without progress while the watchdog ran
+    double limit = 0;             // seconds that `idle` may reach; 0: no limit
+    double seconds_in_phase = 0;  // including gaps
+    double gap = 0;               // seconds since the start in which the watchdog did not run
+  };
+  // From the watchdog, at least every kTurn: if it comes later, the process or its host was stopped, and the
+  // time in between does not count as idle.
+  static constexpr std::chrono::milliseconds kTurn{100};
+  Report take_turn();
+  // From any thread.
+  Report report() const;
+
+ private:
+  double limit() const;
+  Report report_at(Clock::time_point now) const;
+
+  const double stuck_after_;
+  const Now now_;
+  parallel::FlightRecorder recorder_;
+
+  mutable std::mutex mutex_;  // guards those below
+  RunPhase phase_ = RunPhase::kSetUp;
+  int64_t step_ = 0;
+  int64_t moves_ = 0;
+  Clock::time_point entered_;
+  std::vector<double> steps_;  // seconds of the last steps, a ring
+  size_t next_step_ = 0;
+  double longest_step_ = 0;
+  Clock::time_point last_turn_;
+  Clock::time_point last_motion_;
+  int64_t seen_ = -1;
+  double gap_ = 0;
+};
+
+}  // namespace mpzero

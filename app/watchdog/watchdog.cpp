@@ -1,0 +1,356 @@
+#include "app/watchdog/watchdog.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <stop_token>
+#include <tuple>
+#include <utility>
+
+#include "app/health/stop_report.hpp"
+#include "app/watchdog/host_condition.hpp"
+#include "app/watchdog/resumed_mark.hpp"
+#include "base/collectives.hpp"
+#include "base/environment.hpp"
+#include "base/error.hpp"
+#include "base/host_name.hpp"
+#include "base/text/printable.hpp"
+#include "io/files/atomic_file.hpp"
+#include "parallel/mpi/deadline.hpp"
+
+namespace mpzero {
+namespace {
+
+using Clock = RankActivity::Clock;
+using std::chrono::milliseconds;
+
+// How often the other ranks of the host, and `first`, are looked at.
+constexpr milliseconds kLook(300);
+// The launcher asks all ranks to stop when one has ended: until then a rank that ended counts, not the signal.
+constexpr double kSettle = 0.5;
+constexpr milliseconds kLostLimit(1000);
+// How long a rank waits for another one of the host to record the end, or to end first, so that the launcher sees its
+// exit status.
+constexpr milliseconds kPrecedence(1500);
+// Longer than a rank needs to report a stop where no file system responds, in seconds.
+constexpr double kReportLimit = 10;
+
+std::string environment(const char* name) { return parallel::process_environment(name).value_or(""); }
+
+std::vector<std::filesystem::path> evidence_folders(const std::filesystem::path& checkpoint_dir) {
+  std::vector<std::filesystem::path> folders = {checkpoint_dir};
+  for (const char* name : {"MPZERO_LOG_DIR", "LOG_DIR", "TMPDIR"}) {
+    if (const std::string folder = environment(name); !folder.empty()) {
+      folders.emplace_back(folder);
+      return folders;
+    }
+  }
+  folders.emplace_back("/tmp");
+  return folders;
+}
+
+// The tag in `checkpoint_dir`/latest; empty if there is none, or if the disk does not respond.
+std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
+  struct Answer {
+    std::mutex mutex;
+    std::string tag;
+  };
+  const auto answer = std::make_shared<Answer>();
+  parallel::no_longer_than(kDiskLimit, [answer, checkpoint_dir] {
+    try {
+      constexpr int64_t kMostBytes = 4096;
+      std::string text = io::read_text_file(checkpoint_dir / "latest", kMostBytes);
+      const std::lock_guard lock(answer->mutex);
+      answer->tag = text.substr(0, text.find('\n'));
+    } catch (const Error&) {  // there is none
+    }
+  });
+  const std::lock_guard lock(answer->mutex);
+  return answer->tag;
+}
+
+void report_stop(int exit_status, const std::filesystem::path& checkpoint_dir) {
+  const std::string tag = newest_checkpoint(checkpoint_dir);
+  const std::string state = tag.empty() ? "no checkpoint was saved yet" : fmt::format("{} remains", printable(tag));
+  print_error(exit_status == kInterruptedExitCode
+                  ? fmt::format("mpzero: interrupted twice: stopped immediately without saving; {}.\n", state)
+                  : fmt::format("mpzero: stopped before the first step, so there is nothing to save: {}.\n", state));
+}
+
+// Until the ranks have met, a thread that ends this one if it is asked to stop, or after `stuck_after` seconds (0:
+// never). Rank 0 is the first to say so.
+std::jthread guard_meeting(const StopRequest& stop, int rank, const Watchdog::Options& options) {
+  return std::jthread([&stop, rank, options, start = Clock::now()](const std::stop_token& have_met) {
+    const double stop_patience = rank == 0 ? 2 : 5;
+    const double patience = options.stuck_after + (rank == 0 ? 0 : 10);
+    while (!have_met.stop_requested()) {
+      if (stop.requested() && stop.seconds_since() >= stop_patience) {
+        const int exit_status = stop.is_immediate() ? kInterruptedExitCode : kStoppedExitCode;
+        report_stop(exit_status, options.checkpoint_dir);
+        std::_Exit(exit_status);
+      }
+      if (options.stuck_after > 0 && std::chrono::duration<double>(Clock::now() - start).count() > patience) {
+        parallel::end_process(
+            fmt::format("the ranks have not met for {:.0f} s after MPI has started them, so one of them, or its host, "
+                        "is stopped: check the hosts of this job, or set a longer --stuck_after if MPI needs so long",
+                        patience));
+      }
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  });
+}
+
+}  // namespace
+
+Watchdog::Watchdog(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options)
+    : mpi_(mpi),
+      stop_(stop),
+      checkpoint_dir_(options.checkpoint_dir),
+      writer_(evidence_folders(options.checkpoint_dir), start_),
+      activity_(options.stuck_after),
+      poll_(activity_.recorder()) {
+  tzset();  // later, another thread may change the environment
+  meet(options);
+  mpi_.record_in(&activity_.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing));
+  thread_ = std::thread([this] { run(); });
+}
+
+void Watchdog::meet(const Options& options) {
+  const std::jthread guard = guard_meeting(stop_, mpi_.rank(), options);
+  start_.job = environment("SLURM_JOB_ID");
+  start_.restart = std::atoi(environment("SLURM_RESTART_COUNT").c_str());
+  start_.rank = mpi_.rank();
+  const std::time_t now = std::time(nullptr);
+  std::random_device random;
+  const std::string id = fmt::format("{:%Y%m%dT%H%M%SZ}-{:08x}", fmt::gmtime(now), random());
+  std::tie(start_.id, start_.time) = broadcast(mpi_, std::tuple(id, static_cast<int64_t>(now)));
+  const std::tuple own(name_in_job(parallel::process_environment).value_or(host_name()), mpi_.local_rank(),
+                       static_cast<int64_t>(getpid()));
+  for (const auto& [host, local_rank, pid] : all_gather(mpi_, own)) {
+    start_.hosts.push_back(host);
+    start_.local_ranks.push_back(local_rank);
+    start_.pids.push_back(pid);
+  }
+  std::string problem;
+  try {
+    board_.emplace(start_.id + "-" + host_name(), mpi_.local_size(), mpi_.local_rank(), mpi_.rank());
+  } catch (const Failure& error) {
+    problem = fmt::format("the ranks of {} do not see each other's state: {}", std::get<0>(own), error.what());
+  }
+  for (const std::string& one : all_gather(mpi_, problem)) {
+    if (warning_.empty()) warning_ = one;
+  }
+  if (board_) board_->remove_name();
+  if (mpi_.rank() != 0) return;
+  parallel::no_longer_than(kDiskLimit, [folder = checkpoint_dir_, job = start_.job, restart = start_.restart] {
+    mark_resumed(folder, job, restart);
+  });
+}
+
+Watchdog::~Watchdog() {
+  activity_.enter(RunPhase::kEnding, activity_.report().step);
+  if (std::uncaught_exceptions() == 0) {
+    mpi_.meet();
+    mpi_.barrier();
+    if (stop_.requested() && mpi_.rank() == 0) writer_.remove();
+  }
+  if (board_) board_->leave();
+  leaving_ = true;
+  thread_.join();
+  mpi_.record_in(nullptr);
+}
+
+void Watchdog::run() {
+  while (!leaving_) take_turn();
+}
+
+void Watchdog::take_turn() {
+  pollfd wanted{.fd = stop_.descriptor(), .events = POLLIN, .revents = 0};
+  poll(&wanted, 1, static_cast<int>(RankActivity::kTurn.count()));
+  if (wanted.revents != 0) {
+    stop_.drain();
+    // The descriptor stays readable while a signal is repeated.
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  report_ = activity_.take_turn();
+  const bool looks = Clock::now() >= next_look_;
+  if (looks) next_look_ = Clock::now() + kLook;
+  if (board_) {
+    board_->write(report_, activity_.recorder().records(0));
+    if (looks) follow_neighbors();
+  }
+  if (const auto error = poll_.error()) fail(error->why, error->text, kFailureExitCode);
+  if (stop_.requested() && (looks || stop_.is_immediate())) handle_stop();
+  if (report_.limit > 0 && report_.idle > report_.limit) fail(Why::kStuck, "", kFailureExitCode);
+}
+
+void Watchdog::follow_neighbors() {
+  std::vector<Neighbor> before = std::exchange(neighbors_, board_->neighbors());
+  std::vector<int> lost;
+  for (const Neighbor& one : neighbors_) {
+    if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode) end_second(*one.exit_status);
+    if (one.exit_status) {
+      end_as_victim(fmt::format("rank {} has ended with status {}", one.rank, *one.exit_status), *one.exit_status);
+    }
+    if (!one.alive && !one.has_left) lost.push_back(one.rank);
+  }
+  const auto progress = [](const Neighbor& a, const Neighbor& b) { return a.rank == b.rank && a.progress == b.progress; };
+  if (report_.phase == RunPhase::kEnding && !std::ranges::equal(before, neighbors_, progress)) activity_.moved_on();
+  if (lost.empty()) return;
+  if (!lost_since_) lost_since_ = Clock::now();
+  if (!stop_.requested() && Clock::now() - *lost_since_ < kLostLimit) return;
+  end_failed(evidence(Why::kNeighborLost, "ended without reporting an error", kFailureExitCode, lost));
+}
+
+void Watchdog::handle_stop() {
+  if (stop_.is_immediate()) end_stopped(kInterruptedExitCode);
+  if (stop_.seconds_since() < kSettle) return;
+  const bool is_early = report_.phase <= RunPhase::kSetUp;
+  if (!is_early && report_.idle < kSettle) return;
+  // The signal may be that of a launcher which ends the run because a rank has ended.
+  const bool writes = !is_early && !std::exchange(wrote_signal_, true);
+  const EvidenceWriter::Outcome outcome =
+      writes ? write(evidence(Why::kSignal, stop_.reason(), kFailureExitCode), false) : writer_.write("", false);
+  if (outcome.first >= 0) end_as_victim(fmt::format("rank {} has ended", outcome.first), kFailureExitCode);
+  if (is_early) end_stopped(kStoppedExitCode);
+}
+
+Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::vector<int> culprits) const {
+  constexpr size_t kCollectives = 6;
+  return {.why = why,
+          .error = std::move(error),
+          .culprits = std::move(culprits),
+          .exit_status = exit_status,
+          .activity = activity_.report(),
+          .channels = activity_.recorder().records(kCollectives),
+          .neighbors = board_ ? board_->neighbors() : std::vector<Neighbor>()};
+}
+
+EvidenceWriter::Outcome Watchdog::write(const Evidence& evidence, bool claims) const {
+  return writer_.write(json_text(evidence_json(evidence, start_, nlohmann::ordered_json::object())), claims);
+}
+
+void Watchdog::fail(Why why, const std::string& error, int exit_status, const std::vector<int>& culprits) {
+  end_failed(evidence(why, error, exit_status, culprits));
+}
+
+void Watchdog::end_failed(const Evidence& evidence) {
+  end_mutex_.lock();
+  const EvidenceWriter::Outcome outcome = write(evidence, /*claims=*/true);
+  const bool is_first = outcome.first == start_.rank || outcome.first == EvidenceWriter::kUnknown;
+  const std::string reason = describe(evidence, start_);
+  if (is_first) print_error(fmt::format("mpzero: error: {}\n", reason));
+  if (board_) board_->announce_end(evidence.exit_status);
+  if (is_first && start_.rank != 0 && board_) {
+    const auto start = Clock::now();
+    while (board_->rank_0_will_record() && Clock::now() - start < kPrecedence) {
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  }
+  if (is_first || start_.rank == 0) record_end("failed", is_first ? reason : outcome.reason);
+  writer_.write(json_text(evidence_json(evidence, start_, host_condition(poll_.device()))), /*claims=*/false);
+  end(evidence.exit_status);
+}
+
+void Watchdog::end_as_victim(const std::string& error, int exit_status) {
+  end_mutex_.lock();
+  const Evidence own = evidence(Why::kSignal, error, exit_status);
+  const EvidenceWriter::Outcome outcome = write(own, /*claims=*/false);
+  if (start_.rank == 0) record_end("failed", outcome.reason.empty() ? error : outcome.reason);
+  writer_.write(json_text(evidence_json(own, start_, host_condition(poll_.device()))), /*claims=*/false);
+  end_second(exit_status);
+}
+
+void Watchdog::end_stopped(int exit_status) {
+  if (board_ && !board_->claim_stop()) {
+    // Another rank of this host reports it, and is followed.
+    if (stop_.seconds_since() < kReportLimit) return;
+    end_mutex_.lock();
+    end(exit_status);
+  }
+  end_mutex_.lock();
+  if (stop_.is_own()) write_stop_json();
+  report_stop(exit_status, checkpoint_dir_);
+  record_end("stopped", exit_status == kInterruptedExitCode ? "interrupted twice" : "stopped before the first step");
+  writer_.remove();
+  end(exit_status);
+}
+
+void Watchdog::write_stop_json() const {
+  const StopReport report = {.job = start_.job,
+                             .restart = start_.restart,
+                             .reason = stop_.reason(),
+                             .hosts = {start_.hosts.at(static_cast<size_t>(start_.rank))}};
+  parallel::no_longer_than(kDiskLimit, [folder = checkpoint_dir_, report] {
+    try {
+      std::filesystem::create_directories(folder);  // it does not exist before the first save
+      write_stop_report(folder, report);
+    } catch (const std::exception& error) {
+      print_error(fmt::format("mpzero: warning: stop.json could not be written: {}\n", error.what()));
+    }
+  });
+}
+
+void Watchdog::end_second(int exit_status) {
+  const auto another_ends = [this] {
+    const std::vector<Neighbor> all = board_ ? board_->neighbors() : std::vector<Neighbor>();
+    return std::ranges::any_of(all, [](const Neighbor& one) { return one.alive && one.exit_status; });
+  };
+  for (const auto start = Clock::now(); another_ends() && Clock::now() - start < kPrecedence;) {
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  std::_Exit(exit_status);
+}
+
+void Watchdog::record_end(std::string_view status, const std::string& reason) {
+  std::function<void(std::string_view, std::string_view)> record;
+  {
+    const std::lock_guard lock(record_mutex_);
+    record = record_;
+  }
+  if (record) {
+    // The disk, or the reader of stdout, may not respond.
+    parallel::no_longer_than(kDiskLimit, [=, status = std::string(status)] {
+      try {
+        record(status, reason);
+      } catch (const std::exception& error) {
+        print_error(fmt::format("mpzero: warning: the end of this run is not recorded: {}\n", error.what()));
+      }
+    });
+  }
+  if (board_) board_->mark_recorded();
+}
+
+void Watchdog::end(int exit_status) {
+  if (board_) board_->announce_end(exit_status);
+  std::_Exit(exit_status);
+}
+
+Watchdog::Watch::Watch(Watchdog& watchdog, std::vector<parallel::Communicator*> communicators) : watchdog_(watchdog) {
+  watchdog_.poll_.watch(std::move(communicators));
+}
+
+Watchdog::Watch::~Watch() { watchdog_.poll_.watch({}); }
+
+Watchdog::EndRecord::EndRecord(Watchdog& watchdog, std::function<void(std::string_view, std::string_view)> record)
+    : watchdog_(watchdog), exceptions_(std::uncaught_exceptions()) {
+  const std::lock_guard lock(watchdog_.record_mutex_);
+  watchdog_.record_ = std::move(record);
+}
+
+Watchdog::EndRecord::~EndRecord() {
+  if (std::uncaught_exceptions() > exceptions_) return;
+  const std::lock_guard lock(watchdog_.record_mutex_);
+  watchdog_.record_ = nullptr;
+}
+
+}  // namespace mpzero

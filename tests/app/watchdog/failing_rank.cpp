@@ -1,0 +1,127 @@
+// failing_rank error|gpu_error|hang|leave|late|never|mistake|absent|no_efa|other_network|unconnected|alone RANK SECONDS
+// FOLDER: ranks that sum numbers repeatedly, watched as in training. At the tenth sum RANK meets an error (error),
+// sleeps forever while its heartbeat continues (hang), or all ranks leave normally (leave). With late RANK leaves 7 s
+// after the others and makes progress meanwhile; with never it sleeps forever instead. With mistake RANK ends before
+// the first sum, like a run with a user error; with absent it never comes to meet the others. Before the sums the nodes
+// are connected: with no_efa RANK's network does not start, which its peers only see as their own errors; with
+// other_network all ranks learn that RANK has another network; with unconnected no rank is ever answered; with alone
+// only RANK is not answered. gpu_error is error with sums on the ranks' GPUs. For tests/e2e/test_failures.py.
+
+#include <ATen/ops/ones.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "app/health/stop_request.hpp"
+#include "app/watchdog/watchdog.hpp"
+#include "app/train/watched_run.hpp"
+#include "base/error.hpp"
+#include "parallel/comm/mpi_communicator.hpp"
+#include "parallel/comm/nccl_communicator.hpp"
+#include "parallel/comm/recorded_communicator.hpp"
+#include "parallel/network/network_start.hpp"
+
+namespace mpzero {
+namespace {
+
+// Fails like parallel::prove_network(), which needs GPUs.
+void connect(parallel::MpiRuntime& mpi, Watchdog& watchdog, const std::string& what, int which, bool overdue) {
+  watchdog.enter(RunPhase::kNetwork, 0);
+  const bool here = mpi.rank() == which;
+  if (what == "no_efa") {
+    if (here) throw parallel::NetworkFailure("NCCL could not start EFA here", ErrorScope::kThisRank, {which});
+    throw Failure("ncclCommInitRankConfig failed: a remote process has exited");
+  }
+  if (what == "other_network") {
+    throw parallel::NetworkFailure("NCCL runs over \"Socket\" instead of EFA", ErrorScope::kAllRanks, {which});
+  }
+  if (what == "unconnected" || (what == "alone" && here)) {
+    std::puts("connects");
+    std::fflush(stdout);
+    if (overdue) watchdog.fail(Why::kStuck, "NCCL has had no answer over \"Libfabric\"", kFailureExitCode);
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  if (what == "alone") mpi.barrier();
+  watchdog.enter(RunPhase::kSetUp, 0);
+}
+
+std::unique_ptr<parallel::Communicator> open_communicator(parallel::MpiRuntime& mpi, at::Device device) {
+  if (device.is_cuda()) return std::make_unique<parallel::NcclCommunicator>(mpi);
+  return std::make_unique<parallel::MpiCommunicator>(mpi);
+}
+
+// As in a last save that takes long on this rank: for some seconds in which it moves on, or forever.
+void linger(Watchdog& watchdog, bool moves) {
+  constexpr int kTurns = 700;
+  for (int i = 0; !moves || i < kTurns; ++i) {
+    if (moves) watchdog.moved_on();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+int sum(parallel::MpiRuntime& mpi, Watchdog& watchdog, const std::string& what, int which, at::Device device) {
+  constexpr int kSums = 10;
+  parallel::RecordedCommunicator sums(open_communicator(mpi, device), watchdog.recorder().channel("sums"));
+  const Watchdog::Watch watch(watchdog, {&sums});
+  const at::Tensor numbers = at::ones({1000}, device);
+  if (what == "mistake") {
+    if (mpi.rank() == which) throw UserError("a mistake of the user's");
+    sums.all_reduce_sum(numbers)->wait();
+  }
+  for (int step = 1; step < kSums; ++step) {
+    watchdog.enter(RunPhase::kTraining, step);
+    sums.all_reduce_sum(numbers)->wait();
+  }
+  watchdog.enter(RunPhase::kTraining, kSums);
+  if (what == "leave") return EXIT_SUCCESS;
+  if (what == "late" || what == "never") {
+    if (mpi.rank() == which) linger(watchdog, /*moves=*/what == "late");
+    std::puts("leaves");
+    std::fflush(stdout);
+    return EXIT_SUCCESS;
+  }
+  if (mpi.rank() == which) {
+    if (what == "error" || what == "gpu_error") throw Failure("the disk has said something odd.");
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  sums.all_reduce_sum(numbers)->wait();
+  if (device.is_cuda()) c10::cuda::device_synchronize();
+  return EXIT_SUCCESS;
+}
+
+int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double stuck_after, const char* folder) {
+  at::Device device(at::kCPU);
+  if (what == "gpu_error") {
+    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(mpi.local_rank()));
+    c10::cuda::set_device(device.index());
+  }
+  const StopRequest stop;
+  if (what == "absent") {
+    if (mpi.rank() == which) std::this_thread::sleep_for(std::chrono::hours(1));
+    std::puts("meets");
+    std::fflush(stdout);
+  }
+  Watchdog watchdog(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after});
+  watchdog.use_device(device);
+  return run_watched(watchdog, [&] {
+    connect(mpi, watchdog, what, which, /*overdue=*/stuck_after < 600);
+    return sum(mpi, watchdog, what, which, device);
+  });
+}
+
+}  // namespace
+}  // namespace mpzero
+
+int main(int argc, char** argv) {
+  mpzero::parallel::MpiRuntime mpi(&argc, &argv, mpzero::parallel::MpiThreads::kSeveral);
+  if (argc != 5) return EXIT_FAILURE;
+  try {
+    return mpzero::run(mpi, argv[1], std::atoi(argv[2]), std::atof(argv[3]), argv[4]);
+  } catch (const mpzero::Error& error) {
+    mpi.abort(error.exit_code());
+  }
+}
