@@ -28,79 +28,46 @@ namespace {
 using nlohmann::ordered_json;
 using parallel::ChannelRecord;
 using parallel::CollectiveRecord;
-using parallel::CollectiveState;
 
 constexpr std::chrono::milliseconds kPrintLimit(1000);
 
 const char* name_of(Why why) {
-  constexpr std::array kNames = {"error", "user_error", "stuck", "signal", "communicator_error", "device_error",
-                                 "neighbour_lost"};
+  constexpr std::array kNames = {"error", "user_error", "stuck", "signal", "communicator_error", "device_error"};
   return kNames[static_cast<size_t>(why)];
 }
 
-const char* name_of(CollectiveState state) {
-  constexpr std::array kNames = {"queued", "started", "completed"};
-  return kNames[static_cast<size_t>(state)];
-}
-
-std::vector<int> members(const parallel::RankGroup& group) {
-  std::vector<int> ranks;
-  for (int i = 0; i < group.count; ++i) ranks.push_back(group.first + i * group.stride);
-  return ranks;
-}
-
-ordered_json to_json(const ChannelRecord& channel, const std::string& name) {
-  return {{"communicator", name},
-          {"group", members(channel.ranks)},
-          {"queued", channel.queued},
-          {"started", channel.started},
-          {"completed", channel.completed}};
-}
-
-ordered_json channels_json(const std::vector<ChannelRecord>& channels) {
+ordered_json to_json(const std::vector<ChannelRecord>& channels) {
   ordered_json all = ordered_json::array();
   for (const ChannelRecord& channel : channels) {
-    ordered_json one = to_json(channel, channel.name);
-    one["last"] = ordered_json::array();
-    for (const CollectiveRecord& last : channel.last) {
-      one["last"].push_back({{"number", last.sequence},
-                             {"collective", last.operation},
-                             {"bytes", last.bytes},
-                             {"state", name_of(last.state)},
-                             {"seconds", last.seconds}});
+    ordered_json last = ordered_json::array();
+    for (const CollectiveRecord& one : channel.last) {
+      last.push_back({one.sequence, one.operation, one.bytes, static_cast<int>(one.state), one.seconds});
     }
-    all.push_back(std::move(one));
+    all.push_back({{"name", channel.name},
+                   {"ranks", {channel.ranks.first, channel.ranks.count, channel.ranks.stride}},
+                   {"queued", channel.queued},
+                   {"started", channel.started},
+                   {"completed", channel.completed},
+                   {"last", std::move(last)}});
   }
   return all;
 }
 
-ordered_json neighbors_json(const Evidence& evidence) {
+ordered_json to_json(const std::vector<Neighbor>& neighbors) {
   ordered_json all = ordered_json::array();
-  for (const Neighbor& one : evidence.neighbors) {
-    ordered_json channels = ordered_json::array();
-    for (size_t i = 0; i < one.channels.size(); ++i) {
-      channels.push_back(to_json(one.channels[i], i < evidence.channels.size() ? evidence.channels[i].name : ""));
-    }
+  for (const Neighbor& one : neighbors) {
     all.push_back({{"rank", one.rank},
                    {"pid", one.pid},
                    {"alive", one.alive},
-                   {"left", one.has_left},
+                   {"ended", one.has_left},
                    {"exit_status", one.exit_status ? ordered_json(*one.exit_status) : ordered_json()},
                    {"phase", name_of(one.phase)},
                    {"step", one.step},
                    {"seconds_since_progress", one.idle},
-                   {"seconds_since_turn", one.since_turn},
-                   {"last_collectives", std::move(channels)}});
+                   {"quiet", one.quiet},
+                   {"channels", to_json(one.channels)}});
   }
   return all;
-}
-
-ordered_json awaited_json(const std::vector<ChannelRecord>& channels) {
-  const std::optional<Awaited> waits = awaited(channels);
-  if (!waits) return nullptr;
-  return {{"collective", waits->collective->operation}, {"number", waits->collective->sequence},
-          {"communicator", waits->channel->name},       {"group", members(waits->channel->ranks)},
-          {"bytes", waits->collective->bytes},          {"seconds", waits->collective->seconds}};
 }
 
 std::string show_bytes(int64_t bytes) {
@@ -112,6 +79,21 @@ std::string show_bytes(int64_t bytes) {
     shown = unit;
   }
   return fmt::format("{:.{}f} {}", value, *shown == 'B' ? 0 : 1, shown);
+}
+
+// The collective that the rank has waited in for the longest; empty: none.
+std::string awaited(const std::vector<ChannelRecord>& channels) {
+  double longest = -1;
+  std::string text;
+  for (const ChannelRecord& channel : channels) {
+    for (const CollectiveRecord& one : channel.last) {
+      if (one.sequence != channel.completed + 1 || one.seconds <= longest) continue;
+      longest = one.seconds;
+      text = fmt::format(", waiting in {} {} of {} ({})", one.operation, one.sequence, channel.name,
+                         show_bytes(one.bytes));
+    }
+  }
+  return text;
 }
 
 std::string text_of(const std::filesystem::path& file) {
@@ -167,21 +149,12 @@ std::string json_text(const ordered_json& json) {
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-std::optional<Awaited> awaited(const std::vector<ChannelRecord>& channels) {
-  std::optional<Awaited> oldest;
-  for (const ChannelRecord& channel : channels) {
-    for (const CollectiveRecord& one : channel.last) {
-      if (one.sequence != channel.completed + 1 || one.state == CollectiveState::kCompleted) continue;
-      if (!oldest || one.seconds > oldest->collective->seconds) oldest = Awaited{&channel, &one};
-    }
-  }
-  return oldest;
-}
-
 ordered_json evidence_json(const Evidence& evidence, const StartRanks& start, const ordered_json& host_condition) {
   const RankActivity::Report& activity = evidence.activity;
   return {{"version", 1},
           {"start", start.id},
+          {"job", start.job},
+          {"restart", start.restart},
           {"rank", start.rank},
           {"host", start.hosts.at(static_cast<size_t>(start.rank))},
           {"pid", start.pids.at(static_cast<size_t>(start.rank))},
@@ -189,6 +162,8 @@ ordered_json evidence_json(const Evidence& evidence, const StartRanks& start, co
           {"why", name_of(evidence.why)},
           {"error", evidence.error},
           {"reason", describe(evidence, start)},
+          {"overdue", evidence.why == Why::kStuck && !evidence.error.empty() ? std::vector{evidence.error}
+                                                                             : std::vector<std::string>()},
           {"culprits", evidence.culprits},
           {"exit_status", evidence.exit_status},
           {"phase", name_of(activity.phase)},
@@ -196,37 +171,34 @@ ordered_json evidence_json(const Evidence& evidence, const StartRanks& start, co
           {"seconds_in_phase", activity.seconds_in_phase},
           {"seconds_since_progress", activity.idle},
           {"limit", activity.limit},
-          {"waiting_for", awaited_json(evidence.channels)},
-          {"last_collectives", channels_json(evidence.channels)},
+          {"channels", to_json(evidence.channels)},
           {"watchdog_gap_seconds", activity.gap},
           {"host_condition", host_condition},
-          {"neighbours", neighbors_json(evidence)}};
+          {"neighbours", to_json(evidence.neighbors)}};
 }
 
 ordered_json start_json(const StartRanks& start) {
-  return {{"version", 1},          {"start", start.id},      {"job", start.job},
-          {"restart", start.restart}, {"ranks", start.hosts.size()}, {"started", start.time},
-          {"hosts", start.hosts},  {"local_ranks", start.local_ranks}, {"pids", start.pids}};
+  return {{"version", 1},
+          {"start", start.id},
+          {"job", start.job},
+          {"restart", start.restart},
+          {"ranks", start.hosts.size()},
+          {"started", start.time},
+          {"hosts", start.hosts},
+          {"local_ranks", start.local_ranks},
+          {"pids", start.pids}};
 }
 
 std::string describe(const Evidence& evidence, const StartRanks& start) {
-  const auto name = [&](int rank) {
-    return fmt::format("rank {} on {} (pid {})", rank, start.hosts.at(static_cast<size_t>(rank)),
-                       start.pids.at(static_cast<size_t>(rank)));
-  };
-  if (evidence.why == Why::kUserError) return fmt::format("rank {}: {}", start.rank, printable(evidence.error));
-  const std::string where = describe(evidence.activity.phase, evidence.activity.step);
-  if (evidence.why != Why::kStuck) {
-    const int rank = evidence.culprits.empty() ? start.rank : evidence.culprits.front();
-    return fmt::format("{}, {}: {}", name(rank), where, printable(evidence.error));
-  }
-  std::string text = fmt::format("{} has made no progress for {:.0f} s {}", name(start.rank), evidence.activity.idle, where);
-  if (const std::optional<Awaited> waits = awaited(evidence.channels)) {
-    text += fmt::format(", waiting in {} {} of {} ({})", waits->collective->operation, waits->collective->sequence,
-                        waits->channel->name, show_bytes(waits->collective->bytes));
-  }
-  if (!evidence.error.empty()) text += ": " + printable(evidence.error);
-  return text;
+  const std::string error = printable(evidence.error);
+  if (evidence.why == Why::kUserError) return fmt::format("rank {}: {}", start.rank, error);
+  const RankActivity::Report& activity = evidence.activity;
+  const auto rank = static_cast<size_t>(evidence.culprits.empty() ? start.rank : evidence.culprits.front());
+  const std::string name = fmt::format("rank {} on {} (pid {})", rank, start.hosts.at(rank), start.pids.at(rank));
+  const std::string where = describe(activity.phase, activity.step);
+  if (!error.empty()) return fmt::format("{}, {}: {}", name, where, error);
+  return fmt::format("{} has made no progress for {:.0f} s {}{}", name, activity.idle, where,
+                     awaited(evidence.channels));
 }
 
 void print_error(const std::string& text) {

@@ -17,16 +17,16 @@ namespace mpzero {
 // How long a file system that does not respond delays the end of a rank, for each folder.
 inline constexpr std::chrono::milliseconds kDiskLimit(3000);
 
-// Why a rank ends.
-enum class Why : uint8_t { kError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError, kNeighborLost };
+// Why a rank ends. kSignal: another rank has ended, or the launcher has asked this one to end.
+enum class Why : uint8_t { kError, kUserError, kStuck, kSignal, kCommunicatorError, kDeviceError };
 
 // What all ranks of one start of a run know of each other.
 struct StartRanks {
-  std::string id;  // sorts by time
-  std::string job;  // SLURM_JOB_ID; empty: none
-  int restart = 0;  // SLURM_RESTART_COUNT
-  int64_t time = 0;  // seconds since 1970
-  int rank = 0;      // this one
+  std::string id;                  // sorts by time
+  std::string job;                 // SLURM_JOB_ID; empty: none
+  int restart = 0;                 // SLURM_RESTART_COUNT
+  int64_t time = 0;                // seconds since 1970
+  int rank = 0;                    // this one
   std::vector<std::string> hosts;  // by rank
   std::vector<int> local_ranks;
   std::vector<int64_t> pids;
@@ -42,13 +42,6 @@ struct Evidence {
   std::vector<parallel::ChannelRecord> channels;
   std::vector<Neighbor> neighbors;
 };
-
-// The collective that the rank has waited in for the longest.
-struct Awaited {
-  const parallel::ChannelRecord* channel = nullptr;
-  const parallel::CollectiveRecord* collective = nullptr;
-};
-std::optional<Awaited> awaited(const std::vector<parallel::ChannelRecord>& channels);
 
 // rank_N.json and start.json; docs/formats.md has their fields. `host_condition`: as host_condition() returns it.
 nlohmann::ordered_json evidence_json(const Evidence& evidence, const StartRanks& start,

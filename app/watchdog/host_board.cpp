@@ -160,7 +160,7 @@ std::vector<Neighbor> HostBoard::neighbors() const {
                  .step = line.step,
                  .progress = line.progress,
                  .idle = seconds_since(line.moved_at),
-                 .since_turn = seconds_since(line.turned_at),
+                 .quiet = seconds_since(line.turned_at),
                  .channels = {}};
     for (size_t c = 0; c < static_cast<size_t>(line.num_channels); ++c) {
       const Line::Channel& channel = line.channels.at(c);

@@ -22,9 +22,9 @@ struct Neighbor {
   RunPhase phase = RunPhase::kSetUp;
   int64_t step = 0;
   int64_t progress = 0;
-  double idle = 0;                               // seconds since its last progress
-  double since_turn = 0;                         // seconds since its watchdog ran
-  std::vector<parallel::ChannelRecord> channels;  // without names, in the order in which all ranks open them
+  double idle = 0;                                // seconds since its last progress
+  double quiet = 0;                               // seconds since its watchdog ran
+  std::vector<parallel::ChannelRecord> channels;  // without collectives, in the order in which all ranks open them
 };
 
 // Memory that the ranks of one host share: each writes a line about itself, which outlives its process. The file has

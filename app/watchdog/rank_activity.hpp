@@ -4,12 +4,20 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <vector>
 
-#include "app/watchdog/run_phase.hpp"
 #include "parallel/trace/flight_recorder.hpp"
 
 namespace mpzero {
+
+// What a run is doing.
+enum class RunPhase : uint8_t { kNetwork, kSetUp, kFirstStep, kTraining, kValidation, kCheckpoint, kEnding };
+
+// Its name in evidence files: "network", "setup", …
+const char* name_of(RunPhase phase);
+// "in step 12", "in the checkpoint after step 12", …
+std::string describe(RunPhase phase, int64_t step);
 
 // What this rank does and for how long it has made no progress. The training thread reports, the watchdog asks.
 class RankActivity {

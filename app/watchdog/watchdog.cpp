@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <stop_token>
@@ -41,6 +42,8 @@ constexpr milliseconds kLostLimit(1000);
 // How long a rank waits for another one of the host to record the end, or to end first, so that the launcher sees its
 // exit status.
 constexpr milliseconds kPrecedence(1500);
+// An error of a network may follow from that of another rank, which is then the first to report.
+constexpr milliseconds kCauseLimit(1000);
 // Longer than a rank needs to report a stop where no file system responds, in seconds.
 constexpr double kReportLimit = 10;
 
@@ -84,6 +87,13 @@ void report_stop(int exit_status, const std::filesystem::path& checkpoint_dir) {
   print_error(exit_status == kInterruptedExitCode
                   ? fmt::format("mpzero: interrupted twice: stopped immediately without saving; {}.\n", state)
                   : fmt::format("mpzero: stopped before the first step, so there is nothing to save: {}.\n", state));
+}
+
+template <class Condition>
+void wait_while(const Condition& condition, milliseconds limit) {
+  for (const auto start = Clock::now(); condition() && Clock::now() - start < limit;) {
+    std::this_thread::sleep_for(milliseconds(20));
+  }
 }
 
 // Until the ranks have met, a thread that ends this one if it is asked to stop, or after `stuck_after` seconds (0:
@@ -160,8 +170,8 @@ Watchdog::~Watchdog() {
   activity_.enter(RunPhase::kEnding, activity_.report().step);
   if (std::uncaught_exceptions() == 0) {
     mpi_.meet();
-    mpi_.barrier();
-    if (stop_.requested() && mpi_.rank() == 0) writer_.remove();
+    const bool is_written = any(mpi_, wrote_signal_.load());
+    if (is_written && mpi_.rank() == 0) writer_.remove();
   }
   if (board_) board_->leave();
   leaving_ = true;
@@ -194,7 +204,7 @@ void Watchdog::take_turn() {
 }
 
 void Watchdog::follow_neighbors() {
-  std::vector<Neighbor> before = std::exchange(neighbors_, board_->neighbors());
+  std::vector<Neighbor> before = std::exchange(neighbors_, neighbors());
   std::vector<int> lost;
   for (const Neighbor& one : neighbors_) {
     if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode) end_second(*one.exit_status);
@@ -203,12 +213,14 @@ void Watchdog::follow_neighbors() {
     }
     if (!one.alive && !one.has_left) lost.push_back(one.rank);
   }
-  const auto progress = [](const Neighbor& a, const Neighbor& b) { return a.rank == b.rank && a.progress == b.progress; };
+  const auto progress = [](const Neighbor& a, const Neighbor& b) {
+    return a.rank == b.rank && a.progress == b.progress;
+  };
   if (report_.phase == RunPhase::kEnding && !std::ranges::equal(before, neighbors_, progress)) activity_.moved_on();
   if (lost.empty()) return;
   if (!lost_since_) lost_since_ = Clock::now();
   if (!stop_.requested() && Clock::now() - *lost_since_ < kLostLimit) return;
-  end_failed(evidence(Why::kNeighborLost, "ended without reporting an error", kFailureExitCode, lost));
+  end_failed(evidence(Why::kSignal, "ended without reporting an error", kFailureExitCode, lost));
 }
 
 void Watchdog::handle_stop() {
@@ -217,7 +229,7 @@ void Watchdog::handle_stop() {
   const bool is_early = report_.phase <= RunPhase::kSetUp;
   if (!is_early && report_.idle < kSettle) return;
   // The signal may be that of a launcher which ends the run because a rank has ended.
-  const bool writes = !is_early && !std::exchange(wrote_signal_, true);
+  const bool writes = !is_early && report_.phase != RunPhase::kEnding && !wrote_signal_.exchange(true);
   const EvidenceWriter::Outcome outcome =
       writes ? write(evidence(Why::kSignal, stop_.reason(), kFailureExitCode), false) : writer_.write("", false);
   if (outcome.first >= 0) end_as_victim(fmt::format("rank {} has ended", outcome.first), kFailureExitCode);
@@ -226,14 +238,21 @@ void Watchdog::handle_stop() {
 
 Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::vector<int> culprits) const {
   constexpr size_t kCollectives = 6;
-  return {.why = why,
-          .error = std::move(error),
-          .culprits = std::move(culprits),
-          .exit_status = exit_status,
-          .activity = activity_.report(),
-          .channels = activity_.recorder().records(kCollectives),
-          .neighbors = board_ ? board_->neighbors() : std::vector<Neighbor>()};
+  Evidence evidence{.why = why,
+                    .error = std::move(error),
+                    .culprits = std::move(culprits),
+                    .exit_status = exit_status,
+                    .activity = activity_.report(),
+                    .channels = activity_.recorder().records(kCollectives),
+                    .neighbors = neighbors()};
+  for (Neighbor& one : evidence.neighbors) {
+    const size_t known = std::min(one.channels.size(), evidence.channels.size());
+    for (size_t i = 0; i < known; ++i) one.channels[i].name = evidence.channels[i].name;
+  }
+  return evidence;
 }
+
+std::vector<Neighbor> Watchdog::neighbors() const { return board_ ? board_->neighbors() : std::vector<Neighbor>(); }
 
 EvidenceWriter::Outcome Watchdog::write(const Evidence& evidence, bool claims) const {
   return writer_.write(json_text(evidence_json(evidence, start_, nlohmann::ordered_json::object())), claims);
@@ -245,20 +264,22 @@ void Watchdog::fail(Why why, const std::string& error, int exit_status, const st
 
 void Watchdog::end_failed(const Evidence& evidence) {
   end_mutex_.lock();
+  const bool may_follow = evidence.why == Why::kCommunicatorError || evidence.activity.phase == RunPhase::kNetwork;
+  if (may_follow && evidence.culprits.empty()) {
+    const auto none_ends = [this] {
+      return std::ranges::none_of(neighbors(), [](const Neighbor& one) { return one.exit_status.has_value(); });
+    };
+    wait_while(none_ends, kCauseLimit);
+  }
   const EvidenceWriter::Outcome outcome = write(evidence, /*claims=*/true);
   const bool is_first = outcome.first == start_.rank || outcome.first == EvidenceWriter::kUnknown;
   const std::string reason = describe(evidence, start_);
   if (is_first) print_error(fmt::format("mpzero: error: {}\n", reason));
   if (board_) board_->announce_end(evidence.exit_status);
-  if (is_first && start_.rank != 0 && board_) {
-    const auto start = Clock::now();
-    while (board_->rank_0_will_record() && Clock::now() - start < kPrecedence) {
-      std::this_thread::sleep_for(milliseconds(20));
-    }
-  }
+  if (is_first && start_.rank != 0 && board_) wait_while([this] { return board_->rank_0_will_record(); }, kPrecedence);
   if (is_first || start_.rank == 0) record_end("failed", is_first ? reason : outcome.reason);
-  writer_.write(json_text(evidence_json(evidence, start_, host_condition(poll_.device()))), /*claims=*/false);
-  end(evidence.exit_status);
+  add_host_condition(evidence);
+  std::_Exit(evidence.exit_status);
 }
 
 void Watchdog::end_as_victim(const std::string& error, int exit_status) {
@@ -266,23 +287,27 @@ void Watchdog::end_as_victim(const std::string& error, int exit_status) {
   const Evidence own = evidence(Why::kSignal, error, exit_status);
   const EvidenceWriter::Outcome outcome = write(own, /*claims=*/false);
   if (start_.rank == 0) record_end("failed", outcome.reason.empty() ? error : outcome.reason);
-  writer_.write(json_text(evidence_json(own, start_, host_condition(poll_.device()))), /*claims=*/false);
+  add_host_condition(own);
   end_second(exit_status);
+}
+
+void Watchdog::add_host_condition(const Evidence& evidence) const {
+  writer_.write(json_text(evidence_json(evidence, start_, host_condition(poll_.device()))), /*claims=*/false);
 }
 
 void Watchdog::end_stopped(int exit_status) {
   if (board_ && !board_->claim_stop()) {
     // Another rank of this host reports it, and is followed.
     if (stop_.seconds_since() < kReportLimit) return;
-    end_mutex_.lock();
-    end(exit_status);
+    end_second(exit_status);
   }
   end_mutex_.lock();
   if (stop_.is_own()) write_stop_json();
   report_stop(exit_status, checkpoint_dir_);
   record_end("stopped", exit_status == kInterruptedExitCode ? "interrupted twice" : "stopped before the first step");
   writer_.remove();
-  end(exit_status);
+  if (board_) board_->announce_end(exit_status);
+  std::_Exit(exit_status);
 }
 
 void Watchdog::write_stop_json() const {
@@ -302,12 +327,9 @@ void Watchdog::write_stop_json() const {
 
 void Watchdog::end_second(int exit_status) {
   const auto another_ends = [this] {
-    const std::vector<Neighbor> all = board_ ? board_->neighbors() : std::vector<Neighbor>();
-    return std::ranges::any_of(all, [](const Neighbor& one) { return one.alive && one.exit_status; });
+    return std::ranges::any_of(neighbors(), [](const Neighbor& one) { return one.alive && one.exit_status; });
   };
-  for (const auto start = Clock::now(); another_ends() && Clock::now() - start < kPrecedence;) {
-    std::this_thread::sleep_for(milliseconds(20));
-  }
+  wait_while(another_ends, kPrecedence);
   std::_Exit(exit_status);
 }
 
@@ -328,11 +350,6 @@ void Watchdog::record_end(std::string_view status, const std::string& reason) {
     });
   }
   if (board_) board_->mark_recorded();
-}
-
-void Watchdog::end(int exit_status) {
-  if (board_) board_->announce_end(exit_status);
-  std::_Exit(exit_status);
 }
 
 Watchdog::Watch::Watch(Watchdog& watchdog, std::vector<parallel::Communicator*> communicators) : watchdog_(watchdog) {

@@ -90,6 +90,8 @@ class Watchdog {
   void handle_stop();
   void follow_neighbors();
   Evidence evidence(Why why, std::string error, int exit_status, std::vector<int> culprits = {}) const;
+  std::vector<Neighbor> neighbors() const;
+  void add_host_condition(const Evidence& evidence) const;
   EvidenceWriter::Outcome write(const Evidence& evidence, bool claims) const;
   void record_end(std::string_view status, const std::string& reason);
   [[noreturn]] void end_failed(const Evidence& evidence);
@@ -100,7 +102,6 @@ class Watchdog {
   void write_stop_json() const;
   // After the ranks of this host that have said that they end: the launcher takes the first exit status that it sees.
   [[noreturn]] void end_second(int exit_status);
-  [[noreturn]] void end(int exit_status);
 
   parallel::MpiRuntime& mpi_;
   const StopRequest& stop_;
@@ -116,7 +117,7 @@ class Watchdog {
   std::vector<Neighbor> neighbors_;
   RankActivity::Clock::time_point next_look_;
   std::optional<RankActivity::Clock::time_point> lost_since_;
-  bool wrote_signal_ = false;
+  std::atomic<bool> wrote_signal_{false};
 
   std::mutex record_mutex_;
   std::function<void(std::string_view, std::string_view)> record_;  // guarded by it

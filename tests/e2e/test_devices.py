@@ -73,13 +73,15 @@ def on_slurm(tmp_path: Path, cuda: str, *, nvml: str = "", node: str = "node7", 
 
 
 def assert_of_host(run: TinyRun, result: subprocess.CompletedProcess[str], host: str, *words: str) -> None:
-    """One sentence, exit status 1, and a report by which the job is requeued without this host alone."""
+    """One sentence, exit status 1, and evidence that blames this host alone."""
     assert result.returncode == 1, result.stderr
     (error,) = [line for line in result.stderr.splitlines() if line.startswith("mpzero: error: ")]
     assert [word for word in (host, *words) if word not in error] == [], error
-    failure = json.loads((run.checkpoints / "failure.json").read_text())
-    assert (failure["job"], failure["restart"], failure["hosts"]) == ("17", 2, [host])
-    assert failure["reason"] in error
+    (path,) = run.checkpoints.glob("failures/*/rank_0.json")
+    evidence, start = json.loads(path.read_text()), json.loads((path.parent / "start.json").read_text())
+    assert (evidence["why"], evidence["job"], evidence["restart"]) == ("device_error", "17", 2)
+    assert {start["hosts"][rank] for rank in evidence["culprits"]} == {host}
+    assert evidence["error"] in error
 
 
 @pytest.mark.parametrize("device", ["cuda", "auto"])

@@ -77,7 +77,7 @@ def test_an_interruption_saves_the_run_and_names_the_host(tmp_path: Path, monkey
     assert f"Stopped by {reason} after step {step}, with the state saved" in live.output
     report = json.loads((run.checkpoints / "stop.json").read_text())
     assert report == {"job": "17", "restart": 2, "reason": reason, "hosts": ["node-7"]}
-    assert not (run.checkpoints / "failure.json").exists()
+    assert not (run.checkpoints / "failures").exists()
     monkeypatch.undo()
     assert_resumes_with_the_same_bits(tmp_path, run, step)
 
@@ -111,7 +111,7 @@ def test_an_interruption_before_the_first_step_names_the_host(tmp_path: Path, mo
     report = json.loads((run.checkpoints / "stop.json").read_text())
     assert (report["job"], report["restart"], report["hosts"]) == ("17", 2, ["node-7"])
     assert report["reason"].startswith("EC2 takes back the spot instance i-0123456789abcdef0")
-    assert not (run.checkpoints / "failure.json").exists()
+    assert not (run.checkpoints / "failures").exists()
 
 
 def test_without_the_flag_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

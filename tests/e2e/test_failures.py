@@ -1,4 +1,4 @@
-"""A run that cannot continue ends on every rank, soon, with one report that names the cause."""
+"""A run that cannot continue ends on every rank, soon, with one line on stderr, and leaves evidence of the cause."""
 
 from __future__ import annotations
 
@@ -28,23 +28,41 @@ SOON = 60
 
 
 def reports(live: LiveRun) -> list[str]:
-    return [line for line in live.errors.splitlines() if line.startswith("mpzero: error: ")]
+    return error_lines(live.errors)
 
 
-def assert_reported(live: LiveRun, *, rank: int, words: str) -> dict:
-    (report,) = reports(live)
-    pid = live.pids[rank]
-    host = socket.gethostname()
-    assert f"rank {rank} on {host} (pid {pid})" in report, live.errors
-    assert re.search(words, report), report
-    assert "Where the ranks were:" in live.errors
-    failure = json.loads((live.run.checkpoints / "failure.json").read_text())
-    keys = ["time", "job", "restart", "step", "reason", "ranks", "hosts", "run", "started", "found_by", "foundation"]
-    assert list(failure) == keys
-    assert (failure["ranks"], failure["hosts"]) == ([rank], [host])
-    assert failure["reason"] in report
-    assert failure["step"] >= 3
-    return failure
+def error_lines(errors: str) -> list[str]:
+    return [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
+
+
+def evidence_in(folder: Path) -> dict[int, dict]:
+    """What the ranks of the only start that failed have left, by rank."""
+    (start,) = (folder / "failures").iterdir()
+    found = {}
+    for path in start.glob("rank_*.json"):
+        evidence = json.loads(path.read_text())
+        assert path.name == f"rank_{evidence['rank']}.json"
+        assert evidence["start"] == start.name
+        found[evidence["rank"]] = evidence
+    assert int((start / "first").read_text()) in found
+    assert json.loads((start / "start.json").read_text())["start"] == start.name
+    return found
+
+
+def first_in(folder: Path) -> dict:
+    """The evidence of the rank that printed the line."""
+    (first,) = (folder / "failures").glob("*/first")
+    return json.loads((first.parent / f"rank_{int(first.read_text())}.json").read_text())
+
+
+def neighbor(evidence: dict, rank: int) -> dict:
+    (found,) = [line for line in evidence["neighbours"] if line["rank"] == rank]
+    return found
+
+
+def open_collectives(evidence: dict) -> list[tuple[str, int]]:
+    """Name of the communicator and number of each collective that the rank has started and not completed."""
+    return [(one["name"], one["completed"] + 1) for one in evidence["channels"] if one["started"] > one["completed"]]
 
 
 def assert_recorded(run: TinyRun, status: str, reason: str) -> None:
@@ -59,30 +77,47 @@ def assert_recorded(run: TinyRun, status: str, reason: str) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_rank_that_dies_is_named(tmp_path: Path, number: signal.Signals, rank: int) -> None:
+def test_a_rank_that_dies_ends_the_run(tmp_path: Path, number: signal.Signals, rank: int) -> None:
     run = TinyRun(tmp_path, ranks=3, stage=3)
     with LiveRun(run, *ENDLESS) as live:
         live.wait_for_step(3)
         live.signal(number, rank)
         # The others do not wait for --stuck_after, which is minutes.
         assert live.finish(limit=SOON) not in (0, 2, 75)
-    failure = assert_reported(live, rank=rank, words="ended without reporting an error in step \\d+")
-    assert_recorded(run, "failed", failure["reason"])
+    (report,) = reports(live)
+    assert f"rank {rank} on {socket.gethostname()} (pid {live.pids[rank]})" in report
+    evidence = evidence_in(run.checkpoints)
+    assert set(evidence) == {0, 1, 2} - {rank}
+    for other in evidence.values():
+        assert (other["why"], other["phase"]) == ("signal", "training")
+        seen = neighbor(other, rank)
+        assert (seen["pid"], seen["alive"], seen["ended"], seen["exit_status"]) == (live.pids[rank], False, False, None)
+        assert open_collectives(other)
+    first = first_in(run.checkpoints)
+    assert (first["culprits"], f"mpzero: error: {first['reason']}") == ([rank], report)
+    assert_recorded(run, "failed", first["reason"])
     # Not if the rank that counts the steps has died.
     if rank != 0:
         assert re.search(r"^Run [0-9a-f]{16}: [1-9]\d* steps in ", live.output, re.MULTILINE), live.output
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_stopped_rank_is_named_and_no_process_remains(tmp_path: Path, rank: int) -> None:
+def test_a_stopped_rank_ends_the_run_within_the_limit_and_no_process_remains(tmp_path: Path, rank: int) -> None:
     run = TinyRun(tmp_path)
     with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
         live.wait_for_step(3)
         live.signal(signal.SIGSTOP, rank)
         assert live.finish(limit=SOON) not in (0, 2, 75)
-    collective = r"(all_gather|reduce_scatter|all_reduce) \d+ of (parameters|gradients) \("
-    words = rf"has not answered for \d+ s in step \d+, while others wait for it in {collective}"
-    assert_recorded(run, "failed", assert_reported(live, rank=rank, words=words)["reason"])
+    (report,) = reports(live)
+    first = first_in(run.checkpoints)
+    assert (first["why"], first["rank"], f"mpzero: error: {first['reason']}") == ("stuck", 1 - rank, report)
+    assert first["seconds_since_progress"] >= first["limit"] == STUCK_AFTER
+    seen = neighbor(first, rank)
+    assert seen["alive"]
+    assert seen["quiet"] >= STUCK_AFTER - 1
+    # mpirun continues the rank before it ends it.
+    assert evidence_in(run.checkpoints).get(rank, {"watchdog_gap_seconds": 9})["watchdog_gap_seconds"] > 1
+    assert_recorded(run, "failed", first["reason"])
 
 
 class BetweenNodes:
@@ -109,61 +144,22 @@ class BetweenNodes:
 
 
 ZERO_OF_NODES = {"stage": 3, "mics_shard_size": 2}
-BETWEEN_NODES = (
-    r"(all_gather|reduce_scatter) \d+ of (parameters|gradients) between nodes \([\d.]+ [KM]?i?B, ranks 0, 2\)"
-)
 
 
-@pytest.mark.parametrize(("number", "words"), [(signal.SIGSTOP, "has not answered"), (signal.SIGKILL, "ended without")])
-def test_a_rank_that_is_lost_between_nodes_is_named_with_level_and_peers(
-    tmp_path: Path, number: signal.Signals, words: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL, signal.SIGCONT])
+def test_a_collective_between_nodes_that_does_not_end_is_in_the_evidence_with_level_and_peers(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = BetweenNodes(tmp_path, monkeypatch)
     with LiveRun(nodes.run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
         nodes.wait(live)
         live.signal(number, 2)
         assert live.finish(limit=SOON) not in (0, 2, 75)
-    assert_reported(live, rank=2, words=f"{words}.* while others wait for it in {BETWEEN_NODES}")
-    # Rank 3, which waits for it within the node, is at another place than rank 0.
-    assert "within nodes: " in live.errors
-
-
-def test_a_collective_between_nodes_that_does_not_end_names_its_ranks_and_blames_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nodes = BetweenNodes(tmp_path, monkeypatch)
-    with LiveRun(nodes.run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
-        nodes.wait(live)
-        assert live.finish(limit=SOON) == 1
-    (report,) = reports(live)
-    ranks = ", ".join(rf"rank {rank} on \S+ \(pid {live.pids[rank]}\)" for rank in (0, 2))
-    assert re.search(
-        rf"{ranks} have reached {BETWEEN_NODES}, in step \d+, and none of them has completed it", report
-    ), live.errors
-    failure = json.loads((nodes.run.checkpoints / "failure.json").read_text())
-    assert (failure["ranks"], failure["hosts"]) == ([], [])
-
-
-def test_ranks_of_a_stopped_launcher_end(tmp_path: Path) -> None:
-    """mpirun itself is stopped too: the running rank must kill the stopped one."""
-    run = TinyRun(tmp_path)
-    with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
-        live.wait_for_step(3)
-        ranks = live.ranks()
-        os.kill(live.process.pid, signal.SIGSTOP)
-        live.signal(signal.SIGSTOP, 1)
-
-        def ended(pid: int) -> bool:
-            status = Path(f"/proc/{pid}/status")
-            return not status.exists() or "State:\tZ" in status.read_text()
-
-        deadline = time.monotonic() + SOON
-        while not all(map(ended, ranks)):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        os.kill(live.process.pid, signal.SIGCONT)
-        assert live.finish(limit=SOON) not in (0, 2, 75)
-    assert_reported(live, rank=1, words="has not answered")
+    assert len(reports(live)) == 1
+    peer = evidence_in(nodes.run.checkpoints)[0]
+    held = [(one["name"], one["ranks"]) for one in peer["channels"] if one["started"] > one["completed"]]
+    assert [ranks for name, ranks in held if name.endswith(" between nodes")] == [[0, 2, 2]]
+    assert [0, 2, 2] in [one["ranks"] for one in neighbor(peer, 2)["channels"]]
 
 
 def test_a_short_pause_ends_nothing(tmp_path: Path) -> None:
@@ -185,39 +181,39 @@ def test_a_short_pause_ends_nothing(tmp_path: Path) -> None:
     assert reports(live) == []
 
 
-def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its threads run, but the training thread waits for a disk that does not respond."""
+def test_a_checkpoint_folder_that_hangs_ends_the_run_with_evidence_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training thread waits for a disk that does not respond, and so would evidence in the same folder."""
     run = TinyRun(tmp_path)
     run.train("--max_steps=1")
+    monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "log"))
     hang_at("latest", run, monkeypatch)
+    monkeypatch.setenv("HANGING_PATH", "/checkpoints/failures/")
     with LiveRun(run, *ENDLESS, "--stuck_after=1") as live:
         live.wait_for_output("Created model")
         assert live.finish(limit=SOON) == 1
-    (report,) = reports(live)
+    assert len(reports(live)) == 1
     # Set-up may take three times as long as --stuck_after says.
-    waited = re.search(r"during set-up.* for (\d+) s\b", report)
-    assert waited and int(waited.group(1)) >= 3, report
-    failure = json.loads((run.checkpoints / "failure.json").read_text())
-    assert failure["reason"] in report
+    first = first_in(tmp_path / "log")
+    assert (first["why"], first["phase"], first["limit"]) == ("stuck", "setup", 3)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_stopped_during_set_up_is_named(
+def test_a_rank_that_is_stopped_during_set_up_ends_the_run(
     tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All ranks read the model's file, which does not respond: no run has been described, and no device chosen."""
     run = TinyRun(tmp_path, ranks=3)
     hang_at("tiny.json", run, monkeypatch)
-    with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
+    with LiveRun(run, *ENDLESS, "--stuck_after=1") as live:
         live.wait_for_hanging()
         live.signal(signal.SIGSTOP, rank)
         assert live.finish(limit=SOON) not in (0, 2, 75)
         assert "Training" not in live.output
-    (report,) = reports(live)
-    words = rf"rank {rank} on \S+ \(pid {live.pids[rank]}\) has not answered for \d+ s during set-up"
-    assert re.search(words, report), report
-    failure = json.loads((run.checkpoints / "failure.json").read_text())
-    assert failure["ranks"] == [rank]
+    first = first_in(run.checkpoints)
+    assert (first["why"], first["phase"], len(reports(live))) == ("stuck", "setup", 1)
+    assert neighbor(first, rank)["quiet"] >= 2
 
 
 def start_failing_rank(
@@ -265,55 +261,46 @@ def failing_rank(what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_af
 def test_an_error_of_one_rank_is_reported_once_and_ends_all(tmp_path: Path, rank: int) -> None:
     status, errors = failing_rank("error", rank, tmp_path, stuck_after=600)
     assert status == 1
-    host = socket.gethostname()
-    message = f"mpzero: error: rank {rank}: the disk has said something odd (in step 10, on {host}); "
-    assert [line for line in errors.splitlines() if message in line], errors
-    assert errors.count("mpzero: error: ") == 1
-    failure = json.loads((tmp_path / "failure.json").read_text())
-    assert (failure["ranks"], failure["step"], failure["hosts"]) == ([rank], 10, [host])
+    (report,) = error_lines(errors)
+    assert all(part in report for part in (f"rank {rank} on {socket.gethostname()}", "step 10", "something odd"))
+    evidence = evidence_in(tmp_path)
+    assert {one: evidence[one]["why"] for one in evidence} == {0: "signal", 1: "signal", 2: "signal"} | {rank: "error"}
+    assert (evidence[rank]["step"], evidence[rank]["exit_status"]) == (10, 1)
+    assert first_in(tmp_path)["rank"] == rank
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_does_not_reach_a_collective_is_named(tmp_path: Path, rank: int) -> None:
+def test_a_rank_that_does_not_reach_a_collective_is_behind_in_the_evidence(tmp_path: Path, rank: int) -> None:
     status, errors = failing_rank("hang", rank, tmp_path, stuck_after=2)
     assert status == 1
-    assert re.search(
-        rf"mpzero: error: rank {rank} on \S+ \(pid \d+\) has not reached all_reduce 10 of sums \(3.9 KiB\), "
-        r"in step 10, while others have waited in it for \d+ s; ",
-        errors,
-    ), errors
-    assert errors.count("sums: 10 requested, 9 completed; last: all_reduce 8 3.9 KiB, all_reduce 9") == 1
-    assert errors.count("sums: 9 requested, 9 completed") == 1
-    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]
+    assert len(error_lines(errors)) == 1
+    queued = {one: evidence["channels"][1]["queued"] for one, evidence in evidence_in(tmp_path).items()}
+    assert queued == {0: 10, 1: 10, 2: 10} | {rank: 9}
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize(
-    ("what", "words"),
-    [("no_efa", "NCCL could not start EFA here"), ("other_network", 'NCCL runs over "Socket" instead of EFA')],
-)
+@pytest.mark.parametrize(("what", "words"), [("no_efa", "could not start EFA"), ("other_network", "instead of EFA")])
 def test_a_network_that_does_not_start_on_one_rank_is_reported_once(
     tmp_path: Path, what: str, words: str, rank: int
 ) -> None:
     """Its peers fail too, or know of it: the rank whose network fails is to blame."""
     status, errors = failing_rank(what, rank, tmp_path / "new", stuck_after=600)
     assert status == 1
-    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
-    assert report.startswith(f"mpzero: error: rank {rank}: {words} (while the nodes were being connected); "), errors
-    failure = json.loads((tmp_path / "new" / "failure.json").read_text())
-    assert (failure["ranks"], failure["hosts"]) == ([rank], [socket.gethostname()])
+    (report,) = error_lines(errors)
+    assert f"rank {rank} on " in report
+    assert words in report
+    named = [one["culprits"] for one in evidence_in(tmp_path / "new").values() if words in one["error"]]
+    assert named == [[rank]] * len(named) != []
 
 
-def test_nodes_that_are_never_connected_blame_no_rank(tmp_path: Path) -> None:
-    status, errors = failing_rank("unconnected", 0, tmp_path, stuck_after=1)
+@pytest.mark.parametrize("what", ["unconnected", "alone"])
+def test_nodes_that_are_not_connected_end_the_run(tmp_path: Path, what: str) -> None:
+    status, errors = failing_rank(what, 1, tmp_path, stuck_after=1)
     assert status == 1
-    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
-    assert re.search(
-        r'the nodes have not been connected for \d+ s: NCCL has had no answer over "Libfabric"; the security group',
-        report,
-    ), report
-    failure = json.loads((tmp_path / "failure.json").read_text())
-    assert (failure["ranks"], failure["hosts"]) == ([], [])
+    (report,) = error_lines(errors)
+    assert 'no answer over "Libfabric"' in report
+    evidence = evidence_in(tmp_path)[1]
+    assert (evidence["why"], evidence["phase"]) == ("stuck", "network")
 
 
 def test_a_stop_while_the_nodes_are_being_connected_is_handled(tmp_path: Path) -> None:
@@ -326,53 +313,15 @@ def test_a_stop_while_the_nodes_are_being_connected_is_handled(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def ended(pid: int) -> bool:
-    """Whether the process has ended, although its parent may not know it yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def test_a_rank_that_has_obeyed_a_stop_is_not_blamed_for_a_later_verdict(tmp_path: Path) -> None:
-    """The verdict waits for a stopped rank for longer than rank 3 waits for the monitor."""
-    with start_failing_rank("unconnected", 0, tmp_path, ranks=4, stuck_after=600) as process:
-        assert [process.stdout.readline() for _ in range(4)] == ["connects\n"] * 4
-        pids = pids_by_rank(process)
-        try:
-            os.kill(process.pid, signal.SIGSTOP)
-            os.kill(pids[2], signal.SIGSTOP)
-            os.kill(pids[1], signal.SIGKILL)
-            wait_until(lambda: ended(pids[1]))
-            os.kill(pids[3], signal.SIGTERM)
-            wait_until(lambda: ended(pids[3]))
-            os.kill(pids[2], signal.SIGCONT)
-            wait_until(lambda: ended(pids[0]))
-        finally:
-            for pid in pids.values():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            os.kill(process.pid, signal.SIGCONT)
-        _, errors = process.communicate(timeout=SOON)
-    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [1], errors
-
-
-def test_a_rank_that_alone_is_not_connected_is_named(tmp_path: Path) -> None:
-    status, errors = failing_rank("alone", 1, tmp_path, stuck_after=1)
-    assert status == 1
-    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
-    assert re.search(r"rank 1 on \S+ \(pid \d+\) has not been connected, while the others have, for \d+ s: ", report)
-    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [1]
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_user_error_on_one_rank_is_not_a_failure_of_the_others(tmp_path: Path, rank: int) -> None:
     """MPI asks the others to end with the signal that also asks a run to stop."""
     status, errors = failing_rank("mistake", rank, tmp_path, stuck_after=600)
     assert status == 2
-    assert "ended without reporting an error" not in errors
+    assert error_lines(errors) == [f"mpzero: error: rank {rank}: a mistake of the user's"]
     assert "before the first step" not in errors
-    assert list(tmp_path.iterdir()) == []
+    first = first_in(tmp_path)
+    assert (first["rank"], first["why"], first["exit_status"]) == (rank, "user_error", 2)
 
 
 def test_ranks_that_leave_normally_are_not_a_failure(tmp_path: Path) -> None:
@@ -388,11 +337,13 @@ def test_a_rank_that_leaves_long_after_the_others_is_not_a_failure(tmp_path: Pat
 
 
 def test_a_rank_that_hangs_after_the_others_have_left_is_named(tmp_path: Path) -> None:
-    status, errors = failing_rank("never", 1, tmp_path, stuck_after=11)
+    status, errors = failing_rank("never", 1, tmp_path, stuck_after=2)
     assert status == 1
-    words = r"mpzero: error: rank 1 on \S+ \(pid \d+\) has made no progress for 1\d s in step 10; "
-    assert re.search(words, errors), errors
-    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [1]
+    (report,) = error_lines(errors)
+    assert "rank 1 on " in report
+    first = first_in(tmp_path)
+    assert (first["rank"], first["why"]) == (1, "stuck")
+    assert neighbor(first, 0)["phase"] == "ending"
 
 
 def test_an_interrupt_ends_a_rank_that_waits_for_the_last_one(tmp_path: Path) -> None:
@@ -423,7 +374,7 @@ def test_errors_that_nobody_reads_do_not_keep_a_run_from_ending(tmp_path: Path) 
             process.kill()
             os.close(read)
             os.close(write)
-    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [0]
+    assert first_in(tmp_path)["why"] == "stuck"
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -472,7 +423,7 @@ def test_a_finished_run_leaves_no_report(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, ranks=3)
     result = run.train("--max_steps=3", "--stuck_after=1")
     assert "mpzero: error" not in result.stderr
-    assert not (run.checkpoints / "failure.json").exists()
+    assert not (run.checkpoints / "failures").exists()
 
 
 def test_without_a_limit_nothing_is_ended(tmp_path: Path) -> None:
@@ -527,10 +478,8 @@ def test_a_single_rank_is_never_the_slowest(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "ended without"), (signal.SIGSTOP, "not answered")])
-def test_gpu_ranks_end_with_one_that_died_or_stopped(
-    tmp_path: Path, number: signal.Signals, words: str, rank: int
-) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_gpu_ranks_end_with_one_that_died_or_stopped(tmp_path: Path, number: signal.Signals, rank: int) -> None:
     """Kernels that wait for a peer end too: the GPUs are free afterwards, for the run that resumes."""
     run = TinyRun(tmp_path, stage=3, bf16=True, device="cuda")
     with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=20", f"--stuck_after={STUCK_AFTER}") as live:
@@ -538,10 +487,11 @@ def test_gpu_ranks_end_with_one_that_died_or_stopped(
         live.wait_for_step(30)
         live.signal(number, rank)
         assert live.finish(limit=SOON) not in (0, 2, 75)
-    assert_reported(live, rank=rank, words=words)
-    if number == signal.SIGSTOP:
-        # A launcher that has lost a rank may end the others before NCCL has responded.
-        assert "NCCL's RAS counts" in live.errors, live.errors
+    assert len(reports(live)) == 1
+    evidence = evidence_in(run.checkpoints)[1 - rank]
+    assert neighbor(evidence, rank)["alive"] == (number == signal.SIGSTOP)
+    assert open_collectives(evidence)
+    assert evidence["host_condition"]["gpu"]
     saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
     result = run.train(f"--max_steps={saved + 2}")
     assert f"Resumed from checkpoint at step {saved}" in result.stdout
@@ -563,11 +513,10 @@ def test_a_gpu_run_stops_with_its_state_saved(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_error_of_one_gpu_rank_is_reported_before_its_collectives_are_ended(tmp_path: Path, rank: int) -> None:
-    """Its peer waits in a kernel. If that were ended first, the peer would get its own error and be blamed."""
+def test_an_error_of_one_gpu_rank_is_reported_while_its_peer_waits_in_a_kernel(tmp_path: Path, rank: int) -> None:
     status, errors = failing_rank("gpu_error", rank, tmp_path, ranks=2, stuck_after=600)
     assert status == 1
-    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
-    assert report.startswith(f"mpzero: error: rank {rank}: the disk has said something odd (in step 10, on "), errors
-    assert errors.count("sums: 10 requested, 9 completed") == 1, errors
-    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]
+    (report,) = error_lines(errors)
+    assert f"rank {rank} on " in report
+    queued = {one: evidence["channels"][1]["queued"] for one, evidence in evidence_in(tmp_path).items()}
+    assert queued == {rank: 9, 1 - rank: 10}

@@ -54,7 +54,7 @@ def test_a_signal_to_one_rank_stops_all_with_the_state_saved(
     assert f"Stopped by {number.name} to rank {rank} after step {step}" in live.output
     assert run.latest.name == f"tiny-{step}steps"
     assert run.metrics()[-1]["step"] == step
-    assert not (run.checkpoints / "failure.json").exists()
+    assert not (run.checkpoints / "failures").exists()
     assert_resumes_with_the_same_bits(tmp_path, run, step)
 
 
@@ -161,7 +161,7 @@ def test_interrupted_twice(tmp_path: Path) -> None:
     end = json.loads((run.folder / "events.jsonl").read_text().splitlines()[-1])
     assert (end["event"], end["status"], end["reason"]) == ("end", "stopped", "interrupted twice")
     assert not (run.checkpoints / "latest").exists()
-    assert not (run.checkpoints / "failure.json").exists()
+    assert not (run.checkpoints / "failures").exists()
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "app/watchdog/watchdog.hpp"
 #include "app/train/communicators/network.hpp"
+#include "app/watchdog/watchdog.hpp"
 #include "parallel/comm/measured_communicator.hpp"
 #include "parallel/trace/timeline.hpp"
 #include "parallel/zero/levels.hpp"

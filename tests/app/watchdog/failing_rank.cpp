@@ -17,8 +17,8 @@
 #include <thread>
 
 #include "app/health/stop_request.hpp"
-#include "app/watchdog/watchdog.hpp"
 #include "app/train/watched_run.hpp"
+#include "app/watchdog/watchdog.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
 #include "parallel/comm/nccl_communicator.hpp"

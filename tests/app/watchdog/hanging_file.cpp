@@ -1,5 +1,6 @@
-// Preloaded into mpzero by tests/e2e: a file system that does not respond. Opening a file with the name in HANGING_FILE
-// never ends; before that, an empty file with the name in HANGING_SEEN and the process id says so.
+// Preloaded into mpzero by tests/e2e: a file system that does not respond. Opening a file with the name in
+// HANGING_FILE, or whose path contains HANGING_PATH, never ends; before that, an empty file with the name in
+// HANGING_SEEN and the process id says so.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -20,8 +21,10 @@ Function* next(const char* name) {
 
 void hang_at(const char* path) {
   const char* wanted = std::getenv("HANGING_FILE");
+  const char* part = std::getenv("HANGING_PATH");
   const char* slash = std::strrchr(path, '/');
-  if (wanted == nullptr || std::strcmp(slash == nullptr ? path : slash + 1, wanted) != 0) return;
+  const bool is_wanted = wanted != nullptr && std::strcmp(slash == nullptr ? path : slash + 1, wanted) == 0;
+  if (!is_wanted && (part == nullptr || std::strstr(path, part) == nullptr)) return;
   const char* seen = std::getenv("HANGING_SEEN");
   const std::string mark = std::string(seen == nullptr ? "" : seen) + std::to_string(getpid());
   close(next<int(const char*, mode_t)>("creat")(mark.c_str(), 0600));

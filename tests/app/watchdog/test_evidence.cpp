@@ -1,1 +1,133 @@
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/watchdog/evidence.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/checkpoint_fixture.hpp"
+
+namespace mpzero {
+namespace {
+
+using io::testing::TemporaryFolder;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+StartRanks ranks(int own) {
+  return {.id = "20261126T120000Z-0123abcd",
+          .job = "17",
+          .restart = 2,
+          .time = 1000,
+          .rank = own,
+          .hosts = {"a", "b"},
+          .local_ranks = {0, 0},
+          .pids = {11, 12}};
+}
+
+// Of a rank that waits for others.
+Evidence stuck() {
+  Evidence evidence;
+  evidence.why = Why::kStuck;
+  evidence.activity = {.phase = RunPhase::kTraining, .step = 12, .idle = 300, .limit = 300, .gap = 1.5};
+  evidence.channels = {{.name = "gradients",
+                        .ranks = {.first = 1, .count = 2, .stride = 4},
+                        .queued = 9,
+                        .started = 8,
+                        .completed = 7,
+                        .last = {{.sequence = 8, .operation = "all_reduce", .bytes = 2048, .seconds = 299}}}};
+  Neighbor other;
+  other.rank = 0;
+  other.channels = evidence.channels;
+  other.channels[0].last.clear();
+  evidence.neighbors = {other};
+  return evidence;
+}
+
+json read(const fs::path& file) { return json::parse(std::ifstream(file)); }
+
+std::string text_of(const Evidence& evidence, const StartRanks& start) {
+  return json_text(evidence_json(evidence, start, {{"oom_kills", 3}}));
+}
+
+}  // namespace
+
+TEST_CASE("Evidence has the fields of docs/formats.md") {
+  const TemporaryFolder folder;
+  const StartRanks start = ranks(1);
+  const EvidenceWriter writer({folder.path()}, start);
+  CHECK(writer.write(text_of(stuck(), start), /*claims=*/false).first == EvidenceWriter::kNobody);
+  const fs::path failures = folder.path() / "failures" / start.id;
+  const json evidence = read(failures / "rank_1.json");
+  CHECK((evidence["start"] == start.id && evidence["job"] == "17" && evidence["restart"] == 2));
+  CHECK((evidence["rank"] == 1 && evidence["host"] == "b" && evidence["pid"] == 12 && evidence["why"] == "stuck"));
+  CHECK((evidence["phase"] == "training" && evidence["step"] == 12 && evidence["limit"] == 300));
+  CHECK((evidence["watchdog_gap_seconds"] == 1.5 && evidence["host_condition"]["oom_kills"] == 3));
+  const json channel = evidence["channels"][0];
+  CHECK((channel["name"] == "gradients" && channel["ranks"] == json({1, 2, 4})));
+  CHECK((channel["queued"] == 9 && channel["started"] == 8 && channel["completed"] == 7));
+  CHECK(channel["last"][0] == json({8, "all_reduce", 2048, 0, 299.0}));
+  const json other = evidence["neighbours"][0];
+  CHECK((other["rank"] == 0 && other["alive"] == false && other["ended"] == false && other["exit_status"].is_null()));
+  CHECK((other["channels"][0]["completed"] == 7 && other["channels"][0]["last"].empty()));
+  const json all = read(failures / "start.json");
+  CHECK((all["ranks"] == 2 && all["started"] == 1000 && all["hosts"] == json({"a", "b"})));
+  CHECK((all["pids"] == json({11, 12}) && all["local_ranks"] == json({0, 0}) && all["job"] == "17"));
+}
+
+TEST_CASE("The line of a rank names host, process, step and the collective it waits in") {
+  const std::string line = describe(stuck(), ranks(1));
+  for (const char* part : {"rank 1 on b (pid 12)", "300 s", "step 12", "all_reduce 8 of gradients", "2.0 KiB"}) {
+    CHECK_THAT(line, Catch::Contains(part));
+  }
+  Evidence lost = stuck();
+  lost.error = "ended";
+  lost.culprits = {0};
+  CHECK_THAT(describe(lost, ranks(1)), Catch::Contains("rank 0 on a (pid 11)"));
+  Evidence mistake;
+  mistake.why = Why::kUserError;
+  mistake.error = "--seed x";
+  CHECK(describe(mistake, ranks(1)) == "rank 1: --seed x");
+}
+
+TEST_CASE("Of several ranks that fail one is first, and the others learn its reason") {
+  const TemporaryFolder folder;
+  const StartRanks zero = ranks(0), one = ranks(1);
+  const EvidenceWriter first({folder.path()}, one), second({folder.path()}, zero);
+  CHECK(first.write(text_of(stuck(), one), /*claims=*/true).first == 1);
+  const auto outcome = second.write(text_of(stuck(), zero), /*claims=*/true);
+  CHECK((outcome.first == 1 && outcome.reason == describe(stuck(), one)));
+  CHECK(second.write("", /*claims=*/false).first == 1);
+  // Evidence of a failure stays, that of a stop does not.
+  first.remove();
+  CHECK(fs::exists(folder.path() / "failures" / one.id / "rank_1.json"));
+  fs::remove(folder.path() / "failures" / one.id / "first");
+  first.remove();
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("A folder that cannot be written is replaced by the next one, and then by stderr") {
+  const TemporaryFolder folder;
+  const StartRanks start = ranks(1);
+  std::ofstream(folder.path() / "file") << "no folder";
+  const EvidenceWriter writer({folder.path() / "file", folder.path() / "next"}, start);
+  CHECK(writer.write(text_of(stuck(), start), true).first == 1);
+  CHECK(fs::exists(folder.path() / "next" / "failures" / start.id / "rank_1.json"));
+  const EvidenceWriter none({folder.path() / "file"}, start);
+  const int before = dup(STDERR_FILENO);
+  const int file = open((folder.path() / "stderr").c_str(), O_CREAT | O_WRONLY, 0600);
+  dup2(file, STDERR_FILENO);
+  const auto outcome = none.write(text_of(stuck(), start), true);
+  dup2(before, STDERR_FILENO);
+  close(before);
+  close(file);
+  CHECK(outcome.first == EvidenceWriter::kUnknown);
+  std::string line;
+  std::getline(std::ifstream(folder.path() / "stderr"), line);
+  REQUIRE_THAT(line, Catch::StartsWith("mpzero: evidence: "));
+  CHECK(json::parse(line.substr(line.find('{')))["why"] == "stuck");
+}
+
+}  // namespace mpzero

@@ -1,0 +1,61 @@
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+#include "app/watchdog/device_poll.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+// Only the errors of this communicator are asked for.
+class Broken final : public parallel::Communicator {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override { return {}; }
+  std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&,
+                                                                  parallel::SumMode) override {
+    return {};
+  }
+  std::unique_ptr<parallel::PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override { return {}; }
+  std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor&) override { return {}; }
+  std::optional<std::string> asynchronous_error() override { return "a remote process has exited"; }
+};
+
+class BrokenWork final : public parallel::DeviceWork {
+ public:
+  parallel::CollectiveState state() const override { throw std::runtime_error("the device is gone"); }
+};
+
+DevicePoll::Error wait_for_error(const DevicePoll& poll) {
+  while (!poll.error()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return *poll.error();
+}
+
+}  // namespace
+
+TEST_CASE("An asynchronous error of a communicator is found") {
+  parallel::FlightRecorder recorder;
+  DevicePoll poll(recorder);
+  poll.use_device(at::kCPU);
+  CHECK_FALSE(poll.error());
+  Broken broken;
+  poll.watch({&broken});
+  const DevicePoll::Error error = wait_for_error(poll);
+  CHECK((error.why == Why::kCommunicatorError && error.text == "a remote process has exited"));
+}
+
+TEST_CASE("An error of a device is found") {
+  parallel::FlightRecorder recorder;
+  DevicePoll poll(recorder);
+  auto& sums = recorder.channel("sums");
+  sums.queued_on_device(sums.begin("all_reduce", 8), std::make_shared<BrokenWork>());
+  poll.use_device(at::kCPU);
+  const DevicePoll::Error error = wait_for_error(poll);
+  CHECK((error.why == Why::kDeviceError && error.text == "the device is gone"));
+}
+
+}  // namespace mpzero
