@@ -136,10 +136,9 @@ std::vector<Flag> machine_flags() {
        .help = "on an instance of EC2: save and stop when EC2 says that it takes back the instance or works on it"},
       {.name = "stuck_after",
        .value = Real{.field = field<&Settings::stuck_after>},
-       .help =
-           "a run that makes no progress for so long ends with a report of the rank that holds it up; so does one "
-           "whose nodes cannot be connected in this time. Three times as long while it is set up, in its first step "
-           "and in checkpoints; 0: never",
+       .help = "a rank that makes no progress for so long ends the run and leaves evidence; while it trains, after 10 "
+               "times the median step, but not before 300 seconds, if that is less. Three times as long during set-up, "
+               "the first step, validation and checkpoints; 0: never",
        .unit = "SECONDS"}};
 }
 

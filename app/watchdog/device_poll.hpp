@@ -30,6 +30,9 @@ class DevicePoll {
   // Communicators to ask until the next call. The former ones are not used after this returns.
   void watch(std::vector<parallel::Communicator*> communicators);
 
+  // Asks the device now, for a moment at most. For a process that is about to end.
+  void refresh() const;
+
   struct Error {
     Why why = Why::kDeviceError;
     std::string text;

@@ -6,9 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <exception>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
@@ -210,24 +207,12 @@ std::filesystem::path EvidenceWriter::folder_in(const std::filesystem::path& fol
 }
 
 EvidenceWriter::Outcome EvidenceWriter::write(const std::string& text, bool claims) const {
-  struct Answer {
-    std::mutex mutex;
-    std::optional<Outcome> outcome;
-  };
   for (const std::filesystem::path& folder : folders_) {
-    const auto answer = std::make_shared<Answer>();
     // The helper thread may outlive this object.
     const auto work = [=, path = folder_in(folder), start = start_, start_text = json_text(start_json(start_))] {
-      try {
-        Outcome outcome = write_into(path, start, start_text, text, claims);
-        const std::lock_guard lock(answer->mutex);
-        answer->outcome = std::move(outcome);
-      } catch (const std::exception&) {  // the next folder is tried
-      }
+      return write_into(path, start, start_text, text, claims);
     };
-    parallel::no_longer_than(kDiskLimit, work);
-    const std::lock_guard lock(answer->mutex);
-    if (answer->outcome) return *answer->outcome;
+    if (const auto outcome = parallel::answer_within(kDiskLimit, work)) return *outcome;
   }
   if (!text.empty()) print_error(fmt::format("mpzero: evidence: {}\n", parse_json(text, kLineLimits).dump()));
   return {};

@@ -6,10 +6,7 @@
 #include <array>
 #include <chrono>
 #include <fstream>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,20 +78,10 @@ ordered_json read_condition(at::Device device, const std::filesystem::path& root
 }  // namespace
 
 ordered_json host_condition(at::Device device, const std::filesystem::path& root) {
-  struct Answer {
-    std::mutex mutex;
-    ordered_json json = ordered_json::object();
-  };
   // The driver of a GPU that is lost may not answer.
   constexpr std::chrono::seconds kLimit(2);
-  const auto answer = std::make_shared<Answer>();
-  parallel::no_longer_than(kLimit, [answer, device, root] {
-    ordered_json json = read_condition(device, root);
-    const std::lock_guard lock(answer->mutex);
-    answer->json = std::move(json);
-  });
-  const std::lock_guard lock(answer->mutex);
-  return answer->json;
+  return parallel::answer_within(kLimit, [device, root] { return read_condition(device, root); })
+      .value_or(ordered_json::object());
 }
 
 }  // namespace mpzero

@@ -61,28 +61,11 @@ std::vector<std::filesystem::path> evidence_folders(const std::filesystem::path&
   return folders;
 }
 
-// The tag in `checkpoint_dir`/latest; empty if there is none, or if the disk does not respond.
-std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
-  struct Answer {
-    std::mutex mutex;
-    std::string tag;
-  };
-  const auto answer = std::make_shared<Answer>();
-  parallel::no_longer_than(kDiskLimit, [answer, checkpoint_dir] {
-    try {
-      constexpr int64_t kMostBytes = 4096;
-      std::string text = io::read_text_file(checkpoint_dir / "latest", kMostBytes);
-      const std::lock_guard lock(answer->mutex);
-      answer->tag = text.substr(0, text.find('\n'));
-    } catch (const Error&) {  // there is none
-    }
-  });
-  const std::lock_guard lock(answer->mutex);
-  return answer->tag;
-}
-
 void report_stop(int exit_status, const std::filesystem::path& checkpoint_dir) {
-  const std::string tag = newest_checkpoint(checkpoint_dir);
+  constexpr int64_t kMostBytes = 4096;
+  const auto read = [file = checkpoint_dir / "latest"] { return io::read_text_file(file, kMostBytes); };
+  std::string tag = parallel::answer_within(kDiskLimit, read).value_or("");
+  tag.resize(std::min(tag.size(), tag.find('\n')));
   const std::string state = tag.empty() ? "no checkpoint was saved yet" : fmt::format("{} remains", printable(tag));
   print_error(exit_status == kInterruptedExitCode
                   ? fmt::format("mpzero: interrupted twice: stopped immediately without saving; {}.\n", state)
@@ -127,10 +110,11 @@ Watchdog::Watchdog(parallel::MpiRuntime& mpi, const StopRequest& stop, const Opt
       checkpoint_dir_(options.checkpoint_dir),
       writer_(evidence_folders(options.checkpoint_dir), start_),
       activity_(options.stuck_after),
+      control_(activity_.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing)),
       poll_(activity_.recorder()) {
   tzset();  // later, another thread may change the environment
   meet(options);
-  mpi_.record_in(&activity_.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing));
+  mpi_.record_in(&control_);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -169,7 +153,9 @@ void Watchdog::meet(const Options& options) {
 Watchdog::~Watchdog() {
   activity_.enter(RunPhase::kEnding, activity_.report().step);
   if (std::uncaught_exceptions() == 0) {
+    const int64_t barrier = control_.begin("barrier", 0);
     mpi_.meet();
+    control_.complete(barrier);
     const bool is_written = any(mpi_, wrote_signal_.load());
     if (is_written && mpi_.rank() == 0) writer_.remove();
   }
@@ -204,7 +190,7 @@ void Watchdog::take_turn() {
 }
 
 void Watchdog::follow_neighbors() {
-  std::vector<Neighbor> before = std::exchange(neighbors_, neighbors());
+  const std::vector<Neighbor> before = std::exchange(neighbors_, neighbors());
   std::vector<int> lost;
   for (const Neighbor& one : neighbors_) {
     if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode) end_second(*one.exit_status);
@@ -213,10 +199,11 @@ void Watchdog::follow_neighbors() {
     }
     if (!one.alive && !one.has_left) lost.push_back(one.rank);
   }
-  const auto progress = [](const Neighbor& a, const Neighbor& b) {
-    return a.rank == b.rank && a.progress == b.progress;
+  // A rank that waits for others at the end is not stuck as long as one of them gets on.
+  const auto waits = [](const Neighbor& now, const Neighbor& then) {
+    return now.phase == RunPhase::kEnding || now.progress == then.progress;
   };
-  if (report_.phase == RunPhase::kEnding && !std::ranges::equal(before, neighbors_, progress)) activity_.moved_on();
+  if (report_.phase == RunPhase::kEnding && !std::ranges::equal(neighbors_, before, waits)) activity_.moved_on();
   if (lost.empty()) return;
   if (!lost_since_) lost_since_ = Clock::now();
   if (!stop_.requested() && Clock::now() - *lost_since_ < kLostLimit) return;
@@ -238,6 +225,7 @@ void Watchdog::handle_stop() {
 
 Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::vector<int> culprits) const {
   constexpr size_t kCollectives = 6;
+  poll_.refresh();
   Evidence evidence{.why = why,
                     .error = std::move(error),
                     .culprits = std::move(culprits),
@@ -326,6 +314,7 @@ void Watchdog::write_stop_json() const {
 }
 
 void Watchdog::end_second(int exit_status) {
+  end_mutex_.lock();
   const auto another_ends = [this] {
     return std::ranges::any_of(neighbors(), [](const Neighbor& one) { return one.alive && one.exit_status; });
   };

@@ -109,6 +109,7 @@ class Watchdog {
   StartRanks start_;
   EvidenceWriter writer_;
   RankActivity activity_;
+  parallel::FlightRecorder::Channel& control_;
   DevicePoll poll_;
   std::optional<HostBoard> board_;
   std::string warning_;
@@ -121,7 +122,7 @@ class Watchdog {
 
   std::mutex record_mutex_;
   std::function<void(std::string_view, std::string_view)> record_;  // guarded by it
-  std::mutex end_mutex_;                                            // held by the thread that ends the process
+  std::recursive_mutex end_mutex_;                                  // held by the thread that ends the process
   std::atomic<bool> leaving_{false};
   std::thread thread_;
 };

@@ -2,10 +2,15 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 
 namespace mpzero::parallel {
 
@@ -16,6 +21,26 @@ void end_process(const std::string& sentence);
 // Runs `work` on a separate thread and returns after at most `limit`, even if `work` still hangs; `work` owns the data
 // that it uses. Returns whether it completed.
 bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work);
+
+// What `work` returns; std::nullopt if it throws, or takes longer than `limit`. It owns the data that it uses.
+template <class Work>
+auto answer_within(std::chrono::milliseconds limit, Work work) {
+  struct Answer {
+    std::mutex mutex;
+    std::optional<std::invoke_result_t<Work>> value;
+  };
+  const auto answer = std::make_shared<Answer>();
+  no_longer_than(limit, [answer, work = std::move(work)] {
+    try {
+      auto value = work();
+      const std::lock_guard lock(answer->mutex);
+      answer->value = std::move(value);
+    } catch (const std::exception&) {  // there is no answer
+    }
+  });
+  const std::lock_guard lock(answer->mutex);
+  return std::optional(answer->value);
+}
 
 // Rounded up, and limited to a hundred years: so the result can be added to any time of a clock.
 std::chrono::milliseconds to_milliseconds(double seconds);

@@ -97,7 +97,7 @@ def test_a_warning_of_ec2s_thread_is_an_event(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_interruption_before_the_first_step_names_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 0 waits for the file of metrics, so that no step begins and only the ranks' watch can end the run."""
+    """Rank 0 waits for the file of metrics, so that no step begins and only the watchdog can end the run."""
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     monkeypatch.setenv("SLURMD_NODENAME", "node-7")

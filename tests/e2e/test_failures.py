@@ -219,7 +219,7 @@ def test_a_rank_that_is_stopped_during_set_up_ends_the_run(
 def start_failing_rank(
     what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float
 ) -> subprocess.Popen[str]:
-    """Ranks, one of which fails; see tests/app/liveness/failing_rank.cpp."""
+    """Ranks, one of which fails; see tests/app/watchdog/failing_rank.cpp."""
     program = [str(BUILD / "tests" / "failing_rank"), what, str(rank), str(stuck_after), str(folder)]
     return subprocess.Popen(
         ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *program],
