@@ -53,7 +53,7 @@ std::optional<DevicePoll::Error> DevicePoll::error() const {
 }
 
 void DevicePoll::run() {
-  constexpr std::chrono::milliseconds kTurn(500);
+  constexpr std::chrono::milliseconds kTurn(100);
   std::unique_lock lock(mutex_);
   while (!leaving_ && !error_) {
     lock.unlock();

@@ -16,8 +16,8 @@
 
 namespace mpzero {
 
-// Asks a device how far its collectives are, and communicators for asynchronous errors, once a second. A driver that
-// does not answer delays only this thread.
+// Asks a device how far its collectives are, and communicators for asynchronous errors, ten times a second. A driver
+// that does not answer delays only this thread.
 class DevicePoll {
  public:
   explicit DevicePoll(parallel::FlightRecorder& recorder) : recorder_(recorder) {}

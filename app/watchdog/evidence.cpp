@@ -68,14 +68,11 @@ ordered_json to_json(const std::vector<Neighbor>& neighbors) {
 }
 
 std::string show_bytes(int64_t bytes) {
-  double value = static_cast<double>(bytes);
-  const char* shown = "B";
-  for (const char* unit : {"KiB", "MiB", "GiB"}) {
-    if (value < 1024) break;
-    value /= 1024;
-    shown = unit;
-  }
-  return fmt::format("{:.{}f} {}", value, *shown == 'B' ? 0 : 1, shown);
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  const char* unit = "KMG";
+  for (; value >= 1024 && unit[1] != '\0'; value /= 1024) ++unit;
+  return fmt::format("{:.1f} {}iB", value, *unit);
 }
 
 // The collective that the rank has waited in for the longest; empty: none.

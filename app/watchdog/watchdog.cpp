@@ -38,7 +38,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook(300);
 // The launcher asks all ranks to stop when one has ended: until then a rank that ended counts, not the signal.
 constexpr double kSettle = 0.5;
-constexpr milliseconds kLostLimit(1000);
+// A launcher that kills all ranks kills them one after another: then none has caused it.
+constexpr milliseconds kLostLimit(500);
 // How long a rank waits for another one of the host to record the end, or to end first, so that the launcher sees its
 // exit status.
 constexpr milliseconds kPrecedence(1500);
@@ -206,7 +207,7 @@ void Watchdog::follow_neighbors() {
   if (report_.phase == RunPhase::kEnding && !std::ranges::equal(neighbors_, before, waits)) activity_.moved_on();
   if (lost.empty()) return;
   if (!lost_since_) lost_since_ = Clock::now();
-  if (!stop_.requested() && Clock::now() - *lost_since_ < kLostLimit) return;
+  if (Clock::now() - *lost_since_ < kLostLimit) return;
   end_failed(evidence(Why::kSignal, "ended without reporting an error", kFailureExitCode, lost));
 }
 
