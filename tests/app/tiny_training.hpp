@@ -11,10 +11,10 @@
 
 #include "app/config/run_setup.hpp"
 #include "app/config/zero_options.hpp"
-#include "app/watchdog/watchdog.hpp"
 #include "app/memory/run_memory.hpp"
 #include "app/train/communicators/network.hpp"
 #include "app/train/trainer.hpp"
+#include "app/watchdog/watchdog.hpp"
 #include "base/collectives.hpp"
 #include "model/decoder.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
