@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from run_files.regular_files import NotReadable, read_text
+from run_files.untrusted import printable
 
 from requeue.log import warn
-from requeue.untrusted import printable
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from run_files.untrusted import NAME, printable
+
 from requeue.checkpoint import newest_checkpoint, requested_step
 from requeue.decision import Action, Event, decide, kind_of_end, may_be_stop
 from requeue.log import say, warn
@@ -46,7 +48,6 @@ from requeue.return_to_queue import preempts, return_to_queue, wants_the_nodes
 from requeue.slurm import Slurm
 from requeue.state import load_state, record_of, remove_oldest, save_state
 from requeue.table import STOPPED, USER_ERROR, Kind, Verb
-from requeue.untrusted import NAME, printable
 
 NUMBER = re.compile("0|[1-9][0-9]{0,14}")
 ANSWER = 3  # a file descriptor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from requeue.untrusted import printable
+from run_files.untrusted import printable
 
 # A sentence may hold the longest reason and a path.
 MOST_CHARACTERS = 8000

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from run_files.regular_files import SMALL_BYTES, NotReadable, read_text
+from run_files.untrusted import NAME, parse_json, printable
 
 from requeue.log import warn
-from requeue.untrusted import NAME, parse_json, printable
 
 MOST_HOSTS = 10_000
 

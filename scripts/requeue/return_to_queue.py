@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 
+from run_files.untrusted import printable
+
 from requeue.decision import Action
 from requeue.log import say, warn, write
 from requeue.nodes import Placement, Wanted, suitable, why_not_excluded, why_waiting
 from requeue.slurm import JobRecord, Silent, Slurm
-from requeue.untrusted import printable
 
 # Slurm's warning signal comes up to a minute earlier than --signal says.
 EARLY_SECONDS = 60

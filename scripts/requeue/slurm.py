@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
+from run_files.untrusted import printable
+
 from requeue.log import warn
 from requeue.nodes import Node, NodeState
-from requeue.untrusted import printable
 
 # Messages of Slurm's commands when the controller is down, restarts or is too busy; the same as in scripts/slurm.sh.
 NO_ANSWER = re.compile(

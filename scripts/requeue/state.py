@@ -17,9 +17,9 @@ from pathlib import Path
 
 from run_files.regular_files import NotReadable, read_text
 from run_files.replacing import replace_text
+from run_files.untrusted import NAME, parse_json, printable
 
 from requeue.log import warn
-from requeue.untrusted import NAME, parse_json, printable
 
 # Of the JSON object. A change that an older reader would misunderstand gets the next number.
 VERSION = 3

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Names who is to blame for a run that failed: reads failures/START of its checkpoint folder, writes failure.json.
+
+failure.py checkpoints                the newest start
+failure.py checkpoints --status 143   ends with the status of the run, where its launcher ended with 143
+
+The scripts call it after a run that failed. The exit status without --status: 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from run_failure.merging import find_failure, keep, newest_start, report
+from run_files.utf8 import restart_in_utf8
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the run's --checkpoint_dir")
+    parser.add_argument("--status", type=int, help="the exit status of the launcher")
+    parser.add_argument(
+        "--since", type=float, default=0, metavar="TIME", help="only a start after this time (date +%%s)"
+    )
+    parser.add_argument("--logs", type=Path, help="where ranks write that cannot write to DIR")
+    parser.add_argument(
+        "--wait", type=float, default=0, metavar="SECONDS", help="for evidence that a file system delays"
+    )
+    arguments = parser.parse_args()
+    sys.stderr.reconfigure(errors="replace")
+    start = newest_start(arguments.folder, arguments.since)
+    failure = start and find_failure(arguments.folder, start, arguments.logs, arguments.wait)
+    if not failure:
+        if arguments.status is None:
+            print(f"failure.py: {arguments.folder} has no evidence of a failure.", file=sys.stderr)
+        return arguments.status or 0
+    if not failure.verdict.user_error:  # mpzero itself has said what the mistake is
+        sys.stderr.write(report(arguments.folder, failure))
+        try:
+            keep(arguments.folder, failure)
+        except OSError as error:
+            print(f"failure.py: warning: failure.json cannot be written: {error.strerror}", file=sys.stderr)
+    return 0 if arguments.status is None else failure.status(arguments.status)
+
+
+if __name__ == "__main__":
+    restart_in_utf8()
+    sys.exit(main())

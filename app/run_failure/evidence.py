@@ -1,0 +1,253 @@
+"""What the ranks of one start have left in failures/START: start.json and rank_N.json (docs/formats.md).
+
+Others may have written the files: each value is checked, a damaged file counts as missing, and texts are printable.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from run_files.regular_files import NotReadable, read_text
+from run_files.untrusted import NAME, parse_json, printable
+from run_files.values import as_number, as_time, is_whole, whole
+
+START = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+MOST_RANKS = 100_000
+MOST_CHANNELS = 64
+MOST_COLLECTIVES = 64
+PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
+WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
+# A watchdog touches its line every second. One that has not for so long did not run.
+STOPPED_AFTER = 15.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """The ranks of a communicator: `count`, every `stride`-th from `first` on; count 0: all."""
+
+    first: int = 0
+    count: int = 0
+    stride: int = 1
+
+    def __contains__(self, rank: int) -> bool:
+        offset = rank - self.first
+        return self.count == 0 or (offset % self.stride == 0 and 0 <= offset // self.stride < self.count)
+
+
+@dataclass(frozen=True)
+class Collective:
+    sequence: int
+    operation: str
+    bytes: int
+    state: int  # 0: queued, 1: started, 2: completed
+    seconds: float  # since it was queued
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One communicator on one rank; the numbers are of the last collective that was queued, started, completed."""
+
+    name: str
+    ranks: Group
+    queued: int
+    started: int
+    completed: int
+    last: tuple[Collective, ...] = ()
+
+    def find(self, sequence: int) -> Collective | None:
+        return next((one for one in self.last if one.sequence == sequence), None)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of one rank."""
+
+    rank: int
+    host: str = ""  # empty: not known
+    pid: int = 0
+    why: str = ""  # one of WHYS; empty: the rank has left no evidence
+    error: str = ""
+    culprits: tuple[int, ...] = ()
+    time: float = math.inf  # of its evidence
+    phase: str = "setup"
+    step: int = 0
+    idle: float = 0.0  # seconds in the phase, or without progress
+    gap: float = 0.0  # seconds in which its watchdog did not run
+    complaint: str = ""  # what takes it too long, in its own words
+    channels: tuple[Channel, ...] = ()
+    seen: str = ""  # by a neighbour, where there is no evidence: "alive", "stopped", "dead", "ended"; empty: by none
+    died_first: bool = False  # it was dead in the first view of its host that shows a death
+
+    @property
+    def wrote(self) -> bool:
+        return self.why != ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    start: str
+    records: tuple[Record, ...]  # by rank
+    job: str = ""
+    restart: int = 0
+    started: int = 0
+    first: int = -1  # the rank that wrote first; -1: not known
+
+    @property
+    def complete(self) -> bool:
+        """Each rank has written, or a neighbour tells of it."""
+        return all(record.wrote or record.seen for record in self.records)
+
+    @property
+    def silent_hosts(self) -> tuple[str, ...]:
+        """Those of which no rank has written."""
+        heard = {record.host for record in self.records if record.wrote}
+        return tuple(dict.fromkeys(one.host for one in self.records if one.host and one.host not in heard))
+
+
+def read_evidence(folders: list[Path]) -> Evidence:
+    """Of the start whose evidence lies in these folders: that of the checkpoints, then that of the log."""
+    start = next(filter(None, (load(folder / "start.json") for folder in folders)), {})
+    numbers = range(min(whole(start.get("ranks")), MOST_RANKS)) or sorted(listed_ranks(folders))
+    found = {number: load_rank(folders, number) for number in numbers}
+    objects = {number: value for number, value in found.items() if value.get("why") in WHYS}
+    some = start or next(iter(objects.values()), {})
+    hosts = start.get("hosts") if isinstance(start.get("hosts"), list) else []
+    size = max(numbers, default=-1) + 1
+    records = [Record(rank, host=host_of(hosts[rank]) if rank < len(hosts) else "") for rank in range(size)]
+    for number, value in objects.items():
+        records[number] = record_of(value, records[number], size)
+    add_views(records, objects)
+    begun = as_time(start.get("started"))
+    return Evidence(
+        start=folders[0].name,
+        records=tuple(records),
+        job=printable(some.get("job") or "", 60),
+        restart=whole(some.get("restart")),
+        started=0 if math.isnan(begun) else int(begun),
+        first=first_of(folders, size),
+    )
+
+
+def load(path: Path) -> dict:
+    """Empty: missing or damaged."""
+    try:
+        value = parse_json(read_text(path, follow=False) or "")
+    except (NotReadable, OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def load_rank(folders: list[Path], rank: int) -> dict:
+    return next(filter(None, (load(folder / f"rank_{rank}.json") for folder in folders)), {})
+
+
+def listed_ranks(folders: list[Path]) -> set[int]:
+    """Where start.json is missing."""
+    names = [path.name for folder in folders if folder.is_dir() for path in folder.iterdir()]
+    matches = filter(None, (re.fullmatch(r"rank_(0|[1-9][0-9]{0,4})\.json", name) for name in names))
+    return {int(match.group(1)) for match in matches}
+
+
+def first_of(folders: list[Path], size: int) -> int:
+    for folder in folders:
+        try:
+            text = (read_text(folder / "first", follow=False) or "").strip()
+        except (NotReadable, OSError):
+            continue
+        if re.fullmatch("[0-9]{1,6}", text) and int(text) < size:
+            return int(text)
+    return -1
+
+
+def record_of(value: dict, known: Record, size: int) -> Record:
+    """Of a rank, by its evidence or by its line in that of a neighbour."""
+    phase = value.get("phase")
+    if isinstance(phase, int) and 0 <= phase < len(PHASES):
+        phase = PHASES[phase]
+    overdue = value.get("overdue")
+    return Record(
+        rank=known.rank,
+        host=host_of(value.get("host")) or known.host,
+        pid=whole(value.get("pid")),
+        why=str(value.get("why", "")),
+        error=printable(value.get("error") or "", 1000),
+        culprits=tuple(rank for rank in list_of(value.get("culprits"))[:size] if is_whole(rank) and rank < size),
+        time=number_or(as_time(value.get("time")), math.inf),
+        phase=phase if phase in PHASES else "setup",
+        step=whole(value.get("step")),
+        idle=seconds(value.get("seconds_in_phase", value.get("seconds_since_progress"))),
+        gap=seconds(value.get("watchdog_gap_seconds")),
+        complaint="; ".join(printable(text, 300) for text in list_of(overdue)[:4]),
+        channels=tuple(map(channel_of, objects_of(value.get("channels"))[:MOST_CHANNELS])),
+    )
+
+
+def channel_of(value: dict) -> Channel:
+    ranks = [whole(number) for number in list_of(value.get("ranks"))[:3]] + [0, 0, 0]
+    last = [one for one in list_of(value.get("last"))[-MOST_COLLECTIVES:] if isinstance(one, list) and len(one) == 5]
+    return Channel(
+        name=printable(value.get("name") or "", 100),
+        ranks=Group(ranks[0], ranks[1], max(1, ranks[2])) if ranks[1] else Group(),
+        queued=whole(value.get("queued")),
+        started=whole(value.get("started")),
+        completed=whole(value.get("completed")),
+        last=tuple(
+            Collective(whole(one[0]), printable(one[1], 60), whole(one[2]), whole(one[3]), seconds(one[4]))
+            for one in last
+        ),
+    )
+
+
+def add_views(records: list[Record], objects: dict[int, dict]) -> None:
+    """What neighbours saw of the ranks that have not written: the newest of their lines, and who died first."""
+    died: dict[str, tuple[float, set[int]]] = {}
+    views = sorted((records[rank].time, rank) for rank in objects)
+    for time, observer in views:
+        host = records[observer].host
+        dead = set()
+        for line in objects_of(objects[observer].get("neighbours"))[:MOST_RANKS]:
+            rank = line.get("rank")
+            if not is_whole(rank) or rank >= len(records) or records[rank].wrote:
+                continue
+            seen = state_of(line)
+            if seen == "dead":
+                dead.add(rank)
+            known = replace(records[rank], host=records[rank].host or host)
+            records[rank] = replace(record_of({**line, "why": ""}, known, len(records)), host=known.host, seen=seen)
+        if dead and host not in died:
+            died[host] = (time, dead)
+    for _, dead in died.values():
+        for rank in dead:
+            records[rank] = replace(records[rank], died_first=records[rank].seen == "dead")
+
+
+def state_of(line: dict) -> str:
+    if line.get("ended") is True:
+        return "ended"
+    if line.get("alive") is not True:
+        return "dead"
+    return "stopped" if seconds(line.get("quiet")) > STOPPED_AFTER else "alive"
+
+
+def host_of(value: object) -> str:
+    return value if isinstance(value, str) and NAME.fullmatch(value) else ""
+
+
+def seconds(value: object) -> float:
+    number = as_number(value)
+    return number if 0 <= number < 1e9 else 0.0
+
+
+def number_or(value: float, default: float) -> float:
+    return default if math.isnan(value) else value
+
+
+def list_of(value: object) -> list:
+    return value if isinstance(value, list) else []
+
+
+def objects_of(value: object) -> list[dict]:
+    return [element for element in list_of(value) if isinstance(element, dict)]

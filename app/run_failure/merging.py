@@ -1,0 +1,164 @@
+"""The newest start of a checkpoint folder: its evidence -> failure.json, the report for the user, the exit status."""
+
+from __future__ import annotations
+
+import calendar
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from run_files.regular_files import NotReadable, read_text
+from run_files.replacing import replace_text
+from run_files.untrusted import NAME, printable
+
+from run_failure.evidence import START, Evidence, Record, load, read_evidence
+from run_failure.verdict import Verdict, verdict_of, where
+
+# Exit statuses, as in base/error.hpp.
+FAILURE, USER_ERROR, STOPPED = 1, 2, 75
+MOST_STARTS = 20
+MOST_PLACES = 16
+PAUSE = 0.5
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a failed start comes to."""
+
+    evidence: Evidence
+    verdict: Verdict
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        records = (self.evidence.records[rank] for rank in self.verdict.ranks if rank < len(self.evidence.records))
+        return tuple(dict.fromkeys(record.host for record in records if record.host))
+
+    def status(self, status: int) -> int:
+        """The exit status of the job, where the launcher's is this one: that of a signal says only that it ended the
+        other ranks."""
+        if self.verdict.user_error:
+            return USER_ERROR
+        return status if status in (0, USER_ERROR, STOPPED) else FAILURE
+
+
+def newest_start(folder: Path, since: float = 0, job: str | None = None, restart: int = 0) -> str | None:
+    """The start of the run in this checkpoint folder that began last; none before `since` (seconds since 1970), nor of
+    another job."""
+    try:
+        names = sorted(path.name for path in (folder / "failures").iterdir() if START.fullmatch(path.name))
+    except OSError:
+        return None
+    if not names or time_of(names[-1]) < since - 1:
+        return None
+    start = load(folder / "failures" / names[-1] / "start.json")
+    another = job is not None and start and (str(start.get("job", "")), start.get("restart", 0)) != (job, restart)
+    return None if another else names[-1]
+
+
+def time_of(start: str) -> float:
+    try:
+        return calendar.timegm(time.strptime(start[:16], "%Y%m%dT%H%M%SZ"))
+    except ValueError:
+        return 0.0
+
+
+def find_failure(
+    folder: Path,
+    start: str,
+    logs: Path | None = None,
+    wait: float = 0,
+    down: Callable[[tuple[str, ...]], frozenset[str]] = lambda hosts: frozenset(),
+) -> Failure | None:
+    """Waits for so many seconds where evidence is missing: a file system may show late what ranks of another host have
+    written. `down`: which of these hosts, that have left nothing, the cluster knows to be down."""
+    folders = [place / "failures" / start for place in (folder, logs) if place is not None]
+    until = time.monotonic() + wait
+    while not (evidence := read_evidence(folders)).complete and time.monotonic() < until:
+        time.sleep(PAUSE)
+    verdict = verdict_of(evidence)
+    if verdict is not None and verdict.silent_hosts:
+        verdict = verdict_of(evidence, down(verdict.silent_hosts))
+    return None if verdict is None else Failure(evidence, verdict)
+
+
+def keep(folder: Path, failure: Failure) -> None:
+    """Writes failure.json, unless a later start has, and removes the evidence of old starts. Raises: OSError"""
+    if failure.verdict.user_error:
+        return
+    path = folder / "failure.json"
+    before, now = load(path), as_object(failure)
+    same = {key: value for key, value in before.items() if key != "time"} == {
+        k: v for k, v in now.items() if k != "time"
+    }
+    later = before.get("run") != now["run"] and START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]
+    if not same and not later:
+        replace_text(path, json.dumps(now, indent=1) + "\n")
+    names = sorted(path.name for path in (folder / "failures").iterdir() if START.fullmatch(path.name))
+    for name in names[:-MOST_STARTS]:
+        shutil.rmtree(folder / "failures" / name, ignore_errors=True)
+
+
+def as_object(failure: Failure) -> dict:
+    evidence, verdict = failure.evidence, failure.verdict
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "job": evidence.job,
+        "restart": evidence.restart,
+        "step": max((record.step for record in evidence.records), default=0),
+        "reason": verdict.reason,
+        "ranks": list(verdict.ranks),
+        "hosts": list(failure.hosts),
+        "run": evidence.start,
+        "started": evidence.started,
+        "found_by": evidence.first,
+        "foundation": sum(record.wrote for record in evidence.records) if verdict.ranks else 0,
+    }
+
+
+def report(folder: Path, failure: Failure) -> str:
+    """For the user: the verdict, and where each rank was. Ranks at one place share a line."""
+    verdict = failure.verdict
+    lines = [f"mpzero: error: {verdict.reason}{f'; {verdict.remedy}' if verdict.remedy else ''}."]
+    tag = newest_tag(folder)
+    lines.append(f"  The same command resumes from {folder / tag}." if tag else "  No checkpoint was saved yet.")
+    places: dict[str, list[Record]] = {}
+    for record in failure.evidence.records:
+        places.setdefault(place(record), []).append(record)
+    lines.append("  Where the ranks were:")
+    for text, records in list(places.items())[:MOST_PLACES]:
+        lines.append(f"    rank {ranges([one.rank for one in records])} ({records[0].host or 'unknown host'}): {text}")
+    if len(places) > MOST_PLACES:
+        lines.append(f"    and {len(places) - MOST_PLACES} more places")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def place(record: Record) -> str:
+    """Without times: ranks at the same place get the same text."""
+    if not record.wrote and not record.seen:
+        return "left no evidence"
+    last = {"dead": "died", "ended": "ended normally", "stopped": "was stopped", "alive": "left no evidence"}
+    text = where(record) if record.wrote else f"{last[record.seen]}; it was last {where(record)}"
+    for channel in record.channels:
+        if channel.queued:
+            text += f"\n      {channel.name}: {channel.queued} requested, {channel.completed} completed"
+            if one := channel.find(channel.completed + 1):
+                text += f"; waits in {one.operation} {one.sequence}"
+    return text
+
+
+def ranges(ranks: list[int]) -> str:
+    """ "0-3,7" """
+    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def newest_tag(folder: Path) -> str:
+    try:
+        tag = (read_text(folder / "latest") or "").strip()
+    except (NotReadable, OSError):
+        return ""
+    return tag if NAME.fullmatch(tag) else printable(tag, 300)

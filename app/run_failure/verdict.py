@@ -1,0 +1,218 @@
+"""Who is to blame for the failure of a start: verdict_of(evidence), without input or output.
+
+Absence alone blames nobody: a rank that has left no evidence is blamed only where a neighbour on its host saw it dead
+or stopped, or where the cluster says that its host is down. The first of these that holds decides:
+
+    1  a user error            nobody is to blame
+    2  ranks that were dead, without evidence, in the first view of their host that shows a death
+    3  ranks whose process was stopped
+    4  ranks that an error names as its cause
+    5  the rank that a device failed on
+    6  a host without evidence: unknown, unless it is known to be down
+    7  the rank whose error came first
+    8  the rank that holds the others up in a collective, by level and peer; nobody where all are at one place
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from run_failure.collectives import Held, find_awaited, find_lag, find_unfinished
+from run_failure.evidence import STOPPED_AFTER, Evidence, Record
+
+CHECK_AGAIN = "check that machine if it happens there again"
+HOST_REMEDY = "inspect the process with `py-spy dump --native` or gdb, and check its machine's disks and memory"
+GPU_REMEDY = "check dmesg for Xid messages, and nvidia-smi, on that machine"
+UNKNOWN_REMEDY = "look for the cause in the output before this; `mpzero doctor` tests the network between all hosts"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    ranks: tuple[int, ...]  # empty: nobody is known to be to blame
+    reason: str  # one sentence without its full stop
+    remedy: str = ""  # one sentence without its full stop
+    user_error: bool = False
+    silent_hosts: tuple[str, ...] = ()  # whose state would decide
+
+
+def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdict | None:
+    """`down`: hosts that the cluster knows to be down. None: the evidence shows no failure."""
+    records = evidence.records
+    wrote = [record for record in records if record.wrote]
+    by_why = {
+        why: sorted((one for one in wrote if one.why == why), key=order(evidence)) for why in {r.why for r in wrote}
+    }
+    if mistakes := by_why.get("user_error"):
+        return Verdict((), mistakes[0].error or "a user error", user_error=True)
+    lost = [record for record in records if record.died_first]
+    if lost:
+        return of_lost(records, lost)
+    if stopped := [record for record in records if record.seen == "stopped"]:
+        return of_stopped(records, stopped)
+    errors = [*by_why.get("device_error", []), *by_why.get("error", []), *by_why.get("communicator_error", [])]
+    if named := sorted({rank for record in errors for rank in record.culprits}):
+        first = next(record for record in errors if record.culprits)
+        return Verdict(tuple(named), f"{rank_list(named)}: {error_of(first)} ({where(first)})", CHECK_AGAIN)
+    if errors and errors[0].why == "device_error":
+        return of_failed(errors[0])
+    if silent := evidence.silent_hosts:
+        return of_silent(evidence, silent, down, errors)
+    if by_why.get("error"):
+        return of_failed(by_why["error"][0])
+    if len(errors) == 1:
+        return of_failed(errors[0])
+    if errors:
+        return of_broken(records, errors)
+    return of_stuck(records) if by_why.get("stuck") else None
+
+
+def order(evidence: Evidence) -> Callable[[Record], tuple]:
+    """Clocks of hosts differ: the rank that made the file `first` comes first, whatever its time is."""
+    return lambda record: (record.rank != evidence.first, record.time, record.rank)
+
+
+def of_lost(records: tuple[Record, ...], lost: list[Record]) -> Verdict:
+    later = [record for record in records if record.seen == "dead" and not record.died_first]
+    since = f"; {names(later)} {have(later)} ended since" if later else ""
+    reason = f"{names(lost)} ended without reporting an error {where(farthest(records))}{awaited(records, lost)}{since}"
+    remedy = "look in that rank's last lines of output and, on its machine, in dmesg (out of memory, Xid messages)"
+    return Verdict(ranks_of(lost), reason, remedy)
+
+
+def of_stopped(records: tuple[Record, ...], stopped: list[Record]) -> Verdict:
+    reason = (
+        f"{names(stopped)} {have(stopped)} not responded for over {STOPPED_AFTER:.0f} s {where(farthest(records))}"
+        f"{awaited(records, stopped)}; the process is stopped"
+    )
+    return Verdict(
+        ranks_of(stopped), reason, "check that machine: its memory, its disks, and who stops processes there"
+    )
+
+
+def of_failed(record: Record) -> Verdict:
+    reason = f"rank {record.rank}: {error_of(record)} ({where(record)}, on {record.host or 'an unknown host'})"
+    return Verdict((record.rank,), reason, CHECK_AGAIN)
+
+
+def of_broken(records: tuple[Record, ...], errors: list[Record]) -> Verdict:
+    """Several ranks lost their peers, and none says of itself that it failed: one of them may be behind."""
+    first = errors[0]
+    if lag := find_lag(list(records), "queued"):
+        return of_lag(records, lag, "queued")
+    reason = f"{names(errors)} met errors of their communicators; the first is of rank {first.rank}: {error_of(first)}"
+    return Verdict((), f"{reason} ({where(first)})", UNKNOWN_REMEDY)
+
+
+def of_silent(evidence: Evidence, silent: tuple[str, ...], down: frozenset[str], errors: list[Record]) -> Verdict:
+    hosts = [host for host in silent if host in down]
+    ranks = [record for record in evidence.records if record.host in (hosts or silent)]
+    what = f"no rank of {some(hosts or silent)} has left evidence"
+    if errors:
+        what += f", and rank {errors[0].rank} met an error: {error_of(errors[0])}"
+    what += f" ({where(farthest(evidence.records))}{awaited(evidence.records, ranks)})"
+    if hosts:
+        return Verdict(ranks_of(ranks), f"{some(hosts)} is down: {what}", "check that machine")
+    return Verdict(
+        (), f"{what}: its machine may be down, out of memory or cut off", UNKNOWN_REMEDY, silent_hosts=silent
+    )
+
+
+def of_stuck(records: tuple[Record, ...]) -> Verdict:
+    present = [record for record in records if record.channels or record.wrote]
+    idle = max(record.idle for record in present)
+    if any(record.phase == "network" for record in present):
+        return not_connected(present, idle)
+    for measure in ("queued", "started", "completed"):
+        if lag := find_lag(present, measure):
+            return of_lag(records, lag, measure)
+    if held := find_unfinished(present):
+        group = [records[rank] for rank in held.late]
+        reason = (
+            f"{names(group)} have reached {held}, {where(group[0])}, and none has completed it for {held.waited:.0f} s"
+        )
+        remedy = "check the network between these ranks, and dmesg for Xid messages on their machines"
+        return Verdict((), reason, remedy)
+    first = present[0]
+    if len(records) == 1:
+        return Verdict((0,), f"{names([first])} has made no progress for {idle:.0f} s {where(first)}", HOST_REMEDY)
+    held = find_awaited(present, [first.rank])
+    reason = f"no rank has made progress for {idle:.0f} s {where(first)}{f', all ranks in {held}' if held else ''}"
+    return Verdict(
+        (), reason, "if this may take so long, set a longer --stuck_after; otherwise check network and disks"
+    )
+
+
+def of_lag(records: tuple[Record, ...], lag: Held, measure: str) -> Verdict:
+    late = [records[rank] for rank in lag.late]
+    if measure == "completed":
+        reason = f"{names(late)} reached {lag} with the others, {where(late[0])}, but did not complete it"
+        return Verdict(lag.late, reason, f"check the network's counters on that machine, and {GPU_REMEDY}")
+    on_gpu = " on the GPU" if measure == "started" else ""
+    reason = (
+        f"{names(late)} {have(late)} not reached {lag}{on_gpu}, {where(late[0])}, while others have waited in it for "
+        f"{max(lag.waited, 0):.0f} s"
+    )
+    return Verdict(lag.late, reason, GPU_REMEDY if on_gpu else HOST_REMEDY)
+
+
+def not_connected(present: list[Record], idle: float) -> Verdict:
+    """A network that blocks all traffic stops all ranks at one place; with one that blocks some, others get further."""
+    lag = find_lag(present, "queued")
+    late = [record for record in present if lag is None or record.rank in lag.late]
+    complaint = next((f": {record.complaint}" for record in late if record.complaint), "")
+    subject = (
+        f"{names(late)} {have(late)} not been connected, while the others have,"
+        if lag
+        else "the hosts have not been connected"
+    )
+    remedy = "check that the hosts of the job reach each other on every port (`mpzero doctor`)"
+    return Verdict(lag.late if lag else (), f"{subject} for {idle:.0f} s{complaint}", remedy)
+
+
+def awaited(records: tuple[Record, ...], gone: list[Record]) -> str:
+    held = find_awaited(list(records), list(ranks_of(gone)))
+    return f", while others wait for it in {held}" if held else ""
+
+
+def farthest(records: tuple[Record, ...]) -> Record:
+    """Where the ranks must be that left nothing."""
+    return max(records, key=lambda record: record.step)
+
+
+def where(record: Record) -> str:
+    return {
+        "network": "while the nodes were being connected",
+        "setup": "during set-up",
+        "first_step": f"in step {record.step}, the run's first",
+        "training": f"in step {record.step}",
+        "validation": f"in the validation after step {record.step}",
+        "checkpoint": f"in the checkpoint after step {record.step}",
+        "ending": f"at the end, after step {record.step}",
+    }[record.phase]
+
+
+def error_of(record: Record) -> str:
+    return record.error.rstrip(". ") or "an error without a reason"
+
+
+def names(records: list[Record], most: int = 8) -> str:
+    words = [f"rank {one.rank} on {one.host or 'an unknown host'} (pid {one.pid})" for one in records[:most]]
+    return ", ".join(words + [f"{len(records) - most} more ranks"] * (len(records) > most))
+
+
+def some(hosts: list[str] | tuple[str, ...], most: int = 4) -> str:
+    more = f" and {len(hosts) - most} more" if len(hosts) > most else ""
+    return ", ".join(hosts[:most]) + more
+
+
+def rank_list(ranks: list[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks))}"
+
+
+def have(records: list[Record]) -> str:
+    return "has" if len(records) == 1 else "have"
+
+
+def ranks_of(records: list[Record]) -> tuple[int, ...]:
+    return tuple(record.rank for record in records)

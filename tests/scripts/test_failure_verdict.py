@@ -1,0 +1,258 @@
+"""Who is blamed for a failure: folders of evidence, one for each kind of failure (app/run_failure)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from evidence import Evidence, channel, line
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "app"))
+from run_failure.evidence import read_evidence
+from run_failure.merging import find_failure, keep, newest_start
+from run_failure.verdict import verdict_of
+
+ROOT = Path(__file__).resolve().parents[2]
+WAITS = channel(8, 7)
+
+
+def verdict(found: Evidence, down=()):
+    return verdict_of(read_evidence([found.folder]), frozenset(down))
+
+
+def stuck(found: Evidence, *ranks: int, why: str = "stuck", **values) -> None:
+    for rank in ranks:
+        found.rank(rank, why, **{"channels": [WAITS], **values})
+
+
+def crash(found):
+    stuck(found, 0, 1, why="communicator_error")
+    found.rank(2, "signal", neighbours=[line(3, alive=False, step=6)])
+
+
+def crash_of_two(found):
+    found.rank(0, "communicator_error", neighbours=[line(1, alive=False)])
+    found.rank(2, "signal", neighbours=[line(3, alive=False)])
+
+
+def killed_by_the_launcher(found):
+    """Rank 1 was alive when rank 0 wrote, and dead for the next that wrote: the launcher ended it."""
+    found.rank(2, "error", error="the disk is full", neighbours=[line(3)])
+    found.rank(0, "signal", neighbours=[line(1)])
+    found.rank(3, "signal", neighbours=[])
+
+
+def stopped(found):
+    stuck(found, 0, 1)
+    stuck(found, 3, neighbours=[line(2, quiet=310.0)])
+
+
+def hang_in_a_collective(found):
+    stuck(found, 0, 2, 3)
+    found.rank(1, channels=[channel(7, 7)])
+
+
+def hang_seen_by_a_neighbour(found):
+    """Rank 1 could not write: its file system hangs."""
+    stuck(found, 2, 3)
+    stuck(found, 0, neighbours=[line(1, channels=[channel(7, 7)])])
+
+
+def hang_on_a_gpu(found):
+    stuck(found, 0, 1, 2)
+    found.rank(3, channels=[channel(8, 7, started=7)])
+
+
+def device(found):
+    found.rank(1, "communicator_error", error="a peer has gone")
+    found.rank(3, "device_error", error="an illegal memory access")
+    found.rank(0, "signal")
+
+
+def error_with_culprits(found):
+    found.rank(0, "error", error="the weights differ", culprits=[2])
+    found.rank(3, "device_error", error="aborted")
+
+
+def first_error(found):
+    found.rank(2, "error", error="the disk is full")
+    found.times -= 9  # a clock that is behind
+    for rank in (0, 1, 3):
+        found.rank(rank, "error", error="connection reset")
+
+
+def dead_host(found):
+    for rank in (0, 1):
+        found.rank(rank, "communicator_error", error="a peer has gone")
+
+
+def late_host_without_evidence(found):
+    """It is behind in what the others have queued, and nobody on it wrote."""
+    stuck(found, 0, 1)
+
+
+def everyone_at_one_place(found):
+    stuck(found, 0, 1, 2, 3)
+
+
+def one_level_waits_for_the_other(found):
+    """Ranks 0, 1 (node0) and 2, 3 (node1); between nodes 0, 2 and 1, 3. Rank 3 is late between nodes: it computes."""
+    inner, across = (0, 2, 1), (1, 2, 2)
+    found.rank(0, channels=[channel(5, 4, ranks=inner), channel(3, 3, ranks=(0, 2, 2))])
+    found.rank(1, channels=[channel(4, 4, ranks=inner), channel(3, 2, ranks=across, seconds=20)])
+    found.rank(2, channels=[channel(5, 4, ranks=(2, 2, 1)), channel(3, 3, ranks=(0, 2, 2))])
+    found.rank(3, channels=[channel(4, 4, ranks=(2, 2, 1)), channel(2, 2, ranks=across)])
+
+
+def user_error(found):
+    found.rank(0, "communicator_error")
+    found.rank(1, "user_error", error="--seq_length 7 does not fit")
+
+
+def only_ended(found):
+    for rank in range(4):
+        found.rank(rank, "signal")
+
+
+def finished_ranks_are_not_missed(found):
+    stuck(found, 0, neighbours=[line(1, alive=False, ended=True)])
+    stuck(found, 2, 3, channels=[channel(7, 7)])
+
+
+# The ranks to blame, and a fact of the reason.
+CASES = [
+    (crash, (3,), "rank 3 on node1 (pid 103) ended without reporting an error in step 6"),
+    (crash_of_two, (1, 3), "rank 1 on node0 (pid 101), rank 3 on node1 (pid 103) ended"),
+    (killed_by_the_launcher, (2,), "the disk is full"),
+    (stopped, (2,), "all_gather 8 of parameters (1.0 MiB)"),
+    (hang_in_a_collective, (1,), "all_gather 8 of parameters (1.0 MiB)"),
+    (hang_seen_by_a_neighbour, (1,), "all_gather 8 of parameters (1.0 MiB)"),
+    (hang_on_a_gpu, (3,), "on the GPU"),
+    (device, (3,), "an illegal memory access"),
+    (error_with_culprits, (2,), "the weights differ"),
+    (first_error, (2,), "the disk is full"),
+    (dead_host, (), "node1"),
+    (late_host_without_evidence, (), "node1"),
+    (everyone_at_one_place, (), "all ranks in all_gather 8"),
+    (one_level_waits_for_the_other, (3,), "all_gather 3 of parameters (1.0 MiB, ranks 1, 3)"),
+    (finished_ranks_are_not_missed, (2, 3), "all_gather 8"),
+]
+
+
+@pytest.mark.parametrize(("case", "ranks", "fact"), CASES, ids=lambda value: getattr(value, "__name__", ""))
+def test_the_rank_to_blame_is_named(tmp_path, case, ranks, fact):
+    found = Evidence(tmp_path)
+    case(found)
+    result = verdict(found)
+    assert (result.ranks, result.user_error) == (ranks, False), result
+    assert fact in result.reason
+
+
+def test_a_silent_host_is_blamed_only_where_the_cluster_knows_it_to_be_down(tmp_path):
+    found = Evidence(tmp_path)
+    dead_host(found)
+    assert verdict(found).silent_hosts == ("node1",)
+    assert verdict(found, down=["node1"]).ranks == (2, 3)
+    assert verdict(found, down=["node7"]).ranks == ()
+
+
+def run(checkpoints: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, ROOT / "app/failure.py", checkpoints, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("case", "launcher", "status"),
+    [(crash, 137, 1), (user_error, 143, 2), (only_ended, 143, 143), (crash, 75, 75), (crash, 2, 2), (None, 9, 9)],
+)
+def test_the_evidence_decides_the_status_of_the_run(tmp_path, case, launcher, status):
+    if case is not None:
+        case(Evidence(tmp_path))
+    result = run(tmp_path, "--status", str(launcher))
+    assert result.returncode == status, result.stderr
+    assert (tmp_path / "failure.json").exists() == (case is crash)
+
+
+def test_failure_json_has_its_fields_and_a_later_start_keeps_its_own(tmp_path):
+    crash(Evidence(tmp_path))
+    (tmp_path / "latest").write_text("tiny-3steps\n")
+    result = run(tmp_path)
+    assert result.returncode == 0 and "rank 3 on node1" in result.stderr and "tiny-3steps" in result.stderr
+    path = tmp_path / "failure.json"
+    report = json.loads(path.read_text())
+    assert report.pop("time").endswith("Z") and "rank 3" in report.pop("reason")
+    assert report == {
+        "job": "7", "restart": 0, "step": 6, "ranks": [3], "hosts": ["node1"], "run": "20261126T120000Z-0123abcd",
+        "started": 1_700_000_000, "found_by": 0, "foundation": 3,
+    }  # fmt: skip
+    later = Evidence(tmp_path, start="20261126T130000Z-0123abcd")
+    later.rank(0, "device_error")
+    run(tmp_path)
+    assert json.loads(path.read_text())["ranks"] == [0]
+    keep(tmp_path, find_failure(tmp_path, "20261126T120000Z-0123abcd"))
+    assert json.loads(path.read_text())["ranks"] == [0]
+
+
+def test_only_the_newest_start_of_this_job_counts(tmp_path):
+    old, new = "20261126T120000Z-0123abcd", "20261126T120500Z-0123abcd"
+    Evidence(tmp_path, start=old)
+    assert newest_start(tmp_path) == old and newest_start(tmp_path, job="7") == old
+    assert newest_start(tmp_path, job="8") is None and newest_start(tmp_path, job="7", restart=1) is None
+    Evidence(tmp_path, start=new, restart=1)
+    (tmp_path / "failures/notes").mkdir()
+    assert newest_start(tmp_path) == new
+    assert newest_start(tmp_path, since=1_795_694_700) == new and newest_start(tmp_path, since=1_795_694_702) is None
+
+
+def test_evidence_of_the_log_folder_counts_too(tmp_path):
+    found = Evidence(tmp_path / "checkpoints", hosts=1)
+    logs = Evidence(tmp_path / "logs", hosts=1)
+    stuck(found, 0)
+    logs.rank(1, channels=[channel(7, 7)])
+    (logs.folder / "start.json").unlink()
+    result = run(tmp_path / "checkpoints", "--logs", str(tmp_path / "logs"))
+    assert "rank 1 on node0" in result.stderr, result.stderr
+
+
+HOSTILE = [7, None, [], {}, "x", -1, 1e400, True, "\x1b]0;title\x07", [[]], [{}], {"a": 1}, 10**30, [7, "x", None]]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=repr)
+def test_a_value_of_another_kind_hurts_nobody(tmp_path, value):
+    keys = (
+        "why error culprits time phase step seconds_in_phase watchdog_gap_seconds overdue channels neighbours host pid"
+    )
+    for number, key in enumerate(keys.split()):
+        found = Evidence(tmp_path / str(number), hosts=1, ranks=3)
+        found.rank(2, **{key: value})
+        found.rank(0, channels=[{**WAITS, "last": value}, {**WAITS, "ranks": value}, {**WAITS, "queued": value}])
+        found.rank(1, neighbours=[line(2, channels=value), {**line(2), "rank": value}, {**line(2), "quiet": value}])
+        found.write("start.json", {**found.common, "ranks": 3, "hosts": value, "started": value})
+        failure = find_failure(found.checkpoints, found.folder.name)
+        assert failure is None or failure.verdict.reason.isprintable()
+
+
+FORMS = {
+    "empty": lambda path: path.write_text(""),
+    "deep": lambda path: path.write_text("[" * 200_000),
+    "huge": lambda path: path.write_bytes(b"x" * (2 << 20)),
+    "pipe": os.mkfifo,
+    "folder": lambda path: path.mkdir(),
+    "link": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_of_any_form_hurts_nobody(tmp_path, form):
+    for name in ("start.json", "first", "rank_0.json"):
+        found = Evidence(tmp_path / name, hosts=1)
+        stuck(found, 0)
+        found.rank(1, "device_error")
+        (found.folder / name).unlink()
+        FORMS[form](found.folder / name)
+        assert verdict(found).ranks == (1,)
+    (tmp_path / "failures").mkdir()
+    FORMS[form](tmp_path / "failures/20261126T120000Z-0123abcd")
+    assert run(tmp_path, "--status", "9").returncode == 9
