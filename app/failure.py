@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from run_failure.merging import find_failure, keep, newest_start, report
+from run_failure.merging import find_failure, newest_start, settle
 from run_files.utf8 import restart_in_utf8
 
 
@@ -29,19 +29,13 @@ def main() -> int:
         "--wait", type=float, default=0, metavar="SECONDS", help="for evidence that a file system delays"
     )
     arguments = parser.parse_args()
-    sys.stderr.reconfigure(errors="replace")
     start = newest_start(arguments.folder, arguments.since)
     failure = start and find_failure(arguments.folder, start, arguments.logs, arguments.wait)
     if not failure:
         if arguments.status is None:
             print(f"failure.py: {arguments.folder} has no evidence of a failure.", file=sys.stderr)
         return arguments.status or 0
-    if not failure.verdict.user_error:  # mpzero itself has said what the mistake is
-        sys.stderr.write(report(arguments.folder, failure))
-        try:
-            keep(arguments.folder, failure)
-        except OSError as error:
-            print(f"failure.py: warning: failure.json cannot be written: {error.strerror}", file=sys.stderr)
+    settle(arguments.folder, failure, show=True)
     return 0 if arguments.status is None else failure.status(arguments.status)
 
 

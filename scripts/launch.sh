@@ -33,10 +33,8 @@ choose_launcher() {
     ((gpus == 0)) || MPZERO_SRUN+=("--gpus-per-node=$gpus")
     # --mem=0: the memory that the job has on each node. Levels of ZeRO need the ranks of a host to follow each other.
     MPZERO_SRUN+=(--mem=0 --distribution=block)
-    # When mpzero ends on one rank it ends on all of them, so the others get a moment to do so by themselves: killed at once, they
-    # would replace its exit status by that of the signal.
     MPZERO_SRUN+=(--mpi=pmix "--nodes=$nodes" "--ntasks=$((nodes * ranks))" "--ntasks-per-node=$ranks"
-      "--cpus-per-task=$((cores > ranks ? cores / ranks : 1))" --kill-on-bad-exit=0 --wait=30)
+      "--cpus-per-task=$((cores > ranks ? cores / ranks : 1))")
     return
   fi
   say "This Slurm has no PMIx plugin: starting the ranks with mpirun."
@@ -91,7 +89,13 @@ launch_ranks() {
   [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
   expect_start "$(slurm_job)"
   if ((${#MPZERO_SRUN[@]} > 0)); then
-    ((minutes == 0)) || set -- "--time=$minutes" "$@"
+    if ((minutes == 0)); then
+      # Once a rank has failed Slurm ends the others, which write their evidence at SIGTERM.
+      set -- --kill-on-bad-exit=1 "$@"
+    else
+      # Every rank of the doctor reports by itself.
+      set -- "--time=$minutes" --kill-on-bad-exit=0 --wait=30 "$@"
+    fi
     run_step "${MPZERO_SRUN[@]}" "$@" || code=$?
   else
     ((minutes == 0)) || set -- --timeout "$((minutes * 60))" "$@"

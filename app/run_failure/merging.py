@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import calendar
+import contextlib
 import json
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +17,8 @@ from run_files.regular_files import NotReadable, read_text
 from run_files.replacing import replace_text
 from run_files.untrusted import NAME, printable
 
-from run_failure.evidence import START, Evidence, Record, load, read_evidence
-from run_failure.verdict import Verdict, verdict_of, where
+from run_failure.evidence import START, Evidence, Record, listed_ranks, load, load_rank, read_evidence
+from run_failure.verdict import Verdict, some, verdict_of, where
 
 # Exit statuses, as in base/error.hpp.
 FAILURE, USER_ERROR, STOPPED = 1, 2, 75
@@ -45,18 +47,24 @@ class Failure:
         return status if status in (0, USER_ERROR, STOPPED) else FAILURE
 
 
-def newest_start(folder: Path, since: float = 0, job: str | None = None, restart: int = 0) -> str | None:
+def newest_start(folder: Path, since: float = 0, job: str | None = None, restart: int | None = None) -> str | None:
     """The start of the run in this checkpoint folder that began last; none before `since` (seconds since 1970), nor of
     another job."""
-    try:
-        names = sorted(path.name for path in (folder / "failures").iterdir() if START.fullmatch(path.name))
-    except OSError:
-        return None
+    names = starts_of(folder)
     if not names or time_of(names[-1]) < since - 1:
         return None
-    start = load(folder / "failures" / names[-1] / "start.json")
-    another = job is not None and start and (str(start.get("job", "")), start.get("restart", 0)) != (job, restart)
+    place = [folder / "failures" / names[-1]]
+    start = load(place[0] / "start.json") or load_rank(place, min(listed_ranks(place), default=0))
+    another = (job not in (None, str(start.get("job")))) or (restart not in (None, start.get("restart")))
     return None if another else names[-1]
+
+
+def starts_of(folder: Path) -> list[str]:
+    """Oldest first."""
+    try:
+        return sorted(path.name for path in (folder / "failures").iterdir() if START.fullmatch(path.name))
+    except OSError:
+        return []
 
 
 def time_of(start: str) -> float:
@@ -87,8 +95,6 @@ def find_failure(
 
 def keep(folder: Path, failure: Failure) -> None:
     """Writes failure.json, unless a later start has, and removes the evidence of old starts. Raises: OSError"""
-    if failure.verdict.user_error:
-        return
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)
     same = {key: value for key, value in before.items() if key != "time"} == {
@@ -97,9 +103,22 @@ def keep(folder: Path, failure: Failure) -> None:
     later = before.get("run") != now["run"] and START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]
     if not same and not later:
         replace_text(path, json.dumps(now, indent=1) + "\n")
-    names = sorted(path.name for path in (folder / "failures").iterdir() if START.fullmatch(path.name))
-    for name in names[:-MOST_STARTS]:
+    for name in starts_of(folder)[:-MOST_STARTS]:
         shutil.rmtree(folder / "failures" / name, ignore_errors=True)
+
+
+def settle(folder: Path, failure: Failure, show: bool = False) -> None:
+    """Writes failure.json and, with `show`, the report for the user. mpzero itself has said what a user error is."""
+    if failure.verdict.user_error:
+        return
+    text = report(folder, failure) if show else ""
+    try:
+        keep(folder, failure)
+    except OSError as error:
+        text += f"mpzero: warning: {folder / 'failure.json'} cannot be written: {error.strerror}\n"
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text.encode(sys.stderr.encoding, "replace").decode(sys.stderr.encoding))
+        sys.stderr.flush()
 
 
 def as_object(failure: Failure) -> dict:
@@ -130,7 +149,8 @@ def report(folder: Path, failure: Failure) -> str:
         places.setdefault(place(record), []).append(record)
     lines.append("  Where the ranks were:")
     for text, records in list(places.items())[:MOST_PLACES]:
-        lines.append(f"    rank {ranges([one.rank for one in records])} ({records[0].host or 'unknown host'}): {text}")
+        hosts = list(dict.fromkeys(one.host for one in records if one.host))
+        lines.append(f"    rank {ranges([one.rank for one in records])} ({some(hosts) or 'unknown host'}): {text}")
     if len(places) > MOST_PLACES:
         lines.append(f"    and {len(places) - MOST_PLACES} more places")
     return "".join(f"{line}\n" for line in lines)

@@ -56,15 +56,15 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
         return Verdict(tuple(named), f"{rank_list(named)}: {error_of(first)} ({where(first)})", CHECK_AGAIN)
     if errors and errors[0].why == "device_error":
         return of_failed(errors[0])
+    if not errors and not by_why.get("stuck"):
+        return None
     if silent := evidence.silent_hosts:
         return of_silent(evidence, silent, down, errors)
     if by_why.get("error"):
         return of_failed(by_why["error"][0])
     if len(errors) == 1:
         return of_failed(errors[0])
-    if errors:
-        return of_broken(records, errors)
-    return of_stuck(records) if by_why.get("stuck") else None
+    return of_broken(records, errors) if errors else of_stuck(records)
 
 
 def order(evidence: Evidence) -> Callable[[Record], tuple]:

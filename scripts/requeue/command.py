@@ -27,33 +27,35 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from run_failure.merging import Failure, find_failure, newest_start, settle
 from run_files.untrusted import NAME, printable
 
 from requeue.checkpoint import newest_checkpoint, requested_step
 from requeue.decision import Action, Event, decide, kind_of_end, may_be_stop
 from requeue.log import say, warn
-from requeue.nodes import Node, Unreached, nodes_of_hosts, nodes_without_tasks
+from requeue.nodes import Node, Unreached, is_down, nodes_of_hosts, nodes_without_tasks
 from requeue.reports import (
     DOCTOR_HUNG,
     Doctor,
     Report,
     doctor_of,
-    failure_of,
     is_of_host,
     job_log,
     shared_hang,
     stop_of,
 )
 from requeue.return_to_queue import preempts, return_to_queue, wants_the_nodes
-from requeue.slurm import Slurm
+from requeue.slurm import Silent, Slurm, retry_seconds
 from requeue.state import load_state, record_of, remove_oldest, save_state
-from requeue.table import STOPPED, USER_ERROR, Kind, Verb
+from requeue.table import NO_STEP, NO_TASKS, STOPPED, USER_ERROR, Kind, Verb
 
 NUMBER = re.compile("0|[1-9][0-9]{0,14}")
 ANSWER = 3  # a file descriptor
 TIMED_OUT = 124  # `mpzero doctor` was still running when its time was up, as in scripts/launch.sh
 # How long Slurm is asked about a job without a time limit.
 DAY = 86_400
+# Evidence that is missing is waited for as long as so many attempts to reach Slurm take: a minute.
+EVIDENCE_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,13 @@ class Job:
     slurm: Slurm
     number: str  # SLURM_JOB_ID, which mpzero writes into failure.json; that of slurm.job is another for a job array
     restart: int
+    failure: Failure | None = None  # of this start of the run, as far as its evidence shows one
+
+    @property
+    def status(self) -> int:
+        """Of the run: the launcher's may be that of a signal, with which it has ended the other ranks."""
+        status = self.arguments.status
+        return status if self.failure is None else self.failure.status(status)
 
     @property
     def folder(self) -> Path:
@@ -70,6 +79,7 @@ class Job:
     def event(self, kind: Kind, **facts) -> Event:
         return Event(
             kind=kind,
+            status=self.status,
             job=self.slurm.job,
             restart=self.restart,
             max_restarts=self.arguments.max_restarts,
@@ -90,12 +100,42 @@ class Job:
 def start(job: Job) -> None:
     resume_from = job.arguments.resume_from_checkpoint
     facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
+    # The file system may have shown late what the start before has left, and its end may not have been seen.
+    if (earlier := newest_start(job.folder, job=job.number)) and (failure := find_failure(job.folder, earlier)):
+        settle(job.folder, failure)
     carry_out(job, job.event(Kind.STARTED, overwrite=job.arguments.overwrite, **facts))
     remove_oldest(job.folder)
 
 
 def end(job: Job) -> None:
-    carry_out_end(job, kind_of(job))
+    ran = job.arguments.status not in (STOPPED, NO_STEP, NO_TASKS)
+    start = newest_start(job.folder, job=job.number, restart=job.restart) if ran else None
+    job = judged(job, start)
+    kind = kind_of(job)
+    # A job that Slurm is ending has no time to wait.
+    if start and kind is Kind.FAILED and not (job.failure and job.failure.evidence.complete):
+        job = judged(job, start, wait=EVIDENCE_TRIES * retry_seconds())
+        kind = kind_of(job)
+    if job.failure:
+        settle(job.folder, job.failure, show=True)
+    carry_out_end(job, kind)
+
+
+def judged(job: Job, start: str | None, wait: float = 0) -> Job:
+    """With the failure that the evidence of this start shows. `wait`: so many seconds, for evidence that is missing."""
+    if start is None:
+        return job
+    return replace(job, failure=find_failure(job.folder, start, wait=wait, down=lambda hosts: down(job, hosts)))
+
+
+def down(job: Job, hosts: tuple[str, ...]) -> frozenset[str]:
+    """Those of the hosts whose nodes Slurm knows not to work."""
+    try:
+        states = job.slurm.partition_nodes()
+    except Silent:
+        return frozenset()
+    broken = {name for name, node in states.items() if is_down(node.state)}
+    return frozenset(host for host in hosts if broken & set(job.nodes((host,))))
 
 
 def doctor(job: Job) -> None:
@@ -116,7 +156,7 @@ def doctor(job: Job) -> None:
         refuse(job, found, nodes)
     elif job.arguments.status == DOCTOR_HUNG:
         reason = "mpzero doctor has waited for what the hosts share, and no host has reported where it hangs"
-        carry_out(job, job.event(Kind.SURROUNDINGS, status=job.arguments.status, reason=reason))
+        carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
     else:
         # Not the state of a host is at fault, but the start of the ranks.
         timed_out = job.arguments.status == TIMED_OUT
@@ -132,13 +172,13 @@ def refuse(job: Job, found: Doctor, nodes: list[Node]) -> None:
             f"{len(shared)} of {len(nodes)} hosts hang in the check {shared[0].check} of mpzero doctor: "
             f"{shared[0].message}. That is what the hosts share, such as a file system"
         )
-        carry_out(job, job.event(Kind.SURROUNDINGS, status=job.arguments.status, reason=reason))
+        carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
         return
     for refusal in found.refusals:
         warn(f"{refusal.host} is refused: {refusal.message}")
     blamed = nodes_of_hosts((refusal.host for refusal in found.refusals), nodes)
     reason = "; ".join(f"{refusal.host} is refused: {refusal.message}" for refusal in found.refusals)
-    carry_out(job, job.event(Kind.REFUSED, status=job.arguments.status, reason=reason, nodes=blamed))
+    carry_out(job, job.event(Kind.REFUSED, reason=reason, nodes=blamed))
 
 
 def is_one_of(host: str, nodes: list[Node]) -> bool:
@@ -147,13 +187,13 @@ def is_one_of(host: str, nodes: list[Node]) -> bool:
 
 def kind_of(job: Job) -> Kind:
     arguments = job.arguments
-    if may_be_stop(arguments.status):
+    if may_be_stop(job.status):
         wanted = wants_the_nodes(job.slurm, arguments.grace_period)
     else:
         # A run that had no time left to save, or was hit while it ended, ends with any status.
-        wanted = arguments.status not in (USER_ERROR, STOPPED) and preempts(job.slurm)
+        wanted = job.status not in (USER_ERROR, STOPPED) and preempts(job.slurm)
     stopped = arguments.signalled or wanted or job.leaving is not None
-    return kind_of_end(arguments.status, stopped, arguments.no_tasks_on)
+    return kind_of_end(job.status, stopped, arguments.no_tasks_on)
 
 
 def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
@@ -161,14 +201,11 @@ def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
     nodes: tuple[str, ...] = ()
     if kind is Kind.NO_TASKS:
         kind, nodes, reason = judge_tasks(job)
-    report = None
-    if kind is Kind.FAILED:
-        report = failure_of(job.folder / "failure.json", job.number, job.restart)
-    elif kind is Kind.STOPPED:
-        report = job.leaving
-    if report is not None:
-        reason, nodes = report.reason, job.nodes(report.hosts)
-    carry_out(job, job.event(kind, status=job.arguments.status, reason=reason, nodes=nodes))
+    if kind is Kind.FAILED and job.failure:
+        reason, nodes = job.failure.verdict.reason, job.nodes(job.failure.hosts)
+    elif kind is Kind.STOPPED and job.leaving:
+        reason, nodes = job.leaving.reason, job.nodes(job.leaving.hosts)
+    carry_out(job, job.event(kind, reason=reason, nodes=nodes))
 
 
 def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:

@@ -108,6 +108,11 @@ NOT_RESPONDING, MAINTENANCE = "*", "$"
 MOST_NAMED = 8
 
 
+def is_down(state: str) -> bool:
+    """Whether a node in this state does not work, as opposed to one that works and gets no jobs."""
+    return NOT_RESPONDING in state or kind_of(state) in ("down", "error", "fail", "failing")
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where a job may start: lists of nodes, one name each."""

@@ -1,5 +1,5 @@
-"""What mpzero's reports say about hosts: failure.json and stop.json of a run, doctor.json of `mpzero doctor`, and
-what a doctor that hangs says in the job's log.
+"""What mpzero's reports say about hosts: stop.json of a run, doctor.json of `mpzero doctor`, and what a doctor that
+hangs says in the job's log.
 
 A report that is missing, or that another run of the job wrote, blames nobody; one that is damaged neither, with a
 warning. Others may have written them: what comes out are names of hosts, and text without control characters.
@@ -76,18 +76,9 @@ CHECKS_OF_HOST = frozenset(
 CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
 
-def failure_of(path: Path, job: str, restart: int) -> Report | None:
-    """What failure.json says, where this start of the job wrote it."""
-    return report_of(path, job, restart)
-
-
 def stop_of(path: Path, job: str, restart: int) -> Report | None:
-    """What stop.json says, where this start of the job wrote it: it stops since EC2 is about to take hosts."""
-    return report_of(path, job, restart)
-
-
-def report_of(path: Path, job: str, restart: int) -> Report | None:
-    """None, too, where a later run of the start has begun: HyperPod restarts a step within a start."""
+    """What stop.json says, where this start of the job wrote it: it stops since EC2 is about to take hosts. None, too,
+    where a later run of the start has begun: HyperPod restarts a step within a start."""
     report = load(path)
     if not is_of_start(report, job, restart) or "resumed" in report:
         return None

@@ -2,9 +2,7 @@
 
 Each job has its own file: a second job with the same folder, which mpzero refuses only later, changes nothing of it.
 The file is in a folder that others may write to: each value is checked for its type, its form and its size, and a file
-with anything else in it counts as damaged. The files of earlier versions of mpzero (restarts.txt, for whatever job;
-before JSON, key=value words on one line) are read as well, so that a job that is requeued across an upgrade keeps its
-history.
+with anything else in it counts as damaged.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ class Damaged(Exception):
 
 def parse_state(text: str) -> State:
     """Raises Damaged."""
-    values = parse_object(text) if text.lstrip().startswith("{") else parse_words(text)
+    values = parse_object(text)
     for field in fields(State):
         if field.name not in values:
             raise Damaged(f"it has no {field.name}")
@@ -110,57 +108,12 @@ def parse_object(text: str) -> dict[str, object]:
     if not isinstance(values, dict):
         raise Damaged("it is no JSON object")
     version = values.pop("version", None)
-    if version not in range(1, VERSION + 1) or isinstance(version, bool):
-        raise Damaged(f"its version is '{printable(version, 60)}', and this mpzero reads versions 1 to {VERSION}")
+    if type(version) is not int or version != VERSION:
+        raise Damaged(f"its version is '{printable(version, 60)}', and this mpzero reads version {VERSION}")
     for key in values:
         if key not in CHECKS:
             raise Damaged(f"'{printable(key, 60)}' is none of its keys")
-    if version == 1:
-        values.setdefault("furthest_step", values.get("start_step"))
-    if version < VERSION:
-        values.setdefault("waits", 0)
     return values
-
-
-# The keys of the form before JSON, and what they are called now.
-WORDS = {
-    "job": "job",
-    "failures": "failures",
-    "refusals": "refusals",
-    "barren": "unsaved_starts",
-    "failed_before": "last_run_failed",
-    "blamed_before": "blamed_nodes",
-    "open": "running",
-    "step": "start_step",
-    "time": "checkpoint_time",
-    "saved": "has_saved",
-}
-DIGITS = re.compile(r"0|[1-9][0-9]{0,14}")
-
-
-def parse_words(text: str) -> dict[str, object]:
-    values: dict[str, object] = {}
-    for word in text.split():
-        key, equals, value = word.partition("=")
-        name = WORDS.get(key)
-        if name is None or not equals or name in values:
-            raise Damaged(f"'{printable(word, 60)}' is none of its words")
-        values[name] = value_of_word(name, value)
-    values["furthest_step"] = values.get("start_step")
-    values["waits"] = 0
-    return values
-
-
-def value_of_word(name: str, value: str) -> object:
-    """The value as JSON has it; where it has not the form, the text itself, which no check lets pass."""
-    check = CHECKS[name]
-    if check is is_number:
-        return int(value) if DIGITS.fullmatch(value) else value
-    if check is is_truth:
-        return {"true": True, "false": False}.get(value, value)
-    if check is is_list_of_nodes:
-        return value.split(",") if value else []
-    return value
 
 
 def record_of(folder: Path, job: str) -> Path:
@@ -171,10 +124,6 @@ def load_state(folder: Path, job: str) -> State:
     """Of the job's newest start; of no job where there is no record or it is damaged."""
     path = record_of(folder, job)
     try:
-        text = read_text(path, follow=False)
-        if text is not None:
-            return parse_state(text)
-        path = folder / "restarts.txt"
         text = read_text(path, follow=False)
         return State(job="") if text is None else parse_state(text)
     except NotReadable as error:

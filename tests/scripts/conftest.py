@@ -76,7 +76,7 @@ exit 0
 
 FAKE_PYTHON = """#!/bin/bash
 script=$(basename "$1")
-[[ $script != requeue ]] || exec INTERPRETER "$@"
+[[ $script != requeue && $script != failure.py ]] || exec INTERPRETER "$@"
 printf '%s\\n' "$@" >>"$RECORD/$script.arguments"
 [[ $script != "${FAKE_PYTHON_FAILS:-}" ]] || { echo "error: no such data set" >&2; exit 2; }
 if [[ $script == report.py ]]; then : >"$4" >"$6"; fi
@@ -163,9 +163,10 @@ class Checkout:
         self.home = root / "home"
         for folder in (self.root, self.record, self.bin, self.home):
             folder.mkdir()
-        for folder in ("scripts", "singlenode", "sbatch", "container", "app/run_files"):
+        for folder in ("scripts", "singlenode", "sbatch", "container", "app/run_failure", "app/run_files"):
             shutil.copytree(REPOSITORY / folder, self.root / folder, symlinks=True)
-        shutil.copy(REPOSITORY / "uv.lock", self.root / "uv.lock")
+        for file in ("uv.lock", "app/failure.py"):
+            shutil.copy(REPOSITORY / file, self.root / file)
         (self.root / "train-singlenode.sh").symlink_to("singlenode/train-singlenode.sh")
         for path in ("logs", "configs", "assets/tiny_corpus"):
             (self.root / path).mkdir(parents=True)

@@ -5,6 +5,7 @@ import re
 import sys
 
 import pytest
+from evidence import Evidence, blame
 
 NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 
@@ -95,11 +96,6 @@ def test_a_job_of_unknown_state_is_requeued_nevertheless(job):
     assert job.checkout.calls().count("scontrol show job 7\n") == 30
 
 
-def blame(job, *hosts: str) -> None:
-    report = {"job": "7", "restart": 0, "hosts": hosts, "reason": "rank 2 did not answer"}
-    (job.checkpoints / "failure.json").write_text(json.dumps(report))
-
-
 @pytest.mark.parametrize(
     ("first", "second", "calls"),
     [
@@ -108,7 +104,7 @@ def blame(job, *hosts: str) -> None:
     ],
 )
 def test_what_slurm_answers_to_a_requeue(job, first, second, calls):
-    blame(job, "node1")
+    blame(job.checkpoints)
     job.replace(
         "scontrol",
         f"""[[ $1 == requeue ]] || exec "{job.slurm}/scontrol" "$@"
@@ -124,7 +120,7 @@ exit 1""",
 
 
 def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
-    blame(job, "node1.ec2.internal")
+    blame(job.checkpoints)
     job.replace("scontrol", f'[[ "$1 $2" != "show node" ]] || {{ {SILENT}; }}')
     result = job("begin_run; end_run 1")
     assert "Left out from now on: node1." in result.stdout, result.stderr
@@ -160,7 +156,7 @@ def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
     ],
 )  # fmt: skip
 def test_a_blamed_node_is_left_out_where_enough_others_are_there(job, slurm, command, excluded, sentence):
-    blame(job, "node1")
+    blame(job.checkpoints)
     if command:
         name, *words = command.split()
         job.replace(name, f'[[ $1 != "{"".join(words)}"* ]] || {{ called {name} "$@"; echo "not today" >&2; exit 1; }}')
@@ -197,7 +193,7 @@ def comment(job) -> str:
     ],
 )
 def test_only_nodes_that_can_run_a_job_take_the_place_of_one_that_is_left_out(job, states, left_out):
-    blame(job, "node1")
+    blame(job.checkpoints)
     result = job(f'states="{states}"; begin_run; end_run 1')
     assert (exclusions(job) != []) == left_out, result.stdout + result.stderr
     assert job.requeued()
@@ -210,44 +206,42 @@ def test_only_nodes_that_can_run_a_job_take_the_place_of_one_that_is_left_out(jo
 
 
 def test_a_job_with_a_reservation_has_the_nodes_of_that_one(job):
-    blame(job, "node1")
+    blame(job.checkpoints)
     own = 'reservation=mine states="reserved reserved idle idle"; begin_run; end_run 1'
     assert "only 1 other node of reservation mine can run a job of 2 nodes" in job(own).stderr
     assert exclusions(job) == []
-    (job.checkpoints / "failure.json").unlink()
-    blame(job, "node1")
+    blame(job.checkpoints)
     job("forget_restarts; tasks=1; " + own)
     assert exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"]
 
 
 def test_a_pending_job_says_in_its_comment_why_and_what_to_do(job):
-    blame(job, "node1")
+    blame(job.checkpoints)
     result = job("out=node3; begin_run; end_run 1")
-    assert "requeued without node1, since rank 2 did not answer. " in comment(job), result.stderr
+    assert "requeued without node1, since rank 1: it broke (in step 5, on node1). " in comment(job), result.stderr
     assert "'scontrol update JobId=7 ExcNodeList=node3' lets it start there again" in comment(job)
     # The log says the same.
     assert comment(job).partition(". ")[2] in result.stdout
 
 
 def test_a_job_that_waits_for_a_node_of_its_own_says_so(job):
-    blame(job, "node1")
+    blame(job.checkpoints)
     result = job('states="allocated down* drained idle"; out=node3; begin_run; end_run 1')
     assert "The job waits for 1 more node" in result.stderr, result.stderr
     assert "node1 is down*, node2 is drained" in result.stderr and "node1 is down*" in comment(job)
 
 
 def test_a_comment_of_the_users_own_stays(job):
-    blame(job, "node1")
+    blame(job.checkpoints)
     job("comment='billed to: a team'; begin_run; end_run 1")
     assert comment(job).startswith("billed to: a team; mpzero 2")
-    (job.checkpoints / "failure.json").unlink()
-    blame(job, "node1")
+    blame(job.checkpoints)
     job("forget_restarts; comment='billed to: a team; mpzero 2026-11-22 10:00: old words'; begin_run; end_run 1")
     assert comment(job).startswith("billed to: a team; mpzero 2") and "old words" not in comment(job)
 
 
 def test_a_comment_that_reads_like_a_record_is_none(job):
-    blame(job, "node1")
+    blame(job.checkpoints)
     result = job("comment='JobState=COMPLETING Reservation=mine ExcNodeList=node2'; begin_run; end_run 1")
     assert exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"], result.stderr
 
@@ -263,7 +257,7 @@ def test_a_job_that_waits_for_what_its_hosts_share_says_so(job):
 
 
 def test_a_command_that_munge_ends_is_asked_again(job):
-    blame(job, "node1")
+    blame(job.checkpoints)
     job.replace("scontrol", f'[[ $1 != update || -e $RECORD/twice ]] || {{ touch "$RECORD/twice"; {BY_MUNGE}; }}')
     result = job("begin_run; end_run 1")
     assert "Left out from now on: node1." in result.stdout, result.stderr
@@ -271,37 +265,61 @@ def test_a_command_that_munge_ends_is_asked_again(job):
 
 @pytest.mark.parametrize(("started", "restart", "blamed"), [("7", 1, True), ("7", 0, False), ("6", 1, False)])
 def test_only_the_report_of_this_start_blames_a_host(job, started, restart, blamed):
-    report = {"job": started, "restart": restart, "hosts": ["node1"], "reason": "rank 2 did not answer"}
-    (job.checkpoints / "failure.json").write_text(json.dumps(report))
+    reason = blame(job.checkpoints, job=started, restart=restart)
     result = job("begin_run; end_run 1", SLURM_RESTART_COUNT="1")
-    assert ("The run failed with status 1: rank 2 did not answer" in result.stdout) == blamed
+    assert (f"The run failed with status 1: {reason}" in result.stdout) == blamed
     assert ("Left out from now on: node1." in result.stdout) == blamed and job.requeued()
 
 
-def test_a_report_from_before_the_step_was_restarted_blames_nobody(job):
-    """As --auto-resume of HyperPod does: mpzero marks what it finds."""
-    report = {"job": "7", "restart": 0, "hosts": ["node1"], "reason": "rank 2 did not answer"}
-    report["resumed"] = "2026-11-22T03:14:15Z"
-    (job.checkpoints / "failure.json").write_text(json.dumps(report))
+def test_evidence_from_before_the_step_was_restarted_blames_nobody(job):
+    """As --auto-resume of HyperPod does: the newest start of the run has left no evidence."""
+    blame(job.checkpoints)
+    Evidence(job.checkpoints, start="99991126T120000Z-0123abcd")
     result = job("begin_run; end_run 1")
-    assert "node1" not in result.stdout and job.requeued(), result.stdout + result.stderr
+    assert "ExcNodeList" not in job.checkout.calls() and job.requeued(), result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("why", "launcher", "status", "requeued"),
+    [("device_error", 143, 1, True), ("device_error", 137, 1, True), ("user_error", 143, 2, False)],
+)
+def test_the_evidence_decides_what_a_signal_of_the_launcher_means(job, why, launcher, status, requeued):
+    Evidence(job.checkpoints).rank(0, why)
+    result = job(f"begin_run; end_run {launcher}")
+    assert (result.returncode, job.requeued()) == (status, requeued), result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(("state", "left_out"), [("down*", True), ("idle*", True), ("drained", False), ("idle", False)])
+def test_a_host_without_evidence_is_left_out_only_where_slurm_knows_it_to_be_down(job, state, left_out):
+    found = Evidence(job.checkpoints, hosts=2, ranks=1)
+    found.rank(0, "communicator_error", error="a peer has gone")
+    result = job(f'states="idle {state} idle idle"; begin_run; end_run 143')
+    assert (exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"]) == left_out, result.stdout + result.stderr
+    assert job.requeued() and "node1" in json.loads((job.checkpoints / "failure.json").read_text())["reason"]
+
+
+def test_evidence_that_shows_late_is_judged_at_the_next_start(job):
+    job("begin_run; end_run 143")
+    blame(job.checkpoints)
+    assert job("begin_run", SLURM_RESTART_COUNT="1").returncode == 0
+    assert json.loads((job.checkpoints / "failure.json").read_text())["hosts"] == ["node1"]
 
 
 def test_a_run_that_slurm_preempts_is_no_failure_and_blames_nobody(job):
     # Ranks that are ended one after another report each other.
-    blame(job, "node1")
+    blame(job.checkpoints)
     result = job("preempted=2026-11-21T12:43:58; begin_run; end_run 1")
     assert job.requeued() and "ExcNodeList" not in job.checkout.calls(), result.stderr
     assert (job.state()["failures"], job.state()["last_run_failed"]) == (0, False)
 
 
 def test_a_program_that_fails_after_the_requeue_does_not_ask_for_another(job):
-    blame(job, "node1")
+    blame(job.checkpoints)
     with open(job.checkout.root / "scripts/requeue/return_to_queue.py", "a") as module:
         module.write("\n\ndef exclude(slurm, record, nodes):\n    raise KeyError(nodes)\n")
     result = job("begin_run; end_run 9")
-    assert (result.returncode, job.checkout.calls().count("scontrol requeue")) == (9, 1)
-    assert result.stderr.count("\n") == 1 and "KeyError" in result.stderr, result.stderr
+    assert (result.returncode, job.checkout.calls().count("scontrol requeue")) == (1, 1)
+    assert result.stderr.count("mpzero: warning") == 1 and "KeyError" in result.stderr, result.stderr
 
 
 def test_a_program_that_fails_before_the_requeue_loses_no_job(job):
@@ -314,7 +332,7 @@ def test_a_program_that_fails_before_the_requeue_loses_no_job(job):
 
 def test_the_signals_that_come_with_a_requeue_do_not_end_what_follows_it(job):
     # Slurm sends them to all processes of the batch step as soon as the job is pending again.
-    blame(job, "node1")
+    blame(job.checkpoints)
     job.replace(
         "scontrol",
         """if [[ $1 == requeue ]]; then
@@ -329,7 +347,7 @@ fi""",
     )
     result = job("catch_stops; begin_run; end_run 1")
     assert "Left out from now on: node1." in result.stdout, result.stderr
-    assert (result.returncode, result.stderr) == (1, "")
+    assert result.returncode == 1 and "warning" not in result.stderr
 
 
 def test_a_log_that_is_full_loses_no_stop(job):
@@ -360,14 +378,12 @@ def test_a_log_that_is_full_loses_no_job(job):
 
 def test_a_run_fails_with_a_message_where_no_python_runs(job):
     python = job.checkout.root / ".venv/bin/python"
-    (job.checkpoints / "failure.json").write_text(
-        json.dumps({"job": "7", "restart": 0, "hosts": ["node1"], "reason": "rank 2 did not answer"})
-    )
+    reason = blame(job.checkpoints)
     python.write_text("#!/no/such/interpreter\n")
     # Any other Python will do.
     job.checkout.program(job.checkout.bin / "python3", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
     result = job("begin_run; end_run 1")
-    assert "rank 2 did not answer" in result.stdout and result.stderr == "", result.stderr
+    assert reason in result.stdout and "warning" not in result.stderr, result.stderr
     job.record().unlink()
     job.checkout.program(job.checkout.bin / "python3", "#!/bin/bash\nexit 127\n")
     result = job("begin_run; end_run 1")
@@ -378,7 +394,7 @@ def test_a_run_fails_with_a_message_where_no_python_runs(job):
 
 def test_a_task_of_a_job_array_is_asked_for_by_its_own_name(job):
     # Slurm's commands take the number of the array, which is that of one of its tasks, too, for all tasks.
-    blame(job, "node1")
+    blame(job.checkpoints)
     result = job("begin_run; end_run 1", SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3")
     assert "Left out from now on: node1." in result.stdout, result.stderr
     calls = job.checkout.calls()

@@ -31,7 +31,9 @@ def test_what_the_common_scripts_leave_to_a_program_exists(program):
     assert {"run_long", "end_with"} <= set(functions(program))
 
 
-OF_REQUEUE = [*(ROOT / "scripts/requeue").glob("*.py"), *(ROOT / "app/run_files").glob("re*.py")]
+OWN = ("requeue", "run_failure", "run_files")
+FOLDERS = ("scripts/requeue/*.py", "app/run_failure/*.py", "app/run_files/*re*.py", "app/run_files/untrusted.py")
+OF_REQUEUE = [path for folder in FOLDERS for path in ROOT.glob(folder)]
 
 
 @pytest.mark.parametrize("path", sorted(OF_REQUEUE), ids=lambda path: path.name)
@@ -40,4 +42,4 @@ def test_the_requeue_program_runs_with_a_nodes_own_python(path):
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert {name.split(".")[0] for name in imported} <= {*sys.stdlib_module_names, "requeue", "run_files"}
+    assert {name.split(".")[0] for name in imported} <= {*sys.stdlib_module_names, *OWN}

@@ -188,7 +188,7 @@ def test_a_checkout_whose_path_has_a_space_is_found(run):
     """Submitted from elsewhere, as the documents say, with flags after the file."""
     run.stand_in(LOOK_AROUND)
     checkout = run.folder / "a b/checkout"
-    for folder in ("scripts", "sbatch", "configs", "app/run_files"):
+    for folder in ("scripts", "sbatch", "configs", "app/run_failure", "app/run_files"):
         shutil.copytree(REPOSITORY / folder, checkout / folder, symlinks=True)
     (checkout / "logs").mkdir()
     (checkout / ".venv").symlink_to(REPOSITORY / ".venv")
