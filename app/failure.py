@@ -4,7 +4,7 @@
 failure.py checkpoints                the newest start
 failure.py checkpoints --status 143   ends with the status of the run, where its launcher ended with 143
 
-The scripts call it after a run that failed. The exit status without --status: 0.
+The scripts call it after a run that failed. Ranks that cannot write to the folder write to MPZERO_LOG_DIR or LOG_DIR.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ def main() -> int:
     parser.add_argument(
         "--since", type=float, default=0, metavar="TIME", help="only a start after this time (date +%%s)"
     )
-    parser.add_argument("--logs", type=Path, help="where ranks write that cannot write to DIR")
     parser.add_argument(
         "--wait", type=float, default=0, metavar="SECONDS", help="for evidence that a file system delays"
     )
     arguments = parser.parse_args()
     start = newest_start(arguments.folder, arguments.since)
-    failure = start and find_failure(arguments.folder, start, arguments.logs, arguments.wait)
+    failure = start and find_failure(arguments.folder, start, arguments.wait)
     if not failure:
         if arguments.status is None:
             print(f"failure.py: {arguments.folder} has no evidence of a failure.", file=sys.stderr)

@@ -222,6 +222,8 @@ choose_job_settings() {
   flag_value grace_period >/dev/null || bound_grace
   stop_in_time "$(positive_number_or "${GRACE_PERIOD%%.*}" 0)"
   setting NETWORK network ""
+  # Ranks whose checkpoint folder does not answer leave the evidence of a failure where the job's log is.
+  if [[ -f /proc/$$/fd/2 ]]; then export MPZERO_LOG_DIR=${MPZERO_LOG_DIR:-$(dirname "$(readlink "/proc/$$/fd/2")")}; fi
   DOCTOR_FLAGS=(--quick --json "$CHECKPOINT_DIR/doctor.json" --checkpoint_dir "$CHECKPOINT_DIR")
   [[ -z $NETWORK ]] || DOCTOR_FLAGS+=(--network "$NETWORK")
   setting MPZERO_DEVICE device ""

@@ -271,6 +271,7 @@ export OMPI_MCA_btl=${OMPI_MCA_btl:-^tcp}
 require_machine "$ranks" "$gpus"
 check_run "$ranks" 1
 make_folder LOG_DIR "$LOG_DIR"
+export MPZERO_LOG_DIR=${MPZERO_LOG_DIR:-$LOG_DIR}
 make_checkpoint_folder
 prepare_data
 MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out

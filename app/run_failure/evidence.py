@@ -20,8 +20,10 @@ MOST_CHANNELS = 64
 MOST_COLLECTIVES = 64
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
-# A watchdog touches its line every second. One that has not for so long did not run.
+# A watchdog touches its line every second. One that has not for so long, or for half of the limit, did not run.
 STOPPED_AFTER = 15.0
+# Exit statuses of ranks that end as they should: finished, stopped, interrupted (base/error.hpp).
+ENDS = (0, 75, 130)
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,22 @@ class Record:
     phase: str = "setup"
     step: int = 0
     idle: float = 0.0  # seconds in the phase, or without progress
+    limit: float = 0.0  # of `idle`, after which it is stuck; 0: none
     gap: float = 0.0  # seconds in which its watchdog did not run
     complaint: str = ""  # what takes it too long, in its own words
     channels: tuple[Channel, ...] = ()
-    seen: str = ""  # by a neighbour, where there is no evidence: "alive", "stopped", "dead", "ended"; empty: by none
+    # By a neighbour, of a rank that has not failed by itself: "alive", "stopped", "dead", "ended"; empty: by none.
+    seen: str = ""
     died_first: bool = False  # it was dead in the first view of its host that shows a death
 
     @property
     def wrote(self) -> bool:
         return self.why != ""
+
+    @property
+    def stopped(self) -> bool:
+        """Its process was stopped, and perhaps continued as the launcher ended it."""
+        return self.seen == "stopped" or (self.why == "signal" and self.gap >= patience(self.limit))
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,11 @@ class Evidence:
     restart: int = 0
     started: int = 0
     first: int = -1  # the rank that wrote first; -1: not known
+
+    @property
+    def time(self) -> float:
+        """Of the newest evidence; 0: there is none."""
+        return max((record.time for record in self.records if record.time < math.inf), default=0.0)
 
     @property
     def complete(self) -> bool:
@@ -179,6 +193,7 @@ def record_of(value: dict, known: Record, size: int) -> Record:
         phase=phase if phase in PHASES else "setup",
         step=whole(value.get("step")),
         idle=seconds(value.get("seconds_in_phase", value.get("seconds_since_progress"))),
+        limit=seconds(value.get("limit")),
         gap=seconds(value.get("watchdog_gap_seconds")),
         complaint="; ".join(printable(text, 300) for text in list_of(overdue)[:4]),
         channels=tuple(map(channel_of, objects_of(value.get("channels"))[:MOST_CHANNELS])),
@@ -202,7 +217,8 @@ def channel_of(value: dict) -> Channel:
 
 
 def add_views(records: list[Record], objects: dict[int, dict]) -> None:
-    """What neighbours saw of the ranks that have not written: the newest of their lines, and who died first."""
+    """What neighbours saw of the ranks that have not failed by themselves: the newest of their lines, and who died
+    first."""
     died: dict[str, tuple[float, set[int]]] = {}
     views = sorted((records[rank].time, rank) for rank in objects)
     for time, observer in views:
@@ -210,9 +226,13 @@ def add_views(records: list[Record], objects: dict[int, dict]) -> None:
         dead = set()
         for line in objects_of(objects[observer].get("neighbours"))[:MOST_RANKS]:
             rank = line.get("rank")
-            if not is_whole(rank) or rank >= len(records) or records[rank].wrote:
+            if not is_whole(rank) or rank >= len(records):
                 continue
-            seen = state_of(line)
+            seen = state_of(line, records[observer].limit)
+            if records[rank].wrote:
+                if records[rank].why == "signal" and seen == "stopped":
+                    records[rank] = replace(records[rank], seen=seen)
+                continue
             if seen == "dead":
                 dead.add(rank)
             known = replace(records[rank], host=records[rank].host or host)
@@ -224,12 +244,16 @@ def add_views(records: list[Record], objects: dict[int, dict]) -> None:
             records[rank] = replace(records[rank], died_first=records[rank].seen == "dead")
 
 
-def state_of(line: dict) -> str:
-    if line.get("ended") is True:
+def state_of(line: dict, limit: float) -> str:
+    if line.get("ended") is True or line.get("exit_status") in ENDS:
         return "ended"
     if line.get("alive") is not True:
         return "dead"
-    return "stopped" if seconds(line.get("quiet")) > STOPPED_AFTER else "alive"
+    return "stopped" if seconds(line.get("quiet")) >= patience(limit) else "alive"
+
+
+def patience(limit: float) -> float:
+    return min(STOPPED_AFTER, limit / 2) if limit > 0 else STOPPED_AFTER
 
 
 def host_of(value: object) -> str:

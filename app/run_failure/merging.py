@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import contextlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -50,21 +51,29 @@ class Failure:
 def newest_start(folder: Path, since: float = 0, job: str | None = None, restart: int | None = None) -> str | None:
     """The start of the run in this checkpoint folder that began last; none before `since` (seconds since 1970), nor of
     another job."""
-    names = starts_of(folder)
-    if not names or time_of(names[-1]) < since - 1:
+    starts = starts_of(folder)
+    if not starts or time_of(starts[-1]) < since - 1:
         return None
-    place = [folder / "failures" / names[-1]]
-    start = load(place[0] / "start.json") or load_rank(place, min(listed_ranks(place), default=0))
+    places = places_of(folder, starts[-1])
+    facts = [load(place / "start.json") for place in places] + [load_rank(places, min(listed_ranks(places), default=0))]
+    start = next(filter(None, facts), {})
     another = (job not in (None, str(start.get("job")))) or (restart not in (None, start.get("restart")))
-    return None if another else names[-1]
+    return None if another else starts[-1]
 
 
 def starts_of(folder: Path) -> list[str]:
     """Oldest first."""
-    try:
-        return sorted(path.name for path in (folder / "failures").iterdir() if START.fullmatch(path.name))
-    except OSError:
-        return []
+    names: set[str] = set()
+    for place in places_of(folder):
+        with contextlib.suppress(OSError):
+            names.update(path.name for path in place.iterdir() if START.fullmatch(path.name))
+    return sorted(names)
+
+
+def places_of(folder: Path, start: str = "") -> list[Path]:
+    """Where ranks leave evidence: in the checkpoint folder, and, if that could not be written, in that of the log."""
+    logs = os.environ.get("MPZERO_LOG_DIR") or os.environ.get("LOG_DIR")
+    return [place / "failures" / start for place in (folder, *([Path(logs)] if logs else []))]
 
 
 def time_of(start: str) -> float:
@@ -77,13 +86,12 @@ def time_of(start: str) -> float:
 def find_failure(
     folder: Path,
     start: str,
-    logs: Path | None = None,
     wait: float = 0,
     down: Callable[[tuple[str, ...]], frozenset[str]] = lambda hosts: frozenset(),
 ) -> Failure | None:
     """Waits for so many seconds where evidence is missing: a file system may show late what ranks of another host have
     written. `down`: which of these hosts, that have left nothing, the cluster knows to be down."""
-    folders = [place / "failures" / start for place in (folder, logs) if place is not None]
+    folders = places_of(folder, start)
     until = time.monotonic() + wait
     while not (evidence := read_evidence(folders)).complete and time.monotonic() < until:
         time.sleep(PAUSE)
@@ -97,11 +105,8 @@ def keep(folder: Path, failure: Failure) -> None:
     """Writes failure.json, unless a later start has, and removes the evidence of old starts. Raises: OSError"""
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)
-    same = {key: value for key, value in before.items() if key != "time"} == {
-        k: v for k, v in now.items() if k != "time"
-    }
-    later = before.get("run") != now["run"] and START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]
-    if not same and not later:
+    later = START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]
+    if not later and {**before, "time": ""} != {**now, "time": ""}:
         replace_text(path, json.dumps(now, indent=1) + "\n")
     for name in starts_of(folder)[:-MOST_STARTS]:
         shutil.rmtree(folder / "failures" / name, ignore_errors=True)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from run_failure.collectives import Held, find_awaited, find_lag, find_unfinished
-from run_failure.evidence import STOPPED_AFTER, Evidence, Record
+from run_failure.evidence import Evidence, Record
 
 CHECK_AGAIN = "check that machine if it happens there again"
 HOST_REMEDY = "inspect the process with `py-spy dump --native` or gdb, and check its machine's disks and memory"
@@ -48,7 +48,7 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     lost = [record for record in records if record.died_first]
     if lost:
         return of_lost(records, lost)
-    if stopped := [record for record in records if record.seen == "stopped"]:
+    if stopped := [record for record in records if record.stopped]:
         return of_stopped(records, stopped)
     errors = [*by_why.get("device_error", []), *by_why.get("error", []), *by_why.get("communicator_error", [])]
     if named := sorted({rank for record in errors for rank in record.culprits}):
@@ -82,7 +82,7 @@ def of_lost(records: tuple[Record, ...], lost: list[Record]) -> Verdict:
 
 def of_stopped(records: tuple[Record, ...], stopped: list[Record]) -> Verdict:
     reason = (
-        f"{names(stopped)} {have(stopped)} not responded for over {STOPPED_AFTER:.0f} s {where(farthest(records))}"
+        f"{names(stopped)} {have(stopped)} not responded {where(farthest(records))}"
         f"{awaited(records, stopped)}; the process is stopped"
     )
     return Verdict(

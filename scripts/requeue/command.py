@@ -56,6 +56,8 @@ TIMED_OUT = 124  # `mpzero doctor` was still running when its time was up, as in
 DAY = 86_400
 # Evidence that is missing is waited for as long as so many attempts to reach Slurm take: a minute.
 EVIDENCE_TRIES = 20
+# Seconds within which a launcher has ended after the evidence of a failure.
+OLD_EVIDENCE = 900
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,10 @@ def judged(job: Job, start: str | None, wait: float = 0) -> Job:
     """With the failure that the evidence of this start shows. `wait`: so many seconds, for evidence that is missing."""
     if start is None:
         return job
-    return replace(job, failure=find_failure(job.folder, start, wait=wait, down=lambda hosts: down(job, hosts)))
+    failure = find_failure(job.folder, start, wait=wait, down=lambda hosts: down(job, hosts))
+    # HyperPod restarts a step within a start of the job: what an earlier step has left blames nobody.
+    is_old = failure is not None and failure.evidence.time < time.time() - OLD_EVIDENCE
+    return job if is_old else replace(job, failure=failure)
 
 
 def down(job: Job, hosts: tuple[str, ...]) -> frozenset[str]:

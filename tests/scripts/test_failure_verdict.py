@@ -49,6 +49,16 @@ def stopped(found):
     stuck(found, 3, neighbours=[line(2, quiet=310.0)])
 
 
+def stopped_for_a_short_limit(found):
+    stuck(found, 0, 1)
+    stuck(found, 3, limit=4.0, neighbours=[line(2, quiet=3.0)])
+
+
+def stopped_and_continued_by_the_launcher(found):
+    stuck(found, 0, 1, 3, limit=10.0)
+    stuck(found, 2, why="signal", limit=10.0, watchdog_gap_seconds=9.0)
+
+
 def hang_in_a_collective(found):
     stuck(found, 0, 2, 3)
     found.rank(1, channels=[channel(7, 7)])
@@ -127,6 +137,8 @@ CASES = [
     (crash_of_two, (1, 3), "rank 1 on node0 (pid 101), rank 3 on node1 (pid 103) ended"),
     (killed_by_the_launcher, (2,), "the disk is full"),
     (stopped, (2,), "all_gather 8 of parameters (1.0 MiB)"),
+    (stopped_for_a_short_limit, (2,), "the process is stopped"),
+    (stopped_and_continued_by_the_launcher, (2,), "the process is stopped"),
     (hang_in_a_collective, (1,), "all_gather 8 of parameters (1.0 MiB)"),
     (hang_seen_by_a_neighbour, (1,), "all_gather 8 of parameters (1.0 MiB)"),
     (hang_on_a_gpu, (3,), "on the GPU"),
@@ -206,13 +218,14 @@ def test_only_the_newest_start_of_this_job_counts(tmp_path):
     assert newest_start(tmp_path, since=1_795_694_700) == new and newest_start(tmp_path, since=1_795_694_702) is None
 
 
-def test_evidence_of_the_log_folder_counts_too(tmp_path):
+def test_evidence_of_the_log_folder_counts_too(tmp_path, monkeypatch):
     found = Evidence(tmp_path / "checkpoints", hosts=1)
     logs = Evidence(tmp_path / "logs", hosts=1)
     stuck(found, 0)
     logs.rank(1, channels=[channel(7, 7)])
     (logs.folder / "start.json").unlink()
-    result = run(tmp_path / "checkpoints", "--logs", str(tmp_path / "logs"))
+    monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "logs"))
+    result = run(tmp_path / "checkpoints")
     assert "rank 1 on node0" in result.stderr, result.stderr
 
 

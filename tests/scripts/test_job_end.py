@@ -272,9 +272,10 @@ def test_only_the_report_of_this_start_blames_a_host(job, started, restart, blam
 
 
 def test_evidence_from_before_the_step_was_restarted_blames_nobody(job):
-    """As --auto-resume of HyperPod does: the newest start of the run has left no evidence."""
-    blame(job.checkpoints)
-    Evidence(job.checkpoints, start="99991126T120000Z-0123abcd")
+    """As --auto-resume of HyperPod does: the last step has left no evidence."""
+    found = Evidence(job.checkpoints)
+    found.times -= 3600
+    found.rank(0, "device_error")
     result = job("begin_run; end_run 1")
     assert "ExcNodeList" not in job.checkout.calls() and job.requeued(), result.stdout + result.stderr
 
