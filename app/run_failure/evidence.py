@@ -76,7 +76,7 @@ class Record:
     time: float = math.inf  # of its evidence
     phase: str = "setup"
     step: int = 0
-    idle: float = 0.0  # seconds in the phase, or without progress
+    idle: float = 0.0  # seconds without progress
     limit: float = 0.0  # of `idle`, after which it is stuck; 0: none
     gap: float = 0.0  # seconds in which its watchdog did not run
     complaint: str = ""  # what takes it too long, in its own words
@@ -192,7 +192,7 @@ def record_of(value: dict, known: Record, size: int) -> Record:
         time=number_or(as_time(value.get("time")), math.inf),
         phase=phase if phase in PHASES else "setup",
         step=whole(value.get("step")),
-        idle=seconds(value.get("seconds_in_phase", value.get("seconds_since_progress"))),
+        idle=seconds(value.get("seconds_since_progress", value.get("seconds_in_phase"))),
         limit=seconds(value.get("limit")),
         gap=seconds(value.get("watchdog_gap_seconds")),
         complaint="; ".join(printable(text, 300) for text in list_of(overdue)[:4]),

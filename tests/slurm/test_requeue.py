@@ -1,5 +1,6 @@
 """What becomes of a job when its run ends, with the real train.sbatch and Slurm and a stand-in for mpzero."""
 
+import json
 import os
 import re
 
@@ -171,16 +172,27 @@ def test_a_mistake_of_the_user_is_not_requeued(run):
 
 
 def test_a_rank_that_is_killed_ends_the_run_which_is_tried_once_more(run):
-    run.stand_in("train() { [[ $rank != 1 ]] || kill -9 $$; sleep 1; exit 1; }")
+    # Rank 0, on the same host, sees that rank 1 is dead.
+    run.stand_in("""
+train() {
+  [[ $rank != 1 ]] || { sleep 1; kill -9 $$; }
+  trap 'leave; exit 1' TERM
+  sleep 3600 & wait $!
+}
+leave() {
+  local start=$checkpoints/failures/20261126T12000${restart}Z-01234567
+  mkdir -p "$start"
+  printf '{"job": "%s", "restart": %s, "ranks": 4, "hosts": ["node0", "node0", "node1", "node1"]}' \\
+    "$SLURM_JOB_ID" "$restart" >"$start/start.json.$rank"
+  mv "$start/start.json.$rank" "$start/start.json"
+  printf '{"why": "signal", "time": %s, "neighbours": [{"rank": %d, "alive": %s, "pid": 7}]}' "$(date +%s)" \\
+    $((rank ^ 1)) "$( ((rank == 0)) && echo false || echo true)" >"$start/rank_$rank.json"
+}""")
     job = run.submit()
-    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 137, 1), job.text()
-
-
-@pytest.mark.nightly
-def test_ranks_that_outlive_a_killed_one_are_ended(run):
-    run.stand_in("train() { [[ $rank != 1 ]] || kill -9 $$; exec sleep 3600; }")
-    job = run.submit(MAX_RESTARTS="0")
-    assert (job.state, job.exit_code) == ("FAILED", 137), job.text()
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
+    # The launcher has ended the others with SIGTERM, at which they leave their evidence.
+    report = json.loads((run.folder / "checkpoints/failure.json").read_text())
+    assert (report["ranks"], report["hosts"]) == ([1], ["node0"]), job.text()
 
 
 def test_stops_do_not_count_as_long_as_each_run_saves_something(run):
