@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Names who is to blame for a run that failed: reads failures/START of its checkpoint folder, writes failure.json.
 
-failure.py checkpoints                the newest start
-failure.py checkpoints --status 143   ends with the status of the run, where its launcher ended with 143
+mpzero failure checkpoints                the newest start
+mpzero failure checkpoints --status 143   ends with the status of the run, where its launcher ended with 143
 
-The scripts call it after a run that failed. Ranks that cannot write to the folder write to MPZERO_LOG_DIR or LOG_DIR.
+`mpzero failure` starts this program, and so do the scripts after a run that failed. Ranks that cannot write to the folder write to MPZERO_LOG_DIR or LOG_DIR.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from run_files.utf8 import restart_in_utf8
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="mpzero failure", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the run's --checkpoint_dir")
     parser.add_argument("--status", type=int, help="the exit status of the launcher")
     parser.add_argument(
@@ -32,7 +34,7 @@ def main() -> int:
     failure = start and find_failure(arguments.folder, start, arguments.wait)
     if not failure:
         if arguments.status is None:
-            print(f"failure.py: {arguments.folder} has no evidence of a failure.", file=sys.stderr)
+            print(f"mpzero: {arguments.folder} has no evidence of a failure.", file=sys.stderr)
         return arguments.status or 0
     settle(arguments.folder, failure, show=True)
     return 0 if arguments.status is None else failure.status(arguments.status)

@@ -54,6 +54,7 @@ constexpr const char* kUsage =
     "  mpzero plan --calibrate FILE         measure this machine's kernels, for plans\n"
     "  mpzero generate CHECKPOINT --prompt TEXT   let a model go on with a text; `mpzero generate --help`\n"
     "  mpzero top RUN|JOB                   look at a run on the terminal; `mpzero top --help`\n"
+    "  mpzero failure DIR                   name the rank that failed or held up a run; `mpzero failure --help`\n"
     "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
 
@@ -210,9 +211,10 @@ int main(int argc, char** argv) {
     mpzero::write_output(mpzero::Output::kStdout, mpzero::doctor::options_help());
     return EXIT_SUCCESS;
   }
-  if (arguments.front() == "top") {
-    return mpzero::run_alone(
-        [&]() -> int { mpzero::become_python_program("top.py", {arguments.begin() + 1, arguments.end()}); });
+  if (arguments.front() == "top" || arguments.front() == "failure") {
+    return mpzero::run_alone([&]() -> int {
+      mpzero::become_python_program(arguments.front() + ".py", {arguments.begin() + 1, arguments.end()});
+    });
   }
   if (arguments.front() == "generate") {
     return mpzero::run_alone([&] { return mpzero::generate_command({arguments.begin() + 1, arguments.end()}); });

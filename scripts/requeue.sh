@@ -33,8 +33,6 @@
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # it gives up by itself before, wherever it can
 
-MPZERO_NO_PYTHON="" # true: that no Python runs here was said
-
 # find_python: prints a Python that runs scripts/requeue. The environment's own may be a link to what this node does not have.
 find_python() {
   local candidate
@@ -52,7 +50,7 @@ decide() {
   local event=$1 status=$2 python
   shift 2
   set -- "--checkpoint_dir=$CHECKPOINT_DIR" "--max_restarts=$MAX_RESTARTS" "--status=$status" "$@"
-  if ! python=$(find_python) || ! ask_requeue "$python" "$event" "$@"; then decide_without_python "$event" "$status"; fi
+  if ! python=$(find_python) || ! ask_requeue "$python" "$event" "$@"; then go_on_without_answer "$event" "$status"; fi
 }
 
 # begin_run: a start of the job is counted; it resumes from the job's own checkpoint where the job has saved one.
@@ -95,35 +93,17 @@ forget_doctor() {
     warn "$CHECKPOINT_DIR/doctor.json* cannot be removed, so that an old report may be taken for that of this start; remove it by hand."
 }
 
-# decide_without_python EVENT STATUS: only Slurm counts the starts then, whatever ended them; no report is read.
-decide_without_python() {
-  local event=$1 status=$2 starts=0 why record answer
+# go_on_without_answer EVENT STATUS: a start ends; after a run only Slurm counts the starts, whatever ended them, and no host is left out.
+go_on_without_answer() {
+  local event=$1 status=$2 starts=0 answer
+  warn "scripts/requeue does not run on $(hostname -s), neither with $MPZERO_VENV/bin/python nor with python3; what it says is above: no host is left out, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
+  [[ $event != start ]] || exit 1
+  ((status != MPZERO_USER_ERROR && status != MPZERO_NO_STEP)) || exit "$MPZERO_USER_ERROR"
   if [[ ${SLURM_RESTART_COUNT:-} =~ ^[0-9]{1,9}$ ]]; then starts=$((10#$SLURM_RESTART_COUNT)); fi
-  why="scripts/requeue failed on $(hostname -s), as it says above"
-  find_python >/dev/null || why="Neither $MPZERO_VENV/bin/python nor python3 can run scripts/requeue on $(hostname -s)"
-  [[ -n $MPZERO_NO_PYTHON ]] ||
-    warn "$why: no reason is known, no host is left out, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
-  MPZERO_NO_PYTHON=true
-  if [[ $event == start ]]; then
-    ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; } || return 0
-    warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last checkpoint; with them it begins again."
-    exit 1
-  fi
-  ((status != MPZERO_USER_ERROR)) || exit "$status"
-  if ((status == MPZERO_NO_STEP)); then
-    warn "Slurm did not create the step of the ranks, and srun says why above: the job is not requeued."
-    exit "$MPZERO_USER_ERROR"
-  fi
-  [[ -n $MPZERO_STOP || $status == "$MPZERO_STOPPED" ]] || say "The run failed with status $status"
   if ((starts >= MAX_RESTARTS && status != MPZERO_STOPPED)); then
-    warn "Slurm has started this job $((starts + 1)) times, and MAX_RESTARTS is $MAX_RESTARTS: it is not requeued; 'sbatch train.sbatch' resumes from the last checkpoint."
-    exit "$status"
-  fi
-  record=$(show_job)
-  if [[ -n $record && ! $record =~ $MPZERO_RUNNING ]]; then
-    say "Slurm is ending this job; 'squeue --jobs=$(slurm_job)' says whether it is still in the queue."
+    warn "Slurm has started this job $((starts + 1)) times: it is not requeued; 'sbatch train.sbatch' resumes from the last checkpoint."
   else
-    say "Requeue $((starts + 1)) of at most $MAX_RESTARTS; the job resumes from its last checkpoint, or starts over where there is none."
+    # A job that Slurm is ending stays ended.
     answer=$(ask_on scontrol requeue Incomplete "$(slurm_job)" 2>&1) || [[ $answer == *"pending execution"* ]] ||
       warn "Slurm did not requeue the job (${answer//$'\n'/ }); 'sbatch train.sbatch' resumes from the last checkpoint."
   fi

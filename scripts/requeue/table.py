@@ -63,7 +63,6 @@ UNCOUNTED = (
     "{limit}: it is not requeued; {stays}."
 )
 
-# Word for word as in scripts/requeue.sh, for where no Python runs.
 NOT_KNOWN = (
     "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and "
     "beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last "

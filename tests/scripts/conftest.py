@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))  # evidence.py
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Where another Open MPI than the distribution's lies, as for tests/slurm.
 if folders := os.environ.get("MPZERO_TEST_PATH"):

@@ -129,12 +129,3 @@ def test_a_start_that_could_not_be_noted_is_not_known_later(job, unwritten):
     assert noted.returncode == 0 and "restarts.7.txt cannot be written" in noted.stderr, noted.stderr
     again = job(flags + "begin_run", SLURM_RESTART_COUNT="2")
     assert again.returncode == 1 and NOT_KNOWN in again.stderr, again.stdout + again.stderr
-
-
-def test_bash_and_python_say_alike_that_it_is_not_known(job):
-    job("save 4")
-    begin = "MPZERO_EXTRA_FLAGS=(--overwrite); begin_run"
-    known = job(begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
-    without_python = job("find_python() { return 1; }; " + begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
-    assert known == without_python and NOT_KNOWN in known
-    assert "without these flags resumes from the last checkpoint; with them it begins again" in known
