@@ -4,7 +4,8 @@
 mpzero failure checkpoints                the newest start
 mpzero failure checkpoints --status 143   ends with the status of the run, where its launcher ended with 143
 
-`mpzero failure` starts this program, and so do the scripts after a run that failed. Ranks that cannot write to the folder write to MPZERO_LOG_DIR or LOG_DIR.
+`mpzero failure` starts this program, and so do the scripts after a run that failed. Ranks that cannot write to the
+folder write to MPZERO_LOG_DIR or LOG_DIR.
 """
 
 from __future__ import annotations
