@@ -127,9 +127,10 @@ set_rank_environment() {
   fi
   # mpzero tells itself what went wrong. (Open MPI 5 no longer knows the option --quiet, and passes over the variable.)
   export OMPI_MCA_orte_execute_quiet=${OMPI_MCA_orte_execute_quiet:-1}
-  # Open MPI ends the other ranks once one has failed: SIGTERM, at which they write their evidence, and SIGKILL so many seconds later.
-  export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-30}
-  export PRTE_MCA_odls_base_sigkill_timeout=${PRTE_MCA_odls_base_sigkill_timeout:-30}
+  # Open MPI ends the other ranks once one has failed: SIGTERM, at which they write their evidence, and SIGKILL so many seconds later. Open
+  # MPI 4 waits twice as long, even if all have ended.
+  export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-2}
+  export PRTE_MCA_odls_base_sigkill_timeout=${PRTE_MCA_odls_base_sigkill_timeout:-2}
   # Containers usually forbid the system call with which Open MPI reads a neighbour's memory, and it then warns on each rank.
   if in_container; then
     export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}

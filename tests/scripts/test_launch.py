@@ -41,7 +41,7 @@ def test_a_step_that_slurm_does_not_create_is_tried_three_times(job, refusals):
     launch_ranks 0 mpzero train || end_run $?
     echo trained"""
     result = job(command)
-    assert job.checkout.calls().count("srun --mpi=pmix mpzero train\n") == 3
+    assert job.checkout.calls().count("srun --mpi=pmix --kill-on-bad-exit=1 mpzero train\n") == 3
     assert ("trained" in result.stdout) == (refusals == 2)
     if refusals == 9:
         assert result.returncode == 2 and "no rank has run" in result.stderr
