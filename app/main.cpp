@@ -27,9 +27,7 @@
 #include "app/log/version.hpp"
 #include "app/machine/device.hpp"
 #include "app/plan/calibrate_command.hpp"
-#include "app/plan/command/plan_beside_run.hpp"
 #include "app/plan/command/plan_command.hpp"
-#include "app/plan/command/predicted_step.hpp"
 #include "app/train/train.hpp"
 #include "app/train/watched_run.hpp"
 #include "base/error.hpp"
@@ -62,7 +60,7 @@ constexpr const char* kUsage =
 int dispatch(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
   if (arguments.front() == "plan") return plan::calibrate_command({arguments.begin() + 1, arguments.end()}, &mpi);
   if (arguments.front() == "doctor") return run_doctor({arguments.begin() + 1, arguments.end()}, mpi);
-  return train(line, mpi, plan::plan_beside_run, plan::predicted_step);
+  return train(line, mpi);
 }
 
 // How long a rank that failed alone waits for rank 0, which may have met the same error, to report first.
@@ -180,7 +178,7 @@ bool start_mpi(std::optional<parallel::MpiRuntime>& mpi, int* argc, char*** argv
 int dry_run_once(const CommandLine& line) {
   if (!parallel::is_first_task(parallel::process_environment)) return EXIT_SUCCESS;
   return run_alone(
-      [&] { return dry_run(line, parallel::launch_size(parallel::process_environment), plan::predicted_step); });
+      [&] { return dry_run(line, parallel::launch_size(parallel::process_environment)); });
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "app/simulation/unit_record.hpp"
 #include "bench/full_step.hpp"
 #include "bench/graph.hpp"
 #include "bench/operations.hpp"
@@ -121,10 +122,9 @@ void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roo
 }
 
 // The products of a run that accumulates micro-batches, whose gradients are fp32.
-std::vector<model::Operation> weight_gradients(const model::ModelConfig& config, const model::MicroBatchShape& shape,
-                                               int64_t chunk) {
-  std::vector<model::Operation> all = layer_backward_operations(config, shape, model::Recompute::kNone);
-  const std::vector<model::Operation> head = head_operations(config, shape, chunk);
+std::vector<model::Operation> weight_gradients(plan::UnitRecorder recorder) {
+  std::vector<model::Operation> all = recorder.layer(model::Recompute::kNone).backward.operations;
+  const std::vector<model::Operation> head = recorder.head().operations;
   all.insert(all.end(), head.begin(), head.end());
   std::erase_if(all, [](const model::Operation& o) {
     return o.kind != model::OperationKind::kMatmul || o.matmul.out_type != at::kFloat;
@@ -138,20 +138,23 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
   Roofline roofline(workload.name, ceilings);
   FullStep step(config, workload.micro_batch, workload.length, workload.with_optimizer);
   const auto layers = static_cast<double>(config.num_hidden_layers);
-  const int64_t chunk = step.decoder().tokens_per_chunk(workload.micro_batch * workload.length, at::kCUDA);
-  model::MicroBatchShape shape{.sequences = workload.micro_batch, .length = workload.length};
+  plan::MicroBatchShape shape{.sequences = workload.micro_batch, .length = workload.length};
   model::Matmuls matmuls;
   const auto measure_part = [&](const std::string& part, const std::vector<model::Operation>& operations,
                                 double times) { measure_operations(part, operations, times, matmuls, roofline); };
-  measure_part("layer forward", layer_forward_operations(config, shape), layers);
-  measure_part("layer backward", layer_backward_operations(config, shape, model::Recompute::kNone), layers);
-  measure_part("head", head_operations(config, shape, chunk), 1);
-  measure_part("embedding", embedding_forward_operations(config, shape), 1);
-  measure_part("embedding", embedding_backward_operations(config, shape), 1);
+  {
+    plan::UnitRecorder recorder(config, shape, at::kCUDA);
+    const plan::UnitRecorder::Layer layer = recorder.layer(model::Recompute::kNone);
+    measure_part("layer forward", layer.forward.operations, layers);
+    measure_part("layer backward", layer.backward.operations, layers);
+    measure_part("head", recorder.head().operations, 1);
+    measure_part("embedding", recorder.embedding_forward().operations, 1);
+    measure_part("embedding", recorder.embedding_backward().operations, 1);
+  }
   for (const bool accumulates : {false, true}) {
     shape.gradient_type = at::kFloat;
     shape.accumulates = accumulates;
-    measure_part("fp32 gradients", weight_gradients(config, shape, chunk), 0);
+    measure_part("fp32 gradients", weight_gradients(plan::UnitRecorder(config, shape, at::kCUDA)), 0);
   }
   if (workload.with_optimizer) {
     const auto parameters = static_cast<double>(model::num_parameters(config));

@@ -2,6 +2,9 @@
 
 #include <ATen/ops/randn.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "app/measure/operation_run.hpp"
 
 namespace mpzero::bench {
@@ -15,11 +18,25 @@ at::Tensor random(at::IntArrayRef shape) {
 
 void measure_operations(const std::string& part, const std::vector<Operation>& operations, double times,
                         model::Matmuls& matmuls, Roofline& roofline) {
+  // Equal ones once: chunks of the head.
+  std::vector<std::pair<std::string, int64_t>> names;
+  std::vector<Operation> distinct;
   for (const Operation& operation : operations) {
+    const std::string name = describe(operation);
+    const auto found = std::ranges::find(names, name, &std::pair<std::string, int64_t>::first);
+    if (found != names.end()) {
+      ++found->second;
+      continue;
+    }
+    names.emplace_back(name, 1);
+    distinct.push_back(operation);
+  }
+  for (size_t i = 0; i < distinct.size(); ++i) {
+    const Operation& operation = distinct[i];
+    const auto& [name, count] = names[i];
     const int sets = measure::sets_for(operation);
     const Body run = measure::run_of(operation, matmuls, at::kCUDA, sets);
-    const std::string name(operation.name);
-    const double calls = times * static_cast<double>(operation.calls);
+    const double calls = times * static_cast<double>(count);
     switch (operation.kind) {
       case OperationKind::kMatmul:
         roofline.matmul(part, name, calls, operation.matmul, operation.adds, sets, run);

@@ -7,7 +7,7 @@
 
 #include "bench/roofline.hpp"
 #include "model/matmuls.hpp"
-#include "model/operations.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::bench {
 

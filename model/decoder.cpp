@@ -1,10 +1,12 @@
 #include "model/decoder.hpp"
 
 #include <ATen/ops/embedding.h>
-#include <ATen/record_function.h>
+#include <ATen/ops/empty.h>
 
+#include "base/device/simulated.hpp"
 #include "base/error.hpp"
 #include "model/architecture/architectures.hpp"
+#include "model/kernels/operation.hpp"
 #include "model/matmuls.hpp"
 #include "model/rope_table.hpp"
 
@@ -58,6 +60,23 @@ LayerCasts Decoder::casts(const Weights& layer) const {
           layer.scales};
 }
 
+std::vector<size_t> Decoder::forward_order() const {
+  std::vector<size_t> order;
+  for (size_t unit = embedding_unit(); unit <= head_unit(); ++unit) order.push_back(unit);
+  if (tied_head()) order.push_back(embedding_unit());
+  return order;
+}
+
+std::vector<size_t> Decoder::training_order(int64_t micro_batches) const {
+  std::vector<size_t> order;
+  const std::vector<size_t> forward = forward_order();
+  for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+    order.insert(order.end(), forward.begin(), forward.end());
+    for (int64_t layer = config_.num_hidden_layers; layer-- > 0;) order.push_back(layer_unit(layer));
+  }
+  return order;
+}
+
 std::string Decoder::weight_name(int64_t layer, LayerProduct product) const {
   const std::string& name = units_[layer_unit(layer)].parameters[layout_[roles_of(product).front()]].name;
   return name.substr(0, name.rfind('.'));
@@ -66,7 +85,14 @@ std::string Decoder::weight_name(int64_t layer, LayerProduct product) const {
 double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }
 
 at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) const {
-  RECORD_FUNCTION("mpzero::embedding_forward", (std::vector<c10::IValue>{embedding[0], tokens}));
+  const OperationScope scope(OperationKind::kEmbeddingForward, [&] {
+    Operation operation = on_matrix(embedding[0].scalar_type(), tokens.numel(), embedding[0].size(1));
+    operation.vocabulary = embedding[0].size(0);
+    return operation;
+  });
+  if (is_simulated(tokens.device())) {
+    return at::empty({tokens.size(0), tokens.size(1), config_.hidden_size}, embedding[0].options());
+  }
   return at::embedding(embedding[0], tokens);
 }
 

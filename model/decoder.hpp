@@ -79,6 +79,10 @@ class Decoder {
   size_t layer_unit(int64_t layer) const { return static_cast<size_t>(layer) + 1; }
   size_t head_unit() const { return units_.size() - 1; }
   bool tied_head() const { return config_.tie_word_embeddings; }
+  // The order in which a forward pass, and a step of forward and backward passes, use the units' weights. The backward
+  // of the embedding needs none; the head runs both passes at once.
+  std::vector<size_t> forward_order() const;
+  std::vector<size_t> training_order(int64_t micro_batches) const;
 
   // Throws Failure where the batch has what no layer uses yet: positions, documents, a source.
   static void check(const Batch& batch);
@@ -113,19 +117,6 @@ class Decoder {
                                            const at::Tensor& targets, double loss_scale, Gradients head_gradients,
                                            Gradient& output_weight_gradient, const at::Tensor& loss_mask = {}) const;
 
-  // Bytes of the LayerActivations of one layer between forward and backward, including its input, for batch sequences
-  // of `length` tokens and this type of weights and activations. The result depends on the attention kernel that will
-  // be used (at::globalContext().deterministicAlgorithms()).
-  // With FP8, the mean of all layers, of which some may be in bf16.
-  int64_t activation_bytes(Recompute recompute, int64_t batch, int64_t length, at::Device device,
-                           at::ScalarType type) const;
-  // An estimate of the peak bytes of temporaries while the head or one layer's backward runs, in addition to the saved
-  // activations of all layers: chunks of logits, gradients of activations, recomputed activations, workspaces of
-  // kernels. Gradients of weights are not included. With FP8, casts of weights are, kept ones or a layer's; what the
-  // CPU needs for its products of FP8 is not.
-  int64_t workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
-                          Recompute recompute = Recompute::kNone) const;
-
   // By layer, which products read FP8; empty without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
@@ -133,14 +124,6 @@ class Decoder {
   void keep_casts(int64_t layers) { kept_casts_ = layers; }
   // The layers that do.
   int64_t kept_casts() const { return kept_casts_; }
-  // The weights of products in FP8 come as codes in e4m3, so that no more than their transposes are made; for the
-  // estimates of memory.
-  void expect_codes(bool expected) { expects_codes_ = expected; }
-  // The bytes of those of the first `layers`.
-  int64_t kept_cast_bytes(int64_t layers) const;
-  // How many layers may, for that many bytes; with another KeptCasts those that do.
-  int64_t kept_casts_within(int64_t bytes) const;
-
   // A weight of the product, without ".weight", as Fp8Options::filter_fqns names it.
   std::string weight_name(int64_t layer, LayerProduct product) const;
 
@@ -160,16 +143,8 @@ class Decoder {
   LayerLayout layout_;
   // Of this layer's products.
   LayerCasts casts(const Weights& layer) const;
-  // Of a layer with these products in FP8.
-  int64_t layer_activation_bytes(Recompute recompute, int64_t batch, int64_t length, at::Device device,
-                                 at::ScalarType type, const Fp8Products& products) const;
-  int64_t layer_workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
-                                Recompute recompute, const Fp8Products& products) const;
-  int64_t cast_weight_bytes(const Fp8Products& products, int64_t forms) const;
-
   std::vector<Fp8Products> fp8_;
   int64_t kept_casts_ = 0;
-  bool expects_codes_ = false;
   std::shared_ptr<Matmuls> matmuls_;
   std::shared_ptr<CastWeights> cast_weights_;
   std::shared_ptr<CastWatch> cast_watch_;

@@ -1,11 +1,11 @@
 #include "model/gradient.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/record_function.h>
 
 #include <vector>
 
 #include "model/kernels/embedding.hpp"
+#include "model/kernels/operation.hpp"
 #include "model/matmuls.hpp"
 #include "model/rows.hpp"
 
@@ -42,7 +42,8 @@ void Gradient::add_matmul(const Operand& a, const Operand& b, Matmuls* matmuls) 
 void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
   if (!wanted()) return;
   if (std::exchange(empty_, false)) {
-    RECORD_FUNCTION("mpzero::zero", (std::vector<c10::IValue>{view_}));
+    const OperationScope scope(OperationKind::kZero,
+                               [&] { return on_matrix(view_.scalar_type(), view_.size(0), view_.size(1)); });
     view_.zero_();
   }
   embedding_backward(view_, rows, values);

@@ -1,34 +1,23 @@
-// One decoder layer, forward and backward: x + attention(norm(x)), then h + mlp(norm(h)).
+// One decoder layer, forward and backward.
+#include "model/layer.hpp"
+
 #include <ATen/ops/zeros_like.h>
 
 #include <utility>
 
 #include "model/decoder.hpp"
-#include "model/kernels/attention.hpp"
 #include "model/kernels/column_sum.hpp"
-#include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
-#include "model/layer_weights.hpp"
-#include "model/matmuls.hpp"
 #include "model/rope_table.hpp"
 
 namespace mpzero::model {
-namespace {
+AttentionOutput attend_causally(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  return attention_forward(choose_attention_kernel(q), q, k, v);
+}
 
-// Inputs and settings of a layer's forward and backward.
-struct Layer {
-  const ModelConfig& config;
-  const LayerLayout& layout;
-  Matmuls& matmuls;
-  LayerCasts casts;
-  LayerWeights w;
-  RopeTables rope;
-  HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
-};
-
-// `inputs`: the forms of the products' inputs, which s keeps as far as backward reads them.
-at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs) {
+at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
+                         const Attend& attend) {
   const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
   const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
   s.x = x;
@@ -41,9 +30,8 @@ at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s,
               .view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.normed.drop_rows();
   s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
-  const at::Tensor q = s.qk.narrow(2, 0, heads.query);
-  s.attended = attention_forward(choose_attention_kernel(q), q, s.qk.narrow(2, heads.query, heads.key_value),
-                                 s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value));
+  s.attended = attend(s.qk.narrow(2, 0, heads.query), s.qk.narrow(2, heads.query, heads.key_value),
+                      s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value));
   // Attention's backward reads its output itself, so what the product reads is not kept.
   const at::Tensor attended = s.attended.out.reshape({-1, config.query_size()});
   s.h = matmuls.forward_add(
@@ -61,6 +49,8 @@ at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s,
   s.activated.drop_rows();
   return y;
 }
+
+namespace {
 
 // Backward releases each activation after its last use. A weight gradient comes after the pass that may recompute its
 // input.
@@ -156,7 +146,7 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
   LayerActivations saved;
   const LayerCasts of_layer = casts(layer);
   const bool keeps_inputs = activations != nullptr && recompute == Recompute::kNone;
-  at::Tensor y = forward(
+  at::Tensor y = model::layer_forward(
       {config_, layout_, *matmuls_, of_layer,
        by_role(layer, layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows), rope_->get(x.size(1), x.options())},
       x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
@@ -179,7 +169,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
                     by_role(weights, layout_, config_.rms_norm_eps, of_layer,
                             runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
                     rope_->get(dy.size(1), dy.options())};
-  if (runs_forward) forward(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth);
+  if (runs_forward) model::layer_forward(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth);
   RowSums sums;
   const at::Tensor maximum_of_dh = of_layer.maximum(LayerProduct::kOutput, dy.device());
   const at::Tensor dh =

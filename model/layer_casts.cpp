@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/device/simulated.hpp"
 #include "base/error.hpp"
 #include "model/fp8/codes.hpp"
 
@@ -42,7 +43,7 @@ void CastWeights::keep_maximum(const Key& key, uint64_t version, const at::Tenso
 }
 
 at::Tensor LayerCasts::maximum(LayerProduct product, at::Device device) const {
-  const bool reads = is_fp8(product) && recipe_.scaling == fp8::Scaling::kTensorwise && device.is_cuda();
+  const bool reads = is_fp8(product) && recipe_.scaling == fp8::Scaling::kTensorwise && uses_gpu_kernels(device);
   return reads ? at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device)) : at::Tensor();
 }
 
@@ -80,7 +81,7 @@ Operand LayerCasts::of_codes(LayerProduct product, const at::Tensor& codes, fp8:
   const at::Tensor scale_inverse = scales_[1][index];
   // cuBLASLt reads no other addresses. Only sizes that are no multiples of 16 give some.
   constexpr uintptr_t kAlignment = 16;
-  const bool aligned = !codes.is_cuda() || reinterpret_cast<uintptr_t>(codes.const_data_ptr()) % kAlignment == 0;
+  const bool aligned = !uses_gpu_kernels(codes.device()) || reinterpret_cast<uintptr_t>(codes.const_data_ptr()) % kAlignment == 0;
   fp8::Matrix rows, columns;
   if (has_rows(forms)) rows = {aligned ? codes : codes.clone(), scale_inverse};
   if (has_columns(forms)) columns = {fp8::transposed(codes), scale_inverse};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/device/simulated.hpp"
 #include "model/decoder.hpp"
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cross_entropy.hpp"
@@ -26,7 +27,7 @@ int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
   // On a GPU each chunk reads the full output weight twice and adds to its full gradient, so fewer chunks are faster (a
   // head of 16,384 tokens and a vocabulary of 151,936 on an H200: 10 chunks 27.5 ms, 5 chunks 26.8, 2 chunks 25.8).
   // On a CPU, 512 tokens of a vocabulary of 151,936 make one chunk.
-  const int64_t automatic = device.is_cuda() ? int64_t{5} << 28 : int64_t{1} << 27;
+  const int64_t automatic = uses_gpu_kernels(device) ? int64_t{5} << 28 : int64_t{1} << 27;
   const int64_t max_logits = options_.max_logits > 0 ? options_.max_logits : automatic;
   const int64_t largest = std::max<int64_t>(1, max_logits / config_.vocab_size);
   // Chunks of equal size and of full matrix-product tiles, so that the last one is not a remainder.

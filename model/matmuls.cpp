@@ -7,7 +7,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
-#include <ATen/record_function.h>
 #include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
@@ -22,6 +21,7 @@
 #include <span>
 
 #include "model/kernels/cpu/matmul.hpp"
+#include "model/kernels/launch.hpp"
 #include "model/tuning.hpp"
 
 namespace mpzero::model {
@@ -118,7 +118,7 @@ bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& adden
   };
   const at::ScalarType type = a.scalar_type();
   const bool by_rows = a.stride(1) == 1;
-  return a.is_cpu() && cpu::has_matmul(type) && b.scalar_type() == type && is_matrix(a) && is_matrix(b) &&
+  return uses_cpu_kernels(a.device()) && cpu::has_matmul(type) && b.scalar_type() == type && is_matrix(a) && is_matrix(b) &&
          (out.scalar_type() == type || out.scalar_type() == at::kFloat) && out.stride(1) == 1 &&
          (!by_rows || (a.size(1) % kMultiple == 0 && a.stride(0) % 2 == 0 && a.size(0) >= kFewestRows)) &&
          !(by_rows && out.scalar_type() == type && cpu::prefers_aten(type)) &&
@@ -132,10 +132,10 @@ void Matmuls::aten_multiply(const Operands& operands) {
   const auto& [layout, out, a, b, addend, a_scale, b_scale] = operands;
   if (operands.is_fp8()) {
     const at::Tensor a_values = fp8::values({a, a_scale}), b_values = fp8::values({b, b_scale}), none;
-    if (!out.is_cpu()) return aten_multiply({layout, out, a_values, b_values, addend, none, none});
+    if (!uses_cpu_kernels(out.device())) return aten_multiply({layout, out, a_values, b_values, addend, none, none});
     // As on GPUs: summed in fp32 and rounded once.
     const auto widen = [](const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x; };
-    at::Tensor sum = at::empty(out.sizes(), at::kFloat);
+    at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
     aten_multiply({layout, sum, widen(a_values), widen(b_values), widen(addend), none, none});
     out.copy_(sum);
     return;
@@ -143,11 +143,16 @@ void Matmuls::aten_multiply(const Operands& operands) {
   const at::Tensor first = layout == Layout::kATransposedB ? a.t() : a;
   const at::Tensor second = layout == Layout::kABTransposed ? b.t() : b;
   if (suits_cpu(first, second, addend, out)) {
-    cpu::matmul(first, second, addend, out);
+    if (is_simulated(out.device())) {
+      const bool rounds = out.scalar_type() != at::kFloat || (addend.defined() && !addend.is_same(out));
+      borrow(out, cpu::matmul_bytes(out.size(0), out.size(1), first.size(1), first.stride(1) != 1, a.scalar_type(), rounds));
+    } else {
+      cpu::matmul(first, second, addend, out);
+    }
     return;
   }
   const bool same_type = out.scalar_type() == a.scalar_type();
-  const bool widens = out.is_cuda() && out.scalar_type() == at::kFloat &&
+  const bool widens = uses_gpu_kernels(out.device()) && out.scalar_type() == at::kFloat &&
                       (a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf);
   if (same_type && addend.defined()) {
     at::addmm_out(out, addend, first, second);
@@ -209,13 +214,28 @@ void Matmuls::multiply(Layout layout, at::Tensor& out, const Operand& a, const O
   multiply_fp8(layout, out, first, second, addend);
 }
 
+Operation Matmuls::operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a,
+                                const at::Tensor& addend) {
+  const bool a_transposed = layout == Layout::kATransposedB, bias = addend.defined() && addend.dim() == 1;
+  Operation operation{.type = a.scalar_type(), .adds = addend.defined() && !bias};
+  operation.matmul = {.rows = out.size(0),
+                      .columns = out.size(1),
+                      .inner = a.size(a_transposed ? 0 : 1),
+                      .a_transposed = a_transposed,
+                      .b_transposed = layout == Layout::kABTransposed,
+                      .type = a.scalar_type(),
+                      .bias = bias,
+                      .out_type = out.scalar_type()};
+  return operation;
+}
+
 void Matmuls::multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                                const at::Tensor& addend) {
-  RECORD_FUNCTION("mpzero::matmul", (std::vector<c10::IValue>{out, a, b, addend, static_cast<int64_t>(layout)}));
+  const OperationScope scope(OperationKind::kMatmul, [&] { return operation_of(layout, out, a, addend); });
   const at::Tensor none;
   const Operands operands{layout, out, a, b, addend, none, none};
   const at::ScalarType type = out.scalar_type();
-  const bool suits = a.is_cuda() && a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
+  const bool suits = uses_gpu_kernels(a.device()) && a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
                      (type == at::kBFloat16 || type == at::kFloat) && a.numel() > 0 && b.numel() > 0 &&
                      fits_cublas_lt(a) && fits_cublas_lt(b) && fits_cublas_lt(out) &&
                      (!addend.defined() || (addend.scalar_type() == type && fits_cublas_lt(addend)));
@@ -230,12 +250,16 @@ void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a,
                            const at::Tensor& addend) {
   using enum fp8::FastAccumulation;
   const bool fast = fast_accumulation_ == kAll || (fast_accumulation_ == kForward && layout == Layout::kABTransposed);
-  RECORD_FUNCTION("mpzero::fp8_matmul",
-                  (std::vector<c10::IValue>{out, a.codes, b.codes, addend, a.is_rowwise(), fast}));
+  const Fp8Shape scaled{.b_type = b.codes.scalar_type(), .rowwise = a.is_rowwise(), .fast_accumulation = fast};
+  const OperationScope scope(OperationKind::kMatmul, [&] {
+    Operation operation = operation_of(Layout::kABTransposed, out, a.codes, addend);
+    operation.matmul.fp8 = scaled;
+    return operation;
+  });
   const Operands operands{Layout::kABTransposed, out, a.codes, b.codes, addend, a.scale_inverse, b.scale_inverse};
   const at::ScalarType type = out.scalar_type();
   // The result's columns, too: FP8 kernels take no other sizes.
-  const bool suits = a.codes.is_cuda() && (type == at::kBFloat16 || type == at::kFloat) && fits_cublas_lt(a.codes) &&
+  const bool suits = uses_gpu_kernels(a.codes.device()) && (type == at::kBFloat16 || type == at::kFloat) && fits_cublas_lt(a.codes) &&
                      fits_cublas_lt(b.codes) && fits_cublas_lt(out) && out.size(0) % LtMatmul::kAlignment == 0 &&
                      out.size(1) % LtMatmul::kAlignment == 0 &&
                      (!addend.defined() || (addend.scalar_type() == type && fits_cublas_lt(addend)));
@@ -243,12 +267,12 @@ void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a,
     aten_multiply(operands);
     return;
   }
-  run_tuned(operands,
-            {.fp8 = Fp8Shape{.b_type = b.codes.scalar_type(), .rowwise = a.is_rowwise(), .fast_accumulation = fast}});
+  run_tuned(operands, {.fp8 = scaled});
 }
 
 void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
   const auto& [layout, out, a, b, addend, a_scale, b_scale] = operands;
+  if (is_simulated(out.device())) return borrow(out, LtMatmul::kWorkspaceBytes);
   const c10::cuda::CUDAGuard device_guard(a.device());
   const bool a_transposed = layout == Layout::kATransposedB;
   const bool deterministic = at::globalContext().deterministicAlgorithms();

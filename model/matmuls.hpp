@@ -15,7 +15,7 @@
 
 #include "model/fp8/operand.hpp"
 #include "model/fp8/recipe.hpp"
-#include "model/kernels/cublas_lt.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::model {
 
@@ -100,6 +100,7 @@ class Matmuls {
   // runs take the same one.
   static void run_first(const Product& product, const Operands& operands);
   static void aten_multiply(const Operands& operands);
+  static Operation operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a, const at::Tensor& addend);
   // On a GPU, with the fastest algorithm; `shape` says all but sizes and alignment.
   void run_tuned(const Operands& operands, MatmulShape shape);
   static void run(const Product& product, const Operands& operands, size_t algorithm);

@@ -1,11 +1,14 @@
 #include "model/rope_table.hpp"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
 
 #include <numbers>
+
+#include "base/device/simulated.hpp"
 
 namespace mpzero::model {
 
@@ -36,6 +39,10 @@ RopeTables RopeTable::get(int64_t length, const at::TensorOptions& options) {
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
   if (!tables_.cos.defined() || tables_.cos.size(0) != length || tables_.cos.scalar_type() != type ||
       tables_.cos.device() != options.device()) {
+    if (is_simulated(options.device())) {
+      tables_.cos = tables_.sin = at::empty({2, length, frequencies_.numel()}, options)[0];
+      return tables_;
+    }
     const at::Tensor positions = at::arange(length, frequencies_.options());
     const at::Tensor angles = at::outer(positions, frequencies_);
     tables_ = {angles.cos().to(options.device(), type), angles.sin().to(options.device(), type)};

@@ -14,6 +14,7 @@
 #include "app/dry_run/tokenizer_file.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/memory/layout_choice.hpp"
+#include "app/plan/command/predicted_step.hpp"
 #include "app/schedule/schedule_rates.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
@@ -104,15 +105,15 @@ void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, s
   warnings.push_back(sentence);
 }
 
-PredictStep prediction(const RunSetup& setup, const DryRunRanks& ranks, const MachineMemory& machine, bool on_gpus,
-                       const PredictRun& predict) {
-  if (!predict || !on_gpus || !can_be_host_of(machine, ranks)) return {};
+PredictStep prediction(const RunSetup& setup, const DryRunRanks& ranks, const MachineMemory& machine,
+                       bool on_gpus) {
+  if (!on_gpus || !can_be_host_of(machine, ranks)) return {};
   const PlannedRun run{.setup = setup,
                        .gpu = machine.gpu_name,
                        .gpu_bytes = *machine.smallest_gpu,
                        .hosts = ranks.world_size / ranks.per_host,
                        .per_host = ranks.per_host};
-  return [run, &predict](const parallel::ParallelLayout& layout) { return predict(run, layout); };
+  return [run](const parallel::ParallelLayout& layout) { return plan::predicted_step(run, layout); };
 }
 
 }  // namespace
@@ -171,7 +172,7 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
   return lines;
 }
 
-int dry_run(const CommandLine& line, const parallel::LaunchSize& launch, const PredictRun& predict) {
+int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const DryRunRanks ranks = dry_run_ranks(line, launch);
   RunSetup setup = set_up_run(line, ranks.world_size, DataFiles::kMayBeMissing);
   check_tokenizer(line, setup.model, setup.warnings);
@@ -185,7 +186,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch, const P
   const bool on_gpus = chooses_for_gpus(setup.config.device, ranks, machine);
   const LayoutChoice nodes =
       choose_layout(setup, at::Device(on_gpus ? at::kCUDA : at::kCPU), placement_of(ranks),
-                    memory_limit(ranks, machine, on_gpus), prediction(setup, ranks, machine, on_gpus, predict));
+                    memory_limit(ranks, machine, on_gpus), prediction(setup, ranks, machine, on_gpus));
   setup.layout = nodes.layout;
   setup.hosts = ranks.world_size / ranks.per_host;
   setup.device = !on_gpus ? "cpu" : machine.gpu_name.empty() ? "cuda" : machine.gpu_name;

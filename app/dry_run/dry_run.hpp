@@ -16,8 +16,7 @@ namespace mpzero {
 // ds_config.json, the model's config.json, the headers of token files, weights and checkpoints; starts no GPU and no
 // MPI, and writes nothing. A token file that does not exist yet is named, and the rest is checked. Returns
 // EXIT_SUCCESS. Throws UserError for what the run would refuse.
-// `predict`: to choose a layout, where this machine has the GPUs of a host of the run.
-int dry_run(const CommandLine& command_line, const parallel::LaunchSize& launch, const PredictRun& predict = {});
+int dry_run(const CommandLine& command_line, const parallel::LaunchSize& launch);
 
 // The ranks that the flags give, else the launcher. Throws UserError where they do not fill hosts evenly.
 DryRunRanks dry_run_ranks(const CommandLine& command_line, const parallel::LaunchSize& launch);

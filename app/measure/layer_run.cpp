@@ -20,13 +20,13 @@ std::vector<at::Tensor> views(const at::Tensor& flat, const UnitSpec& unit) {
 
 }  // namespace
 
-LayerRun::LayerRun(const model::ModelConfig& config, const model::MicroBatchShape& shape, at::Device device, int layers)
+LayerRun::LayerRun(const model::ModelConfig& config, const plan::MicroBatchShape& shape, at::Device device, int layers)
     : decoder_(config), device_(device) {
   for (int layer = 0; layer < std::max(1, layers); ++layer) layers_.push_back(make_layer(shape));
   forward({.repeats = 1});
 }
 
-LayerRun::Layer LayerRun::make_layer(const model::MicroBatchShape& shape) const {
+LayerRun::Layer LayerRun::make_layer(const plan::MicroBatchShape& shape) const {
   const UnitSpec& unit = decoder_.units()[decoder_.layer_unit(0)];
   const auto options = at::TensorOptions().dtype(shape.type).device(device_);
   Layer made;

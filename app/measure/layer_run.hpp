@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "app/measure/stopwatch.hpp"
+#include "app/simulation/unit_record.hpp"
 #include "model/decoder.hpp"
-#include "model/operations.hpp"
 
 namespace mpzero::measure {
 
@@ -14,7 +14,7 @@ namespace mpzero::measure {
 class LayerRun {
  public:
   // `layers`: with weights and activations of their own.
-  LayerRun(const model::ModelConfig& config, const model::MicroBatchShape& shape, at::Device device, int layers);
+  LayerRun(const model::ModelConfig& config, const plan::MicroBatchShape& shape, at::Device device, int layers);
 
   // Forward and backward of one layer after another.
   Timing forward(const Effort& effort);
@@ -27,7 +27,7 @@ class LayerRun {
     at::Tensor x;
     model::LayerActivations kept;
   };
-  Layer make_layer(const model::MicroBatchShape& shape) const;
+  Layer make_layer(const plan::MicroBatchShape& shape) const;
 
   model::Decoder decoder_;
   at::Device device_;

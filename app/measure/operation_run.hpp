@@ -4,7 +4,7 @@
 
 #include "app/measure/stopwatch.hpp"
 #include "model/matmuls.hpp"
-#include "model/operations.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::measure {
 

@@ -38,7 +38,7 @@ struct PredictedStep {
 // A step of the run with this layout; std::nullopt: it cannot be predicted.
 using PredictStep = std::function<std::optional<PredictedStep>(const parallel::ParallelLayout&)>;
 
-// The same of any run: what plans runs is given to those who start them.
+// A run that is planned before or beside it.
 struct PlannedRun {
   const RunSetup& setup;
   std::string gpu = {};  // its name
@@ -52,8 +52,6 @@ struct PlannedRun {
   // Between hosts, as the run has proven it: "efa" or "socket". Empty: not yet, --network counts.
   std::string network = {};
 };
-using PredictRun = std::function<std::optional<PredictedStep>(const PlannedRun&, const parallel::ParallelLayout&)>;
-
 // The nodes that ds_config.json gives. Where it says "auto": of nodes of one host and one level, those with the shorter
 // predicted step, if both fit, which means that a rank's memory of each kind is at most `limit`. Where the predictions
 // differ by no more than their error, or there are none, those with fewer bytes between hosts; one level where they are

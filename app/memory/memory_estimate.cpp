@@ -4,7 +4,7 @@
 
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
-#include "app/memory/unit_order.hpp"
+#include "app/simulation/planned_states.hpp"
 
 namespace mpzero {
 
@@ -14,9 +14,8 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig
       device_(device),
       ranks_(ranks),
       codec_(weight_codec(config.fp8_options, model)),
-      decoder_(model, {.fp8 = config.fp8_options}) {
-  decoder_.expect_codes(gathers_codes(scenario()));
-}
+      decoder_(model, {.fp8 = config.fp8_options}),
+      kinds_(plan::layer_kinds(decoder_, config.freeze_parameters)) {}
 
 MemoryScenario MemoryEstimate::scenario() const {
   return {.recompute = config_.recompute,
@@ -32,28 +31,93 @@ MemoryScenario MemoryEstimate::scenario() const {
 }
 
 ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {
-  return activation_sizes(decoder_, micro_batch_size);
+  MemoryScenario now = scenario();
+  now.micro_batch_size = micro_batch_size;
+  return sizes_of(now, decoder_.kept_casts());
 }
 
-ActivationSizes MemoryEstimate::activation_sizes(const model::Decoder& decoder, int64_t micro_batch_size) const {
-  const at::ScalarType type = zero_options(config_, device_).dtype;
-  const auto level = [&](model::Recompute recompute) {
-    return ActivationSizes::Level{
-        .kept = decoder.activation_bytes(recompute, micro_batch_size, config_.seq_length, device_, type),
-        .workspace = decoder.workspace_bytes(micro_batch_size, config_.seq_length, device_, type, recompute)};
-  };
-  return {.full = level(model::Recompute::kFull),
-          .selective = level(model::Recompute::kSelective),
-          .none = level(model::Recompute::kNone)};
+ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const {
+  using enum plan::WeightCasts;
+  const bool keeps_all = kept_casts == decoder_.config().num_hidden_layers;
+  const plan::WeightCasts casts = keeps_all ? kKept : gathers_codes(scenario) ? kCodes : kEachUse;
+  const parallel::ZeroOptions options = options_of(scenario);
+  const bool accumulates = scenario.gradient_accumulation_steps > 1;
+  const at::ScalarType gradients = accumulates ? options.accumulation_dtype : options.communication_dtype;
+  const auto key = std::tuple(scenario.micro_batch_size, gradients, accumulates, casts);
+  auto found = recorded_.find(key);
+  if (found == recorded_.end()) {
+    found = recorded_.emplace(key, record_sizes(scenario.micro_batch_size, gradients, accumulates, casts)).first;
+  }
+  ActivationSizes sizes = found->second;
+  for (ActivationSizes::Level* level : {&sizes.full, &sizes.selective, &sizes.none}) {
+    level->workspace += cast_bytes(kept_casts) + (device_.is_cuda() ? model::LtMatmul::kHandleBytes : 0);
+  }
+  return sizes;
+}
+
+ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::ScalarType gradient_type,
+                                             bool accumulates, plan::WeightCasts casts) const {
+  plan::MicroBatchShape shape{.sequences = micro_batch_size,
+                              .length = config_.seq_length,
+                              .type = zero_options(config_, device_).dtype,
+                              .gradient_type = gradient_type,
+                              .accumulates = accumulates,
+                              .fp8 = config_.fp8_options,
+                              .casts = casts,
+                              .frozen = config_.freeze_parameters};
+  ActivationSizes sizes;
+  for (const plan::LayerKind& kind : kinds_) {
+    shape.layer = kind.first;
+    plan::UnitRecorder recorder(decoder_.config(), shape, device_);
+    // The last layer's output, which lives until the step ends, and the gradient of a layer's output.
+    const int64_t hidden = recorder.hidden_bytes();
+    const int64_t of_head = hidden + recorder.head().peak;
+    for (const auto& [recompute, level] : {std::pair(model::Recompute::kFull, &sizes.full),
+                                           std::pair(model::Recompute::kSelective, &sizes.selective),
+                                           std::pair(model::Recompute::kNone, &sizes.none)}) {
+      const plan::UnitRecorder::Layer layer = recorder.layer(recompute);
+      level->kept += kind.count * (layer.forward.kept - hidden);
+      level->workspace = std::max({level->workspace, of_head, 2 * hidden + layer.backward.peak});
+    }
+  }
+  // The mean of all layers.
+  const int64_t layers = decoder_.config().num_hidden_layers;
+  for (ActivationSizes::Level* level : {&sizes.full, &sizes.selective, &sizes.none}) {
+    level->kept = (level->kept + layers - 1) / layers;
+  }
+  return sizes;
+}
+
+int64_t MemoryEstimate::cast_bytes(int64_t layers) const {
+  int64_t sum = 0;
+  for (int64_t layer = 0; layer < std::min(layers, static_cast<int64_t>(decoder_.fp8_products().size())); ++layer) {
+    const model::Fp8Products& products = decoder_.fp8_products()[static_cast<size_t>(layer)];
+    auto found = cast_bytes_.find(products);
+    if (found == cast_bytes_.end()) {
+      plan::UnitRecorder recorder(
+          decoder_.config(),
+          {.fp8 = config_.fp8_options, .casts = plan::WeightCasts::kFirstUse, .layer = layer}, device_);
+      found = cast_bytes_.emplace(products, recorder.layer(model::Recompute::kNone).casts).first;
+    }
+    sum += found->second;
+  }
+  return sum;
+}
+
+int64_t MemoryEstimate::kept_casts_within(int64_t bytes) const {
+  if (!config_.fp8_options || config_.fp8_options->kept_casts != model::KeptCasts::kAsToldLater) return kept_casts();
+  int64_t layers = decoder_.config().num_hidden_layers;
+  while (layers > 0 && cast_bytes(layers) > bytes) --layers;
+  return layers;
 }
 
 parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
                                               std::optional<int64_t> host_extra_bytes) const {
   parallel::ZeroOptions options = options_of(scenario);
   options.host_update.extra_bytes = host_extra_bytes;
-  return parallel::ZeroEngine::memory_use(
+  return plan::planned_states(
       decoder_.units(), options, ranks_,
-      order_of_training(decoder_, std::min<int64_t>(scenario.gradient_accumulation_steps, 2)));
+      decoder_.training_order(std::min<int64_t>(scenario.gradient_accumulation_steps, 2)));
 }
 
 parallel::ZeroOptions MemoryEstimate::options_of(const MemoryScenario& scenario) const {
@@ -83,10 +147,8 @@ LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
 }
 
 MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels) const {
-  model::Decoder decoder = decoder_;
-  if (!scenario.keeps_casts || scenario.zero_stage == 3) decoder.keep_casts(0);
-  decoder.expect_codes(gathers_codes(scenario));
-  const ActivationSizes sizes = activation_sizes(decoder, scenario.micro_batch_size);
+  const bool may_keep = scenario.keeps_casts && scenario.zero_stage < 3;
+  const ActivationSizes sizes = sizes_of(scenario, may_keep ? kept_casts() : 0);
   const parallel::MemoryUse use = states_of(scenario);
   const int64_t activations = activation_peak(
       levels.value_or(leanest_levels(decoder_.config().num_hidden_layers, sizes, scenario.recompute)), sizes);

@@ -3,11 +3,15 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
+#include <vector>
 
 #include "app/config/run_config.hpp"
 #include "app/memory/memory_plan.hpp"
+#include "app/simulation/unit_record.hpp"
 #include "model/architecture/config.hpp"
 #include "model/decoder.hpp"
 #include "parallel/codes/weight_codec.hpp"
@@ -25,8 +29,13 @@ class MemoryEstimate {
                  const parallel::ParallelLayout& ranks);
 
   const model::Decoder& decoder() const { return decoder_; }
-  // See Decoder::keep_casts.
+  // The first `layers` layers keep the casts of their weights to FP8; see Decoder::keep_casts.
   void keep_casts(int64_t layers) { decoder_.keep_casts(layers); }
+  int64_t kept_casts() const { return decoder_.kept_casts(); }
+  // Bytes of the kept casts of the first `layers` layers.
+  int64_t cast_bytes(int64_t layers) const;
+  // How many layers may keep them within `bytes`; unless the run may choose, those that do.
+  int64_t kept_casts_within(int64_t bytes) const;
   // What the configuration says.
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;
@@ -39,7 +48,10 @@ class MemoryEstimate {
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt) const;
 
  private:
-  ActivationSizes activation_sizes(const model::Decoder& decoder, int64_t micro_batch_size) const;
+  // What the units of a model allocate on a simulated device. Layers that are not alike count by the largest workspace.
+  ActivationSizes sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const;
+  ActivationSizes record_sizes(int64_t micro_batch_size, at::ScalarType gradient_type, bool accumulates,
+                               plan::WeightCasts casts) const;
   parallel::ZeroOptions options_of(const MemoryScenario& scenario) const;
   // Whether all layers with products in FP8 are gathered as codes.
   bool gathers_codes(const MemoryScenario& scenario) const;
@@ -49,6 +61,9 @@ class MemoryEstimate {
   parallel::ParallelLayout ranks_;
   std::shared_ptr<const parallel::WeightCodec> codec_;
   model::Decoder decoder_;
+  std::vector<plan::LayerKind> kinds_;
+  mutable std::map<std::tuple<int64_t, at::ScalarType, bool, plan::WeightCasts>, ActivationSizes> recorded_;
+  mutable std::map<model::Fp8Products, int64_t> cast_bytes_;
 };
 
 }  // namespace mpzero

@@ -36,14 +36,14 @@ struct Part {
 };
 
 std::vector<Part> device_parts(const parallel::MemoryUse& states, const LayerLevels& levels,
-                               const ActivationSizes& sizes, int64_t context, const model::Decoder& decoder) {
-  const int64_t kept = kept_activations(levels, sizes), casts = decoder.kept_cast_bytes(decoder.kept_casts());
+                               const ActivationSizes& sizes, int64_t context, const MemoryEstimate& estimate) {
+  const int64_t kept = kept_activations(levels, sizes), casts = estimate.cast_bytes(estimate.kept_casts());
   std::vector<Part> parts{{"parameters", states.parameters, ""},
                           {"gradients", states.gradients, ""},
                           {"optimizer states", states.optimizer_states, ""},
                           {"units in flight", states.units_in_flight, ""},
                           {"activations", kept, fmt::format("recompute {}", describe(levels))},
-                          {"weights in FP8", casts, fmt::format("of {} layers", decoder.kept_casts())},
+                          {"weights in FP8", casts, fmt::format("of {} layers", estimate.kept_casts())},
                           {"workspace", activation_peak(levels, sizes) - kept - casts, ""},
                           {"CUDA and NCCL", context, ""}};
   std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
@@ -117,7 +117,7 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
   Plan plan{.states = states, .levels = leanest_levels(layers, sizes, config_.recompute)};
   if (device_.is_cpu()) {
     if (automatic) plan.levels = {.none = layers};
-    estimate_.keep_casts(estimate_.decoder().kept_casts_within(std::numeric_limits<int64_t>::max()));
+    estimate_.keep_casts(estimate_.kept_casts_within(std::numeric_limits<int64_t>::max()));
   } else {
     const GpuMemory now = gpu_memory(device_);
     plan.registered = std::max<int64_t>(0, device_bytes(states) - now.allocated);
@@ -135,7 +135,7 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
       plan.levels = cheapest_levels(layers, sizes, room - memory_margin(plan.available)).value_or(plan.levels);
     // Casting weights anew costs less than recomputing activations, which come first.
     const int64_t left = room - memory_margin(plan.available) - activation_peak(plan.levels, sizes);
-    estimate_.keep_casts(estimate_.decoder().kept_casts_within(left));
+    estimate_.keep_casts(estimate_.kept_casts_within(left));
   }
   plan_ = plan;
   return by_layer(plan.levels);
@@ -181,7 +181,7 @@ std::vector<std::string> RunMemory::breakdown() const {
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   std::vector<std::string> lines{
       fmt::format("Planned GPU memory, each of {} x {}:", world_size_, parallel::gpu_properties(device_.index()).name)};
-  for (const Part& part : device_parts(plan_->states, plan_->levels, sizes, plan_->context, estimate_.decoder())) {
+  for (const Part& part : device_parts(plan_->states, plan_->levels, sizes, plan_->context, estimate_)) {
     lines.push_back(fmt::format("  {:<18}{:>12}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format("  ({})", part.note)));
   }
@@ -251,7 +251,7 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
   }
   std::vector<std::string> parts;
   for (const Part& part : device_parts(states(), levels(), estimate_.activation_sizes(config_.micro_batch_size),
-                                       context, estimate_.decoder())) {
+                                       context, estimate_)) {
     parts.push_back(fmt::format("{} {}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format(" ({})", part.note)));
   }

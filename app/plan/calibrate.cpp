@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <list>
 #include <optional>
 #include <set>
 
@@ -37,7 +38,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-using model::MicroBatchShape;
 using model::ModelConfig;
 using model::Operation;
 using model::OperationKind;
@@ -166,7 +166,7 @@ class Measurement {
 
   CalibrationData run() {
     host_and_links();
-    std::vector<Work> works = all_works();
+    const std::list<Work> works = all_works();
     ProgressBar bar("Calibrating", static_cast<int64_t>(works.size()), is_first());
     int64_t done = 0;
     bar.update(0);
@@ -250,9 +250,8 @@ class Measurement {
     const MicroBatchShape shape{.sequences = 1, .length = 16};
     measure::LayerRun layer(models_.front(), shape, device_, 8);
     const double both = layer.forward({.repeats = 3}).host_seconds + layer.backward({.repeats = 3}).host_seconds;
-    const size_t operations = layer_forward_operations(models_.front(), shape).size() +
-                              layer_backward_operations(models_.front(), shape, Recompute::kNone).size();
-    return both / static_cast<double>(operations);
+    const UnitRecorder::Layer calls = UnitRecorder(models_.front(), shape, device_).layer(Recompute::kNone);
+    return both / static_cast<double>(calls.forward.launches() + calls.backward.launches());
   }
 
   std::vector<std::pair<const ModelConfig*, at::ScalarType>> models_and_types() const {
@@ -265,26 +264,27 @@ class Measurement {
   }
 
   // The recipes that the device has products for.
-  std::vector<model::Fp8Layer> fp8_layers() const {
+  std::vector<model::Fp8Options> fp8_options() const {
     constexpr int kTensorwise = 89, kRowwise = 90;
-    std::vector<model::Fp8Layer> all;
-    model::Fp8Layer layer{.weights = model::Fp8Layer::Weights::kFirstUse};
-    layer.products.fill(true);
-    if (capability_ >= kTensorwise) all.push_back(layer);
-    layer.recipe.scaling = model::fp8::Scaling::kRowwise;
-    if (capability_ >= kRowwise) all.push_back(layer);
+    std::vector<model::Fp8Options> all;
+    model::Fp8Options options;
+    options.filter_fqns.clear();
+    if (capability_ >= kTensorwise) all.push_back(options);
+    options.recipe.scaling = model::fp8::Scaling::kRowwise;
+    if (capability_ >= kRowwise) all.push_back(options);
     return all;
   }
 
-  std::vector<Work> all_works() const {
-    std::vector<Work> works;
+  std::list<Work> all_works() const {
+    std::list<Work> works;
     for (const auto& [sequences, length] : micro_batches_) {
       for (const auto& [config, type] : models_and_types()) {
         works.push_back({config, {.sequences = sequences, .length = length, .type = type, .gradient_type = type}});
       }
-      for (const model::Fp8Layer& fp8 : fp8_layers()) {
+      for (const model::Fp8Options& fp8 : fp8_options()) {
         for (const ModelConfig& config : models_) {
-          works.push_back({&config, {.sequences = sequences, .length = length, .fp8 = fp8}});
+          works.push_back({&config,
+                           {.sequences = sequences, .length = length, .fp8 = fp8, .casts = WeightCasts::kFirstUse}});
         }
       }
     }
@@ -299,40 +299,45 @@ class Measurement {
     }
     // Small ones on a CPU, where time runs out before the large ones.
     if (device_.is_cpu())
-      std::stable_sort(works.begin(), works.end(), [](const Work& a, const Work& b) { return a.cost() < b.cost(); });
+      works.sort([](const Work& a, const Work& b) { return a.cost() < b.cost(); });
     return works;
   }
 
   // Each operation once, whichever unit and level of recomputation it belongs to.
   std::vector<Operation> operations_of(const Work& work) const {
     std::vector<Operation> all;
-    const auto add = [&](std::vector<Operation> operations) {
-      all.insert(all.end(), operations.begin(), operations.end());
+    const auto add = [&](const UnitCall& call) {
+      all.insert(all.end(), call.operations.begin(), call.operations.end());
     };
-    const ModelConfig& config = *work.model;
-    const int64_t chunk = model::Decoder(config).tokens_per_chunk(work.shape.tokens(), device_);
-    add(layer_forward_operations(config, work.shape));
-    add(layer_backward_operations(config, work.shape, Recompute::kNone));
-    add(layer_backward_operations(config, work.shape, Recompute::kSelective));
-    if (work.shape.fp8) {
-      add(layer_forward_operations(config, work.shape, Recompute::kSelective));
-      MicroBatchShape of_codes = work.shape;
-      of_codes.fp8->weights = model::Fp8Layer::Weights::kCodes;
-      add(layer_backward_operations(config, of_codes, Recompute::kNone));
+    const auto add_layer = [&](UnitRecorder& recorder, Recompute recompute) {
+      const UnitRecorder::Layer layer = recorder.layer(recompute);
+      add(layer.forward);
+      add(layer.backward);
+    };
+    {
+      UnitRecorder recorder(*work.model, work.shape, device_);
+      add_layer(recorder, Recompute::kNone);
+      add_layer(recorder, Recompute::kSelective);
+      add(recorder.head());
+      add(recorder.embedding_forward());
+      add(recorder.embedding_backward());
     }
-    add(head_operations(config, work.shape, chunk));
-    add(embedding_forward_operations(config, work.shape));
-    add(embedding_backward_operations(config, work.shape));
+    if (work.shape.fp8) {
+      MicroBatchShape of_codes = work.shape;
+      of_codes.casts = WeightCasts::kCodes;
+      UnitRecorder recorder(*work.model, of_codes, device_);
+      add_layer(recorder, Recompute::kNone);
+    }
     // A run that accumulates micro-batches has gradients in fp32.
     MicroBatchShape wide = work.shape;
     wide.gradient_type = at::kFloat;
     for (const bool accumulates : {true, false}) {
       wide.accumulates = accumulates;
-      for (const Operation& operation : layer_backward_operations(config, wide, Recompute::kNone)) {
-        if (operation.kind == OperationKind::kMatmul) all.push_back(operation);
-      }
-      for (const Operation& operation : head_operations(config, wide, chunk)) {
-        if (operation.kind == OperationKind::kMatmul) all.push_back(operation);
+      UnitRecorder recorder(*work.model, wide, device_);
+      for (const UnitCall& call : {recorder.layer(Recompute::kNone).backward, recorder.head()}) {
+        for (const Operation& operation : call.operations) {
+          if (operation.kind == OperationKind::kMatmul) all.push_back(operation);
+        }
       }
     }
     if (work.shape.fp8) {

@@ -12,7 +12,7 @@
 #include "app/plan/calibration_data.hpp"
 #include "app/plan/time_table.hpp"
 #include "base/error.hpp"
-#include "model/operations.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::plan {
 

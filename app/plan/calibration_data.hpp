@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/kernels/cublas_lt.hpp"
-#include "model/operations.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::plan {
 

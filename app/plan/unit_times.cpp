@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <span>
 
-#include "model/decoder.hpp"
+#include "app/simulation/unit_record.hpp"
 
 namespace mpzero::plan {
 namespace {
@@ -17,8 +17,7 @@ using model::Recompute;
 Seconds sum_of(const Calibration& calibration, std::span<const Operation> operations) {
   Seconds sum;
   for (const Operation& operation : operations) {
-    const Estimate one = calibration.seconds(operation);
-    const double seconds = static_cast<double>(operation.calls) * one.seconds;
+    const auto [seconds, extrapolated] = calibration.seconds(operation);
     switch (operation.kind) {
       case OperationKind::kMatmul:
         sum.matmuls += seconds;
@@ -30,8 +29,8 @@ Seconds sum_of(const Calibration& calibration, std::span<const Operation> operat
       default:
         sum.elementwise += seconds;
     }
-    if (one.extrapolated) sum.extrapolated += seconds;
-    sum.launch_bound += static_cast<double>(operation.calls) * calibration.data().launch_seconds;
+    if (extrapolated) sum.extrapolated += seconds;
+    sum.launch_bound += calibration.data().launch_seconds;
   }
   return sum;
 }
@@ -67,25 +66,17 @@ void UnitTimes::scale(double factor) {
 }
 
 UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
-                     const model::MicroBatchShape& micro_batch) {
-  const at::Device device(calibration.data().gpu ? at::kCUDA : at::kCPU);
-  const int64_t chunk = model::Decoder(model).tokens_per_chunk(micro_batch.tokens(), device);
-  UnitTimes times{
-      .embedding_forward = sum_of(calibration, embedding_forward_operations(model, micro_batch)),
-      .embedding_backward = sum_of(calibration, embedding_backward_operations(model, micro_batch)),
-      .layer_forward = sum_of(calibration, layer_forward_operations(model, micro_batch)),
-      .leaner_layer_forward = sum_of(calibration, layer_forward_operations(model, micro_batch, Recompute::kSelective)),
-      .layer_backward = {},
-      .head = sum_of(calibration, head_operations(model, micro_batch, chunk)),
-  };
-  // What the forward has cast is kept.
-  model::MicroBatchShape later = micro_batch;
-  if (later.fp8 && later.fp8->weights == model::Fp8Layer::Weights::kFirstUse) {
-    later.fp8->weights = model::Fp8Layer::Weights::kKept;
-  }
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-    times.layer_backward[static_cast<size_t>(recompute)] =
-        sum_of(calibration, layer_backward_operations(model, later, recompute));
+                     const MicroBatchShape& micro_batch) {
+  UnitRecorder recorder(model, micro_batch, calibration.data().gpu ? at::kCUDA : at::kCPU);
+  const auto seconds = [&](const UnitCall& call) { return sum_of(calibration, call.operations); };
+  UnitTimes times;
+  times.embedding_forward = seconds(recorder.embedding_forward());
+  times.embedding_backward = seconds(recorder.embedding_backward());
+  times.head = seconds(recorder.head());
+  for (const Recompute recompute : {Recompute::kFull, Recompute::kSelective, Recompute::kNone}) {
+    const UnitRecorder::Layer layer = recorder.layer(recompute);
+    (recompute == Recompute::kNone ? times.layer_forward : times.leaner_layer_forward) = seconds(layer.forward);
+    times.layer_backward[static_cast<size_t>(recompute)] = seconds(layer.backward);
   }
   times.step_factor =
       calibration.step_factor(times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device());

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "app/plan/calibration.hpp"
+#include "app/simulation/unit_record.hpp"
 #include "model/architecture/config.hpp"
-#include "model/operations.hpp"
 #include "model/recompute.hpp"
 
 namespace mpzero::plan {
@@ -40,7 +40,7 @@ struct UnitTimes {
 
 // Throws MissingTimes if the calibration lacks the types of the micro-batch.
 UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
-                     const model::MicroBatchShape& micro_batch);
+                     const MicroBatchShape& micro_batch);
 
 // The mean of the times of different layers, or micro-batches, each with its weight.
 UnitTimes mean_of(const std::vector<std::pair<double, UnitTimes>>& weighted);

@@ -30,6 +30,7 @@
 #include "app/memory/gpu_memory.hpp"
 #include "app/memory/layout_choice.hpp"
 #include "app/memory/run_memory.hpp"
+#include "app/plan/command/predicted_step.hpp"
 #include "app/train/communicators/network.hpp"
 #include "app/train/trainer.hpp"
 #include "app/train/watched_run.hpp"
@@ -127,27 +128,27 @@ RankPlacement find_placement(at::Device device, parallel::MpiRuntime& mpi) {
 }
 
 // Rank 0 predicts for all, since only the first host may have the files for it. Collective, as its calls are.
-PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const PredictRun& predict,
+PredictStep prediction(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                        parallel::MpiRuntime& mpi) {
-  if (!predict || !device.is_cuda() || !ranks.per_host) return {};
+  if (!device.is_cuda() || !ranks.per_host) return {};
   const parallel::GpuProperties gpu = parallel::gpu_properties(device.index());
   const PlannedRun run{.setup = setup,
                        .gpu = gpu.name,
                        .gpu_bytes = gpu.memory_bytes,
                        .hosts = ranks.hosts(),
                        .per_host = *ranks.per_host};
-  return [run, &predict, &mpi](const parallel::ParallelLayout& layout) {
-    return broadcast(mpi, mpi.rank() == 0 ? predict(run, layout) : std::optional<PredictedStep>());
+  return [run, &mpi](const parallel::ParallelLayout& layout) {
+    return broadcast(mpi, mpi.rank() == 0 ? plan::predicted_step(run, layout) : std::optional<PredictedStep>());
   };
 }
 
 // Collective.
-LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const PredictRun& predict,
+LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                         parallel::MpiRuntime& mpi) {
   const MemoryNeed limit = memory_limit(device, mpi);
   LayoutChoice nodes;
   run_on_all_ranks(
-      mpi, [&] { nodes = choose_layout(setup, device, ranks, limit, prediction(setup, device, ranks, predict, mpi)); });
+      mpi, [&] { nodes = choose_layout(setup, device, ranks, limit, prediction(setup, device, ranks, mpi)); });
   return nodes;
 }
 
@@ -165,8 +166,7 @@ RunConfig expected_config(const RunSetup& setup) {
 }
 
 // Reads what the run is to be, and prints it. Returns the device that this rank trains on. Collective.
-at::Device set_up(const CommandLine& command_line, const PredictRun& predict, parallel::MpiRuntime& mpi,
-                  RunSetup& setup) {
+at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
   const io::InitialFolder init = find_init_from_on_rank_0(command_line, mpi);
   run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, init, mpi.world_size()); });
   configure_gpu_allocator();
@@ -179,7 +179,7 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
   const RankPlacement ranks = find_placement(choice.device, mpi);
   setup.hosts = ranks.hosts();
   setup.device = broadcast(mpi, device_name(choice.device));
-  const LayoutChoice nodes = find_nodes(setup, choice.device, ranks, predict, mpi);
+  const LayoutChoice nodes = find_nodes(setup, choice.device, ranks, mpi);
   setup.layout = nodes.layout;
   if (!nodes.warning.empty()) setup.warnings.push_back(nodes.warning);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
@@ -203,8 +203,7 @@ at::Device set_up(const CommandLine& command_line, const PredictRun& predict, pa
 
 }  // namespace
 
-int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const PlanBesideRun& plan,
-          const PredictRun& predict) {
+int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   const double began = seconds_since_1970();
   StopRequest stop;
   // Before anything that may hang on one rank: files, GPUs, the network.
@@ -216,7 +215,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const Plan
   WarningQueue warnings;
   std::unique_ptr<Ec2Watch> ec2;
   RunControl control{
-      .stop = stop, .watchdog = watchdog, .began = began, .ec2 = nullptr, .warnings = &warnings, .plan = plan};
+      .stop = stop, .watchdog = watchdog, .began = began, .ec2 = nullptr, .warnings = &warnings, .plans = true};
   // These are destroyed only after an error has been reported: the report shows their collectives as they were, and
   // destroying them may wait for operations that never end.
   RunSetup setup;
@@ -224,7 +223,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi, const Plan
   std::optional<RunMemory> memory;
   std::optional<Trainer> trainer;
   return run_watched(watchdog, [&] {
-    const at::Device device = set_up(command_line, predict, mpi, setup);
+    const at::Device device = set_up(command_line, mpi, setup);
     watchdog.use_device(device);
     ec2 = watch_ec2(setup.config, began, stop, warnings, mpi);
     control.ec2 = ec2.get();

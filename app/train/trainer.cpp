@@ -1,3 +1,4 @@
+#include "app/plan/command/plan_beside_run.hpp"
 #include "app/train/trainer.hpp"
 
 #include <ATen/Parallel.h>
@@ -19,7 +20,7 @@
 #include "app/tokens/token_checks.hpp"
 #include "app/train/finite_check.hpp"
 #include "app/train/gpu_collector.hpp"
-#include "app/train/optimizer_step.hpp"
+#include "app/train/step/optimizer_step.hpp"
 #include "app/train/start_facts.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
@@ -217,7 +218,7 @@ void Trainer::advise(const StepReport& report) {
                          .mfu = log_.mfu(means.front().total()),
                          .throttled = slowed == throttled.end() ? "" : *slowed});
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
-  if (mpi_.rank() != 0 || !control_.plan) return;
+  if (mpi_.rank() != 0 || !control_.plans) return;
   PlannedRun run{.setup = setup_, .hosts = mpi_.world_size() / mpi_.local_size(), .per_host = mpi_.local_size()};
   run.network = control_.network;
   if (device_.is_cuda()) {
@@ -228,7 +229,7 @@ void Trainer::advise(const StepReport& report) {
     run.processor = doctor::processor_name();
     run.threads = at::get_num_threads();
   }
-  const std::string line = control_.plan({.run = run, .mean = means.front()});
+  const std::string line = plan::plan_beside_run(run, means.front());
   if (!line.empty()) log_.say(line);
 }
 

@@ -24,11 +24,10 @@
 #include "app/memory/state_placement.hpp"
 #include "app/train/communicators/network.hpp"
 #include "app/train/communicators/run_communicators.hpp"
-#include "app/train/measured_run.hpp"
 #include "app/train/metrics_endpoint.hpp"
 #include "app/train/profiler.hpp"
 #include "app/train/stop_agreement.hpp"
-#include "app/train/training_pass.hpp"
+#include "app/train/step/training_pass.hpp"
 #include "app/train/validation.hpp"
 #include "app/watchdog/watchdog.hpp"
 #include "base/text/times.hpp"
@@ -50,7 +49,7 @@ struct RunControl {
   double began = seconds_since_1970();  // when this start of the run began
   const Ec2Watch* ec2 = nullptr;        // null: EC2's notices are not watched by this rank
   WarningQueue* warnings = nullptr;     // of threads of this rank; null: there are none
-  PlanBesideRun plan = {};              // called after the first steps; null: there is no plan
+  bool plans = false;                   // writes a plan beside the first steps to the log
   std::string network = {};             // for that, see Network::proven()
 };
 

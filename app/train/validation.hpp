@@ -9,7 +9,7 @@
 
 #include "app/config/run_config.hpp"
 #include "app/log/step_log.hpp"
-#include "app/train/training_pass.hpp"
+#include "app/train/step/training_pass.hpp"
 #include "io/data/data_loader.hpp"
 #include "parallel/zero/zero_engine.hpp"
 

@@ -170,9 +170,10 @@ struct Hdf5Checkpoint::Impl {
                        folder.string(), unit.name, unit.numel(), begin, end);
     }
     if (kind != StateKind::kMaster && !unit.trainable()) {
-      // It was frozen, so that a run which trains it from now on begins with moments of 0.
-      std::ranges::fill(out, 0.0F);
-      return;
+      throw_user_error(
+          "{}: unit {} was frozen in this run, so there are no optimizer states to train it on: freeze the same parameters, "
+          "or start a new run from the weights with --init_from {}",
+          folder.string(), unit.name, folder.string());
     }
     int64_t position = begin;
     const auto pieces = locations.find({unit.name, kind});

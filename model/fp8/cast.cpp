@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/record_function.h>
 #include <c10/util/BFloat16.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/device/simulated.hpp"
 #include "model/fp8/cuda.hpp"
 
 namespace mpzero::model::fp8 {
@@ -84,6 +84,22 @@ Matrix encode_rows(const c10::BFloat16* x, int64_t rows, int64_t inner, int64_t 
   return made;
 }
 
+CastMatrix simulated_cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms,
+                          const at::Tensor& maximum_of_x) {
+  const at::TensorOptions wide = x.options().dtype(at::kFloat);
+  const bool rowwise = scaling == Scaling::kRowwise;
+  const auto form = [&](int64_t rows, int64_t inner) -> Matrix {
+    return {at::empty({rows, inner}, x.options().dtype(scalar_type(format))),
+            rowwise ? at::empty({rows}, wide) : at::empty({}, wide)};
+  };
+  CastMatrix made;
+  if (has_rows(forms)) made.rows = form(x.size(0), x.size(1));
+  if (has_columns(forms)) made.columns = form(x.size(1), x.size(0));
+  if (rowwise) made.maxima = at::empty({x.size(has_rows(forms) ? 0 : 1)}, wide);
+  if (!rowwise) made.maxima = maximum_of_x.defined() ? maximum_of_x : at::empty({}, wide);
+  return made;
+}
+
 }  // namespace
 
 Matrix Matrix::narrow(int64_t begin, int64_t count) const {
@@ -115,15 +131,22 @@ at::Tensor values(const Matrix& matrix) {
 }
 
 at::Tensor maximum(const at::Tensor& x) {
-  RECORD_FUNCTION("mpzero::fp8_maximum", (std::vector<c10::IValue>{x}));
+  if (is_simulated(x.device())) return at::empty({}, x.options().dtype(at::kFloat));
   return x.is_cuda() ? cuda::maximum(x) : reference::maximum(x);
 }
 
 CastMatrix cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms, const at::Tensor& maximum_of_x) {
-  RECORD_FUNCTION("mpzero::fp8_cast", (std::vector<c10::IValue>{x, static_cast<int64_t>(forms),
-                                                                scaling == Scaling::kRowwise, maximum_of_x.defined()}));
+  const OperationKind kind = scaling == Scaling::kRowwise ? OperationKind::kFp8CastRowwise
+                             : maximum_of_x.defined()     ? OperationKind::kFp8Cast
+                                                          : OperationKind::kFp8CastMaximum;
+  const OperationScope scope(kind, [&] {
+    Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1));
+    operation.forms = forms;
+    return operation;
+  });
   TORCH_CHECK(x.dim() == 2 && x.is_contiguous() && x.scalar_type() == at::kBFloat16 && x.numel() > 0,
               "fp8::cast expects a contiguous matrix in bf16");
+  if (is_simulated(x.device())) return simulated_cast(x, format, scaling, forms, maximum_of_x);
   const auto& make = x.is_cuda() ? cuda::cast : reference::cast;
   return make(x, format, scaling, forms, maximum_of_x);
 }

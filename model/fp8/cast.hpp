@@ -4,17 +4,9 @@
 
 #include "model/fp8/matrix.hpp"
 #include "model/fp8/recipe.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::model::fp8 {
-
-// Which forms of a matrix x [N, C] products read.
-enum class Forms : uint8_t {
-  kRows,     // x, for products whose inner dimension is C
-  kColumns,  // x^T, for products whose inner dimension is N
-  kBoth,
-};
-constexpr bool has_rows(Forms forms) { return forms != Forms::kColumns; }
-constexpr bool has_columns(Forms forms) { return forms != Forms::kRows; }
 
 struct CastMatrix {
   Matrix rows;     // [N, C]

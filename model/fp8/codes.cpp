@@ -2,13 +2,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-#include <ATen/record_function.h>
 #include <c10/util/BFloat16.h>
 
 #include <algorithm>
 #include <bit>
 #include <vector>
 
+#include "base/device/simulated.hpp"
 #include "model/fp8/cast.hpp"
 #include "model/fp8/cuda.hpp"
 
@@ -45,9 +45,12 @@ void encode_out(const at::Tensor& x, const at::Tensor& maximum, Format format, c
 }
 
 at::Tensor transposed(const at::Tensor& codes) {
-  RECORD_FUNCTION("mpzero::fp8_transpose", (std::vector<c10::IValue>{codes}));
+  // The type is the weight's, whose codes these are.
+  const OperationScope scope(OperationKind::kFp8Transpose,
+                             [&] { return on_matrix(at::kBFloat16, codes.size(0), codes.size(1)); });
   TORCH_CHECK(codes.dim() == 2 && codes.is_contiguous() && codes.element_size() == 1,
               "fp8::transposed expects a contiguous matrix of codes");
+  if (is_simulated(codes.device())) return at::empty({codes.size(1), codes.size(0)}, codes.options());
   return codes.is_cuda() ? cuda::transposed(codes) : reference::transposed(codes);
 }
 

@@ -8,15 +8,17 @@
 
 #include "base/error.hpp"
 #include "model/architecture/architectures.hpp"
-#include "model/kernels/attention.hpp"
-#include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
-#include "model/kernels/swiglu.hpp"
+#include "model/layer.hpp"
 
 namespace mpzero::model {
 
 CachedDecoder::CachedDecoder(ModelConfig config, std::vector<std::vector<at::Tensor>> weights, int64_t capacity)
-    : config_(std::move(config)), capacity_(capacity), weights_(std::move(weights)), rope_(config_) {
+    : config_(std::move(config)),
+      layout_(find_architecture(config_.model_type, "model configuration").layer_parameters(config_)),
+      capacity_(capacity),
+      weights_(std::move(weights)),
+      rope_(config_) {
   if (capacity < 1 || capacity > config_.max_position_embeddings) {
     throw_failure("a cache of {} tokens was asked for, of a model with {} positions", capacity,
                   config_.max_position_embeddings);
@@ -25,10 +27,9 @@ CachedDecoder::CachedDecoder(ModelConfig config, std::vector<std::vector<at::Ten
   if (weights_.size() != num_layers + 2) {
     throw_failure("weights of {} units were given, the model has {}", weights_.size(), num_layers + 2);
   }
-  const LayerLayout layout(find_architecture(config_.model_type, "model configuration").layer_parameters(config_));
   const at::TensorOptions options = weights_.front().front().options();
   for (size_t i = 0; i < num_layers; ++i) {
-    layers_.push_back(by_role(weights_[i + 1], layout, config_.rms_norm_eps));
+    layers_.push_back(by_role(weights_[i + 1], layout_, config_.rms_norm_eps));
     const auto allocate = [&] {
       return at::empty({1, config_.num_key_value_heads, capacity_, config_.head_dim}, options);
     };
@@ -56,7 +57,13 @@ at::Tensor CachedDecoder::run(const at::Tensor& tokens) {
   at::Tensor x = at::embedding(weights_.front().front(), tokens).unsqueeze(0);
   const RopeTables all = rope_.get(capacity_, x.options());
   const RopeTables rope{all.cos.narrow(0, length_, count), all.sin.narrow(0, length_, count)};
-  for (size_t i = 0; i < layers_.size(); ++i) x = layer(layers_[i], caches_[i], rope, x);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    LayerActivations unused;
+    x = layer_forward({config_, layout_, matmuls_, {}, layers_[i], rope}, x, unused, fp8::Forms::kRows,
+                      [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+                        return AttentionOutput{attend(caches_[i], q, k, v), {}};
+                      });
+  }
   length_ += count;
   const std::vector<at::Tensor>& head = weights_.back();
   const at::Tensor last = x.narrow(1, count - 1, 1).reshape({1, config_.hidden_size});
@@ -64,37 +71,18 @@ at::Tensor CachedDecoder::run(const at::Tensor& tokens) {
   return matmuls_.forward(normed, config_.tie_word_embeddings ? weights_.front().front() : head[1]).squeeze(0);
 }
 
-// x: [1, T, H] -> [1, T, H]; as in model/layer.cpp.
-at::Tensor CachedDecoder::layer(const LayerWeights& w, Cache& cache, const RopeTables& rope, const at::Tensor& x) {
-  const HeadCounts heads{config_.num_attention_heads, config_.num_key_value_heads};
-  const at::Tensor rows = x.reshape({-1, config_.hidden_size});
-  const at::Tensor normed = rms_norm_forward(rows, w.input_norm, config_.rms_norm_eps).y;
-  at::Tensor qkv =
-      (w.qkv_bias.defined() ? matmuls_.forward_bias(normed, w.qkv, w.qkv_bias) : matmuls_.forward(normed, w.qkv))
-          .view({1, x.size(1), heads.query + 2 * heads.key_value, config_.head_dim});
-  const at::Tensor qk = qk_rope_forward(qkv, heads, w.qk_norm, rope);
-  const at::Tensor attended = attend(cache, qk, qkv.narrow(2, heads.query + heads.key_value, heads.key_value));
-  const at::Tensor h = matmuls_.forward_add(attended, w.output, rows);
-  const at::Tensor h_normed = rms_norm_forward(h, w.post_attention_norm, config_.rms_norm_eps).y;
-  const at::Tensor activated = swiglu_forward(matmuls_.forward(h_normed, w.gate_up));
-  return matmuls_.forward_add(activated, w.down, h).view(x.sizes());
-}
-
-// qk: [1, T, heads + kv_heads, D], v: [1, T, kv_heads, D] -> [T, heads * D]. Puts keys and values into the cache.
-at::Tensor CachedDecoder::attend(Cache& cache, const at::Tensor& qk, const at::Tensor& v) {
-  const int64_t count = qk.size(1), heads = config_.num_attention_heads, kv_heads = config_.num_key_value_heads;
-  const at::Tensor q = qk.narrow(2, 0, heads), k = qk.narrow(2, heads, kv_heads);
+// q [1, T, heads, D], k and v [1, T, kv_heads, D] -> [1, T, heads, D]. Puts keys and values into the cache.
+at::Tensor CachedDecoder::attend(Cache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const int64_t count = q.size(1), heads = q.size(2), kv_heads = k.size(2);
   cache.keys.narrow(2, length_, count).copy_(k.transpose(1, 2));
   cache.values.narrow(2, length_, count).copy_(v.transpose(1, 2));
-  if (length_ == 0) {
-    return attention_forward(choose_attention_kernel(q), q, k, v).out.reshape({count, config_.query_size()});
-  }
+  if (length_ == 0) return attend_causally(q, k, v).out;
   // One query a head, which sees all keys. The query heads that share keys stand in for queries at several positions,
   // so that no key is repeated.
   const at::Tensor grouped = q.reshape({1, kv_heads, heads / kv_heads, config_.head_dim});
   const int64_t seen = length_ + count;
   return at::scaled_dot_product_attention(grouped, cache.keys.narrow(2, 0, seen), cache.values.narrow(2, 0, seen))
-      .reshape({count, config_.query_size()});
+      .reshape(q.sizes());
 }
 
 }  // namespace mpzero::model

@@ -44,10 +44,10 @@ class CachedDecoder {
 
   // Runs the units on tokens [T] that follow the first length_ ones.
   at::Tensor run(const at::Tensor& tokens);
-  at::Tensor layer(const LayerWeights& w, Cache& cache, const RopeTables& rope, const at::Tensor& x);
-  at::Tensor attend(Cache& cache, const at::Tensor& qk, const at::Tensor& v);
+  at::Tensor attend(Cache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
   ModelConfig config_;
+  LayerLayout layout_;
   int64_t capacity_;
   int64_t length_ = 0;
   std::vector<std::vector<at::Tensor>> weights_;

@@ -13,7 +13,6 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
-#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,6 +21,8 @@
 
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cpu/attention.hpp"
+#include "model/kernels/launch.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::model {
 namespace {
@@ -70,6 +71,26 @@ AttentionGradients math_backward(const at::Tensor& dout, const at::Tensor& q, co
           at::matmul(p.transpose(2, 3), dout_wide).to(v.scalar_type())};
 }
 
+Operation operation_on(const at::Tensor& q, const at::Tensor& k) {
+  Operation operation{.type = q.scalar_type()};
+  operation.attention = {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
+  return operation;
+}
+
+// The results of kernels that are not ATen's operators on matrices, without computing them.
+AttentionOutput simulated_forward(AttentionKernel kernel, const at::Tensor& q) {
+  const int64_t saved = attention_saved_bytes(kernel, q.size(0), q.size(2), q.size(1));
+  return {at::empty(q.sizes(), q.options()), {at::empty({saved}, q.options().dtype(at::kByte))}};
+}
+
+AttentionGradients simulated_backward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k,
+                                      const at::Tensor& v) {
+  AttentionGradients made{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
+                          at::empty(v.sizes(), v.options())};
+  borrow(q, attention_backward_bytes(kernel, q.size(0), q.size(2), k.size(2), q.size(1), q.size(3), q.scalar_type()));
+  return made;
+}
+
 bool repeats_keys(AttentionKernel kernel) {
   return kernel == AttentionKernel::kMath || kernel == AttentionKernel::kCpuFlash ||
          kernel == AttentionKernel::kEfficient;
@@ -84,10 +105,10 @@ AttentionKernel choose_attention_kernel(const at::Tensor& q) {
 AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, int64_t head_dim) {
   const bool deterministic = at::globalContext().deterministicAlgorithms();
   if (type != at::kFloat && type != at::kBFloat16) return AttentionKernel::kMath;
-  if (device.is_cpu()) {
+  if (uses_cpu_kernels(device)) {
     return cpu::has_attention(type, head_dim) ? AttentionKernel::kCpuBlocks : AttentionKernel::kCpuFlash;
   }
-  if (!device.is_cuda()) return AttentionKernel::kMath;
+  if (!uses_gpu_kernels(device)) return AttentionKernel::kMath;
   if (type == at::kFloat) {
     return deterministic || head_dim % 4 != 0 ? AttentionKernel::kMath : AttentionKernel::kEfficient;
   }
@@ -117,7 +138,6 @@ int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t hea
 
 int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t key_value_heads,
                                  int64_t length, int64_t head_dim, at::ScalarType type) {
-  constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200
   const int64_t rows = batch * heads * length, element = static_cast<int64_t>(c10::elementSize(type));
   const int64_t wide = static_cast<int64_t>(c10::elementSize(accumulate_type(type)));
   const int64_t query = rows * head_dim * element, row_sums = rows * static_cast<int64_t>(sizeof(float));
@@ -128,13 +148,8 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
   const int64_t grouped_gradients =
       grouped ? 2 * query + (wide > element ? batch * key_value_heads * length * head_dim * wide : 0) : 0;
   switch (kernel) {
-    case AttentionKernel::kMath: {
-      // Before the results exist: probabilities, their gradient, and three steps from it to the gradient of the scores;
-      // then the first two and the last.
-      const int64_t scores = rows * length * wide, results = query + 2 * query / heads * key_value_heads;
-      const int64_t copies = (wide > element ? 4 * query / element * wide : 0) + (grouped ? 2 * query : 0);
-      return copies + std::max(5 * scores - results, 3 * scores + grouped_gradients);
-    }
+    case AttentionKernel::kMath:
+      return 0;  // ATen's operators allocate
     case AttentionKernel::kCpuBlocks:
       return cpu::attention_backward_bytes(batch, heads, length, head_dim, type);
     case AttentionKernel::kCpuFlash:
@@ -145,7 +160,7 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
       return query_sums + row_sums + (grouped ? 2 * query : 0);
     case AttentionKernel::kFlash: {
       const bool deterministic = at::globalContext().deterministicAlgorithms();
-      const int64_t splits = deterministic ? (kMultiprocessors + batch * heads - 1) / (batch * heads) : 1;
+      const int64_t splits = deterministic ? (simulated_target().multiprocessors + batch * heads - 1) / (batch * heads) : 1;
       return splits * query_sums + row_sums + (grouped ? 2 * query : 0);
     }
   }
@@ -154,7 +169,8 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
 
 AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k,
                                   const at::Tensor& v) {
-  RECORD_FUNCTION("mpzero::attention_forward", (std::vector<c10::IValue>{q, k}));
+  const OperationScope scope(OperationKind::kAttentionForward, [&] { return operation_on(q, k); });
+  if (is_simulated(q.device()) && kernel != AttentionKernel::kMath) return simulated_forward(kernel, q);
   const int64_t group = repeats_keys(kernel) ? q.size(2) / k.size(2) : 1;
   const at::Tensor query = heads_first(q);
   const at::Tensor key = repeat_heads(heads_first(k), group);
@@ -205,7 +221,8 @@ AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, c
 
 AttentionGradients attention_backward(AttentionKernel kernel, const at::Tensor& dout, const at::Tensor& q,
                                       const at::Tensor& k, const at::Tensor& v, const AttentionOutput& forward) {
-  RECORD_FUNCTION("mpzero::attention_backward", (std::vector<c10::IValue>{q, k}));
+  const OperationScope scope(OperationKind::kAttentionBackward, [&] { return operation_on(q, k); });
+  if (is_simulated(q.device()) && kernel != AttentionKernel::kMath) return simulated_backward(kernel, q, k, v);
   const int64_t group = repeats_keys(kernel) ? q.size(2) / k.size(2) : 1;
   const at::Tensor query = heads_first(q);
   const at::Tensor key = repeat_heads(heads_first(k), group);

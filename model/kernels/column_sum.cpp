@@ -1,20 +1,19 @@
 #include "model/kernels/column_sum.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/record_function.h>
-
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
+#include "model/kernels/launch.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::model {
 
 at::Tensor column_sum_rows(const at::Tensor& x) {
-  RECORD_FUNCTION("mpzero::column_sum", (std::vector<c10::IValue>{x}));
-  if (cuda::has_kernels(x)) return cuda::column_sum_rows(x);
-  if (!cpu::has_kernels(x)) return reference::column_sum_rows(x);
-  at::Tensor sums = at::empty({cpu::partial_sums(x.size(0)), x.size(1)}, x.options().dtype(at::kFloat));
-  cpu::column_sum(x, sums);
+  const OperationScope scope(OperationKind::kColumnSum, [&] { return on_matrix(x.scalar_type(), x.size(0), x.size(1)); });
+  if (!has_kernels(x)) return reference::column_sum_rows(x);
+  at::Tensor sums = partial_sums(x, x.size(0), x.size(1));
+  launch(
+      x, [&] { sums = cuda::column_sum_rows(x); }, [&] { cpu::column_sum(x, sums); });
   return sums;
 }
 

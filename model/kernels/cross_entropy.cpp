@@ -2,39 +2,42 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
-#include <ATen/record_function.h>
 
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
+#include "model/kernels/launch.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::model {
 namespace {
 
-// Needs contiguous logits, which the gradient overwrites.
-bool suits_cpu(const at::Tensor& logits) { return cpu::has_kernels(logits) && logits.is_contiguous(); }
+// The kernels need contiguous logits, which the gradient overwrites.
+bool suits_cross_entropy(const at::Tensor& logits) { return has_kernels(logits) && logits.is_contiguous(); }
 
-at::Tensor cpu_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::optional<double> scale,
-                             const at::Tensor& weights) {
+at::Tensor run(at::Tensor logits, const at::Tensor& targets, std::optional<double> scale,
+               const at::Tensor& weights) {
   at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
-  cpu::cross_entropy(logits, targets.contiguous(), scale, weights, losses);
+  launch(
+      logits, [&] { cuda::cross_entropy(logits, targets, scale, weights, losses); },
+      [&] { cpu::cross_entropy(logits, targets.contiguous(), scale, weights, losses); });
   return losses;
 }
 
 }  // namespace
 
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
-  if (cuda::has_kernels(logits)) return cuda::cross_entropy_forward(logits, targets);
-  return suits_cpu(logits) ? cpu_cross_entropy(logits, targets, std::nullopt, {})
-                           : reference::cross_entropy_forward(logits, targets);
+  return suits_cross_entropy(logits) ? run(logits, targets, std::nullopt, {})
+                                     : reference::cross_entropy_forward(logits, targets);
 }
 
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
                                            const at::Tensor& weights) {
-  RECORD_FUNCTION("mpzero::cross_entropy", (std::vector<c10::IValue>{logits}));
-  if (cuda::has_kernels(logits)) return cuda::cross_entropy_forward_backward_(logits, targets, gradient_scale, weights);
-  return suits_cpu(logits) ? cpu_cross_entropy(logits, targets, gradient_scale, weights)
-                           : reference::cross_entropy_forward_backward_(logits, targets, gradient_scale, weights);
+  const OperationScope scope(OperationKind::kCrossEntropy,
+                             [&] { return on_matrix(logits.scalar_type(), logits.size(0), logits.size(1)); });
+  return suits_cross_entropy(logits)
+             ? run(logits, targets, gradient_scale, weights)
+             : reference::cross_entropy_forward_backward_(logits, targets, gradient_scale, weights);
 }
 
 namespace reference {

@@ -249,15 +249,15 @@ __global__ void __launch_bounds__(kMaxThreads) kernel(T* logits, const int64_t* 
 }
 
 template <bool kBackward>
-at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_scale, const at::Tensor& weights) {
+void run(at::Tensor& logits, const at::Tensor& targets, double gradient_scale, const at::Tensor& weights,
+         at::Tensor& losses) {
   const c10::cuda::CUDAGuard guard(logits.device());
   TORCH_CHECK(logits.is_contiguous() && targets.is_contiguous(), "cross entropy expects contiguous logits and targets");
   TORCH_CHECK(!weights.defined() || weights.is_contiguous(), "cross entropy expects contiguous weights");
   const float* const row_weights = weights.defined() ? weights.const_data_ptr<float>() : nullptr;
   const int64_t rows = logits.size(0), columns = logits.size(1);
   TORCH_CHECK(columns < (int64_t{1} << 30), "cross entropy supports rows of fewer than 2^30 logits");
-  at::Tensor losses = at::empty({rows}, logits.options().dtype(at::kFloat));
-  if (rows == 0) return losses;
+  if (rows == 0) return;
   with_type(logits.scalar_type(), [&](auto type) {
     using T = decltype(type);
     T* data = logits.mutable_data_ptr<T>();
@@ -277,18 +277,14 @@ at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_sca
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
-  return losses;
 }
 
 }  // namespace
 
-at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
-  return run<false>(logits, targets, 0.0, {});
-}
-
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
-                                           const at::Tensor& weights) {
-  return run<true>(logits, targets, gradient_scale, weights);
+void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
+                   const at::Tensor& weights, at::Tensor& losses) {
+  gradient_scale ? run<true>(logits, targets, *gradient_scale, weights, losses)
+                 : run<false>(logits, targets, 0.0, weights, losses);
 }
 
 }  // namespace mpzero::model::cuda

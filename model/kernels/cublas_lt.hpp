@@ -48,6 +48,8 @@ class LtMatmul {
   static constexpr uint32_t kAlignment = 16, kFullAlignment = 256;
   // The size of a product's workspace: what cuBLAS recommends for Hopper.
   static constexpr int64_t kWorkspaceBytes = 32 << 20;
+  // Memory that cuBLAS keeps on Hopper once ATen has created its handle.
+  static constexpr int64_t kHandleBytes = 32 << 20;
 
   enum class Candidates : uint8_t {
     kAll,         // with and without splits of the inner dimension, whatever the order of additions

@@ -6,10 +6,6 @@
 
 namespace mpzero::model::cuda {
 
-bool has_kernels(const at::Tensor& tensor) {
-  return tensor.is_cuda() && (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
-}
-
 int multiprocessor_count() {
   int count = 0;
   C10_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, c10::cuda::current_device()));

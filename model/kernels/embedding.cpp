@@ -2,23 +2,30 @@
 
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/record_function.h>
 
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
+#include "model/kernels/launch.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::model {
 
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values) {
-  RECORD_FUNCTION("mpzero::embedding_backward", (std::vector<c10::IValue>{weight_gradient, values}));
-  if (cuda::has_kernels(values) && cuda::has_kernels(weight_gradient)) {
-    cuda::embedding_backward(weight_gradient, rows, values);
-  } else if (cpu::has_kernels(values) && cpu::has_kernels(weight_gradient) && weight_gradient.is_contiguous()) {
-    cpu::embedding_backward(weight_gradient, rows.contiguous(), values.contiguous());
-  } else {
-    reference::embedding_backward(weight_gradient, rows, values);
+  const OperationScope scope(OperationKind::kEmbeddingBackward, [&] {
+    Operation operation = on_matrix(values.scalar_type(), values.size(0), values.size(1));
+    operation.vocabulary = weight_gradient.size(0);
+    return operation;
+  });
+  if (!has_kernels(values) || !has_kernels(weight_gradient) || !weight_gradient.is_contiguous()) {
+    if (!is_simulated(values.device())) reference::embedding_backward(weight_gradient, rows, values);
+    return;
   }
+  // A GPU sorts the rows: keys and positions, before and after.
+  if (uses_gpu_kernels(values.device())) borrow(values, 4 * static_cast<int64_t>(sizeof(int64_t)) * rows.numel());
+  launch(
+      values, [&] { cuda::embedding_backward(weight_gradient, rows, values); },
+      [&] { cpu::embedding_backward(weight_gradient, rows.contiguous(), values.contiguous()); });
 }
 
 namespace reference {

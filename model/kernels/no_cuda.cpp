@@ -21,29 +21,28 @@ std::string LtMatmul::describe(size_t) const { throw_no_gpu_kernels(); }
 
 namespace mpzero::model::cuda {
 
-RmsNormOutput rms_norm_forward(const at::Tensor&, const at::Tensor&, double, const at::Tensor&) {
+void rms_norm_forward(const at::Tensor&, const at::Tensor&, double, const at::Tensor&, at::Tensor&, at::Tensor&) {
   throw_no_gpu_kernels();
 }
-RmsNormGradients rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                   const at::Tensor&, bool, const at::Tensor&) {
+at::Tensor rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                             const at::Tensor&, const at::Tensor&, at::Tensor&, at::Tensor&) {
   throw_no_gpu_kernels();
 }
 void qk_rope_forward(const at::Tensor&, HeadCounts, const QkNormWeights&, const RopeTables&, at::Tensor&) {
   throw_no_gpu_kernels();
 }
-QkRopeGradients qk_rope_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, HeadCounts,
-                                 const QkNormWeights&, const RopeTables&, const at::Tensor&) {
+void qk_rope_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, HeadCounts,
+                      const QkNormWeights&, const RopeTables&, const at::Tensor&, QkRopeGradients&) {
   throw_no_gpu_kernels();
 }
 at::Tensor column_sum_rows(const at::Tensor&) { throw_no_gpu_kernels(); }
 void row_sums(std::span<const RowSum>) { throw_no_gpu_kernels(); }
-at::Tensor swiglu_forward(const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
-at::Tensor swiglu_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
-SwigluRecomputed swiglu_backward_recompute(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+void swiglu_forward(const at::Tensor&, const at::Tensor&, at::Tensor&) { throw_no_gpu_kernels(); }
+void swiglu_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&,
+                     at::Tensor&) {
   throw_no_gpu_kernels();
 }
-at::Tensor cross_entropy_forward(const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
-at::Tensor cross_entropy_forward_backward_(at::Tensor&, const at::Tensor&, double, const at::Tensor&) {
+void cross_entropy(at::Tensor&, const at::Tensor&, std::optional<double>, const at::Tensor&, at::Tensor&) {
   throw_no_gpu_kernels();
 }
 void embedding_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }

@@ -1,64 +1,72 @@
 #include "model/kernels/qk_rope.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/record_function.h>
 
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
+#include "model/kernels/launch.hpp"
+#include "model/kernels/operation.hpp"
 #include "model/kernels/rms_norm.hpp"
 
 namespace mpzero::model {
 namespace {
 
-bool cpu_takes(const at::Tensor& x) { return cpu::has_kernels(x) && cpu::has_rope(x.size(3)) && x.stride(3) == 1; }
+// The CPU's kernels read rows of a head that are dense and of some sizes.
+bool suits_rope(const at::Tensor& x) {
+  if (!has_kernels(x)) return false;
+  return uses_gpu_kernels(x.device()) || (cpu::has_rope(x.size(3)) && x.stride(3) == 1);
+}
 
 cpu::Heads cpu_heads(HeadCounts heads, const QkNormWeights& norm) {
   return {heads.query, heads.key_value, norm.query, norm.key, norm.eps};
 }
 
-QkRopeGradients cpu_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& qkv,
-                             HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
-  const int64_t tokens = dq.size(0) * dq.size(1), head_dim = dq.size(3);
-  const auto sums = [&] {
-    return norm.defined() ? at::empty({cpu::partial_sums(tokens), head_dim}, dq.options().dtype(at::kFloat))
-                          : at::Tensor();
-  };
-  QkRopeGradients result;
-  result.dqkv = at::empty({dq.size(0), dq.size(1), heads.query + 2 * heads.key_value, head_dim}, dq.options());
-  result.dquery_weight_rows = sums();
-  result.dkey_weight_rows = sums();
-  cpu::qk_rope_backward(dq, dk, dv, qkv, cpu_heads(heads, norm), rope.cos, rope.sin, result.dqkv,
-                        result.dquery_weight_rows, result.dkey_weight_rows);
-  return result;
+Operation on_heads(const at::Tensor& x, HeadCounts heads) {
+  Operation operation{.type = x.scalar_type()};
+  operation.attention = {x.size(0), x.size(1), heads.query, heads.key_value, x.size(3)};
+  return operation;
 }
 
 }  // namespace
 
 at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
-  RECORD_FUNCTION(norm.defined() ? "mpzero::qk_norm_rope_forward" : "mpzero::qk_rope_forward",
-                  (std::vector<c10::IValue>{qkv, heads.query, heads.key_value}));
-  if (!cuda::has_kernels(qkv) && !cpu_takes(qkv)) return reference::qk_rope_forward(qkv, heads, norm, rope);
+  using enum OperationKind;
+  const OperationScope scope(norm.defined() ? kQkNormRopeForward : kQkRopeForward,
+                             [&] { return on_heads(qkv, heads); });
+  if (!suits_rope(qkv)) return reference::qk_rope_forward(qkv, heads, norm, rope);
   const int64_t rotated_heads = heads.query + heads.key_value;
   at::Tensor out =
       norm.defined() ? at::empty({qkv.size(0), qkv.size(1), rotated_heads, qkv.size(3)}, qkv.options()) : qkv;
-  if (cuda::has_kernels(qkv)) {
-    cuda::qk_rope_forward(qkv, heads, norm, rope, out);
-  } else {
-    cpu::qk_rope_forward(qkv, cpu_heads(heads, norm), rope.cos, rope.sin, out);
-  }
+  launch(
+      qkv, [&] { cuda::qk_rope_forward(qkv, heads, norm, rope, out); },
+      [&] { cpu::qk_rope_forward(qkv, cpu_heads(heads, norm), rope.cos, rope.sin, out); });
   return norm.defined() ? out : qkv.narrow(2, 0, rotated_heads);
 }
 
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
                                  const RopeTables& rope, const at::Tensor& maximum) {
-  RECORD_FUNCTION(norm.defined() ? "mpzero::qk_norm_rope_backward" : "mpzero::qk_rope_backward",
-                  (std::vector<c10::IValue>{qkv, heads.query, heads.key_value}));
-  if (cuda::has_kernels(dq)) return cuda::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope, maximum);
-  const bool on_cpu = cpu_takes(dq) && dk.stride(3) == 1 && dv.stride(3) == 1;
-  QkRopeGradients made = on_cpu ? cpu_backward(dq, dk, dv, qkv, heads, norm, rope)
-                                : reference::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope);
-  cpu::raise_maximum(maximum, made.dqkv);
+  using enum OperationKind;
+  const OperationScope scope(norm.defined() ? kQkNormRopeBackward : kQkRopeBackward,
+                             [&] { return on_heads(qkv, heads); });
+  if (!suits_rope(dq) || !suits_rope(dk) || !suits_rope(dv)) {
+    QkRopeGradients made = reference::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope);
+    cpu::raise_maximum(maximum, made.dqkv);
+    return made;
+  }
+  QkRopeGradients made;
+  made.dqkv = at::empty({dq.size(0), dq.size(1), heads.query + 2 * heads.key_value, dq.size(3)}, dq.options());
+  if (norm.defined()) {
+    made.dquery_weight_rows = partial_sums(dq, dq.size(0) * dq.size(1), dq.size(3));
+    made.dkey_weight_rows = partial_sums(dq, dq.size(0) * dq.size(1), dq.size(3));
+  }
+  launch(
+      dq, [&] { cuda::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope, maximum, made); },
+      [&] {
+        cpu::qk_rope_backward(dq, dk, dv, qkv, cpu_heads(heads, norm), rope.cos, rope.sin, made.dqkv,
+                              made.dquery_weight_rows, made.dkey_weight_rows);
+        cpu::raise_maximum(maximum, made.dqkv);
+      });
   return made;
 }
 

@@ -307,22 +307,20 @@ void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeight
   });
 }
 
-QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_in, const at::Tensor& dv_in,
-                                 const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
-                                 const RopeTables& rope, const at::Tensor& maximum) {
+void qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_in, const at::Tensor& dv_in, const at::Tensor& qkv,
+                      HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope, const at::Tensor& maximum,
+                      QkRopeGradients& result) {
   const c10::cuda::CUDAGuard guard(dq_in.device());
   const at::Tensor dq = dense_rows(dq_in), dk = dense_rows(dk_in), dv = dense_rows(dv_in);
   const int64_t all_heads = heads.query + 2 * heads.key_value, head_dim = dq.size(3);
   TORCH_CHECK(!norm.defined() || qkv.is_contiguous(), "qk_rope_backward expects a contiguous projection");
-  QkRopeGradients result;
-  result.dqkv = at::empty({dq.size(0), dq.size(1), all_heads, head_dim}, dq.options());
   const Shape shape = shape_of(dq, heads, all_heads);
   if (shape.tokens == 0) {
     if (norm.defined()) {
       result.dquery_weight_rows = at::empty({0, head_dim}, dq.options().dtype(at::kFloat));
       result.dkey_weight_rows = result.dquery_weight_rows;
     }
-    return result;
+    return;
   }
   const bool vectors = aligned(dq) && aligned(dk) && aligned(dv) && aligned(result.dqkv) && aligned(rope.cos) &&
                        aligned(rope.sin) &&
@@ -370,7 +368,6 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_i
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
-  return result;
 }
 
 }  // namespace mpzero::model::cuda

@@ -2,55 +2,67 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/record_function.h>
 
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
+#include "model/kernels/launch.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::model {
 namespace {
 
-// Contiguous rows, as the kernels for CPUs read them.
+// Contiguous rows, as the kernels read them.
 at::Tensor rows_of(const at::Tensor& x) {
   return x.defined() ? x.reshape({-1, x.size(-1)}).contiguous() : at::Tensor();
 }
 
-RmsNormOutput cpu_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  const at::Tensor rows = rows_of(x);
-  at::Tensor y = at::empty_like(rows), rstd = at::empty({rows.size(0)}, x.options().dtype(at::kFloat));
-  cpu::rms_norm_forward(rows, weight, eps, y, rstd);
-  return {y.view(x.sizes()), rstd.view(x.sizes().slice(0, x.dim() - 1))};
-}
-
-RmsNormGradients cpu_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                              const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y) {
-  const at::Tensor rows = rows_of(x);
-  at::Tensor dx = at::empty_like(rows), y = with_y ? at::empty_like(rows) : at::Tensor();
-  at::Tensor dweight_rows = at::empty({cpu::partial_sums(rows.size(0)), rows.size(1)}, x.options().dtype(at::kFloat));
-  cpu::rms_norm_backward(rows_of(dy), rows, weight, rstd.contiguous(), rows_of(dresidual), dx, dweight_rows, y);
-  return {dx.view(x.sizes()), dweight_rows, with_y ? y.view(x.sizes()) : at::Tensor()};
-}
+Operation on_rows(const at::Tensor& x) { return on_matrix(x.scalar_type(), x.numel() / x.size(-1), x.size(-1)); }
 
 }  // namespace
 
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& maximum) {
-  RECORD_FUNCTION("mpzero::rms_norm_forward", (std::vector<c10::IValue>{x}));
-  if (cuda::has_kernels(x)) return cuda::rms_norm_forward(x, weight, eps, maximum);
-  RmsNormOutput made = cpu::has_kernels(x) ? cpu_forward(x, weight, eps) : reference::rms_norm_forward(x, weight, eps);
-  cpu::raise_maximum(maximum, made.y);
-  return made;
+  const OperationScope scope(OperationKind::kRmsNormForward, [&] { return on_rows(x); });
+  if (!has_kernels(x)) {
+    RmsNormOutput made = reference::rms_norm_forward(x, weight, eps);
+    cpu::raise_maximum(maximum, made.y);
+    return made;
+  }
+  const at::Tensor rows = rows_of(x);
+  at::Tensor y = at::empty_like(rows), rstd = at::empty({rows.size(0)}, x.options().dtype(at::kFloat));
+  launch(
+      x, [&] { cuda::rms_norm_forward(rows, weight, eps, maximum, y, rstd); },
+      [&] {
+        cpu::rms_norm_forward(rows, weight, eps, y, rstd);
+        cpu::raise_maximum(maximum, y);
+      });
+  return {y.view(x.sizes()), rstd.view(x.sizes().slice(0, x.dim() - 1))};
 }
 
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                    const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y,
                                    const at::Tensor& maximum) {
-  RECORD_FUNCTION("mpzero::rms_norm_backward", (std::vector<c10::IValue>{x, dresidual, with_y}));
-  if (cuda::has_kernels(x)) return cuda::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y, maximum);
-  RmsNormGradients made = cpu::has_kernels(x) ? cpu_backward(dy, x, weight, rstd, dresidual, with_y)
-                                              : reference::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y);
-  cpu::raise_maximum(maximum, made.dx);
-  return made;
+  const OperationScope scope(OperationKind::kRmsNormBackward, [&] {
+    Operation operation = on_rows(x);
+    operation.residual = dresidual.defined();
+    operation.with_y = with_y;
+    return operation;
+  });
+  if (!has_kernels(x)) {
+    RmsNormGradients made = reference::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y);
+    cpu::raise_maximum(maximum, made.dx);
+    return made;
+  }
+  const at::Tensor rows = rows_of(x), d = rows_of(dy), residual = rows_of(dresidual);
+  at::Tensor dx = at::empty_like(rows), y = with_y ? at::empty_like(rows) : at::Tensor();
+  at::Tensor dweight_rows = partial_sums(x, rows.size(0), rows.size(1));
+  launch(
+      x, [&] { dweight_rows = cuda::rms_norm_backward(d, rows, weight, rstd, residual, maximum, dx, y); },
+      [&] {
+        cpu::rms_norm_backward(d, rows, weight, rstd.contiguous(), residual, dx, dweight_rows, y);
+        cpu::raise_maximum(maximum, dx);
+      });
+  return {dx.view(x.sizes()), dweight_rows, with_y ? y.view(x.sizes()) : at::Tensor()};
 }
 
 namespace reference {

@@ -1,5 +1,4 @@
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
@@ -230,58 +229,52 @@ unsigned groups(int64_t rows, int rows_a_group) {
 
 }  // namespace
 
-RmsNormOutput rms_norm_forward(const at::Tensor& x_in, const at::Tensor& weight, double eps,
-                               const at::Tensor& maximum) {
-  const c10::cuda::CUDAGuard guard(x_in.device());
-  const at::Tensor x = x_in.contiguous();
-  const int64_t columns = x.size(-1), rows = x.numel() / columns;
-  RmsNormOutput out{at::empty_like(x), at::empty(x.sizes().slice(0, x.dim() - 1), x.options().dtype(at::kFloat))};
-  if (rows == 0) return out;
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& maximum,
+                      at::Tensor& y, at::Tensor& rstd) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const int64_t rows = x.size(0), columns = x.size(1);
+  if (rows == 0) return;
   with_type(x.scalar_type(), [&](auto type) {
     using T = decltype(type);
     const T *x_data = x.const_data_ptr<T>(), *w_data = weight.const_data_ptr<T>();
-    T* y_data = out.y.mutable_data_ptr<T>();
+    T* y_data = y.mutable_data_ptr<T>();
     with_layout<T, true>(columns, {x_data, w_data, y_data}, [&](auto layout) {
       using Layout = decltype(layout);
       const auto kernel = maximum.defined() ? forward_kernel<T, Layout, true> : forward_kernel<T, Layout, false>;
       kernel<<<groups(rows, Layout::kRows), layout.block(), 0, c10::cuda::getCurrentCUDAStream()>>>(
-          x_data, w_data, y_data, out.rstd.mutable_data_ptr<float>(), rows, static_cast<int>(columns),
+          x_data, w_data, y_data, rstd.mutable_data_ptr<float>(), rows, static_cast<int>(columns),
           static_cast<float>(eps), maximum_bits(maximum));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
-  return out;
 }
 
-RmsNormGradients rms_norm_backward(const at::Tensor& dy_in, const at::Tensor& x_in, const at::Tensor& weight,
-                                   const at::Tensor& rstd, const at::Tensor& dresidual_in, bool with_y,
-                                   const at::Tensor& maximum) {
-  const c10::cuda::CUDAGuard guard(x_in.device());
-  const at::Tensor dy = dy_in.contiguous(), x = x_in.contiguous();
-  const at::Tensor dresidual = dresidual_in.defined() ? dresidual_in.contiguous() : dresidual_in;
-  const int64_t columns = x.size(-1), rows = x.numel() / columns;
-  RmsNormGradients out{at::empty_like(x), {}, {}};
-  if (with_y) out.y = at::empty_like(x);
+at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& rstd, const at::Tensor& dresidual, const at::Tensor& maximum,
+                             at::Tensor& dx, at::Tensor& y) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const int64_t rows = x.size(0), columns = x.size(1);
+  at::Tensor dweight_rows;
   with_type(x.scalar_type(), [&](auto type) {
     using T = decltype(type);
     const T *dy_data = dy.const_data_ptr<T>(), *x_data = x.const_data_ptr<T>(), *w_data = weight.const_data_ptr<T>();
     const T* residual_data = dresidual.defined() ? dresidual.const_data_ptr<T>() : nullptr;
-    T *dx_data = out.dx.mutable_data_ptr<T>(), *y_data = with_y ? out.y.mutable_data_ptr<T>() : nullptr;
+    T *dx_data = dx.mutable_data_ptr<T>(), *y_data = y.defined() ? y.mutable_data_ptr<T>() : nullptr;
     with_layout<T, false>(columns, {dy_data, x_data, w_data, residual_data, dx_data, y_data}, [&](auto layout) {
       using Layout = decltype(layout);
       const unsigned blocks = std::clamp<unsigned>(groups(rows, Layout::kRows), 1,
                                                    static_cast<unsigned>(Layout::kBlocks * multiprocessor_count()));
-      out.dweight_rows = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
+      dweight_rows = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
       const auto kernel = maximum.defined() ? backward_kernel<T, Layout, true> : backward_kernel<T, Layout, false>;
       const size_t shared_bytes = layout.staged_bytes();
       use_shared_memory(kernel, shared_bytes);
       kernel<<<blocks, layout.block(), shared_bytes, c10::cuda::getCurrentCUDAStream()>>>(
           dy_data, x_data, w_data, rstd.const_data_ptr<float>(), residual_data, dx_data, y_data,
-          out.dweight_rows.mutable_data_ptr<float>(), rows, static_cast<int>(columns), maximum_bits(maximum));
+          dweight_rows.mutable_data_ptr<float>(), rows, static_cast<int>(columns), maximum_bits(maximum));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
-  return out;
+  return dweight_rows;
 }
 
 }  // namespace mpzero::model::cuda

@@ -1,18 +1,23 @@
 #include "model/kernels/row_sum.hpp"
 
-#include <ATen/record_function.h>
-
+#include <algorithm>
 #include <vector>
 
 #include "model/kernels/cuda.hpp"
+#include "model/kernels/launch.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::model {
 namespace {
 
-std::vector<c10::IValue> outs_of(std::span<const RowSum> sums) {
-  std::vector<c10::IValue> outs;
-  for (const RowSum& sum : sums) outs.emplace_back(sum.out);
-  return outs;
+Operation operation_of(std::span<const RowSum> sums) {
+  Operation operation;
+  for (const RowSum& sum : sums) {
+    operation.type = sum.out.scalar_type();
+    operation.sums.push_back(sum.out.numel());
+    operation.partials = std::max(operation.partials, sum.rows.size(0));
+  }
+  return operation;
 }
 
 }  // namespace
@@ -23,11 +28,12 @@ void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite) {
 }
 
 void row_sums(std::span<const RowSum> sums) {
-  RECORD_FUNCTION("mpzero::row_sums", outs_of(sums));
+  const OperationScope scope(OperationKind::kRowSums, [&] { return operation_of(sums); });
   std::vector<RowSum> on_gpu;
   for (const RowSum& sum : sums) {
-    if (sum.rows.scalar_type() == at::kFloat && cuda::has_kernels(sum.rows) && cuda::has_kernels(sum.out)) {
-      on_gpu.push_back(sum);
+    const bool fused = sum.rows.scalar_type() == at::kFloat && has_kernels(sum.out);
+    if (fused && uses_gpu_kernels(sum.rows.device())) {
+      if (sum.rows.is_cuda()) on_gpu.push_back(sum);
     } else {
       reference::row_sum(sum.rows, sum.out, sum.overwrite);
     }

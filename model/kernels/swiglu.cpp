@@ -4,10 +4,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
-#include <ATen/record_function.h>
 
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
+#include "model/kernels/launch.hpp"
+#include "model/kernels/operation.hpp"
 
 namespace mpzero::model {
 namespace {
@@ -16,44 +17,62 @@ at::Tensor result_of(const at::Tensor& gate_up) {
   return at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
 }
 
-SwigluRecomputed cpu_backward(const at::Tensor& dy, const at::Tensor& gate_up, bool with_y) {
-  at::Tensor d_gate_up = at::empty(gate_up.sizes(), gate_up.options()), y = with_y ? result_of(gate_up) : at::Tensor();
-  cpu::swiglu_backward(dy.contiguous(), gate_up.contiguous(), d_gate_up, y);
-  return {d_gate_up, y};
+Operation on_result(const at::Tensor& gate_up) {
+  return on_matrix(gate_up.scalar_type(), gate_up.size(0), gate_up.size(1) / 2);
+}
+
+// y: the forward's output, where it is recomputed, or undefined.
+at::Tensor backward(const at::Tensor& dy_in, const at::Tensor& gate_up, const at::Tensor& maximum,
+                    const at::Tensor& maximum_of_y, at::Tensor& y) {
+  const at::Tensor dy = dy_in.contiguous();
+  at::Tensor d_gate_up = at::empty(gate_up.sizes(), gate_up.options());
+  launch(
+      gate_up, [&] { cuda::swiglu_backward(dy, gate_up, maximum, maximum_of_y, d_gate_up, y); },
+      [&] {
+        cpu::swiglu_backward(dy, gate_up.contiguous(), d_gate_up, y);
+        cpu::raise_maximum(maximum, d_gate_up);
+        cpu::raise_maximum(maximum_of_y, y);
+      });
+  return d_gate_up;
 }
 
 }  // namespace
 
 at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum) {
-  RECORD_FUNCTION("mpzero::swiglu_forward", (std::vector<c10::IValue>{gate_up}));
-  if (cuda::has_kernels(gate_up)) return cuda::swiglu_forward(gate_up, maximum);
-  at::Tensor y;
-  if (cpu::has_kernels(gate_up)) {
-    y = result_of(gate_up);
-    cpu::swiglu_forward(gate_up.contiguous(), y);
-  } else {
-    y = reference::swiglu_forward(gate_up);
+  const OperationScope scope(OperationKind::kSwigluForward, [&] { return on_result(gate_up); });
+  if (!has_kernels(gate_up)) {
+    at::Tensor y = reference::swiglu_forward(gate_up);
+    cpu::raise_maximum(maximum, y);
+    return y;
   }
-  cpu::raise_maximum(maximum, y);
+  at::Tensor y = result_of(gate_up);
+  launch(
+      gate_up, [&] { cuda::swiglu_forward(gate_up, maximum, y); },
+      [&] {
+        cpu::swiglu_forward(gate_up.contiguous(), y);
+        cpu::raise_maximum(maximum, y);
+      });
   return y;
 }
 
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum) {
-  RECORD_FUNCTION("mpzero::swiglu_backward", (std::vector<c10::IValue>{gate_up}));
-  if (cuda::has_kernels(gate_up)) return cuda::swiglu_backward(dy, gate_up, maximum);
-  at::Tensor d_gate_up =
-      cpu::has_kernels(gate_up) ? cpu_backward(dy, gate_up, false).d_gate_up : reference::swiglu_backward(dy, gate_up);
+  const OperationScope scope(OperationKind::kSwigluBackward, [&] { return on_result(gate_up); });
+  at::Tensor no_y;
+  if (has_kernels(gate_up)) return backward(dy, gate_up, maximum, at::Tensor(), no_y);
+  at::Tensor d_gate_up = reference::swiglu_backward(dy, gate_up);
   cpu::raise_maximum(maximum, d_gate_up);
   return d_gate_up;
 }
 
 SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
                                            const at::Tensor& maximum_of_y) {
-  RECORD_FUNCTION("mpzero::swiglu_backward_recompute", (std::vector<c10::IValue>{gate_up}));
-  if (cuda::has_kernels(gate_up)) return cuda::swiglu_backward_recompute(dy, gate_up, maximum, maximum_of_y);
-  SwigluRecomputed both = cpu::has_kernels(gate_up) ? cpu_backward(dy, gate_up, true)
-                                                    : SwigluRecomputed{reference::swiglu_backward(dy, gate_up),
-                                                                       reference::swiglu_forward(gate_up)};
+  const OperationScope scope(OperationKind::kSwigluBackwardRecompute, [&] { return on_result(gate_up); });
+  if (has_kernels(gate_up)) {
+    at::Tensor y = result_of(gate_up);
+    at::Tensor d_gate_up = backward(dy, gate_up, maximum, maximum_of_y, y);
+    return {d_gate_up, y};
+  }
+  SwigluRecomputed both{reference::swiglu_backward(dy, gate_up), reference::swiglu_forward(gate_up)};
   cpu::raise_maximum(maximum, both.d_gate_up);
   cpu::raise_maximum(maximum_of_y, both.y);
   return both;

@@ -1,5 +1,4 @@
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
@@ -68,12 +67,11 @@ __global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, T* 
 
 }  // namespace
 
-at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum) {
+void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum, at::Tensor& y) {
   const c10::cuda::CUDAGuard guard(gate_up.device());
   TORCH_CHECK(gate_up.is_contiguous(), "swiglu_forward expects contiguous gate_up");
   const int64_t rows = gate_up.size(0), inner = gate_up.size(1) / 2;
-  at::Tensor y = at::empty({rows, inner}, gate_up.options());
-  if (rows == 0) return y;
+  if (rows == 0) return;
   with_type(gate_up.scalar_type(), [&](auto type) {
     using T = decltype(type);
     const T* in = gate_up.const_data_ptr<T>();
@@ -85,27 +83,23 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum) 
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
-  return y;
 }
 
 namespace {
 
 template <bool kWithOutput>
-SwigluRecomputed backward(const at::Tensor& dy_in, const at::Tensor& gate_up, const at::Tensor& maximum,
-                          const at::Tensor& maximum_of_y) {
+void backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
+              const at::Tensor& maximum_of_y, at::Tensor& d_gate_up, at::Tensor& y_out) {
   TORCH_CHECK(!kWithOutput || maximum.defined() == maximum_of_y.defined(), "swiglu_backward: both maxima or none");
   const c10::cuda::CUDAGuard guard(gate_up.device());
   TORCH_CHECK(gate_up.is_contiguous(), "swiglu_backward expects contiguous gate_up");
-  const at::Tensor dy = dy_in.contiguous();
   const int64_t rows = gate_up.size(0), inner = gate_up.size(1) / 2;
-  SwigluRecomputed result{at::empty_like(gate_up), {}};
-  if (kWithOutput) result.y = at::empty_like(dy);
-  if (rows == 0) return result;
+  if (rows == 0) return;
   with_type(gate_up.scalar_type(), [&](auto type) {
     using T = decltype(type);
     const T *dy_data = dy.const_data_ptr<T>(), *in = gate_up.const_data_ptr<T>();
-    T* out = result.d_gate_up.mutable_data_ptr<T>();
-    T* y = kWithOutput ? result.y.mutable_data_ptr<T>() : nullptr;
+    T* out = d_gate_up.mutable_data_ptr<T>();
+    T* y = kWithOutput ? y_out.mutable_data_ptr<T>() : nullptr;
     with_pack<T>(inner, {dy_data, in, out, y}, [&](T, auto pack) {
       const auto kernel = maximum.defined() ? backward_kernel<T, pack(), kWithOutput, true>
                                             : backward_kernel<T, pack(), kWithOutput, false>;
@@ -114,18 +108,14 @@ SwigluRecomputed backward(const at::Tensor& dy_in, const at::Tensor& gate_up, co
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
-  return result;
 }
 
 }  // namespace
 
-at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum) {
-  return backward</*kWithOutput=*/false>(dy, gate_up, maximum, at::Tensor()).d_gate_up;
-}
-
-SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
-                                           const at::Tensor& maximum_of_y) {
-  return backward</*kWithOutput=*/true>(dy, gate_up, maximum, maximum_of_y);
+void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
+                     const at::Tensor& maximum_of_y, at::Tensor& d_gate_up, at::Tensor& y) {
+  const auto& run = y.defined() ? backward</*kWithOutput=*/true> : backward</*kWithOutput=*/false>;
+  run(dy, gate_up, maximum, maximum_of_y, d_gate_up, y);
 }
 
 }  // namespace mpzero::model::cuda

@@ -73,13 +73,6 @@ void OptimizerShard::move_to(at::Device device) {
   on_host_ = false;
 }
 
-MemoryUse OptimizerShard::memory_use(int64_t numel, const Options& options) {
-  const size_t bytes = c10::elementSize(at::kFloat) + 2 * c10::elementSize(type_of_moments(options));
-  const int64_t states = numel * static_cast<int64_t>(bytes);
-  if (is_on_host(options)) return {.host_optimizer_states = states};
-  return {.optimizer_states = states};
-}
-
 MemoryUse OptimizerShard::memory_use() const {
   if (on_host_) return {.host_optimizer_states = states_.nbytes()};
   return {.optimizer_states = states_.nbytes()};

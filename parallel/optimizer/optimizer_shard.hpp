@@ -39,8 +39,6 @@ class OptimizerShard {
     DecayRanges decay = {};      // of the shard; none: all of it
   };
   OptimizerShard(int64_t numel, const Options& options);
-  // memory_use() of such a shard.
-  static MemoryUse memory_use(int64_t numel, const Options& options);
 
   // AdamW with a gradient [numel] on the device of the states. Writes the rounded master weights to `parameter`
   // [numel], which may be in host memory while the states are on a GPU. If the gradient's scale on the GPU is not

@@ -68,13 +68,4 @@ MemoryUse GradientExchange::memory_use() const {
   return use;
 }
 
-MemoryUse GradientExchange::memory_use(const std::vector<FlatLayout>& layouts, int nodes, const Options& options) {
-  MemoryUse use{.units_in_flight = 2 * nodes * largest_message(layouts, options.compression.gradient_format())};
-  for (const FlatLayout& layout : layouts) {
-    use.gradients +=
-        (nodes - 1) * layout.shard_numel() * static_cast<int64_t>(c10::elementSize(options.residual_dtype));
-  }
-  return use;
-}
-
 }  // namespace mpzero::parallel

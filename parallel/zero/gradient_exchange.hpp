@@ -48,8 +48,6 @@ class GradientExchange {
 
   // Of the residuals and the messages.
   MemoryUse memory_use() const;
-  // The same of an exchange that would be made so.
-  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, int nodes, const Options& options);
 
  private:
   const std::vector<FlatLayout>& layouts_;

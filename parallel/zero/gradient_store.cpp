@@ -52,7 +52,6 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   if (sharded && (ranks.ranks_per_node > 1 || ranks.nodes == 1)) sizes.reduce_scatter = largest;
   const bool converted = sizes.kept_dtype != options.communication_dtype;
   const bool compressed = options.compression.gradient_bits > 0 && ranks.nodes > 1;
-  if (compressed) sizes.exchange = GradientExchange::memory_use(layouts, ranks.nodes, exchange_options(options));
   // The maximum number of units of each length that need a buffer at a time: the current unit and those that are being
   // summed. (If there are two current units, an embedding and a layer, or one that is still being summed since the last
   // micro-batch, take_buffer() waits for sums.)
@@ -70,18 +69,6 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   if (sizes.partitioned && ranks.nodes > 1 && converted && !compressed)
     sizes.inter_node_buffers = under_way(node_shards);
   return sizes;
-}
-
-MemoryUse GradientStore::Sizes::memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const {
-  MemoryUse use = exchange;
-  use.units_in_flight += reduce_scatter_bytes;
-  for (const int64_t numel : kept) use.gradients += numel * static_cast<int64_t>(c10::elementSize(kept_dtype));
-  for (const std::map<int64_t, int64_t>& pool : {buffers, inter_node_buffers}) {
-    for (const auto& [numel, count] : pool) {
-      use.units_in_flight += numel * count * static_cast<int64_t>(c10::elementSize(communication_dtype));
-    }
-  }
-  return use;
 }
 
 GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,

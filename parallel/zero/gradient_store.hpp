@@ -56,10 +56,6 @@ class GradientStore {
     std::map<int64_t, int64_t> buffers{};
     std::map<int64_t, int64_t> inter_node_buffers{};
     int64_t reduce_scatter = 0;  // elements that the node's communicator reserves memory for, if it needs any
-    MemoryUse exchange{};        // of gradients that are compressed between nodes
-
-    // `reduce_scatter_bytes`: the memory that the communicator reserves.
-    MemoryUse memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const;
   };
   static Sizes sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks, const Options& options);
 

@@ -66,12 +66,4 @@ MemoryUse ParameterExchange::memory_use() const {
   return use;
 }
 
-MemoryUse ParameterExchange::memory_use(const std::vector<FlatLayout>& layouts, int nodes, at::ScalarType dtype) {
-  MemoryUse use{.units_in_flight = nodes * largest_message(layouts)};
-  for (const FlatLayout& layout : layouts) {
-    use.parameters += layout.shard_numel() * static_cast<int64_t>(c10::elementSize(dtype));
-  }
-  return use;
-}
-
 }  // namespace mpzero::parallel

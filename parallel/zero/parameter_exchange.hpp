@@ -38,8 +38,6 @@ class ParameterExchange {
 
   // Of the wanted values and the messages.
   MemoryUse memory_use() const;
-  // The same of an exchange that would be made so.
-  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, int nodes, at::ScalarType dtype);
 
  private:
   enum class Next : uint8_t { kWanted, kOwn, kDifference };

@@ -83,12 +83,6 @@ void ParameterStore::start_oldest() {
   due_.pop_front();
 }
 
-MemoryUse ParameterStore::memory_of_exchange(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
-                                             const ParameterStoreOptions& options) {
-  if (!options.compressed || ranks.nodes == 1) return {};
-  return ParameterExchange::memory_use(layouts, ranks.nodes, options.dtype);
-}
-
 MemoryUse ParameterStore::memory_of_exchange() const { return exchange_ ? exchange_->memory_use() : MemoryUse{}; }
 
 std::unique_ptr<PendingCollective> ParameterStore::gather_between_nodes(size_t unit) {
@@ -171,12 +165,6 @@ std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>
     return std::make_unique<ShardedParameters>(units, layouts, shard_index, levels, options);
   }
   return std::make_unique<ReplicatedParameters>(units, layouts, shard_index, levels, options);
-}
-
-MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
-                               const ParameterStoreOptions& options, const std::vector<size_t>& uses) {
-  return gathers_on_demand(layouts, ranks, options) ? ShardedParameters::memory_use(layouts, ranks, options, uses)
-                                                    : ReplicatedParameters::memory_use(layouts, ranks, options);
 }
 
 std::vector<bool> units_in_codes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,

@@ -180,9 +180,7 @@ class ParameterStore {
   void start_all();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
   void follow_between_nodes(UnitState& state, std::unique_ptr<PendingCollective> pending);
-  // Of what compression takes, as planned and as it is.
-  static MemoryUse memory_of_exchange(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
-                                      const ParameterStoreOptions& options);
+  // Of compression.
   MemoryUse memory_of_exchange() const;
   // Gathers the unit's node shard, on one stream if compressed.
   std::unique_ptr<PendingCollective> gather_between_nodes(size_t unit);
@@ -215,10 +213,6 @@ class ParameterStore {
 std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>& units,
                                                      const std::vector<FlatLayout>& layouts, int shard_index,
                                                      const Levels& levels, const ParameterStoreOptions& options);
-
-// What memory_use() of such a store says after plan(uses), by the sizes that the store itself makes.
-MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
-                               const ParameterStoreOptions& options, const std::vector<size_t>& uses);
 
 // By unit: whether such a store gathers codes. Where they would take no fewer bytes it gathers the parameters.
 std::vector<bool> units_in_codes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,

@@ -72,13 +72,6 @@ void ReplicatedParameters::drop_gathered() {
   }
 }
 
-MemoryUse ReplicatedParameters::memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
-                                           const ParameterStoreOptions& options) {
-  MemoryUse use = memory_of_exchange(layouts, ranks, options);
-  use.parameters += numel_of_all(layouts) * static_cast<int64_t>(c10::elementSize(options.dtype));
-  return use;
-}
-
 MemoryUse ReplicatedParameters::memory_use() const {
   MemoryUse use = memory_of_exchange();
   for (const UnitState& state : states_) use.parameters += static_cast<int64_t>(state.full.nbytes());

@@ -15,8 +15,6 @@ class ReplicatedParameters final : public ParameterStore {
   ReplicatedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
                        const Levels& levels, const ParameterStoreOptions& options);
 
-  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
-                              const ParameterStoreOptions& options);
   MemoryUse memory_use() const override;
   std::optional<uint64_t> version(size_t unit) const override { return states_[unit].published; }
 

@@ -329,18 +329,6 @@ void ShardedParameters::drop_gathered() {
   if (inter_node_stream_) follow_current_stream(*inter_node_stream_);
 }
 
-MemoryUse ShardedParameters::memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
-                                        const ParameterStoreOptions& options, const std::vector<size_t>& uses) {
-  const auto item = static_cast<int64_t>(c10::elementSize(options.dtype));
-  MemoryUse use = memory_of_exchange(layouts, ranks, options);
-  use.units_in_flight += staging_size(layouts, ranks, options) * item;
-  (is_offloaded(options) ? use.host_parameters : use.parameters) += sum(node_shard_sizes(layouts)) * item;
-  GatherSchedule schedule(buffer_sizes(layouts, ranks, options), options.limits);
-  schedule.plan(uses);
-  for (const auto& [numel, count] : schedule.buffers()) use.units_in_flight += numel * count * item;
-  return use;
-}
-
 MemoryUse ShardedParameters::memory_use() const {
   MemoryUse use = memory_of_exchange();
   use.units_in_flight += pool_.bytes();

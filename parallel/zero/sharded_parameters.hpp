@@ -32,9 +32,6 @@ class ShardedParameters final : public ParameterStore {
   void keep(size_t unit) override { start_next(to_gather(schedule_.publish(unit))); }
   at::Tensor scales(size_t unit) const override;
 
-  // After plan(uses).
-  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
-                              const ParameterStoreOptions& options, const std::vector<size_t>& uses);
   MemoryUse memory_use() const override;
 
  private:

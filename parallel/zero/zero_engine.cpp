@@ -421,33 +421,6 @@ void ZeroEngine::set_host_ratio(double ratio) {
   if (std::none_of(stays.begin(), stays.end(), [](bool unit_stays) { return unit_stays; })) host_.reset();
 }
 
-MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& of_model, const ZeroOptions& options,
-                                 const ParallelLayout& ranks, const std::vector<size_t>& uses) {
-  const UnitParts parts(of_model, options.frozen);
-  const std::vector<UnitSpec>& units = parts.parts();
-  const std::vector<FlatLayout> layouts = make_layouts(units, options, ranks);
-  const GradientStore::Sizes gradients =
-      GradientStore::sizes(layouts_of_gradients(units, layouts, ranks), ranks, gradient_options(options));
-  // If NCCL sums with copy engines, as it does on GPUs that can access each other, the received shards need memory.
-  const int64_t room = has_streams(options.device) ? gradients.reduce_scatter : 0;
-  MemoryUse use = memory_of_parameters(layouts, ranks, parameter_options(options), parts.uses(uses));
-  use += gradients.memory_use(options.communication_dtype,
-                              room * static_cast<int64_t>(c10::elementSize(options.communication_dtype)));
-  const std::vector<bool> on_host = placed_on_host(units, options);
-  for (size_t u = 0; u < units.size(); ++u) {
-    use += OptimizerShard::memory_use(state_numel(units[u], layouts[u]),
-                                      {.placement = on_host[u] ? Placement::kHost : Placement::kDevice,
-                                       .device = options.device,
-                                       .moment_dtype = options.moment_dtype});
-  }
-  if (!has_host_threads(options)) return use;
-  const HostMemoryPlan host =
-      host_memory_plan(options, host_memory_demand(options, layouts, on_host, gradients.kept_dtype));
-  use.host_staging = host.staging_bytes();
-  use.host_spares = host.spare_bytes();
-  return use;
-}
-
 std::vector<bool> ZeroEngine::units_in_codes(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                                              const ParallelLayout& ranks) {
   return parallel::units_in_codes(make_layouts(units, options, ranks), ranks, parameter_options(options));

@@ -124,10 +124,6 @@ class ZeroEngine {
   void set_host_ratio(double ratio);
 
   MemoryUse memory_use() const;
-  // `units` and `uses` are the model's. memory_use() on each of `ranks` after planning a step that gathers the units in
-  // the order `uses`, without creating the engine: for runs that do not fit, or that are only planned.
-  static MemoryUse memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options,
-                              const ParallelLayout& ranks, const std::vector<size_t>& uses);
   // By unit: whether an engine on each of `ranks` gathers codes of it.
   static std::vector<bool> units_in_codes(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                                           const ParallelLayout& ranks);

@@ -13,6 +13,7 @@
 #include "model/kernels/attention.hpp"
 #include "model/kernels/cross_entropy.hpp"
 #include "model/kernels/cuda.hpp"
+#include "model/kernels/launch.hpp"
 #include "model/kernels/embedding.hpp"
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
@@ -76,7 +77,7 @@ TEST_CASE("rms_norm on the GPU", "[kernels]") {
         const RmsNormOutput expected = reference::rms_norm_forward(x.exact, weight.exact, 1e-6);
         const RmsNormGradients expected_gradients =
             reference::rms_norm_backward(dy.exact, x.exact, weight.exact, expected.rstd, residual.exact);
-        REQUIRE(cuda::has_kernels(x.gpu));
+        REQUIRE(has_kernels(x.gpu));
         const RmsNormOutput out = rms_norm_forward(x.gpu, weight.gpu, 1e-6);
         const auto backward = [&] { return rms_norm_backward(dy.gpu, x.gpu, weight.gpu, out.rstd, residual.gpu); };
         const RmsNormGradients gradients = backward();

@@ -1,4 +1,5 @@
 // What plans of time are made of, on a GPU.
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -10,42 +11,84 @@
 #include "app/plan/calibration.hpp"
 #include "app/plan/unit_times.hpp"
 #include "parallel/comm/gpu_address.hpp"
+#include "tests/app/simulation/compared_units.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
-#include "tests/model/recorded_operations.hpp"
 #include "tests/model/small_configs.hpp"
 
 namespace mpzero::plan {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("the lists of operations are what runs on a GPU") {
+namespace {
+
+c10::CachingDeviceAllocator::Stat allocated_bytes() {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(0);
+  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+}
+
+UnitRecorder::RealDevice gpu() {
+  return {{at::kCUDA, 0}, [] { return allocated_bytes().current; }, [] {
+            const int64_t peak = allocated_bytes().peak;
+            c10::cuda::CUDACachingAllocator::resetPeakStats(0);
+            return peak;
+          }};
+}
+
+model::ModelConfig wide(model::ModelConfig config) {
+  config.hidden_size = 1024;
+  config.intermediate_size = 3072;
+  config.num_attention_heads = 16;
+  config.num_key_value_heads = 8;
+  config.head_dim = 64;
+  config.vocab_size = 4096;
+  return config;
+}
+
+constexpr double kTolerance = 0.02;
+
+}  // namespace
+
+TEST_CASE("records the operations and the memory of the GPU") {
   if (!has_gpu()) return;
-  for (const auto& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
-    for (const bool accumulates : {false, true}) {
-      INFO(config.model_type << (accumulates ? ", accumulating" : ""));
-      for (const auto& [type, gradient_type] : std::vector<std::pair<at::ScalarType, at::ScalarType>>{
-               {at::kBFloat16, at::kBFloat16}, {at::kBFloat16, at::kFloat}}) {
-        const model::MicroBatchShape shape{
-            .sequences = 2, .length = 13, .type = type, .gradient_type = gradient_type, .accumulates = accumulates};
-        CHECK(model::unlisted_operations(config, at::kCUDA, shape) == std::vector<std::string>());
+  for (const bool deterministic : {false, true}) {
+    const Deterministic scope(deterministic);
+    for (const auto& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+      for (const bool accumulates : {false, true}) {
+        for (const auto& [type, gradient_type] : std::vector<std::pair<at::ScalarType, at::ScalarType>>{
+                 {at::kFloat, at::kFloat}, {at::kBFloat16, at::kBFloat16}, {at::kBFloat16, at::kFloat}}) {
+          // First the head needs the most memory, then the layer.
+          for (const int64_t max_logits : {4096 * 8192, 4096 * 256}) {
+            INFO(config.model_type << " " << type << ", gradients in " << gradient_type << ", accumulates "
+                                   << accumulates << ", logits " << max_logits << ", deterministic " << deterministic);
+            const MicroBatchShape shape{
+                .sequences = 2, .length = 2048, .type = type, .gradient_type = gradient_type, .accumulates = accumulates};
+            CHECK(differences(wide(config), shape, gpu(), max_logits, kTolerance) == std::vector<std::string>());
+          }
+        }
       }
     }
   }
 }
 
-TEST_CASE("the lists of operations are what runs in FP8 on a GPU") {
+TEST_CASE("records the operations and the memory of FP8 on the GPU") {
   if (!has_gpu()) return;
   constexpr int kFp8 = 89, kRowwise = 90;
   const int capability = parallel::gpu_properties(0).capability;
   if (capability < kFp8) return;
+  using enum WeightCasts;
   model::Fp8Options rowwise;
   rowwise.recipe.scaling = model::fp8::Scaling::kRowwise;
   for (const auto& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
-    const model::MicroBatchShape shape{.sequences = 2, .length = 16};
-    CHECK(model::unlisted_operations(config, at::kCUDA, shape, model::Fp8Options{}) == std::vector<std::string>());
-    if (capability < kRowwise) continue;
-    CHECK(model::unlisted_operations(config, at::kCUDA, shape, rowwise) == std::vector<std::string>());
+    for (const WeightCasts casts : {kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes}) {
+      INFO(config.model_type << ", casts " << static_cast<int>(casts));
+      const auto shape = [&](const model::Fp8Options& fp8) {
+        return MicroBatchShape{.sequences = 2, .length = 2048, .fp8 = fp8, .casts = casts};
+      };
+      CHECK(differences(wide(config), shape({}), gpu(), 4096 * 256, kTolerance) == std::vector<std::string>());
+      if (capability < kRowwise || casts == kCodes) continue;
+      CHECK(differences(wide(config), shape(rowwise), gpu(), 4096 * 256, kTolerance) == std::vector<std::string>());
+    }
   }
 }
 
@@ -82,10 +125,9 @@ TEST_CASE("a GPU is calibrated, and its units have times from what was measured"
   const bool has_fp8 = parallel::gpu_properties(0).capability >= 89;
   CHECK(calibration.has_fp8() == has_fp8);
   if (has_fp8) {
-    model::Fp8Layer fp8{.recipe = {}, .weights = model::Fp8Layer::Weights::kFirstUse};
-    fp8.products.fill(true);
     const UnitTimes times =
-        unit_times(calibration, options.models.front(), {.sequences = 8, .length = 2048, .fp8 = fp8});
+        unit_times(calibration, options.models.front(),
+                   {.sequences = 8, .length = 2048, .fp8 = model::Fp8Options{}, .casts = WeightCasts::kFirstUse});
     CHECK(times.layer_forward.extrapolated == 0);
     CHECK(times.backward(model::Recompute::kNone).extrapolated == 0);
   }

@@ -12,6 +12,7 @@
 
 #include "model/kernels/column_sum.hpp"
 #include "model/kernels/cuda.hpp"
+#include "model/kernels/launch.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
 #include "model/matmuls.hpp"
@@ -31,21 +32,6 @@ at::Tensor random(at::IntArrayRef shape, at::ScalarType type, double scale = 1.0
   return at::randn(shape, at::kDouble).mul_(scale).to(type).to(at::kCUDA);
 }
 
-c10::CachingDeviceAllocator::Stat allocated_bytes() {
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(0);
-  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
-}
-
-ModelConfig wide(ModelConfig config) {
-  config.hidden_size = 1024;
-  config.intermediate_size = 3072;
-  config.num_attention_heads = 16;
-  config.num_key_value_heads = 8;
-  config.head_dim = 64;
-  config.vocab_size = 4096;
-  return config;
-}
-
 }  // namespace
 
 TEST_CASE("sums over columns on the GPU", "[kernels]") {
@@ -55,7 +41,7 @@ TEST_CASE("sums over columns on the GPU", "[kernels]") {
              {1, 1}, {1, 8}, {3, 7}, {17, 1152}, {2048, 1152}, {16384, 1152}, {8192, 4608}, {999, 4097}, {40, 70000}}) {
       INFO(type << " " << rows << "x" << columns);
       const at::Tensor x = random({rows, columns}, type).add_(0.5);
-      REQUIRE(cuda::has_kernels(x));
+      REQUIRE(has_kernels(x));
       const at::Tensor parts = column_sum_rows(x);
       const at::Tensor expected = x.to(at::kCPU, at::kDouble).sum(0);
       CHECK(parts.scalar_type() == at::kFloat);
@@ -110,73 +96,6 @@ TEST_CASE("backward passes recompute the forward's result with the same bits on 
           CHECK(bitwise_equal(with_y.dx, without.dx));
           CHECK(bitwise_equal(with_y.dweight_rows, without.dweight_rows));
           CHECK_FALSE(without.y.defined());
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("a layer keeps as many bytes on the GPU as activation_bytes says") {
-  if (!has_gpu()) return;
-  for (const bool deterministic : {false, true}) {
-    const Deterministic scope(deterministic);
-    for (const ModelConfig& config : {wide(small_qwen3()), wide(small_llama()), wide(small_qwen2()), small_qwen3()}) {
-      const Decoder decoder(config);
-      for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
-        FlatModel model(decoder, at::TensorOptions().dtype(type).device(at::kCUDA), type);
-        for (const int64_t length : {128, 145}) {
-          for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-            INFO(config.model_type << " " << type << " " << length << " " << name(recompute) << " deterministic "
-                                   << deterministic);
-            LayerActivations kept;
-            decoder.layer_forward(model.weights[1], random({2, length, config.hidden_size}, type), &kept, recompute);
-            const int64_t bytes = decoder.activation_bytes(recompute, 2, length, at::kCUDA, type);
-            // The size of attention's random state differs from kernel to kernel.
-            CHECK(std::abs(storage_bytes(kept.tensors()) - bytes) <= 64);
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("a micro-batch's GPU memory, without kept activations, is about workspace_bytes") {
-  if (!has_gpu()) return;
-  const int64_t batch = 4, length = 2048;
-  for (const ModelConfig& config : {wide(small_qwen3()), wide(small_qwen2())}) {
-    // First the head needs the most, then the layer.
-    for (const int64_t max_logits : {4096 * 8192, 4096 * 256}) {
-      for (const bool deterministic : {false, true}) {
-        const Deterministic scope(deterministic);
-        at::cuda::clearCublasWorkspaces();  // they count, and are allocated again
-        const int64_t before = allocated_bytes().current;
-        const Decoder decoder(config, {.max_logits = max_logits});
-        FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA), at::kBFloat16);
-        const at::Tensor tokens = at::randint(4096, {batch, length}, at::kLong).to(at::kCUDA);
-        const at::Tensor in = random({batch, length, config.hidden_size}, at::kBFloat16, 0.1);
-        const size_t head = decoder.head_unit();
-        const bool tied = decoder.tied_head();
-        const int64_t states = allocated_bytes().current - before;
-        const auto run = [&](Recompute recompute) {
-          LayerActivations kept;
-          const at::Tensor x = decoder.layer_forward(model.weights[1], in, &kept, recompute);
-          const int64_t kept_bytes = storage_bytes(kept.tensors()) - storage_bytes({in});  // `in` is among the states
-          c10::cuda::CUDACachingAllocator::resetPeakStats(0);
-          at::Tensor dy = decoder
-                              .head_forward_backward(
-                                  model.weights[head], tied ? model.weights[0][0] : model.weights[head][1], x, tokens,
-                                  1.0, model.gradients[head], tied ? model.gradients[0][0] : model.gradients[head][1])
-                              .dx;
-          dy = decoder.layer_backward(model.weights[1], dy, kept, model.gradients[1]);
-          return allocated_bytes().peak - before - states - kept_bytes;
-        };
-        for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
-          run(recompute);  // tunes, which uses additional memory
-          const int64_t measured = run(recompute);
-          const int64_t estimate = decoder.workspace_bytes(batch, length, at::kCUDA, at::kBFloat16, recompute);
-          INFO(config.model_type << " logits " << max_logits << " " << name(recompute) << " deterministic "
-                                 << deterministic << ": " << measured << " measured, " << estimate << " estimated");
-          CHECK(static_cast<double>(estimate) == Approx(static_cast<double>(measured)).epsilon(0.1));
         }
       }
     }

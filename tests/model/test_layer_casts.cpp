@@ -222,29 +222,6 @@ TEST_CASE("a layer's weights are cast at each use with the maxima of their versi
   }
 }
 
-TEST_CASE("a layer in FP8 keeps as many bytes as activation_bytes says") {
-  for (const ModelConfig& config : {small_qwen3(), small_llama()}) {
-    for (const fp8::Scaling scaling : kScalings) {
-      const Decoder decoder(config, {.fp8 = options(scaling)}), in_bf16(config);
-      FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);
-      for (const Recompute recompute : kLevels) {
-        INFO(config.model_type << " " << fp8::name(scaling) << " " << name(recompute));
-        Weights weights = model.weights[1];
-        weights.layer = 0;
-        LayerActivations kept;
-        decoder.layer_forward(weights, bf16({2, 40, config.hidden_size}), &kept, recompute);
-        const int64_t bytes = decoder.activation_bytes(recompute, 2, 40, at::kCPU, at::kBFloat16);
-        CHECK(storage_bytes(kept.tensors()) == bytes);
-        const int64_t before = in_bf16.activation_bytes(recompute, 2, 40, at::kCPU, at::kBFloat16);
-        if (recompute == Recompute::kNone) CHECK(bytes < before);
-        // The maximum of attention's output.
-        const int64_t more = recompute == Recompute::kSelective && scaling == fp8::Scaling::kTensorwise ? 4 : 0;
-        if (recompute != Recompute::kNone) CHECK(bytes == before + more);
-      }
-    }
-  }
-}
-
 TEST_CASE("a layer in FP8 needs its index") {
   const ModelConfig config = small_qwen3();
   const Decoder decoder(config, {.fp8 = options(fp8::Scaling::kTensorwise)});

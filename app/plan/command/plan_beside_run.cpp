@@ -47,11 +47,11 @@ std::string beside(const StepSplit& planned, const StepSplit& measured, double e
   return text + fmt::format("; the largest difference is in {}: {:+.1f} ms", most->name, 1e3 * most->difference());
 }
 
-std::string plan_beside_run(const MeasuredRun& run) {
+std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean) {
   try {
-    const PlanEstimate plan = plan_of(run.run, run.run.setup.layout);
+    const PlanEstimate plan = plan_of(run, run.setup.layout);
     if (!plan.memory.fits) return "";
-    return beside(plan.step.split, run.mean, plan.error, network_between(run.run));
+    return beside(plan.step.split, mean, plan.error, network_between(run));
   } catch (const std::exception& error) {  // no plan is worth a run
     return fmt::format("Plan beside measured: there is none, since {}", error.what());
   }

@@ -126,9 +126,9 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
     memory.levels = cheapest_levels(setup.model.num_hidden_layers, sizes, room).value_or(memory.levels);
   }
   const int64_t left = room - activation_peak(memory.levels, sizes);
-  estimate.keep_casts(estimate.decoder().kept_casts_within(machine.is_cpu() ? kUnlimited : left));
-  memory.kept_casts = estimate.decoder().kept_casts();
-  memory.cast_weights = estimate.decoder().kept_cast_bytes(memory.kept_casts);
+  estimate.keep_casts(estimate.kept_casts_within(machine.is_cpu() ? kUnlimited : left));
+  memory.kept_casts = estimate.kept_casts();
+  memory.cast_weights = estimate.cast_bytes(memory.kept_casts);
   const ActivationSizes with_casts = estimate.activation_sizes(config.micro_batch_size);
   memory.activations = kept_activations(memory.levels, with_casts);
   memory.workspace = activation_peak(memory.levels, with_casts) - memory.activations - memory.cast_weights;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "app/plan/command/plan_options.hpp"
-#include "app/plan/simulation/network_model.hpp"
+#include "app/simulation/network_model.hpp"
 
 namespace mpzero::plan {
 

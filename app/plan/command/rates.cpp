@@ -4,8 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
-#include <tuple>
+#include <utility>
 
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
@@ -38,40 +37,34 @@ double threads_factor(const Calibration& calibration, const PlanMachine& machine
   return static_cast<double>(measured) / machine.threads;
 }
 
-// The means over the layers, whose products in FP8 may differ, and over the micro-batches of a step, the first of which
-// casts the weights of layers that keep the casts, and finds the maxima of the others where those are kept.
-UnitTimes times_in_fp8(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
-                       model::MicroBatchShape shape, const parallel::ZeroOptions& options_of_zero, int64_t kept_casts) {
-  using Weights = model::Fp8Layer::Weights;
-  const model::Fp8Options& options = *setup.config.fp8_options;
-  const bool keeps_maxima = setup.config.zero.stage < 3 && options.recipe.scaling == model::fp8::Scaling::kTensorwise;
-  // With whether the casts are kept, and whether codes are gathered.
-  std::map<std::tuple<model::Fp8Products, bool, bool>, double> layers;
-  const model::Decoder decoder(setup.model, {.fp8 = options});
+// The means over the layers, which may differ in their products in FP8 and in what is frozen, and over the micro-batches
+// of a step, the first of which casts the weights of layers that keep the casts, and finds the maxima of the others where
+// those are kept.
+UnitTimes mean_times(const Calibration& calibration, const RunSetup& setup, MicroBatchShape shape,
+                     const parallel::ZeroOptions& options_of_zero, int64_t kept_casts) {
+  const bool keeps_maxima = setup.config.zero.stage < 3 && shape.fp8 &&
+                            shape.fp8->recipe.scaling == model::fp8::Scaling::kTensorwise;
+  const model::Decoder decoder(setup.model, {.fp8 = shape.fp8});
   const std::vector<bool> in_codes =
       parallel::ZeroEngine::units_in_codes(decoder.units(), options_of_zero, setup.layout);
-  int64_t layer = 0;
-  for (const model::Fp8Products& products : decoder.fp8_products()) {
-    layers[{products, layer < kept_casts, in_codes[decoder.layer_unit(layer)]}] += 1;
-    ++layer;
-  }
   std::vector<std::pair<double, UnitTimes>> all;
-  for (const auto& [kind, count] : layers) {
-    const auto& [products, keeps, codes] = kind;
-    const auto add = [&, &products = products](double weight, Weights weights) {
-      shape.fp8 = model::Fp8Layer{.recipe = options.recipe,
-                                  .products = products,
-                                  .weights = weights,
-                                  .known_maxima = machine.device().is_cuda()};
+  for (const LayerKind& kind : layer_kinds(decoder, shape.frozen, [&](int64_t layer) {
+         return std::pair(layer < kept_casts, in_codes[decoder.layer_unit(layer)]);
+       })) {
+    const auto layers = static_cast<double>(kind.count);
+    const auto [keeps, codes] = kind.more;
+    shape.layer = kind.first;
+    const auto add = [&](double weight, WeightCasts casts) {
+      shape.casts = casts;
       if (weight > 0) all.emplace_back(weight, unit_times(calibration, setup.model, shape));
     };
     if (!keeps && !keeps_maxima) {
-      add(count, codes ? Weights::kCodes : Weights::kEachUse);
+      add(layers, codes ? WeightCasts::kCodes : WeightCasts::kEachUse);
       continue;
     }
     const double first = 1.0 / static_cast<double>(options_of_zero.gradient_accumulation_steps);
-    add(count * first, keeps ? Weights::kFirstUse : Weights::kFirstMaxima);
-    add(count * (1 - first), keeps ? Weights::kKept : Weights::kKnownMaxima);
+    add(layers * first, keeps ? WeightCasts::kFirstUse : WeightCasts::kFirstMaxima);
+    add(layers * (1 - first), keeps ? WeightCasts::kKept : WeightCasts::kKnownMaxima);
   }
   return mean_of(all);
 }
@@ -137,14 +130,15 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const bool accumulates = options.gradient_accumulation_steps > 1;
-  const model::MicroBatchShape shape{
+  const MicroBatchShape shape{
       .sequences = setup.config.micro_batch_size,
       .length = setup.config.seq_length,
       .type = options.dtype,
       .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
-      .accumulates = accumulates};
-  UnitTimes times = setup.config.fp8_options ? times_in_fp8(calibration, setup, machine, shape, options, kept_casts)
-                                             : unit_times(calibration, setup.model, shape);
+      .accumulates = accumulates,
+      .fp8 = setup.config.fp8_options,
+      .frozen = setup.config.freeze_parameters};
+  UnitTimes times = mean_times(calibration, setup, shape, options, kept_casts);
   times.scale(threads_factor(calibration, machine));
   return times;
 }

@@ -2,7 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "app/plan/simulation/simulated_device.hpp"
+#include "app/simulation/simulated_device.hpp"
 #include "base/error.hpp"
 
 namespace mpzero::plan {

@@ -8,14 +8,14 @@
 #include <string_view>
 #include <vector>
 
-#include "app/plan/simulation/simulated_codec.hpp"
-#include "app/plan/simulation/simulated_communicator.hpp"
+#include "app/simulation/simulated_codec.hpp"
+#include "app/simulation/simulated_communicator.hpp"
 #include "app/plan/simulation/simulated_decoder.hpp"
-#include "app/plan/simulation/simulated_host_updater.hpp"
-#include "app/plan/simulation/simulated_timeline.hpp"
+#include "app/simulation/simulated_host_updater.hpp"
+#include "app/simulation/simulated_timeline.hpp"
 #include "app/train/communicators/level_communicators.hpp"
-#include "app/train/optimizer_step.hpp"
-#include "app/train/training_pass.hpp"
+#include "app/train/step/optimizer_step.hpp"
+#include "app/train/step/training_pass.hpp"
 
 namespace mpzero::plan {
 namespace {

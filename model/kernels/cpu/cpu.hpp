@@ -11,8 +11,6 @@
 // Tensors are contiguous unless a comment says otherwise. No result depends on the number of threads.
 namespace mpzero::model::cpu {
 
-bool has_kernels(const at::Tensor& tensor);
-
 // Rows of a partial sum over `rows` rows.
 int64_t partial_sums(int64_t rows);
 
@@ -57,7 +55,7 @@ void column_sum(const at::Tensor& x, at::Tensor& sums);
 
 // Raises `maximum`, an fp32 scalar, to the largest magnitude of x, in a pass of its own; nothing where it is undefined.
 inline void raise_maximum(const at::Tensor& maximum, const at::Tensor& x) {
-  if (maximum.defined() && x.numel() > 0) maximum.copy_(at::maximum(maximum, x.abs().max().to(at::kFloat)));
+  if (maximum.defined() && x.numel() > 0 && x.is_cpu()) maximum.copy_(at::maximum(maximum, x.abs().max().to(at::kFloat)));
 }
 
 }  // namespace mpzero::model::cpu

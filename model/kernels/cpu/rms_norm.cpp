@@ -82,10 +82,6 @@ MPZERO_FOR_EACH_CPU void run(const Backward<c10::BFloat16>& b, int64_t begin, in
 
 }  // namespace
 
-bool has_kernels(const at::Tensor& tensor) {
-  return tensor.is_cpu() && (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
-}
-
 int64_t partial_sums(int64_t rows) { return ceil_div(rows, kSummedRows); }
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& y, at::Tensor& rstd) {

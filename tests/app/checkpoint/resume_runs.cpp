@@ -101,7 +101,8 @@ const std::vector<int64_t>& Inputs::order(const resume_model::Settings& settings
   if (!order.empty()) return order;
   const int64_t windows = settings.windows();
   io::DataLoader loader(tokens(folder(), settings),
-                        {.seed = mpzero::Settings{}.seed,
+                        {.data_parallel = {},
+                         .seed = mpzero::Settings{}.seed,
                          .shuffle = settings.shuffle,
                          .vocab_limit = kVocabSize,
                          .read_ahead = 256,
@@ -128,8 +129,7 @@ std::vector<int64_t> Inputs::windows_read(const Start& start, const ProductRun& 
     io::DataLoader loader(tokens(folder(), start.settings),
                           {.micro_batch_size = micro_batch,
                            .gradient_accumulation_steps = config.gradient_accumulation_steps,
-                           .rank = rank,
-                           .world_size = start.ranks,
+                           .data_parallel = {.rank = rank, .size = start.ranks},
                            .seed = config.seed,
                            .shuffle = config.shuffle,
                            .vocab_limit = kVocabSize,

@@ -56,7 +56,7 @@ TEST_CASE("casts of weights to FP8 are kept unless parameters are sharded or the
   leaner.keeps_casts = false;
   // A layer's own casts take the place of those that are kept.
   const int64_t saved = kept.need(now).device - kept.need(leaner).device;
-  CHECK(saved <= kCasts);
+  CHECK(static_cast<double>(saved) <= 1.001 * static_cast<double>(kCasts));  // with their scales
   CHECK(saved > kCasts * 9 / 10);
   CHECK(kept.need(leaner).device == scenario_of("2", R"({"cache_weights": false})").need(leaner).device);
 
@@ -84,7 +84,7 @@ TEST_CASE("gathered codes take less than what is cast after a gather") {
   // more than the head.
   const auto workspace = [](const MemoryEstimate& run) { return run.activation_sizes(128).full.workspace; };
   const MemoryEstimate offloaded = of("tensorwise", R"(, "offload_param": {"device": "cpu"})");
-  CHECK(workspace(offloaded) - workspace(codes) == kProducts);
+  CHECK(static_cast<double>(workspace(offloaded) - workspace(codes)) == Approx(kProducts).epsilon(0.001));
   CHECK(in_flight(offloaded) == in_flight(of("rowwise", R"(, "offload_param": {"device": "cpu"})")));
 }
 

@@ -12,7 +12,6 @@
 namespace mpzero::plan {
 namespace {
 
-using model::MicroBatchShape;
 using model::ModelConfig;
 using model::Recompute;
 
@@ -114,9 +113,9 @@ TEST_CASE("a layer in FP8 by hand: half of the products' time without times of t
   const ModelConfig model = preset("qwen3_tiny");
   MicroBatchShape shape{.sequences = 1, .length = 1024};
   const UnitTimes bf16 = unit_times(calibration, model, shape);
-  model::Fp8Layer fp8;
-  fp8.products.fill(true);
+  const model::Fp8Options fp8;
   shape.fp8 = fp8;
+  shape.casts = WeightCasts::kKept;
   const UnitTimes kept = unit_times(calibration, model, shape);
   CHECK(kept.layer_forward.matmuls == Approx(bf16.layer_forward.matmuls / 2));
   CHECK(kept.backward(Recompute::kNone).matmuls == Approx(bf16.backward(Recompute::kNone).matmuls / 2));
@@ -132,7 +131,7 @@ TEST_CASE("a layer in FP8 by hand: half of the products' time without times of t
   CHECK(kept.forward(Recompute::kFull).elementwise - bf16.layer_forward.elementwise ==
         Approx((3 * inputs + 5 * tokens * query) / 0.75e12));
   // The weights, once for both passes.
-  shape.fp8->weights = model::Fp8Layer::Weights::kFirstUse;
+  shape.casts = WeightCasts::kFirstUse;
   const UnitTimes first = unit_times(calibration, model, shape);
   const double packed = query + 2 * static_cast<double>(model.key_value_size());
   const double weights = hidden * (packed + query + 3 * inner);
@@ -146,7 +145,7 @@ TEST_CASE("a layer in FP8 by hand: half of the products' time without times of t
         Approx(0.25 * first.layer_forward.launch_bound + 0.75 * kept.layer_forward.launch_bound));
   CHECK(mean.step_factor == Approx(1));
   // A scale for each row: slower casts.
-  shape.fp8 = fp8;
+  shape.casts = WeightCasts::kKept;
   shape.fp8->recipe.scaling = model::fp8::Scaling::kRowwise;
   CHECK(unit_times(calibration, model, shape).layer_forward.elementwise - bf16.layer_forward.elementwise ==
         Approx((6 * inputs + 5 * tokens * query) / 0.5e12));
@@ -167,9 +166,9 @@ TEST_CASE("a layer in FP8 takes the times that were measured in FP8") {
   CHECK(calibration.has_fp8());
   const ModelConfig model = preset("qwen3_tiny");
   const UnitTimes bf16 = unit_times(calibration, model, {.sequences = 1, .length = 1024});
-  model::Fp8Layer fp8;
-  fp8.products.fill(true);
-  const UnitTimes times = unit_times(calibration, model, {.sequences = 1, .length = 1024, .fp8 = fp8});
+  const UnitTimes times = unit_times(
+      calibration, model,
+      {.sequences = 1, .length = 1024, .fp8 = model::Fp8Options{}, .casts = WeightCasts::kKept});
   CHECK(times.layer_forward.matmuls == Approx(0.75 * bf16.layer_forward.matmuls));
   CHECK(calibration.seconds({.kind = model::OperationKind::kFp8Cast, .rows = 1000, .columns = 1000}).seconds ==
         Approx(8e-6));

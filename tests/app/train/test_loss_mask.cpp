@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "app/train/optimizer_step.hpp"
+#include "app/train/step/optimizer_step.hpp"
 #include "app/train/validation.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_dir/formats.hpp"

@@ -132,18 +132,4 @@ TEST_CASE("each step, unit, sender and receiver is rounded with random numbers o
   }
 }
 
-TEST_CASE("the plan of an exchange's memory is what it takes") {
-  for (const int size : node_sizes()) {
-    VirtualNodes ranks(size);
-    const ParallelLayout layout = ranks.levels().layout();
-    const std::vector<FlatLayout> layouts = layouts_of(layout);
-    const MemoryUse use = GradientExchange::memory_use(
-        layouts, layout.nodes,
-        {.compression = {.gradient_bits = 8}, .residual_dtype = at::kBFloat16, .device = at::kCPU});
-    const int64_t elements = layouts[0].shard_numel() + layouts[1].shard_numel();
-    CHECK(use.gradients == 2 * (layout.nodes - 1) * elements);
-    CHECK(use.units_in_flight == 2 * layout.nodes * kInt8.message_bytes(layouts[0].shard_numel()));
-  }
-}
-
 }  // namespace mpzero::parallel

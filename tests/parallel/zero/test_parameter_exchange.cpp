@@ -108,11 +108,4 @@ TEST_CASE("a copy that was set is sent as it is, and the next difference starts 
   }
 }
 
-TEST_CASE("the plan of a parameter exchange's memory is what it takes") {
-  const std::vector<FlatLayout> layouts = layouts_of({.nodes = 2, .ranks_per_node = 2});
-  const MemoryUse use = ParameterExchange::memory_use(layouts, 2, at::kBFloat16);
-  CHECK(use.parameters == 2 * (layouts[0].shard_numel() + layouts[1].shard_numel()));
-  CHECK(use.units_in_flight == 2 * kInt8.message_bytes(layouts[0].shard_numel()));
-}
-
 }  // namespace mpzero::parallel

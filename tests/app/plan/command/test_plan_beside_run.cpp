@@ -22,36 +22,34 @@ TEST_CASE("a run is planned from its own setup, and a GPU without a calibration 
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}), 2,
                               DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 2};
-  MeasuredRun run{
-      .run = {.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 1, .per_host = 2},
-      .mean = {.forward = 0.1, .backward = 0.2}};
-  CHECK_THAT(plan_beside_run(run), Contains("Plan beside measured: step"));
-  const std::string bf16 = plan_beside_run(run);
+  PlannedRun run{.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 1, .per_host = 2};
+  const StepSplit mean{.forward = 0.1, .backward = 0.2};
+  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan beside measured: step"));
+  const std::string bf16 = plan_beside_run(run, mean);
   setup.config.fp8_options.emplace();
-  CHECK_THAT(plan_beside_run(run), Contains("Plan beside measured: step"));
-  CHECK(plan_beside_run(run) != bf16);
-  run.run.gpu = "NVIDIA T4";
-  CHECK_THAT(plan_beside_run(run), Contains("there is none"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan beside measured: step"));
+  CHECK(plan_beside_run(run, mean) != bf16);
+  run.gpu = "NVIDIA T4";
+  CHECK_THAT(plan_beside_run(run, mean), Contains("there is none"));
 }
 
 TEST_CASE("a run is planned with the network that it has proven, whatever its flag says, and the line names it") {
   RunSetup setup = set_up_run(parse_command_line({"--model_config=" + kModels + "qwen3_0_6b.json", "--dry_run"}), 8,
                               DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 8};
-  MeasuredRun run{
-      .run = {.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 2, .per_host = 4},
-      .mean = {.forward = 0.1, .backward = 0.2}};
-  const auto step = [&] { return plan_of(run.run, setup.layout).step.seconds; };
+  PlannedRun run{.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 2, .per_host = 4};
+  const StepSplit mean{.forward = 0.1, .backward = 0.2};
+  const auto step = [&] { return plan_of(run, setup.layout).step.seconds; };
   setup.config.network = "efa";
   const double over_efa = step();
-  CHECK_THAT(plan_beside_run(run), Contains("give or take") && Contains("%, with EFA between hosts)"));
-  run.run.network = "socket";
+  CHECK_THAT(plan_beside_run(run, mean), Contains("give or take") && Contains("%, with EFA between hosts)"));
+  run.network = "socket";
   CHECK(step() > over_efa);
-  CHECK_THAT(plan_beside_run(run), Contains("%, with TCP between hosts, which NCCL uses)"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("%, with TCP between hosts, which NCCL uses)"));
   setup.config.network = "socket";
-  run.run.network = "efa";
+  run.network = "efa";
   CHECK(step() == Approx(over_efa));
-  CHECK_THAT(plan_beside_run(run), Contains("%, with EFA between hosts, which NCCL uses)"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("%, with EFA between hosts, which NCCL uses)"));
 }
 
 TEST_CASE("a run on a processor without a calibration is told how to make one") {
@@ -59,9 +57,9 @@ TEST_CASE("a run on a processor without a calibration is told how to make one") 
                                                   "--device=cpu", "--seq_length=128"}),
                               2, DataFiles::kMayBeUnnamed);
   setup.layout = {.nodes = 1, .ranks_per_node = 2};
-  const MeasuredRun run{.run = {.setup = setup, .processor = "A CPU of 1971", .threads = 4, .hosts = 1, .per_host = 2},
-                        .mean = {.forward = 0.1, .backward = 0.2}};
-  CHECK_THAT(plan_beside_run(run), Contains("Plan beside measured: there is none, since") &&
+  const PlannedRun run{.setup = setup, .processor = "A CPU of 1971", .threads = 4, .hosts = 1, .per_host = 2};
+  const StepSplit mean{.forward = 0.1, .backward = 0.2};
+  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan beside measured: there is none, since") &&
                                        Contains("no calibration for A CPU of 1971") &&
                                        Contains("`mpirun -n 2 mpzero plan --calibrate FILE --device cpu`"));
 }

@@ -1,7 +1,7 @@
 #include <ATen/ops/empty.h>
 
 #include "app/plan/simulation/simulated_decoder.hpp"
-#include "app/plan/simulation/simulated_device.hpp"
+#include "app/simulation/simulated_device.hpp"
 #include "base/error.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"

@@ -14,7 +14,7 @@ namespace {
 
 struct Opened {
   explicit Opened(const parallel::ParallelLayout& layout)
-      : communicators(network, layout, watchdog, *timeline), ranks(layout.world_size()) {}
+      : communicators(network, layout, watchdog, *timeline), ranks(layout.ranks()) {}
 
   std::vector<parallel::ChannelRecord> records() {
     std::vector<parallel::ChannelRecord> all = watchdog.recorder().records(4);

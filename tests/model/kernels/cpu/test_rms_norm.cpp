@@ -1,6 +1,7 @@
 #include <ATen/Context.h>
 
 #include "model/kernels/cpu/cpu.hpp"
+#include "model/kernels/launch.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "tests/model/kernels/cpu/kernel_checks.hpp"
 
@@ -14,7 +15,7 @@ TEST_CASE("rms_norm on the CPU") {
       CAPTURE(type, rows, columns);
       const at::Tensor x = numbers({rows, columns}, type), weight = numbers({columns}, type);
       const at::Tensor dy = numbers({rows, columns}, type), dresidual = numbers({rows, columns}, type);
-      REQUIRE(cpu::has_kernels(x));
+      REQUIRE(has_kernels(x));
       const auto results = same_on_any_threads([&] {
         const RmsNormOutput out = rms_norm_forward(x, weight, 1e-5);
         const RmsNormGradients plain = rms_norm_backward(dy, x, weight, out.rstd, at::Tensor());

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "app/simulation/simulated_device.hpp"
+#include "parallel/optimizer/host_updater.hpp"
+
+namespace mpzero::plan {
+
+// HostOptimizer's pipeline on the simulated device: the same pieces in the same order through the same number of
+// buffers (gradient down, update, parameters up), ahead of the norm as far as there are spare states. Its thread is a
+// clock, too. Nothing is clipped, and nothing is held by a checkpoint.
+class SimulatedHostUpdater final : public parallel::HostUpdater {
+ public:
+  // `seconds`: in which the host's cores, as far as this rank has them, update so many parameters.
+  SimulatedHostUpdater(const std::vector<parallel::OptimizerShard*>& shards, const Options& options,
+                       std::function<double(int64_t)> seconds);
+
+  bool updates(size_t unit) const override { return units_[unit].numel > 0; }
+  void expect(const parallel::AdamWUpdate& update) override;
+  void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) override;
+  void finish(const parallel::AdamWUpdate& update) override;
+  void discard() override;
+  void publish(size_t unit, const at::Tensor& parameter) override;
+  bool ready(size_t unit) override;
+  void wait(size_t unit) override;
+  void wait_for_all() override;
+  void wait_for_states(size_t unit) override;
+  parallel::StateHold hold(size_t unit) override;
+  void add_spares_for_holds() override {}
+  void wait_for_holds(size_t /*unit*/) override {}
+  void release(size_t unit) override { units_[unit].numel = 0; }
+  parallel::MemoryUse memory_use() const override;
+
+  // Units that the last step updated before its norm was known.
+  int64_t units_ahead() const { return ahead_; }
+
+ private:
+  struct Unit {
+    int64_t numel = 0;                                // 0: updated elsewhere
+    int64_t gradient_bytes = 0, parameter_bytes = 0;  // of an element; the latter 0 if parameters stay on the host
+    double released = 0;                              // the gradient is complete
+    double done = 0;                                  // the states are updated
+    double uploaded = 0;
+  };
+  struct Arrived {
+    size_t unit;
+    double at;
+  };
+
+  // When the thread could begin a job that it was given at `given`.
+  double earliest_begin(double given) const;
+  void run(size_t unit, double given, bool updates_states);
+
+  Options options_;
+  std::function<double(int64_t)> seconds_;
+  SimulatedDevice& device_;
+  c10::StreamId down_, up_;
+  std::vector<Unit> units_;
+  bool expects_ = false;
+  std::deque<Arrived> arrived_;  // that could be updated ahead
+  int64_t ahead_ = 0;
+  double issued_ = 0;             // the thread has issued the last piece
+  double cores_free_ = 0;         // pieces are updated in their order
+  std::deque<double> in_flight_;  // when the last pieces, as many as there are buffers, give theirs back
+};
+
+}  // namespace mpzero::plan

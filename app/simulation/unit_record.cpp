@@ -1,0 +1,187 @@
+#include "app/simulation/unit_record.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "app/simulation/simulated_backend.hpp"
+#include "model/architecture/architectures.hpp"
+#include "model/fp8/layer_product.hpp"
+#include "parallel/zero/unit_parts.hpp"
+
+namespace mpzero::plan {
+std::vector<LayerKind> layer_kinds(const model::Decoder& decoder, const std::vector<std::string>& frozen,
+                                   const std::function<std::pair<bool, bool>(int64_t layer)>& more) {
+  const parallel::UnitParts parts(decoder.units(), frozen);
+  std::vector<LayerKind> kinds;
+  for (int64_t layer = 0; layer < decoder.config().num_hidden_layers; ++layer) {
+    LayerKind kind{.trainable = {}, .more = more(layer), .first = layer};
+    if (!decoder.fp8_products().empty()) kind.products = decoder.fp8_products()[static_cast<size_t>(layer)];
+    for (const ParameterSpec& parameter : parts.units()[decoder.layer_unit(layer)].parameters) {
+      kind.trainable.push_back(parameter.trainable);
+    }
+    const auto same = std::ranges::find_if(kinds, [&](const LayerKind& other) {
+      return other.products == kind.products && other.trainable == kind.trainable && other.more == kind.more;
+    });
+    ++(same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).count;
+  }
+  return kinds;
+}
+
+UnitRecorder::UnitRecorder(const model::ModelConfig& config, const MicroBatchShape& shape, at::Device target,
+                           int64_t max_logits, const std::optional<RealDevice>& real)
+    : shape_(shape),
+      device_(real.value_or(RealDevice{SimulatedDevice::device(), [] { return simulated_memory().now(); },
+                                       [] { return simulated_memory().take_peak(); }})),
+      options_(at::TensorOptions().dtype(shape.type).device(device_.device)),
+      decoder_(config, {.max_logits = max_logits, .fp8 = shape.fp8}) {
+  if (!real) simulated_.emplace(SimulatedDevice::Costs(), target.type());
+}
+
+std::vector<at::Tensor> UnitRecorder::views(const at::Tensor& flat, const UnitSpec& unit) {
+  std::vector<at::Tensor> made;
+  int64_t offset = 0;
+  for (const ParameterSpec& parameter : unit.parameters) {
+    made.push_back(flat.narrow(0, offset, parameter.numel()).view(parameter.shape));
+    offset += parameter.numel();
+  }
+  return made;
+}
+
+std::vector<at::Tensor> UnitRecorder::weights_of(size_t unit) const {
+  const UnitSpec& spec = decoder_.units()[unit];
+  return views(at::empty({spec.numel()}, options_), spec);
+}
+
+std::vector<model::Gradient> UnitRecorder::gradients_of(size_t unit) const {
+  const UnitSpec& spec = decoder_.units()[unit];
+  const at::Tensor flat = at::empty({spec.numel()}, options_.dtype(shape_.gradient_type));
+  std::vector<model::Gradient> gradients;
+  const std::vector<at::Tensor> all = views(flat, spec);
+  const parallel::UnitParts parts(decoder_.units(), shape_.frozen);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const ParameterSpec& parameter = parts.units()[unit].parameters[i];
+    gradients.push_back(parameter.trainable ? model::Gradient(all[i], /*empty=*/!shape_.accumulates)
+                                            : model::Gradient::unwanted(parameter.shape));
+  }
+  return gradients;
+}
+
+std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
+  constexpr int64_t kScalesApart = 64;  // fp32, as CodedGather has them
+  std::vector<at::Tensor> weights = weights_of(decoder_.layer_unit(shape_.layer));
+  const model::LayerLayout layout(
+      model::find_architecture(decoder_.config().model_type, "model configuration").layer_parameters(decoder_.config()));
+  const model::Fp8Products& products = decoder_.fp8_products()[static_cast<size_t>(shape_.layer)];
+  int64_t coded = 0;
+  for (const model::LayerProduct product : model::kLayerProducts) {
+    if (!products[static_cast<size_t>(product)]) continue;
+    ++coded;
+    const std::vector<model::LayerRole> roles = roles_of(product);
+    int64_t rows = 0, row = 0;
+    for (const model::LayerRole role : roles) rows += weights[layout[role]].size(0);
+    const at::Tensor whole = at::empty({rows, weights[layout[roles.front()]].size(1)},
+                                       options_.dtype(model::fp8::scalar_type(model::fp8::Format::kE4m3)));
+    for (const model::LayerRole role : roles) {
+      at::Tensor& weight = weights[layout[role]];
+      const int64_t own = weight.size(0);
+      weight = whole.narrow(0, row, own);
+      row += own;
+    }
+  }
+  scales = at::empty({2, coded, kScalesApart}, options_.dtype(at::kFloat)).select(2, 0);
+  return weights;
+}
+
+at::Tensor UnitRecorder::hidden() const {
+  return at::empty({shape_.sequences, shape_.length, decoder_.config().hidden_size}, options_);
+}
+
+at::Tensor UnitRecorder::tokens() const {
+  return at::zeros({shape_.sequences, shape_.length}, options_.dtype(at::kLong));
+}
+
+int64_t UnitRecorder::hidden_bytes() const {
+  const int64_t before = device_.live_bytes();
+  const at::Tensor made = hidden();
+  return device_.live_bytes() - before;
+}
+
+template <typename Run>
+UnitCall UnitRecorder::record(const Run& run) const {
+  UnitCall call;
+  const int64_t before = device_.live_bytes();
+  device_.peak_bytes();
+  {
+    model::OperationRecorder recorder;
+    run();
+    call.operations = std::move(recorder.seen);
+  }
+  call.peak = device_.peak_bytes() - before;
+  call.kept = device_.live_bytes() - before;
+  return call;
+}
+
+UnitCall UnitRecorder::embedding_forward() {
+  const std::vector<at::Tensor> weights = weights_of(decoder_.embedding_unit());
+  const at::Tensor inputs = tokens();
+  at::Tensor x;
+  return record([&] { x = decoder_.embed_forward(weights, inputs); });
+}
+
+UnitCall UnitRecorder::embedding_backward() {
+  std::vector<model::Gradient> gradients = gradients_of(decoder_.embedding_unit());
+  // A tied head has written to it before.
+  if (decoder_.tied_head() && gradients.front().wanted()) gradients.front() = model::Gradient(gradients.front().view(), /*empty=*/false);
+  const at::Tensor inputs = tokens(), dy = hidden();
+  return record([&] { decoder_.embed_backward(dy, inputs, gradients); });
+}
+
+UnitCall UnitRecorder::head() {
+  const bool tied = decoder_.tied_head();
+  const size_t unit = decoder_.head_unit(), of_output = tied ? decoder_.embedding_unit() : unit;
+  const std::vector<at::Tensor> weights = weights_of(unit), output = weights_of(of_output);
+  std::vector<model::Gradient> gradients = gradients_of(unit), output_gradients = gradients_of(of_output);
+  const at::Tensor targets = tokens(), x = hidden();
+  model::Decoder::HeadResult result;
+  return record([&] {
+    result = decoder_.head_forward_backward(weights, output.back(), x, targets, 1.0, gradients, output_gradients.back());
+  });
+}
+
+UnitRecorder::Layer UnitRecorder::layer(model::Recompute recompute) {
+  using enum WeightCasts;
+  at::Tensor scales;
+  const bool in_codes = shape_.fp8 && shape_.casts == kCodes;
+  const std::vector<at::Tensor> tensors =
+      in_codes ? codes_of_layer(scales) : weights_of(decoder_.layer_unit(shape_.layer));
+  std::vector<model::Gradient> gradients = gradients_of(decoder_.layer_unit(shape_.layer));
+  model::Weights weights(tensors);
+  weights.layer = shape_.layer;
+  weights.scales = scales;
+  const bool keeps = shape_.casts == kKept || shape_.casts == kFirstUse;
+  decoder_.keep_casts(keeps ? decoder_.config().num_hidden_layers : 0);
+  at::Tensor x = hidden();
+  Layer made;
+  // The rotary tables are kept from the first call on; casts and maxima of weights for one version of them.
+  decoder_.layer_forward(weights, x, nullptr);
+  const int64_t before = device_.live_bytes();
+  if (shape_.casts != kEachUse && !in_codes) {
+    weights.version = 0;
+    decoder_.layer_forward(weights, x, nullptr);
+    made.casts = device_.live_bytes() - before;
+    if (shape_.casts == kFirstUse || shape_.casts == kFirstMaxima) weights.version = 1;
+  }
+  model::LayerActivations activations;
+  at::Tensor y;
+  made.forward = record([&] { y = decoder_.layer_forward(weights, x, &activations, recompute); });
+  made.forward.kept += hidden_bytes();
+  x.reset();
+  const at::Tensor dy = hidden();
+  at::Tensor dx;
+  made.backward = record([&] { dx = decoder_.layer_backward(weights, dy, activations, gradients); });
+  return made;
+}
+
+}  // namespace mpzero::plan

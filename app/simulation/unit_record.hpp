@@ -1,0 +1,102 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/simulation/simulated_device.hpp"
+#include "model/decoder.hpp"
+#include "model/kernels/operation.hpp"
+
+namespace mpzero::plan {
+
+// When the weights of a layer's products in FP8 are cast: not, since an earlier micro-batch has and keeps the casts; in
+// the forward, and kept for the backward, too; or in each pass, which then finds their largest magnitudes, has them
+// from the forward, or from an earlier micro-batch. kCodes: not in the layer, whose weights come as codes; its backward
+// transposes them.
+enum class WeightCasts : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes };
+
+// One micro-batch of one rank.
+struct MicroBatchShape {
+  int64_t sequences = 1, length = 1;
+  at::ScalarType type = at::kBFloat16;           // of weights and activations
+  at::ScalarType gradient_type = at::kBFloat16;  // of the weights' gradients
+  bool accumulates = false;                      // adds to the gradients of an earlier micro-batch of the step
+  std::optional<model::Fp8Options> fp8 = {};
+  WeightCasts casts = WeightCasts::kEachUse;
+  int64_t layer = 0;                     // layers may differ in which products read FP8
+  std::vector<std::string> frozen = {};  // see parallel::UnitParts
+  int64_t tokens() const { return sequences * length; }
+};
+
+// What one call of a unit did on the simulated device.
+struct UnitCall {
+  std::vector<model::Operation> operations;
+  int64_t kept = 0;  // bytes that it left allocated
+  int64_t peak = 0;  // the most bytes at a time, in addition to those at its start
+
+  int64_t launches() const { return static_cast<int64_t>(operations.size()); }
+};
+
+// Layers of a model that do the same: their products in FP8, what is frozen, and `more` about them are equal.
+struct LayerKind {
+  model::Fp8Products products{};
+  std::vector<bool> trainable;  // by parameter
+  std::pair<bool, bool> more;
+  int64_t first = 0, count = 0;
+};
+std::vector<LayerKind> layer_kinds(
+    const model::Decoder& decoder, const std::vector<std::string>& frozen,
+    const std::function<std::pair<bool, bool>(int64_t layer)>& more = [](int64_t) { return std::pair(false, false); });
+
+// Runs the units of a model on a simulated device and records their operations and memory. There must be no other
+// simulated device while it exists.
+class UnitRecorder {
+ public:
+  // A real device, with which tests compare the simulated one.
+  struct RealDevice {
+    at::Device device;
+    std::function<int64_t()> live_bytes;  // of its tensors
+    std::function<int64_t()> peak_bytes;  // the most since the last call
+  };
+  // `target`: the kind of device that the simulated one stands for. `max_logits`: see DecoderOptions.
+  UnitRecorder(const model::ModelConfig& config, const MicroBatchShape& shape, at::Device target,
+               int64_t max_logits = 0, const std::optional<RealDevice>& real = {});
+
+  UnitCall embedding_forward();
+  UnitCall embedding_backward();
+  // Forward and backward.
+  UnitCall head();
+  struct Layer {
+    // forward.kept includes the layer's input and output.
+    UnitCall forward, backward;
+    int64_t casts = 0;  // bytes of weights in FP8 that are kept from micro-batch to micro-batch
+  };
+  Layer layer(model::Recompute recompute);
+  // Bytes of the tensor [B, T, H] that layers pass on.
+  int64_t hidden_bytes() const;
+
+ private:
+  // Views of a unit's flat buffer.
+  static std::vector<at::Tensor> views(const at::Tensor& flat, const UnitSpec& unit);
+  std::vector<at::Tensor> weights_of(size_t unit) const;
+  std::vector<model::Gradient> gradients_of(size_t unit) const;
+  std::vector<at::Tensor> codes_of_layer(at::Tensor& scales) const;
+  at::Tensor hidden() const;
+  at::Tensor tokens() const;
+  template <typename Run>
+  UnitCall record(const Run& run) const;
+
+  MicroBatchShape shape_;
+  std::optional<SimulatedDevice> simulated_;
+  RealDevice device_;
+  at::TensorOptions options_;
+  model::Decoder decoder_;
+};
+
+}  // namespace mpzero::plan

@@ -1,0 +1,174 @@
+#include "model/kernels/operation.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "model/kernels/accumulate_type.hpp"
+
+namespace mpzero::model {
+namespace {
+
+constexpr std::string_view kPrefix = "mpzero::";
+
+// As the profiler shows them.
+constexpr std::array<std::string_view, static_cast<size_t>(OperationKind::kCount)> kNames{
+    "mpzero::matmul",
+    "mpzero::attention_forward",
+    "mpzero::attention_backward",
+    "mpzero::rms_norm_forward",
+    "mpzero::rms_norm_backward",
+    "mpzero::qk_rope_forward",
+    "mpzero::qk_rope_backward",
+    "mpzero::qk_norm_rope_forward",
+    "mpzero::qk_norm_rope_backward",
+    "mpzero::swiglu_forward",
+    "mpzero::swiglu_backward",
+    "mpzero::swiglu_backward_recompute",
+    "mpzero::column_sum",
+    "mpzero::row_sums",
+    "mpzero::cross_entropy",
+    "mpzero::embedding_forward",
+    "mpzero::embedding_backward",
+    "mpzero::zero",
+    "mpzero::fp8_cast",
+    "mpzero::fp8_cast_maximum",
+    "mpzero::fp8_cast_rowwise",
+    "mpzero::fp8_transpose",
+};
+
+double size_of(at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); }
+
+double product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
+
+// Elements of `heads` heads.
+double head_elements(const AttentionShape& s, int64_t heads) {
+  return product(s.batch * s.length, heads) * static_cast<double>(s.head_dim);
+}
+
+const char* short_name(at::ScalarType type) {
+  return type == at::kBFloat16        ? "bf16"
+         : type == at::kFloat         ? "fp32"
+         : type == at::kFloat8_e4m3fn ? "e4m3"
+         : type == at::kFloat8_e5m2   ? "e5m2"
+                                      : "fp64";
+}
+
+const char* name_of(fp8::Forms forms) {
+  return forms == fp8::Forms::kBoth ? "both" : forms == fp8::Forms::kRows ? "rows" : "columns";
+}
+
+}  // namespace
+
+OperationObserver*& OperationObserver::current() {
+  thread_local OperationObserver* observer = nullptr;
+  return observer;
+}
+
+void OperationScope::begin_range(OperationKind kind) { range_.before(kNames[static_cast<size_t>(kind)].data()); }
+
+bool is_fp8_cast(OperationKind kind) {
+  using enum OperationKind;
+  return kind == kFp8Cast || kind == kFp8CastMaximum || kind == kFp8CastRowwise || kind == kFp8Transpose;
+}
+
+std::string_view name(OperationKind kind) { return kNames[static_cast<size_t>(kind)].substr(kPrefix.size()); }
+
+std::optional<OperationKind> operation_of(std::string_view name) {
+  for (size_t kind = 0; kind < kNames.size(); ++kind) {
+    if (kNames[kind].substr(kPrefix.size()) == name) return static_cast<OperationKind>(kind);
+  }
+  return std::nullopt;
+}
+
+double Operation::flops() const {
+  switch (kind) {
+    case OperationKind::kMatmul:
+      return 2.0 * product(matmul.rows, matmul.columns) * static_cast<double>(matmul.inner);
+    case OperationKind::kAttentionForward:
+      return 2.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
+    case OperationKind::kAttentionBackward:
+      return 5.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
+    default:
+      return 0;
+  }
+}
+
+double Operation::bytes() const {
+  using enum OperationKind;
+  const double element = size_of(type), matrix = element * product(rows, columns);
+  const double rotated = head_elements(attention, attention.heads + attention.key_value_heads);
+  const double packed = head_elements(attention, attention.heads + 2 * attention.key_value_heads);
+  switch (kind) {
+    case kMatmul:
+      return element * (product(matmul.rows, matmul.inner) + product(matmul.inner, matmul.columns)) +
+             size_of(matmul.out_type) * product(matmul.rows, matmul.columns) * (adds ? 2 : 1);
+    case kAttentionForward:  // q, k, v and the output
+      return 2 * element * rotated;
+    case kAttentionBackward:  // q, k, v, the output and its gradient; three gradients
+      return element * (2 * packed + 2 * head_elements(attention, attention.heads));
+    case kQkRopeForward:
+    case kQkNormRopeForward:
+      return 2 * element * rotated;
+    case kQkRopeBackward:  // the gradients, and that of the packed projection
+      return 2 * element * packed;
+    case kQkNormRopeBackward:  // and the inputs of the norms
+      return element * (2 * packed + rotated);
+    case kRmsNormForward:
+    case kEmbeddingForward:
+    case kCrossEntropy:
+      return 2 * matrix;
+    case kRmsNormBackward:
+      return matrix * (3 + (residual ? 1 : 0) + (with_y ? 1 : 0));
+    case kFp8Cast:
+    case kFp8CastMaximum:
+    case kFp8CastRowwise:  // each form is half as large as x, which a largest magnitude takes once more
+      return matrix * ((kind == kFp8Cast ? 1 : 2) + (forms == fp8::Forms::kBoth ? 1 : 0.5));
+    case kFp8Transpose:
+      return 2 * product(rows, columns);
+    case kSwigluForward:
+    case kEmbeddingBackward:
+      return 3 * matrix;
+    case kSwigluBackward:
+      return 5 * matrix;
+    case kSwigluBackwardRecompute:
+      return 6 * matrix;
+    case kColumnSum:
+    case kZero:
+      return matrix;
+    case kRowSums: {
+      double all = 0;
+      for (const int64_t width : sums) all += product(partials, width);
+      return size_of(accumulate_type(type)) * all;
+    }
+    case kCount:
+      break;
+  }
+  return 0;
+}
+
+std::string describe(const Operation& o) {
+  const std::string start = fmt::format("{} {}", name(o.kind), short_name(o.type));
+  if (o.kind == OperationKind::kMatmul) {
+    const MatmulShape& s = o.matmul;
+    return fmt::format("{} {} x {} x {} {}{} into {}{}{}{}", start, s.rows, s.columns, s.inner,
+                       s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', short_name(s.out_type),
+                       o.adds   ? " + matrix"
+                       : s.bias ? " + bias"
+                                : "",
+                       s.fp8 && s.fp8->rowwise ? ", rowwise" : "", s.fp8 && s.fp8->fast_accumulation ? ", fast" : "");
+  }
+  if (o.kind == OperationKind::kRowSums) return fmt::format("{} of {} columns", start, fmt::join(o.sums, ", "));
+  if (o.attention.batch > 0) {
+    const AttentionShape& s = o.attention;
+    return fmt::format("{} {} x {}, {} and {} heads of {}", start, s.batch, s.length, s.heads, s.key_value_heads,
+                       s.head_dim);
+  }
+  if (is_fp8_cast(o.kind) && o.kind != OperationKind::kFp8Transpose)
+    return fmt::format("{} {} x {}, {}", start, o.rows, o.columns, name_of(o.forms));
+  return fmt::format("{} {} x {}{}{}", start, o.rows, o.columns, o.residual ? " + residual" : "",
+                     o.with_y ? " with y" : "");
+}
+
+}  // namespace mpzero::model

@@ -1,0 +1,152 @@
+#pragma once
+
+#include <ATen/record_function.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/kernels/cublas_lt.hpp"
+
+namespace mpzero::model::fp8 {
+
+// The forms of a matrix x [N, C] that products read.
+enum class Forms : uint8_t {
+  kRows,     // x, for products whose inner dimension is C
+  kColumns,  // x^T, for products whose inner dimension is N
+  kBoth,
+};
+constexpr bool has_rows(Forms forms) { return forms != Forms::kColumns; }
+constexpr bool has_columns(Forms forms) { return forms != Forms::kRows; }
+
+}  // namespace mpzero::model::fp8
+
+namespace mpzero::model {
+
+enum class OperationKind : uint8_t {
+  kMatmul,
+  kAttentionForward,
+  kAttentionBackward,
+  kRmsNormForward,
+  kRmsNormBackward,
+  kQkRopeForward,  // without norms
+  kQkRopeBackward,
+  kQkNormRopeForward,
+  kQkNormRopeBackward,
+  kSwigluForward,
+  kSwigluBackward,
+  kSwigluBackwardRecompute,
+  kColumnSum,
+  kRowSums,
+  kCrossEntropy,
+  kEmbeddingForward,
+  kEmbeddingBackward,
+  kZero,
+  kFp8Cast,         // with a scale for all, from a largest magnitude that is known
+  kFp8CastMaximum,  // the same, which finds that magnitude first
+  kFp8CastRowwise,
+  kFp8Transpose,  // of a weight's codes
+  kCount
+};
+// "matmul", "rms_norm_forward", ...
+std::string_view name(OperationKind kind);
+// Casts, and transposes of codes.
+bool is_fp8_cast(OperationKind kind);
+// The kind of a name; std::nullopt for other names.
+std::optional<OperationKind> operation_of(std::string_view name);
+
+struct AttentionShape {
+  int64_t batch = 0, length = 0, heads = 0, key_value_heads = 0, head_dim = 0;
+  auto operator<=>(const AttentionShape&) const = default;
+};
+
+// One kernel, matrix product or attention, with its sizes.
+struct Operation {
+  OperationKind kind = OperationKind::kMatmul;
+  at::ScalarType type = at::kBFloat16;  // of its operands
+
+  MatmulShape matmul{};        // of kMatmul
+  bool adds = false;           // the product is added to a matrix
+  AttentionShape attention{};  // of attention, norms and rotations of heads
+  // Of the others: the matrix [rows, columns] that is read. For the backward of an embedding the values that are added,
+  // for kZero the tensor that is filled.
+  int64_t rows = 0, columns = 0;
+  bool residual = false;                 // kRmsNormBackward: adds a gradient
+  bool with_y = false;                   // kRmsNormBackward: recomputes the output
+  std::vector<int64_t> sums{};           // kRowSums: the columns of each sum
+  int64_t partials = 0;                  // kRowSums: rows of each
+  int64_t vocabulary = 0;                // of embeddings: rows of the weight
+  fp8::Forms forms = fp8::Forms::kBoth;  // that a cast to FP8 makes
+
+  // Floating-point operations; 0 for kernels that only move bytes. Causal attention counts half of the square.
+  double flops() const;
+  // The least number of bytes that are read and written.
+  double bytes() const;
+};
+
+// Kind and sizes: equal for the same work.
+std::string describe(const Operation& operation);
+
+// Sees the operations of this thread.
+class OperationObserver {
+ public:
+  virtual ~OperationObserver() = default;
+  virtual void begin(const Operation& operation) = 0;
+  virtual void end() = 0;
+
+  // The current observer of this thread; null: none.
+  static OperationObserver*& current();
+};
+
+// Records the operations of this thread while it exists.
+class OperationRecorder final : public OperationObserver {
+ public:
+  OperationRecorder() : before_(std::exchange(current(), this)) {}
+  ~OperationRecorder() override { current() = before_; }
+  OperationRecorder(const OperationRecorder&) = delete;
+  OperationRecorder& operator=(const OperationRecorder&) = delete;
+  void begin(const Operation& operation) override { seen.push_back(operation); }
+  void end() override {}
+
+  std::vector<Operation> seen;
+
+ private:
+  OperationObserver* before_;
+};
+
+// Marks an operation while it exists, for the profiler and for the observer. `describe()` returns the Operation and is
+// called only if somebody observes.
+class OperationScope {
+ public:
+  template <typename Describe>
+  OperationScope(OperationKind kind, const Describe& describe) : observer_(OperationObserver::current()) {
+    if (range_.isActive()) begin_range(kind);
+    if (observer_ != nullptr) {
+      Operation operation = describe();
+      operation.kind = kind;
+      observer_->begin(operation);
+    }
+  }
+  ~OperationScope() {
+    if (observer_ != nullptr) observer_->end();
+  }
+  OperationScope(const OperationScope&) = delete;
+  OperationScope& operator=(const OperationScope&) = delete;
+
+ private:
+  void begin_range(OperationKind kind);
+
+  at::RecordFunction range_{at::RecordScope::FUNCTION};
+  OperationObserver* observer_;
+};
+
+// An operation on a matrix [rows, columns].
+inline Operation on_matrix(at::ScalarType type, int64_t rows, int64_t columns) {
+  return {.type = type, .rows = rows, .columns = columns};
+}
+
+}  // namespace mpzero::model

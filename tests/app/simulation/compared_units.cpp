@@ -1,0 +1,62 @@
+#include "tests/app/simulation/compared_units.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace mpzero::plan {
+namespace {
+
+std::map<std::string, UnitCall> all_units(UnitRecorder recorder) {
+  using enum model::Recompute;
+  std::map<std::string, UnitCall> calls;
+  // Twice: a GPU tunes products when they first run, which takes memory.
+  for (int i = 0; i < 2; ++i) {
+    calls["embedding forward"] = recorder.embedding_forward();
+    calls["embedding backward"] = recorder.embedding_backward();
+    calls["head"] = recorder.head();
+    for (const model::Recompute recompute : {kNone, kSelective, kFull}) {
+      UnitRecorder::Layer layer = recorder.layer(recompute);
+      const std::string level(name(recompute));
+      calls["layer forward, " + level] = layer.forward;
+      calls["layer backward, " + level] = layer.backward;
+      calls["casts, " + level] = {.operations = {}, .kept = layer.casts};
+    }
+  }
+  return calls;
+}
+
+std::vector<std::string> described(const UnitCall& call) {
+  std::vector<std::string> all;
+  for (const model::Operation& operation : call.operations) all.push_back(describe(operation));
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> differences(const model::ModelConfig& config, const MicroBatchShape& shape,
+                                     const UnitRecorder::RealDevice& real, int64_t max_logits, double tolerance) {
+  const auto expected = all_units(UnitRecorder(config, shape, real.device, max_logits, real));
+  const auto simulated = all_units(UnitRecorder(config, shape, real.device, max_logits));
+  int64_t largest = 0;
+  for (const auto& [unit, call] : expected) largest = std::max(largest, call.peak);
+  std::vector<std::string> found;
+  for (const auto& [unit, ran] : expected) {
+    const UnitCall& seen = simulated.at(unit);
+    if (described(ran) != described(seen)) {
+      found.push_back(fmt::format("{}:\nran\n  {}\nsimulated\n  {}\n", unit, fmt::join(described(ran), "\n  "),
+                                  fmt::join(described(seen), "\n  ")));
+    }
+    for (const auto& [what, a, b] : {std::tuple("peak", ran.peak, seen.peak), std::tuple("kept", ran.kept, seen.kept)}) {
+      if (std::abs(static_cast<double>(a - b)) > tolerance * static_cast<double>(largest)) {
+        found.push_back(fmt::format("{}: {} {} bytes, simulated {}", unit, what, a, b));
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace mpzero::plan

@@ -1,0 +1,231 @@
+#include <algorithm>
+#include <numeric>
+
+#include "app/simulation/planned_states.hpp"
+#include "parallel/optimizer/adamw_kernels.hpp"
+#include "parallel/zero/flat_unit.hpp"
+#include "parallel/zero/zero_engine.hpp"
+#include "tests/parallel/toy_codec.hpp"
+
+// After c10's headers, one of which defines CHECK.
+#include "tests/catch.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// One of several ranks, without the others: an engine can be created with it, but not run.
+class LoneRank final : public Communicator {
+ public:
+  explicit LoneRank(int world_size) : world_size_(world_size) {}
+  int rank() const override { return 0; }
+  int world_size() const override { return world_size_; }
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override {
+    return std::make_unique<CompletedCollective>();
+  }
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
+    return std::make_unique<CompletedCollective>();
+  }
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override {
+    return std::make_unique<CompletedCollective>();
+  }
+  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override {
+    return std::make_unique<CompletedCollective>();
+  }
+
+ private:
+  int world_size_;
+};
+
+// An embedding, layers of one size, a head; none divides evenly.
+std::vector<UnitSpec> make_units() {
+  std::vector<UnitSpec> units{{.name = "embedding", .parameters = {{"e", {101, 33}}}}};
+  for (int layer = 0; layer < 9; ++layer) {
+    units.push_back({.name = "layers." + std::to_string(layer), .parameters = {{"a", {77, 33}}, {"b", {33}}}});
+  }
+  units.push_back({.name = "head", .parameters = {{"n", {33}}, {"h", {101, 33}}}});
+  return units;
+}
+
+// Forward and backward.
+std::vector<size_t> make_uses(size_t units) {
+  std::vector<size_t> uses(units);
+  std::iota(uses.begin(), uses.end(), size_t{0});
+  for (size_t layer = units - 1; layer-- > 1;) uses.push_back(layer);
+  return uses;
+}
+
+constexpr ParallelLayout kTwoRanks{.ranks_per_node = 2};
+
+// Oracle: the memory_use() of an engine on the CPU.
+void check_against_engine(const ZeroOptions& options, const ParallelLayout& ranks) {
+  const std::vector<UnitSpec> units = make_units();
+  const std::vector<size_t> uses = make_uses(units.size());
+  LoneRank intra_node(ranks.ranks_per_node), inter_node(ranks.nodes);
+  const Levels levels = ranks.nodes > 1 ? Levels(intra_node, inter_node) : Levels(intra_node);
+  ZeroEngine engine(units, options, levels, levels);
+  engine.parameters().plan(engine.parts().uses(uses));
+  const MemoryUse actual = engine.memory_use();
+  const MemoryUse computed = plan::planned_states(units, options, ranks, uses);
+  CAPTURE(options.stage, ranks.nodes, ranks.ranks_per_node, options.gradient_accumulation_steps,
+          options.limits.reduce_bucket_size);
+  CHECK(computed.parameters == actual.parameters);
+  CHECK(computed.gradients == actual.gradients);
+  CHECK(computed.optimizer_states == actual.optimizer_states);
+  CHECK(computed.units_in_flight == actual.units_in_flight);
+  CHECK(host_bytes(computed) == host_bytes(actual));
+  CHECK(device_bytes(actual) > 0);
+}
+
+TEST_CASE("planned sizes of states are those of the engine") {
+  const std::vector<ParallelLayout> layouts{{1, 1}, {1, 2}, {1, 5}, {2, 2}, {3, 1}, {2, 5}};
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const ParallelLayout& ranks : layouts) {
+      if (stage == 0 && ranks.nodes > 1) continue;
+      for (const int64_t steps : {1, 4}) {
+        for (const int64_t bucket : {int64_t{1}, int64_t{6000}, int64_t{500'000'000}}) {
+          ZeroOptions options;
+          options.stage = stage;
+          options.gradient_accumulation_steps = steps;
+          options.limits.reduce_bucket_size = bucket;
+          options.limits.gather.prefetch_bucket_size = bucket;
+          check_against_engine(options, ranks);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("planned sizes of what compression keeps are those of the engine") {
+  for (const int stage : {1, 2, 3}) {
+    for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 2}, {2, 2}, {3, 1}, {2, 5}}) {
+      for (const int64_t steps : {1, 4}) {
+        for (const Compression& compression :
+             {Compression{.gradient_bits = 8}, Compression{.gradient_bits = 4}, Compression{.weights = true},
+              Compression{.gradient_bits = 8, .weights = true}}) {
+          ZeroOptions options;
+          options.stage = stage;
+          options.gradient_accumulation_steps = steps;
+          options.compression = compression;
+          CAPTURE(compression.gradient_bits, compression.weights);
+          check_against_engine(options, ranks);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("planned sizes of gathered codes are those of the engine") {
+  const std::vector<UnitSpec> units = make_units();
+  std::vector<std::vector<CodedRange>> ranges(units.size());
+  for (size_t u = 1; u + 2 < units.size(); ++u) ranges[u] = {{.begin = 0, .count = 77 * 33}};
+  for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {2, 2}, {3, 1}, {2, 5}}) {
+    for (const int64_t bucket : {int64_t{1}, int64_t{6000}, int64_t{500'000'000}}) {
+      ZeroOptions options;
+      options.stage = 3;
+      options.limits.gather.prefetch_bucket_size = bucket;
+      const MemoryUse in_bf16 = plan::planned_states(units, options, ranks, make_uses(units.size()));
+      options.codec = std::make_shared<ToyCodec>(ranges);
+      check_against_engine(options, ranks);
+      const std::vector<bool> in_codes = ZeroEngine::units_in_codes(units, options, ranks);
+      for (size_t u = 0; u < units.size(); ++u) {
+        CHECK(in_codes[u] == (ranks.ranks_per_node > 1 && !ranges[u].empty()));
+      }
+      // The same number of units at a time: nothing is gathered ahead.
+      const MemoryUse use = plan::planned_states(units, options, ranks, make_uses(units.size()));
+      if (bucket == 1 && ranks.ranks_per_node > 1) CHECK(use.units_in_flight < in_bf16.units_in_flight);
+      if (ranks.ranks_per_node == 1) CHECK(use.units_in_flight == in_bf16.units_in_flight);
+    }
+  }
+  ZeroOptions offloaded;
+  offloaded.stage = 3;
+  offloaded.device = at::Device(at::kCUDA, 0);
+  offloaded.codec = std::make_shared<ToyCodec>(ranges);
+  const auto any = [](const std::vector<bool>& units) {
+    return std::find(units.begin(), units.end(), true) != units.end();
+  };
+  CHECK(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
+  offloaded.parameter_placement = Placement::kHost;
+  CHECK_FALSE(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
+  offloaded.parameter_placement = Placement::kDevice;
+  offloaded.stage = 2;
+  CHECK_FALSE(any(ZeroEngine::units_in_codes(units, offloaded, kTwoRanks)));
+}
+
+TEST_CASE("planned sizes with frozen parameters are those of the engine, and gradients and states of others only") {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {2, 2}, {2, 5}}) {
+      if (stage == 0 && ranks.nodes > 1) continue;
+      ZeroOptions options;
+      options.stage = stage;
+      const std::vector<UnitSpec> units = make_units();
+      const std::vector<size_t> uses = make_uses(units.size());
+      const MemoryUse all = plan::planned_states(units, options, ranks, uses);
+      for (const char* pattern : {"e", "a", "^[hb]$"}) {  // a unit, a part of most, parts of others
+        options.frozen = {pattern};
+        CAPTURE(pattern);
+        check_against_engine(options, ranks);
+        const MemoryUse use = plan::planned_states(units, options, ranks, uses);
+        CHECK(use.gradients < all.gradients);
+        CHECK(use.optimizer_states < all.optimizer_states);
+      }
+      // All layers, by their larger matrix: 2541 of 2574 elements.
+      options.frozen = {"a"};
+      const MemoryUse use = plan::planned_states(units, options, ranks, uses);
+      const int64_t kept = all.optimizer_states - use.optimizer_states;
+      const int64_t shards = stage == 0 ? 1 : ranks.ranks();
+      CHECK(static_cast<double>(kept) == Approx(9.0 * 77 * 33 * 12 / static_cast<double>(shards)).epsilon(0.15));
+    }
+  }
+}
+
+TEST_CASE("types change the sizes of states") {
+  ZeroOptions options;
+  options.dtype = at::kFloat;
+  options.communication_dtype = at::kFloat;
+  check_against_engine(options, {1, 3});
+  options.stage = 3;
+  options.accumulation_dtype = at::kBFloat16;
+  options.gradient_accumulation_steps = 2;
+  check_against_engine(options, {1, 3});
+}
+
+TEST_CASE("states that are offloaded from a GPU move to the host") {
+  const std::vector<UnitSpec> units = make_units();
+  const std::vector<size_t> uses = make_uses(units.size());
+  ZeroOptions options;
+  options.stage = 3;
+  const MemoryUse on_cpu = plan::planned_states(units, options, kTwoRanks, uses);
+  options.device = at::Device(at::kCUDA, 0);
+  const MemoryUse kept = plan::planned_states(units, options, kTwoRanks, uses);
+  CHECK(kept.parameters == on_cpu.parameters);
+  // One additional buffer, for the shards of the largest unit, the head, that the other rank sends.
+  CHECK(kept.units_in_flight - on_cpu.units_in_flight == FlatLayout(101 * 33 + 33, 2).padded_numel() * 2);
+  CHECK(host_bytes(kept) == 0);
+  options.optimizer_placement = Placement::kHost;
+  const MemoryUse offloaded = plan::planned_states(units, options, kTwoRanks, uses);
+  CHECK(offloaded.optimizer_states == 0);
+  CHECK(offloaded.host_optimizer_states == kept.optimizer_states);
+  CHECK(offloaded.parameters == kept.parameters);
+  // Buffers of one block for bf16 gradients and bf16 parameters in transfer.
+  CHECK(offloaded.host_staging % (kHostBlock * 4) == 0);
+  CHECK(offloaded.host_staging > 0);
+  CHECK(offloaded.host_spares == 0);
+  options.parameter_placement = Placement::kHost;
+  const MemoryUse all = plan::planned_states(units, options, kTwoRanks, uses);
+  CHECK(all.parameters == 0);
+  CHECK(all.host_parameters == kept.parameters);
+  CHECK(all.host_staging == offloaded.host_staging);
+  options.optimizer_host_ratio = 0.5;
+  const MemoryUse half = plan::planned_states(units, options, kTwoRanks, uses);
+  CHECK(half.optimizer_states + half.host_optimizer_states == kept.optimizer_states);
+  CHECK(half.optimizer_states > 0);
+  CHECK(half.host_optimizer_states > 0);
+  // Spare states for the units that the host updates, within the requested bytes.
+  options.host_update.extra_bytes = 1 << 30;
+  CHECK(plan::planned_states(units, options, kTwoRanks, uses).host_spares == half.host_optimizer_states);
+  options.overlap = false;
+  CHECK(plan::planned_states(units, options, kTwoRanks, uses).host_spares == 0);
+}
+
+}  // namespace
+}  // namespace mpzero::parallel

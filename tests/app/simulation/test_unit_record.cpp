@@ -1,0 +1,200 @@
+// The simulated device against the CPU: the same operations, and the memory that tensors really take there.
+#include <ATen/Parallel.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/app/simulation/compared_units.hpp"
+#include "tests/catch.hpp"
+#include "tests/model/small_configs.hpp"
+
+namespace mpzero::plan {
+namespace {
+
+using model::Fp8Options;
+using model::ModelConfig;
+using model::Operation;
+using model::OperationKind;
+using model::Recompute;
+
+// Counts the bytes of CPU tensors that this thread allocates, and their peak.
+class MemoryWatch {
+ public:
+  MemoryWatch() : reporter_(std::make_shared<Reporter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, reporter_) {}
+  UnitRecorder::RealDevice cpu() {
+    return {at::kCPU, [this] { return reporter_->now; },
+            [this] { return std::exchange(reporter_->peak, reporter_->now); }};
+  }
+
+ private:
+  struct Reporter final : c10::MemoryReportingInfoBase {
+    int64_t now = 0, peak = 0;
+    void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+      now += bytes;
+      peak = std::max(peak, now);
+    }
+    bool memoryProfilingEnabled() const override { return true; }
+  };
+  std::shared_ptr<Reporter> reporter_;
+  c10::DebugInfoGuard guard_;
+};
+
+// What several threads allocate need not be there at the same time.
+class OneThread {
+ public:
+  OneThread() { at::set_num_threads(1); }
+  ~OneThread() { at::set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = at::get_num_threads();
+};
+
+// Large enough that activations, not small sums, decide the peak.
+ModelConfig wide(ModelConfig config) {
+  config.hidden_size = 192;
+  config.intermediate_size = 448;
+  config.head_dim = 32;
+  config.vocab_size = 800;
+  return config;
+}
+
+constexpr double kTolerance = 0.02;
+
+}  // namespace
+
+TEST_CASE("records the operations and the memory of the CPU") {
+  const OneThread one;
+  MemoryWatch watch;
+  for (const ModelConfig& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+    for (const bool accumulates : {false, true}) {
+      for (const auto& [type, gradient_type] :
+           std::vector<std::pair<at::ScalarType, at::ScalarType>>{{at::kDouble, at::kDouble},
+                                                                  {at::kFloat, at::kFloat},
+                                                                  {at::kBFloat16, at::kBFloat16},
+                                                                  {at::kBFloat16, at::kFloat}}) {
+        // First the head needs the most memory, then the layer.
+        for (const int64_t max_logits : {800 * 200, 800 * 16}) {
+          INFO(config.model_type << " " << type << ", gradients in " << gradient_type << ", accumulates " << accumulates
+                                 << ", logits " << max_logits);
+          const MicroBatchShape shape{
+              .sequences = 2, .length = 100, .type = type, .gradient_type = gradient_type, .accumulates = accumulates};
+          CHECK(differences(wide(config), shape, watch.cpu(), max_logits, kTolerance) == std::vector<std::string>());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("records the operations and the memory of the CPU in FP8") {
+  using enum WeightCasts;
+  using model::fp8::FastAccumulation, model::fp8::Scaling;
+  const OneThread one;
+  MemoryWatch watch;
+  const std::vector<Fp8Options> all{
+      {},
+      {.recipe = {.scaling = Scaling::kRowwise, .gradients = model::fp8::Format::kE4m3}, .filter_fqns = {}},
+      {.recipe = {.fast_accumulation = FastAccumulation::kAll}, .filter_fqns = {"gate_proj"}},
+      {.recipe = {.fast_accumulation = FastAccumulation::kNone}, .filter_fqns = {"self_attn", "down_proj"}}};
+  for (const ModelConfig& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      for (const WeightCasts casts : {kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes}) {
+        const bool by_tensor = all[i].recipe.scaling == Scaling::kTensorwise;
+        if (casts == kCodes && !by_tensor) continue;
+        INFO(config.model_type << ", options " << i << ", casts " << static_cast<int>(casts));
+        const MicroBatchShape shape{.sequences = 2, .length = 104, .fp8 = all[i], .casts = casts};
+        CHECK(differences(wide(config), shape, watch.cpu(), 800 * 16, kTolerance) == std::vector<std::string>());
+      }
+    }
+  }
+}
+
+TEST_CASE("casts move the bytes they read and write, and read twice to find a largest magnitude") {
+  const auto bytes = [](OperationKind kind, model::fp8::Forms forms) {
+    return Operation{.kind = kind, .rows = 3, .columns = 5, .forms = forms}.bytes();
+  };
+  using enum model::fp8::Forms;
+  CHECK(bytes(OperationKind::kFp8Cast, kRows) == (2 + 1) * 15);
+  CHECK(bytes(OperationKind::kFp8Cast, kBoth) == (2 + 2) * 15);
+  CHECK(bytes(OperationKind::kFp8CastMaximum, kColumns) == (4 + 1) * 15);
+  CHECK(bytes(OperationKind::kFp8CastRowwise, kBoth) == (4 + 2) * 15);
+  CHECK(bytes(OperationKind::kFp8Transpose, kBoth) == 2 * 15);
+}
+
+TEST_CASE("the recorded floating-point operations are those of a token") {
+  // The oracle is flops_per_token(), which counts weights; attention's backward is 2.5 times its forward here, twice
+  // there.
+  for (const ModelConfig& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+    double products = 0, forward_attention = 0, backward_attention = 0;
+    const auto add = [&](const UnitCall& call, double times) {
+      for (const Operation& o : call.operations) {
+        (o.kind == OperationKind::kMatmul             ? products
+         : o.kind == OperationKind::kAttentionForward ? forward_attention
+                                                      : backward_attention) += times * o.flops();
+      }
+    };
+    UnitRecorder recorder(config, {.sequences = 3, .length = 16}, at::kCUDA, 7 * config.vocab_size);
+    const auto layers = static_cast<double>(config.num_hidden_layers);
+    const UnitRecorder::Layer layer = recorder.layer(Recompute::kNone);
+    add(layer.forward, layers);
+    add(layer.backward, layers);
+    add(recorder.head(), 1);
+    CHECK(backward_attention == Approx(2.5 * forward_attention));
+    CHECK(products + 3 * forward_attention == Approx(48 * flops_per_token(config, 16)));
+  }
+}
+
+TEST_CASE("bytes by hand") {
+  const ModelConfig config = model::small_qwen3();  // hidden 28, inner 44, 6 and 2 heads of 10
+  UnitRecorder recorder(config, {.sequences = 2, .length = 5, .gradient_type = at::kFloat, .accumulates = true},
+                        at::kCUDA);
+  const UnitRecorder::Layer layer = recorder.layer(Recompute::kSelective);
+  using enum OperationKind;
+  const auto bytes = [](const UnitCall& call, OperationKind kind) {
+    std::vector<double> all;
+    for (const Operation& o : call.operations) {
+      if (o.kind == kind) all.push_back(o.bytes());
+    }
+    return all;
+  };
+  CHECK(bytes(layer.forward, kRmsNormForward) == std::vector<double>(2, 2 * 2 * 10 * 28));
+  CHECK(bytes(layer.forward, kSwigluForward) == std::vector<double>{2 * 3 * 10 * 44});
+  CHECK(bytes(layer.backward, kSwigluBackwardRecompute) == std::vector<double>{2 * 6 * 10 * 44});
+  // dy, x, the residual's gradient in; dx and y out.
+  CHECK(bytes(layer.backward, kRmsNormBackward) == std::vector<double>(2, 2 * 5 * 10 * 28));
+  CHECK(bytes(layer.forward, kMatmul).front() == 2 * (10 * 28 + 28 * 100 + 10 * 100));
+  CHECK(bytes(layer.backward, kMatmul)[1] == 2 * (10 * 28 + 10 * 44) + 4 * 2 * 28 * 44);
+  CHECK(bytes(layer.forward, kQkNormRopeForward) == std::vector<double>{2 * 2 * 10 * 80});
+}
+
+TEST_CASE("less is kept at each level of recomputation, and casts take memory where they are kept") {
+  const ModelConfig config = model::small_qwen3();
+  int64_t more = 0;
+  UnitRecorder recorder(config, {.sequences = 2, .length = 40}, at::kCUDA);
+  for (const Recompute recompute : {Recompute::kFull, Recompute::kSelective, Recompute::kNone}) {
+    const int64_t kept = recorder.layer(recompute).forward.kept;
+    CHECK(kept > more);
+    more = kept;
+  }
+  CHECK(recorder.layer(Recompute::kFull).forward.kept == 2 * recorder.hidden_bytes());
+}
+
+TEST_CASE("kinds of operations and levels of recomputation have names") {
+  for (int i = 0; i < static_cast<int>(OperationKind::kCount); ++i) {
+    const auto kind = static_cast<OperationKind>(i);
+    CHECK(model::operation_of(model::name(kind)) == kind);
+  }
+  CHECK_FALSE(model::operation_of("softmax").has_value());
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    CHECK(model::recompute_of(model::name(recompute)) == recompute);
+  }
+  CHECK_FALSE(model::recompute_of("some").has_value());
+}
+
+}  // namespace mpzero::plan
