@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What `mpzero plan` says of the runs in bench/plan_measured.json, beside what they took.
+"""Compares what `mpzero plan` says of the runs in bench/plan_measured.json with what they took.
 
 bench/plan_against_measured.py [--program build/bin/mpzero] [--calibration FILE] [--output FILE.md] [--runs FILE …]
 
---runs: what bench/plan_runs.py has written (each bench/plan_runs*.json), a table for each file; what the plan said
-before the runs were made is counted apart. What was added to such a file by hand: "title"; "calibrated", the host's
-figures of a visit whose host was slower than the shipped calibration's; of a run "left_out", a reason, or "has_chosen",
-what of the model it has chosen since: what the plan said before it is counted, what it says now is not.
+Prints a table for each visit to a machine; what the plan said before the runs were made is counted apart. --runs: in
+place of that file, what bench/plan_runs.py has written. What was added to a visit by hand: "title"; "calibrated", the
+host's figures of a visit whose host was slower than the shipped calibration's; of a run "left_out", a reason, or
+"has_chosen", what of the model it has chosen since: what the plan said before it is counted, what it says now is not.
+A run on a CPU is planned by the calibration of its visit. Without that file, what the plan said before is repeated.
 
-A run that the plan cannot describe is listed with the reason and not counted. Needs no GPU. The exit status is 1 where
-fewer than 90% of a table's steps are within 10%, or one is beyond 20%.
+Needs no GPU. The exit status is 1 where fewer than 90% of a table's steps are within 10%, or one is beyond 20%.
 """
 
 from __future__ import annotations
@@ -26,39 +26,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CALIBRATIONS = ROOT / "configs" / "calibrations"
-FROZEN = sorted((ROOT / "bench").glob("plan_runs*.json"))  # what bench/plan_runs.py wrote, a file for each visit
+MEASURED = ROOT / "bench" / "plan_measured.json"
+DEFAULTS = json.loads(MEASURED.read_text(encoding="utf-8"))["defaults"]  # of a run, for what it does not have
 CLOSE, FAR, MOST_CLOSE = 0.10, 0.20, 0.90
 MEMORY_CLOSE = 0.01
 GPUS = {"NVIDIA H200": "H200", "NVIDIA H100 80GB HBM3": "H100"}
-# GB/s of the sockets between two hosts that are one machine, with more connections and with NCCL's own two: chosen by
-# the rows of CHOOSING, which test nothing. A run of bench/plan_runs.py has the rate that the doctor measured before it.
-TCP_RATES = {"tcp": 12.0, "tcp_default": 3.0}
-CHOOSING = {"hosts_zero2_two_levels", "hosts_zero2_two_levels_own"}
-# mpzero saw one host, where NCCL saw two.
-SUMMED_BY_ALL_TO_ALL = "its gradients were summed by all-to-all, as only GPUs of one host do"
-CONTEXT_GIB = 3.0  # what the plan counts for CUDA and NCCL, and measured tensors do not
-
-
-def reason_to_leave_out(run: dict) -> str | None:
-    if run.get("left_out"):
-        return run["left_out"]
-    if run["device"] not in GPUS and not is_on_cpu(run):
-        return "on a CPU that has no calibration"
-    if run["name"].startswith("roofline_"):
-        return "one process without the engine; the calibration is from it"
-    if run["deterministic"]:
-        return "deterministic kernels are not calibrated"
-    if run["name"].endswith("_clipped"):
-        return "the plan assumes that steps are not clipped"
-    if run["name"].endswith("params_on_host"):
-        return "parameters stay on GPUs with room for them"
-    if run["nodes"] > 1 and run["layout"] == "one_level" and not run.get("after_freeze"):
-        return SUMMED_BY_ALL_TO_ALL
-    if run["name"] in CHOOSING:
-        return "it has chosen the network's rate"
-    if "earlier commit" in run["note"] or run["note"].startswith("before"):
-        return "of an earlier engine"
-    return None
 
 
 def users_config(run: dict) -> dict:
@@ -87,7 +59,7 @@ def ds_config(run: dict) -> dict:
     bf16: dict = {"enabled": run["dtype"] == "bf16"}
     if run["moments"] == "bf16":
         bf16["bf16_optimizer_states"] = True
-    fp8 = run.get("fp8", "none")
+    fp8 = run["fp8"]
     return {
         **({} if fp8 == "none" else {"fp8": {"enabled": True, "recipe": fp8}}),
         "train_micro_batch_size_per_gpu": run["micro_batch"],
@@ -105,7 +77,7 @@ def memory_of_rank(plan: dict) -> dict:
 
 
 def is_on_cpu(run: dict) -> bool:
-    return bool(run.get("ranks"))
+    return bool(run["ranks"])
 
 
 def shipped_file(device: str) -> str:
@@ -148,12 +120,11 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
             f"--recompute={run['recompute']}",
             f"--deepspeed_config={file.name}",
         ]
-        command += [f"--{flag}={value}" for flag, value in run.get("model_flags", {}).items()]
+        command += [f"--{flag}={value}" for flag, value in run["model_flags"].items()]
         if run["vocab_size"]:
             command.append(f"--vocab_size={run['vocab_size']}")
         if run["nodes"] > 1:
-            rate = run.get("network_rate") or TCP_RATES[run["network"]]
-            command += ["--network=socket", f"--network_rate={rate}"]
+            command += ["--network=socket", f"--network_rate={run['network_rate']}"]
         if is_on_cpu(run):
             calibration = str(ROOT / run["calibration"])
         if calibration:
@@ -162,11 +133,6 @@ def plan(run: dict, program: Path, calibration: str | None) -> dict:
         if result.returncode != 0:
             raise SystemExit(f"{run['name']}: {result.stderr or result.stdout}")
         return json.loads(result.stdout)
-
-
-def has_memory(run: dict) -> bool:
-    """Whether a plan's memory can be compared: runs on text are of an engine before its plans of memory."""
-    return bool(run["memory_gib"]) and not run["name"].startswith("text_")
 
 
 def gibibytes(value: float) -> str:
@@ -183,7 +149,7 @@ class Difference:
 
     def add(self, planned_ms: float, planned_gib: float, run: dict) -> float:
         self.of_steps.append(planned_ms / run["step_ms"] - 1)
-        if has_memory(run):
+        if run["memory_gib"]:
             self.of_memory.append(planned_gib / run["memory_gib"] - 1)
         return self.of_steps[-1]
 
@@ -213,19 +179,21 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
     """Rows of the table, how far they are off, and the runs that are left out."""
     lines, difference, left_out = [], Difference(), []
     for run in runs:
-        reason = reason_to_leave_out(run) or run.get("has_chosen")
+        reason = run.get("left_out") or run.get("has_chosen")
         if reason:
             left_out.append(f"- {run['name']}: {reason}")
             continue
-        found = plan(run, program, calibration)
-        if not found["step"]:
-            left_out.append(f"- {run['name']}: the plan has its memory alone")
-            continue
-        planned = found["step"]["seconds"] * 1e3
-        bytes_of = memory_of_rank(found)
-        gib = (bytes_of["total"] - bytes_of["context"]) / 2**30
+        planned, gib = run.get("plan_ms"), run.get("plan_gib")
+        if not is_on_cpu(run) or run.get("calibration"):
+            found = plan(run, program, calibration)
+            if not found["step"]:
+                left_out.append(f"- {run['name']}: the plan has its memory alone")
+                continue
+            planned = found["step"]["seconds"] * 1e3
+            bytes_of = memory_of_rank(found)
+            gib = (bytes_of["total"] - bytes_of["context"]) / 2**30
         error = difference.add(planned, gib, run)
-        memory = gibibytes(run["memory_gib"]) if has_memory(run) else ""
+        memory = gibibytes(run["memory_gib"]) if run["memory_gib"] else ""
         before = f" ({run['plan_ms']:,.1f} before the run)" if run.get("plan_ms") else ""
         lines.append(
             f"| {run['name']} | {planned:,.1f} ms{before} | {run['step_ms']:,.1f} ms | {error:+.1%} | "
@@ -235,17 +203,24 @@ def rows_of(runs: list[dict], program: Path, calibration: str | None) -> tuple[l
 
 
 def runs_of(file: Path) -> list[dict]:
-    """Each with the title of its file, and what a calibration of the visit's own said of its host."""
+    """Each with its visit's title, and what a calibration of the visit's own said of its host."""
     found = json.loads(file.read_text(encoding="utf-8"))
     return [
-        {**run, "title": found.get("title", file.name), "calibrated": found.get("calibrated")} for run in found["runs"]
+        {
+            **DEFAULTS,
+            **run,
+            "title": visit.get("title", file.name),
+            "calibrated": visit.get("calibrated"),
+        }
+        for visit in found.get("visits", [found])
+        for run in visit["runs"]
     ]
 
 
 def said_before(runs: list[dict]) -> str | None:
     before, shipped = Difference(), Difference()
     for run in runs:
-        if run.get("plan_ms") and not reason_to_leave_out(run):
+        if run.get("plan_ms") and not run.get("left_out"):
             before.add(run["plan_ms"], run["plan_gib"], run)
             if run.get("shipped_plan_ms"):
                 shipped.add(run["shipped_plan_ms"], run["plan_gib"], run)
@@ -268,7 +243,7 @@ def table(runs: list[dict], program: Path, calibration: str | None) -> tuple[lis
     for title in dict.fromkeys(run.get("title", "") for run in runs):
         chosen = [run for run in runs if run.get("title", "") == title]
         found, difference, without = rows_of(chosen, program, calibration)
-        left_out += [f"{line} ({title})" if chosen[0].get("after_freeze") else line for line in without]
+        left_out += [f"{line} ({title})" for line in without]
         good = good and difference.good()
         lines += [f"{title}:", "", *head, *found, "", difference.sentence()]
         if before := said_before(chosen):
@@ -284,11 +259,9 @@ def main() -> int:
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "bin" / "mpzero")
     parser.add_argument("--calibration")
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--runs", type=Path, nargs="*", help="more of them, of bench/plan_runs.py")
+    parser.add_argument("--runs", type=Path, nargs="*", default=[MEASURED], help="of bench/plan_runs.py")
     arguments = parser.parse_args()
-    more = arguments.runs if arguments.runs is not None else FROZEN
-    files = [ROOT / "bench" / "plan_measured.json", *more]
-    runs = [run for file in files for run in runs_of(file)]
+    runs = [run for file in arguments.runs for run in runs_of(file)]
     lines, good = table(runs, arguments.program, arguments.calibration)
     text = "\n".join(lines) + "\n"
     if arguments.output:

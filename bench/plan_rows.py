@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from plan_against_measured import DEFAULTS
 
 # Llama's shape with 3.6 billion parameters, which no calibration has.
 LLAMA_3B = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
@@ -12,36 +12,7 @@ QWEN3_2B = {"hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads
 
 def row(name: str, **changed) -> dict:
     """A row before it is measured."""
-    one = {
-        "name": name,
-        "model": "qwen3_0_6b",
-        "model_flags": {},
-        "vocab_size": None,
-        "dtype": "bf16",
-        "device": "NVIDIA H200",
-        "gpus": 1,
-        "ranks": None,  # on a CPU
-        "calibration": None,
-        "cores": os.cpu_count(),
-        "nodes": 1,
-        "network": "nvlink",
-        "zero_stage": 2,
-        "layout": "one_level",
-        "offload_optimizer": False,
-        "offload_ratio": 1,
-        "offload_param": False,
-        "moments": "fp32",
-        "fp8": "none",
-        "recompute": "none",
-        "deterministic": False,
-        "length": 2048,
-        "micro_batch": 4,
-        "accumulation": 1,
-        "clipping": 1.0,
-        "steps": 24,
-        "warm_up": 8,
-        "limit": 40,
-    }
+    one = {**DEFAULTS, "name": name, "calibration": None, "steps": 24, "warm_up": 8, "limit": 40}
     unknown = changed.keys() - one.keys()
     assert not unknown, unknown
     return {**one, **changed}
@@ -49,7 +20,7 @@ def row(name: str, **changed) -> dict:
 
 def rows() -> list[dict]:
     two = {"gpus": 2}
-    hosts = {"gpus": 2, "nodes": 2, "network": "tcp", "length": 512, "accumulation": 4, "steps": 15, "warm_up": 4}
+    hosts = {"gpus": 2, "nodes": 2, "length": 512, "accumulation": 4, "steps": 15, "warm_up": 4}
     # Without clipping no update is done twice, which the plan assumes.
     host_adamw = {"offload_optimizer": True, "clipping": 0, "steps": 20}
     large = {"model": "llama_3_8b", "model_flags": LLAMA_3B, "steps": 13, "warm_up": 4, "limit": 50}
@@ -114,7 +85,7 @@ CPU_MID = {
 
 def cpu_rows(device: str, calibrations: list[str]) -> list[dict]:
     """Two models in both types by one and two ranks. `calibrations`: by one rank of all cores, and by two."""
-    base = {"device": device, "network": "mpi", "length": 256, "steps": 28, "warm_up": 6, "clipping": 1.0}
+    base = {"device": device, "length": 256, "steps": 28, "warm_up": 6, "clipping": 1.0}
     found = []
     for size, more in (("tiny", {}), ("mid", {"model_flags": CPU_MID, "vocab_size": 4096})):
         for dtype in ("bf16", "fp32"):

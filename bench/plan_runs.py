@@ -11,7 +11,7 @@ first run, and what the plan says is written down with what is measured afterwar
 frozen. plan_ms is by the new calibration, shipped_plan_ms by the one in configs/calibrations. Of the network the plan
 is told what the doctor measured.
 
-FOLDER gets plan_runs.json, in the shape of bench/plan_measured.json, for `bench/plan_against_measured.py --runs
+FOLDER gets plan_runs.json, a visit in the shape of bench/plan_measured.json, for `bench/plan_against_measured.py --runs
 FOLDER/plan_runs.json`; TABLE.md, the rows for bench/PLAN.md; calibrations/; logs.tar.gz. RESULTS gets copies of these
 files and no others. All are written anew after each run, so that a visit that is cut off leaves what it had.
 
@@ -28,10 +28,8 @@ exits with 1 where a row has no plan, does not fit, or the budget ends before th
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -44,6 +42,7 @@ import two_hosts
 from measures import MPI_AS_ROOT, REPOSITORY, medians, planned_memory, read_metrics, read_model
 from plan_against_measured import (
     CALIBRATIONS,
+    DEFAULTS,
     GPUS,
     Difference,
     ds_config,
@@ -61,15 +60,6 @@ NETWORK_SECONDS = 60.0
 # Of a run before its first step, and for each billion parameters; with states on the host, which are allocated there:
 # for --dry. On an H200 runs of 0.6 and 3.6 billion took 4.7 and 9.3 s; the last is a guess.
 START_SECONDS, START_OF_BILLION, START_OF_BILLION_ON_HOST = 4.0, 1.5, 6.0
-OF_VISIT = ("limit", "billions")  # of a row, and not of what was measured
-WHAT = (
-    "Runs that were planned before they were made. plan_ms, plan_gib: what mpzero plan said before. shipped_plan_ms: "
-    "by the calibration that was shipped, where the visit made a new one. planned_gib: what the run itself planned at "
-    "its start. memory_gib, reserved_gib: the most that tensors held on rank 0, and that the "
-    "allocator had, NCCL's buffers included in both. exposed_ms: communication that the step waits for. clipping 0: "
-    "none. null: not recorded. network_rate: GB/s of NCCL's collectives, by the doctor. context_gib: "
-    "what CUDA and NCCL took at the start"
-)
 
 
 class Visit(two_hosts.Visit):
@@ -80,28 +70,31 @@ class Visit(two_hosts.Visit):
         self.gpus = gpus
         self.runs: list[dict] = []
         self.calibration: Path | None = None  # made in this visit, of a GPU
-        self.made = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
 
     def save(self) -> None:
         machine = {"gpus": self.gpus, "cores": os.cpu_count()}
         machine |= {name: self.results[name] for name in ("streams", "doctor") if name in self.results}
         found = {
-            "format_version": 1,
-            "what": WHAT,
             "machine": machine,
             "left_out": self.results["left_out"],
             "failed": self.failed(),
             "seconds": self.results["seconds"],
-            "runs": [{name: value for name, value in run.items() if name not in OF_VISIT} for run in self.runs],
         }
-        (self.folder / "plan_runs.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        kept = {"name", "step_ms", "calibration", *DEFAULTS}
+        runs = [
+            {name: run[name] for name in run if name in kept and (name not in DEFAULTS or run[name] != DEFAULTS[name])}
+            for run in self.runs
+        ]
+        lines = ",\n".join(json.dumps(run) for run in runs)
+        text = json.dumps(found)[:-1] + f',\n"runs": [\n{lines}\n]}}\n'
+        (self.folder / "plan_runs.json").write_text(text, encoding="utf-8")
         (self.folder / "TABLE.md").write_text("\n".join(table(self.runs)) + "\n", encoding="utf-8")
         self.pack_logs()
         if self.args.results is None:
             return
         self.args.results.mkdir(parents=True, exist_ok=True)
-        kept = [self.folder / name for name in ("plan_runs.json", "TABLE.md", "logs.tar.gz")]
-        for file in [*kept, *([self.calibration] if self.calibration else [])]:
+        files = [self.folder / name for name in ("plan_runs.json", "TABLE.md", "logs.tar.gz")]
+        for file in [*files, *([self.calibration] if self.calibration else [])]:
             shutil.copy(file, self.args.results)
 
     def failed(self) -> dict[str, str]:
@@ -263,35 +256,15 @@ def measure(visit: Visit, run: dict) -> dict:
     found = medians(lines, warm_up=run["warm_up"])
     if not found:
         raise RuntimeError(f"exit status {status}, {len(lines)} steps: {network_experiment.sentence_of(text)}")
-    measured = {
-        "step_ms": found["step_ms"],
-        "memory_gib": most_gib(lines, "peak_allocated_bytes"),
-        "reserved_gib": most_gib(lines, "peak_memory_bytes"),
-        "planned_gib": planned_memory(text).get("planned_gib"),
-        "context_gib": context_gib(text),
-        "exposed_ms": found.get("exposed_communication_ms"),
-        "measured_steps": found["measured_steps"],
-        "date": visit.made,
-        "source": "bench/plan_runs.py",
-        "note": "two GPUs of one machine as two hosts" if run["nodes"] > 1 else "",
-        "after_freeze": True,
-    }
-    measured |= {name: value for name, value in found.items() if name.endswith("_ms") and name not in measured}
-    visit.runs.append({**run, **measured})
-    return {name: run.get(name) for name in ("plan_ms", "plan_gib")} | {
-        name: measured[name] for name in ("step_ms", "memory_gib", "reserved_gib", "planned_gib")
-    }
+    run |= {"step_ms": found["step_ms"], "memory_gib": most_gib(lines, "peak_allocated_bytes")}
+    visit.runs.append(run)
+    shown = {name: run.get(name) for name in ("plan_ms", "plan_gib", "step_ms", "memory_gib")}
+    return shown | {"reserved_gib": most_gib(lines, "peak_memory_bytes"), **planned_memory(text)}
 
 
 def most_gib(lines: list[dict], name: str) -> float | None:
     values = [line[name] for line in lines if name in line]
     return round(max(values) / 2**30, 5) if values else None
-
-
-def context_gib(log: str) -> float | None:
-    """What CUDA and NCCL take, as the run found it at its start."""
-    found = re.search(r"CUDA and NCCL +([\d.]+) GiB", log)
-    return float(found[1]) if found else None
 
 
 def planned(visit: Visit, run: dict) -> bool:

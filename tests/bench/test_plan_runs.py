@@ -12,13 +12,12 @@ from pathlib import Path
 
 import plan_runs
 import pytest
-from plan_against_measured import reason_to_leave_out
+from plan_against_measured import MEASURED, runs_of
 from plan_rows import cpu_rows, row, rows
 from plan_runs import CALIBRATIONS, Visit, main, on_two_hosts, shipped_file
 from two_hosts import collective_rates
 
 ROOT = Path(__file__).resolve().parents[2]
-MEASURED = json.loads((ROOT / "bench" / "plan_measured.json").read_text())["runs"]
 
 MPZERO = f"""#!{sys.executable}
 import json, os, sys
@@ -73,18 +72,15 @@ def made(folder: Path, build: Path, known: list[dict], *more: str) -> tuple[int,
         *more,
     ]  # the last counts
     status = main(words, known)
-    return status, json.loads((folder / "plan_runs.json").read_text())
+    file = folder / "plan_runs.json"
+    return status, {**json.loads(file.read_text()), "runs": runs_of(file)}
 
 
 def test_a_row_has_what_the_plan_said_and_what_was_measured(tmp_path: Path, build: Path) -> None:
     status, found = made(tmp_path / "out", build, [row("one", steps=6, warm_up=2)])
     assert status == 0
     (run,) = found["runs"]
-    assert run.keys() >= MEASURED[0].keys()
-    assert (run["plan_ms"], run["step_ms"], run["exposed_ms"]) == (40, 50, 10)
-    assert (run["plan_gib"], run["memory_gib"], run["reserved_gib"], run["planned_gib"]) == (2, 1.5, 2, 1.49)
-    assert run["context_gib"] == 0.61
-    assert run["after_freeze"] is True and run["measured_steps"] == 4
+    assert (run["plan_ms"], run["step_ms"], run["plan_gib"], run["memory_gib"]) == (40, 50, 2, 1.5)
     config = json.loads((tmp_path / "out" / "one" / "ds_config.json").read_text())
     assert config["train_micro_batch_size_per_gpu"] == 4 and config["zero_optimization"] == {"stage": 2}
     with tarfile.open(tmp_path / "out" / "logs.tar.gz") as archive:
@@ -190,8 +186,6 @@ def test_a_row_on_a_cpu_is_planned_with_its_calibration_and_ranks(tmp_path: Path
     assert (run["plan_ms"], run["plan_gib"], run["memory_gib"], run["ranks"]) == (40, 2, 1.5, 2)
     config = json.loads((tmp_path / "out" / run["name"] / "ds_config.json").read_text())
     assert config["bf16"] == {"enabled": False} and config["zero_optimization"] == {"stage": 3}
-    assert reason_to_leave_out(run) is None
-    assert reason_to_leave_out(run | {"ranks": None}) == "on a CPU that has no calibration"
 
 
 def test_rows_of_cpus_are_of_both_types_and_all_stages() -> None:
@@ -220,7 +214,7 @@ def test_rows_of_two_hosts_are_left_out_without_the_rate_between_them(
 ) -> None:
     monkeypatch.setattr(plan_runs, "doctor", lambda _: {"status": 139, "rates": {}})
     monkeypatch.setattr(plan_runs.two_hosts, "streams", lambda _: {})
-    hosts = {"nodes": 2, "network": "tcp", "ranks": 2}
+    hosts = {"nodes": 2, "ranks": 2}
     _, found = made(tmp_path / "out", build, [row("hosts", **hosts), row("one", steps=6, warm_up=2)])
     assert found["left_out"] == ["hosts"]
     assert [run["name"] for run in found["runs"]] == ["one"]
@@ -258,7 +252,8 @@ def test_rows_are_of_many_kinds_and_each_has_a_name_of_its_own() -> None:
     known = rows()
     names = {run["name"] for run in known}
     assert len(names) == len(known) >= 12
-    assert not names & {run["name"] for run in MEASURED}
+    older = json.loads(MEASURED.read_text())["visits"][0]["runs"]
+    assert not names & {run["name"] for run in older}
     assert {run["zero_stage"] for run in known} == {0, 1, 2, 3}
     assert {(run["nodes"], run["layout"]) for run in known} == {(1, "one_level"), (2, "one_level"), (2, "two_levels")}
     assert all(run["warm_up"] + 5 <= run["steps"] for run in known)

@@ -68,7 +68,7 @@ TEST_CASE("with a calibration that comes with mpzero the host is another one, an
   const auto [text, shipped] = planned({});
   const auto [own_text, measured] = planned({own});
   CHECK(shipped["step"] == measured["step"]);
-  // The same run took 23.1 ms on the slower host (bench/plan_runs_h100.json).
+  // The same run took 23.1 ms on the slower host (bench/plan_measured.json).
   const double error = shipped["calibration"]["relative_error"], seconds = shipped["step"]["seconds"];
   CHECK(seconds * (1 + error) > 0.0231);
   CHECK(shipped["calibration"]["slow_host_share"].get<double>() > 0.4);
