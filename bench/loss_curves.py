@@ -1,9 +1,26 @@
-"""The same training in several rows that differ in a key or a flag: their losses beside those of the first row."""
+#!/usr/bin/env python3
+"""Trains the same weights in rows that differ in a key or a flag, and draws their losses beside those of the first row.
+
+    bench/loss_curves.py fp8 FOLDER [--rows bf16 tensorwise ...] [--launch "mpirun -n 2 ..."] -- FLAGS OF mpzero train
+    bench/loss_curves.py compression FOLDER [--rows exact int8 ...] [--launch ...] -- FLAGS OF mpzero train
+
+fp8           bf16; bf16_noise, with the attention kernel of --deterministic, whose distance from bf16 is what any other
+              rounding does to the losses; tensorwise and rowwise, the recipes of FP8. By default one process
+compression   other keys of zero_optimization: exact; fp32, which compresses nothing and sends gradients in fp32, any
+              other rounding likewise; int8_gradients, int8 (and weights), int4_gradients, int4 (4-bit gradients, int8
+              weights). By default two ranks of this machine that NCCL takes for two hosts, with a node each
+
+FLAGS must have --deepspeed_config. A row that FOLDER has from an earlier call is not run again without --again. FOLDER
+gets a folder for each row with its log and metrics, table.md, results.json and curves.svg: the losses, means over
+--window steps, their differences to the first row, and gradient norms. Exits with status 1 if a row failed; a loss that
+is not finite ends a run, so such a row has failed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -13,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measures import read_metrics
-from network_experiment import sentence_of
+from network_experiment import command_of, sentence_of, split_flags, take_flag
 
 
 @dataclass(frozen=True)
@@ -23,16 +40,49 @@ class Row:
     flags: tuple[str, ...] = ()
 
 
-def add_arguments(parser: argparse.ArgumentParser, rows: dict[str, Row]) -> None:
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--launch", default="", help="the command that starts the ranks, without mpzero")
-    parser.add_argument("--rows", nargs="+", choices=list(rows), default=list(rows))
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--window", type=int, default=25, help="steps whose mean is a point of a curve")
-    parser.add_argument("--limit", type=int, default=1800, help="seconds for one row")
-    parser.add_argument("--again", action="store_true", help="run rows that FOLDER has, too")
-    parser.add_argument("--title", default="")
+def with_recipe(recipe: str) -> Callable[[dict], dict]:
+    return lambda config: {**config, "fp8": {**config.get("fp8", {}), "enabled": True, "recipe": recipe}}
+
+
+def without_fp8(config: dict) -> dict:
+    return {key: value for key, value in config.items() if key != "fp8"}
+
+
+def with_keys(**keys: bool) -> Callable[[dict], dict]:
+    """The change of a ds_config.json to these keys of zero_optimization, and no others of compression."""
+
+    def change(config: dict) -> dict:
+        zero = {key: value for key, value in config["zero_optimization"].items() if "quantized" not in key}
+        return {**config, "zero_optimization": {**zero, **keys}}
+
+    return change
+
+
+def in_fp32(config: dict) -> dict:
+    return {**with_keys()(config), "communication_data_type": "fp32"}
+
+
+GRADIENTS, WEIGHTS = {"zero_quantized_gradients": True}, {"zero_quantized_weights": True}
+FOUR_BITS = ("--quantized_gradient_bits=4",)
+# The first row of each is what the others are compared with.
+COMPARISONS = {
+    "fp8": {
+        "bf16": Row("bf16", without_fp8),
+        "bf16_noise": Row("bf16, another attention kernel", without_fp8, ("--deterministic",)),
+        "tensorwise": Row("FP8, tensorwise", with_recipe("tensorwise")),
+        "rowwise": Row("FP8, rowwise", with_recipe("rowwise")),
+    },
+    "compression": {
+        "exact": Row("exact", with_keys()),
+        "fp32": Row(
+            "exact, gradients in fp32", lambda config: {**with_keys()(config), "communication_data_type": "fp32"}
+        ),
+        "int8_gradients": Row("int8 gradients", with_keys(**GRADIENTS)),
+        "int8": Row("int8 gradients and weights", with_keys(**GRADIENTS, **WEIGHTS)),
+        "int4_gradients": Row("4-bit gradients", with_keys(**GRADIENTS), FOUR_BITS),
+        "int4": Row("4-bit gradients, int8 weights", with_keys(**GRADIENTS, **WEIGHTS), FOUR_BITS),
+    },
+}
 
 
 def means(values: list[float], window: int) -> list[float]:
@@ -53,9 +103,16 @@ def result(steps: list[dict], first: list[dict], window: int) -> dict:
         "difference_at_end": difference[-1] if difference else None,
         "largest_difference": max(difference, key=abs) if difference else None,
         "validation_loss": validation[-1] if validation else None,
+        "gradient_norm": statistics.fmean(step["grad_norm"] for step in steps[-window:]),
         "internode_megabytes": statistics.median(step.get("internode_bytes", 0) for step in steps) / 1e6,
         "step_ms": statistics.median(step["step_seconds"] for step in steps) * 1e3,
     }
+
+
+def command(args: argparse.Namespace, words: list[str]) -> list[str]:
+    if args.comparison == "compression":
+        return command_of(args.launch, words)
+    return [*shlex.split(args.launch), *words]
 
 
 def train(
@@ -64,7 +121,6 @@ def train(
     args: argparse.Namespace,
     config: dict,
     flags: list[str],
-    command: Callable[[list[str]], list[str]],
 ) -> str:
     """Trains one row. Returns why it failed; empty: it did not."""
     own = args.folder.resolve() / name
@@ -76,7 +132,7 @@ def train(
     words += [f"--max_steps={args.steps}", "--checkpoint_freq=0", "--save_final=false"]
     words += [f"--checkpoint_dir={own / 'checkpoints'}", f"--metrics_file={metrics}", *row.flags]
     with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(command(words), stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command(args, words), stdout=output, stderr=subprocess.STDOUT)
         try:
             status = process.wait(timeout=args.limit)
         except subprocess.TimeoutExpired:
@@ -86,16 +142,10 @@ def train(
     return "" if status == 0 else sentence_of(log.read_text(errors="replace", encoding="utf-8"))
 
 
-def run(
-    rows: dict[str, Row],
-    args: argparse.Namespace,
-    config: dict,
-    flags: list[str],
-    command: Callable[[list[str]], list[str]],
-) -> tuple[dict[str, list[dict]], dict[str, str]]:
+def run(args: argparse.Namespace, config: dict, flags: list[str]) -> tuple[dict[str, list[dict]], dict[str, str]]:
     """Trains the rows that args.rows names and FOLDER lacks. Returns the metrics of all rows that FOLDER has, and why
     others failed."""
-    folder = args.folder.resolve()
+    folder, rows = args.folder.resolve(), COMPARISONS[args.comparison]
     folder.mkdir(parents=True, exist_ok=True)
     errors = {}
     for name in args.rows:
@@ -103,18 +153,37 @@ def run(
         if not args.again and metrics.exists() and len(read_metrics(metrics)) >= args.steps:
             continue
         print(f"{Path(sys.argv[0]).name}: {name}", file=sys.stderr)
-        if error := train(name, rows[name], args, config, flags, command):
+        if error := train(name, rows[name], args, config, flags):
             errors[name] = error
     there = {name: folder / name / "metrics.jsonl" for name in rows}
     trained = {name: read_metrics(path) for name, path in there.items() if path.exists() and name not in errors}
     return {name: steps for name, steps in trained.items() if len(steps) >= args.window}, errors
 
 
-def write(folder: Path, results: dict[str, dict], table: str) -> None:
-    folder = folder.resolve()
-    (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
-    (folder / "table.md").write_text(table, encoding="utf-8")
-    print(table, end="")
+def table(results: dict[str, dict], rows: dict[str, Row]) -> str:
+    first = next(iter(rows))
+    lines = [
+        f"| row | last loss | to {first} | largest difference | validation | to {first} | gradient norm "
+        "| a node sends | step |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    exact = results.get(first, {}).get("validation_loss")
+    for name, row in results.items():
+        if "error" in row:
+            lines.append(f"| {rows[name].label} | failed: {row['error'].replace('|', '/')} | | | | | | | |")
+            continue
+
+        def show(key: str, text: str, row: dict = row) -> str:
+            return "" if row[key] is None else text.format(row[key])
+
+        validation = row["validation_loss"]
+        relative = "" if None in (exact, validation) or name == first else f"{100 * (validation / exact - 1):+.2f}%"
+        lines.append(
+            f"| {rows[name].label} | {row['last_loss']:.4f} | {show('difference_at_end', '{:+.4f}')} "
+            f"| {show('largest_difference', '{:+.4f}')} | {show('validation_loss', '{:.4f}')} | {relative} "
+            f"| {row['gradient_norm']:.3f} | {row['internode_megabytes']:.3g} MB | {row['step_ms']:.1f} ms |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def draw(
@@ -123,10 +192,8 @@ def draw(
     window: int,
     file: Path,
     title: str,
-    *,
-    gradient_norms: bool = False,
 ) -> None:
-    """The losses, their differences to those of the first row, and, if asked for, the gradient norms."""
+    """The losses, their differences to those of the first row, and the gradient norms."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -138,9 +205,8 @@ def draw(
 
     first = next(iter(labels))
     curves = {name: means([step["loss"] for step in steps], window) for name, steps in rows.items()}
-    panels = 3 if gradient_norms else 2
-    figure, axes = plt.subplots(1, panels, figsize=(5 * panels, 3.6), layout="constrained")
-    losses, differences = axes[0], axes[1]
+    figure, axes = plt.subplots(1, 3, figsize=(15, 3.6), layout="constrained")
+    losses, differences, gradients = axes
     for name, curve in curves.items():
         x = [(i + 0.5) * window for i in range(len(curve))]
         losses.plot(x, curve, label=labels[name], linewidth=1)
@@ -148,18 +214,62 @@ def draw(
         if name != first and first in curves:
             pairs = list(zip(curve, curves[first], strict=False))
             differences.plot(x[: len(pairs)], [a - b for a, b in pairs], color=color, linewidth=1)
-        if gradient_norms:
-            norms = means([step["grad_norm"] for step in rows[name]], window)
-            axes[2].plot(x[: len(norms)], norms, color=color, linewidth=1)
+        norms = means([step["grad_norm"] for step in rows[name]], window)
+        gradients.plot(x[: len(norms)], norms, color=color, linewidth=1)
     differences.axhline(0, color="black", linewidth=0.5)
     for axis in axes:
         axis.set_xlabel("step")
     losses.set_ylabel(f"loss, mean of {window} steps")
     differences.set_ylabel(f"difference to: {labels[first]}")
-    if gradient_norms:
-        axes[2].set_ylabel(f"gradient norm, mean of {window} steps")
-        axes[2].set_yscale("log")
+    gradients.set_ylabel(f"gradient norm, mean of {window} steps")
+    gradients.set_yscale("log")
     losses.legend(fontsize="small")
     figure.suptitle(title, fontsize="medium")
     figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
     plt.close(figure)
+
+
+def main(arguments: list[str]) -> int:
+    own, flags = split_flags(arguments)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("comparison", choices=list(COMPARISONS))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--build", type=Path, default=Path("build"))
+    parser.add_argument("--launch", default="", help="the command that starts the ranks, without mpzero")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="all by default")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--window", type=int, default=25, help="steps whose mean is a point of a curve")
+    parser.add_argument("--limit", type=int, default=1800, help="seconds for one row")
+    parser.add_argument("--again", action="store_true", help="run rows that FOLDER has, too")
+    parser.add_argument("--title", default="")
+    parser.add_argument("--ranks_per_node", type=int, default=1, help="unless the file says it")
+    args = parser.parse_args(own)
+    rows = COMPARISONS[args.comparison]
+    args.rows = args.rows or list(rows)
+    if unknown := [name for name in args.rows if name not in rows]:
+        parser.error(f"--rows {unknown[0]}: {args.comparison} has {', '.join(rows)}")
+    file = take_flag(flags, "deepspeed_config")
+    if file is None:
+        parser.error("after -- there must be --deepspeed_config")
+    config = json.loads(Path(file).read_text(encoding="utf-8"))
+    if args.comparison == "fp8" and not config.get("bf16", {}).get("enabled"):
+        parser.error(f"{file}: FP8 needs bf16; enable it there")
+    zero = config.setdefault("zero_optimization", {})
+    if args.comparison == "compression" and not {"mics_shard_size", "zero_hpz_partition_size"} & zero.keys():
+        zero["mics_shard_size"] = args.ranks_per_node
+    trained, errors = run(args, config, flags)
+    first = trained.get(next(iter(rows)), [])
+    results: dict[str, dict] = {name: result(steps, first, args.window) for name, steps in trained.items()}
+    results |= {name: {"error": error} for name, error in errors.items()}
+    folder, text = args.folder.resolve(), table(results, rows)
+    (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    (folder / "table.md").write_text(text, encoding="utf-8")
+    print(text, end="")
+    if trained:
+        labels = {name: row.label for name, row in rows.items()}
+        draw(trained, labels, args.window, folder / "curves.svg", args.title)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
