@@ -4,16 +4,8 @@ The kernel's token bucket (tbf) keeps the rate. Where packets are to arrive late
 them back (netem, which would do both, is not in every kernel). Needs root and Linux. However the process ends that made
 them, the hosts and their link end with it, but for programs that still run on them.
 
-EC2 says of packets over an instance's rate that they are queued or dropped (bw_in_allowance_exceeded,
-bw_out_allowance_exceeded), and not how long its queues are. So there are two kinds of link:
-
-  queued    the default. Packets wait in the sender's own queue, which is too long to drop any: TCP counts its packets
-            there and holds the next ones back
-  dropped   Link.queue_milliseconds. The bucket is in a namespace between the hosts, with a queue of so many
-            milliseconds of the rate, and drops what is more. The sender finds out by acknowledgements that stay out
-
-A short queue in the sender's own namespace would be neither: TCP waits 200 ms for its probe after the host itself has
-dropped a packet of a connection with nothing else under way, which no counter of retransmissions shows.
+Packets wait in the sender's own queue, which is too long to drop any: TCP counts its packets there and holds the next
+ones back. (A short queue there would make TCP wait 200 ms for its probe, which no counter of retransmissions shows.)
 """
 
 from __future__ import annotations
@@ -24,7 +16,6 @@ import ctypes
 import fcntl
 import multiprocessing
 import os
-import re
 import select
 import shlex
 import shutil
@@ -45,11 +36,8 @@ HOSTS = ("limited0", "limited1")
 INTERFACE = "eth0"
 MTU = 9001  # as between EC2 instances
 PACKET = 65536 + 64
-# In bytes. TCP has at most net.ipv4.tcp_limit_output_bytes (1 or 4 MiB) of a connection in its own host's queue.
-QUEUE, LEAST_QUEUE = 1 << 30, 2 * PACKET
-# Of /proc/net/snmp and netstat; "dropped" of queues and interfaces. TCPOFOQueue: segments that overtook others.
-COUNTERS = ("RetransSegs", "TCPTimeouts", "TCPLossProbes", "TCPOFOQueue", "dropped")
-ROUTER, ROUTER_ADDRESS = "router", "198.18.7.254"
+# In bytes; TCP has at most net.ipv4.tcp_limit_output_bytes (1 or 4 MiB) of a connection in its own host's queue.
+QUEUE = 1 << 30
 
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
@@ -61,26 +49,17 @@ TUN_F_CSUM, TUN_F_TSO4 = 0x01, 0x02
 class Link:
     gigabits: float | None = None  # a second, each way; None: as fast as it goes
     milliseconds: float = 0  # one way, in addition to what the machine takes
-    queue_milliseconds: float | None = None  # packets beyond it are dropped, with a rate and no latency; None: none is
-    congestion: str = "cubic"  # TCP's congestion control: Linux's own choice, EC2's images have it, too
-
-    def __post_init__(self) -> None:
-        if self.queue_milliseconds is not None and (self.gigabits is None or self.milliseconds > 0):
-            raise ValueError("a link whose queue drops packets needs a rate, and has no latency")
 
     @property
     def name(self) -> str:
         rate = "no limit" if self.gigabits is None else f"{self.gigabits:g} Gb/s"
-        queue = "" if self.queue_milliseconds is None else f", queue {self.queue_milliseconds:g} ms"
-        return f"{rate}, {self.milliseconds:g} ms{queue}"
+        return f"{rate}, {self.milliseconds:g} ms"
 
     def bucket(self) -> str:
         """tbf's words for the rate."""
-        bytes_a_millisecond = self.gigabits * 1e9 / 8 * 1e-3
         # A millisecond's: what the timer may be late by without loss of rate. A packet of TCP's largest must fit.
-        burst = max(256 << 10, round(bytes_a_millisecond))
-        queue = QUEUE if self.queue_milliseconds is None else round(self.queue_milliseconds * bytes_a_millisecond)
-        return f"tbf rate {self.gigabits:g}gbit burst {burst} limit {max(queue, LEAST_QUEUE)}"
+        burst = max(256 << 10, round(self.gigabits * 1e9 / 8 * 1e-3))
+        return f"tbf rate {self.gigabits:g}gbit burst {burst} limit {QUEUE}"
 
 
 def reason_to_skip() -> str | None:
@@ -99,8 +78,6 @@ def reason_to_skip() -> str | None:
 
 
 class Hosts:
-    """The two hosts, and after them the router between them if there is one."""
-
     def __init__(self, pids: list[int]):
         self.pids = pids
 
@@ -121,28 +98,12 @@ class Hosts:
         """By the interface, headers and acknowledgements included."""
         return int(self.run(host, "cat /proc/net/dev").split(f"{INTERFACE}:")[1].split()[8])
 
-    def counters(self) -> dict[str, int]:
-        """COUNTERS of both hosts together: segments sent again, and the packets that the link dropped."""
-        found = dict.fromkeys(COUNTERS, 0)
-        for host in range(len(self.pids)):
-            lines = self.run(host, "cat /proc/net/snmp /proc/net/netstat").splitlines()
-            for names, values in zip(lines[::2], lines[1::2], strict=True):
-                for name, value in zip(names.split(), values.split(), strict=True):
-                    if name in COUNTERS:
-                        found[name] += int(value)
-            for queue in re.findall(r"qdisc tbf .*\n.*dropped (\d+)", self.run(host, "tc -s qdisc show")):
-                found["dropped"] += int(queue)
-            for counts in re.findall(r"eth\d+: *(.*)", self.run(host, "cat /proc/net/dev")):
-                found["dropped"] += int(counts.split()[3]) + int(counts.split()[11])
-        return found
-
-    def mpirun(self, agent: Path, *, gpus: bool = False, environment: dict[str, str] | None = None) -> list[str]:
+    def mpirun(self, agent: Path, *, gpus: bool = False) -> list[str]:
         """mpirun with a rank on each host, and TCP between them. `agent`: a file for what starts the other host's.
 
-        `gpus`: each host has one of this machine's first two GPUs. `environment`: of both ranks, in addition.
+        `gpus`: each host has one of this machine's first two GPUs.
         """
-        both = [f"{name}={value}" for name, value in (environment or {}).items()]
-        own = [["env", *both, *([f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [])] for host in range(2)]
+        own = [["env", *([f"CUDA_VISIBLE_DEVICES={host}"] if gpus else [])] for host in range(2)]
         enter = shlex.join(self.inside(1, [*own[1], "sh", "-c"]))
         agent.write_text(f'#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec {enter} "$*"\n', encoding="utf-8")
         agent.chmod(0o755)
@@ -175,7 +136,7 @@ def two_hosts(link: Link) -> Iterator[Hosts]:
             names.write("".join(f"{address} {name}\n" for address, name in lines))
             names.flush()
             Path(names.name).chmod(0o644)
-            for name in HOSTS if link.queue_milliseconds is None else (*HOSTS, ROUTER):
+            for name in HOSTS:
                 steps = f"mount --bind {names.name} /etc/hosts && hostname {name} && echo there && exec cat"
                 # Each lives as long as its standard input, which ends with this process.
                 words = ["unshare", "--net", "--uts", "--mount", "sh", "-c", steps]
@@ -187,8 +148,6 @@ def two_hosts(link: Link) -> Iterator[Hosts]:
         hosts = Hosts([node.pid for node in nodes])
         if link.milliseconds > 0:
             delaying = delay_line(hosts, link.milliseconds / 1e3)
-        elif link.queue_milliseconds is not None:
-            route(hosts, link)
         else:
             hosts.run(0, f"ip link add {INTERFACE} type veth peer name {INTERFACE} netns {hosts.pids[1]}")
         for host, address in enumerate(ADDRESSES):
@@ -206,12 +165,9 @@ def configure(hosts: Hosts, host: int, address: str, link: Link) -> None:
     hosts.run(host, "ip link set lo up")
     hosts.run(host, f"ip addr add {address}/24 dev {INTERFACE}")
     hosts.run(host, f"ip link set {INTERFACE} mtu {MTU} txqueuelen 10000 up")
-    # Of this route's connections. The sysctl of a namespace permits only what the whole machine permits.
-    hosts.run(host, f"ip route change {NETWORK} dev {INTERFACE} scope link src {address} congctl {link.congestion}")
-    if link.gigabits is not None and link.queue_milliseconds is None:
-        hosts.run(host, f"tc qdisc add dev {INTERFACE} root {link.bucket()}")
     if link.gigabits is not None:
-        keep_order(hosts, host, INTERFACE)
+        hosts.run(host, f"tc qdisc add dev {INTERFACE} root {link.bucket()}")
+        keep_order(hosts, host)
 
 
 def all_cores(count: int) -> str:
@@ -220,31 +176,17 @@ def all_cores(count: int) -> str:
     return ",".join(f"{mask >> shift & 0xFFFFFFFF:x}" for shift in reversed(range(0, count, 32)))
 
 
-def keep_order(hosts: Hosts, host: int, interface: str) -> None:
+def keep_order(hosts: Hosts, host: int) -> None:
     """Lets one core receive all packets of a connection, as the queues of a network card do.
 
     Otherwise the core receives a packet that took it from the bucket, which can be any core that sends. Packets then
     overtake each other, and TCP sends again what was not lost, and slows down.
     """
     # /sys is the machine's; this one shows the interfaces of the host.
-    file = f"/tmp/class/net/{interface}/queues/rx-0/rps_cpus"
+    file = f"/tmp/class/net/{INTERFACE}/queues/rx-0/rps_cpus"
     write = f"echo {all_cores(os.cpu_count())} > {file}"
     steps = f"mount -t sysfs host_sys /tmp && {write}; status=$?; umount /tmp; exit $status"
     hosts.run(host, f"sh -c {shlex.quote(steps)}")
-
-
-def route(hosts: Hosts, link: Link) -> None:
-    """Makes the interface of both hosts, and connects the router, which answers each host in the name of the other."""
-    router = len(hosts.pids) - 1
-    hosts.run(router, "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.proxy_arp=1 net.ipv4.conf.all.rp_filter=0")
-    for host, address in enumerate(ADDRESSES):
-        side = f"eth{host}"
-        hosts.run(host, f"ip link add {INTERFACE} type veth peer name {side} netns {hosts.pids[router]}")
-        hosts.run(router, f"ip link set {side} mtu {MTU} txqueuelen 10000 up")
-        hosts.run(router, f"ip addr add {ROUTER_ADDRESS}/32 dev {side}")
-        hosts.run(router, f"ip route add {address} dev {side}")
-        hosts.run(router, f"tc qdisc add dev {side} root {link.bucket()}")
-        keep_order(hosts, router, side)
 
 
 def delay_line(hosts: Hosts, seconds: float) -> multiprocessing.Process:
