@@ -74,6 +74,7 @@ def users_llama_at_8192() -> dict:
 
 WORKS = {
     "users_qwen3_zero2": Work("qwen3_0_6b", 2048, "configs/ds_config.json"),
+    "users_qwen3_zero2_4gpu": Work("qwen3_0_6b", 2048, "configs/ds_config.json"),
     "users_llama3_8b_zero3_2gpu": Work("llama_3_8b", 512, LLAMA_FILE),
     "users_llama3_8b_zero3_4gpu": Work("llama_3_8b", 512, LLAMA_FILE),
     "users_llama3_8b_zero3_4gpu_t8192": Work("llama_3_8b", 8192, users_llama_at_8192(), recompute=True),

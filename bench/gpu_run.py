@@ -17,6 +17,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from deepspeed_peer import LLAMA_FILE, users_llama_at_8192
 from measures import read_peers
 from visit import REPOSITORY, Settings, Visit
 
@@ -104,10 +105,16 @@ def repetitions(visit: Visit) -> None:
 
 
 def users_files(visit: Visit) -> None:
-    visit.train(
-        "users_qwen3_zero2", ranks=1, steps=30, seq_length=2048, users_config="configs/ds_config.json", endless=True
-    )
-    saving = {"seq_length": 2048, "users_config": "configs/ds_config.json", "flags": {"checkpoint_freq": 10}}
+    """AdamW on the host by the users' own files. A run is named after the same work of bench/deepspeed_peer.py."""
+    gpus = visit.gpus
+    qwen = json.loads((REPOSITORY / "configs" / "ds_config.json").read_text(encoding="utf-8"))
+    zero = qwen["zero_optimization"]
+    on_gpu = {**zero, "offload_optimizer": {**zero["offload_optimizer"], "ratio": "auto"}}
+    small = {"seq_length": 2048, "steps": 60, "random": True, "endless": True}
+    visit.train("users_qwen3_zero2", ranks=1, users_config=qwen, **small)
+    visit.train("users_qwen3_zero2_clipped", ranks=1, users_config={**qwen, "gradient_clipping": 0.001}, **small)
+    visit.train("users_qwen3_zero2_ratio_auto", ranks=1, users_config={**qwen, "zero_optimization": on_gpu}, **small)
+    saving = {"seq_length": 2048, "users_config": qwen, "flags": {"checkpoint_freq": 10}}
     # The default configuration from its first step over its saves to a resume, and what was saved.
     visit.train("users_default", ranks=1, steps=30, keep_checkpoints=True, **saving)
     visit.train("users_default", ranks=1, steps=35, resume=True, keep_checkpoints=True, **saving)
@@ -116,17 +123,13 @@ def users_files(visit: Visit) -> None:
         program = str(visit.settings.build / "bin" / "mpzero")
         visit.run("users_default_verify", [program, "checkpoint", "verify", str(checkpoints)], 120)
     shutil.rmtree(visit.settings.scratch / "users_default" / "checkpoints", ignore_errors=True)
-    llama = {
-        "model_type": "llama_3_8b",
-        "users_config": "configs/ds_config_llama3_8b_zero3_offload.json",
-        "seq_length": 512,
-        "steps": 12,
-        "warm_up": 2,
-        "endless": True,
-        "limit": 170,
-    }
-    if visit.gpus > 1:
-        visit.train(f"users_llama3_8b_zero3_{visit.gpus}gpu", ranks=visit.gpus, **llama)
+    if gpus < 2:
+        return
+    visit.train(f"users_qwen3_zero2_{gpus}gpu", ranks=gpus, users_config=qwen, **small)
+    large = {"model_type": "llama_3_8b", "steps": 14, "warm_up": 3, "random": True, "endless": True, "limit": 280}
+    name = f"users_llama3_8b_zero3_{gpus}gpu"
+    visit.train(name, ranks=gpus, seq_length=512, users_config=LLAMA_FILE, **large)
+    visit.train(f"{name}_t8192", ranks=gpus, seq_length=8192, users_config=users_llama_at_8192(), **large)
 
 
 def speeds(visit: Visit) -> None:
@@ -156,22 +159,6 @@ def speeds(visit: Visit) -> None:
     visit.train(f"{name}_t512", micro_batch=4, gas=4, seq_length=512, **llama)
 
 
-def watching(visit: Visit) -> None:
-    """What Prometheus' endpoint costs at micro-batch 1: all states on the GPU, and the users' file as it is."""
-    for name, flags in (
-        ("watching_cost", ["--without_offload", "--warm_up=100"]),
-        ("watching_cost_users_file", ["--warm_up=20"]),
-    ):
-        if not visit.wanted(name) or visit.gpus == 0:
-            continue
-        command = [sys.executable, str(BENCH / "watching_cost.py"), str(visit.settings.scratch / name), "--device=cuda"]
-        command += [f"--build={visit.settings.build}", f"--train_data={visit.settings.train_data}"]
-        result = visit.run(name, [*command, "--seq_length=512", *flags], 290)
-        if result["status"] == 0:
-            result["figures"] = json.loads((visit.logs / f"{name}.log").read_text(encoding="utf-8").splitlines()[-1])
-            visit.write()
-
-
 def named(visit: Visit, name: str) -> bool:
     """Whether --only names this run by its beginning: "speed" asks for no "peer_deepspeed_…"."""
     return any(name.startswith(word) for word in visit.settings.only)
@@ -193,10 +180,12 @@ def peers(visit: Visit) -> None:
     deepspeed = str(BENCH / "deepspeed_peer.py")
     for work, gpus in (
         ("users_qwen3_zero2", 1),
+        ("users_qwen3_zero2_4gpu", 4),
         ("qwen3_zero2_4gpu_mb8", 4),
         ("llama3_8b_zero3_4gpu_t8192", 4),
         ("llama3_8b_zero3_4gpu_t512", 4),
         ("users_llama3_8b_zero3_4gpu", 4),
+        ("users_llama3_8b_zero3_4gpu_t8192", 4),
     ):
         peer(f"peer_deepspeed_{work}", gpus, 240, deepspeed, work, f"--gpus={gpus}")
     # Rounded in bf16, gradients grow a little apart at each step; how much is the control's to say, and fp32's.
@@ -219,9 +208,8 @@ def two_hosts(visit: Visit, arguments: argparse.Namespace) -> None:
     folder = visit.settings.scratch / "two_hosts"
     command = [sys.executable, str(BENCH / "two_hosts.py"), str(folder), f"--build={visit.settings.build}"]
     command.append(f"--budget={arguments.two_hosts_budget}")
-    for flag in ("before", "deepspeed"):
-        if path := getattr(arguments, flag):
-            command.append(f"--{flag}={path}")
+    if arguments.deepspeed:
+        command.append(f"--deepspeed={arguments.deepspeed}")
     result = visit.run("two_hosts", command, arguments.two_hosts_budget + 60)
     found = folder / "two_hosts.json"
     if found.exists():
@@ -241,7 +229,6 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--only", nargs="*", default=[], help="only runs whose name contains one of these words")
     parser.add_argument("--two_hosts_budget", type=float, default=420, help="seconds for bench/two_hosts.py")
-    parser.add_argument("--before", type=Path, metavar="BUILD", help="a build of an earlier commit, for two_hosts")
     parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES", help="for two_hosts, whose --help says how")
     parser.add_argument("--peers", type=Path, nargs="*", default=[], help="what other peers printed in this session")
     arguments = parser.parse_args()
@@ -260,7 +247,6 @@ def main() -> int:
     speeds(visit)
     peers(visit)
     users_files(visit)
-    watching(visit)
     stages_on_text(visit, arguments.steps)
     repetitions(visit)
     sanitized_tests(visit)

@@ -7,19 +7,16 @@
 // CONFIG_DIR: configs/models. Only workloads whose name contains one of the words run. The tables in Markdown are
 // written next to OUTPUT.json, as OUTPUT.md; bench/plot_roofline.py draws them.
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <utility>
 
-#include "base/error.hpp"
 #include "app/simulation/unit_record.hpp"
+#include "base/error.hpp"
 #include "bench/full_step.hpp"
-#include "bench/graph.hpp"
 #include "bench/operations.hpp"
 #include "bench/roofline.hpp"
 
@@ -42,38 +39,6 @@ const std::vector<Workload> kWorkloads{{"Qwen3-0.6B 8x2048", "qwen3_0_6b.json", 
                                        {"Qwen2.5-0.5B 1x2048", "qwen2_5_0_5b.json", 1, 2048, true},
                                        {"Llama-3-8B 1x8192", "llama_3_8b.json", 1, 8192, false},
                                        {"Llama-3-8B 4x512", "llama_3_8b.json", 4, 512, false}};
-
-// The head with more and with fewer tokens at a time: small chunks would stay in the cache, but read the full output
-// weight and add to its full gradient more often.
-void measure_chunks(const Workload& workload, FullStep& step, Roofline& roofline) {
-  const model::ModelConfig& config = step.decoder().config();
-  const int64_t tokens = workload.micro_batch * workload.length;
-  const size_t head_unit = step.decoder().head_unit(), output_unit = step.decoder().tied_head() ? 0 : head_unit;
-  const at::Tensor x = random({workload.micro_batch, workload.length, config.hidden_size});
-  const double flops = 6.0 * static_cast<double>(tokens * config.hidden_size) * static_cast<double>(config.vocab_size);
-  int64_t last_chunk = 0;
-  for (const int exponent : {26, 27, 28, 29, 30, 31}) {
-    const model::Decoder decoder(config, {.max_logits = int64_t{1} << exponent});
-    const int64_t chunk = decoder.tokens_per_chunk(tokens, at::kCUDA);
-    if (std::exchange(last_chunk, chunk) == chunk) break;
-    roofline.compute("variants", fmt::format("head, {} tokens at a time", chunk), 0, flops, 1, [&](int) {
-      std::vector<Gradient> gradients = step.gradients(head_unit), output = step.gradients(output_unit);
-      const auto result = decoder.head_forward_backward(step.weights(head_unit), step.weights(output_unit).back(), x,
-                                                        step.tokens(), 1.0, gradients, output.back());
-      return Tensors{result.dx};
-    });
-  }
-}
-
-void measure_graphs(const Workload& workload, double layers, int sets, const Body& forward, const Body& backward) {
-  try {
-    const GraphTiming f = measure_graph(sets, kRepeats, forward), b = measure_graph(sets, kRepeats, backward);
-    fmt::print("{}: layers as CUDA graphs: forward {:.2f} ms, {:.0f} kernels a layer; backward {:.2f} ms, {:.0f}\n",
-               workload.name, layers * f.seconds * 1e3, f.kernels, layers * b.seconds * 1e3, b.kernels);
-  } catch (const c10::Error& error) {
-    fmt::print("{}: no CUDA graph of a layer: {}\n", workload.name, error.what_without_backtrace());
-  }
-}
 
 // A layer, the head and the full step, compared with the sums of their operations.
 void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roofline) {
@@ -116,7 +81,6 @@ void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roo
   const double loss = step.forward_backward().item<double>();
   fmt::print("{}: {:.0f} tokens/s, loss {:.3f}\n", workload.name,
              static_cast<double>(workload.micro_batch * workload.length) / all.seconds, loss);
-  measure_graphs(workload, layers, sets, forward, backward);
   // Products of NaN use less power and so less time: such a measurement is meaningless.
   if (!std::isfinite(loss)) throw_failure("bench_kernels: the loss of {} is {}", workload.name, loss);
 }
@@ -165,7 +129,6 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
       return Tensors{};
     });
   }
-  measure_chunks(workload, step, roofline);
   roofline.tuned(matmuls.tuned());
   fmt::print("\n");
   measure_full_passes(workload, step, roofline);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two GPUs of this machine as two hosts over TCP: plain streams, NCCL's sockets, mpzero and DeepSpeed, in one visit.
 
-    bench/two_hosts.py FOLDER [--build build] [--before BUILD] [--train_data T.h5] [--deepspeed PACKAGES] [--budget 200]
+    bench/two_hosts.py FOLDER [--build build] [--train_data T.h5] [--deepspeed PACKAGES] [--budget 200]
 
 Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU. NCCL_HOSTID makes two hosts of the GPUs; their traffic goes
 through NCCL's sockets. FOLDER gets two_hosts.json, written anew after each part, and a folder for each run:
@@ -11,7 +11,6 @@ through NCCL's sockets. FOLDER gets two_hosts.json, written anew after each part
               and its share of the streams
   mpzero_…    ZeRO-2 and ZeRO-3 on two levels over sockets, exact and in 8 bits; configs/ds_config.json as it is there
               (AdamW on the host); on one level over NVLink
-  unchanged   with BUILD, of an earlier commit: ZeRO-2 and ZeRO-3 on one level over NVLink, both builds in three turns
   deepspeed   stock DeepSpeed, ZeRO-2 and ZeRO-3, over the same sockets
 
 A part for which the budget of seconds has no time left is named in `left_out`. PACKAGES, 15 MB in all: DeepSpeed as it
@@ -29,7 +28,6 @@ import argparse
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -157,10 +155,9 @@ def collective_rates(text: str) -> dict[str, dict[str, float]]:
 
 COMPRESSED = {"zero_quantized_gradients": True, "zero_quantized_weights": True}
 ONE_HOST = "mpirun --bind-to none -n 2"
-TURNS = 3
 
 
-def mpzero(visit: Visit, name: str, config: dict, *, one_host: bool = False, build: Path | None = None) -> dict:
+def mpzero(visit: Visit, name: str, config: dict, *, one_host: bool = False) -> dict:
     """One row of bench/network_experiment.py: two levels between two hosts, or one level over NVLink."""
     folder = visit.folder / name
     folder.mkdir(exist_ok=True)
@@ -174,7 +171,7 @@ def mpzero(visit: Visit, name: str, config: dict, *, one_host: bool = False, bui
             "--validation_freq=0",
             "--device=cuda",
         ],
-        build=(build or visit.args.build).resolve(),
+        build=visit.args.build.resolve(),
         launch=ONE_HOST if one_host else "",
         steps=visit.args.steps,
         warm_up=visit.args.warm_up,
@@ -188,21 +185,6 @@ def mpzero(visit: Visit, name: str, config: dict, *, one_host: bool = False, bui
 
 def with_keys(config: dict, **zero: object) -> dict:
     return {**config, "zero_optimization": {**config["zero_optimization"], **zero}}
-
-
-def unchanged(visit: Visit, stage: int) -> dict:
-    """Steps on one level over NVLink, of an earlier build and of this one, in turns, and how far they are apart."""
-    builds = {"before": visit.args.before, "now": visit.args.build}
-    steps: dict[str, list[float]] = {name: [] for name in builds}
-    for turn in range(TURNS):
-        for name, build in builds.items():
-            config = on_gpu(stage, 4, gas=4)
-            row = mpzero(visit, f"unchanged_zero{stage}_{name}_{turn}", config, one_host=True, build=build)
-            if row["step"] is None:
-                return {"error": f"{name}: {row['error']}", **steps}
-            steps[name].append(row["step"])
-    ratio = statistics.median(steps["now"]) / statistics.median(steps["before"])
-    return {**steps, "ratio": round(ratio, 4), "within_1_percent": ratio <= 1.01}
 
 
 def deepspeed(visit: Visit, stage: int) -> dict:
@@ -233,7 +215,6 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--before", type=Path, metavar="BUILD", help="a build of an earlier commit")
     parser.add_argument("--train_data", type=Path, help="random tokens if not given")
     parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES")
     parser.add_argument("--budget", type=float, default=200, help="seconds for all of it")
@@ -261,8 +242,6 @@ def main(arguments: list[str]) -> int:
     for stage in (2, 3):
         name, config = f"mpzero_zero{stage}_nvlink", on_gpu(stage, 4, gas=4)
         visit.part(name, lambda name=name, config=config: mpzero(visit, name, config, one_host=True))
-    for stage in (2, 3) if args.before else ():
-        visit.part(f"unchanged_zero{stage}", lambda stage=stage: unchanged(visit, stage))
     if args.deepspeed:
         visit.part("deepspeed_installed", lambda: install(visit))
     for stage in (2, 3):

@@ -220,17 +220,17 @@ class Visit:
         model_type: str = "qwen3_0_6b",
         vocab_size: int | None = None,
         seq_length: int = 1024,
-        users_config: str | None = None,
+        users_config: str | dict | None = None,
         random: bool = False,
         endless: bool = False,
         **options,
     ) -> None:
         """One training run.
 
-        `users_config`: a ds_config.json of the repository, instead of what `stage`, `offload` and the `options`
-        micro_batch, gas, offload_param and bf16_moments say. `random`: random tokens, no text. `endless`: the run is
-        ended after `steps` steps, without the checkpoint that a run saves at its end. Other options: validation_freq,
-        recompute, deterministic, keep_checkpoints, warm_up (steps), limit (seconds), flags.
+        `users_config`: a ds_config.json of the repository, or what one holds, instead of what `stage`, `offload` and
+        the `options` micro_batch, gas, offload_param and bf16_moments say. `random`: random tokens, no text. `endless`:
+        the run is ended after `steps` steps, without the checkpoint that a run saves at its end. Other options:
+        validation_freq, recompute, deterministic, keep_checkpoints, warm_up (steps), limit (seconds), flags.
         """
         if not self.wanted(name) or ranks > self.gpus:
             return
@@ -238,7 +238,9 @@ class Visit:
         if not resume:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        if users_config is not None:
+        if isinstance(users_config, dict):
+            config = users_config
+        elif users_config is not None:
             config = json.loads((REPOSITORY / users_config).read_text(encoding="utf-8"))
         else:
             config = ds_config(

@@ -97,7 +97,7 @@ def test_the_rows_are_what_their_names_say(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(two_hosts, "streams", lambda _: {})
     monkeypatch.setattr(two_hosts, "doctor", lambda _: {})
     monkeypatch.setattr(two_hosts, "deepspeed", lambda *_: {})
-    assert two_hosts.main([str(tmp_path), "--train_data", "t.h5", "--before", "old"]) == 0
+    assert two_hosts.main([str(tmp_path), "--train_data", "t.h5"]) == 0
     nodes = {"mics_shard_size": 1}
     assert seen["mpzero_zero2_two_levels"] == ("socket", {"stage": 2, **nodes})
     network, zero = seen["mpzero_zero3_8_bits"]
@@ -109,38 +109,18 @@ def test_the_rows_are_what_their_names_say(tmp_path: Path, monkeypatch: pytest.M
         **nodes,
     }
     assert seen["mpzero_zero2_nvlink"] == ("auto", {"stage": 2, "zero_hpz_partition_size": 1})
-    assert {f"unchanged_zero{stage}_{name}_2" for stage in (2, 3) for name in ("before", "now")} <= set(seen)
-    assert json.loads((tmp_path / "two_hosts.json").read_text())["unchanged_zero3"]["within_1_percent"]
-
-
-def test_both_builds_run_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    visit = visit_to(tmp_path, before=Path("old"))
-    times = iter([100.0, 102.0, 104.0, 101.0, 99.0, 100.5])
-    calls = []
-
-    def mpzero(visit, name: str, config: dict, *, one_host: bool, build: Path) -> dict:
-        assert one_host and config["zero_optimization"] == {"stage": 2}
-        calls.append(str(build))
-        return {"step": next(times, None), "error": "it broke"}
-
-    monkeypatch.setattr(two_hosts, "mpzero", mpzero)
-    found = two_hosts.unchanged(visit, 2)
-    assert calls == ["old", "build"] * 3
-    assert found["before"] == [100.0, 104.0, 99.0] and found["now"] == [102.0, 101.0, 100.5]
-    assert found["ratio"] == 1.01 and found["within_1_percent"]
-    assert two_hosts.unchanged(visit, 2)["error"] == "before: it broke"
 
 
 def test_a_visit_of_gpu_run_has_it_only_by_name(tmp_path: Path) -> None:
     data = tmp_path / "data.h5"
-    old, packages = tmp_path / "old", tmp_path / "packages"
+    packages = tmp_path / "packages"
 
     def visit_of(*words: str) -> visit.Visit:
         made = visit.Visit(visit.Settings(tmp_path / "out", tmp_path, data, data, tmp_path / "scratch", words))
         made.gpus = 2
         return made
 
-    arguments = argparse.Namespace(two_hosts_budget=0, before=old, deepspeed=packages)
+    arguments = argparse.Namespace(two_hosts_budget=0, deepspeed=packages)
     for words in ((), ("speed",)):
         other = visit_of(*words)
         gpu_run.two_hosts(other, arguments)
@@ -149,9 +129,9 @@ def test_a_visit_of_gpu_run_has_it_only_by_name(tmp_path: Path) -> None:
     gpu_run.two_hosts(named, arguments)
     result = json.loads((tmp_path / "out" / "results.json").read_text())["two_hosts"]
     assert result["status"] == 0, (named.logs / "two_hosts.log").read_text()
-    assert f"--before={old}" in result["command"] and f"--deepspeed={packages}" in result["command"]
+    assert f"--deepspeed={packages}" in result["command"]
     left_out = result["figures"]["left_out"]
-    assert {"doctor", "mpzero_zero3_two_levels", "unchanged_zero2", "deepspeed_zero3"} <= set(left_out)
+    assert {"doctor", "mpzero_zero3_two_levels", "deepspeed_zero3"} <= set(left_out)
 
 
 def test_streams_of_the_interface_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

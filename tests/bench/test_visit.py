@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from visit import Settings, Visit
+from visit import REPOSITORY, Settings, Visit
 
 TRAINER = f"""#!{sys.executable}
 import json, signal, sys, time
@@ -110,3 +110,26 @@ def test_peers_run_only_where_they_are_named(visit: Visit) -> None:
     visit.settings = Settings(**{**visit.settings.__dict__, "only": ("speed", "peer_hugging_face")})
     assert named(visit, "peer_hugging_face")
     assert not named(visit, "peer_deepspeed_users_qwen3_zero2")
+
+
+def test_runs_of_the_users_files_do_what_deepspeed_does(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu_run
+    from deepspeed_peer import WORKS
+
+    made = {}
+    monkeypatch.setattr(visit, "train", lambda name, **options: made.setdefault(name, options))
+    monkeypatch.setattr(visit, "run", lambda *_: None)
+    visit.gpus = 4
+    gpu_run.users_files(visit)
+
+    def content(config: str | dict) -> dict:
+        return json.loads((REPOSITORY / config).read_text()) if isinstance(config, str) else config
+
+    with_peer = made.keys() & WORKS.keys()
+    assert len(with_peer) == 4
+    for name in with_peer:
+        ours, theirs = made[name], WORKS[name]
+        assert (ours.get("model_type", "qwen3_0_6b"), ours["seq_length"]) == (theirs.model, theirs.seq_length)
+        assert content(ours["users_config"]) == content(theirs.config)
+    changed = made["users_qwen3_zero2_ratio_auto"]["users_config"]["zero_optimization"]["offload_optimizer"]
+    assert changed == {"device": "cpu", "pin_memory": True, "ratio": "auto"}
