@@ -148,7 +148,10 @@ def variable(name: str, query: str, multi: bool = False) -> dict:
 
 
 def text() -> str:
-    return json.dumps(dashboard(), indent=1) + "\n"
+    """JSON with a line for each panel."""
+    whole = dashboard()
+    panels = ",\n".join(json.dumps(each) for each in whole.pop("panels"))
+    return f'{json.dumps(whole)[:-1]}, "panels": [\n{panels}\n]}}\n'
 
 
 if __name__ == "__main__":
