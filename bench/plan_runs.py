@@ -11,9 +11,9 @@ first run, and what the plan says is written down with what is measured afterwar
 frozen. plan_ms is by the new calibration, shipped_plan_ms by the one in configs/calibrations. Of the network the plan
 is told what the doctor measured.
 
-FOLDER gets plan_runs.json, a visit in the shape of bench/plan_measured.json, for `bench/plan_against_measured.py --runs
-FOLDER/plan_runs.json`; TABLE.md, the rows for bench/PLAN.md; calibrations/; logs.tar.gz. RESULTS gets copies of these
-files and no others. All are written anew after each run, so that a visit that is cut off leaves what it had.
+FOLDER gets plan_runs.json, a visit in the shape of bench/plan_measured.json, of which `bench/plan_against_measured.py
+--runs FOLDER/plan_runs.json` makes the table for bench/PLAN.md; calibrations/; logs.tar.gz. RESULTS gets copies of
+these files and no others. All are written anew after each run, so that a visit that is cut off leaves what it had.
 
 Random tokens, if no file is given, for which the Python needs h5py. A row that needs more GPUs than there are is not
 made; one for which the budget of seconds has no time left is named in `left_out`. For the
@@ -44,11 +44,10 @@ from plan_against_measured import (
     CALIBRATIONS,
     DEFAULTS,
     GPUS,
-    Difference,
     ds_config,
-    gibibytes,
     memory_of_rank,
     plan,
+    said_before,
     shipped_file,
 )
 from plan_rows import cpu_rows, rows
@@ -88,12 +87,11 @@ class Visit(two_hosts.Visit):
         lines = ",\n".join(json.dumps(run) for run in runs)
         text = json.dumps(found)[:-1] + f',\n"runs": [\n{lines}\n]}}\n'
         (self.folder / "plan_runs.json").write_text(text, encoding="utf-8")
-        (self.folder / "TABLE.md").write_text("\n".join(table(self.runs)) + "\n", encoding="utf-8")
         self.pack_logs()
         if self.args.results is None:
             return
         self.args.results.mkdir(parents=True, exist_ok=True)
-        files = [self.folder / name for name in ("plan_runs.json", "TABLE.md", "logs.tar.gz")]
+        files = [self.folder / name for name in ("plan_runs.json", "logs.tar.gz")]
         for file in [*files, *([self.calibration] if self.calibration else [])]:
             shutil.copy(file, self.args.results)
 
@@ -110,33 +108,6 @@ class Visit(two_hosts.Visit):
         with tarfile.open(self.folder / "logs.tar.gz", "w:gz") as archive:
             for file in sorted([*self.folder.glob("*.log"), *self.folder.glob("*/metrics.jsonl")]):
                 archive.add(file, arcname=str(file.relative_to(self.folder)))
-
-
-def table(runs: list[dict]) -> list[str]:
-    """The rows for bench/PLAN.md, by what the plan said before the runs were made."""
-    lines = [
-        "| run | plan | measured | difference | by the calibration before | memory, plan | measured |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    difference, shipped = Difference(), Difference()
-    for run in runs:
-        if not run.get("plan_ms"):
-            lines.append(f"| {run['name']} | no plan | {run['step_ms']:,.1f} ms | | | | {run['memory_gib']} |")
-            continue
-        error = difference.add(run["plan_ms"], run["plan_gib"], run)
-        before = ""
-        if run.get("shipped_plan_ms"):
-            of_shipped = shipped.add(run["shipped_plan_ms"], run["plan_gib"], run)
-            before = f"{run['shipped_plan_ms']:,.1f} ms, {of_shipped:+.1%}"
-        memory = gibibytes(run["memory_gib"]) if run["memory_gib"] else ""
-        lines.append(
-            f"| {run['name']} | {run['plan_ms']:,.1f} ms | {run['step_ms']:,.1f} ms | {error:+.1%} | {before} | "
-            f"{gibibytes(run['plan_gib'])} GiB | {memory} |"
-        )
-    lines += ["", f"What the plan said before they were made: {difference.sentence()}"]
-    if shipped.of_steps:
-        lines += ["", f"By the calibration that was shipped before: {shipped.sentence()}"]
-    return lines
 
 
 def measured_times(visit: Visit, name: str, launch: list[str]) -> tuple[Path, dict]:
@@ -395,7 +366,7 @@ def main(arguments: list[str], known: list[dict] | None = None) -> int:
     for run in wanted:
         visit.part(run["name"], lambda run=run: measure(visit, run))
     visit.save()
-    print("\n".join(table(visit.runs)))
+    print(said_before(visit.runs) or "no run had a plan")
     print(f"left out: {visit.results['left_out'] or 'nothing'}; failed: {list(visit.failed()) or 'none'}")
     print(f"{args.budget - visit.left():.0f} s in all; {visit.folder / 'plan_runs.json'}")
     return 1 if visit.failed() else 0
