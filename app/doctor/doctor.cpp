@@ -322,7 +322,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   });
   const std::vector<CudaSurvey> cuda_here = gather_cuda(hosts, cuda, mpi);
 
-  std::string facts, names;
+  std::string facts;
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     watch.enter(kReportFolder);
@@ -346,13 +346,11 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
     if (gpus.gpus.empty()) add(check_cpus(system, job, parallel::process_environment));
-    names = look_up_names(hosts.own, hosts.names);
     watch.enter(kCheckpointFolder);
     add(check_storage(options.checkpoint_dir, options.quick ? 0 : kProbe));
     watch.leave();
   });
 
-  add({judge_names(hosts.own, hosts.names, from_leaders(hosts, names, mpi))});
   std::vector<std::vector<Fact>> facts_of_hosts;
   for (const std::string& text : from_leaders(hosts, facts, mpi)) facts_of_hosts.push_back(read_facts(text));
   add({compare_facts(hosts.own, hosts.names, facts_of_hosts)});

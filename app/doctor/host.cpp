@@ -1,22 +1,14 @@
 #include "app/doctor/host.hpp"
 
 #include <fmt/format.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <charconv>
-#include <condition_variable>
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <sstream>
-#include <thread>
-#include <utility>
 
 #include "app/machine/host_limits.hpp"
 #include "base/text/byte_size.hpp"
@@ -139,114 +131,11 @@ Finding check_governor(const System& system) {
                  "cpupower frequency-set -g performance");
 }
 
-// The names that host `own` of `count` looks up.
-std::vector<size_t> names_of(size_t own, size_t count) {
-  std::vector<size_t> names;
-  for (size_t i = 0; i < std::min(count, kMostLookups); ++i) names.push_back((own + i) % count);
-  return names;
-}
-
-// The results so far, which outlive a thread that waits for a name server.
-struct Lookups {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::string letters;
-  bool done = false;
-};
-
 }  // namespace
 
 std::vector<Finding> check_host(const System& system, const Job& job, bool gpus, bool rdma) {
   return {check_locked_memory(system, rdma), check_open_files(system, job), check_shared_memory(system, job, gpus),
           check_memory(system), check_governor(system)};
-}
-
-NameLookup look_up(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* addresses = nullptr;
-  const auto start = std::chrono::steady_clock::now();
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &addresses);
-  // Where there is no name server, the same error comes at once.
-  const bool waited = std::chrono::steady_clock::now() - start > std::chrono::seconds(2);
-  if (error == EAI_AGAIN && waited) return NameLookup::kNoAnswer;
-  if (error != 0) return NameLookup::kUnknown;
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(addresses, freeaddrinfo);
-  for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
-    if (address->ai_family == AF_INET6) {
-      const auto& v6 = reinterpret_cast<const sockaddr_in6*>(address->ai_addr)->sin6_addr;
-      if (!IN6_IS_ADDR_LOOPBACK(&v6)) return NameLookup::kFound;
-    }
-    if (address->ai_family != AF_INET) continue;
-    const uint32_t v4 = ntohl(reinterpret_cast<const sockaddr_in*>(address->ai_addr)->sin_addr.s_addr);
-    if (v4 >> 24 != 127) return NameLookup::kFound;
-  }
-  return NameLookup::kLoopback;
-}
-
-std::string look_up_names(size_t own, const std::vector<std::string>& hosts, Resolver resolver,
-                          std::chrono::milliseconds patience) {
-  const auto lookups = std::make_shared<Lookups>();
-  const std::vector<size_t> names = names_of(own, hosts.size());
-  lookups->letters.assign(hosts.size(), static_cast<char>(NameLookup::kNotAsked));
-  for (const size_t name : names) lookups->letters[name] = static_cast<char>(NameLookup::kNoAnswer);
-  // It shares nothing else with this function's frame, since a name server may block it for longer.
-  std::thread([lookups, names, hosts, resolver = std::move(resolver)] {
-    for (const size_t name : names) {
-      NameLookup found = resolver(hosts[name]);
-      if (found == NameLookup::kNoAnswer) found = resolver(hosts[name]);
-      if (found == NameLookup::kNoAnswer) break;
-      const std::lock_guard lock(lookups->mutex);
-      lookups->letters[name] = static_cast<char>(found);
-    }
-    const std::lock_guard lock(lookups->mutex);
-    lookups->done = true;
-    lookups->changed.notify_one();
-  }).detach();
-  std::unique_lock lock(lookups->mutex);
-  lookups->changed.wait_for(lock, patience, [&] { return lookups->done; });
-  return lookups->letters;
-}
-
-Finding judge_names(size_t own, const std::vector<std::string>& hosts, const std::vector<std::string>& lookups) {
-  constexpr const char* kCheck = "host_names";
-  constexpr const char* kRemedy =
-      "put the names of all nodes into DNS or into each node's /etc/hosts; Slurm and MPI start ranks by them";
-  const auto seen_by = [&](size_t host, size_t name) { return static_cast<NameLookup>(lookups[host][name]); };
-  if (const size_t silent = lookups[own].find(static_cast<char>(NameLookup::kNoAnswer)); silent != std::string::npos) {
-    return failure(kCheck, fmt::format("the name server does not answer when it is asked for {}", hosts[silent]),
-                   "the one in /etc/resolv.conf must be reachable (in a VPC: enableDnsSupport)");
-  }
-  if (hosts.size() == 1) {
-    if (seen_by(0, 0) != NameLookup::kUnknown) return ok(kCheck, hosts[0] + " resolves");
-    return warning(kCheck, hosts[0] + " has no address here", kRemedy);
-  }
-  std::string unknown, loopback;
-  bool known_to_none = true;
-  for (size_t other = 0; other < hosts.size(); ++other) {
-    const NameLookup seen = seen_by(other, own);
-    if (seen != NameLookup::kUnknown && seen != NameLookup::kNotAsked) known_to_none = false;
-  }
-  for (size_t name = 0; name < hosts.size(); ++name) {
-    // A host may know itself by a loopback address; others must not.
-    if (name != own && seen_by(own, name) == NameLookup::kLoopback) {
-      loopback += (loopback.empty() ? "" : ", ") + hosts[name];
-    }
-    if (seen_by(own, name) != NameLookup::kUnknown) continue;
-    bool known_elsewhere = false;
-    for (size_t other = 0; other < hosts.size(); ++other) {
-      known_elsewhere = known_elsewhere || seen_by(other, name) == NameLookup::kFound;
-    }
-    if (known_elsewhere) unknown += (unknown.empty() ? "" : ", ") + hosts[name];
-  }
-  if (known_to_none) return failure(kCheck, fmt::format("no host knows the address of {}", hosts[own]), kRemedy);
-  if (!unknown.empty()) return failure(kCheck, fmt::format("{} has no address here", unknown), kRemedy);
-  if (!loopback.empty()) return failure(kCheck, fmt::format("{} is a loopback address here", loopback), kRemedy);
-  const auto asked = hosts.size() - static_cast<size_t>(std::count(lookups[own].begin(), lookups[own].end(),
-                                                                   static_cast<char>(NameLookup::kNotAsked)));
-  return ok(kCheck, asked == hosts.size()
-                        ? fmt::format("all {} resolve", asked)
-                        : fmt::format("{} of {} were looked up here, and resolve", asked, hosts.size()));
 }
 
 }  // namespace mpzero::doctor

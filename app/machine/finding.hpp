@@ -64,7 +64,6 @@ inline constexpr std::array kChecks = {
     CheckInfo{"cpu_instructions", Fault::kShared},
     CheckInfo{"numa_domains", Fault::kShared},
     CheckInfo{"huge_pages", Fault::kShared},
-    CheckInfo{"host_names", Fault::kShared},
     CheckInfo{"clock", Fault::kHost},
     CheckInfo{"checkpoint_space", Fault::kFolder},
     CheckInfo{"checkpoint_write", Fault::kFolder},

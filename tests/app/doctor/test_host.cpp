@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <future>
-#include <map>
 #include <random>
 
 #include "app/doctor/doctor.hpp"
@@ -88,80 +86,6 @@ TEST_CASE("a governor that keeps the frequency low is found, unlike Intel's own 
   CHECK(find(look(root, kJob, true, true), "cpu_frequency").status == Status::kWarning);
   root.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "intel_pstate\n");
   CHECK(find(look(root, kJob, true, true), "cpu_frequency").status == Status::kOk);
-}
-
-TEST_CASE("names are looked up, and the host at fault is blamed") {
-  const std::string lookups = look_up_names(0, {"localhost", "no-such-host.invalid"});
-  CHECK((lookups == "lu" || lookups == "ln"));
-
-  const std::vector<std::string> hosts = {"a", "b", "c"};
-  for (size_t own = 0; own < 3; ++own) {
-    CHECK(find({judge_names(own, hosts, {"lff", "fff", "fff"})}, "host_names").status == Status::kOk);
-  }
-  // No host knows b.
-  CHECK(judge_names(0, hosts, {"fuf", "fuf", "fuf"}).status == Status::kOk);
-  CHECK(judge_names(1, hosts, {"fuf", "fuf", "fuf"}).message == "no host knows the address of b");
-  // c knows only itself.
-  CHECK(judge_names(0, hosts, {"fff", "fff", "uuf"}).status == Status::kOk);
-  CHECK(judge_names(2, hosts, {"fff", "fff", "uuf"}).message == "a, b has no address here");
-  CHECK(judge_names(0, hosts, {"flf", "fff", "fff"}).message == "b is a loopback address here");
-  CHECK(judge_names(2, hosts, {"fff", "fff", "nnn"}).status == Status::kFailure);
-  CHECK(judge_names(0, {"a"}, {"u"}).status == Status::kWarning);
-  // Not every host asks for every name.
-  CHECK(judge_names(0, hosts, {"ff-", "-ff", "f-f"}).message == "2 of 3 were looked up here, and resolve");
-  CHECK(judge_names(1, hosts, {"fu-", "-uf", "f-f"}).message == "no host knows the address of b");
-  CHECK(judge_names(0, hosts, {"fu-", "-ff", "f-f"}).message == "b has no address here");
-}
-
-TEST_CASE("a lost packet of a name server is waited for, and the rest of the answers is kept") {
-  // glibc asks again after 5 s.
-  CHECK(kNamePatience > 2 * std::chrono::seconds(5));
-  const std::vector<std::string> hosts = {"a", "b", "c"};
-  std::map<std::string, int> asked;
-  const auto loses_one = [&](const std::string& host) {
-    return ++asked[host] == 1 && host == "b" ? NameLookup::kNoAnswer : NameLookup::kFound;
-  };
-  CHECK(look_up_names(0, hosts, loses_one, std::chrono::minutes(1)) == "fff");
-  CHECK(asked["b"] == 2);
-
-  int questions = 0;
-  const auto is_dead = [&](const std::string& host) {
-    ++questions;
-    return host == "a" ? NameLookup::kFound : NameLookup::kNoAnswer;
-  };
-  CHECK(look_up_names(0, hosts, is_dead, std::chrono::minutes(1)) == "fnn");
-  CHECK(questions == 3);
-  CHECK(judge_names(0, hosts, {"fnn", "fff", "fff"}).message ==
-        "the name server does not answer when it is asked for b");
-
-  // One that blocks its caller.
-  std::promise<void> gate;
-  const auto open = gate.get_future().share();
-  const auto blocks = [open](const std::string& host) {
-    if (host == "b") open.wait();
-    return NameLookup::kFound;
-  };
-  std::string seen;
-  while (seen.empty() || seen[0] == 'n') seen = look_up_names(0, hosts, blocks, std::chrono::milliseconds(20));
-  CHECK(seen == "fnn");
-  gate.set_value();
-}
-
-TEST_CASE("a name is looked up by few hosts, and a host looks up few names") {
-  std::vector<std::string> hosts;
-  for (int i = 0; i < 1000; ++i) hosts.push_back("node" + std::to_string(i));
-  std::map<std::string, int> asked;
-  const auto counts = [&](const std::string& host) {
-    ++asked[host];
-    return NameLookup::kFound;
-  };
-  std::string first;
-  for (size_t own = 0; own < hosts.size(); ++own) {
-    const std::string lookups = look_up_names(own, hosts, counts, std::chrono::minutes(1));
-    CHECK(lookups[own] == 'f');
-  }
-  CHECK(asked.size() == hosts.size());
-  for (const auto& [host, times] : asked) CHECK(times == kMostLookups);
 }
 
 TEST_CASE("the checkpoint folder is written to, and no file remains") {
