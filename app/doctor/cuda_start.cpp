@@ -48,51 +48,20 @@ Finding check_start(const Job& job, const std::vector<CudaSurvey>& surveys) {
   return ok("cuda", fmt::format("starts on {} GPU{}", all.size(), all.size() == 1 ? "" : "s"));
 }
 
-// "GPU 0: not started, GPU 1: in progress" for those that have not joined the fabric.
-std::string outside_fabric(const std::vector<GpuState>& gpus) {
-  std::string list;
-  for (size_t i = 0; i < gpus.size(); ++i) {
-    const GpuFabric fabric = gpus[i].fabric.value_or(GpuFabric::kNone);
-    std::string word;
-    if (fabric == GpuFabric::kNotStarted) word = "not started";
-    if (fabric == GpuFabric::kInProgress) word = "in progress";
-    if (gpus[i].fabric_error.value_or(0) != 0) word = fmt::format("failed with error {}", *gpus[i].fabric_error);
-    if (!word.empty()) list += fmt::format("{}GPU {}: {}", list.empty() ? "" : ", ", i, word);
-  }
-  return list;
-}
-
-Finding check_fabric_manager(const std::vector<GpuState>& gpus, bool cuda_starts) {
-  constexpr const char* kCheck = "nvlink_fabric";
-  const std::string outside = outside_fabric(gpus);
-  if (outside.empty()) {
-    const bool has_fabric =
-        std::any_of(gpus.begin(), gpus.end(), [](const GpuState& gpu) { return gpu.fabric == GpuFabric::kCompleted; });
-    return ok(kCheck, has_fabric ? "all GPUs have joined it" : "none, or not reported by the driver");
-  }
-  const std::string seen = "registration of " + outside;
-  const std::string remedy = explain_cuda_error(cuda_error::kSystemNotReady).remedy;
-  // Some virtual machines keep showing a registration that their host has completed.
-  return cuda_starts ? warning(kCheck, seen + "; CUDA starts all the same", remedy) : failure(kCheck, seen, remedy);
-}
-
 }  // namespace
 
 bool needs_cuda(const Job& job, const GpuSurvey& gpus) {
   return job.device != "cpu" && (job.device == "cuda" || !gpus.gpus.empty() || job.given_gpus.count > 0);
 }
 
-std::vector<Finding> check_cuda_start(const Job& job, const GpuSurvey& gpus, const std::vector<CudaSurvey>& surveys) {
-  if (!needs_cuda(job, gpus)) return {ok("cuda", "not needed on the CPU")};
+Finding check_cuda_start(const Job& job, const GpuSurvey& gpus, const std::vector<CudaSurvey>& surveys) {
+  if (!needs_cuda(job, gpus)) return ok("cuda", "not needed on the CPU");
   for (const CudaSurvey& survey : surveys) {
     if (survey.library_error.empty()) continue;
-    return {failure("libcuda", survey.library_error,
-                    "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)")};
+    return failure("libcuda", survey.library_error,
+                   "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)");
   }
-  std::vector<Finding> findings = {check_start(job, surveys)};
-  if (gpus.gpus.empty()) return findings;
-  findings.push_back(check_fabric_manager(gpus.gpus, findings.front().status != Status::kFailure));
-  return findings;
+  return check_start(job, surveys);
 }
 
 }  // namespace mpzero::doctor

@@ -341,8 +341,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     constexpr int64_t kProbe = int64_t{256} << 20;
     add({check_launch(parallel::process_environment, mpi.world_size()), check_instance(system)});
     add(check_gpus(system, job, gpus, parallel::cuda_runtime_version(), gpus_of(cuda_here)));
-    add(check_cuda_start(job, gpus, cuda_here));
-    add({check_gpu_kernels(job, gpus, built_with_gpu_kernels())});
+    add({check_cuda_start(job, gpus, cuda_here), check_gpu_kernels(job, gpus, built_with_gpu_kernels())});
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
     if (gpus.gpus.empty()) add(check_cpus(system, job, parallel::process_environment));

@@ -18,7 +18,6 @@ using Json = nlohmann::json;
 template <typename Gpu, typename Visit>
 void for_each_member(Gpu& gpu, Visit visit) {
   visit("temperature", gpu.temperature);
-  visit("slowdown_temperature", gpu.slowdown_temperature);
   visit("sm_clock", gpu.sm_clock);
   visit("max_sm_clock", gpu.max_sm_clock);
   visit("throttle_reasons", gpu.throttle_reasons);
@@ -33,8 +32,6 @@ void for_each_member(Gpu& gpu, Visit visit) {
   visit("total_memory", gpu.total_memory);
   visit("used_memory", gpu.used_memory);
   visit("mig", gpu.mig);
-  visit("fabric", gpu.fabric);
-  visit("fabric_error", gpu.fabric_error);
 }
 
 Json to_value(const GpuState& gpu) {

@@ -140,19 +140,6 @@ Finding check_throttling(const std::vector<GpuState>& gpus) {
   return ok("throttling", "none");
 }
 
-Finding check_temperature(const std::vector<GpuState>& gpus) {
-  static constexpr unsigned kSlowdownUnknown = 90, kMargin = 5;
-  unsigned hottest = 0;
-  for (const GpuState& gpu : gpus) hottest = std::max(hottest, gpu.temperature.value_or(0));
-  const std::string hot = those(gpus, [](const GpuState& gpu) -> std::string {
-    const unsigned limit = gpu.slowdown_temperature.value_or(kSlowdownUnknown);
-    if (gpu.temperature.value_or(0) + kMargin < limit) return {};
-    return fmt::format("{} C, slows down at {} C", *gpu.temperature, limit);
-  });
-  if (!hot.empty()) return warning("temperature", hot, "have the cooling checked, or exclude the node");
-  return ok("temperature", fmt::format("at most {} C", hottest));
-}
-
 Finding check_pcie(const std::vector<GpuState>& gpus) {
   const std::string narrow = those(gpus, [](const GpuState& gpu) -> std::string {
     if (!gpu.pcie_width || !gpu.max_pcie_width || *gpu.pcie_width >= *gpu.max_pcie_width) return {};
@@ -198,7 +185,6 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
   findings.push_back(check_driver(survey, cuda_runtime));
   findings.push_back(check_memory_errors(survey.gpus));
   findings.push_back(check_throttling(survey.gpus));
-  findings.push_back(check_temperature(survey.gpus));
   findings.push_back(check_pcie(survey.gpus));
   findings.push_back(check_others(job, survey.gpus, shown));
   return findings;

@@ -11,7 +11,7 @@
 namespace mpzero::doctor {
 
 // Checks the GPUs: their number, the driver against the CUDA that mpzero was built with, memory errors, throttling,
-// temperature, PCIe, use by other processes. `cuda_runtime`: that CUDA, 1000 * major + 10 * minor. `shown`:
+// PCIe, use by other processes. `cuda_runtime`: that CUDA, 1000 * major + 10 * minor. `shown`:
 // the PCI addresses of the GPUs that CUDA shows to the ranks; std::nullopt: of all. NVML shows GPUs of other jobs, too,
 // whose memory is in use rightly.
 std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime,

@@ -22,8 +22,9 @@ struct FabricInfo {
   unsigned char cluster[16];
   NvmlResult status;
   unsigned clique;
-  unsigned char state;
+  unsigned char state;  // nvmlGpuFabricState_t
 };
+constexpr unsigned char kFabricCompleted = 3;
 
 // A cluster of NVLink and the clique in it, whose GPUs reach each other; a host alone has a cluster of zeros.
 std::string domain_of(const FabricInfo& fabric) {
@@ -54,7 +55,6 @@ GpuState look(const NvmlLibrary& library, NvmlDevice device) {
   gpu.name = library.text("nvmlDeviceGetName", device);
   if (const auto place = library.ask<NvmlPciInfo>("nvmlDeviceGetPciInfo_v3", device)) gpu.pci_address = place->address;
   gpu.temperature = library.ask<unsigned>("nvmlDeviceGetTemperature", device, kTemperatureOfGpu);
-  gpu.slowdown_temperature = library.ask<unsigned>("nvmlDeviceGetTemperatureThreshold", device, kSlowdownThreshold);
   gpu.sm_clock = library.ask<unsigned>("nvmlDeviceGetClockInfo", device, kSmClock);
   gpu.max_sm_clock = library.ask<unsigned>("nvmlDeviceGetMaxClockInfo", device, kSmClock);
   gpu.throttle_reasons = library.ask<unsigned long long>("nvmlDeviceGetCurrentClocksThrottleReasons", device);
@@ -79,13 +79,7 @@ GpuState look(const NvmlLibrary& library, NvmlDevice device) {
   if (library.call("nvmlDeviceGetMigMode", device, &mig, &mig_after_reset)) gpu.mig = mig != 0;
   gpu.processes = processes_on(library, device);
   const auto fabric = library.ask<FabricInfo>("nvmlDeviceGetGpuFabricInfo", device);
-  if (fabric && fabric->state <= static_cast<unsigned char>(GpuFabric::kCompleted)) {
-    gpu.fabric = static_cast<GpuFabric>(fabric->state);
-    if (gpu.fabric == GpuFabric::kCompleted) {
-      gpu.fabric_error = fabric->status;
-      gpu.nvlink_domain = domain_of(*fabric);
-    }
-  }
+  if (fabric && fabric->state == kFabricCompleted) gpu.nvlink_domain = domain_of(*fabric);
   return gpu;
 }
 

@@ -13,16 +13,11 @@ struct GpuProcess {
   std::optional<uint64_t> bytes;  // empty: not reported
 };
 
-// How far a GPU has joined the NVLink fabric of its machine, for which NVIDIA's Fabric Manager is needed. The values
-// are those of nvmlGpuFabricState_t.
-enum class GpuFabric : uint8_t { kNone = 0, kNotStarted = 1, kInProgress = 2, kCompleted = 3 };
-
 // What the driver reports about one GPU. An optional is empty if this GPU or driver does not report the value.
 struct GpuState {
   std::string name;
   std::string pci_address;                         // "00000000:10:1C.0"; empty: not reported
   std::optional<unsigned> temperature;             // degrees Celsius
-  std::optional<unsigned> slowdown_temperature;    // at which the GPU slows itself down
   std::optional<unsigned> sm_clock, max_sm_clock;  // MHz
   std::optional<uint64_t> throttle_reasons;        // bits of nvmlClocksThrottleReasons
   std::optional<bool> ecc;                         // on
@@ -35,9 +30,7 @@ struct GpuState {
   std::optional<uint64_t> used_memory;   // bytes, of all processes
   std::optional<bool> mig;               // the GPU is divided into instances, which jobs may share
   std::vector<GpuProcess> processes;     // those with a CUDA context
-  std::optional<GpuFabric> fabric;
-  std::string nvlink_domain = {};   // of several hosts, that this GPU has joined; empty: none
-  std::optional<int> fabric_error;  // of kCompleted, an nvmlReturn_t; 0: none
+  std::string nvlink_domain = {};        // of several hosts, that this GPU has joined; empty: none
 };
 
 struct GpuSurvey {

@@ -14,8 +14,8 @@ namespace mpzero::doctor {
 using NvmlResult = int;
 using NvmlDevice = void*;
 inline constexpr NvmlResult kNvmlSuccess = 0;
-// Values of its enumerations: sensors and thresholds of temperatures, clocks, errors of memory and who counts them.
-inline constexpr int kTemperatureOfGpu = 0, kSlowdownThreshold = 1;
+// Values of its enumerations: sensors of temperatures, clocks, errors of memory and who counts them.
+inline constexpr int kTemperatureOfGpu = 0;
 inline constexpr int kSmClock = 1, kMemoryClock = 2;
 inline constexpr int kCorrected = 0, kUncorrected = 1;
 inline constexpr int kVolatile = 0;

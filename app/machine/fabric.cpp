@@ -116,28 +116,6 @@ Finding check_ports(const fs::path& root, const std::vector<RdmaDevice>& devices
   return warning("efa_ports", down, "if it should be cabled: " + std::string(kRemedy));
 }
 
-Finding check_counters(const fs::path& root, const std::vector<RdmaDevice>& devices) {
-  std::string closed;
-  int counters = 0;
-  for (const RdmaDevice& device : devices) {
-    int readable = 0;
-    for (const char* folder : {"hw_counters", "counters"}) {
-      std::error_code error;
-      const fs::path counters_of = root / "sys/class/infiniband" / device.name / "ports/1" / folder;
-      for (const fs::directory_entry& entry : fs::directory_iterator(counters_of, error)) {
-        if (read_integer(entry.path())) ++readable;
-      }
-    }
-    if (readable == 0) closed += (closed.empty() ? "" : ", ") + device.name;
-    counters += readable;
-  }
-  if (!closed.empty()) {
-    return warning("efa_counters", fmt::format("{} has no readable counters", closed),
-                   "make the host's /sys visible in the container, so that lost packets are counted");
-  }
-  return ok("efa_counters", fmt::format("{} can be read", counters));
-}
-
 bool forbids_device_rdma(const parallel::Environment& environment) {
   const auto value = environment("FI_EFA_USE_DEVICE_RDMA");
   if (!value) return false;
@@ -286,10 +264,7 @@ std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpu
   std::vector<RdmaDevice> used;
   std::copy_if(devices.begin(), devices.end(), std::back_inserter(used),
                [&](const RdmaDevice& device) { return efa == 0 || device.efa; });
-  if (!used.empty()) {
-    findings.push_back(check_ports(system.root, used));
-    findings.push_back(check_counters(system.root, used));
-  }
+  if (!used.empty()) findings.push_back(check_ports(system.root, used));
   findings.push_back(check_provider(system, survey, efa, gpus));
   findings.push_back(check_plugin(plugin, efa));
   return findings;

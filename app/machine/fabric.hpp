@@ -28,7 +28,7 @@ std::vector<std::string> libfabric_files(const System& system, const parallel::P
 FabricSurvey survey_fabric(const std::vector<std::string>& libraries);
 
 // Checks EFA and InfiniBand: devices against those of the instance type, the state of their ports, libfabric's provider
-// for them, GPUDirect, readable counters, NCCL's plugin. `gpus`: whether this host has any.
+// for them, GPUDirect, NCCL's plugin. `gpus`: whether this host has any.
 std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpus, const FabricSurvey& survey,
                                   const parallel::PluginSearch& plugin);
 

@@ -90,11 +90,6 @@ int nvmlDeviceGetTemperature(void* device, int sensor, unsigned* celsius) {
   *celsius = static_cast<unsigned>(fault(device, "temperature", 35));
   return kSuccess;
 }
-int nvmlDeviceGetTemperatureThreshold(void*, int kind, unsigned* celsius) {
-  if (kind != 1) return kNotSupported;
-  *celsius = 87;
-  return kSuccess;
-}
 int nvmlDeviceGetUUID(void* device, char* text, unsigned length) {
   return copy("GPU-" + std::to_string(static_cast<Gpu*>(device)->index), text, length);
 }
@@ -235,7 +230,6 @@ struct nvmlGpuFabricInfo {
 int nvmlDeviceGetGpuFabricInfo(void* device, nvmlGpuFabricInfo* info) {
   *info = {};
   info->state = static_cast<unsigned char>(fault(device, "fabric", 3));
-  info->status = static_cast<int>(fault(device, "fabric_error", 0));
   info->clusterUuid[15] = static_cast<unsigned char>(fault(device, "cluster", 0));
   info->cliqueId = static_cast<unsigned>(fault(device, "clique", 0));
   return kSuccess;
