@@ -196,9 +196,8 @@ Finding check_huge_pages(const System& system) {
   const std::string modes = read_line(system.root / "sys/kernel/mm/transparent_hugepage/enabled").value_or("");
   if (modes.find("[madvise]") != std::string::npos) return ok(kCheck, "transparent, for memory that asks for them");
   if (modes.find("[always]") != std::string::npos) return ok(kCheck, "transparent, for all memory");
-  return warning(kCheck,
-                 modes.empty() ? "the kernel has no transparent huge pages" : "transparent huge pages are switched off",
-                 "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled, as root on the host itself");
+  return warning(
+      kCheck, modes.empty() ? "the kernel has no transparent huge pages" : "transparent huge pages are switched off");
 }
 
 }  // namespace

@@ -57,9 +57,7 @@ bool needs_cuda(const Job& job, const GpuSurvey& gpus) {
 Finding check_cuda_start(const Job& job, const GpuSurvey& gpus, const std::vector<CudaSurvey>& surveys) {
   if (!needs_cuda(job, gpus)) return ok("cuda", "not needed on the CPU");
   for (const CudaSurvey& survey : surveys) {
-    if (survey.library_error.empty()) continue;
-    return failure("libcuda", survey.library_error,
-                   "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)");
+    if (!survey.library_error.empty()) return failure("driver", survey.library_error);
   }
   return check_start(job, surveys);
 }

@@ -149,7 +149,7 @@ Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<p
                        "instances with EFA were measured 2.2 times as fast (docs/ec2.md)");
     }
   } catch (const UserError& error) {
-    return failure("network", error.what(), "see docs/ec2.md");
+    return failure("network", error.what());
   }
   return {};
 }
@@ -250,7 +250,7 @@ std::vector<Finding> measure_unless_broken(const Options& options, const std::ve
   } catch (const Error& error) {
     // An error that all ranks know of can be reported with the rest.
     if (error.scope() != ErrorScope::kAllRanks) throw;
-    return {failure("bandwidth", error.what(), "see docs/ec2.md")};
+    return {failure("bandwidth", error.what())};
   }
 }
 
@@ -264,23 +264,19 @@ Finding check_launch(const parallel::Environment& environment, int world_size) {
 
 Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std::vector<double>& offsets) {
   constexpr double kNoticeable = 0.5, kHarmful = 30;
-  constexpr const char* kRemedy =
-      "check `chronyc sources` (EC2's clock is 169.254.169.123); logs, file times and munge rely on the clock";
   std::vector<double> sorted = offsets;
   std::sort(sorted.begin(), sorted.end());
   const double median = sorted[sorted.size() / 2];
   const auto agreeing = static_cast<size_t>(std::count_if(
       sorted.begin(), sorted.end(), [&](double offset) { return std::abs(offset - median) <= kHarmful; }));
   if (2 * agreeing <= hosts.size()) {
-    return warning(
-        "clock",
-        "no more than half of the clocks agree, so that the wrong ones are unknown: " + list_clocks(hosts, offsets),
-        kRemedy);
+    return warning("clock", "no more than half of the clocks agree, so that the wrong ones are unknown: " +
+                                list_clocks(hosts, offsets));
   }
   const double offset = offsets[own] - median;
   const std::string seen = fmt::format("{:+.3f} s relative to the median of the hosts", offset);
-  if (std::abs(offset) > kHarmful) return failure("clock", seen, kRemedy);
-  if (std::abs(offset) > kNoticeable) return warning("clock", seen, kRemedy);
+  if (std::abs(offset) > kHarmful) return failure("clock", seen);
+  if (std::abs(offset) > kNoticeable) return warning("clock", seen);
   return ok("clock", seen);
 }
 

@@ -27,8 +27,6 @@ void for_each_member(Gpu& gpu, Visit visit) {
   visit("rows_failed", gpu.rows_failed);
   visit("pcie_width", gpu.pcie_width);
   visit("max_pcie_width", gpu.max_pcie_width);
-  visit("pcie_generation", gpu.pcie_generation);
-  visit("max_pcie_generation", gpu.max_pcie_generation);
   visit("total_memory", gpu.total_memory);
   visit("used_memory", gpu.used_memory);
   visit("mig", gpu.mig);

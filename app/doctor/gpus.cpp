@@ -28,14 +28,33 @@ int gpus_on_bus(const fs::path& root) {
   return count;
 }
 
-// "GPU 0: TEXT, GPU 2: TEXT" for the GPUs for which `describe` returns text. Empty: for none.
-std::string those(const std::vector<GpuState>& gpus, const std::function<std::string(const GpuState&)>& describe) {
+// What is wrong with one GPU; kOk: nothing.
+struct Trouble {
+  Status status = Status::kOk;
+  std::string seen;
+  std::string remedy = {};  // empty: that of the check
+};
+
+// A check that looks at each GPU by itself.
+struct GpuCheck {
+  Check check;
+  const char* fine;
+  std::function<Trouble(const GpuState&)> look;
+};
+
+// All troubles, "GPU 0: TEXT, GPU 2: TEXT", with the remedy of the first of the worst.
+Finding look_at_all(const GpuCheck& check, const std::vector<GpuState>& gpus) {
+  Trouble worst;
   std::string list;
   for (size_t i = 0; i < gpus.size(); ++i) {
-    const std::string text = describe(gpus[i]);
-    if (!text.empty()) list += fmt::format("{}GPU {}: {}", list.empty() ? "" : ", ", i, text);
+    const Trouble trouble = check.look(gpus[i]);
+    if (trouble.status == Status::kOk) continue;
+    list += fmt::format("{}GPU {}: {}", list.empty() ? "" : ", ", i, trouble.seen);
+    if (trouble.status > worst.status) worst = trouble;
   }
-  return list;
+  if (worst.status == Status::kOk) return ok(check.check, check.fine);
+  return worst.status == Status::kFailure ? failure(check.check, list, worst.remedy)
+                                          : warning(check.check, list, worst.remedy);
 }
 
 std::string release_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -48,21 +67,18 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   const int of_type = instance ? instance->gpus : 0;
   const int given = job.given_gpus.count;
   const int expected = given > 0 ? given : of_type;
-  constexpr const char* kReplace = "reboot or replace the node; `nvidia-smi` and `dmesg | grep -i nvrm` show details";
-  if (!survey.problem.empty()) return failure("gpus", survey.problem, kReplace);
+  if (!survey.problem.empty()) return failure("gpus", survey.problem);
   if (!survey.library && std::max(on_bus, expected) > 0) {
     return failure(
         "driver",
         fmt::format(
             "{} GPUs exist, but libnvidia-ml.so.1 cannot be loaded: there is no driver, or none in this container",
-            std::max(on_bus, expected)),
-        "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)");
+            std::max(on_bus, expected)));
   }
   if (found < expected) {
-    return failure("gpus",
-                   given > 0 ? fmt::format("{} GPUs, but {} gave {} to the job", found, job.given_gpus.by, expected)
-                             : fmt::format("{} GPUs, but a {} has {}", found, type, expected),
-                   kReplace);
+    return failure("gpus", given > 0
+                               ? fmt::format("{} GPUs, but {} gave {} to the job", found, job.given_gpus.by, expected)
+                               : fmt::format("{} GPUs, but a {} has {}", found, type, expected));
   }
   // A container or a job's control group may intentionally show only some of them.
   if (found < on_bus && given == 0) {
@@ -70,13 +86,11 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
                    "unless this is intended (a container with some of the GPUs), reboot or replace the node");
   }
   if (found == 0 && job.device == "cuda") {
-    return failure("no_gpus", "none, but the run is to train on GPUs (--device cuda)",
-                   "install NVIDIA's driver, start the container with its runtime (docker run --gpus all), or reboot");
+    return failure("driver", "shows no GPU, but the run is to train on GPUs (--device cuda)");
   }
   if (found == 0) return ok("gpus", "none: mpzero trains on the CPU here");
   if (job.local_ranks > found) {
-    return failure("ranks_per_gpu", fmt::format("{} ranks share {} GPUs", job.local_ranks, found),
-                   "start one rank per GPU");
+    return failure("ranks_per_gpu", fmt::format("{} ranks share {} GPUs", job.local_ranks, found));
   }
   std::map<std::string, int> models;
   for (const GpuState& gpu : survey.gpus) ++models[gpu.name];
@@ -101,78 +115,36 @@ Finding check_driver(const GpuSurvey& survey, int cuda_runtime) {
   return ok("driver", driver);
 }
 
-Finding check_memory_errors(const std::vector<GpuState>& gpus) {
-  constexpr const char* kCheck = "gpu_memory_errors";
-  const std::string broken = those(gpus, [](const GpuState& gpu) -> std::string {
-    if (gpu.rows_failed.value_or(false)) return "bad rows can no longer be remapped";
-    if (gpu.uncorrected_errors.value_or(0) == 0) return {};
-    return fmt::format("{} uncorrected error{}", *gpu.uncorrected_errors, *gpu.uncorrected_errors == 1 ? "" : "s");
-  });
-  if (!broken.empty()) return failure(kCheck, broken, "reset the GPU or reboot; if it happens again, replace the node");
-  const std::string waiting = those(gpus, [](const GpuState& gpu) -> std::string {
-    return gpu.rows_pending.value_or(false) ? "bad rows wait to be remapped" : "";
-  });
-  if (!waiting.empty()) return warning(kCheck, waiting, "reset the GPU (nvidia-smi -r) or reboot before a long run");
-  const std::string off =
-      those(gpus, [](const GpuState& gpu) -> std::string { return gpu.ecc.value_or(true) ? "" : "ECC is off"; });
-  if (!off.empty()) return warning(kCheck, off, "turn it on: nvidia-smi -e 1, then reboot");
-  return ok(kCheck, "none");
-}
-
-Finding check_throttling(const std::vector<GpuState>& gpus) {
-  Status status = Status::kOk;
-  const std::string slowed = those(gpus, [&](const GpuState& gpu) {
-    std::string reasons;
-    for (const ThrottleReason& reason : kThrottleReasons) {
-      if (reason.fault == ThrottleFault::kNone || (gpu.throttle_reasons.value_or(0) & reason.bit) == 0) continue;
-      status = std::max(status, reason.fault == ThrottleFault::kMajor ? Status::kFailure : Status::kWarning);
-      reasons += fmt::format("{}{}", reasons.empty() ? "" : " + ", reason.name);
-    }
-    if (!reasons.empty() && gpu.sm_clock && gpu.max_sm_clock) {
-      reasons += fmt::format(" ({} of {} MHz)", *gpu.sm_clock, *gpu.max_sm_clock);
-    }
-    return reasons;
-  });
-  constexpr const char* kRemedy =
-      "one slow GPU slows down all ranks: exclude the node and have its cooling and power checked";
-  if (status == Status::kFailure) return failure("throttling", slowed, kRemedy);
-  if (status == Status::kWarning) return warning("throttling", slowed, kRemedy);
-  return ok("throttling", "none");
-}
-
-Finding check_pcie(const std::vector<GpuState>& gpus) {
-  const std::string narrow = those(gpus, [](const GpuState& gpu) -> std::string {
-    if (!gpu.pcie_width || !gpu.max_pcie_width || *gpu.pcie_width >= *gpu.max_pcie_width) return {};
-    return fmt::format("x{} of x{}", *gpu.pcie_width, *gpu.max_pcie_width);
-  });
-  if (!narrow.empty()) {
-    return warning("pcie", narrow, "copies to the host are slower in proportion: reboot or replace the node");
+Trouble memory_errors(const GpuState& gpu) {
+  constexpr const char* kReset = "reset the GPU or reboot; if it happens again, replace the node";
+  if (gpu.rows_failed.value_or(false)) return {Status::kFailure, "bad rows can no longer be remapped", kReset};
+  if (const uint64_t errors = gpu.uncorrected_errors.value_or(0); errors > 0) {
+    return {Status::kFailure, fmt::format("{} uncorrected error{}", errors, errors == 1 ? "" : "s"), kReset};
   }
-  const GpuState& first = gpus.front();
-  if (!first.pcie_width) return ok("pcie", "not reported by the driver");
-  // An idle link drops to a lower generation.
-  return ok("pcie", fmt::format("x{}, generation {} now (lower while idle), {} at most", *first.pcie_width,
-                                first.pcie_generation.value_or(0), first.max_pcie_generation.value_or(0)));
+  if (gpu.rows_pending.value_or(false)) {
+    return {Status::kWarning, "bad rows wait to be remapped",
+            "reset the GPU (nvidia-smi -r) or reboot before a long run"};
+  }
+  if (!gpu.ecc.value_or(true)) return {Status::kWarning, "ECC is off", "turn it on: nvidia-smi -e 1, then reboot"};
+  return {};
 }
 
-Finding check_others(const Job& job, const std::vector<GpuState>& gpus,
-                     const std::optional<std::vector<std::string>>& shown) {
-  const auto is_shown = [&](const GpuState& gpu) {
-    return !shown || std::any_of(shown->begin(), shown->end(), [&](const std::string& address) {
-      return parallel::same_gpu(address, gpu.pci_address);
-    });
-  };
-  const std::string taken =
-      those(gpus, [&](const GpuState& gpu) { return is_shown(gpu) ? memory_in_use(gpu) : std::string(); });
-  if (taken.empty()) return ok("gpu_memory", "free");
-  constexpr const char* kRemedy = "`nvidia-smi` lists the processes that use it: end them";
-  // A cluster gives a GPU to one job at a time, so that processes of an earlier one are left.
-  if (job.given_gpus.count > 0) {
-    return failure("gpu_memory",
-                   fmt::format("{} in use already, of GPUs that {} has given to this job", taken, job.given_gpus.by),
-                   kRemedy);
+Trouble throttling(const GpuState& gpu) {
+  Trouble trouble;
+  for (const ThrottleReason& reason : kThrottleReasons) {
+    if (reason.fault == ThrottleFault::kNone || (gpu.throttle_reasons.value_or(0) & reason.bit) == 0) continue;
+    trouble.status =
+        std::max(trouble.status, reason.fault == ThrottleFault::kMajor ? Status::kFailure : Status::kWarning);
+    trouble.seen += fmt::format("{}{}", trouble.seen.empty() ? "" : " + ", reason.name);
   }
-  return warning("gpu_memory", taken + " in use already", kRemedy);
+  if (gpu.sm_clock && gpu.max_sm_clock)
+    trouble.seen += fmt::format(" ({} of {} MHz)", *gpu.sm_clock, *gpu.max_sm_clock);
+  return trouble;
+}
+
+Trouble narrow_link(const GpuState& gpu) {
+  if (!gpu.pcie_width || !gpu.max_pcie_width || *gpu.pcie_width >= *gpu.max_pcie_width) return {};
+  return {Status::kWarning, fmt::format("x{} of x{}", *gpu.pcie_width, *gpu.max_pcie_width)};
 }
 
 }  // namespace
@@ -183,10 +155,23 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
   std::vector<Finding> findings = {check_count(system, job, survey)};
   if (survey.gpus.empty()) return findings;
   findings.push_back(check_driver(survey, cuda_runtime));
-  findings.push_back(check_memory_errors(survey.gpus));
-  findings.push_back(check_throttling(survey.gpus));
-  findings.push_back(check_pcie(survey.gpus));
-  findings.push_back(check_others(job, survey.gpus, shown));
+  const auto taken = [&](const GpuState& gpu) -> Trouble {
+    const bool is_shown = !shown || std::any_of(shown->begin(), shown->end(), [&](const std::string& address) {
+      return parallel::same_gpu(address, gpu.pci_address);
+    });
+    const std::string used = is_shown ? memory_in_use(gpu) : "";
+    if (used.empty()) return {};
+    // A cluster gives a GPU to one job at a time, so that processes of an earlier one are left.
+    return job.given_gpus.count > 0
+               ? Trouble{Status::kFailure,
+                         fmt::format("{} in use, of a GPU that {} gave to this job", used, job.given_gpus.by)}
+               : Trouble{Status::kWarning, used + " in use already"};
+  };
+  const GpuCheck checks[] = {{"gpu_memory_errors", "none", memory_errors},
+                             {"throttling", "none", throttling},
+                             {"pcie", "full width, or not reported", narrow_link},
+                             {"gpu_memory", "free", taken}};
+  for (const GpuCheck& check : checks) findings.push_back(look_at_all(check, survey.gpus));
   return findings;
 }
 
@@ -194,9 +179,7 @@ Finding check_gpu_kernels(const Job& job, const GpuSurvey& survey, bool built_wi
   constexpr const char* kCheck = "gpu_kernels";
   if (built_with_them) return ok(kCheck, "built");
   if (job.device == "cpu" || survey.gpus.empty()) return ok(kCheck, "not built, and not needed on the CPU");
-  return failure(kCheck, "not built: the machine that built mpzero had no GPU",
-                 "build them: ./train-singlenode.sh --build-only on a machine with GPUs, or anywhere with "
-                 "MPZERO_GPU_ARCHITECTURES=all");
+  return failure(kCheck, "not built: the machine that built mpzero had no GPU");
 }
 
 }  // namespace mpzero::doctor

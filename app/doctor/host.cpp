@@ -53,13 +53,9 @@ Finding check_locked_memory(const System& system, bool rdma) {
   const std::optional<int64_t> allowed = limit(system.root, "Max locked memory");
   if (!allowed) return warning(kCheck, "the limit cannot be read", "/proc/self/limits should exist");
   if (*allowed == kUnlimited) return ok(kCheck, "unlimited");
-  constexpr const char* kRemedy =
-      "make it unlimited: \"* soft memlock unlimited\" and \"* hard memlock unlimited\" in /etc/security/limits.conf, "
-      "LimitMEMLOCK=infinity in slurmd's unit, docker run --ulimit memlock=-1";
   const std::string seen = fmt::format("{} may be locked", bytes_text(*allowed));
-  if (rdma) return failure(kCheck, seen + ", and EFA and InfiniBand lock what they send and receive", kRemedy);
-  if (*allowed < kMebi)
-    return warning(kCheck, seen + ": too little for any network card with remote memory access", kRemedy);
+  if (rdma) return failure(kCheck, seen + ", and EFA and InfiniBand lock what they send and receive");
+  if (*allowed < kMebi) return warning(kCheck, seen + ": too little for any network card with remote memory access");
   return ok(kCheck, seen + ", which is enough without EFA");
 }
 
@@ -70,9 +66,7 @@ Finding check_open_files(const System& system, const Job& job) {
   const int64_t needed = kBase + kPerRank * job.world_size;
   const std::string seen = *allowed == kUnlimited ? "unlimited" : fmt::format("{} per process", *allowed);
   if (*allowed >= needed) return ok("open_files", seen);
-  return warning(
-      "open_files", fmt::format("{}, but {} ranks may need {}", seen, job.world_size, needed),
-      "ulimit -n 65536 (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for containers)");
+  return warning("open_files", fmt::format("{}, but {} ranks may need {}", seen, job.world_size, needed));
 }
 
 Finding check_shared_memory(const System& system, const Job& job, bool gpus) {
@@ -82,24 +76,18 @@ Finding check_shared_memory(const System& system, const Job& job, bool gpus) {
   struct statvfs disk {};
   const fs::path folder = system.root / "dev/shm";
   if (statvfs(folder.c_str(), &disk) != 0) {
-    return failure(kCheck, fmt::format("{} cannot be used: {}", folder.string(), std::strerror(errno)),
-                   "mount -t tmpfs tmpfs /dev/shm");
+    return failure(kCheck, fmt::format("{} cannot be used: {}", folder.string(), std::strerror(errno)));
   }
   const auto block = static_cast<int64_t>(disk.f_frsize);
   const int64_t size = block * static_cast<int64_t>(disk.f_blocks);
   const int64_t free = block * static_cast<int64_t>(disk.f_bavail);
   const std::string seen = fmt::format("{} of {} free in {}", bytes_text(free), bytes_text(size), folder.string());
-  constexpr const char* kRemedy =
-      "mount -o remount,size=50% /dev/shm; docker run --shm-size=8g or --ipc=host; a medium Memory volume in "
-      "Kubernetes";
   if (free < needed) {
-    return failure(
-        kCheck,
-        fmt::format("{}, but {} rank{} here need{} up to {} (less ends in \"Bus error\")", seen, job.local_ranks,
-                    job.local_ranks == 1 ? "" : "s", job.local_ranks == 1 ? "s" : "", bytes_text(needed)),
-        kRemedy);
+    return failure(kCheck, fmt::format("{}, but {} rank{} here need{} up to {} (less ends in \"Bus error\")", seen,
+                                       job.local_ranks, job.local_ranks == 1 ? "" : "s",
+                                       job.local_ranks == 1 ? "s" : "", bytes_text(needed)));
   }
-  if (gpus && size < kGibi) return warning(kCheck, seen + ", the default of containers", kRemedy);
+  if (gpus && size < kGibi) return warning(kCheck, seen + ", the default of containers");
   return ok(kCheck, seen);
 }
 
@@ -110,11 +98,9 @@ Finding check_memory(const System& system) {
   const std::optional<int64_t> total = memory_info(system.root, "MemTotal:");
   if (!total || available == kUnlimited) return warning(kCheck, "cannot be read", "/proc/meminfo should exist");
   const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(*total));
-  if (available < kGibi) return failure(kCheck, seen, "end other processes on the node, or raise the job's --mem");
+  if (available < kGibi) return failure(kCheck, seen);
   if (static_cast<double>(available) < kLittle * static_cast<double>(*total)) {
-    return warning(kCheck, seen + ": other processes or the job's control group take the rest",
-                   "sbatch --exclusive --mem=0, and end other processes; the optimizer in host memory needs 18 bytes "
-                   "per parameter");
+    return warning(kCheck, seen + ": other processes or the job's control group take the rest");
   }
   return ok(kCheck, seen);
 }
@@ -127,8 +113,7 @@ Finding check_governor(const System& system) {
   // Intel's and AMD's own drivers scale up under "powersave" too.
   const bool slow = *governor == "powersave" && driver.find("pstate") == std::string::npos;
   if (!slow) return ok("cpu_frequency", fmt::format("governor {} ({})", *governor, driver));
-  return warning("cpu_frequency", fmt::format("governor {} ({}): always the lowest frequency", *governor, driver),
-                 "cpupower frequency-set -g performance");
+  return warning("cpu_frequency", fmt::format("governor {} ({}): always the lowest frequency", *governor, driver));
 }
 
 }  // namespace

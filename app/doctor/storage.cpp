@@ -66,14 +66,13 @@ Finding check_writing(const fs::path& folder, int64_t probe_bytes, int64_t free)
   ProbeFile file(folder);
   if (!file.opened()) {
     return failure("checkpoint_write",
-                   fmt::format("no file can be created in {}: {}", folder.string(), std::strerror(errno)),
-                   "make it writable for the job's user, or choose another folder with --checkpoint_dir");
+                   fmt::format("no file can be created in {}: {}", folder.string(), std::strerror(errno)));
   }
   const int64_t bytes = std::max(kPage, std::min(probe_bytes, free / 4));
   const auto start = std::chrono::steady_clock::now();
   if (const int error = file.fill(bytes); error != 0) {
-    return failure("checkpoint_write", fmt::format("writing into {} failed: {}", folder.string(), std::strerror(error)),
-                   "free space there, or choose another folder with --checkpoint_dir");
+    return failure("checkpoint_write",
+                   fmt::format("writing into {} failed: {}", folder.string(), std::strerror(error)));
   }
   if (bytes <= kPage) return ok("checkpoint_write", "can be written");
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -95,15 +94,12 @@ std::vector<Finding> check_storage(const fs::path& folder, int64_t probe_bytes) 
   struct statvfs disk {};
   if (statvfs(where.c_str(), &disk) != 0) {
     return {failure("checkpoint_space",
-                    fmt::format("the file system of {} cannot be queried: {}", where.string(), std::strerror(errno)),
-                    "choose another folder with --checkpoint_dir")};
+                    fmt::format("the file system of {} cannot be queried: {}", where.string(), std::strerror(errno)))};
   }
   const int64_t free = static_cast<int64_t>(disk.f_frsize) * static_cast<int64_t>(disk.f_bavail);
   const std::string seen = fmt::format("{} free in {}", bytes_text(free), where.string());
-  constexpr const char* kRemedy =
-      "free space, or choose another folder with --checkpoint_dir; a checkpoint takes 12 to 18 bytes per parameter";
-  if (free < kGibi) return {failure("checkpoint_space", seen, kRemedy), check_writing(where, kPage, free)};
-  const Finding space = free < 20 * kGibi ? warning("checkpoint_space", seen, kRemedy) : ok("checkpoint_space", seen);
+  if (free < kGibi) return {failure("checkpoint_space", seen), check_writing(where, kPage, free)};
+  const Finding space = free < 20 * kGibi ? warning("checkpoint_space", seen) : ok("checkpoint_space", seen);
   return {space, check_writing(where, probe_bytes, free)};
 }
 

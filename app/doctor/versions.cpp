@@ -127,9 +127,8 @@ Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const s
                                shown(norm), where);
     decisive = decisive || fact.decisive;
   }
-  constexpr const char* kRemedy = "start all nodes from one image, and share the folder of mpzero's build between them";
-  if (decisive) return failure(kCheck, differences, kRemedy);
-  if (!differences.empty()) return warning(kCheck, differences, kRemedy);
+  if (decisive) return failure(kCheck, differences);
+  if (!differences.empty()) return warning(kCheck, differences);
   std::string list;
   for (const Fact& fact : facts[own]) {
     // The first fact is a checksum, which means nothing to a reader.

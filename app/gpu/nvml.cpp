@@ -69,8 +69,6 @@ GpuState look(const NvmlLibrary& library, NvmlDevice device) {
   }
   gpu.pcie_width = library.ask<unsigned>("nvmlDeviceGetCurrPcieLinkWidth", device);
   gpu.max_pcie_width = library.ask<unsigned>("nvmlDeviceGetMaxPcieLinkWidth", device);
-  gpu.pcie_generation = library.ask<unsigned>("nvmlDeviceGetCurrPcieLinkGeneration", device);
-  gpu.max_pcie_generation = library.ask<unsigned>("nvmlDeviceGetMaxPcieLinkGeneration", device);
   if (const auto memory = library.ask<NvmlMemory>("nvmlDeviceGetMemoryInfo", device)) {
     gpu.total_memory = memory->total;
     gpu.used_memory = memory->used;

@@ -25,7 +25,6 @@ struct GpuState {
   std::optional<bool> rows_pending,
       rows_failed;  // remapping of bad memory rows waits for a reset; is no longer possible
   std::optional<unsigned> pcie_width, max_pcie_width;
-  std::optional<unsigned> pcie_generation, max_pcie_generation;
   std::optional<uint64_t> total_memory;  // bytes
   std::optional<uint64_t> used_memory;   // bytes, of all processes
   std::optional<bool> mig;               // the GPU is divided into instances, which jobs may share

@@ -111,9 +111,7 @@ Finding check_ports(const fs::path& root, const std::vector<RdmaDevice>& devices
     down += fmt::format("{}{} is {}", down.empty() ? "" : ", ", device.name, state->substr(state->rfind(' ') + 1));
   }
   if (down.empty()) return ok("efa_ports", "active");
-  constexpr const char* kRemedy = "reboot or replace the node; `dmesg` names the reason";
-  if (active == 0 || devices.front().efa) return failure("efa_ports", down, kRemedy);
-  return warning("efa_ports", down, "if it should be cabled: " + std::string(kRemedy));
+  return active == 0 || devices.front().efa ? failure("efa_ports", down) : warning("efa_ports", down);
 }
 
 bool forbids_device_rdma(const parallel::Environment& environment) {
@@ -133,10 +131,10 @@ bool plugin_does_without_gpu_direct(const parallel::Environment& environment) {
 // A run without GPUDirect on a type that has it. `remedy` is for the case that it is not intended.
 Finding without_gpu_direct(const std::string& why, const std::string& remedy) {
   if (plugin_does_without_gpu_direct(parallel::process_environment)) {
-    return warning("gpudirect",
+    return warning("libfabric",
                    why + ", so data passes through host memory, as OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK allows", remedy);
   }
-  return failure("gpudirect", why + ", so NCCL's plugin will not start here", remedy);
+  return failure("libfabric", why + ", so NCCL's plugin will not start here", remedy);
 }
 
 Finding check_provider(const System& system, const FabricSurvey& survey, int efa, bool gpus) {
@@ -146,8 +144,7 @@ Finding check_provider(const System& system, const FabricSurvey& survey, int efa
                           ? fmt::format("{} ({}): {}", survey.version, survey.file, fmt::join(survey.providers, ", "))
                           : std::string("not installed, and not needed without EFA"));
   }
-  constexpr const char* kInstall = "install Amazon's EFA software (its libfabric is in /opt/amazon/efa)";
-  if (!survey.library) return failure(kCheck, fmt::format("cannot be used: {}", survey.problem), kInstall);
+  if (!survey.library) return failure(kCheck, fmt::format("cannot be used: {}", survey.problem));
   const std::string which = fmt::format("{} ({})", survey.version, survey.file);
   if (!survey.efa) {
     return failure(kCheck,
@@ -184,8 +181,7 @@ Finding check_plugin(const parallel::PluginSearch& search, int efa) {
     return ok("nccl_plugin", found);
   }
   if (efa == 0) return ok("nccl_plugin", "none, and not needed without EFA");
-  return failure("nccl_plugin", search.problem,
-                 "install aws-ofi-nccl (it comes with the EFA software) or put its folder into LD_LIBRARY_PATH");
+  return failure("nccl_plugin", search.problem);
 }
 
 // The first of `libraries` that has fi_getinfo(); if there is none, `problem` has the reason.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.hpp"
@@ -21,24 +22,18 @@ const char* name(Status status) {
   return "failure";
 }
 
-Finding ok(Check check, std::string message) {
-  return {.check = check.text(), .status = Status::kOk, .message = std::move(message), .remedy = {}, .of_job = false};
+static Finding finding(Check check, Status status, std::string message, std::string remedy) {
+  return {.check = check.text(), .status = status, .message = std::move(message), .remedy = std::move(remedy)};
 }
 
+Finding ok(Check check, std::string message) { return finding(check, Status::kOk, std::move(message), {}); }
+
 Finding warning(Check check, std::string message, std::string remedy) {
-  return {.check = check.text(),
-          .status = Status::kWarning,
-          .message = std::move(message),
-          .remedy = std::move(remedy),
-          .of_job = false};
+  return finding(check, Status::kWarning, std::move(message), remedy.empty() ? check.remedy() : std::move(remedy));
 }
 
 Finding failure(Check check, std::string message, std::string remedy) {
-  return {.check = check.text(),
-          .status = Status::kFailure,
-          .message = std::move(message),
-          .remedy = std::move(remedy),
-          .of_job = false};
+  return finding(check, Status::kFailure, std::move(message), remedy.empty() ? check.remedy() : std::move(remedy));
 }
 
 Fault fault_of(std::string_view check) {
@@ -56,7 +51,11 @@ Status worst(const std::vector<Finding>& findings) {
 void tell_job_from_hosts(std::vector<HostReport>& reports) {
   std::map<std::string, size_t> failing;
   for (const HostReport& report : reports) {
-    for (const Finding& finding : report.findings) failing[finding.check] += finding.status == Status::kFailure ? 1 : 0;
+    std::set<std::string> here;  // the driver's check has several findings
+    for (const Finding& finding : report.findings) {
+      if (finding.status == Status::kFailure) here.insert(finding.check);
+    }
+    for (const std::string& check : here) ++failing[check];
   }
   for (HostReport& report : reports) {
     for (Finding& finding : report.findings) {

@@ -30,62 +30,80 @@ enum class Fault : uint8_t {
 struct CheckInfo {
   std::string_view name;
   Fault fault;
+  std::string_view remedy = {};  // empty: it depends on what is found
 };
 
 // All checks of the doctor.
-inline constexpr std::array kChecks = {
-    CheckInfo{"launch", Fault::kJob},
-    CheckInfo{"instance", Fault::kShared},
-    CheckInfo{"gpus", Fault::kHost},
-    CheckInfo{"no_gpus", Fault::kShared},  // requested, and none is there
-    CheckInfo{"ranks_per_gpu", Fault::kShared},
-    CheckInfo{"driver", Fault::kShared},
-    CheckInfo{"gpu_memory_errors", Fault::kHost},
-    CheckInfo{"throttling", Fault::kHost},
-    CheckInfo{"pcie", Fault::kHost},
-    CheckInfo{"gpu_memory", Fault::kHost},
-    CheckInfo{"cuda", Fault::kHost},
-    CheckInfo{"libcuda", Fault::kShared},
-    CheckInfo{"gpu_kernels", Fault::kShared},
-    CheckInfo{"efa_devices", Fault::kShared},
-    CheckInfo{"efa_ports", Fault::kHost},
-    CheckInfo{"libfabric", Fault::kShared},
-    CheckInfo{"gpudirect", Fault::kShared},
-    CheckInfo{"nccl_plugin", Fault::kShared},
-    CheckInfo{"host", Fault::kHost},  // its kernel does not respond
-    CheckInfo{"memlock", Fault::kShared},
-    CheckInfo{"open_files", Fault::kShared},
-    CheckInfo{"shared_memory", Fault::kShared},
-    CheckInfo{"host_memory", Fault::kShared},
-    CheckInfo{"cpu_frequency", Fault::kShared},
-    CheckInfo{"cpu_instructions", Fault::kShared},
-    CheckInfo{"numa_domains", Fault::kShared},
-    CheckInfo{"huge_pages", Fault::kShared},
-    CheckInfo{"clock", Fault::kHost},
-    CheckInfo{"checkpoint_space", Fault::kFolder},
-    CheckInfo{"checkpoint_write", Fault::kFolder},
-    CheckInfo{"report", Fault::kFolder},  // its folder does not respond
-    CheckInfo{"versions", Fault::kShared},
-    CheckInfo{"network", Fault::kJob},
-    CheckInfo{"nccl_network", Fault::kShared},
-    CheckInfo{"bandwidth", Fault::kShared},
-    CheckInfo{"bandwidth_inside", Fault::kHost},
-    CheckInfo{"bandwidth_between", Fault::kShared},
-};
+inline constexpr auto kChecks = std::to_array<CheckInfo>({
+    {"launch", Fault::kJob},
+    {"instance", Fault::kShared,
+     "make the host's /sys/devices/virtual/dmi/id visible in the container, or set OFI_NCCL_FORCE_PRODUCT_NAME to the "
+     "type"},
+    {"gpus", Fault::kHost, "reboot or replace the node; `nvidia-smi` and `dmesg | grep -i nvrm` show details"},
+    {"ranks_per_gpu", Fault::kShared, "start one rank per GPU"},
+    {"driver", Fault::kShared,
+     "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)"},
+    {"gpu_memory_errors", Fault::kHost},
+    {"throttling", Fault::kHost,
+     "one slow GPU slows down all ranks: exclude the node and have its cooling and power checked"},
+    {"pcie", Fault::kHost, "copies to the host are slower in proportion: reboot or replace the node"},
+    {"gpu_memory", Fault::kHost, "`nvidia-smi` lists the processes that use it: end them"},
+    {"cuda", Fault::kHost},
+    {"gpu_kernels", Fault::kShared,
+     "build them: ./train-singlenode.sh --build-only on a machine with GPUs, or anywhere with "
+     "MPZERO_GPU_ARCHITECTURES=all"},
+    {"efa_devices", Fault::kShared},
+    {"efa_ports", Fault::kHost, "reboot or replace the node, if the port should be cabled; `dmesg` names the reason"},
+    {"libfabric", Fault::kShared, "install Amazon's EFA software (its libfabric is in /opt/amazon/efa)"},
+    {"nccl_plugin", Fault::kShared,
+     "install aws-ofi-nccl (it comes with the EFA software) or put its folder into LD_LIBRARY_PATH"},
+    {"host", Fault::kHost},  // its kernel does not respond
+    {"memlock", Fault::kShared,
+     "make it unlimited: \"* soft memlock unlimited\" and \"* hard memlock unlimited\" in /etc/security/limits.conf, "
+     "LimitMEMLOCK=infinity in slurmd's unit, docker run --ulimit memlock=-1"},
+    {"open_files", Fault::kShared,
+     "ulimit -n 65536 (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for containers)"},
+    {"shared_memory", Fault::kShared,
+     "mount -o remount,size=50% /dev/shm (mount -t tmpfs tmpfs /dev/shm if it is missing); docker run --shm-size=8g or "
+     "--ipc=host; a medium Memory volume in Kubernetes"},
+    {"host_memory", Fault::kShared,
+     "sbatch --exclusive --mem=0, and end other processes; the optimizer in host memory needs 18 bytes per parameter"},
+    {"cpu_frequency", Fault::kShared, "cpupower frequency-set -g performance"},
+    {"cpu_instructions", Fault::kShared},
+    {"numa_domains", Fault::kShared},
+    {"huge_pages", Fault::kShared,
+     "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled, as root on the host itself"},
+    {"clock", Fault::kHost,
+     "check `chronyc sources` (EC2's clock is 169.254.169.123); logs, file times and munge rely on the clock"},
+    {"checkpoint_space", Fault::kFolder,
+     "free space, or choose another folder with --checkpoint_dir; a checkpoint takes 12 to 18 bytes per parameter"},
+    {"checkpoint_write", Fault::kFolder,
+     "make it writable for the job's user, free space there, or choose another folder with --checkpoint_dir"},
+    {"report", Fault::kFolder},  // its folder does not respond
+    {"versions", Fault::kShared, "start all nodes from one image, and share the folder of mpzero's build between them"},
+    {"network", Fault::kJob, "see docs/ec2.md"},
+    {"nccl_network", Fault::kShared},
+    {"bandwidth", Fault::kShared, "see docs/ec2.md"},
+    {"bandwidth_inside", Fault::kHost, "`mpzero train` logs the network that it uses; docs/ec2.md lists what it needs"},
+    {"bandwidth_between", Fault::kShared,
+     "`mpzero train` logs the network that it uses; docs/ec2.md lists what it needs: EFA on every card, a cluster "
+     "placement group, no other job on the nodes"},
+});
 
 // The name of one of kChecks; any other does not compile.
 class Check {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): a check is written as its name
-  consteval Check(const char* name) : name_(name) {
-    if (std::none_of(kChecks.begin(), kChecks.end(), [&](const CheckInfo& check) { return check.name == name_; })) {
-      throw "kChecks does not list this check";
-    }
+  consteval Check(const char* name)
+      : info_(
+            std::find_if(kChecks.begin(), kChecks.end(), [&](const CheckInfo& check) { return check.name == name; })) {
+    if (info_ == kChecks.end()) throw "kChecks does not list this check";
   }
-  std::string text() const { return std::string(name_); }
+  std::string text() const { return std::string(info_->name); }
+  std::string remedy() const { return std::string(info_->remedy); }
 
  private:
-  std::string_view name_;
+  const CheckInfo* info_;
 };
 
 // Whose fault a failure of `check` is; kHost if kChecks does not list it.
@@ -106,8 +124,9 @@ struct HostReport {
 };
 
 Finding ok(Check check, std::string message);
-Finding warning(Check check, std::string message, std::string remedy);
-Finding failure(Check check, std::string message, std::string remedy);
+// With the remedy of kChecks unless another is given.
+Finding warning(Check check, std::string message, std::string remedy = {});
+Finding failure(Check check, std::string message, std::string remedy = {});
 
 // The worst of the findings.
 Status worst(const std::vector<Finding>& findings);

@@ -63,9 +63,7 @@ Finding check_instance(const System& system) {
   if (type.empty() && has_amazon_device(system.root)) {
     return warning(kCheck,
                    "this is EC2, but the instance type cannot be read, neither here nor by NCCL's plugin, which "
-                   "chooses its options by it",
-                   "make the host's /sys/devices/virtual/dmi/id visible in the container, or set "
-                   "OFI_NCCL_FORCE_PRODUCT_NAME to the type");
+                   "chooses its options by it");
   }
   if (type.empty()) return ok(kCheck, "not in EC2");
   if (!find_instance(type)) return ok(kCheck, type + ", for which the doctor has no figures to compare with");

@@ -185,7 +185,7 @@ FAULTS = {
 def test_every_check_of_the_doctor_is_in_its_table() -> None:
     """With whose fault a failure is."""
     source = (ROOT / "app/machine/finding.hpp").read_text()
-    checks = {name: FAULTS[fault] for name, fault in re.findall(r'CheckInfo\{"(\w+)", Fault::(\w+)\}', source)}
+    checks = {name: FAULTS[fault] for name, fault in re.findall(r'^    \{"(\w+)", Fault::(\w+)', source, re.MULTILINE)}
     rows = section(text_of("docs/doctor.md"), "Checks").splitlines()
     documented = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", "\n".join(rows), re.MULTILINE))
     assert len(checks) >= 30

@@ -145,7 +145,7 @@ def test_two_healthy_hosts_and_each_planted_fault(hosts: list[Host], tmp_path: P
     b.environment["MPZERO_FAKE_FABRIC"] = "efa+gpu tcp"
 
     b.environment["MPZERO_FAKE_FABRIC"] = "efa tcp"
-    assert planted() == {"gpudirect": "failure"}
+    assert planted() == {"libfabric": "failure"}
     b.environment["MPZERO_FAKE_FABRIC"] = "efa+gpu tcp"
 
     def planted_version() -> str:

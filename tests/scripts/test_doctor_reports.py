@@ -216,7 +216,7 @@ def test_hosts_that_fail_alike_in_their_own_hardware_are_refused_whatever_the_re
 
 def test_the_job_and_the_doctor_take_the_same_checks_for_a_hosts_own():
     text = (ROOT / "app/machine/finding.hpp").read_text()
-    assert set(re.findall(r'CheckInfo\{"(\w+)", Fault::kHost\}', text)) == CHECKS_OF_HOST
-    assert set(re.findall(r'CheckInfo\{"(\w+)", Fault::kFolder\}', text)) == CHECKS_OF_FOLDER
+    assert set(re.findall(r'\{"(\w+)", Fault::kHost', text)) == CHECKS_OF_HOST
+    assert set(re.findall(r'\{"(\w+)", Fault::kFolder', text)) == CHECKS_OF_FOLDER
     watch = (ROOT / "app/doctor/hang_watch.hpp").read_text()
     assert f"kHungExitCode = {DOCTOR_HUNG};" in watch

@@ -191,14 +191,6 @@ int nvmlDeviceGetMaxPcieLinkWidth(void*, unsigned* width) {
   *width = 16;
   return kSuccess;
 }
-int nvmlDeviceGetCurrPcieLinkGeneration(void*, unsigned* generation) {
-  *generation = 1;
-  return kSuccess;
-}
-int nvmlDeviceGetMaxPcieLinkGeneration(void*, unsigned* generation) {
-  *generation = 5;
-  return kSuccess;
-}
 int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
   memory[0] = 80ULL << 30;
   memory[2] = static_cast<unsigned long long>(fault(device, "used_gib", 0)) << 30;

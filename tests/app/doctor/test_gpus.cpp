@@ -37,7 +37,6 @@ TEST_CASE("healthy GPUs pass every check") {
   CHECK(worst(findings) == Status::kOk);
   CHECK(find(findings, "gpus").message == "8 x NVIDIA-H100");
   CHECK(find(findings, "driver").message == "580.95.05, up to CUDA 13.0");
-  CHECK(find(findings, "pcie").message == "x16, generation 1 now (lower while idle), 5 at most");
 }
 
 TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver does not") {
@@ -66,8 +65,7 @@ TEST_CASE("--device decides whether GPUs are checked, and whether they may be mi
     return find(check_gpus(system, {.device = device}, survey_gpus(system.nvml), kCuda), check);
   };
   CHECK(without("auto", "gpus").status == Status::kOk);
-  CHECK(without("cuda", "no_gpus").status == Status::kFailure);
-  CHECK(without("cuda", "no_gpus").message == "none, but the run is to train on GPUs (--device cuda)");
+  CHECK(without("cuda", "driver").status == Status::kFailure);
 }
 
 TEST_CASE("a missing GPU is found by comparison with the instance type and with the PCI bus") {
@@ -188,7 +186,7 @@ TEST_CASE("memory that is in use on GPUs that Slurm has given is a failure, with
   const Finding taken =
       find(look(root, "used_gib=7 pid=4242 sick=1", {.given_gpus = {8, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpu_memory");
   CHECK(taken.status == Status::kFailure);
-  CHECK(taken.message == "GPU 1: 7.0 GiB (pid 4242: 7.0 GiB) in use already, of GPUs that Slurm has given to this job");
+  CHECK(taken.message == "GPU 1: 7.0 GiB (pid 4242: 7.0 GiB) in use, of a GPU that Slurm gave to this job");
   CHECK(find(look(root, "used_gib=7 pid=4242 sick=1"), "gpu_memory").status == Status::kWarning);
 }
 

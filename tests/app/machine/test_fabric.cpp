@@ -68,26 +68,26 @@ TEST_CASE("a missing provider, library, GPU memory or plugin is a failure with E
   CHECK(find(look(root.system(), ""), "libfabric").status == Status::kFailure);
   // NCCL's plugin does not use providers layered over EFA.
   CHECK(find(look(root.system(), "efa;ofi_rxd"), "libfabric").status == Status::kFailure);
-  CHECK(find(look(root.system(), "efa"), "gpudirect").status == Status::kFailure);
+  CHECK(find(look(root.system(), "efa"), "libfabric").status == Status::kFailure);
   // What the check of the GPUs finds missing is not reported twice.
   CHECK(find(look(root.system(), "efa", /*gpus=*/false), "libfabric").status == Status::kOk);
   {
     const Setting forbidden("FI_EFA_USE_DEVICE_RDMA", "No");
-    CHECK(find(look(root.system(), "efa+gpu"), "gpudirect").status == Status::kFailure);
+    CHECK(find(look(root.system(), "efa+gpu"), "libfabric").status == Status::kFailure);
   }
   for (const char* word : {"1", "true", "TRUE"}) {
     const Setting dispensed("OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK", word);
-    const Finding through_host = find(look(root.system(), "efa"), "gpudirect");
+    const Finding through_host = find(look(root.system(), "efa"), "libfabric");
     CHECK(through_host.status == Status::kWarning);
     CHECK(through_host.message == "libfabric " + kFabric +
                                       " does not support GPU memory, so data passes through host memory, as "
                                       "OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK allows");
     const Setting forbidden("FI_EFA_USE_DEVICE_RDMA", "0");
-    CHECK(find(look(root.system(), "efa+gpu"), "gpudirect").status == Status::kWarning);
+    CHECK(find(look(root.system(), "efa+gpu"), "libfabric").status == Status::kWarning);
   }
   for (const char* word : {"0", "false", ""}) {
     const Setting required("OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK", word);
-    CHECK(find(look(root.system(), "efa"), "gpudirect").status == Status::kFailure);
+    CHECK(find(look(root.system(), "efa"), "libfabric").status == Status::kFailure);
   }
   const Setting allowed("FI_EFA_USE_DEVICE_RDMA", "1");
   CHECK(find(look(root.system(), "efa+gpu"), "libfabric").status == Status::kOk);
