@@ -1,11 +1,8 @@
 #include "base/collectives.hpp"
 
 #include <cstdint>
-#include <exception>
-#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/json.hpp"
 
 namespace mpzero::collectives {
 
@@ -34,20 +31,6 @@ Message Message::take_field() {
 void append_field(std::string& message, const std::string& field) {
   const uint64_t size = field.size();
   message.append(reinterpret_cast<const char*>(&size), sizeof size).append(field);
-}
-
-void Message::read_json(const std::function<void(const nlohmann::json&)>& read) const {
-  try {
-    read(parse_json(bytes, kLineLimits));
-  } catch (const std::exception& error) {
-    refuse(fmt::format("JSON that cannot be read: {}", error.what()));
-  }
-}
-
-std::string write_json(const std::function<void(nlohmann::json&)>& write) {
-  nlohmann::json json;
-  write(json);
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace mpzero::collectives

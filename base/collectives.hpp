@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <ranges>
 #include <string>
@@ -25,9 +23,9 @@
 //   any, all(group, bool)
 //
 // A value is a trivially copyable type (its bytes are sent), a std::string, a std::vector, std::optional, std::pair or
-// std::tuple of values, or any other type with to_json() and from_json() (sent as JSON; bytes that are no UTF-8 are
-// replaced). Each call is one ProcessGroup::all_gather(). A message that is not of the type throws Failure, which names
-// the call, its place and the rank that sent the message.
+// std::tuple of values, or a struct whose static fields(value) ties its members. Each call is one
+// ProcessGroup::all_gather(). A message that is not of the type throws Failure, which names the call, its place and the
+// rank that sent the message.
 namespace mpzero {
 namespace collectives {
 
@@ -66,11 +64,9 @@ struct Message {
   void check_size(size_t size) const;
   // Cuts the next field off the front of `bytes`.
   Message take_field();
-  void read_json(const std::function<void(const nlohmann::json&)>& read) const;
 };
 
 void append_field(std::string& message, const std::string& field);
-std::string write_json(const std::function<void(nlohmann::json&)>& write);
 
 template <class T>
 std::string to_message(const T& value) {
@@ -93,8 +89,19 @@ std::string to_message(const T& value) {
     std::apply([&](const auto&... fields) { (append_field(message, to_message(fields)), ...); }, value);
     return message;
   } else {
-    return write_json([&](nlohmann::json& json) { to_json(json, value); });
+    return to_message(T::fields(value));
   }
+}
+
+template <class T>
+T from_message(Message message);
+
+// `values`: a tuple, of references too.
+void read_fields(Message message, auto&& values) {
+  std::apply(
+      [&](auto&... fields) { ((fields = from_message<std::decay_t<decltype(fields)>>(message.take_field())), ...); },
+      values);
+  message.check_size(0);
 }
 
 template <class T>
@@ -120,14 +127,11 @@ T from_message(Message message) {
     return value;
   } else if constexpr (IsTuple<T>::value) {
     T values;
-    std::apply(
-        [&](auto&... fields) { ((fields = from_message<std::decay_t<decltype(fields)>>(message.take_field())), ...); },
-        values);
-    message.check_size(0);
+    read_fields(message, values);
     return values;
   } else {
     T value;
-    message.read_json([&](const nlohmann::json& json) { from_json(json, value); });
+    read_fields(message, T::fields(value));
     return value;
   }
 }

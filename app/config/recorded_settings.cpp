@@ -139,12 +139,6 @@ ordered_json to_json(const DataIdentity& data) {
 
 }  // namespace
 
-// For its way from rank 0 to the others (base/collectives.hpp).
-static void to_json(json& object, const DataIdentity& data) { object = to_json(data); }
-static void from_json(const json& object, DataIdentity& data) {
-  data = {.train = to_identity(object.at(kTrainData)).value(), .validation = to_validation(object.at(kValidationData))};
-}
-
 std::string show_setting(const json& value) {
   if (value.is_null()) return "none";
   if (value.is_string()) return fmt::format("{:.100}", value.get<std::string>());
@@ -174,7 +168,8 @@ DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
       found.validation.emplace(file.name, io::read_token_identity(file.path));
     }
   });
-  return broadcast(group, found);
+  const json all = parse_json(broadcast(group, to_json(found).dump()), kLineLimits);
+  return {.train = to_identity(all.at(kTrainData)).value(), .validation = to_validation(all.at(kValidationData))};
 }
 
 ordered_json recorded_settings(const RunSetup& setup) {

@@ -3,13 +3,63 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 
+#include "app/gpu/shared_library.hpp"
 #include "app/machine/cuda_error.hpp"
+#include "app/machine/gpu_promise.hpp"
+#include "base/environment.hpp"
 
 namespace mpzero::doctor {
 namespace {
+
+// Declarations of the driver API's stable C interface: https://docs.nvidia.com/cuda/cuda-driver-api
+using Result = int;
+using Device = int;
+constexpr Result kSuccess = 0, kNotFound = 500;
+
+// Calls CUDA until a call fails.
+class Driver {
+ public:
+  Driver(const SharedLibrary& library, CudaSurvey& survey) : library_(library), survey_(survey) {}
+
+  template <typename... Arguments>
+  bool call(const char* name, Arguments... arguments) {
+    auto* function = library_.function<Result(Arguments...)>(name);
+    survey_.error = function == nullptr ? kNotFound : function(arguments...);
+    if (survey_.error == kSuccess) return true;
+    survey_.failed_call = name;
+    auto* name_of = library_.function<Result(Result, const char**)>("cuGetErrorName");
+    const char* text = nullptr;
+    if (name_of != nullptr && name_of(survey_.error, &text) == kSuccess && text != nullptr) survey_.error_name = text;
+    return false;
+  }
+
+  // The addresses of all devices.
+  bool list() {
+    int count = 0;
+    if (!call("cuDeviceGetCount", &count)) return false;
+    for (Device device = 0; device < count; ++device) {
+      std::array<char, 32> address{};
+      if (!call("cuDeviceGetPCIBusId", address.data(), static_cast<int>(address.size()), device)) return false;
+      survey_.gpus.emplace_back(address.data());
+    }
+    return true;
+  }
+
+  bool open(Device device) {
+    void* context = nullptr;
+    if (call("cuDevicePrimaryCtxRetain", &context, device)) return call("cuDevicePrimaryCtxRelease_v2", device);
+    survey_.failed_gpu = survey_.gpus[static_cast<size_t>(device)];
+    return false;
+  }
+
+ private:
+  const SharedLibrary& library_;
+  CudaSurvey& survey_;
+};
 
 // Of a call that fails, with the GPU and the cause.
 Finding failed_call(const CudaSurvey& survey) {
@@ -49,6 +99,25 @@ Finding check_start(const Job& job, const std::vector<CudaSurvey>& surveys) {
 }
 
 }  // namespace
+
+CudaSurvey survey_cuda(const std::vector<std::string>& libraries, const Asker& asker) {
+  CudaSurvey survey;
+  survey.asked = true;
+  survey.listed = listed_gpus(parallel::process_environment);
+  const SharedLibrary library(libraries);
+  if (!library) {
+    survey.library_error = library.reason();
+    return survey;
+  }
+  Driver driver(library, survey);
+  if (!driver.call("cuInit", 0U) || !driver.list()) return survey;
+  const int count = static_cast<int>(survey.gpus.size());
+  for (Device device = 0; device < count; ++device) {
+    if (count >= asker.of && device % asker.of != asker.index) continue;
+    if (!driver.open(device)) return survey;
+  }
+  return survey;
+}
 
 bool needs_cuda(const Job& job, const GpuSurvey& gpus) {
   return job.device != "cpu" && (job.device == "cuda" || !gpus.gpus.empty() || job.given_gpus.count > 0);

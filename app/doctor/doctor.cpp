@@ -16,7 +16,6 @@
 #include "app/doctor/cpus.hpp"
 #include "app/doctor/cuda_start.hpp"
 #include "app/doctor/doctor_options.hpp"
-#include "app/doctor/gpu_survey.hpp"
 #include "app/doctor/gpus.hpp"
 #include "app/doctor/hang_watch.hpp"
 #include "app/doctor/host.hpp"
@@ -318,7 +317,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   });
   const std::vector<CudaSurvey> cuda_here = gather_cuda(hosts, cuda, mpi);
 
-  std::string facts;
+  std::vector<Fact> facts;
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     watch.enter(kReportFolder);
@@ -332,7 +331,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
         parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
     const FabricSurvey fabric = survey_fabric(libfabric_files(system, plugin));
     watch.enter(kHost);
-    facts = write_facts(collect_facts(system, gpus, fabric, plugin));
+    facts = collect_facts(system, gpus, fabric, plugin);
     const bool rdma = !parallel::rdma_devices(system.root).empty();
     constexpr int64_t kProbe = int64_t{256} << 20;
     add({check_launch(parallel::process_environment, mpi.world_size()), check_instance(system)});
@@ -346,9 +345,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     watch.leave();
   });
 
-  std::vector<std::vector<Fact>> facts_of_hosts;
-  for (const std::string& text : from_leaders(hosts, facts, mpi)) facts_of_hosts.push_back(read_facts(text));
-  add({compare_facts(hosts.own, hosts.names, facts_of_hosts)});
+  add({compare_facts(hosts.own, hosts.names, from_leaders(hosts, facts, mpi))});
   const std::vector<parallel::NodeNetwork> networks = gather_networks(system, hosts, mpi);
   const std::vector<std::string> gpu_counts = from_leaders(hosts, std::to_string(gpus.gpus.size()), mpi);
   const bool any_gpu =

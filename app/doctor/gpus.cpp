@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 
 #include "app/gpu/gpu_readings.hpp"
@@ -55,6 +56,13 @@ Finding look_at_all(const GpuCheck& check, const std::vector<GpuState>& gpus) {
   if (worst.status == Status::kOk) return ok(check.check, check.fine);
   return worst.status == Status::kFailure ? failure(check.check, list, worst.remedy)
                                           : warning(check.check, list, worst.remedy);
+}
+
+// A GPU without an address cannot be distinguished from those that are known.
+bool holds(const std::vector<GpuState>& gpus, const GpuState& gpu) {
+  return gpu.pci_address.empty() || std::any_of(gpus.begin(), gpus.end(), [&](const GpuState& one) {
+           return parallel::same_gpu(one.pci_address, gpu.pci_address);
+         });
 }
 
 std::string release_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -148,6 +156,19 @@ Trouble narrow_link(const GpuState& gpu) {
 }
 
 }  // namespace
+
+GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys) {
+  GpuSurvey merged = surveys.front();
+  for (const GpuSurvey& survey : std::span(surveys).subspan(1)) {
+    if (merged.problem.empty()) merged.problem = survey.problem;
+    for (const GpuState& gpu : survey.gpus) {
+      if (!holds(merged.gpus, gpu)) merged.gpus.push_back(gpu);
+    }
+  }
+  std::stable_sort(merged.gpus.begin(), merged.gpus.end(),
+                   [](const GpuState& a, const GpuState& b) { return a.pci_address < b.pci_address; });
+  return merged;
+}
 
 std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime,
                                 const std::optional<std::vector<std::string>>& shown) {

@@ -10,6 +10,10 @@
 
 namespace mpzero::doctor {
 
+// Merges the surveys of one host's ranks: Slurm may show each rank only its own GPU. The result has every GPU once, in
+// the order of the bus, and the first problem that any rank has met.
+GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys);
+
 // Checks the GPUs: their number, the driver against the CUDA that mpzero was built with, memory errors, throttling,
 // PCIe, use by other processes. `cuda_runtime`: that CUDA, 1000 * major + 10 * minor. `shown`:
 // the PCI addresses of the GPUs that CUDA shows to the ranks; std::nullopt: of all. NVML shows GPUs of other jobs, too,

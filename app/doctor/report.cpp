@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/error.hpp"
 #include "base/text/printable.hpp"
 #include "base/words.hpp"
 
@@ -30,13 +29,6 @@ OrderedJson to_value(const HostReport& report) {
                                                                      : "host"}});
   }
   return {{"host", report.host}, {"status", name(worst(report.findings))}, {"findings", std::move(findings)}};
-}
-
-Status status_of(const std::string& text) {
-  for (const Status status : {Status::kOk, Status::kWarning, Status::kFailure}) {
-    if (text == name(status)) return status;
-  }
-  throw_failure("a report of the doctor has the unknown status '{}'", text);
 }
 
 std::string painted(Status status, bool color) {
@@ -146,19 +138,6 @@ std::string to_json(const JobStart& start, const std::vector<HostReport>& report
   const OrderedJson all = {{"job", start.id}, {"restart", start.restart}, {"hosts", std::move(hosts)}};
   // The strings of a library or a device need not be UTF-8.
   return all.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
-}
-
-void to_json(nlohmann::json& json, const HostReport& report) { json = to_value(report); }
-
-void from_json(const nlohmann::json& json, HostReport& report) {
-  json.at("host").get_to(report.host);
-  for (const nlohmann::json& finding : json.at("findings")) {
-    report.findings.push_back({.check = finding.at("check"),
-                               .status = status_of(finding.at("status")),
-                               .message = finding.at("message"),
-                               .remedy = finding.at("remedy"),
-                               .of_job = finding.at("blame") == "job"});
-  }
 }
 
 std::string to_table(const std::vector<HostReport>& reports, TableStyle style) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -19,10 +18,6 @@ JobStart job_start(const parallel::Environment& environment);
 // {"job", "restart", "hosts": [{"host": ..., "status": ..., "findings": [{"check", "status", "message", "remedy",
 // "blame"}]}]}; "blame" is "job" or "host" of a failure, else empty.
 std::string to_json(const JobStart& start, const std::vector<HostReport>& reports);
-
-// Serialization for other ranks (base/collectives.hpp).
-void to_json(nlohmann::json& json, const HostReport& report);
-void from_json(const nlohmann::json& json, HostReport& report);
 
 struct TableStyle {
   bool color = false;  // with the terminal's colors

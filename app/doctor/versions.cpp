@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/error.hpp"
-#include "base/json.hpp"
 #include "io/bytes/checksum.hpp"
 #include "io/files/atomic_file.hpp"
 #include "parallel/comm/library_versions.hpp"
@@ -88,24 +85,6 @@ std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, con
        .decisive = false},
       {.what = "instance type", .value = instance_type(system), .decisive = false},
   };
-}
-
-std::string write_facts(const std::vector<Fact>& facts) {
-  auto list = nlohmann::json::array();
-  for (const Fact& fact : facts) list.push_back({fact.what, fact.value, fact.decisive});
-  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::vector<Fact> read_facts(const std::string& text) {
-  try {
-    std::vector<Fact> facts;
-    for (const auto& fact : parse_json(text, kLineLimits)) {
-      facts.push_back({.what = fact.at(0), .value = fact.at(1), .decisive = fact.at(2)});
-    }
-    return facts;
-  } catch (const std::exception& error) {
-    throw_failure("the versions of a host cannot be read: {}", error.what());
-  }
 }
 
 Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const std::vector<std::vector<Fact>>& facts) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "app/gpu/nvml.hpp"
@@ -15,14 +16,12 @@ struct Fact {
   std::string what;      // "NCCL"
   std::string value;     // "2.28.9"; empty: missing
   bool decisive = true;  // hosts that differ cannot work together, or not for long
+
+  static auto fields(auto& fact) { return std::tie(fact.what, fact.value, fact.decisive); }  // base/collectives.hpp
 };
 
 std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric,
                                 const parallel::PluginSearch& plugin);
-
-// Serializes facts for another rank.
-std::string write_facts(const std::vector<Fact>& facts);
-std::vector<Fact> read_facts(const std::string& text);
 
 // One finding about host `own` of `hosts`, whose facts are in the same order: the facts that differ from those of more
 // than half of the hosts. Without such a majority every host differs, which makes the fault the job's.

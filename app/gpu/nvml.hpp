@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace mpzero::doctor {
@@ -30,6 +31,12 @@ struct GpuState {
   std::optional<bool> mig;               // the GPU is divided into instances, which jobs may share
   std::vector<GpuProcess> processes;     // those with a CUDA context
   std::string nvlink_domain = {};        // of several hosts, that this GPU has joined; empty: none
+
+  static auto fields(auto& gpu) {  // base/collectives.hpp
+    return std::tie(gpu.name, gpu.pci_address, gpu.temperature, gpu.sm_clock, gpu.max_sm_clock, gpu.throttle_reasons,
+                    gpu.ecc, gpu.uncorrected_errors, gpu.rows_pending, gpu.rows_failed, gpu.pcie_width,
+                    gpu.max_pcie_width, gpu.total_memory, gpu.used_memory, gpu.mig, gpu.processes, gpu.nvlink_domain);
+  }
 };
 
 struct GpuSurvey {
@@ -38,6 +45,10 @@ struct GpuSurvey {
   std::string driver;    // "580.95.05"
   int cuda_version = 0;  // the newest CUDA that the driver runs, 1000 * major + 10 * minor
   std::vector<GpuState> gpus;
+
+  static auto fields(auto& survey) {
+    return std::tie(survey.library, survey.problem, survey.driver, survey.cuda_version, survey.gpus);
+  }
 };
 
 // "7.0 GiB (pid 4242: 6.5 GiB)": the memory of a GPU that processes hold, and which. Empty: less than 2 GiB, which the

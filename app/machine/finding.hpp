@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace mpzero::doctor {
@@ -116,11 +117,17 @@ struct Finding {
   std::string message;  // what was seen, with numbers
   std::string remedy;   // what to do; empty if all is well
   bool of_job = false;  // a failure that replacing this host would not fix
+
+  static auto fields(auto& one) {  // base/collectives.hpp
+    return std::tie(one.check, one.status, one.message, one.remedy, one.of_job);
+  }
 };
 
 struct HostReport {
   std::string host;  // the name that Slurm's --exclude and --nodelist know
   std::vector<Finding> findings;
+
+  static auto fields(auto& report) { return std::tie(report.host, report.findings); }
 };
 
 Finding ok(Check check, std::string message);

@@ -4,7 +4,6 @@
 #include <strings.h>
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 
@@ -101,19 +100,6 @@ std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, co
       return {};
   }
   return {};
-}
-
-void to_json(nlohmann::json& json, const NetworkProof& proof) {
-  json = {{"net", proof.net}, {"provider", proof.provider}, {"devices", proof.devices}, {"plugin", proof.plugin}};
-  if (proof.gpu_direct) json["gpu_direct"] = *proof.gpu_direct;
-}
-
-void from_json(const nlohmann::json& json, NetworkProof& proof) {
-  json.at("net").get_to(proof.net);
-  json.at("provider").get_to(proof.provider);
-  json.at("devices").get_to(proof.devices);
-  json.at("plugin").get_to(proof.plugin);
-  if (json.contains("gpu_direct")) proof.gpu_direct = json["gpu_direct"].get<bool>();
 }
 
 }  // namespace mpzero::parallel

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "parallel/network/network.hpp"
 
@@ -17,6 +17,10 @@ struct NetworkProof {
   int devices = 0;                 // that the provider found; 0: not logged
   std::string plugin;              // "aws-ofi-nccl 1.16.2"; empty: none
   std::optional<bool> gpu_direct;  // between GPU and network card, without host memory; none: not logged
+
+  static auto fields(auto& proof) {  // base/collectives.hpp
+    return std::tie(proof.net, proof.provider, proof.devices, proof.plugin, proof.gpu_direct);
+  }
 };
 
 NetworkProof parse_network_proof(std::string_view log);
@@ -26,9 +30,5 @@ std::string parse_network_failure(std::string_view log);
 
 // Why `proof` differs from what `plan` requires, one sentence; empty if it does not differ.
 std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, const std::string& host);
-
-// For its way to another rank (base/collectives.hpp).
-void to_json(nlohmann::json& json, const NetworkProof& proof);
-void from_json(const nlohmann::json& json, NetworkProof& proof);
 
 }  // namespace mpzero::parallel

@@ -1,4 +1,3 @@
-#include "app/doctor/gpu_survey.hpp"
 #include "app/doctor/gpus.hpp"
 #include "app/health/gpu_condition.hpp"
 #include "app/health/stragglers.hpp"
