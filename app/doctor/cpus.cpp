@@ -1,5 +1,3 @@
-#include "app/doctor/cpus.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "app/doctor/host.hpp"
 #include "app/machine/host_limits.hpp"
 #include "base/text/byte_size.hpp"
 #include "base/text/number_ranges.hpp"

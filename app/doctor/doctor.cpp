@@ -13,14 +13,12 @@
 #include <memory>
 
 #include "app/doctor/bandwidth.hpp"
-#include "app/doctor/cpus.hpp"
 #include "app/doctor/cuda_start.hpp"
 #include "app/doctor/doctor_options.hpp"
 #include "app/doctor/gpus.hpp"
 #include "app/doctor/hang_watch.hpp"
 #include "app/doctor/host.hpp"
 #include "app/doctor/report.hpp"
-#include "app/doctor/storage.hpp"
 #include "app/doctor/versions.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/fabric.hpp"

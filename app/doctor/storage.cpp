@@ -1,5 +1,3 @@
-#include "app/doctor/storage.hpp"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/statvfs.h>
@@ -10,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "app/doctor/host.hpp"
 #include "app/machine/system.hpp"
 #include "base/text/byte_size.hpp"
 

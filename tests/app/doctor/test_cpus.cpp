@@ -1,6 +1,6 @@
 #include <map>
 
-#include "app/doctor/cpus.hpp"
+#include "app/doctor/host.hpp"
 #include "tests/app/doctor/doctor_checks.hpp"
 
 namespace mpzero::doctor {

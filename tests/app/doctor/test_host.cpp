@@ -6,7 +6,6 @@
 
 #include "app/doctor/doctor.hpp"
 #include "app/doctor/host.hpp"
-#include "app/doctor/storage.hpp"
 #include "tests/app/doctor/doctor_checks.hpp"
 
 namespace mpzero::doctor {
