@@ -102,7 +102,6 @@ Finding check_start(const Job& job, const std::vector<CudaSurvey>& surveys) {
 
 CudaSurvey survey_cuda(const std::vector<std::string>& libraries, const Asker& asker) {
   CudaSurvey survey;
-  survey.asked = true;
   survey.listed = listed_gpus(parallel::process_environment);
   const SharedLibrary library(libraries);
   if (!library) {

@@ -13,7 +13,6 @@ namespace mpzero::doctor {
 
 // What CUDA's driver library shows to one process.
 struct CudaSurvey {
-  bool asked = false;             // false: nothing below is known
   std::string library_error;      // why there is no libcuda.so.1; empty: there is
   std::vector<std::string> gpus;  // PCI addresses
   std::optional<int> listed;      // entries of CUDA_VISIBLE_DEVICES; std::nullopt: it is not set
@@ -23,7 +22,7 @@ struct CudaSurvey {
   std::string error_name;         // "CUDA_ERROR_SYSTEM_NOT_READY"
 
   static auto fields(auto& one) {  // base/collectives.hpp
-    return std::tie(one.asked, one.library_error, one.gpus, one.listed, one.failed_call, one.failed_gpu, one.error,
+    return std::tie(one.library_error, one.gpus, one.listed, one.failed_call, one.failed_gpu, one.error,
                     one.error_name);
   }
 };

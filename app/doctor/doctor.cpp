@@ -82,22 +82,13 @@ int ranks_on(const Hosts& hosts, size_t host) {
   return static_cast<int>(std::count(hosts.of_rank.begin(), hosts.of_rank.end(), host));
 }
 
-// The GPUs that the ranks of this rank's host see together.
-GpuSurvey gather_gpus(const Hosts& hosts, const GpuSurvey& own, ProcessGroup& group) {
-  std::vector<GpuSurvey> here;
-  const std::vector<GpuSurvey> all = all_gather(group, own);
+// The values of the ranks of this rank's host.
+template <class T>
+std::vector<T> from_host(const Hosts& hosts, const T& own, ProcessGroup& group) {
+  std::vector<T> here;
+  const std::vector<T> all = all_gather(group, own);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (hosts.of_rank[rank] == hosts.own) here.push_back(all[rank]);
-  }
-  return merge_surveys(here);
-}
-
-// How CUDA starts on the ranks of this rank's host.
-std::vector<CudaSurvey> gather_cuda(const Hosts& hosts, const CudaSurvey& own, ProcessGroup& group) {
-  std::vector<CudaSurvey> here;
-  const std::vector<CudaSurvey> all = all_gather(group, own);
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (hosts.of_rank[rank] == hosts.own && all[rank].asked) here.push_back(all[rank]);
   }
   return here;
 }
@@ -304,7 +295,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     gpus = survey_gpus(system.nvml);
     watch.leave();
   });
-  gpus = gather_gpus(hosts, gpus, mpi);
+  gpus = merge_surveys(from_host(hosts, gpus, mpi));
   // From here on the doctor itself uses the GPUs.
   CudaSurvey cuda;
   run_on_all_ranks(mpi, [&] {
@@ -313,7 +304,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     cuda = survey_cuda(system.cuda, asker(hosts, mpi.rank()));
     watch.leave();
   });
-  const std::vector<CudaSurvey> cuda_here = gather_cuda(hosts, cuda, mpi);
+  const std::vector<CudaSurvey> cuda_here = from_host(hosts, cuda, mpi);
 
   std::vector<Fact> facts;
   run_on_all_ranks(mpi, [&] {
