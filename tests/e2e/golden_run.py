@@ -27,9 +27,19 @@ BF16_TOLERANCE = 1e-2
 
 
 def train_golden(
-    name: str, folder: Path, *flags: object, ranks: int, stage: int, zero: dict | None = None
+    name: str,
+    folder: Path,
+    *flags: object,
+    ranks: int,
+    stage: int,
+    zero: dict | None = None,
+    offload: bool = False,
+    device: str = "cpu",
 ) -> tuple[list[dict], subprocess.CompletedProcess[str]]:
-    """Trains the golden run `name` with its global batch on `ranks` ranks; returns the metrics of its steps."""
+    """Trains the golden run `name` with its global batch on `ranks` ranks; returns the metrics of its steps.
+
+    `zero`: more of its zero_optimization; `offload`: the optimizer is in host memory.
+    """
     golden = GOLDEN / name
     trace = json.loads((golden / "trace.json").read_text())
     model = json.loads((golden / "init" / "config.json").read_text())
@@ -40,6 +50,8 @@ def train_golden(
     config["train_micro_batch_size_per_gpu"] = micro_batch
     config["gradient_accumulation_steps"] = samples // (micro_batch * ranks)
     config["zero_optimization"] = {"stage": stage, **(zero or {})}
+    if offload:
+        config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ds_config.json").write_text(json.dumps(config))
     data = write_tokens(folder / "tokens.h5", np.load(golden / "tokens.npy"), model["vocab_size"])
@@ -54,7 +66,7 @@ def train_golden(
         "--checkpoint_freq=0",
         f"--checkpoint_dir={folder / 'checkpoints'}",
         f"--metrics_file={metrics_file}",
-        "--device=cpu",
+        f"--device={device}",
         *(
             flags
             if any("--max_steps" in str(flag) for flag in flags)
@@ -108,7 +120,7 @@ def deepspeed_operators() -> Iterator[Path]:
 
 
 def assert_follows(
-    name: str, steps: list[dict], tolerance: float, *, first: int, norm_tolerance: float | None = None
+    name: str, steps: list[dict], tolerance: float, *, first: int = 1, norm_tolerance: float | None = None
 ) -> None:
     """`steps` are those of the golden trace from step `first` to its end; `norm_tolerance` is the gradient norm's."""
     trace = json.loads((GOLDEN / name / "trace.json").read_text())["trace"]

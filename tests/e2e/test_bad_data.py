@@ -8,14 +8,12 @@ import sys
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
 from refusals import refuse, the_sentence
 from tiny_run import MODEL, TinyRun
 from trainer import (
     REPOSITORY,
     write_older_tokens,
-    write_tokens,
 )
 
 pytestmark = pytest.mark.e2e
@@ -25,13 +23,6 @@ def test_missing_data(tmp_path: Path) -> None:
     sentence = refuse(TinyRun(tmp_path), f"--validation_data={tmp_path / 'absent.h5'}")
     assert "absent.h5" in sentence
     assert "prepare_data.py" in sentence
-
-
-def test_truncated_data(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    content = run.data.read_bytes()
-    run.data.write_bytes(content[: len(content) // 2])
-    assert "train.h5" in refuse(run)
 
 
 def test_data_cut_off_under_a_run(tmp_path: Path) -> None:
@@ -47,41 +38,6 @@ def test_data_cut_off_under_a_run(tmp_path: Path) -> None:
     run.data.write_bytes(content)
     saved = int(run.latest.name.removeprefix("tiny-").removesuffix("steps"))
     assert f"Resumed from checkpoint at step {saved}" in run.train(f"--max_steps={saved + 1}").stdout
-
-
-def test_data_replaced_under_a_run(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    with run.running("--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1") as process:
-        write_tokens(tmp_path / "other.h5", np.zeros(3001), MODEL["vocab_size"]).rename(run.data)
-        assert process.wait(timeout=60) == 2
-    assert f"{run.data} was replaced by another file while it was being read" in the_sentence(run.errors.read_text())
-
-
-def test_tokens_that_were_never_written(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    with h5py.File(run.data, "r+") as file:
-        attributes = dict(file.attrs)
-        del file["tokens"], file["tokens_xxh3"]
-        file.create_dataset("tokens", (3001,), np.uint16, chunks=(500,))[:3000] = 1
-        file.attrs.update(attributes)
-    sentence = refuse(run)
-    assert str(run.data) in sentence
-    assert "never written" in sentence
-    assert "prepare_data.py" in sentence
-
-
-def test_changed_byte_of_the_tokens(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    with h5py.File(run.data) as file:
-        place = file["tokens"].id.get_chunk_info(0).byte_offset
-    with open(run.data, "r+b") as file:
-        file.seek(place + 2 * 1500)
-        before = file.read(1)[0]
-        file.seek(place + 2 * 1500)
-        file.write(bytes([before ^ 1]))
-    sentence = refuse(run)
-    assert f"{run.data} is damaged: tokens 0 to 3,000 are not those that were written" in sentence
-    assert "prepare" in sentence
 
 
 def test_data_without_checksums_gets_them(tmp_path: Path) -> None:
@@ -103,17 +59,3 @@ def test_data_without_checksums_gets_them(tmp_path: Path) -> None:
         assert all(f"app/prepare_data.py --rewrite {run.data}" in line for line in said)
         losses.append([step["loss"] for step in run.metrics()])
     assert losses[0] == losses[1]
-
-
-def test_empty_data(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    write_tokens(run.data, np.zeros(0), MODEL["vocab_size"])
-    assert "train.h5" in refuse(run)
-
-
-def test_vocabulary_too_small(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    sentence = refuse(run, "--vocab_size=32")
-    assert "train.h5" in sentence
-    assert "63" in sentence
-    assert "31" in sentence

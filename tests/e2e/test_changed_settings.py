@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from golden_run import SAVED_ZERO2, saved_by_deepspeed, train_golden
 from test_saving import checkpoint_command
-from tiny_run import MODEL, VOCAB_SIZE, TinyRun
+from tiny_run import MODEL, TinyRun
 from trainer import train, write_tokens
 
 pytestmark = pytest.mark.e2e
@@ -39,79 +37,6 @@ def facts(folder: Path) -> dict[str, list[str]]:
     shown = checkpoint_command("show", folder)
     assert shown.returncode == 0, shown.stderr
     return {line.split()[0]: line.split()[1:] for line in shown.stdout.splitlines()}
-
-
-def refusal(run: TinyRun, *flags: object) -> str:
-    steps = [line["step"] for line in run.metrics()]
-    result = run.train(*flags, check=False)
-    assert result.returncode == 2
-    assert "Resumed" not in result.stdout
-    assert [line["step"] for line in run.metrics()] == steps
-    return result.stderr
-
-
-# Llama's parameters have the same shapes for any head size; Qwen3 has a norm of one head's size.
-LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
-
-
-@pytest.mark.parametrize(("checkpoint_format", "ranks"), [("hdf5", 1), ("deepspeed", 2)])
-def test_other_heads_of_the_same_shapes_are_refused(tmp_path: Path, checkpoint_format: str, ranks: int) -> None:
-    run = tiny(tmp_path, **LLAMA)
-    run.ranks = ranks
-    run.train("--max_steps=2", f"--checkpoint_format={checkpoint_format}")
-    heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 4}
-    (tmp_path / "tiny.json").write_text(json.dumps({**MODEL, **LLAMA, **heads}))
-    sentence = refusal(run, "--max_steps=4")
-    assert "tiny-2steps is a checkpoint of another model" in sentence
-    assert "num_attention_heads was 4 and is 8" in sentence
-    assert "num_key_value_heads was 2 and is 4" in sentence
-    assert "head_dim was 8 and is 4" in sentence
-    assert "--overwrite" in sentence
-    # No flag allows it to resume.
-    assert "num_attention_heads" in refusal(run, "--max_steps=4", "--allow_changed=num_attention_heads")
-
-
-@pytest.mark.parametrize(
-    ("key", "flag", "shown"),
-    [
-        ("rope_theta", "--rope_theta=500000", "rope_theta 10000 -> 500000"),
-        ("rms_norm_eps", "--rms_norm_eps=1e-5", "rms_norm_eps 1e-06 -> 1e-05"),
-    ],
-)
-def test_rope_and_eps_change_only_on_request(tmp_path: Path, key: str, flag: str, shown: str) -> None:
-    run = tiny(tmp_path)
-    run.train("--max_steps=2")
-    sentence = refusal(run, "--max_steps=4", flag)
-    before, after = shown.removeprefix(key + " ").split(" -> ")
-    assert f"tiny-2steps was trained with {key} {before}, this run has {after}" in sentence
-    assert f"--allow_changed {key}" in sentence
-    result = run.train("--max_steps=4", flag, f"--allow_changed={key}")
-    assert f"{shown} (--allow_changed)" in changes(result.stdout)
-    # Its checkpoints have the new value: the same command resumes, and so does one without the flag.
-    again = run.train("--max_steps=5", flag, f"--allow_changed={key}")
-    assert changes(again.stdout) == ["max_steps 4 -> 5"]
-    assert again.stdout.count(f"--allow_changed {key}: it has not changed") == 1
-    assert changes(run.train("--max_steps=5", flag).stdout) == []
-    assert key in refusal(run, "--max_steps=6")
-
-
-def test_rope_scaling_changes_only_on_request(tmp_path: Path) -> None:
-    run = tiny(tmp_path)
-    run.train("--max_steps=2")
-    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    scaling["original_max_position_embeddings"] = 32
-    (tmp_path / "tiny.json").write_text(json.dumps({**MODEL, "rope_scaling": scaling}))
-    assert "with rope_scaling none, this run has llama3 (factor 8" in refusal(run, "--max_steps=4")
-    result = run.train("--max_steps=4", "--allow_changed=rope_theta,rope_scaling")
-    assert f"{CHANGED}rope_scaling none -> llama3 (factor 8" in result.stdout
-
-
-def test_allow_changed_takes_only_settings_that_need_it(tmp_path: Path) -> None:
-    run = tiny(tmp_path)
-    result = run.train("--allow_changed=rope_theta,beta2", check=False)
-    assert result.returncode == 2
-    assert "--allow_changed beta2" in result.stderr
-    assert "rope_theta, rope_scaling, rms_norm_eps" in result.stderr
 
 
 @pytest.mark.parametrize("checkpoint_format", FORMATS)
@@ -151,14 +76,6 @@ def test_all_allowed_changes_are_in_one_line(tmp_path: Path, checkpoint_format: 
     # Before the first step, and not again.
     assert result.stdout.index(CHANGED) < result.stdout.index("Batch ")
     assert changes(run.train("--max_steps=4", "--max_position_embeddings=128", saves).stdout) == []
-
-
-def test_no_decay_is_not_a_silent_change(tmp_path: Path) -> None:
-    run = tiny(tmp_path)
-    run.train("--max_steps=2", "--no_decay=norm,bias")
-    assert changes(run.train("--max_steps=2", "--no_decay=norm,bias").stdout) == []
-    # With a step to make: a finished run would refuse it.
-    assert set(changes(run.train("--max_steps=3").stdout)) == {"max_steps 2 -> 3", "no_decay bias,norm -> none"}
 
 
 @pytest.mark.parametrize("checkpoint_format", FORMATS)
@@ -245,54 +162,6 @@ def test_diff_of_what_cannot_be_read_is_an_error_and_no_difference(tmp_path: Pat
     assert damaged.stderr.startswith("mpzero: error: ")
     assert states.name in damaged.stderr
     assert checkpoint_command("show", run.latest).returncode == 2
-
-
-def test_a_longer_run_is_one_line(tmp_path: Path) -> None:
-    run = tiny(tmp_path)
-    run.train("--max_steps=2")
-    result = run.train("--max_steps=4")
-    assert changes(result.stdout) == ["max_steps 2 -> 4"]
-    assert "is not that of" not in result.stderr
-
-
-def test_another_text_of_the_same_length_is_not_a_silent_change(tmp_path: Path) -> None:
-    run = tiny(tmp_path)
-    run.train("--max_steps=2")
-    tokens = np.arange(3001) % VOCAB_SIZE
-    run.data = write_tokens(tmp_path / "other.h5", tokens, VOCAB_SIZE)
-    result = run.train("--max_steps=3")
-    assert result.stderr.count("mpzero: warning: the data is not that of") == 1
-    assert "may repeat sequences that it has seen" in result.stderr
-    # One changed token is enough.
-    tokens[1234] = (tokens[1234] + 1) % VOCAB_SIZE
-    write_tokens(run.data, tokens, VOCAB_SIZE)
-    assert "the data is not that of" in run.train("--max_steps=4").stderr
-    assert "the data is not that of" not in run.train("--max_steps=5").stderr
-
-
-def test_a_copy_of_the_data_is_no_change(tmp_path: Path) -> None:
-    run = tiny(tmp_path)
-    run.train("--max_steps=2")
-    (tmp_path / "elsewhere").mkdir()
-    run.data = Path(shutil.copy(run.data, tmp_path / "elsewhere" / "renamed.h5"))
-    result = run.train("--max_steps=2")
-    assert "the data is not that of" not in result.stderr
-    assert changes(result.stdout) == []
-
-
-def test_other_validation_data_is_in_the_line(tmp_path: Path) -> None:
-    run = tiny(tmp_path)
-    flags = ["--max_steps=2", f"--validation_data={tmp_path / 'validation.h5'}"]
-    write_tokens(tmp_path / "validation.h5", np.arange(200) % VOCAB_SIZE, VOCAB_SIZE)
-    run.train(*flags)
-    assert changes(run.train(*flags).stdout) == []
-    write_tokens(tmp_path / "validation.h5", np.arange(1, 201) % VOCAB_SIZE, VOCAB_SIZE)
-    # With a step to make: a finished run would refuse it.
-    result = run.train("--max_steps=3", *flags[1:])
-    assert len(changes(result.stdout)) == 2
-    assert re.search(r"\bvalidation_data 200 tokens \(\w{8}\) -> 200 tokens \(\w{8}\)", result.stdout)
-    assert "the data is not that of" not in result.stderr
-    assert re.search(r"\bvalidation_data 200 tokens \(\w{8}\) -> none", run.train("--max_steps=4").stdout)
 
 
 def test_what_deepspeed_saved_is_compared(tmp_path: Path) -> None:

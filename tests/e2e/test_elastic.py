@@ -16,6 +16,8 @@ pytestmark = pytest.mark.e2e
 RANKS = {"llama-zero3-fp32": (1, 2, 3), "qwen3-zero2-fp32": (1, 2, 4)}
 STOP = 5
 LONG = "MPZERO_LONG_TESTS" in os.environ
+# test_nodes_resume_in_every_other_layout has the other one in the short form.
+NAMES = [*RANKS] if LONG else ["llama-zero3-fp32"]
 
 Shape = tuple[str, int, int]  # golden run, ranks, stage
 SHAPES = {name: [(name, *shape) for shape in itertools.product(ranks, (2, 3))] for name, ranks in RANKS.items()}
@@ -25,7 +27,7 @@ SHAPES = {name: [(name, *shape) for shape in itertools.product(ranks, (2, 3))] f
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> dict[Shape, Path]:
     """The folder of a run that stopped, for each shape."""
     folders = {}
-    for shape in itertools.chain(*SHAPES.values()):
+    for shape in itertools.chain(*(SHAPES[name] for name in NAMES)):
         name, ranks, stage = shape
         folder = tmp_path_factory.mktemp("stopped")
         steps, _ = train_golden(name, folder, f"--max_steps={STOP}", ranks=ranks, stage=stage)
@@ -36,7 +38,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> dict[Shape, Path]:
 
 # The short form leaves every shape once and arrives at every shape once.
 @pytest.mark.parametrize("shift", range(6) if LONG else [3])
-@pytest.mark.parametrize("name", RANKS)
+@pytest.mark.parametrize("name", NAMES)
 def test_resumes_in_another_shape(tmp_path: Path, stopped: dict[Shape, Path], name: str, shift: int) -> None:
     shapes = SHAPES[name]
     for index, left in enumerate(shapes):
@@ -50,7 +52,7 @@ def test_resumes_in_another_shape(tmp_path: Path, stopped: dict[Shape, Path], na
 
 @pytest.mark.parametrize(
     ("name", "ranks", "stage"),
-    [*itertools.chain(*SHAPES.values())] if LONG else [("llama-zero3-fp32", 3, 2), ("qwen3-zero2-fp32", 4, 3)],
+    [*itertools.chain(*SHAPES.values())] if LONG else [("llama-zero3-fp32", 3, 2)],
 )
 def test_same_shape_has_the_same_bits(
     tmp_path: Path, stopped: dict[Shape, Path], name: str, ranks: int, stage: int
@@ -70,7 +72,7 @@ def test_same_shape_has_the_same_bits(
 
 # Virtual nodes: ranks, stage, ranks a node (None: one level).
 FORMATS = {"hdf5": "*/*optim_states.h5", "deepspeed": "*/*optim_states.pt"}
-LAYOUTS = [(4, 3, 2), (2, 2, 1), (4, 2, None), (4, 2, 2), (2, 3, 1), (4, 3, None), (4, 1, 2)]
+LAYOUTS = [(4, 3, 2), (2, 2, 1), (4, 3, None), (4, 1, 2)]
 
 
 @pytest.mark.parametrize("checkpoint_format", FORMATS)

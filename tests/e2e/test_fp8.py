@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refusals import refuse
 from safetensors.numpy import load_file, save_file
 from tiny_run import TinyRun
 from trainer import BUILD
@@ -36,8 +35,7 @@ def in_bf16(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
     return losses(run_of(tmp_path_factory.mktemp("bf16"), None))
 
 
-@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
-@pytest.mark.parametrize("form", ["hybrid", "e4m3"])
+@pytest.mark.parametrize(("recipe", "form"), [("tensorwise", "hybrid"), ("rowwise", "e4m3")])
 def test_the_loss_falls_as_in_bf16(tmp_path: Path, in_bf16: np.ndarray, recipe: str, form: str) -> None:
     run = run_of(tmp_path, recipe, format=form)
     made = losses(run)
@@ -47,7 +45,7 @@ def test_the_loss_falls_as_in_bf16(tmp_path: Path, in_bf16: np.ndarray, recipe: 
     assert np.max(np.abs(made - in_bf16)) > 0
 
 
-@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize("stage", [0, 3])
 def test_stages_and_ranks_agree(tmp_path: Path, stage: int) -> None:
     """Weights are cast from full parameters, kept ones (0 to 2) as gathered ones (3)."""
     one = losses(run_of(tmp_path / "one", "tensorwise"))
@@ -58,11 +56,8 @@ def test_stages_and_ranks_agree(tmp_path: Path, stage: int) -> None:
 
 # Ranks, ranks a node, overlap, further keys of zero_optimization.
 GATHERS: list[tuple[int, int, bool, dict]] = [
-    (2, 2, True, {}),
-    (2, 2, False, {"offload_optimizer": {"device": "cpu"}}),
     # Each use gathers anew.
     (3, 3, True, {"stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0}),
-    (4, 2, True, {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0}),
     (4, 2, False, {"offload_optimizer": {"device": "cpu"}}),
     (4, 2, True, {"zero_quantized_weights": True}),
 ]
@@ -199,7 +194,7 @@ def with_outlier(folder: Path) -> Path:
     return weights
 
 
-@pytest.mark.parametrize(("recipe", "ranks"), [("tensorwise", 1), ("tensorwise", 2), ("rowwise", 1)])
+@pytest.mark.parametrize(("recipe", "ranks"), [("tensorwise", 2), ("rowwise", 1)])
 def test_small_values_that_an_outlier_costs_are_warned_of_once(tmp_path: Path, recipe: str, ranks: int) -> None:
     weights = with_outlier(tmp_path)
     flags = [f"--init_from={weights}", "--max_steps=3", "--logging_freq=1", "--learning_rate=1e-12"]
@@ -220,30 +215,6 @@ def test_small_values_that_an_outlier_costs_are_warned_of_once(tmp_path: Path, r
     kept = run_of(tmp_path / "kept", recipe, ranks=ranks, filter_fqns=["model.layers.1.mlp.down_proj"])
     kept.config |= config
     assert "FP8 loses" not in kept.train(*flags).stderr
-
-
-def test_what_is_refused(tmp_path: Path) -> None:
-    def sentence(fp8: dict, *flags: object, bf16: bool = True) -> str:
-        return refuse(TinyRun(tmp_path, ranks=1, bf16=bf16, config={"fp8": fp8}), *flags)
-
-    assert "fp8.recipe" in sentence({"recipe": "blockwise"})
-    assert "fp8.recipies" in sentence({"recipies": "rowwise"})
-    assert "fp8.format" in sentence({"format": "e5m2"})
-    assert "fp8.filter_fqns" in sentence({"filter_fqns": "first"})
-    assert 'ds_config.json: fp8.filter_fqns names "layers.7"' in sentence({"filter_fqns": ["layers.7"]})
-    assert "bf16" in sentence({"recipe": "rowwise"}, bf16=False)
-    assert "--fp8 rowwise but fp8.recipe tensorwise" in sentence({"recipe": "tensorwise"}, "--fp8=rowwise")
-    assert "--fp8 none but fp8.recipe tensorwise" in sentence({"enabled": True}, "--fp8=none")
-    assert "--fp8 tensorwise but fp8.recipe none" in sentence({"enabled": False}, "--fp8")
-    assert "--fp8 must be one of none, tensorwise, rowwise" in sentence({}, "--fp8=e4m3")
-
-
-@pytest.mark.parametrize("section", [{"enabled": True}, {"filter_fqns": ["down_proj"]}, {"format": "e4m3"}])
-def test_a_flag_chooses_the_recipe_where_the_file_does_not(tmp_path: Path, section: dict) -> None:
-    run = TinyRun(tmp_path, ranks=1, bf16=True, config={"fp8": section})
-    assert "rowwise" in run.train("--max_steps=1", "--fp8=rowwise").stdout
-    if "enabled" not in section:
-        assert "FP8 products" not in run.train("--max_steps=1", "--fp8=none", "--overwrite").stdout
 
 
 def casts_of_a_step(run: TinyRun) -> int:

