@@ -48,7 +48,7 @@ def an_object(**values: object) -> str:
 
 DAMAGED = [
     *(an_object(**{key: COMMANDS[0]}) for key in asdict(State(job="7"))),
-    *(an_object(**{"failures": value}) for value in HOSTILE),
+    *(an_object(**{"failures": value}) for value in COMMANDS[1:3] + ODD[1:3]),
     *(an_object(**{key: 1}) for key in ("failures[$(id>canary)]", "$(id>canary)", "f*", "PATH")),
 ]
 
@@ -202,7 +202,7 @@ def test_without_an_answer_the_safe_way_is_taken(job, status, starts, ends, requ
     assert (result.returncode, job.requeued()) == (ends, requeued), result.stderr
 
 
-@pytest.mark.parametrize("value", COMMANDS[:2] + ODD[:3])
+@pytest.mark.parametrize("value", COMMANDS[:1] + ODD[:2])
 @pytest.mark.parametrize("command", ["squeue", "sinfo", "scontrol"])
 def test_what_slurm_prints_is_data(job, command, value):
     blame(job.checkpoints)
@@ -280,7 +280,7 @@ def test_the_job_that_these_tests_disturb_trains(job):
     assert job.checkout.flags()["train_data"] == "mine.h5"
 
 
-@pytest.mark.parametrize("value", [COMMANDS[0], *ODD[:3]])
+@pytest.mark.parametrize("value", [COMMANDS[0], *ODD[:2]])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_of_the_environment_is_one_or_is_refused(job, name, value):
     result = run_job(job.checkout, "--train_data", "mine.h5", **{name: value})
@@ -293,16 +293,15 @@ def test_a_number_of_the_environment_is_one_or_is_refused(job, name, value):
         assert not (job.checkout.record / "mpzero.flags").exists()
 
 
-@pytest.mark.parametrize("value", COMMANDS[:2] + ODD[:1])
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_variables_are_data(job, name, value):
-    result = run_job(job.checkout, "--train_data", "mine.h5", **{name: value})
+def test_other_variables_are_data(job, name):
+    result = run_job(job.checkout, "--train_data", "mine.h5", **{name: COMMANDS[0]})
     assert not list(job.checkout.root.parent.rglob("canary"))
     assert result.returncode in (0, 2), result.stderr
     assert result.returncode == 0 or result.stderr.count("\n") == 1, result.stderr
 
 
-@pytest.mark.parametrize("value", COMMANDS[:2])
+@pytest.mark.parametrize("value", COMMANDS[:1])
 @pytest.mark.parametrize("flag", ["grace_period", "resume_from_checkpoint", "stuck_after", "network", "device"])
 def test_flags_are_data(job, flag, value):
     result = run_job(job.checkout, "--train_data", "mine.h5", f"--{flag}", value, FAKE_EXIT="138")

@@ -28,29 +28,6 @@ train() {
     assert not list((run.folder / "checkpoints").glob("restarts*"))
 
 
-def test_a_job_that_is_cancelled_as_it_asks_for_its_requeue_stays_cancelled(run):
-    run.stand_in("train() { exit 1; }")
-    path = run.path_with("scontrol", '[[ $1 != requeue ]] || scancel "$SLURM_JOB_ID"')
-    job = run.submit("--nodes=1", NPROC="1", PATH=path)
-    assert (job.state, job.restarts) == ("CANCELLED", 0), job.text()
-    assert "it is not requeued" in job.text()
-
-
-def test_a_stop_during_srun_mpi_list_is_heard(run):
-    run.stand_in("train() { exit 0; }")
-    # The signal goes to the job's shell alone, as with --signal=B:USR1@300.
-    send = f"""if [[ $1 == --mpi=list && ! -e {run.folder}/sent ]]; then
-  touch {run.folder}/sent
-  pid=$PPID
-  while parent=$(ps -o ppid= "$pid") && grep -q slurm_script "/proc/${{parent// }}/cmdline"; do pid=${{parent// }}; done
-  kill -USR1 "$pid"
-fi"""
-    job = run.submit("--nodes=1", NPROC="1", PATH=run.path_with("srun", send))
-    assert (run.folder / "sent").exists()
-    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
-    assert "The run was stopped" in job.text()
-
-
 def test_a_node_on_which_no_task_starts_is_left_out(run):
     run.stand_in('train() { hostname >>"$folder/hosts.$restart"; exit 0; }')
     node, program = run.cluster.node_process(1), shutil.which("slurmstepd", path=SYSTEM_PATH)
@@ -62,26 +39,6 @@ def test_a_node_on_which_no_task_starts_is_left_out(run):
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert "No task could start on node1" in job.text() and "Left out from now on: node1." in job.text()
     assert set(run.lines("hosts.1")) == {"node0", "node2"}, job.text()
-
-
-def test_a_file_system_that_hangs_on_all_hosts_excludes_none(run):
-    run.stand_in("""
-doctor() {
-  ((restart == 0)) || exit 0
-  while (($#)); do [[ $1 != --json ]] || file=$2; shift; done
-  exec 5>"$file.$(hostname).hung"
-  printf '{"job": "%s", "restart": %s, "hosts": [{"host": "%s", "status": "failure", ' "$SLURM_JOB_ID" "$restart" \\
-    "$(hostname)" >&5
-  printf '"findings": [{"check": "checkpoint_write", "status": "failure", "message": "it has not responded", ' >&5
-  printf '"blame": "host"}]}]}' >&5
-  sleep 1
-  exit 1
-}
-train() { hostname >>"$folder/hosts"; exit 0; }""")
-    job = run.submit(NPROC="1", MAX_RESTARTS="1")
-    assert (job.state, job.restarts, job.fields["ExcNodeList"]) == ("COMPLETED", 1, "(null)"), job.text()
-    assert "2 of 2 hosts hang in the check checkpoint_write" in job.text()
-    assert "It starts again in 10 minutes at the earliest." in job.text()
 
 
 # Each command takes many seconds to find out that no controller is there.

@@ -18,17 +18,6 @@ def shown(run) -> list[int]:
     return [event.step for event in events.Scalars("loss/train")]
 
 
-def test_a_sink_gets_each_step_once_across_jobs(run):
-    first = run.submit(MAX_STEPS="4", SINK="tensorboard")
-    assert first.state == "COMPLETED", first.text()
-    assert f"is passed on to TensorBoard's files in {run.folder}/checkpoints/tensorboard." in first.text()
-    assert "follow.py: 4 steps were passed on." in first.text()
-    second = run.submit(MAX_STEPS="6", SINK="tensorboard")
-    assert second.state == "COMPLETED", second.text()
-    assert "follow.py: 2 steps were passed on." in second.text()
-    assert shown(run) == [1, 2, 3, 4, 5, 6]
-
-
 def test_a_requeued_job_continues_the_run_of_its_sink(run):
     job = run.start(SINK="tensorboard", MAX_STEPS="100000", CHECKPOINT_FREQ="0")
     job.wait_until(lambda: len(run.steps()) > 2)
@@ -43,12 +32,3 @@ def test_a_requeued_job_continues_the_run_of_its_sink(run):
     program = [REPOSITORY / ".venv/bin/python", REPOSITORY / "app/follow.py", run.folder / "checkpoints", "--once"]
     subprocess.run(program, check=True)
     assert shown(run) == run.steps()
-
-
-def test_a_sink_whose_package_is_missing_ends_the_job_before_its_work(run):
-    (run.folder / "packages/wandb").mkdir(parents=True)
-    (run.folder / "packages/wandb/__init__.py").write_text("raise ImportError\n")
-    job = run.submit(SINK="wandb", PYTHONPATH=str(run.folder / "packages"))
-    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
-    assert "SINK=wandb: wandb is not installed" in job.text()
-    assert "Looking at" not in job.text() and not (run.folder / "data").exists()

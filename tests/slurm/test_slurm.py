@@ -97,15 +97,6 @@ def test_a_rank_that_is_late_in_mpi_init_is_waited_for(run):
 
 
 @pytest.mark.usefixtures("built")
-def test_options_of_sbatch_override_those_in_the_script(run):
-    job = run.submit("--nodes=1", "--job-name=mine", MAX_STEPS="1", NPROC="1")
-    assert job.state == "COMPLETED", job.text()
-    assert job.output.name == f"mine_{job.number}.out"
-    assert "Training qwen3_tiny on 1 node (" in job.text() and "with 1 rank each" in job.text()
-    assert run.steps() == [1]
-
-
-@pytest.mark.usefixtures("built")
 def test_without_pmix_the_ranks_start_through_mpirun(run):
     job = run.submit(MAX_STEPS="2", PATH=run.path_without_pmix())
     assert job.state == "COMPLETED", job.text()
@@ -152,15 +143,6 @@ def test_every_rank_sees_the_gpus_that_its_node_has_for_the_job(run, options, ra
     assert flags[flags.index("--device") + 1] == "cuda"
 
 
-def test_under_mpirun_every_rank_sees_them_too(run):
-    run.stand_in(LOOK_AROUND)
-    job = run.submit("--gpus-per-task=1", "--ntasks=4", TRAIN_DATA="/dev/null", PATH=run.path_without_pmix())
-    assert job.state == "COMPLETED", job.text()
-    assert "no PMIx plugin" in job.text()
-    ranks = ranks_of("0,1", 2)
-    assert (sorted(run.lines("doctor.ranks")), sorted(run.lines("train.ranks"))) == (ranks, ranks)
-
-
 @pytest.mark.parametrize("mpi", ["pmix", "none"])
 def test_ranks_get_the_environment_of_a_job_that_was_given_little_of_it(run, mpi):
     run.stand_in(LOOK_AROUND)
@@ -169,44 +151,6 @@ def test_ranks_get_the_environment_of_a_job_that_was_given_little_of_it(run, mpi
         variables["PATH"] = run.path_without_pmix()
     job = run.submit("--export=" + ",".join(f"{name}={value}" for name, value in variables.items()))
     assert job.state == "COMPLETED", job.text()
-    assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
-
-
-def test_relative_paths_count_from_where_the_job_was_submitted(run):
-    run.stand_in(LOOK_AROUND)
-    (run.folder / "ds.json").write_text("{}")
-    job = run.submit(CHECKPOINT_DIR="mine", DS_CONFIG="ds.json", flags=("--train_data", "t.h5"))
-    assert job.state == "COMPLETED", job.text()
-    flags = run.lines("train.flags")
-    paths = {"deepspeed_config": "ds.json", "checkpoint_dir": "mine", "train_data": "t.h5"}
-    assert {name: flags[flags.index(f"--{name}") + 1] for name in paths} == {
-        name: f"{run.folder}/{file}" for name, file in paths.items()
-    }
-
-
-def test_a_checkout_whose_path_has_a_space_is_found(run):
-    """Submitted from elsewhere, as the documents say, with flags after the file."""
-    run.stand_in(LOOK_AROUND)
-    checkout = run.folder / "a b/checkout"
-    for folder in ("scripts", "sbatch", "configs", "app/run_failure", "app/run_files"):
-        shutil.copytree(REPOSITORY / folder, checkout / folder, symlinks=True)
-    (checkout / "logs").mkdir()
-    (checkout / ".venv").symlink_to(REPOSITORY / ".venv")
-    (checkout / "uv.lock").symlink_to(REPOSITORY / "uv.lock")
-    arguments = [f"--chdir={checkout}", str(checkout / "sbatch/train.sbatch"), "--seed", "3"]
-    job = run.cluster.submit(arguments, cwd=run.folder, **{**run.variables, "TRAIN_DATA": "t.h5"}).wait()
-    assert job.state == "COMPLETED", run.cluster.logs()
-    flags = run.lines("train.flags")
-    assert flags[flags.index("--train_data") + 1] == f"{run.folder}/t.h5"
-
-
-def test_a_controller_that_is_too_busy_to_answer_is_asked_again(run):
-    run.stand_in(LOOK_AROUND)
-    asked = run.folder / "asked"
-    busy = f"[[ -e {asked} ]] || {{ touch {asked}; echo 'slurm_load_jobs error: Socket timed out' >&2; exit 1; }}"
-    job = run.submit(TRAIN_DATA="/dev/null", PATH=run.path_with("scontrol", busy))
-    assert job.state == "COMPLETED", job.text()
-    assert asked.exists()
     assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
 
 
@@ -252,23 +196,6 @@ def test_gpus_that_slurm_gives_and_no_driver_shows_end_the_job(run):
 
 
 @pytest.mark.usefixtures("built")
-def test_a_missing_cuda_version_fails_the_job_with_one_sentence(run):
-    job = run.submit(CUDA_VERSION="99.9")
-    assert (job.state, job.exit_code) == ("FAILED", 2)
-    lines = job.error.read_text().splitlines()
-    assert len(lines) == 1, lines
-    assert "CUDA_VERSION=99.9" in lines[0]
-    assert "does not exist" in lines[0]
-
-
-@pytest.mark.usefixtures("built")
-def test_a_wrong_flag_fails_the_job_and_is_named(run):
-    job = run.submit(flags=("--learning_rat", "1"), MAX_STEPS="1")
-    assert (job.state, job.exit_code) == ("FAILED", 2)
-    assert "learning_rat" in job.error.read_text()
-
-
-@pytest.mark.usefixtures("built")
 def test_ranks_that_srun_did_not_join_say_so_in_one_sentence(cluster):
     command = ["srun", "--mpi=none", "--nodes=2", "--ntasks-per-node=2", f"{BUILD}/bin/mpzero", "train"]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -294,12 +221,6 @@ def test_a_node_that_would_spoil_the_run_is_refused_and_left_out(run):
     assert "node1 is refused: " in job.text()
     assert job.fields["NodeList"] == "node[0,2]"
     assert run.steps() == [1, 2]
-
-
-def test_a_checkout_that_is_not_built_says_what_to_run(run):
-    job = run.submit(BUILD_DIR=str(run.folder / "nothing"))
-    assert (job.state, job.exit_code) == ("FAILED", 2)
-    assert "train-singlenode.sh --build-only" in job.error.read_text()
 
 
 @pytest.mark.usefixtures("ready")
@@ -344,9 +265,3 @@ def test_a_host_run_that_is_interrupted_saves(run):
     assert process.returncode == 75, output + errors
     assert run.tag() == f"qwen3_tiny-{run.steps()[-1]}steps"
     assert f"resumes from {run.folder}/checkpoints/{run.tag()}" in output
-
-
-def test_a_host_that_is_no_node_is_named(cluster):
-    result = cluster.run([str(REPOSITORY / "train-singlenode.sh"), "node7"], check=False)
-    assert result.returncode == 2
-    assert "node7" in result.stderr

@@ -75,19 +75,6 @@ def test_a_preempted_run_ends_with_the_same_bits(slow_run, undisturbed):
     assert slow_run.result() == undisturbed
 
 
-def test_a_run_out_of_time_ends_with_the_same_bits(idle, tmp_path, slow_library, undisturbed):
-    slow_run = SlowRun(idle, tmp_path, slow_library, 5)
-    # The controller looks twice a minute and then warns of what ends before it looks again: 15 to 45 seconds after the
-    # start. On a machine that is too busy for a step in that time the first start saves nothing.
-    job = slow_run.start("--time=2", SBATCH_SIGNAL="B:USR1@75", MAX_RESTARTS="9")
-    slow_run.started(job, 1)
-    job.wait_until(lambda: "The run was stopped; the same job resumes from step" in job.text())
-    slow_run.go_on()
-    job.wait()
-    assert job.state == "COMPLETED" and job.restarts >= 1, job.text()
-    assert slow_run.result() == undisturbed
-
-
 def test_a_rank_that_hangs_is_named_and_its_node_left_out(slow_run, undisturbed):
     job = slow_run.start(STUCK_AFTER="10")
     slow_run.started(job)
