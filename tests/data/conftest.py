@@ -1,7 +1,9 @@
-"""Runs app/prepare_data.py like users do, in a separate process, and reads what it wrote."""
+"""Runs app/prepare_data.py with its arguments, and reads what it wrote."""
 
 import importlib
+import io
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -48,18 +50,52 @@ def prepare_module(name: str):
         sys.path.pop(0)
 
 
+def prepare_program():
+    """The module app/prepare_data.py."""
+    sys.path.insert(0, str(REPOSITORY / "app"))
+    try:
+        return importlib.import_module("prepare_data")
+    finally:
+        sys.path.pop(0)
+
+
 def command(*arguments) -> list[str]:
     return [sys.executable, str(REPOSITORY / "app/prepare_data.py"), *map(str, arguments)]
 
 
+def run_here(folder: Path, words: list[str]) -> subprocess.CompletedProcess:
+    """prepare_data.py in this process, which has its libraries already: they take a second to import."""
+    program = prepare_program()
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in range(2))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setattr(sys, "argv", words)
+        patched.setattr(sys, "stdout", out)
+        patched.setattr(sys, "stderr", err)
+        patched.setattr(signal, "signal", lambda *_: None)
+        try:
+            status = program.main()
+        except SystemExit as end:
+            status = end.code
+    said = []
+    for stream in (out, err):
+        stream.flush()
+        said.append(stream.buffer.getvalue().decode())
+    return subprocess.CompletedProcess(words, status, *said)
+
+
 @pytest.fixture
 def prepare(tmp_path):
-    """prepare(ARGUMENTS..., fails=False): the finished process; runs in its own folder."""
+    """prepare(ARGUMENTS..., fails=False): the finished program; runs in its own folder, `apart`: as a process."""
 
-    def run(*arguments, fails: bool = False) -> subprocess.CompletedProcess:
+    def run(*arguments, fails: bool = False, apart: bool = False) -> subprocess.CompletedProcess:
         if "--tokenizer" not in arguments:
             arguments = (*arguments, "--tokenizer", "bytes")
-        process = subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        words = command(*arguments)
+        if apart:
+            process = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        else:
+            process = run_here(tmp_path, words[1:])
         if fails:
             assert process.returncode == 2, process.stderr
             assert len(process.stderr.strip().splitlines()) == 1, process.stderr

@@ -13,13 +13,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from .conftest import REPOSITORY, prepare_module, read_tokens
+from .conftest import prepare_module, prepare_program, read_tokens
 
-sys.path.insert(0, str(REPOSITORY / "app"))
-import prepare_data
-
-sys.path.pop(0)
-
+prepare_data = prepare_program()
 TEXTS = ["First text.\nIn two lines.", "Zweiter Text: über Bücher.", "3"]
 
 
@@ -231,6 +227,6 @@ def test_empty_folder(prepare, tmp_path):
 
 def test_no_network_names_the_local_alternatives(prepare, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    error = prepare("some/dataset", "out.h5", fails=True).stderr
+    error = prepare("some/dataset", "out.h5", fails=True, apart=True).stderr
     assert "'some/dataset' could not be read from Hugging Face" in error
     assert "local folder or file" in error

@@ -9,7 +9,7 @@ import pytest
 import xxhash
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from .conftest import prepare_module, read_tokens
+from .conftest import prepare_module, prepare_program, read_tokens
 
 encoders = prepare_module("encoders")
 legacy = prepare_module("legacy")
@@ -230,19 +230,6 @@ def documents_of(encoder, texts: list[str], size: int = 100) -> list[list[int]]:
             found[-1] += part.tokens[begin:].tolist()
     assert found.pop() == []
     return found
-
-
-def prepare_program():
-    import importlib
-    import sys
-
-    from .conftest import REPOSITORY
-
-    sys.path.insert(0, str(REPOSITORY / "app"))
-    try:
-        return importlib.import_module("prepare_data")
-    finally:
-        sys.path.pop(0)
 
 
 class Lines:

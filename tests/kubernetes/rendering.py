@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import os
 import subprocess
 import sys
@@ -14,7 +17,21 @@ ROOT = Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "kubernetes"
 
 
-def render(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
+def render(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """What kubernetes/render does once it has chosen UTF-8, in this process."""
+    if str(KUBERNETES) not in sys.path:
+        sys.path.insert(0, str(KUBERNETES))
+    command = importlib.import_module("manifests.command")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = command.main([*arguments, str(folder)])
+        except SystemExit as end:  # of argparse
+            status = end.code
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+def render_apart(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, str(KUBERNETES / "render"), *arguments, str(folder)],
         capture_output=True,

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from rendering import of_kind, render, rendered
+from rendering import of_kind, render, render_apart, rendered
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_the_locale_changes_no_manifest(tmp_path):
     needed = ["--name", "job", "--instance", "g6e.12xlarge", "--nodes", "2", "--set", "DATASET=/data/Bücher"]
     usual, ascii_only = tmp_path / "usual", tmp_path / "Bücher"
     for folder, variables in ((usual, {}), (ascii_only, ASCII)):
-        result = render(folder, *needed, **variables)
+        result = render_apart(folder, *needed, **variables)
         assert result.returncode == 0, result.stderr
     names = sorted(path.name for path in usual.iterdir())
     assert sorted(path.name for path in ascii_only.iterdir()) == names
     assert all((usual / name).read_bytes() == (ascii_only / name).read_bytes() for name in names)
-    mistake = render(tmp_path / "x", *needed, "--set", "DATASET=ü", **ASCII)
+    mistake = render_apart(tmp_path / "x", *needed, "--set", "DATASET=ü", **ASCII)
     assert mistake.returncode == 2 and mistake.stderr.count("\n") == 1
