@@ -54,7 +54,8 @@ def test_a_run_trains_on_every_pod_and_the_doctor_finds_nothing(pods):
     assert launcher.wait() == 0, launcher.output()
     said = launcher.output()
     assert "3 hosts: 0 failures" in said or "ok (" in said, said
-    assert "3 ranks" in said
+    # With Open MPI 5 the controller's variables alone start all ranks on the launcher.
+    assert "3 ranks" in said and "Between hosts: " in said
     assert set(steps(pods)) == {1, 2, 3, 4}
     report = json.loads((pods.folder / "fsx/checkpoints/doctor.json").read_text())
     names = {host["host"] for host in report["hosts"]}
@@ -113,41 +114,6 @@ def test_a_pod_that_is_killed_ends_the_run_and_the_next_start_resumes(pods):
     launcher = pods.launch(*flags, **RUN, MAX_STEPS=str(before + 2))
     assert launcher.wait() == 0, launcher.output()
     assert f"Resumed from checkpoint at step {before}" in launcher.output()
-
-
-def test_a_pod_that_is_not_there_is_named(pods):
-    # The hostfile has a pod that was never made.
-    hosts = [f"{name}.tiny" for name in [*pods.node_names, "tiny-node-0-2", pods.launcher_name]]
-    pods.write_hostfile(hosts)
-    pods.start_nodes(**RUN)
-    launcher = pods.launch(*FLAGS, **RUN, MPZERO_NODES="4", MPZERO_WAIT="3")
-    assert launcher.wait() == 3, launcher.output()
-    assert "1 pod of 4 did not answer within 3 s (MPZERO_WAIT): tiny-node-0-2.tiny (" in launcher.output()
-
-
-def test_another_number_of_slots_is_refused(pods):
-    pods.write_hostfile(slots=4)
-    launcher = pods.launch(*FLAGS, **RUN, NPROC="1")
-    assert launcher.wait() == 2, launcher.output()
-    assert "4 slots, and each node is to have 1 rank" in launcher.output()
-
-
-def test_what_the_controller_sets_for_open_mpi_4_is_not_all_that_counts(pods):
-    """With Open MPI 5 these variables alone start all ranks on the launcher; container/launch sets those of both."""
-    pods.start_nodes(**RUN)
-    launcher = pods.launch(*FLAGS, **RUN, MAX_STEPS="1")
-    assert launcher.wait() == 0, launcher.output()
-    # The ranks are on several hosts, and mpzero sees them so.
-    assert "Between hosts: " in launcher.output()
-
-
-def test_a_mistake_of_the_user_s_ends_in_one_sentence(pods):
-    pods.start_nodes(**RUN)
-    launcher = pods.launch(*FLAGS, "--learning_rat", "1", **RUN)
-    assert launcher.wait() == 2, launcher.output()
-    errors = [line for line in launcher.output().splitlines() if line.startswith("mpzero: error")]
-    assert len(errors) == 1
-    assert "learning_rate" in errors[0]
 
 
 def test_an_mpirun_that_does_not_end_with_its_ranks_is_ended(pods):

@@ -99,19 +99,6 @@ def test_the_checkpoint_that_it_would_resume_from(tmp_path: Path) -> None:
     assert files_below(tmp_path) == before
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    run.train("--max_steps=2")
-    assert "checkpoint" in refused(run, "--intermediate_size=64")
-
-
-def test_checkpoints_of_another_run_are_in_the_way(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    run.train("--max_steps=2")
-    assert "of another run" in refused(run, "--resume_from_checkpoint=none")
-    assert "from the beginning" in ask(run, "--overwrite")
-
-
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=4", "--checkpoint_freq=2")

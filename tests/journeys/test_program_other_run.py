@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from refusals import the_sentence
-from tiny_run import VOCAB_SIZE, TinyRun
-from trainer import write_tokens
+from tiny_run import TinyRun
 
 from .program import mpzero
 
@@ -34,12 +31,6 @@ def both(run: TinyRun, *flags: object, **options) -> str:
     return the_sentence(asked.stderr)
 
 
-def test_the_same_command_says_that_it_has_finished(finished: TinyRun) -> None:
-    assert "nothing is left to train" in mpzero("train", *finished.flags(), "--dry_run", "--max_steps=2").stdout
-    again = finished.train("--max_steps=2")
-    assert "Training finished already: step 2 of 2 is saved" in again.stdout
-
-
 def test_a_finished_run_is_not_taken_for_one_with_another_learning_rate(finished: TinyRun) -> None:
     finished.config = {"optimizer": {"type": "AdamW", "params": {"lr": 0.001, "betas": [0.9, 0.95]}}}
     sentence = both(finished, "--max_steps=2")
@@ -56,23 +47,6 @@ def test_a_sentence_ends_once(finished: TinyRun) -> None:
     finished.config = {"scheduler": scheduler(total_num_steps=2)}
     sentence = both(finished, "--max_steps=4", "--schedule_on_resume=rewarm")
     assert "so that --max_steps holds, or start a new run: in another --checkpoint_dir" in sentence
-
-
-def test_a_finished_run_is_not_taken_for_one_on_other_data(finished: TinyRun) -> None:
-    write_tokens(finished.data, np.arange(2000) % VOCAB_SIZE, VOCAB_SIZE)
-    sentence = both(finished, "--max_steps=2")
-    assert "train_data 187 sequences of 16 tokens" in sentence and "3001 tokens" in sentence
-    assert "2000 tokens" in sentence
-
-
-def test_a_finished_run_is_not_taken_for_one_of_another_model(finished: TinyRun) -> None:
-    model = finished.folder / "tiny.json"
-    config = json.loads(model.read_text())
-    model.write_text(json.dumps({**config, "max_position_embeddings": 32}))
-    assert "max_position_embeddings 64 -> 32" in both(finished, "--max_steps=2")
-    assert "of another run" in both(finished, "--max_steps=2", "--resume_from_checkpoint=none")
-    model.write_text(json.dumps({**config, "intermediate_size": 64}))
-    assert "another model" in both(finished, "--max_steps=2")
 
 
 def test_tasks_of_a_job_array_are_told_to_have_folders_of_their_own(finished: TinyRun) -> None:
@@ -98,16 +72,6 @@ def test_a_dry_run_compares_with_the_checkpoint_before_the_data_is_prepared(tmp_
     # A finished run is another one without its data, too.
     refused = mpzero("train", *run.flags(), "--dry_run", "--max_steps=4")
     assert refused.returncode == 2 and "is at or past step" in the_sentence(refused.stderr)
-
-
-def test_rates_that_depend_on_missing_data_are_not_shown(tmp_path: Path) -> None:
-    scheduler_of_the_run = {"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 2}}}
-    run = TinyRun(tmp_path, ranks=1, config=scheduler_of_the_run)
-    run.data.unlink()
-    seen = mpzero("train", *run.flags(), "--dry_run", "--epochs=1")
-    assert seen.returncode == 0, seen.stderr
-    assert "learning rate  known once --train_data is prepared" in seen.stdout
-    assert "9223372036854775807" not in seen.stdout
 
 
 def scheduler(**params: int) -> dict:

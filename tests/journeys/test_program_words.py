@@ -56,26 +56,6 @@ def test_a_vocabulary_that_is_too_small_says_how_large_it_must_be(tmp_path: Path
     assert "give --vocab_size 100 or more" in the_sentence(run.train(check=False).stderr)
 
 
-def test_a_tag_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path, ranks=1)
-    run.train("--max_steps=4", "--checkpoint_freq=2")
-    result = mpzero(run.checkpoints, tmp_path / "out", "--tag=800", program="zero_to_fp32")
-    assert result.returncode == 2
-    assert f"there is no checkpoint '800' in {run.checkpoints}: name one of tiny-2steps, tiny-4steps" in result.stderr
-
-
-def test_an_output_folder_holds_one_export(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path, ranks=1)
-    run.train("--max_steps=2")
-    out = tmp_path / "out"
-    weights = {"safetensors": {"model.safetensors"}, "pt": {"pytorch_model.bin"}, "hdf5": {"model.h5"}}
-    for form in ("safetensors", "pt", "hdf5", "pt", "safetensors"):
-        result = mpzero(run.checkpoints, out, f"--format={form}", program="zero_to_fp32")
-        assert result.returncode == 0, result.stderr
-        assert "in 1 file, to" in result.stdout
-        assert {path.name for path in out.iterdir()} == weights[form] | {"config.json"}
-
-
 def test_a_text_of_white_space_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
     result = prepare(tmp_path, "empty.txt", "train.h5", "--tokenizer=bytes")
