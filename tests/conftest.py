@@ -88,7 +88,11 @@ def group_of(name: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The groups that take longest are started first."""
+    """Nightly tests are skipped elsewhere. The groups that take longest are started first."""
+    if os.environ.get("NIGHTLY") != "1":
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(pytest.mark.skip(reason="nightly: set NIGHTLY=1"))
     first = ["slurm", "deepspeed"]
 
     def place(item: pytest.Item) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 
 import network_experiment
@@ -110,7 +109,7 @@ def test_mistakes(tmp_path: Path, own: list[str], flags: list[str], words: str, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(os.environ.get("NIGHTLY") != "1", reason="nightly: DeepSpeed takes minutes to start on two cores")
+@pytest.mark.nightly
 def test_a_row_of_deepspeed_on_the_same_file(tmp_path: Path) -> None:
     """Two ranks on the CPU that mpirun starts; mpzero's row is the first, to which DeepSpeed's is compared."""
     pytest.importorskip("deepspeed")

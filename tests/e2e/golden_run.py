@@ -22,6 +22,12 @@ WITHOUT_ZERO = "tiny-qwen3-zero0-fp32"
 WITHOUT_ZERO_BF16 = ("tiny-qwen3-zero0-bf16", "tiny-llama-zero0-fused")
 DEEPSPEED_RUN = REPOSITORY / "tests" / "interop" / "deepspeed_run.py"
 
+
+def nightly(*values: object) -> object:
+    """A row of parametrize() that runs only where NIGHTLY=1 is set."""
+    return pytest.param(*values, marks=pytest.mark.nightly)
+
+
 FP32_TOLERANCE = 2e-5
 BF16_TOLERANCE = 1e-2
 

@@ -18,6 +18,7 @@ from golden_run import (
     WITHOUT_ZERO,
     WITHOUT_ZERO_BF16,
     assert_follows,
+    nightly,
     saved_by_deepspeed,
     train_golden,
     train_with_deepspeed,
@@ -81,10 +82,10 @@ def test_recorded_without_zero(tmp_path: Path) -> None:
     ("name", "saved_stage", "saved_ranks", "flags"),
     [
         ("qwen3-zero2-fp32", 1, 2, []),
-        ("qwen3-zero2-fp32", 2, 4, ["--no-offload"]),
-        ("llama-zero3-fp32", 3, 3, ["--zero", '{"sub_group_size": 20000}']),
-        ("llama-zero3-fp32", 2, 3, ["--zero", '{"elastic_checkpoint": true, "round_robin_gradients": true}']),
-        ("llama-zero3-fp32", 2, 3, ["--zero", '{"parameter_alignment": true}']),
+        nightly("qwen3-zero2-fp32", 2, 4, ["--no-offload"]),
+        nightly("llama-zero3-fp32", 3, 3, ["--zero", '{"sub_group_size": 20000}']),
+        nightly("llama-zero3-fp32", 2, 3, ["--zero", '{"elastic_checkpoint": true, "round_robin_gradients": true}']),
+        nightly("llama-zero3-fp32", 2, 3, ["--zero", '{"parameter_alignment": true}']),
     ],
 )
 def test_other_stages_ranks_and_options(
@@ -110,6 +111,7 @@ def test_bf16_with_gradients_in_fp32_at_stage_1(tmp_path: Path) -> None:
     resume(name, saved, tmp_path / "run", ranks=2, stage=3, tolerance=BF16_TOLERANCE, norm_tolerance=3e-2)
 
 
+@pytest.mark.nightly
 def test_groups_of_weight_decay_are_not_a_silent_change(tmp_path: Path) -> None:
     """The Hugging Face Trainer's two parameter groups: training continues, and a line says what differs."""
     saved = tmp_path / "saved"

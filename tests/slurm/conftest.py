@@ -5,7 +5,6 @@ here; a stand-in for it runs as on a cluster with GPUs.
 """
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -140,11 +139,3 @@ def idle(cluster):
 @pytest.fixture
 def run(idle, tmp_path):
     return Run(idle, tmp_path)
-
-
-def pytest_collection_modifyitems(items):
-    if os.environ.get("NIGHTLY") != "1":
-        skip = pytest.mark.skip(reason="nightly: set NIGHTLY=1")
-        for item in items:
-            if item.get_closest_marker("nightly"):
-                item.add_marker(skip)
