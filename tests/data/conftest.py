@@ -89,7 +89,9 @@ def prepare(tmp_path):
     """prepare(ARGUMENTS..., fails=False): the finished program; runs in its own folder, `apart`: as a process."""
 
     def run(*arguments, fails: bool = False, apart: bool = False) -> subprocess.CompletedProcess:
-        if "--tokenizer" not in arguments:
+        if "--tokenizer" in arguments:
+            apart = True  # it may start workers, which import the program again
+        else:
             arguments = (*arguments, "--tokenizer", "bytes")
         words = command(*arguments)
         if apart:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,15 +85,6 @@ def test_there_is_nothing_to_build_in_it(tree, tmp_path):
     result = run(tree, "--build-only", cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1 and f"{tree} is installed" in result.stderr
-
-
-def test_an_environment_that_was_removed_is_named(tree, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(tree, copy, symlinks=True)
-    (copy / "installation").write_text("/no/such/environment\n")
-    result = run(copy, cwd=tmp_path)
-    assert result.returncode == 2
-    assert result.stderr.count("\n") == 1 and "/no/such/environment" in result.stderr and "uv sync" in result.stderr
 
 
 def test_its_documents_link_to_files_that_it_has(tree):

@@ -10,7 +10,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from refusals import refuse
 from test_transformers import SEQ_LENGTH, transformers_loss
 from tiny_run import VOCAB_SIZE, TinyRun
 from trainer import BUILD, train, write_tokens
@@ -102,14 +101,3 @@ def test_the_sets_of_a_run_are_shown_before_it(tmp_path: Path) -> None:
         shown = train(*flags, *more).stdout
         assert f"wiki: every 100 steps the first 7 of 11 sequences of 16 tokens, {sets['wiki']}" in shown
         assert f"code: every 100 steps all 5 sequences of 16 tokens, {sets['code']}" in shown
-
-
-def test_a_set_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    sets = write_sets(tmp_path)
-    missing = refuse(run, flag_of(sets | {"code": tmp_path / "absent.h5"}))
-    assert f"code={tmp_path / 'absent.h5'}: there is no such file" in missing
-    write_tokens(sets["code"], np.arange(100), 100)
-    assert f"--validation_data code={sets['code']}: " in refuse(run, flag_of(sets))
-    sentence = refuse(run, f"--validation_data={sets['wiki']},{sets['code']}")
-    assert "NAME=FILE,NAME=FILE" in sentence

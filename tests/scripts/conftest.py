@@ -150,6 +150,13 @@ exec "$@"
     "squeue": "#!/bin/bash\necho N/A\n",
     "sinfo": "#!/bin/bash\n",
 }
+# What such a job asks Slurm for. Slurm runs a copy of the script, and knows where it is with the job's arguments.
+SCONTROL = """#!/bin/bash
+case "$1 $2" in
+  "show job") printf '   JobState=RUNNING NumTasks=1\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch --seed 3" ;;
+  "requeue Incomplete") echo "requeue $3" >>"$RECORD/calls" ;;
+esac
+"""
 JOB_OF_ONE_NODE = {
     "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node0", "SLURM_JOB_PARTITION": "all",
     "SLURM_JOB_CPUS_PER_NODE": "2", "MPZERO_RETRY_SECONDS": "0", "CHECK_NODES": "false",
@@ -201,7 +208,20 @@ class Checkout:
             **variables,
         }
 
-    def install_slurm(self, scontrol: str) -> None:
+    def submit(self, *flags: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess:
+        """Runs train.sbatch as a job of one node that was submitted in the folder `cwd`."""
+        self.install_slurm()
+        return subprocess.run(
+            ["bash", str(self.root / "sbatch/train.sbatch"), *flags],
+            cwd=cwd or self.root,
+            env=self.job_environment(variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def install_slurm(self, scontrol: str = SCONTROL) -> None:
         """Slurm's commands of a job of one node, with this scontrol; it finds the checkout in $CHECKOUT."""
         for name, text in {**ONE_NODE, "scontrol": scontrol}.items():
             self.program(self.bin / name, text)

@@ -1,16 +1,10 @@
 """The scripts ask `mpzero train --dry_run` before they prepare data, look at nodes and train."""
 
 import shutil
-import subprocess
 
 import pytest
 
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
-
-SCONTROL = """#!/bin/bash
-[[ "$1 $2" != "show job" ]] || printf '   JobState=RUNNING\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch"
-[[ $1 != requeue ]] || echo requeued >>"$RECORD/calls"
-"""
 
 
 def start(checkout, *flags: str, **variables: str):
@@ -18,16 +12,7 @@ def start(checkout, *flags: str, **variables: str):
 
 
 def submit(checkout, *flags: str, **variables: str):
-    checkout.install_slurm(SCONTROL)
-    return subprocess.run(
-        ["bash", str(checkout.root / "sbatch/train.sbatch"), *flags],
-        cwd=checkout.root,
-        env=checkout.job_environment({"CHECK_NODES": "true", **variables}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return checkout.submit(*flags, **{"CHECK_NODES": "true", **variables})
 
 
 def asked(checkout) -> list[str]:
@@ -43,7 +28,7 @@ def test_a_run_that_would_be_refused_ends_before_any_work(checkout, begin, statu
     # No data, no doctor, no run. A mistake of the user's is none that another try would change.
     assert checkout.prepared() == [] and not (checkout.record / "mpzero.flags").exists()
     assert "Looking at" not in result.stdout and not (checkout.root / "data").exists()
-    assert ("requeued" in checkout.calls()) == (begin is submit and status == 1)
+    assert ("requeue 7" in checkout.calls()) == (begin is submit and status == 1)
 
 
 @pytest.mark.parametrize("begin", [start, submit])

@@ -244,12 +244,6 @@ def test_records_of_slurm_are_data(checkout, command):
         assert_harmless(checkout, checkout.shell(command, **variables, **record, **fixed))
 
 
-SCONTROL = """#!/bin/bash
-case "$1 $2" in
-  "show job") printf '   JobState=RUNNING NumTasks=1\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch" ;;
-  "requeue Incomplete") echo "requeue $3" >>"$RECORD/calls" ;;
-esac
-"""
 NUMBERS = [
     "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_RESTART_COUNT", "MAX_RESTARTS", "STUCK_AFTER", "GRACE_PERIOD",
     "NPROC", "MAX_STEPS", "SEQ_LENGTH", "CHECKPOINT_FREQ", "MAX_DOCUMENTS",
@@ -261,21 +255,8 @@ OTHERS = [
 ]  # fmt: skip
 
 
-def run_job(checkout, *flags: str, **variables: str) -> subprocess.CompletedProcess:
-    checkout.install_slurm(SCONTROL)
-    return subprocess.run(
-        ["bash", str(checkout.root / "sbatch/train.sbatch"), *flags],
-        cwd=checkout.root,
-        env=checkout.job_environment(variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
 def test_the_job_that_these_tests_disturb_trains(job):
-    result = run_job(job.checkout, "--train_data", "mine.h5")
+    result = job.checkout.submit("--train_data", "mine.h5")
     assert result.returncode == 0, result.stdout + result.stderr
     assert job.checkout.flags()["train_data"] == "mine.h5"
 
@@ -283,7 +264,7 @@ def test_the_job_that_these_tests_disturb_trains(job):
 @pytest.mark.parametrize("value", [COMMANDS[0], *ODD[:2]])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_of_the_environment_is_one_or_is_refused(job, name, value):
-    result = run_job(job.checkout, "--train_data", "mine.h5", **{name: value})
+    result = job.checkout.submit("--train_data", "mine.h5", **{name: value})
     assert_harmless(job.checkout, result)
     if value == "08" and not name.startswith("SLURM"):
         assert result.returncode == 0, result.stderr
@@ -295,7 +276,7 @@ def test_a_number_of_the_environment_is_one_or_is_refused(job, name, value):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_variables_are_data(job, name):
-    result = run_job(job.checkout, "--train_data", "mine.h5", **{name: COMMANDS[0]})
+    result = job.checkout.submit("--train_data", "mine.h5", **{name: COMMANDS[0]})
     assert not list(job.checkout.root.parent.rglob("canary"))
     assert result.returncode in (0, 2), result.stderr
     assert result.returncode == 0 or result.stderr.count("\n") == 1, result.stderr
@@ -304,7 +285,7 @@ def test_other_variables_are_data(job, name):
 @pytest.mark.parametrize("value", COMMANDS[:1])
 @pytest.mark.parametrize("flag", ["grace_period", "resume_from_checkpoint", "stuck_after", "network", "device"])
 def test_flags_are_data(job, flag, value):
-    result = run_job(job.checkout, "--train_data", "mine.h5", f"--{flag}", value, FAKE_EXIT="138")
+    result = job.checkout.submit("--train_data", "mine.h5", f"--{flag}", value, FAKE_EXIT="138")
     assert_harmless(job.checkout, result)
     assert result.returncode == 138 and "requeue 7\n" in job.checkout.calls(), result.stderr
 

@@ -12,10 +12,6 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
 
 NOBODY = 65534
-SCONTROL = """#!/bin/bash
-[[ "$1 $2" != "show job" ]] || printf '   JobState=RUNNING\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch"
-[[ $1 != requeue ]] || echo requeued >>"$RECORD/calls"
-"""
 
 
 def install(checkout) -> None:
@@ -30,7 +26,7 @@ def install(checkout) -> None:
 def run(checkout, script: str, *flags: str, user: int | None = None, **variables: str):
     is_job = script == "sbatch/train.sbatch"
     if is_job:
-        checkout.install_slurm(SCONTROL)
+        checkout.install_slurm()
     return subprocess.run(
         ["bash", str(checkout.root / script), "--train_data=mine.h5", *flags],
         cwd=checkout.home,

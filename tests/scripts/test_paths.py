@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,6 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
-
-SCONTROL = """#!/bin/bash
-[[ "$1 $2" != "show job" ]] || printf '   JobState=RUNNING\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch --seed 3"
-"""
 
 
 @pytest.fixture
@@ -29,17 +24,7 @@ def mine(tmp_path) -> Path:
 
 
 def submit(checkout, mine: Path, *flags: str, **variables: str):
-    """train.sbatch as a job of one node that was submitted in that folder."""
-    checkout.install_slurm(SCONTROL)
-    return subprocess.run(
-        ["bash", str(checkout.root / "sbatch/train.sbatch"), *flags],
-        cwd=mine,
-        env=checkout.job_environment({"SLURM_SUBMIT_DIR": str(mine), **variables}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return checkout.submit(*flags, cwd=mine, SLURM_SUBMIT_DIR=str(mine), **variables)
 
 
 def start(checkout, mine: Path, *flags: str, **variables: str):

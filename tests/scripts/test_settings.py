@@ -20,24 +20,11 @@ def test_one_rank_for_each_gpu_and_the_users_configuration(checkout):
     assert flags["model_type"] == "qwen3_0_6b"
     assert flags["deepspeed_config"] == "configs/ds_config.json"
     assert flags["checkpoint_dir"] == "checkpoints"
-    assert "No DATASET is set" in result.stdout
-
-
-@pytest.mark.parametrize("model", ["", "llama_3_8b"])
-def test_what_the_user_leaves_open_mpzero_decides(checkout, model):
-    checkout.program(checkout.bin / "nvidia-smi", GPUS)
-    assert checkout.run(MODEL_TYPE=model).returncode == 0
-    assert set(checkout.flags()) == {
+    # What the user leaves open, mpzero decides.
+    assert set(flags) == {
         "deepspeed_config", "deepspeed_config_yields", "train_data", "validation_data", "checkpoint_dir",
         "metrics_file", "device", "model_type",
     }  # fmt: skip
-
-
-def test_the_first_run_has_settings_of_its_own(checkout):
-    assert checkout.run().returncode == 0
-    flags = checkout.flags()
-    first_run = {"seq_length": "256", "max_steps": "2000"}
-    assert {name: flags[name] for name in first_run} == first_run
 
 
 @pytest.mark.parametrize(("devices", "count"), [("0,2", "2"), ("1", "1")])

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun i
 
 # app/follow.py is a piece of bash; the other programs do nothing.
 PYTHON = """#!/bin/bash
+[[ $(basename "$1") != requeue ]] || exec python3 "$@"
 printf '%s\\n' "$@" >>"$RECORD/$(basename "$1").arguments"
 [[ $(basename "$1") == follow.py && " $* " != *" --check "* ]] || exit 0
 FOLLOW

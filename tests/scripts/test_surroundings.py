@@ -53,13 +53,7 @@ def start(checkout, script: str, **variables: str) -> subprocess.CompletedProces
     """train-singlenode.sh, or train.sbatch as a job of one node."""
     if script == "single":
         return checkout.run(**variables)
-    checkout.install_slurm(
-        '#!/bin/bash\n[[ "$1 $2" != "show job" ]] || printf "JobId=7\\n   Command=$CHECKOUT/sbatch/train.sbatch\\n"\n'
-    )
-    return subprocess.run(
-        ["bash", str(checkout.root / "sbatch/train.sbatch")],
-        cwd=checkout.root, env=checkout.job_environment(variables), capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    return checkout.submit(**variables)
 
 
 @pytest.mark.parametrize("script", ["single", "job"])

@@ -9,34 +9,7 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
 
 
-def test_without_a_gpu_two_ranks_train_the_small_model_on_the_shipped_text(checkout):
-    result = checkout.run()
-    assert result.returncode == 0, result.stderr
-    flags = checkout.flags()
-    assert flags["model_type"] == "qwen3_tiny"
-    assert "device" not in flags
-    assert flags["deepspeed_config"] == "configs/ds_config_tiny.json"
-    assert flags["train_data"] == "data/tiny_corpus-bytes/train.h5"
-    assert flags["validation_data"] == "data/tiny_corpus-bytes/validation.h5"
-    environment = checkout.rank_environment()
-    assert environment["OMPI_COMM_WORLD_SIZE"] == ("2" if os.cpu_count() > 1 else "1")
-    prepared = checkout.prepared()
-    assert str(checkout.root / "assets/tiny_corpus/train.txt") in prepared
-    assert "--tokenizer" in prepared and "bytes" in prepared
-
-
-def test_it_ends_with_the_plot_the_metrics_the_checkpoint_and_the_next_command(checkout):
-    lines = checkout.run().stdout
-    assert "checkpoints/first_run/loss.png" in lines
-    assert "checkpoints/first_run/metrics.jsonl" in lines
-    assert "checkpoints/first_run/qwen3_tiny-3steps" in lines
-    assert "build/bin/zero_to_fp32 checkpoints/first_run " in lines
-    assert (checkout.root / "checkpoints/first_run/loss.png").exists()
-
-
-def test_it_shows_the_models_text_before_training_and_after(checkout):
-    result = checkout.run()
-    shown = """
+TEXTS = """
 How the model goes on with "The prince looked at", before its training:
   | The prince looked at %
   | $(touch hit)
@@ -46,8 +19,40 @@ and after it:
 Next, let the model go on with a text of yours:
   build/bin/mpzero generate checkpoints/first_run --prompt "The prince looked at"
 """
-    assert shown in result.stdout, result.stdout
-    assert "tokens" not in result.stderr
+
+
+def test_the_first_run_without_a_gpu(checkout, tmp_path):
+    """From any folder and through a link: two ranks train the small model on the shipped text."""
+    link = tmp_path / "bin" / "start"
+    link.symlink_to(checkout.root / "train-singlenode.sh")
+    words, folder = [str(link)], checkout.root / "checkpoints/first_run"
+    result = subprocess.run(words, cwd="/", env=checkout.environment({}), capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    flags = checkout.flags()
+    expected = {"model_type": "qwen3_tiny", "seq_length": "256", "max_steps": "2000"}
+    expected["deepspeed_config"] = "configs/ds_config_tiny.json"
+    expected["train_data"] = "data/tiny_corpus-bytes/train.h5"
+    expected["validation_data"] = "data/tiny_corpus-bytes/validation.h5"
+    assert {name: flags[name] for name in expected} == expected and "device" not in flags
+    assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == ("2" if os.cpu_count() > 1 else "1")
+    prepared = checkout.prepared()
+    assert str(checkout.root / "assets/tiny_corpus/train.txt") in prepared
+    assert prepared[prepared.index("--tokenizer") + 1] == "bytes"
+    # Nothing is installed or configured anew.
+    assert checkout.calls().startswith("ninja ") and "cmake" not in checkout.calls() and "uv" not in checkout.calls()
+    # What the user sees, and what the log keeps.
+    for name in ("loss.png", "metrics.jsonl", "qwen3_tiny-3steps"):
+        assert f"checkpoints/first_run/{name}" in result.stdout and (folder / name).exists()
+    assert f"{checkout.root}/build/bin/zero_to_fp32 {folder} " in result.stdout
+    (log,) = (checkout.root / "logs").glob("*.out")
+    line = "Batch 10 Loss: 2.12345, Speed: 3.10 samples/sec, lr: 0.000050\n"
+    assert line in log.read_text() and line in result.stdout
+    assert "a progress bar" in result.stderr and "progress bar" not in log.read_text() and "\r" not in log.read_text()
+
+
+def test_it_shows_the_models_text_before_training_and_after(checkout):
+    result = checkout.run()
+    assert TEXTS in result.stdout and "tokens" not in result.stderr, result.stdout
     words = "generate checkpoints/first_run --prompt The prince looked at --max_tokens 200 --device cpu"
     assert (checkout.record / "generate").read_text().splitlines() == [words, f"{words} --untrained"]
 
@@ -69,25 +74,6 @@ def test_a_model_with_another_tokenizer_is_shown_no_text_but_the_command(checkou
     assert '  .venv/bin/python app/generate.py checkpoints --prompt "The prince looked at"\n' in result.stdout
 
 
-def test_the_log_holds_what_users_grep_for_and_no_progress_bar(checkout):
-    result = checkout.run()
-    logs = list((checkout.root / "logs").glob("*.out"))
-    assert len(logs) == 1
-    text = logs[0].read_text()
-    assert "Batch 10 Loss: 2.12345, Speed: 3.10 samples/sec, lr: 0.000050\n" in text
-    assert "progress bar" not in text and "\r" not in text
-    assert "Batch 10 Loss" in result.stdout
-    assert "a progress bar" in result.stderr
-
-
-def test_the_second_start_installs_and_configures_nothing(checkout):
-    result = checkout.run()
-    assert result.returncode == 0
-    assert "Installing" not in result.stdout and "Configuring" not in result.stdout
-    calls = checkout.calls()
-    assert calls.startswith("ninja ") and "cmake" not in calls and "uv" not in calls
-
-
 def test_another_lock_file_is_synced_and_configured_again(checkout):
     with open(checkout.root / "uv.lock", "a") as lock:
         lock.write("\n")
@@ -99,14 +85,6 @@ def test_another_lock_file_is_synced_and_configured_again(checkout):
     assert checkout.run().returncode == 0
     assert checkout.calls().count("uv sync") == 1
     assert checkout.calls().count("cmake --preset") == 1
-
-
-def test_it_works_from_any_folder_and_through_links(checkout, tmp_path):
-    link = tmp_path / "bin" / "start"
-    link.symlink_to(checkout.root / "train-singlenode.sh")
-    result = subprocess.run([link], cwd="/", env=checkout.environment({}), capture_output=True, text=True, timeout=60)
-    assert result.returncode == 0, result.stderr
-    assert (checkout.root / "checkpoints/first_run/latest").exists()
 
 
 @pytest.mark.parametrize("status", [1, 2])
@@ -163,12 +141,6 @@ def test_a_host_that_is_to_build_does_not_train(checkout, arguments):
     result = srun(checkout, *arguments)
     assert result.returncode == 0, result.stderr
     assert started_on_host(checkout) == ["--build-only"]
-
-
-@pytest.mark.parametrize("arguments", [("node1", "--", "--seed", "3"), ("node1", "--seed", "3")])
-def test_a_host_gets_the_flags(checkout, arguments):
-    assert srun(checkout, *arguments).returncode == 0
-    assert started_on_host(checkout) == ["--", "--seed", "3"]
 
 
 def test_options_of_srun_are_read_as_words(checkout):
