@@ -177,8 +177,7 @@ bool start_mpi(std::optional<parallel::MpiRuntime>& mpi, int* argc, char*** argv
 // One of the started processes describes the run for all of them.
 int dry_run_once(const CommandLine& line) {
   if (!parallel::is_first_task(parallel::process_environment)) return EXIT_SUCCESS;
-  return run_alone(
-      [&] { return dry_run(line, parallel::launch_size(parallel::process_environment)); });
+  return run_alone([&] { return dry_run(line, parallel::launch_size(parallel::process_environment)); });
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "bench/roofline.hpp"
 #include "model/matmuls.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::bench {
 

@@ -6,8 +6,8 @@
 #include "base/device/simulated.hpp"
 #include "base/error.hpp"
 #include "model/architecture/architectures.hpp"
-#include "model/kernels/operation.hpp"
 #include "model/matmuls.hpp"
+#include "model/operation/operation.hpp"
 #include "model/rope_table.hpp"
 
 namespace mpzero::model {

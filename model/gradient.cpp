@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "model/kernels/embedding.hpp"
-#include "model/kernels/operation.hpp"
 #include "model/matmuls.hpp"
+#include "model/operation/operation.hpp"
 #include "model/rows.hpp"
 
 namespace mpzero::model {

@@ -81,7 +81,8 @@ Operand LayerCasts::of_codes(LayerProduct product, const at::Tensor& codes, fp8:
   const at::Tensor scale_inverse = scales_[1][index];
   // cuBLASLt reads no other addresses. Only sizes that are no multiples of 16 give some.
   constexpr uintptr_t kAlignment = 16;
-  const bool aligned = !uses_gpu_kernels(codes.device()) || reinterpret_cast<uintptr_t>(codes.const_data_ptr()) % kAlignment == 0;
+  const bool aligned =
+      !uses_gpu_kernels(codes.device()) || reinterpret_cast<uintptr_t>(codes.const_data_ptr()) % kAlignment == 0;
   fp8::Matrix rows, columns;
   if (has_rows(forms)) rows = {aligned ? codes : codes.clone(), scale_inverse};
   if (has_columns(forms)) columns = {fp8::transposed(codes), scale_inverse};

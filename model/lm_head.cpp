@@ -6,10 +6,10 @@
 
 #include "base/device/simulated.hpp"
 #include "model/decoder.hpp"
-#include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cross_entropy.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/matmuls.hpp"
+#include "model/operation/accumulate_type.hpp"
 
 namespace mpzero::model {
 namespace {

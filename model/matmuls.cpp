@@ -21,7 +21,7 @@
 #include <span>
 
 #include "model/kernels/cpu/matmul.hpp"
-#include "model/kernels/launch.hpp"
+#include "model/operation/launch.hpp"
 #include "model/tuning.hpp"
 
 namespace mpzero::model {
@@ -118,8 +118,8 @@ bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& adden
   };
   const at::ScalarType type = a.scalar_type();
   const bool by_rows = a.stride(1) == 1;
-  return uses_cpu_kernels(a.device()) && cpu::has_matmul(type) && b.scalar_type() == type && is_matrix(a) && is_matrix(b) &&
-         (out.scalar_type() == type || out.scalar_type() == at::kFloat) && out.stride(1) == 1 &&
+  return uses_cpu_kernels(a.device()) && cpu::has_matmul(type) && b.scalar_type() == type && is_matrix(a) &&
+         is_matrix(b) && (out.scalar_type() == type || out.scalar_type() == at::kFloat) && out.stride(1) == 1 &&
          (!by_rows || (a.size(1) % kMultiple == 0 && a.stride(0) % 2 == 0 && a.size(0) >= kFewestRows)) &&
          !(by_rows && out.scalar_type() == type && cpu::prefers_aten(type)) &&
          (!addend.defined() || (addend.scalar_type() == out.scalar_type() && addend.stride(-1) == 1));
@@ -145,7 +145,8 @@ void Matmuls::aten_multiply(const Operands& operands) {
   if (suits_cpu(first, second, addend, out)) {
     if (is_simulated(out.device())) {
       const bool rounds = out.scalar_type() != at::kFloat || (addend.defined() && !addend.is_same(out));
-      borrow(out, cpu::matmul_bytes(out.size(0), out.size(1), first.size(1), first.stride(1) != 1, a.scalar_type(), rounds));
+      borrow(out,
+             cpu::matmul_bytes(out.size(0), out.size(1), first.size(1), first.stride(1) != 1, a.scalar_type(), rounds));
     } else {
       cpu::matmul(first, second, addend, out);
     }
@@ -214,8 +215,7 @@ void Matmuls::multiply(Layout layout, at::Tensor& out, const Operand& a, const O
   multiply_fp8(layout, out, first, second, addend);
 }
 
-Operation Matmuls::operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a,
-                                const at::Tensor& addend) {
+Operation Matmuls::operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a, const at::Tensor& addend) {
   const bool a_transposed = layout == Layout::kATransposedB, bias = addend.defined() && addend.dim() == 1;
   Operation operation{.type = a.scalar_type(), .adds = addend.defined() && !bias};
   operation.matmul = {.rows = out.size(0),
@@ -235,9 +235,9 @@ void Matmuls::multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor&
   const at::Tensor none;
   const Operands operands{layout, out, a, b, addend, none, none};
   const at::ScalarType type = out.scalar_type();
-  const bool suits = uses_gpu_kernels(a.device()) && a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
-                     (type == at::kBFloat16 || type == at::kFloat) && a.numel() > 0 && b.numel() > 0 &&
-                     fits_cublas_lt(a) && fits_cublas_lt(b) && fits_cublas_lt(out) &&
+  const bool suits = uses_gpu_kernels(a.device()) && a.scalar_type() == at::kBFloat16 &&
+                     b.scalar_type() == at::kBFloat16 && (type == at::kBFloat16 || type == at::kFloat) &&
+                     a.numel() > 0 && b.numel() > 0 && fits_cublas_lt(a) && fits_cublas_lt(b) && fits_cublas_lt(out) &&
                      (!addend.defined() || (addend.scalar_type() == type && fits_cublas_lt(addend)));
   if (!suits) {
     aten_multiply(operands);
@@ -259,9 +259,9 @@ void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a,
   const Operands operands{Layout::kABTransposed, out, a.codes, b.codes, addend, a.scale_inverse, b.scale_inverse};
   const at::ScalarType type = out.scalar_type();
   // The result's columns, too: FP8 kernels take no other sizes.
-  const bool suits = uses_gpu_kernels(a.codes.device()) && (type == at::kBFloat16 || type == at::kFloat) && fits_cublas_lt(a.codes) &&
-                     fits_cublas_lt(b.codes) && fits_cublas_lt(out) && out.size(0) % LtMatmul::kAlignment == 0 &&
-                     out.size(1) % LtMatmul::kAlignment == 0 &&
+  const bool suits = uses_gpu_kernels(a.codes.device()) && (type == at::kBFloat16 || type == at::kFloat) &&
+                     fits_cublas_lt(a.codes) && fits_cublas_lt(b.codes) && fits_cublas_lt(out) &&
+                     out.size(0) % LtMatmul::kAlignment == 0 && out.size(1) % LtMatmul::kAlignment == 0 &&
                      (!addend.defined() || (addend.scalar_type() == type && fits_cublas_lt(addend)));
   if (!suits) {
     aten_multiply(operands);

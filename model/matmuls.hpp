@@ -15,7 +15,7 @@
 
 #include "model/fp8/operand.hpp"
 #include "model/fp8/recipe.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::model {
 

@@ -31,9 +31,11 @@ bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
   try {
     regex = std::regex(pattern);
   } catch (const std::regex_error& error) {
-    throw_user_error("--freeze_parameters {}: it is not a regular expression (ECMAScript): {}; commas separate expressions: give one with "
-                     "a comma as \"freeze\" in ds_config.json",
-                     pattern, error.what());
+    throw_user_error(
+        "--freeze_parameters {}: it is not a regular expression (ECMAScript): {}; commas separate expressions: give "
+        "one with "
+        "a comma as \"freeze\" in ds_config.json",
+        pattern, error.what());
   }
   return std::ranges::any_of(units, [&](const UnitSpec& unit) {
     return std::ranges::any_of(

@@ -105,8 +105,7 @@ void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, s
   warnings.push_back(sentence);
 }
 
-PredictStep prediction(const RunSetup& setup, const DryRunRanks& ranks, const MachineMemory& machine,
-                       bool on_gpus) {
+PredictStep prediction(const RunSetup& setup, const DryRunRanks& ranks, const MachineMemory& machine, bool on_gpus) {
   if (!on_gpus || !can_be_host_of(machine, ranks)) return {};
   const PlannedRun run{.setup = setup,
                        .gpu = machine.gpu_name,

@@ -4,7 +4,7 @@
 
 #include "app/measure/stopwatch.hpp"
 #include "model/matmuls.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::measure {
 

@@ -55,8 +55,8 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
   return sizes;
 }
 
-ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::ScalarType gradient_type,
-                                             bool accumulates, plan::WeightCasts casts) const {
+ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::ScalarType gradient_type, bool accumulates,
+                                             plan::WeightCasts casts) const {
   plan::MicroBatchShape shape{.sequences = micro_batch_size,
                               .length = config_.seq_length,
                               .type = zero_options(config_, device_).dtype,
@@ -72,9 +72,9 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::Scala
     // The last layer's output, which lives until the step ends, and the gradient of a layer's output.
     const int64_t hidden = recorder.hidden_bytes();
     const int64_t of_head = hidden + recorder.head().peak;
-    for (const auto& [recompute, level] : {std::pair(model::Recompute::kFull, &sizes.full),
-                                           std::pair(model::Recompute::kSelective, &sizes.selective),
-                                           std::pair(model::Recompute::kNone, &sizes.none)}) {
+    for (const auto& [recompute, level] :
+         {std::pair(model::Recompute::kFull, &sizes.full), std::pair(model::Recompute::kSelective, &sizes.selective),
+          std::pair(model::Recompute::kNone, &sizes.none)}) {
       const plan::UnitRecorder::Layer layer = recorder.layer(recompute);
       level->kept += kind.count * (layer.forward.kept - hidden);
       level->workspace = std::max({level->workspace, of_head, 2 * hidden + layer.backward.peak});
@@ -94,9 +94,9 @@ int64_t MemoryEstimate::cast_bytes(int64_t layers) const {
     const model::Fp8Products& products = decoder_.fp8_products()[static_cast<size_t>(layer)];
     auto found = cast_bytes_.find(products);
     if (found == cast_bytes_.end()) {
-      plan::UnitRecorder recorder(
-          decoder_.config(),
-          {.fp8 = config_.fp8_options, .casts = plan::WeightCasts::kFirstUse, .layer = layer}, device_);
+      plan::UnitRecorder recorder(decoder_.config(),
+                                  {.fp8 = config_.fp8_options, .casts = plan::WeightCasts::kFirstUse, .layer = layer},
+                                  device_);
       found = cast_bytes_.emplace(products, recorder.layer(model::Recompute::kNone).casts).first;
     }
     sum += found->second;
@@ -115,9 +115,8 @@ parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
                                               std::optional<int64_t> host_extra_bytes) const {
   parallel::ZeroOptions options = options_of(scenario);
   options.host_update.extra_bytes = host_extra_bytes;
-  return plan::planned_states(
-      decoder_.units(), options, ranks_,
-      decoder_.training_order(std::min<int64_t>(scenario.gradient_accumulation_steps, 2)));
+  return plan::planned_states(decoder_.units(), options, ranks_,
+                              decoder_.training_order(std::min<int64_t>(scenario.gradient_accumulation_steps, 2)));
 }
 
 parallel::ZeroOptions MemoryEstimate::options_of(const MemoryScenario& scenario) const {

@@ -250,8 +250,8 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
     limit = std::min(limit, planned - refused.asked);
   }
   std::vector<std::string> parts;
-  for (const Part& part : device_parts(states(), levels(), estimate_.activation_sizes(config_.micro_batch_size),
-                                       context, estimate_)) {
+  for (const Part& part :
+       device_parts(states(), levels(), estimate_.activation_sizes(config_.micro_batch_size), context, estimate_)) {
     parts.push_back(fmt::format("{} {}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format(" ({})", part.note)));
   }

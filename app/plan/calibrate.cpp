@@ -283,8 +283,8 @@ class Measurement {
       }
       for (const model::Fp8Options& fp8 : fp8_options()) {
         for (const ModelConfig& config : models_) {
-          works.push_back({&config,
-                           {.sequences = sequences, .length = length, .fp8 = fp8, .casts = WeightCasts::kFirstUse}});
+          works.push_back(
+              {&config, {.sequences = sequences, .length = length, .fp8 = fp8, .casts = WeightCasts::kFirstUse}});
         }
       }
     }
@@ -298,8 +298,7 @@ class Measurement {
       }
     }
     // Small ones on a CPU, where time runs out before the large ones.
-    if (device_.is_cpu())
-      works.sort([](const Work& a, const Work& b) { return a.cost() < b.cost(); });
+    if (device_.is_cpu()) works.sort([](const Work& a, const Work& b) { return a.cost() < b.cost(); });
     return works;
   }
 

@@ -12,7 +12,7 @@
 #include "app/plan/calibration_data.hpp"
 #include "app/plan/time_table.hpp"
 #include "base/error.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::plan {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/kernels/cublas_lt.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::plan {
 

@@ -91,7 +91,9 @@ class NoMemory final : public c10::Allocator {
     if (simulated_target().type != c10::DeviceType::CUDA) return bytes;
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
-  static void free(void* bytes) { simulated_memory().allocate(-static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes))); }
+  static void free(void* bytes) {
+    simulated_memory().allocate(-static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes)));
+  }
 
   uintptr_t next_ = kFirst;
 };

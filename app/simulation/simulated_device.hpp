@@ -35,8 +35,8 @@ class SimulatedDevice {
     std::function<double(int64_t)> adamw = nothing;               // so many parameters updated on the device
     std::function<double(int64_t)> squares = nothing;             // the sum of squares of so many gradients
     double launch = 4e-6;                                         // the host queues one kernel
-    double call = 0;                          // the host records an event, or lets a stream wait
-    double memory_bytes_per_second = 0;       // read and written, that kernels and transfers share; 0: enough for all
+    double call = 0;                                              // the host records an event, or lets a stream wait
+    double memory_bytes_per_second = 0;  // read and written, that kernels and transfers share; 0: enough for all
     // Of a CPU, which queues nothing: what its default stream is given the host does itself, and waits for it.
     std::optional<SharedCores::Options> host = {};
   };

@@ -71,8 +71,8 @@ std::vector<model::Gradient> UnitRecorder::gradients_of(size_t unit) const {
 std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
   constexpr int64_t kScalesApart = 64;  // fp32, as CodedGather has them
   std::vector<at::Tensor> weights = weights_of(decoder_.layer_unit(shape_.layer));
-  const model::LayerLayout layout(
-      model::find_architecture(decoder_.config().model_type, "model configuration").layer_parameters(decoder_.config()));
+  const model::LayerLayout layout(model::find_architecture(decoder_.config().model_type, "model configuration")
+                                      .layer_parameters(decoder_.config()));
   const model::Fp8Products& products = decoder_.fp8_products()[static_cast<size_t>(shape_.layer)];
   int64_t coded = 0;
   for (const model::LayerProduct product : model::kLayerProducts) {
@@ -133,7 +133,8 @@ UnitCall UnitRecorder::embedding_forward() {
 UnitCall UnitRecorder::embedding_backward() {
   std::vector<model::Gradient> gradients = gradients_of(decoder_.embedding_unit());
   // A tied head has written to it before.
-  if (decoder_.tied_head() && gradients.front().wanted()) gradients.front() = model::Gradient(gradients.front().view(), /*empty=*/false);
+  if (decoder_.tied_head() && gradients.front().wanted())
+    gradients.front() = model::Gradient(gradients.front().view(), /*empty=*/false);
   const at::Tensor inputs = tokens(), dy = hidden();
   return record([&] { decoder_.embed_backward(dy, inputs, gradients); });
 }
@@ -146,7 +147,8 @@ UnitCall UnitRecorder::head() {
   const at::Tensor targets = tokens(), x = hidden();
   model::Decoder::HeadResult result;
   return record([&] {
-    result = decoder_.head_forward_backward(weights, output.back(), x, targets, 1.0, gradients, output_gradients.back());
+    result =
+        decoder_.head_forward_backward(weights, output.back(), x, targets, 1.0, gradients, output_gradients.back());
   });
 }
 

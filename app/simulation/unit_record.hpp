@@ -11,7 +11,7 @@
 
 #include "app/simulation/simulated_device.hpp"
 #include "model/decoder.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::plan {
 

@@ -147,8 +147,8 @@ LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlac
                         parallel::MpiRuntime& mpi) {
   const MemoryNeed limit = memory_limit(device, mpi);
   LayoutChoice nodes;
-  run_on_all_ranks(
-      mpi, [&] { nodes = choose_layout(setup, device, ranks, limit, prediction(setup, device, ranks, mpi)); });
+  run_on_all_ranks(mpi,
+                   [&] { nodes = choose_layout(setup, device, ranks, limit, prediction(setup, device, ranks, mpi)); });
   return nodes;
 }
 

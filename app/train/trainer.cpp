@@ -1,4 +1,3 @@
-#include "app/plan/command/plan_beside_run.hpp"
 #include "app/train/trainer.hpp"
 
 #include <ATen/Parallel.h>
@@ -16,12 +15,13 @@
 #include "app/machine/instances.hpp"
 #include "app/machine/system.hpp"
 #include "app/memory/gpu_peak.hpp"
+#include "app/plan/command/plan_beside_run.hpp"
 #include "app/schedule/schedule_rates.hpp"
 #include "app/tokens/token_checks.hpp"
 #include "app/train/finite_check.hpp"
 #include "app/train/gpu_collector.hpp"
-#include "app/train/step/optimizer_step.hpp"
 #include "app/train/start_facts.hpp"
+#include "app/train/step/optimizer_step.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"

@@ -171,7 +171,8 @@ struct Hdf5Checkpoint::Impl {
     }
     if (kind != StateKind::kMaster && !unit.trainable()) {
       throw_user_error(
-          "{}: unit {} was frozen in this run, so there are no optimizer states to train it on: freeze the same parameters, "
+          "{}: unit {} was frozen in this run, so there are no optimizer states to train it on: freeze the same "
+          "parameters, "
           "or start a new run from the weights with --init_from {}",
           folder.string(), unit.name, folder.string());
     }

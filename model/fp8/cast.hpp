@@ -4,7 +4,7 @@
 
 #include "model/fp8/matrix.hpp"
 #include "model/fp8/recipe.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::model::fp8 {
 

@@ -19,10 +19,10 @@
 #include <limits>
 #include <optional>
 
-#include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cpu/attention.hpp"
-#include "model/kernels/launch.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/accumulate_type.hpp"
+#include "model/operation/launch.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::model {
 namespace {
@@ -160,7 +160,8 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
       return query_sums + row_sums + (grouped ? 2 * query : 0);
     case AttentionKernel::kFlash: {
       const bool deterministic = at::globalContext().deterministicAlgorithms();
-      const int64_t splits = deterministic ? (simulated_target().multiprocessors + batch * heads - 1) / (batch * heads) : 1;
+      const int64_t splits =
+          deterministic ? (simulated_target().multiprocessors + batch * heads - 1) / (batch * heads) : 1;
       return splits * query_sums + row_sums + (grouped ? 2 * query : 0);
     }
   }

@@ -3,11 +3,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
 
-#include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
-#include "model/kernels/launch.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/accumulate_type.hpp"
+#include "model/operation/launch.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::model {
 namespace {
@@ -15,8 +15,7 @@ namespace {
 // The kernels need contiguous logits, which the gradient overwrites.
 bool suits_cross_entropy(const at::Tensor& logits) { return has_kernels(logits) && logits.is_contiguous(); }
 
-at::Tensor run(at::Tensor logits, const at::Tensor& targets, std::optional<double> scale,
-               const at::Tensor& weights) {
+at::Tensor run(at::Tensor logits, const at::Tensor& targets, std::optional<double> scale, const at::Tensor& weights) {
   at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
   launch(
       logits, [&] { cuda::cross_entropy(logits, targets, scale, weights, losses); },

@@ -8,34 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "model/operation/operation.hpp"
+
 namespace mpzero::model {
-
-// What MatmulShape says of a product of two FP8 matrices. Both are contiguous along the inner dimension (b_transposed),
-// and the product is multiplied by their scales.
-struct Fp8Shape {
-  at::ScalarType b_type = at::kFloat8_e4m3fn;  // MatmulShape::type is that of a
-  bool rowwise = false;                        // a scale for each of out's rows and columns; else one for each matrix
-  bool fast_accumulation = false;              // see fp8::FastAccumulation
-  auto operator<=>(const Fp8Shape&) const = default;
-};
-
-// A product of two row-major matrices as cuBLASLt runs it: out = op(a) op(b), or that plus an addend of out's shape and
-// type or, with `bias`, plus a vector [columns] that is added to each row; summed in fp32 and rounded once. out [rows,
-// columns]; a is stored as [rows, inner], b as [inner, columns], or the other way round if transposed. The matrices
-// have one type, bf16 or fp32, or with `fp8` those, and dense rows. The result and the vector have the same type;
-// alternatively the result is fp32 and there is no vector.
-struct MatmulShape {
-  int64_t rows = 0, columns = 0, inner = 0;
-  bool a_transposed = false, b_transposed = false;
-  at::ScalarType type = at::kBFloat16;
-  bool bias = false;
-  at::ScalarType out_type = at::kBFloat16;
-  // All addresses are multiples of this power of two, in bytes, from LtMatmul::kAlignment to kFullAlignment. Some
-  // algorithms require more alignment than others.
-  uint32_t alignment = 256;
-  std::optional<Fp8Shape> fp8 = {};
-  auto operator<=>(const MatmulShape&) const = default;
-};
 
 // By which FP8 operands are multiplied: fp32 on the GPU, as Fp8Shape::rowwise says.
 struct LtScales {

@@ -3,11 +3,11 @@
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/zeros.h>
 
-#include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
-#include "model/kernels/launch.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/accumulate_type.hpp"
+#include "model/operation/launch.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::model {
 

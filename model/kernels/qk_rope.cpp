@@ -4,9 +4,9 @@
 
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
-#include "model/kernels/launch.hpp"
-#include "model/kernels/operation.hpp"
 #include "model/kernels/rms_norm.hpp"
+#include "model/operation/launch.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::model {
 namespace {

@@ -3,11 +3,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cpu/cpu.hpp"
 #include "model/kernels/cuda.hpp"
-#include "model/kernels/launch.hpp"
-#include "model/kernels/operation.hpp"
+#include "model/operation/accumulate_type.hpp"
+#include "model/operation/launch.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::model {
 namespace {

@@ -28,7 +28,9 @@ c10::CachingDeviceAllocator::Stat allocated_bytes() {
 }
 
 UnitRecorder::RealDevice gpu() {
-  return {{at::kCUDA, 0}, [] { return allocated_bytes().current; }, [] {
+  return {{at::kCUDA, 0},
+          [] { return allocated_bytes().current; },
+          [] {
             const int64_t peak = allocated_bytes().peak;
             c10::cuda::CUDACachingAllocator::resetPeakStats(0);
             return peak;
@@ -61,8 +63,11 @@ TEST_CASE("records the operations and the memory of the GPU") {
           for (const int64_t max_logits : {4096 * 8192, 4096 * 256}) {
             INFO(config.model_type << " " << type << ", gradients in " << gradient_type << ", accumulates "
                                    << accumulates << ", logits " << max_logits << ", deterministic " << deterministic);
-            const MicroBatchShape shape{
-                .sequences = 2, .length = 2048, .type = type, .gradient_type = gradient_type, .accumulates = accumulates};
+            const MicroBatchShape shape{.sequences = 2,
+                                        .length = 2048,
+                                        .type = type,
+                                        .gradient_type = gradient_type,
+                                        .accumulates = accumulates};
             CHECK(differences(wide(config), shape, gpu(), max_logits, kTolerance) == std::vector<std::string>());
           }
         }

@@ -12,10 +12,10 @@
 
 #include "model/kernels/column_sum.hpp"
 #include "model/kernels/cuda.hpp"
-#include "model/kernels/launch.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
 #include "model/matmuls.hpp"
+#include "model/operation/launch.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/model/compare.hpp"

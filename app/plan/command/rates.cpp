@@ -37,13 +37,13 @@ double threads_factor(const Calibration& calibration, const PlanMachine& machine
   return static_cast<double>(measured) / machine.threads;
 }
 
-// The means over the layers, which may differ in their products in FP8 and in what is frozen, and over the micro-batches
-// of a step, the first of which casts the weights of layers that keep the casts, and finds the maxima of the others where
-// those are kept.
+// The means over the layers, which may differ in their products in FP8 and in what is frozen, and over the
+// micro-batches of a step, the first of which casts the weights of layers that keep the casts, and finds the maxima of
+// the others where those are kept.
 UnitTimes mean_times(const Calibration& calibration, const RunSetup& setup, MicroBatchShape shape,
                      const parallel::ZeroOptions& options_of_zero, int64_t kept_casts) {
-  const bool keeps_maxima = setup.config.zero.stage < 3 && shape.fp8 &&
-                            shape.fp8->recipe.scaling == model::fp8::Scaling::kTensorwise;
+  const bool keeps_maxima =
+      setup.config.zero.stage < 3 && shape.fp8 && shape.fp8->recipe.scaling == model::fp8::Scaling::kTensorwise;
   const model::Decoder decoder(setup.model, {.fp8 = shape.fp8});
   const std::vector<bool> in_codes =
       parallel::ZeroEngine::units_in_codes(decoder.units(), options_of_zero, setup.layout);
@@ -130,14 +130,13 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const bool accumulates = options.gradient_accumulation_steps > 1;
-  const MicroBatchShape shape{
-      .sequences = setup.config.micro_batch_size,
-      .length = setup.config.seq_length,
-      .type = options.dtype,
-      .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
-      .accumulates = accumulates,
-      .fp8 = setup.config.fp8_options,
-      .frozen = setup.config.freeze_parameters};
+  const MicroBatchShape shape{.sequences = setup.config.micro_batch_size,
+                              .length = setup.config.seq_length,
+                              .type = options.dtype,
+                              .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
+                              .accumulates = accumulates,
+                              .fp8 = setup.config.fp8_options,
+                              .frozen = setup.config.freeze_parameters};
   UnitTimes times = mean_times(calibration, setup, shape, options, kept_casts);
   times.scale(threads_factor(calibration, machine));
   return times;

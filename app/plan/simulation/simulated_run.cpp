@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "app/plan/simulation/simulated_decoder.hpp"
 #include "app/simulation/simulated_codec.hpp"
 #include "app/simulation/simulated_communicator.hpp"
-#include "app/plan/simulation/simulated_decoder.hpp"
 #include "app/simulation/simulated_host_updater.hpp"
 #include "app/simulation/simulated_timeline.hpp"
 #include "app/train/communicators/level_communicators.hpp"

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "app/log/step_timer.hpp"
+#include "app/plan/unit_times.hpp"
 #include "app/simulation/network_model.hpp"
 #include "app/simulation/simulated_communicator.hpp"
 #include "app/simulation/simulated_device.hpp"
-#include "app/plan/unit_times.hpp"
 #include "parallel/zero/levels.hpp"
 #include "parallel/zero/zero_engine.hpp"
 

@@ -55,7 +55,8 @@ void column_sum(const at::Tensor& x, at::Tensor& sums);
 
 // Raises `maximum`, an fp32 scalar, to the largest magnitude of x, in a pass of its own; nothing where it is undefined.
 inline void raise_maximum(const at::Tensor& maximum, const at::Tensor& x) {
-  if (maximum.defined() && x.numel() > 0 && x.is_cpu()) maximum.copy_(at::maximum(maximum, x.abs().max().to(at::kFloat)));
+  if (maximum.defined() && x.numel() > 0 && x.is_cpu())
+    maximum.copy_(at::maximum(maximum, x.abs().max().to(at::kFloat)));
 }
 
 }  // namespace mpzero::model::cpu

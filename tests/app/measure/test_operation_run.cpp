@@ -10,9 +10,9 @@
 namespace mpzero::measure {
 namespace {
 
-using plan::MicroBatchShape;
 using model::Operation;
 using model::Recompute;
+using plan::MicroBatchShape;
 
 // What the run of an operation runs.
 std::string ran(const Operation& operation, model::Matmuls& matmuls) {
@@ -49,7 +49,8 @@ TEST_CASE("each operation of a step can be run by itself") {
       const MicroBatchShape shape{.sequences = 2, .length = 6, .gradient_type = at::kFloat, .accumulates = accumulates};
       for (const Operation& operation : all_operations(config, shape)) {
         // ATen's own operators are not mpzero's kernels.
-        if (operation.kind == model::OperationKind::kEmbeddingForward || operation.kind == model::OperationKind::kZero) {
+        if (operation.kind == model::OperationKind::kEmbeddingForward ||
+            operation.kind == model::OperationKind::kZero) {
           continue;
         }
         INFO(config.model_type);

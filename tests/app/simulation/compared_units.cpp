@@ -50,7 +50,8 @@ std::vector<std::string> differences(const model::ModelConfig& config, const Mic
       found.push_back(fmt::format("{}:\nran\n  {}\nsimulated\n  {}\n", unit, fmt::join(described(ran), "\n  "),
                                   fmt::join(described(seen), "\n  ")));
     }
-    for (const auto& [what, a, b] : {std::tuple("peak", ran.peak, seen.peak), std::tuple("kept", ran.kept, seen.kept)}) {
+    for (const auto& [what, a, b] :
+         {std::tuple("peak", ran.peak, seen.peak), std::tuple("kept", ran.kept, seen.kept)}) {
       if (std::abs(static_cast<double>(a - b)) > tolerance * static_cast<double>(largest)) {
         found.push_back(fmt::format("{}: {} {} bytes, simulated {}", unit, what, a, b));
       }

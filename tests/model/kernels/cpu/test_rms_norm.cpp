@@ -1,8 +1,8 @@
 #include <ATen/Context.h>
 
 #include "model/kernels/cpu/cpu.hpp"
-#include "model/kernels/launch.hpp"
 #include "model/kernels/rms_norm.hpp"
+#include "model/operation/launch.hpp"
 #include "tests/model/kernels/cpu/kernel_checks.hpp"
 
 namespace mpzero::model {

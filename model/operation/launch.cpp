@@ -1,4 +1,4 @@
-#include "model/kernels/launch.hpp"
+#include "model/operation/launch.hpp"
 
 #include <ATen/ops/empty.h>
 

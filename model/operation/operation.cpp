@@ -1,11 +1,11 @@
-#include "model/kernels/operation.hpp"
+#include "model/operation/operation.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <array>
 
-#include "model/kernels/accumulate_type.hpp"
+#include "model/operation/accumulate_type.hpp"
 
 namespace mpzero::model {
 namespace {
