@@ -15,6 +15,7 @@
 
 #include "model/fp8/operand.hpp"
 #include "model/fp8/recipe.hpp"
+#include "model/kernels/cublas_lt.hpp"
 #include "model/operation/operation.hpp"
 
 namespace mpzero::model {

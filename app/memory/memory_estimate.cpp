@@ -5,6 +5,7 @@
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
 #include "app/simulation/planned_states.hpp"
+#include "model/kernels/cublas_lt.hpp"
 
 namespace mpzero {
 
