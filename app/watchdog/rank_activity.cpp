@@ -17,6 +17,9 @@ constexpr double kLongPhases = 3;
 constexpr size_t kStepsKept = 101;
 // A longer time between two turns means that the process was stopped, not that its host is busy.
 constexpr std::chrono::seconds kGap(1);
+// Progress this soon after a gap does not clear it: a launcher continues a stopped rank only to end it, and the rank
+// may complete a collective in between.
+constexpr std::chrono::seconds kAfterGap(1);
 
 double in_seconds(RankActivity::Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
@@ -86,9 +89,13 @@ RankActivity::Report RankActivity::take_turn() {
   if (turn > kGap) {
     last_motion_ = std::min(now, last_motion_ + (turn - kTurn));
     gap_ += in_seconds(turn - kTurn);
+    gap_end_ = now;
   }
   const int64_t progress = recorder_.events() + moves_;
-  if (std::exchange(seen_, progress) != progress) last_motion_ = now;
+  if (std::exchange(seen_, progress) != progress) {
+    last_motion_ = now;
+    if (now - gap_end_ > kAfterGap) gap_ = 0;
+  }
   return report_at(now);
 }
 

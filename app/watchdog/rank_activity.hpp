@@ -42,7 +42,7 @@ class RankActivity {
     double idle = 0;              // seconds without progress while the watchdog ran
     double limit = 0;             // seconds that `idle` may reach; 0: no limit
     double seconds_in_phase = 0;  // including gaps
-    double gap = 0;               // seconds since the start in which the watchdog did not run
+    double gap = 0;               // seconds since the last progress in which the watchdog did not run
   };
   // From the watchdog, at least every kTurn: if it comes later, the process or its host was stopped, and the
   // time in between does not count as idle.
@@ -71,6 +71,7 @@ class RankActivity {
   Clock::time_point last_motion_;
   int64_t seen_ = -1;
   double gap_ = 0;
+  Clock::time_point gap_end_;
 };
 
 }  // namespace mpzero

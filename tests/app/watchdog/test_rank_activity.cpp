@@ -70,6 +70,19 @@ TEST_CASE("Time in which the watchdog did not run counts as a gap and not as idl
   CHECK(rank.run_for(0.1).gap == Approx(30).margin(0.2));
 }
 
+TEST_CASE("Progress clears an earlier gap, but not one that has just ended") {
+  Watched rank(10);
+  rank.run_for(2);
+  rank.stop_for(30);
+  rank.activity.moved_on();
+  CHECK(rank.run_for(0.5).gap == Approx(30).margin(0.2));
+  rank.activity.moved_on();
+  CHECK(rank.run_for(0.2).gap == Approx(30).margin(0.2));
+  CHECK(rank.run_for(5).gap == Approx(30).margin(0.2));
+  rank.activity.moved_on();
+  CHECK(rank.run_for(0.1).gap == 0);
+}
+
 TEST_CASE("The limit in training follows the steps, within 300 seconds and --stuck_after") {
   CHECK(Watched(0).limit_after_step(1) == 0);
   CHECK(Watched(600).limit_after_step(1) == 300);
