@@ -15,6 +15,8 @@
 #include <fstream>
 #include <new>
 #include <sstream>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -53,11 +55,6 @@ std::pair<char, int64_t> process(int64_t pid) {
   return {state, started};
 }
 
-bool is_alive(int64_t pid, int64_t started) {
-  const auto [state, since] = process(pid);
-  return since == started && state != 'Z' && state != 'X';
-}
-
 }  // namespace
 
 // A new file is filled with zeros, which is the initial state.
@@ -68,6 +65,7 @@ struct alignas(64) HostBoard::Line {
   };
   std::atomic<int64_t> pid;  // 0: not there yet
   std::atomic<int64_t> started;
+  std::atomic<int64_t> pid_namespace;  // 0: not known
   std::atomic<int64_t> rank, step, progress;
   std::atomic<int64_t> moved_at, turned_at;  // as now()
   std::atomic<int32_t> phase;
@@ -83,7 +81,24 @@ struct alignas(64) HostBoard::Header {
 
 HostBoard::Line& HostBoard::line(int number) const { return reinterpret_cast<Line*>(memory_ + 1)[number]; }
 
-HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder)
+int64_t HostBoard::own_pid_namespace() {
+  std::error_code none;
+  // Without a mount of its own, a PID namespace still sees the /proc of its parent.
+  if (std::filesystem::read_symlink("/proc/self", none) != std::to_string(getpid())) return 0;
+  struct stat status {};
+  return stat("/proc/self/ns/pid", &status) == 0 ? static_cast<int64_t>(status.st_ino) : 0;
+}
+
+bool HostBoard::is_alive(const Line& line) const {
+  const int64_t here = own().pid_namespace;
+  if (here == 0 || line.pid_namespace != here) return true;
+  const auto [state, since] = process(line.pid);
+  if (since == line.started) return state != 'Z' && state != 'X';
+  return process(getpid()).second == 0;  // then /proc cannot be read
+}
+
+HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder,
+                     int64_t pid_namespace)
     : path_(folder / fmt::format("mpzero-{}-{}", getuid(), start)), ranks_(ranks), own_(own) {
   static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
   bytes_ = sizeof(Header) + sizeof(Line) * static_cast<size_t>(ranks);
@@ -104,6 +119,7 @@ HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, con
   Line& mine = this->own();
   mine.rank = rank;
   mine.started = process(getpid()).second;
+  mine.pid_namespace = pid_namespace;
   mine.moved_at = mine.turned_at = now();
   mine.pid = getpid();
 }
@@ -141,7 +157,7 @@ bool HostBoard::claim_stop() { return memory_->stop_is_claimed.exchange(1) == 0;
 bool HostBoard::rank_0_will_record() const {
   for (int i = 0; i < ranks_; ++i) {
     const Line& line = this->line(i);
-    if (i != own_ && line.rank == 0 && line.has_recorded == 0 && line.pid != 0) return is_alive(line.pid, line.started);
+    if (i != own_ && line.rank == 0 && line.has_recorded == 0 && line.pid != 0) return is_alive(line);
   }
   return false;
 }
@@ -153,7 +169,7 @@ std::vector<Neighbor> HostBoard::neighbors() const {
     if (i == own_ || line.pid == 0) continue;
     Neighbor one{.rank = static_cast<int>(line.rank),
                  .pid = line.pid,
-                 .alive = is_alive(line.pid, line.started),
+                 .alive = is_alive(line),
                  .has_left = line.has_left != 0,
                  .exit_status = line.ended != 0 ? std::optional(line.ended - 1) : std::nullopt,
                  .phase = static_cast<RunPhase>(static_cast<uint8_t>(line.phase)),

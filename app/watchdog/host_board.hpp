@@ -16,7 +16,7 @@ namespace mpzero {
 struct Neighbor {
   int rank = 0;
   int64_t pid = 0;
-  bool alive = false;
+  bool alive = false;              // or in another PID namespace, where this rank cannot tell
   bool has_left = false;           // normally
   std::optional<int> exit_status;  // with which it has said that it ends
   RunPhase phase = RunPhase::kSetUp;
@@ -32,8 +32,9 @@ struct Neighbor {
 class HostBoard {
  public:
   // Opens the file of the start with this id for `ranks` ranks of this host, of which this process is number `own`.
-  // Throws Failure.
-  HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder = "/dev/shm");
+  // `pid_namespace`: of this process. Throws Failure.
+  HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder = "/dev/shm",
+            int64_t pid_namespace = own_pid_namespace());
   ~HostBoard();
   HostBoard(const HostBoard&) = delete;
   HostBoard& operator=(const HostBoard&) = delete;
@@ -53,11 +54,16 @@ class HostBoard {
 
   std::vector<Neighbor> neighbors() const;
 
+  // Inode of the PID namespace that /proc shows; 0: not known.
+  static int64_t own_pid_namespace();
+
  private:
   struct Header;
   struct Line;
   Line& line(int number) const;
   Line& own() const { return line(own_); }
+  // False only if the process is known to have ended.
+  bool is_alive(const Line& line) const;
 
   std::filesystem::path path_;
   int ranks_;
