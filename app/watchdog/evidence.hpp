@@ -25,6 +25,7 @@ struct StartRanks {
   std::string id;                  // sorts by time
   std::string job;                 // SLURM_JOB_ID; empty: none
   int restart = 0;                 // SLURM_RESTART_COUNT
+  std::string checkpoint_dir;      // absolute
   int64_t time = 0;                // seconds since 1970
   int rank = 0;                    // this one
   std::vector<std::string> hosts;  // by rank

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <stop_token>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -60,6 +61,13 @@ std::vector<std::filesystem::path> evidence_folders(const std::filesystem::path&
   }
   folders.emplace_back("/tmp");
   return folders;
+}
+
+// Without a final slash. Symbolic links remain: a file system that does not respond would not resolve them.
+std::string absolute_name(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(folder, error);
+  return ((error ? folder : absolute) / "").lexically_normal().parent_path().string();
 }
 
 void report_stop(int exit_status, const std::filesystem::path& checkpoint_dir) {
@@ -123,6 +131,7 @@ void Watchdog::meet(const Options& options) {
   const std::jthread guard = guard_meeting(stop_, mpi_.rank(), options);
   start_.job = environment("SLURM_JOB_ID");
   start_.restart = std::atoi(environment("SLURM_RESTART_COUNT").c_str());
+  start_.checkpoint_dir = absolute_name(checkpoint_dir_);
   start_.rank = mpi_.rank();
   const std::time_t now = std::time(nullptr);
   std::random_device random;

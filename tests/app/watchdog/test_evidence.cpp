@@ -20,6 +20,7 @@ StartRanks ranks(int own) {
   return {.id = "20261126T120000Z-0123abcd",
           .job = "17",
           .restart = 2,
+          .checkpoint_dir = "/data/checkpoints",
           .time = 1000,
           .rank = own,
           .hosts = {"a", "b"},
@@ -61,7 +62,9 @@ TEST_CASE("Evidence has the fields of docs/formats.md") {
   CHECK(writer.write(text_of(stuck(), start), /*claims=*/false).first == EvidenceWriter::kNobody);
   const fs::path failures = folder.path() / "failures" / start.id;
   const json evidence = read(failures / "rank_1.json");
+  const json all = read(failures / "start.json");
   CHECK((evidence["start"] == start.id && evidence["job"] == "17" && evidence["restart"] == 2));
+  CHECK((evidence["checkpoint_dir"] == "/data/checkpoints" && all["checkpoint_dir"] == "/data/checkpoints"));
   CHECK((evidence["rank"] == 1 && evidence["host"] == "b" && evidence["pid"] == 12 && evidence["why"] == "stuck"));
   CHECK((evidence["phase"] == "training" && evidence["step"] == 12 && evidence["limit"] == 300));
   CHECK((evidence["watchdog_gap_seconds"] == 1.5 && evidence["host_condition"]["oom_kills"] == 3));
@@ -72,7 +75,6 @@ TEST_CASE("Evidence has the fields of docs/formats.md") {
   const json other = evidence["neighbours"][0];
   CHECK((other["rank"] == 0 && other["alive"] == false && other["ended"] == false && other["exit_status"].is_null()));
   CHECK((other["channels"][0]["completed"] == 7 && other["channels"][0]["last"].empty()));
-  const json all = read(failures / "start.json");
   CHECK((all["ranks"] == 2 && all["started"] == 1000 && all["hosts"] == json({"a", "b"})));
   CHECK((all["pids"] == json({11, 12}) && all["local_ranks"] == json({0, 0}) && all["job"] == "17"));
 }
