@@ -211,7 +211,10 @@ EvidenceWriter::Outcome EvidenceWriter::write(const std::string& text, bool clai
     const auto work = [=, path = folder_in(folder), start = start_, start_text = json_text(start_json(start_))] {
       return write_into(path, start, start_text, text, claims);
     };
-    if (const auto outcome = parallel::answer_within(kDiskLimit, work)) return *outcome;
+    if (auto outcome = parallel::answer_within(kDiskLimit, work)) {
+      if (folder != folders_.front()) outcome->elsewhere = folder_in(folder);
+      return *outcome;
+    }
   }
   if (!text.empty()) print_error(fmt::format("mpzero: evidence: {}\n", parse_json(text, kLineLimits).dump()));
   return {};

@@ -62,8 +62,9 @@ class EvidenceWriter {
 
   static constexpr int kNobody = -1, kUnknown = -2;
   struct Outcome {
-    int first = kUnknown;  // the rank that wrote `first`; kUnknown: no folder can be written
-    std::string reason;    // of that rank, if it is another one and its reason can be read
+    int first = kUnknown;                  // the rank that wrote `first`; kUnknown: no folder can be written
+    std::string reason;                    // of that rank, if it is another one and its reason can be read
+    std::filesystem::path elsewhere = {};  // where the evidence is, if not in the first folder
   };
   // Writes both files, and `first` if `claims` and no other rank has written it. A text that no folder takes goes to
   // stderr. An empty text is not written.

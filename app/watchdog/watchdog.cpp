@@ -272,7 +272,11 @@ void Watchdog::end_failed(const Evidence& evidence) {
   const EvidenceWriter::Outcome outcome = write(evidence, /*claims=*/true);
   const bool is_first = outcome.first == start_.rank || outcome.first == EvidenceWriter::kUnknown;
   const std::string reason = describe(evidence, start_);
-  if (is_first) print_error(fmt::format("mpzero: error: {}\n", reason));
+  // A user error needs no evidence.
+  const bool is_elsewhere = !outcome.elsewhere.empty() && evidence.why != Why::kUserError;
+  const std::string elsewhere =
+      is_elsewhere ? fmt::format("; evidence: {}", printable(outcome.elsewhere.string())) : "";
+  if (is_first) print_error(fmt::format("mpzero: error: {}{}\n", reason, elsewhere));
   if (board_) board_->announce_end(evidence.exit_status);
   if (is_first && start_.rank != 0 && board_) wait_while([this] { return board_->rank_0_will_record(); }, kPrecedence);
   if (is_first || start_.rank == 0) record_end("failed", is_first ? reason : outcome.reason);

@@ -100,7 +100,7 @@ TEST_CASE("Of several ranks that fail one is first, and the others learn its rea
   const EvidenceWriter first({folder.path()}, one), second({folder.path()}, zero);
   CHECK(first.write(text_of(stuck(), one), /*claims=*/true).first == 1);
   const auto outcome = second.write(text_of(stuck(), zero), /*claims=*/true);
-  CHECK((outcome.first == 1 && outcome.reason == describe(stuck(), one)));
+  CHECK((outcome.first == 1 && outcome.reason == describe(stuck(), one) && outcome.elsewhere.empty()));
   CHECK(second.write("", /*claims=*/false).first == 1);
   // Evidence of a failure stays, that of a stop does not.
   first.remove();
@@ -115,8 +115,9 @@ TEST_CASE("A folder that cannot be written is replaced by the next one, and then
   const StartRanks start = ranks(1);
   std::ofstream(folder.path() / "file") << "no folder";
   const EvidenceWriter writer({folder.path() / "file", folder.path() / "next"}, start);
-  CHECK(writer.write(text_of(stuck(), start), true).first == 1);
-  CHECK(fs::exists(folder.path() / "next" / "failures" / start.id / "rank_1.json"));
+  const auto replaced = writer.write(text_of(stuck(), start), true);
+  const fs::path next = folder.path() / "next" / "failures" / start.id;
+  CHECK((replaced.first == 1 && replaced.elsewhere == next && fs::exists(next / "rank_1.json")));
   const EvidenceWriter none({folder.path() / "file"}, start);
   const int before = dup(STDERR_FILENO);
   const int file = open((folder.path() / "stderr").c_str(), O_CREAT | O_WRONLY, 0600);
