@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/error.hpp"
@@ -131,10 +133,8 @@ EvidenceWriter::Outcome write_into(const std::filesystem::path& folder, const St
       if (error.system_error() != EEXIST) throw;
     }
   }
-  const std::string rank = text_of(first);
-  if (rank.empty()) return {.first = EvidenceWriter::kNobody, .reason = {}};
-  const int number = std::atoi(rank.c_str());
-  return {.first = number, .reason = reason_of(folder, number)};
+  const int number = EvidenceWriter::first_in(folder);
+  return {.first = number, .reason = number < 0 ? "" : reason_of(folder, number)};
 }
 
 }  // namespace
@@ -201,6 +201,11 @@ void print_error(const std::string& text) {
   parallel::no_longer_than(kPrintLimit, [text] { write_output(Output::kStderr, text); });
 }
 
+int EvidenceWriter::first_in(const std::filesystem::path& folder) {
+  const std::string rank = text_of(folder / "first");
+  return rank.empty() ? kNobody : std::atoi(rank.c_str());
+}
+
 std::filesystem::path EvidenceWriter::folder_in(const std::filesystem::path& folder) const {
   return folder / "failures" / start_.id;
 }
@@ -218,6 +223,29 @@ EvidenceWriter::Outcome EvidenceWriter::write(const std::string& text, bool clai
   }
   if (!text.empty()) print_error(fmt::format("mpzero: evidence: {}\n", parse_json(text, kLineLimits).dump()));
   return {};
+}
+
+int EvidenceWriter::poll_first() {
+  // Enough for a file system that responds, and little for the watchdog's turns.
+  constexpr std::chrono::milliseconds kAnswer(20);
+  reads_.resize(folders_.size());
+  int first = kNobody;
+  bool all_answer = true;
+  for (size_t i = 0; i < folders_.size(); ++i) {
+    std::future<int>& read = reads_[i];
+    if (!read.valid()) {
+      std::packaged_task<int()> task(
+          [read_in = read_first_, folder = folder_in(folders_[i])] { return read_in(folder); });
+      read = task.get_future();
+      std::thread(std::move(task)).detach();
+    }
+    if (read.wait_for(kAnswer) == std::future_status::ready) {
+      first = std::max(first, read.get());
+    } else {
+      all_answer = false;
+    }
+  }
+  return first >= 0 || all_answer ? first : kUnknown;
 }
 
 void EvidenceWriter::remove() const {

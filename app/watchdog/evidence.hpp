@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <future>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -57,8 +59,10 @@ std::string describe(const Evidence& evidence, const StartRanks& start);
 class EvidenceWriter {
  public:
   // `folders`: in the order in which they are tried.
-  EvidenceWriter(std::vector<std::filesystem::path> folders, const StartRanks& start)
-      : folders_(std::move(folders)), start_(start) {}
+  // `read_first`: the rank that wrote `first` into a folder.
+  EvidenceWriter(std::vector<std::filesystem::path> folders, const StartRanks& start,
+                 std::function<int(const std::filesystem::path&)> read_first = first_in)
+      : folders_(std::move(folders)), start_(start), read_first_(std::move(read_first)) {}
 
   static constexpr int kNobody = -1, kUnknown = -2;
   struct Outcome {
@@ -69,6 +73,10 @@ class EvidenceWriter {
   // Writes both files, and `first` if `claims` and no other rank has written it. A text that no folder takes goes to
   // stderr. An empty text is not written.
   Outcome write(const std::string& text, bool claims) const;
+  // Which rank wrote `first`, without waiting for a file system; kUnknown: a folder has not answered yet. Call it
+  // repeatedly: each folder has one thread that reads, and none is added while it hangs.
+  int poll_first();
+  static int first_in(const std::filesystem::path& folder);
   // Removes the folder, unless it has a `first`.
   void remove() const;
 
@@ -77,6 +85,8 @@ class EvidenceWriter {
 
   std::vector<std::filesystem::path> folders_;
   const StartRanks& start_;
+  std::function<int(const std::filesystem::path&)> read_first_;
+  std::vector<std::future<int>> reads_;  // by folder
 };
 
 // Writes `text` to stderr. If nothing reads it, this returns after a second, and the text may be lost.

@@ -48,6 +48,8 @@ class RankActivity {
   // time in between does not count as idle.
   static constexpr std::chrono::milliseconds kTurn{100};
   Report take_turn();
+  // The watchdog itself has waited since its turn: that is no gap.
+  void waited();
   // From any thread.
   Report report() const;
 

@@ -39,6 +39,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook(300);
 // The launcher asks all ranks to stop when one has ended: until then a rank that ended counts, not the signal.
 constexpr double kSettle = 0.5;
+// How long a folder that does not respond delays a stop before the first step, in seconds.
+constexpr double kFirstLimit = std::chrono::duration<double>(kDiskLimit).count();
 // A launcher that kills all ranks kills them one after another: then none has caused it.
 constexpr milliseconds kLostLimit(500);
 // How long a rank waits for another one of the host to record the end, or to end first, so that the launcher sees its
@@ -227,10 +229,14 @@ void Watchdog::handle_stop() {
   if (!is_early && report_.idle < kSettle) return;
   // The signal may be that of a launcher which ends the run because a rank has ended.
   const bool writes = !is_early && report_.phase != RunPhase::kEnding && !wrote_signal_.exchange(true);
-  const EvidenceWriter::Outcome outcome =
-      writes ? write(evidence(Why::kSignal, stop_.reason(), kFailureExitCode), false) : writer_.write("", false);
-  if (outcome.first >= 0) end_as_victim(fmt::format("rank {} has ended", outcome.first), kFailureExitCode);
-  if (is_early) end_stopped(kStoppedExitCode);
+  if (writes) {
+    write(evidence(Why::kSignal, stop_.reason(), kFailureExitCode), /*claims=*/false);
+    activity_.waited();
+  }
+  const int first = writer_.poll_first();
+  if (first >= 0) end_as_victim(fmt::format("rank {} has ended", first), kFailureExitCode);
+  const bool is_known = first != EvidenceWriter::kUnknown || stop_.seconds_since() >= kSettle + kFirstLimit;
+  if (is_early && is_known) end_stopped(kStoppedExitCode);
 }
 
 Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::vector<int> culprits) const {

@@ -1,9 +1,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <latch>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "app/watchdog/evidence.hpp"
 #include "tests/catch.hpp"
@@ -108,6 +112,36 @@ TEST_CASE("Of several ranks that fail one is first, and the others learn its rea
   fs::remove(folder.path() / "failures" / one.id / "first");
   first.remove();
   CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("A folder that hangs is read by one thread, and another one's answer counts meanwhile") {
+  const TemporaryFolder folder;
+  const StartRanks start = ranks(1);
+  struct Disk {
+    std::atomic<int> reads{0}, other{EvidenceWriter::kNobody};
+    std::latch responds{1};
+  };
+  const auto disk = std::make_shared<Disk>();
+  EvidenceWriter writer({folder.path() / "hangs", folder.path() / "next"}, start, [disk](const fs::path& read) {
+    if (read.string().find("hangs") == std::string::npos) return disk->other.load();
+    ++disk->reads;
+    disk->responds.wait();
+    return EvidenceWriter::kNobody;
+  });
+  for (int i = 0; i < 5; ++i) CHECK(writer.poll_first() == EvidenceWriter::kUnknown);
+  disk->other = 3;
+  while (writer.poll_first() != 3) {
+  }
+  CHECK(disk->reads <= 1);
+  disk->other = EvidenceWriter::kNobody;
+  disk->responds.count_down();
+  while (writer.poll_first() != EvidenceWriter::kNobody) {
+  }
+  const EvidenceWriter zero({folder.path()}, start);
+  EvidenceWriter reader({folder.path()}, start);
+  CHECK(zero.write(text_of(stuck(), start), true).first == 1);
+  while (reader.poll_first() != 1) {
+  }
 }
 
 TEST_CASE("A folder that cannot be written is replaced by the next one, and then by stderr") {
