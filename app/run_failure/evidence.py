@@ -78,7 +78,7 @@ class Record:
     step: int = 0
     idle: float = 0.0  # seconds without progress
     limit: float = 0.0  # of `idle`, after which it is stuck; 0: none
-    gap: float = 0.0  # seconds in which its watchdog did not run
+    gap: float = 0.0  # seconds since its last progress in which its watchdog did not run
     complaint: str = ""  # what takes it too long, in its own words
     channels: tuple[Channel, ...] = ()
     # By a neighbour, of a rank that has not failed by itself: "alive", "stopped", "dead", "ended"; empty: by none.

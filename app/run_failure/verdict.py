@@ -5,9 +5,9 @@ or stopped, or where the cluster says that its host is down. The first of these 
 
     1  a user error            nobody is to blame
     2  ranks that were dead, without evidence, in the first view of their host that shows a death
-    3  ranks whose process was stopped
-    4  ranks that an error names as its cause
-    5  the rank that a device failed on
+    3  ranks that an error names as its cause
+    4  the rank that a device failed on
+    5  ranks whose process was stopped, unless a rank met an error
     6  a host without evidence: unknown, unless it is known to be down
     7  the rank whose error came first
     8  the rank that holds the others up in a collective, by level and peer; nobody where all are at one place
@@ -48,15 +48,18 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     lost = [record for record in records if record.died_first]
     if lost:
         return of_lost(records, lost)
-    if stopped := [record for record in records if record.stopped]:
-        return of_stopped(records, stopped)
     errors = [*by_why.get("device_error", []), *by_why.get("error", []), *by_why.get("communicator_error", [])]
     if named := sorted({rank for record in errors for rank in record.culprits}):
         first = next(record for record in errors if record.culprits)
         return Verdict(tuple(named), f"{rank_list(named)}: {error_of(first)} ({where(first)})", CHECK_AGAIN)
     if errors and errors[0].why == "device_error":
         return of_failed(errors[0])
-    if not errors and not by_why.get("stuck"):
+    failed = bool(errors or by_why.get("stuck"))
+    # A suspended run that is then asked to end has ranks that were stopped, and no failure.
+    stopped = [record for record in records if record.stopped and (failed or not record.wrote)]
+    if stopped and not by_why.get("error"):
+        return of_stopped(records, stopped)
+    if not failed:
         return None
     if silent := evidence.silent_hosts:
         return of_silent(evidence, silent, down, errors)

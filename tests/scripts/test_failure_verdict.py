@@ -59,6 +59,26 @@ def stopped_and_continued_by_the_launcher(found):
     stuck(found, 2, why="signal", limit=10.0, watchdog_gap_seconds=9.0)
 
 
+def stopped_before_a_device_failed(found):
+    stuck(found, 0, 1, 2, why="signal", watchdog_gap_seconds=16.0)
+    found.rank(3, "device_error", error="an uncorrectable ECC error")
+
+
+def stopped_before_an_error(found):
+    stuck(found, 0, 1, 2, why="signal", watchdog_gap_seconds=16.0)
+    found.rank(3, "error", error="the disk is full")
+
+
+def stopped_before_an_error_with_culprits(found):
+    stuck(found, 0, 1, why="signal", watchdog_gap_seconds=16.0)
+    found.rank(3, "communicator_error", error="the weights differ", culprits=[2])
+
+
+def stopped_with_errors_of_its_peers(found):
+    stuck(found, 0, 1, 3, why="communicator_error", limit=10.0)
+    stuck(found, 2, why="signal", limit=10.0, watchdog_gap_seconds=9.0)
+
+
 def hang_in_a_collective(found):
     stuck(found, 0, 2, 3)
     found.rank(1, channels=[channel(7, 7)])
@@ -126,6 +146,11 @@ def only_ended(found):
         found.rank(rank, "signal")
 
 
+def suspended_and_ended(found):
+    for rank in range(4):
+        found.rank(rank, "signal", watchdog_gap_seconds=16.0, neighbours=[line(rank ^ 1, quiet=16.0)])
+
+
 def finished_ranks_are_not_missed(found):
     stuck(found, 0, neighbours=[line(1, alive=False, ended=True)])
     stuck(found, 2, 3, channels=[channel(7, 7)])
@@ -139,6 +164,10 @@ CASES = [
     (stopped, (2,), "all_gather 8 of parameters (1.0 MiB)"),
     (stopped_for_a_short_limit, (2,), "the process is stopped"),
     (stopped_and_continued_by_the_launcher, (2,), "the process is stopped"),
+    (stopped_before_a_device_failed, (3,), "an uncorrectable ECC error"),
+    (stopped_before_an_error, (3,), "the disk is full"),
+    (stopped_before_an_error_with_culprits, (2,), "the weights differ"),
+    (stopped_with_errors_of_its_peers, (2,), "the process is stopped"),
     (hang_in_a_collective, (1,), "all_gather 8 of parameters (1.0 MiB)"),
     (hang_seen_by_a_neighbour, (1,), "all_gather 8 of parameters (1.0 MiB)"),
     (hang_on_a_gpu, (3,), "on the GPU"),
@@ -177,7 +206,15 @@ def run(checkpoints: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 @pytest.mark.parametrize(
     ("case", "launcher", "status"),
-    [(crash, 137, 1), (user_error, 143, 2), (only_ended, 143, 143), (crash, 75, 75), (crash, 2, 2), (None, 9, 9)],
+    [
+        (crash, 137, 1),
+        (user_error, 143, 2),
+        (only_ended, 143, 143),
+        (suspended_and_ended, 143, 143),
+        (crash, 75, 75),
+        (crash, 2, 2),
+        (None, 9, 9),
+    ],
 )
 def test_the_evidence_decides_the_status_of_the_run(tmp_path, case, launcher, status):
     if case is not None:
