@@ -5,7 +5,7 @@ mpzero failure checkpoints                the newest start
 mpzero failure checkpoints --status 143   ends with the status of the run, where its launcher ended with 143
 
 `mpzero failure` starts this program, and so do the scripts after a run that failed. Ranks that cannot write to the
-folder write to MPZERO_LOG_DIR or LOG_DIR.
+folder write to failures/START of MPZERO_LOG_DIR, LOG_DIR, TMPDIR or /tmp, which are read, too.
 """
 
 from __future__ import annotations

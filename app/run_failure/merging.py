@@ -49,31 +49,54 @@ class Failure:
 
 
 def newest_start(folder: Path, since: float = 0, job: str | None = None, restart: int | None = None) -> str | None:
-    """The start of the run in this checkpoint folder that began last; none before `since` (seconds since 1970), nor of
-    another job."""
-    starts = starts_of(folder)
-    if not starts or time_of(starts[-1]) < since - 1:
-        return None
-    places = places_of(folder, starts[-1])
+    """The start of the run in this checkpoint folder that began last, of those of this job; none before `since`
+    (seconds since 1970)."""
+    for start in reversed(starts_of(folder)):
+        if time_of(start) < since - 1:
+            break
+        facts = facts_of(places_of(folder, start))
+        if job in (None, str(facts.get("job"))) and restart in (None, facts.get("restart")):
+            return start
+    return None
+
+
+def facts_of(places: list[Path]) -> dict:
+    """What all ranks of a start write alike."""
     facts = [load(place / "start.json") for place in places] + [load_rank(places, min(listed_ranks(places), default=0))]
-    start = next(filter(None, facts), {})
-    another = (job not in (None, str(start.get("job")))) or (restart not in (None, start.get("restart")))
-    return None if another else starts[-1]
+    return next(filter(None, facts), {})
 
 
 def starts_of(folder: Path) -> list[str]:
     """Oldest first."""
-    names: set[str] = set()
-    for place in places_of(folder):
-        with contextlib.suppress(OSError):
-            names.update(path.name for path in place.iterdir() if START.fullmatch(path.name))
+    own, *others = places_of(folder)
+    names = set(names_in(own))
+    for place in others:
+        names.update(name for name in names_in(place) if name not in names and is_of(place / name, folder))
     return sorted(names)
 
 
+def names_in(place: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return [path.name for path in place.iterdir() if START.fullmatch(path.name)]
+    return []
+
+
 def places_of(folder: Path, start: str = "") -> list[Path]:
-    """Where ranks leave evidence: in the checkpoint folder, and, if that could not be written, in that of the log."""
-    logs = os.environ.get("MPZERO_LOG_DIR") or os.environ.get("LOG_DIR")
-    return [place / "failures" / start for place in (folder, *([Path(logs)] if logs else []))]
+    """Where ranks leave evidence: in the checkpoint folder, and, if that could not be written, where that of other runs
+    may be. Which of these, the environment of the ranks decided (app/watchdog/watchdog.cpp)."""
+    logs = [os.environ.get(name) for name in ("MPZERO_LOG_DIR", "LOG_DIR", "TMPDIR")] + ["/tmp"]
+    folders = dict.fromkeys([folder, *(Path(log) for log in logs if log)])
+    own, *others = (place / "failures" / start for place in folders)
+    # The name of a start is unique: ranks that could write to the checkpoint folder have made it there.
+    return [own, *(place for place in others if not start or own.is_dir() or is_of(place, folder))]
+
+
+def is_of(place: Path, folder: Path) -> bool:
+    """Of the run with this checkpoint folder."""
+    with contextlib.suppress(OSError, ValueError):
+        named = facts_of([place]).get("checkpoint_dir")
+        return isinstance(named, str) and os.path.realpath(named) == os.path.realpath(folder)
+    return False
 
 
 def time_of(start: str) -> float:

@@ -24,7 +24,7 @@ class Evidence:
         self.folder.mkdir(parents=True)
         self.hosts = [f"node{rank // ranks}" for rank in range(hosts * ranks)]
         self.common = {"version": 1, "start": start, "job": "7", "restart": 0}
-        self.common.update((key, facts.pop(key)) for key in ("job", "restart") if key in facts)
+        self.common.update((key, facts.pop(key)) for key in ("job", "restart", "checkpoint_dir") if key in facts)
         self.times = time.time()
         started = {"ranks": len(self.hosts), "hosts": self.hosts, "started": 1_700_000_000, **facts}
         self.write("start.json", {**self.common, **started})
