@@ -110,6 +110,11 @@ class Evidence:
         return max((record.time for record in self.records if record.time < math.inf), default=0.0)
 
     @property
+    def count(self) -> int:
+        """Of the ranks that wrote."""
+        return sum(record.wrote for record in self.records)
+
+    @property
     def complete(self) -> bool:
         """Each rank has written, or a neighbour tells of it."""
         return all(record.wrote or record.seen for record in self.records)

@@ -17,6 +17,7 @@ from pathlib import Path
 from run_files.regular_files import NotReadable, read_text
 from run_files.replacing import replace_text
 from run_files.untrusted import NAME, printable
+from run_files.values import whole
 
 from run_failure.evidence import START, Evidence, Record, listed_ranks, load, load_rank, read_evidence
 from run_failure.verdict import Verdict, some, verdict_of, where
@@ -125,11 +126,12 @@ def find_failure(
 
 
 def keep(folder: Path, failure: Failure) -> None:
-    """Writes failure.json, unless a later start has, and removes the evidence of old starts. Raises: OSError"""
+    """Writes failure.json, unless it is of a later start or blames more, and removes the evidence of old starts.
+    Raises: OSError"""
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)
     later = START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]
-    if not later and {**before, "time": ""} != {**now, "time": ""}:
+    if not later and not blames_more(before, failure) and {**before, "time": ""} != {**now, "time": ""}:
         replace_text(path, json.dumps(now, indent=1) + "\n")
     for name in starts_of(folder)[:-MOST_STARTS]:
         shutil.rmtree(folder / "failures" / name, ignore_errors=True)
@@ -162,8 +164,15 @@ def as_object(failure: Failure) -> dict:
         "run": evidence.start,
         "started": evidence.started,
         "found_by": evidence.first,
-        "foundation": sum(record.wrote for record in evidence.records) if verdict.ranks else 0,
+        "foundation": evidence.count if verdict.ranks else 0,
     }
+
+
+def blames_more(before: dict, failure: Failure) -> bool:
+    """By the same evidence, at a time when the cluster knew more of the hosts."""
+    ranks = before.get("ranks")
+    same = before.get("run") == failure.evidence.start and failure.evidence.count <= whole(before.get("foundation"))
+    return same and isinstance(ranks, list) and len(ranks) > len(failure.verdict.ranks)
 
 
 def report(folder: Path, failure: Failure) -> str:

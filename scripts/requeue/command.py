@@ -103,7 +103,8 @@ def start(job: Job) -> None:
     resume_from = job.arguments.resume_from_checkpoint
     facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
     # The file system may have shown late what the start before has left, and its end may not have been seen.
-    if (earlier := newest_start(job.folder, job=job.number)) and (failure := find_failure(job.folder, earlier)):
+    earlier = newest_start(job.folder, job=job.number)
+    if earlier and (failure := find_failure(job.folder, earlier, down=lambda hosts: down(job, hosts))):
         settle(job.folder, failure)
     carry_out(job, job.event(Kind.STARTED, overwrite=job.arguments.overwrite, **facts))
     remove_oldest(job.folder)

@@ -245,6 +245,19 @@ def test_failure_json_has_its_fields_and_a_later_start_keeps_its_own(tmp_path):
     assert json.loads(path.read_text())["ranks"] == [0]
 
 
+def test_failure_json_keeps_the_blame_until_the_evidence_has_grown(tmp_path):
+    found = Evidence(tmp_path)
+    dead_host(found)
+
+    def kept(down=()) -> list[int]:
+        keep(tmp_path, find_failure(tmp_path, found.folder.name, down=lambda hosts: frozenset(down)))
+        return json.loads((tmp_path / "failure.json").read_text())["ranks"]
+
+    assert (kept(), kept(down=["node1"]), kept()) == ([], [2, 3], [2, 3])
+    found.rank(2, "device_error")
+    assert kept() == [2]
+
+
 def test_only_the_newest_start_of_this_job_counts(tmp_path):
     old, new = "20261126T120000Z-0123abcd", "20261126T120500Z-0123abcd"
     Evidence(tmp_path, start=old)

@@ -296,7 +296,12 @@ def test_a_host_without_evidence_is_left_out_only_where_slurm_knows_it_to_be_dow
     found.rank(0, "communicator_error", error="a peer has gone")
     result = job(f'states="idle {state} idle idle"; begin_run; end_run 143')
     assert (exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"]) == left_out, result.stdout + result.stderr
-    assert job.requeued() and "node1" in json.loads((job.checkpoints / "failure.json").read_text())["reason"]
+    path = job.checkpoints / "failure.json"
+    assert job.requeued() and "node1" in json.loads(path.read_text())["reason"]
+    # The next start judges as the end did, also where the end could not write what it found.
+    path.unlink()
+    job(f'states="idle {state} idle idle"; begin_run', SLURM_RESTART_COUNT="1")
+    assert json.loads(path.read_text())["hosts"] == (["node1"] if left_out else [])
 
 
 def test_evidence_that_shows_late_is_judged_at_the_next_start(job):
