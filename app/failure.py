@@ -2,7 +2,7 @@
 """Names who is to blame for a run that failed: reads failures/START of its checkpoint folder, writes failure.json.
 
 mpzero failure checkpoints                the newest start
-mpzero failure checkpoints --status 143   ends with the status of the run, where its launcher ended with 143
+mpzero failure checkpoints --status 143   prints, and ends with, the status of a run whose launcher ended with 143
 
 `mpzero failure` starts this program, and so do the scripts after a run that failed. Ranks that cannot write to the
 folder write to failures/START of MPZERO_LOG_DIR, LOG_DIR, TMPDIR or /tmp, which are read, too.
@@ -32,13 +32,16 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     start = newest_start(arguments.folder, arguments.since)
-    failure = start and find_failure(arguments.folder, start, arguments.wait)
-    if not failure:
-        if arguments.status is None:
-            print(f"mpzero: {arguments.folder} has no evidence of a failure.", file=sys.stderr)
-        return arguments.status or 0
-    settle(arguments.folder, failure, show=True)
-    return 0 if arguments.status is None else failure.status(arguments.status)
+    failure = find_failure(arguments.folder, start, arguments.wait) if start else None
+    if failure:
+        settle(arguments.folder, failure, show=True)
+    elif arguments.status is None:
+        print(f"mpzero: {arguments.folder} has no evidence of a failure.", file=sys.stderr)
+    if arguments.status is None:
+        return 0
+    status = failure.status(arguments.status) if failure else arguments.status
+    print(status)
+    return status
 
 
 if __name__ == "__main__":

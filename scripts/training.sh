@@ -188,12 +188,12 @@ ask_requeue() {
 # judged_status STATUS SINCE WAIT: the exit status of a run whose launcher ended with this one, by the evidence that its ranks have left since
 # that time (app/failure.py), which is reported. WAIT: seconds, for evidence that is missing.
 judged_status() {
-  local judged=0
+  local judged=""
   if (($1 != 0 && $1 != MPZERO_USER_ERROR && $1 != 75)); then
-    "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/failure.py" "$CHECKPOINT_DIR" --status "$1" --since "$2" --wait "$3" >&2 || judged=$?
+    # Only its answer counts: Python itself ends with 2, too.
+    judged=$("$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/failure.py" --status "$1" --since "$2" --wait "$3" -- "$CHECKPOINT_DIR") || true
   fi
-  # 126, 127: no Python.
-  if ((judged == 0 || judged == 126 || judged == 127)); then judged=$1; fi
+  if [[ ! $judged =~ ^(1|$MPZERO_USER_ERROR|$1)$ ]]; then judged=$1; fi
   echo "$judged"
 }
 

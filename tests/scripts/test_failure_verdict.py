@@ -221,8 +221,26 @@ def test_the_evidence_decides_the_status_of_the_run(tmp_path, case, launcher, st
     if case is not None:
         case(Evidence(tmp_path))
     result = run(tmp_path, "--status", str(launcher))
-    assert result.returncode == status, result.stderr
+    assert (result.returncode, result.stdout) == (status, f"{status}\n"), result.stderr
     assert (tmp_path / "failure.json").exists() == (case is crash)
+
+
+@pytest.mark.parametrize(
+    ("case", "before", "status"),
+    [
+        (crash, ":", 1),
+        (user_error, ":", 2),
+        (only_ended, ":", 143),
+        (crash, 'rm "$MPZERO_ROOT/app/failure.py"', 143),
+        (crash, 'echo "import sys; print(300); sys.exit(2)" >"$MPZERO_ROOT/app/failure.py"', 143),
+        (crash, 'rm "$MPZERO_VENV/bin/python"', 143),
+    ],
+)
+def test_the_scripts_believe_only_a_verdict(checkout, case, before, status):
+    case(Evidence(checkout.root / "-run"))
+    folders = 'MPZERO_VENV="$MPZERO_ROOT/.venv"; CHECKPOINT_DIR=-run'
+    result = checkout.shell(f"{folders}; {before}; judged_status 143 0 0")
+    assert result.stdout == f"{status}\n", result.stderr
 
 
 def test_failure_json_has_its_fields_and_a_later_start_keeps_its_own(tmp_path):
