@@ -11,11 +11,17 @@ folder write to failures/START of MPZERO_LOG_DIR, LOG_DIR, TMPDIR or /tmp, which
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
-from run_failure.merging import find_failure, newest_start, settle
+from run_failure.evidence import unread_files
+from run_failure.merging import USER_ERROR, Failure, find_failure, newest_start, places_of, settle
 from run_files.utf8 import restart_in_utf8
+
+# What a checkpoint folder has of a run that has not failed.
+RUN = frozenset((".lock", "latest", "metrics.jsonl", "failures", "failure.json", "stop.json"))
+MOST_WARNINGS = 8
 
 
 def main() -> int:
@@ -33,15 +39,36 @@ def main() -> int:
     arguments = parser.parse_args()
     start = newest_start(arguments.folder, arguments.since)
     failure = find_failure(arguments.folder, start, arguments.wait) if start else None
+    unread = unread_files(places_of(arguments.folder, start)) if start else []
+    for reason in unread[:MOST_WARNINGS]:
+        print(f"mpzero: warning: not read: {reason}.", file=sys.stderr)
+    if len(unread) > MOST_WARNINGS:
+        print(f"mpzero: warning: not read: {len(unread) - MOST_WARNINGS} more files.", file=sys.stderr)
     if failure:
         settle(arguments.folder, failure, show=True)
-    elif arguments.status is None:
-        print(f"mpzero: {arguments.folder} has no evidence of a failure.", file=sys.stderr)
     if arguments.status is None:
-        return 0
+        return show(arguments.folder, start, failure)
     status = failure.status(arguments.status) if failure else arguments.status
     print(status)
     return status
+
+
+def show(folder: Path, start: str | None, failure: Failure | None) -> int:
+    """What settle() leaves to mpzero or to the scripts. -> the exit status"""
+    if failure:
+        if failure.verdict.user_error:
+            print(f"mpzero: error: {failure.verdict.reason.rstrip('.')}.", file=sys.stderr)
+        return 0
+    try:
+        is_of_run = start or not RUN.isdisjoint(os.listdir(folder))
+    except OSError as error:
+        print(f"mpzero: error: {folder} cannot be read: {error.strerror}.", file=sys.stderr)
+        return USER_ERROR
+    if not is_of_run:
+        print(f"mpzero: error: no run has written to {folder}: give the run's --checkpoint_dir.", file=sys.stderr)
+        return USER_ERROR
+    print(f"mpzero: {folder} has no evidence of a failure.", file=sys.stderr)
+    return 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ Others may have written the files: each value is checked, a damaged file counts 
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,13 +161,32 @@ def load(path: Path) -> dict:
     return value if isinstance(value, dict) else {}
 
 
+def unread_files(folders: list[Path]) -> list[str]:
+    """A sentence for each damaged file of a start, without a full stop."""
+    reasons = [f"{folder} is not a folder" for folder in folders if os.path.lexists(folder) and not folder.is_dir()]
+    for folder in folders:
+        for name in ("start.json", "first", *(f"rank_{rank}.json" for rank in sorted(listed_ranks([folder])))):
+            try:
+                text = read_text(folder / name, follow=False)
+                if text is not None and name != "first" and not isinstance(parse_json(text), dict):
+                    reasons.append(f"{folder / name} is no JSON object")
+            except ValueError as error:
+                reasons.append(f"{folder / name} is no JSON: {error}")
+            except NotReadable as error:
+                reasons.append(f"{error}")
+    return [printable(reason) for reason in reasons]
+
+
 def load_rank(folders: list[Path], rank: int) -> dict:
     return next(filter(None, (load(folder / f"rank_{rank}.json") for folder in folders)), {})
 
 
 def listed_ranks(folders: list[Path]) -> set[int]:
     """Where start.json is missing."""
-    names = [path.name for folder in folders if folder.is_dir() for path in folder.iterdir()]
+    names = []
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            names += os.listdir(folder)
     matches = filter(None, (re.fullmatch(r"rank_(0|[1-9][0-9]{0,4})\.json", name) for name in names))
     return {int(match.group(1)) for match in matches}
 

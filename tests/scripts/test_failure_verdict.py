@@ -11,7 +11,7 @@ import pytest
 from evidence import Evidence, channel, line
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "app"))
-from run_failure.evidence import read_evidence
+from run_failure.evidence import read_evidence, unread_files
 from run_failure.merging import find_failure, keep, newest_start, places_of
 from run_failure.verdict import verdict_of
 
@@ -243,6 +243,22 @@ def test_the_scripts_believe_only_a_verdict(checkout, case, before, status):
     assert result.stdout == f"{status}\n", result.stderr
 
 
+def test_a_folder_without_a_run_is_a_user_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "missing", tmp_path / "file", tmp_path / "empty", Path("/")):
+        assert run(folder).returncode == 2
+        assert run(folder, "--status", "9").returncode == 9
+    (tmp_path / "latest").write_text("tiny-3steps\n")
+    assert run(tmp_path).returncode == 0
+
+
+def test_a_user_error_is_reported_where_mpzero_has_not_just_said_it(tmp_path):
+    user_error(Evidence(tmp_path))
+    assert "--seq_length 7 does not fit" in run(tmp_path).stderr
+    assert run(tmp_path, "--status", "143").stderr == ""
+
+
 def test_failure_json_has_its_fields_and_a_later_start_keeps_its_own(tmp_path):
     crash(Evidence(tmp_path))
     (tmp_path / "latest").write_text("tiny-3steps\n")
@@ -359,6 +375,8 @@ def test_a_file_of_any_form_hurts_nobody(tmp_path, form):
         (found.folder / name).unlink()
         FORMS[form](found.folder / name)
         assert verdict(found).ranks == (1,)
+        damaged = [] if name == "first" and form in ("empty", "deep") else [str(found.folder / name)]
+        assert [reason.split()[0] for reason in unread_files([found.folder])] == damaged
     (tmp_path / "failures").mkdir()
     FORMS[form](tmp_path / "failures/20261126T120000Z-0123abcd")
     assert run(tmp_path, "--status", "9").returncode == 9
