@@ -67,7 +67,8 @@ def test_each_function_of_cudas_libraries_that_is_called_has_a_stand_in() -> Non
     of_torch = symbols("--dynamic", "--defined-only", site / "torch/lib/libtorch_cpu.so")
     of_torch |= symbols("--dynamic", "--defined-only", site / "torch/lib/libc10.so")
     stand_ins = symbols("--defined-only", BUILD / "base/without_cuda/libmpzero_base_without_cuda.a")
-    needed = (called & of_cuda) - of_torch
+    # The standard library's, which libraries of CUDA instantiate, too.
+    needed = {name for name in (called & of_cuda) - of_torch if not re.match(r"_ZN?K?St", name)}
     assert len(needed) > 10
     # NCCL's and cuBLASLt's callers are left out as a whole.
     assert needed - stand_ins == set()
