@@ -4,6 +4,8 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
 
+#include "parallel/zero/flat_unit.hpp"
+
 namespace mpzero::bench {
 
 using model::Gradient;
@@ -14,11 +16,11 @@ FullStep::FullStep(const model::ModelConfig& config, int64_t micro_batch, int64_
   const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA);
   for (const UnitSpec& spec : decoder_.units()) {
     const at::Tensor flat = at::empty({spec.numel()}, bf16).normal_(0.0, 0.02);
-    Unit unit{.weights = views(flat, spec),
+    Unit unit{.weights = parallel::parameter_views(flat, spec),
               .gradients = {},
               .gradient = at::empty({spec.numel()}, bf16).normal_(0.0, 1e-4),
               .optimizer = {}};
-    unit.gradients = views(unit.gradient, spec);
+    unit.gradients = parallel::parameter_views(unit.gradient, spec);
     for (at::Tensor& weight : unit.weights) {
       if (weight.dim() == 1) weight.fill_(1.0);
     }
@@ -35,16 +37,6 @@ FullStep::FullStep(const model::ModelConfig& config, int64_t micro_batch, int64_
   const auto int64_on_gpu = at::TensorOptions().dtype(at::kLong).device(at::kCUDA);
   tokens_ = at::randint(config.vocab_size, {micro_batch, length}, int64_on_gpu);
   targets_ = at::randint(config.vocab_size, {micro_batch, length}, int64_on_gpu);
-}
-
-std::vector<at::Tensor> FullStep::views(const at::Tensor& flat, const UnitSpec& unit) const {
-  std::vector<at::Tensor> made;
-  int64_t offset = 0;
-  for (const ParameterSpec& parameter : unit.parameters) {
-    made.push_back(flat.narrow(0, offset, parameter.numel()).view(parameter.shape));
-    offset += parameter.numel();
-  }
-  return made;
 }
 
 std::vector<Gradient> FullStep::gradients(size_t unit) const {

@@ -34,7 +34,6 @@ class FullStep {
     at::Tensor gradient;
     parallel::AdamWTensors optimizer;
   };
-  std::vector<at::Tensor> views(const at::Tensor& flat, const UnitSpec& unit) const;
 
   model::Decoder decoder_;
   std::vector<Unit> units_;

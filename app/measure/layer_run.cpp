@@ -5,20 +5,9 @@
 
 #include <algorithm>
 
+#include "parallel/zero/flat_unit.hpp"
+
 namespace mpzero::measure {
-namespace {
-
-std::vector<at::Tensor> views(const at::Tensor& flat, const UnitSpec& unit) {
-  std::vector<at::Tensor> made;
-  int64_t offset = 0;
-  for (const ParameterSpec& parameter : unit.parameters) {
-    made.push_back(flat.narrow(0, offset, parameter.numel()).view(parameter.shape));
-    offset += parameter.numel();
-  }
-  return made;
-}
-
-}  // namespace
 
 LayerRun::LayerRun(const model::ModelConfig& config, const plan::MicroBatchShape& shape, at::Device device, int layers)
     : decoder_(config), device_(device) {
@@ -30,11 +19,11 @@ LayerRun::Layer LayerRun::make_layer(const plan::MicroBatchShape& shape) const {
   const UnitSpec& unit = decoder_.units()[decoder_.layer_unit(0)];
   const auto options = at::TensorOptions().dtype(shape.type).device(device_);
   Layer made;
-  made.weights = views(at::empty({unit.numel()}, options).normal_(0.0, 0.02), unit);
+  made.weights = parallel::parameter_views(at::empty({unit.numel()}, options).normal_(0.0, 0.02), unit);
   for (at::Tensor& weight : made.weights) {
     if (weight.dim() == 1) weight.fill_(1.0);
   }
-  made.gradients = views(at::empty({unit.numel()}, options.dtype(shape.gradient_type)), unit);
+  made.gradients = parallel::parameter_views(at::empty({unit.numel()}, options.dtype(shape.gradient_type)), unit);
   made.x = at::randn({shape.sequences, shape.length, decoder_.config().hidden_size}, options);
   return made;
 }

@@ -8,6 +8,7 @@
 #include "app/simulation/simulated_backend.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/fp8/layer_product.hpp"
+#include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/unit_parts.hpp"
 
 namespace mpzero::plan {
@@ -39,26 +40,16 @@ UnitRecorder::UnitRecorder(const model::ModelConfig& config, const MicroBatchSha
   if (!real) simulated_.emplace(SimulatedDevice::Costs(), target.type());
 }
 
-std::vector<at::Tensor> UnitRecorder::views(const at::Tensor& flat, const UnitSpec& unit) {
-  std::vector<at::Tensor> made;
-  int64_t offset = 0;
-  for (const ParameterSpec& parameter : unit.parameters) {
-    made.push_back(flat.narrow(0, offset, parameter.numel()).view(parameter.shape));
-    offset += parameter.numel();
-  }
-  return made;
-}
-
 std::vector<at::Tensor> UnitRecorder::weights_of(size_t unit) const {
   const UnitSpec& spec = decoder_.units()[unit];
-  return views(at::empty({spec.numel()}, options_), spec);
+  return parallel::parameter_views(at::empty({spec.numel()}, options_), spec);
 }
 
 std::vector<model::Gradient> UnitRecorder::gradients_of(size_t unit) const {
   const UnitSpec& spec = decoder_.units()[unit];
   const at::Tensor flat = at::empty({spec.numel()}, options_.dtype(shape_.gradient_type));
   std::vector<model::Gradient> gradients;
-  const std::vector<at::Tensor> all = views(flat, spec);
+  const std::vector<at::Tensor> all = parallel::parameter_views(flat, spec);
   const parallel::UnitParts parts(decoder_.units(), shape_.frozen);
   for (size_t i = 0; i < all.size(); ++i) {
     const ParameterSpec& parameter = parts.units()[unit].parameters[i];

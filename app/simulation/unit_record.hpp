@@ -82,8 +82,7 @@ class UnitRecorder {
   int64_t hidden_bytes() const;
 
  private:
-  // Views of a unit's flat buffer.
-  static std::vector<at::Tensor> views(const at::Tensor& flat, const UnitSpec& unit);
+  // Over one flat buffer, as in a step.
   std::vector<at::Tensor> weights_of(size_t unit) const;
   std::vector<model::Gradient> gradients_of(size_t unit) const;
   std::vector<at::Tensor> codes_of_layer(at::Tensor& scales) const;
