@@ -36,7 +36,7 @@ struct Trouble {
   std::string remedy = {};  // empty: that of the check
 };
 
-// A check that looks at each GPU by itself.
+// A check of one GPU, made for each.
 struct GpuCheck {
   Check check;
   const char* fine;

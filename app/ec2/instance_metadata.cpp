@@ -80,7 +80,7 @@ std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& e
   return endpoint;
 }
 
-// One request on a connection of its own. The handlers of its operations own it.
+// One request, with its connection. Kept alive by the handlers of its pending operations.
 struct InstanceMetadata::Exchange : std::enable_shared_from_this<Exchange> {
   explicit Exchange(asio::io_context& context) : stream(context) {
     parser.header_limit(kMostHeaderBytes);

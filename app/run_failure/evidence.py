@@ -83,7 +83,7 @@ class Record:
     gap: float = 0.0  # seconds since its last progress in which its watchdog did not run
     complaint: str = ""  # what takes it too long, in its own words
     channels: tuple[Channel, ...] = ()
-    # By a neighbour, of a rank that has not failed by itself: "alive", "stopped", "dead", "ended"; empty: by none.
+    # What a neighbour saw, where the rank reported no failure: "alive", "stopped", "dead", "ended"; empty: unseen.
     seen: str = ""
     died_first: bool = False  # it was dead in the first view of its host that shows a death
 

@@ -29,7 +29,7 @@ UNKNOWN_REMEDY = "look for the cause in the output before this; `mpzero doctor` 
 
 @dataclass(frozen=True)
 class Verdict:
-    ranks: tuple[int, ...]  # empty: nobody is known to be to blame
+    ranks: tuple[int, ...]  # to blame; empty: unknown, or a user error
     reason: str  # one sentence without its full stop
     remedy: str = ""  # one sentence without its full stop
     user_error: bool = False

@@ -99,7 +99,7 @@ class Nodes:
         answers: dict[str, Samples | str] = {}
         deadline = time.monotonic() + PATIENCE_SECONDS
         for host in hosts[:MOST_NODES]:
-            # One that hangs, as in looking up a name, is not asked again. Nobody waits for it at the end.
+            # A request that hangs, for example in a name lookup, is not repeated; its daemon thread ends with us.
             if host not in self._asked or not self._asked[host].is_alive():
                 words = (answers, host, address_of(host, run), port, run.start.get("run"))
                 self._asked[host] = threading.Thread(target=ask, args=words, daemon=True)

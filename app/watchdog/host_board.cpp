@@ -83,7 +83,7 @@ HostBoard::Line& HostBoard::line(int number) const { return reinterpret_cast<Lin
 
 int64_t HostBoard::own_pid_namespace() {
   std::error_code none;
-  // Without a mount of its own, a PID namespace still sees the /proc of its parent.
+  // In a PID namespace that has not mounted its own /proc, /proc still shows the parent's processes.
   if (std::filesystem::read_symlink("/proc/self", none) != std::to_string(getpid())) return 0;
   struct stat status {};
   return stat("/proc/self/ns/pid", &status) == 0 ? static_cast<int64_t>(status.st_ino) : 0;
