@@ -182,9 +182,11 @@ def test_an_answer_that_is_not_to_the_letter_is_not_acted_on(job, answer):
         "import os; os.write(3, open('answer', 'rb').read())\n"
     )
     started = job("begin_run; echo began")
-    assert started.returncode == 1 and "began" not in started.stdout
+    assert started.returncode == 0 and started.stdout.endswith("began\n")
+    again = job("MPZERO_EXTRA_FLAGS=(--overwrite); begin_run; echo began", SLURM_RESTART_COUNT="1")
+    assert again.returncode == 1 and "began" not in again.stdout, "it could undo what an earlier start has saved"
     result = job("end_run 9")
-    assert_harmless(job.checkout, started, result)
+    assert_harmless(job.checkout, started, again, result)
     assert result.returncode == 9 and job.requeued(), result.stdout + result.stderr
     assert result.stderr.count("\n") == 1 and "every start counts" in result.stderr
     last = job("end_run 9", SLURM_RESTART_COUNT="3")
