@@ -48,19 +48,18 @@ double seconds_of(const std::string& text) {
   return seconds;
 }
 
-}  // namespace
+struct CalibrateArguments {
+  std::filesystem::path file;
+  CalibrateOptions options;
+};
 
-bool asks_to_calibrate(const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments) {
-    if (argument == "--calibrate" || argument.starts_with("--calibrate=")) return true;
-  }
-  return false;
-}
-
-int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRuntime* ranks) {
+// Throws UserError, on all ranks alike.
+CalibrateArguments arguments_of(const std::vector<std::string>& arguments, parallel::MpiRuntime* ranks) {
   auto values = values_of(arguments);
   if (!values.contains("--calibrate")) throw_user_error("--calibrate FILE is missing; it is {}", kUsage);
-  CalibrateOptions options;
+  CalibrateArguments made;
+  made.file = values.at("--calibrate");
+  CalibrateOptions& options = made.options;
   if (const auto device = values.find("--device"); device != values.end()) {
     options.device = device->second;
     if (options.device != "auto" && options.device != "cuda" && options.device != "cpu") {
@@ -79,16 +78,35 @@ int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRu
       throw_user_error("--calibrate measures one host, and its {} ranks are on several; start them on one",
                        ranks->world_size());
     }
-    share_cores(at::kCPU, *ranks);
     options.ranks = ranks;
   }
-  const std::filesystem::path file = values.at("--calibrate");
-  const CalibrationData data = calibrate(file, options);
+  return made;
+}
+
+}  // namespace
+
+bool asks_to_calibrate(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--calibrate" || argument.starts_with("--calibrate=")) return true;
+  }
+  return false;
+}
+
+int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRuntime* ranks) {
+  const CalibrateArguments given = [&] {
+    try {
+      return arguments_of(arguments, ranks);
+    } catch (const UserError& error) {
+      throw UserError(error.what(), ErrorScope::kAllRanks);  // all ranks have the same arguments
+    }
+  }();
+  if (ranks != nullptr) share_cores(at::kCPU, *ranks);
+  const CalibrationData data = calibrate(given.file, given.options);
   if (ranks != nullptr && ranks->rank() > 0) return EXIT_SUCCESS;
   size_t kernels = 0;
   for (const auto& [name, times] : data.kernels) kernels += times.size();
   print_out("{}: {} products, {} shapes of attention and {} sizes of kernels\n{}\nThe calibration is in {}\n",
-            data.device, data.matmuls.size(), data.attention.size(), kernels, data.source, file.string());
+            data.device, data.matmuls.size(), data.attention.size(), kernels, data.source, given.file.string());
   if (data.full_step.empty()) {
     print_out(
         "The time was over before layers were measured together, which shows whether other programs use this machine, "
