@@ -36,15 +36,6 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
   if (options_.fp8->kept_casts == KeptCasts::kAll) kept_casts_ = config_.num_hidden_layers;
 }
 
-void Decoder::check(const Batch& batch) {
-  const auto refuse = [](const at::Tensor& tensor, const char* name) {
-    if (tensor.defined()) throw_failure("a batch has {}, which the decoder does not use", name);
-  };
-  refuse(batch.positions, "positions");
-  refuse(batch.documents, "documents");
-  refuse(batch.source, "a source");
-}
-
 LayerCasts Decoder::casts(const Weights& layer) const {
   if (!options_.fp8) return {};
   if (!layer.layer) throw_failure("a layer in FP8 is run without its index");

@@ -49,14 +49,14 @@ struct DecoderOptions {
   std::optional<Fp8Options> fp8 = {};
 };
 
-// A micro-batch of B sequences of T tokens on one device. Undefined tensors have the meaning of a plain token stream.
+// A micro-batch of B sequences of T tokens on one device. Without a mask all targets count alike; without
+// documents each sequence is one.
 struct Batch {
   at::Tensor tokens;          // [B, T] int64
   at::Tensor targets;         // [B, T] int64
-  at::Tensor loss_mask = {};  // [B, T] fp32: weights of the targets' losses; undefined: all 1
-  at::Tensor positions = {};  // [B, T] int64; undefined: 0 to T - 1
-  at::Tensor documents = {};  // [B, T] int64: tokens attend within their document; undefined: one per sequence
-  at::Tensor source = {};     // [B, S] int64: the encoder's tokens; undefined: there is no encoder
+  at::Tensor loss_mask = {};  // [B, T] fp32: weights of the targets' losses
+  // Packed into one sequence: B = 1.
+  std::shared_ptr<const Documents> documents = nullptr;
 };
 
 // A decoder-only language model as units that run one by one: the embedding, each decoder layer, the head. It owns no
@@ -84,18 +84,16 @@ class Decoder {
   std::vector<size_t> forward_order() const;
   std::vector<size_t> training_order(int64_t micro_batches) const;
 
-  // Throws Failure where the batch has what no layer uses yet: positions, documents, a source.
-  static void check(const Batch& batch);
-
   // tokens [B, T] int64 -> [B, T, H] in the weights' dtype.
   virtual at::Tensor embed_forward(Weights embedding, const at::Tensor& tokens) const;
   // Adds the embedding's gradient. dy: [B, T, H].
   virtual void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const;
 
   // x: [B, T, H] -> [B, T, H]. `activations`: null if no backward follows (validation); otherwise receives what
-  // `recompute` saves, and layer_backward recomputes the rest. The layers of one model may use different levels.
+  // `recompute` saves, and layer_backward recomputes the rest. The layers of one model may use different levels. With
+  // packed documents in `mask`, B is 1.
   virtual at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
-                                   Recompute recompute = Recompute::kNone) const;
+                                   Recompute recompute = Recompute::kNone, const AttentionMask& mask = {}) const;
   // dy: [B, T, H] -> dx [B, T, H]. Frees `activations`.
   virtual at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
                                     Gradients gradients) const;

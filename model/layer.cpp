@@ -12,10 +12,6 @@
 #include "model/rope_table.hpp"
 
 namespace mpzero::model {
-AttentionOutput attend_causally(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return attention_forward(choose_attention_kernel(q), q, k, v);
-}
-
 at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
                          const Attend& attend) {
   const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
@@ -30,8 +26,9 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
               .view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.normed.drop_rows();
   s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
-  s.attended = attend(s.qk.narrow(2, 0, heads.query), s.qk.narrow(2, heads.query, heads.key_value),
-                      s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value));
+  const at::Tensor q = s.qk.narrow(2, 0, heads.query), k = s.qk.narrow(2, heads.query, heads.key_value);
+  const at::Tensor v = s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value);
+  s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
   // Attention's backward reads its output itself, so what the product reads is not kept.
   const at::Tensor attended = s.attended.out.reshape({-1, config.query_size()});
   s.h = matmuls.forward_add(
@@ -96,9 +93,9 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
   if (!s.qk.defined()) s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   const AttentionGradients attention =
-      attention_backward(choose_attention_kernel(q), d_attended.view(s.attended.out.sizes()), q,
+      attention_backward(choose_attention_kernel(q, s.mask), d_attended.view(s.attended.out.sizes()), q,
                          s.qk.narrow(2, heads.query, heads.key_value),
-                         s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value), s.attended);
+                         s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value), s.attended, s.mask);
   d_attended.reset();
   s.attended = {};
   const QkRopeGradients qk =
@@ -142,13 +139,14 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
 }  // namespace
 
 at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
-                                  Recompute recompute) const {
+                                  Recompute recompute, const AttentionMask& mask) const {
   LayerActivations saved;
+  saved.mask = mask;
   const LayerCasts of_layer = casts(layer);
   const bool keeps_inputs = activations != nullptr && recompute == Recompute::kNone;
   at::Tensor y = model::layer_forward(
       {config_, layout_, *matmuls_, of_layer,
-       by_role(layer, layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows), rope_->get(x.size(1), x.options())},
+       by_role(layer, layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows), rope_->get(x, mask)},
       x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
   if (activations == nullptr) return y;
   saved.drop(recompute);
@@ -168,7 +166,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
                     of_layer,
                     by_role(weights, layout_, config_.rms_norm_eps, of_layer,
                             runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
-                    rope_->get(dy.size(1), dy.options())};
+                    rope_->get(dy, saved.mask)};
   if (runs_forward) model::layer_forward(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth);
   RowSums sums;
   const at::Tensor maximum_of_dh = of_layer.maximum(LayerProduct::kOutput, dy.device());

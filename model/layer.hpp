@@ -6,7 +6,6 @@
 
 #include "model/architecture/config.hpp"
 #include "model/architecture/layer_layout.hpp"
-#include "model/kernels/attention.hpp"
 #include "model/kernels/qk_rope.hpp"
 #include "model/layer_activations.hpp"
 #include "model/layer_casts.hpp"
@@ -28,12 +27,11 @@ struct Layer {
 
 // Attention of rotated queries [B, T, heads, D] over keys and values [B, T, kv_heads, D].
 using Attend = std::function<AttentionOutput(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
-// Causal, over the given keys.
-AttentionOutput attend_causally(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// x + attention(norm(x)), then h + mlp(norm(h)): x [B, T, H] -> [B, T, H]. `s` receives everything that backward may
-// read. `inputs`: the forms in which s keeps inputs of products in FP8. Inference passes an `attend` with a cache.
+// x + attention(norm(x)), then h + mlp(norm(h)): x [B, T, H] -> [B, T, H]. Reads s.mask; `s` receives everything that
+// backward may read. `inputs`: the forms in which s keeps inputs of products in FP8. Inference passes an `attend` with
+// a cache.
 at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
-                         const Attend& attend = attend_causally);
+                         const Attend& attend = {});
 
 }  // namespace mpzero::model

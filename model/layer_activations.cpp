@@ -8,6 +8,7 @@ void LayerActivations::drop(Recompute recompute) {
   if (recompute == Recompute::kNone) return;
   if (recompute == Recompute::kFull) {
     LayerActivations kept;
+    kept.mask = std::move(mask);
     kept.x = std::move(x);
     *this = std::move(kept);
     return;

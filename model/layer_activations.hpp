@@ -14,6 +14,7 @@ namespace mpzero::model {
 // * T tokens; I: intermediate size. Recompute tells how long each is kept. Operands in FP8 are kept in the
 // form that weight gradients read.
 struct LayerActivations {
+  AttentionMask mask;           // of the forward
   at::Tensor x;                 // [B, T, H], the layer's input
   Operand normed;               // [N, H], x after its norm
   at::Tensor rstd;              // [N]

@@ -50,4 +50,11 @@ RopeTables RopeTable::get(int64_t length, const at::TensorOptions& options) {
   return tables_;
 }
 
+RopeTables RopeTable::get(const at::Tensor& x, const AttentionMask& mask) {
+  if (!mask.documents) return get(x.size(1), x.options());
+  const RopeTables tables = get(mask.documents->seq_length, x.options());
+  const at::Tensor& positions = mask.documents->positions;
+  return {tables.cos.index_select(0, positions), tables.sin.index_select(0, positions)};
+}
+
 }  // namespace mpzero::model

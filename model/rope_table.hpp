@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "model/architecture/config.hpp"
+#include "model/kernels/attention.hpp"
 #include "model/kernels/qk_rope.hpp"
 
 namespace mpzero::model {
@@ -20,6 +21,8 @@ class RopeTable {
   // cos and sin of position * frequency for positions 0 … length - 1, computed in fp32, then rounded to the type in
   // `options`.
   RopeTables get(int64_t length, const at::TensorOptions& options);
+  // Of the positions of x [B, T, ...]; with packed documents, of each token in its document.
+  RopeTables get(const at::Tensor& x, const AttentionMask& mask);
 
  private:
   at::Tensor frequencies_;

@@ -76,7 +76,7 @@ at::Tensor CachedDecoder::attend(Cache& cache, const at::Tensor& q, const at::Te
   const int64_t count = q.size(1), heads = q.size(2), kv_heads = k.size(2);
   cache.keys.narrow(2, length_, count).copy_(k.transpose(1, 2));
   cache.values.narrow(2, length_, count).copy_(v.transpose(1, 2));
-  if (length_ == 0) return attend_causally(q, k, v).out;
+  if (length_ == 0) return attention_forward(choose_attention_kernel(q), q, k, v).out;
   // One query a head, which sees all keys. The query heads that share keys stand in for queries at several positions,
   // so that no key is repeated.
   const at::Tensor grouped = q.reshape({1, kv_heads, heads / kv_heads, config_.head_dim});

@@ -320,20 +320,56 @@ TEST_CASE("attention on the GPU") {
   }
 }
 
+// The oracle: ATen's operators in fp64, document by document.
+TEST_CASE("attention of packed documents on the GPU") {
+  if (!has_gpu()) return;
+  const std::vector<std::vector<int32_t>> packings{{0, 1, 2, 300}, {0, 128, 256, 300}, {0, 1, 130, 131, 300}};
+  for (const auto& [kernel, type, tolerance] : {std::tuple(AttentionKernel::kEfficient, at::kFloat, 2e-5),
+                                                std::tuple(AttentionKernel::kFlash, at::kBFloat16, 2e-2),
+                                                std::tuple(AttentionKernel::kMath, at::kBFloat16, 2e-2)}) {
+    for (const std::vector<int32_t>& ends : packings) {
+      for (const bool causal : {true, false}) {
+        for (const auto& [heads, kv_heads, head_dim] : {std::array{4, 2, 64}, std::array{2, 2, 128}}) {
+          INFO("kernel " << static_cast<int>(kernel) << " documents " << ends.size() - 1 << " head_dim " << head_dim);
+          const Pair packed({1, 300, heads + 2 * kv_heads, head_dim}, type);
+          const Pair q = packed.narrow(2, 0, heads), k = packed.narrow(2, heads, kv_heads),
+                     v = packed.narrow(2, heads + kv_heads, kv_heads);
+          const Pair dout({1, 300, heads, head_dim}, type);
+          const AttentionMask exact{causal, documents_on(at::kCPU, ends, 300)};
+          const AttentionMask mask{causal, documents_on(at::kCUDA, ends, 300)};
+          const AttentionOutput expected = attention_forward(AttentionKernel::kMath, q.exact, k.exact, v.exact, exact);
+          const AttentionGradients expected_gradients =
+              attention_backward(AttentionKernel::kMath, dout.exact, q.exact, k.exact, v.exact, expected, exact);
+          const AttentionOutput out = attention_forward(kernel, q.gpu, k.gpu, v.gpu, mask);
+          const AttentionGradients gradients = attention_backward(kernel, dout.gpu, q.gpu, k.gpu, v.gpu, out, mask);
+          CHECK(relative_error(out.out, expected.out) < tolerance);
+          CHECK(relative_error(gradients.dq, expected_gradients.dq) < tolerance);
+          CHECK(relative_error(gradients.dk, expected_gradients.dk) < tolerance);
+          CHECK(relative_error(gradients.dv, expected_gradients.dv) < tolerance);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("deterministic attention has reproducible bits on long sequences") {
   if (!has_gpu()) return;
   const Deterministic on(true);
   const at::Tensor packed = at::randn({1, 8192, 8, 128}).to(at::kBFloat16).to(at::kCUDA);
   const at::Tensor q = packed.narrow(2, 0, 4), k = packed.narrow(2, 4, 2), v = packed.narrow(2, 6, 2);
   const at::Tensor dout = at::randn({1, 8192, 4, 128}).to(at::kBFloat16).to(at::kCUDA);
-  const AttentionKernel kernel = choose_attention_kernel(q);
-  const AttentionOutput out = attention_forward(kernel, q, k, v);
-  const AttentionGradients first = attention_backward(kernel, dout, q, k, v, out);
-  for (int i = 0; i < 5; ++i) {
-    const AttentionGradients again = attention_backward(kernel, dout, q, k, v, out);
-    CHECK(bitwise_equal(again.dq, first.dq));
-    CHECK(bitwise_equal(again.dk, first.dk));
-    CHECK(bitwise_equal(again.dv, first.dv));
+  for (const auto& documents :
+       {std::shared_ptr<const Documents>(), documents_on(at::kCUDA, {0, 700, 701, 5000, 8192}, 8192)}) {
+    const AttentionMask mask{.documents = documents};
+    const AttentionKernel kernel = choose_attention_kernel(q, mask);
+    const AttentionOutput out = attention_forward(kernel, q, k, v, mask);
+    const AttentionGradients first = attention_backward(kernel, dout, q, k, v, out, mask);
+    for (int i = 0; i < 5; ++i) {
+      const AttentionGradients again = attention_backward(kernel, dout, q, k, v, out, mask);
+      CHECK(bitwise_equal(again.dq, first.dq));
+      CHECK(bitwise_equal(again.dk, first.dk));
+      CHECK(bitwise_equal(again.dv, first.dv));
+    }
   }
 }
 

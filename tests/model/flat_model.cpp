@@ -59,14 +59,15 @@ void FlatModel::reset_gradients() {
 }
 
 at::Tensor FlatModel::forward_backward(const at::Tensor& tokens, double loss_scale, Recompute recompute,
-                                       const at::Tensor& loss_mask) {
+                                       const at::Tensor& loss_mask, const AttentionMask& mask) {
   const int64_t length = tokens.size(1) - 1, layers = decoder_.config().num_hidden_layers;
   const at::Tensor inputs = tokens.narrow(1, 0, length), targets = tokens.narrow(1, 1, length);
   const size_t head = decoder_.head_unit();
   at::Tensor x = decoder_.embed_forward(weights[0], inputs);
   std::vector<LayerActivations> activations(static_cast<size_t>(layers));
   for (int64_t i = 0; i < layers; ++i) {
-    x = decoder_.layer_forward(weights[decoder_.layer_unit(i)], x, &activations[static_cast<size_t>(i)], recompute);
+    x = decoder_.layer_forward(weights[decoder_.layer_unit(i)], x, &activations[static_cast<size_t>(i)], recompute,
+                               mask);
   }
   const bool tied = decoder_.tied_head();
   auto result =
@@ -81,11 +82,11 @@ at::Tensor FlatModel::forward_backward(const at::Tensor& tokens, double loss_sca
   return result.loss;
 }
 
-at::Tensor FlatModel::loss(const at::Tensor& tokens, const at::Tensor& loss_mask) const {
+at::Tensor FlatModel::loss(const at::Tensor& tokens, const at::Tensor& loss_mask, const AttentionMask& mask) const {
   const int64_t length = tokens.size(1) - 1;
   at::Tensor x = decoder_.embed_forward(weights[0], tokens.narrow(1, 0, length));
   for (int64_t i = 0; i < decoder_.config().num_hidden_layers; ++i) {
-    x = decoder_.layer_forward(weights[decoder_.layer_unit(i)], x, nullptr);
+    x = decoder_.layer_forward(weights[decoder_.layer_unit(i)], x, nullptr, Recompute::kNone, mask);
   }
   const auto& head = weights[decoder_.head_unit()];
   return decoder_.head_loss(head, decoder_.tied_head() ? weights[0][0] : head[1], x, tokens.narrow(1, 1, length),

@@ -30,9 +30,9 @@ class FlatModel {
 
   // Forward and backward of one micro-batch; returns the loss. tokens [B, T + 1], loss_mask [B, T] if any.
   at::Tensor forward_backward(const at::Tensor& tokens, double loss_scale = 1.0, Recompute recompute = Recompute::kNone,
-                              const at::Tensor& loss_mask = {});
+                              const at::Tensor& loss_mask = {}, const AttentionMask& mask = {});
   // The loss as in validation.
-  at::Tensor loss(const at::Tensor& tokens, const at::Tensor& loss_mask = {}) const;
+  at::Tensor loss(const at::Tensor& tokens, const at::Tensor& loss_mask = {}, const AttentionMask& mask = {}) const;
 
  private:
   std::pair<size_t, size_t> find(const std::string& name) const;

@@ -25,10 +25,11 @@ inline at::Tensor rope(const at::Tensor& x, const RopeTables& tables) {
   return x * cos + rotated * sin;
 }
 
-inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal = true) {
   const int64_t group = q.size(2) / k.size(2);
   const auto heads = [](const at::Tensor& x, int64_t repeat) { return x.repeat_interleave(repeat, 2).transpose(1, 2); };
-  return at::scaled_dot_product_attention(heads(q, 1), heads(k, group), heads(v, group), {}, 0.0, true).transpose(1, 2);
+  return at::scaled_dot_product_attention(heads(q, 1), heads(k, group), heads(v, group), {}, 0.0, causal)
+      .transpose(1, 2);
 }
 
 // w: the weights in the order of the layer's unit.

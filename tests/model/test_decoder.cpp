@@ -49,6 +49,54 @@ TEST_CASE("a step has reproducible bits, with or without old gradients") {
   check_same_gradients(first, second);
 }
 
+// The oracle: each document by itself. Documents of one token, and of more tokens than a block of the CPU's kernels.
+TEST_CASE("packed documents have the losses and gradients of each document alone") {
+  const std::vector<int32_t> ends{0, 5, 6, 80, 150};
+  const int64_t count = ends.back();
+  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
+    const Decoder decoder(config);
+    const at::Tensor tokens = at::randint(config.vocab_size, {1, count + 1}, at::kLong);
+    for (const auto& [type, tolerance] : {std::pair(at::kDouble, 1e-12), std::pair(at::kFloat, 1e-6)}) {
+      FlatModel packed(decoder, at::TensorOptions().dtype(type), type);
+      FlatModel alone(decoder, at::TensorOptions().dtype(type), type);
+      // Of a document's tokens the last one has no target.
+      at::Tensor loss_mask = at::ones({1, count}, at::kFloat);
+      double expected = 0;
+      for (size_t i = 1; i < ends.size(); ++i) {
+        const int64_t length = ends[i] - ends[i - 1];
+        at::Tensor own = at::ones({1, length}, at::kFloat);
+        own.select(1, length - 1).fill_(0);
+        loss_mask.select(1, ends[i] - 1).fill_(0);
+        const auto share = static_cast<double>(length);
+        expected +=
+            share * alone.forward_backward(tokens.narrow(1, ends[i - 1], length + 1), share, Recompute::kNone, own)
+                        .item<double>();
+      }
+      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+        INFO(config.model_type << " " << type << " " << name(recompute));
+        const AttentionMask mask{.documents = documents_on(at::kCPU, ends, 80)};
+        packed.reset_gradients();
+        const at::Tensor loss = packed.forward_backward(tokens, static_cast<double>(count), recompute, loss_mask, mask);
+        CHECK(static_cast<double>(count) * loss.item<double>() == Approx(expected).epsilon(tolerance));
+        CHECK(relative_error(packed.loss(tokens, loss_mask, mask), loss) < 5e-7);
+        for (size_t unit = 0; unit < packed.flat_gradients.size(); ++unit) {
+          CHECK(relative_error(packed.flat_gradients[unit], alone.flat_gradients[unit]) < tolerance);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("documents that do not fill their sequence are refused") {
+  CHECK_THROWS_AS(documents_on(at::kCPU, {0, 4, 4}, 8), Failure);
+  CHECK_THROWS_AS(documents_on(at::kCPU, {1, 4}, 8), Failure);
+  CHECK_THROWS_AS(documents_on(at::kCPU, {0, 9}, 8), Failure);
+  const at::Tensor q = at::randint(2, {2, 4, 2, 8}, at::kLong).to(at::kFloat);
+  CHECK_THROWS_AS(
+      attention_forward(choose_attention_kernel(q), q, q, q, {.documents = documents_on(at::kCPU, {0, 4}, 4)}),
+      Failure);
+}
+
 TEST_CASE("gradients of several micro-batches add up") {
   for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
     const Decoder decoder(config);

@@ -77,14 +77,16 @@ std::vector<model::Gradient> gradients_of(parallel::ZeroEngine& engine, size_t u
 }  // namespace
 
 model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length) {
+  const bool packed = !batch.document_ends.empty();
   const auto copy = [&](const auto& values, at::ScalarType type) {
-    const auto sequences = static_cast<int64_t>(values.size()) / seq_length;
+    const int64_t length = packed ? std::ssize(values) : seq_length, sequences = std::ssize(values) / length;
     // from_blob wants a mutable pointer; the copy that to() makes is the only reader.
     void* const data = const_cast<void*>(static_cast<const void*>(values.data()));
-    return at::from_blob(data, {sequences, seq_length}, type).to(device, /*non_blocking=*/false, /*copy=*/true);
+    return at::from_blob(data, {sequences, length}, type).to(device, /*non_blocking=*/false, /*copy=*/true);
   };
   model::Batch copied{.tokens = copy(batch.tokens, at::kLong), .targets = copy(batch.targets, at::kLong)};
   if (!batch.loss_mask.empty()) copied.loss_mask = copy(batch.loss_mask, at::kFloat);
+  if (packed) copied.documents = model::documents_on(device, batch.document_ends, seq_length);
   return copied;
 }
 
@@ -102,30 +104,30 @@ TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& 
 
 void TrainingPass::plan(const std::vector<size_t>& units) { engine_.parameters().plan(engine_.parts().uses(units)); }
 
-at::Tensor TrainingPass::forward_layers(const at::Tensor& inputs, Mode mode) {
+at::Tensor TrainingPass::forward_layers(const model::Batch& batch, Mode mode) {
   const int64_t layers = decoder_.config().num_hidden_layers;
   at::Tensor x;
   {
     const Gathered embedding(engine_, decoder_.embedding_unit());
     const ProfileRange range("forward", name(decoder_.embedding_unit()));
-    x = decoder_.embed_forward(embedding.weights(), inputs);
+    x = decoder_.embed_forward(embedding.weights(), batch.tokens);
   }
   for (int64_t layer = 0; layer < layers; ++layer) {
     const Gathered weights(engine_, decoder_, layer);
     const ProfileRange range("forward", name(decoder_.layer_unit(layer)));
     model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[static_cast<size_t>(layer)] : nullptr;
-    x = decoder_.layer_forward(weights.weights(), x, saved, recompute_[static_cast<size_t>(layer)]);
+    x = decoder_.layer_forward(weights.weights(), x, saved, recompute_[static_cast<size_t>(layer)],
+                               {.documents = batch.documents});
   }
   return x;
 }
 
 at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, bool last_of_step) {
-  model::Decoder::check(batch);
   const size_t embedding_unit = decoder_.embedding_unit();
   const size_t head_unit = decoder_.head_unit();
   gradients_.begin_micro_batch(last_of_step);
   timer_.enter(Phase::kForward);
-  const at::Tensor x = forward_layers(batch.tokens, Mode::kTrain);
+  const at::Tensor x = forward_layers(batch, Mode::kTrain);
   timer_.enter(Phase::kBackward);
 
   std::vector<model::Gradient> embedding_gradients = gradients_of(engine_, embedding_unit);
@@ -167,9 +169,8 @@ at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, boo
 }
 
 at::Tensor TrainingPass::validate(const model::Batch& batch) {
-  model::Decoder::check(batch);
   plan(decoder_.forward_order());
-  const at::Tensor x = forward_layers(batch.tokens, Mode::kValidate);
+  const at::Tensor x = forward_layers(batch, Mode::kValidate);
   at::Tensor loss;
   {
     const Gathered head(engine_, decoder_.head_unit());

@@ -13,7 +13,7 @@
 
 namespace mpzero {
 
-// A copy on a device.
+// A copy on a device; packed documents as one sequence.
 model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length);
 
 // Runs micro-batches through the model, unit by unit: parameters are gathered before each unit and released after it,
@@ -38,7 +38,7 @@ class TrainingPass {
   const std::string& name(size_t unit) const { return decoder_.units()[unit].name; }
   void plan(const std::vector<size_t>& units);
   // Everything before the head.
-  at::Tensor forward_layers(const at::Tensor& inputs, Mode mode);
+  at::Tensor forward_layers(const model::Batch& batch, Mode mode);
 
   const model::Decoder& decoder_;
   parallel::ZeroEngine& engine_;

@@ -1,5 +1,7 @@
 #include "model/kernels/cpu/attention.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -24,6 +26,39 @@ struct Sizes {
   int64_t group() const { return heads / key_value_heads; }
   int64_t batch, length, heads, key_value_heads, head_dim;
 };
+
+// Which keys each query sees: those of its document, with `causal` up to itself.
+class Visible {
+ public:
+  Visible(int64_t length, bool causal, std::span<const int32_t> ends)
+      : causal_(causal), begins_(static_cast<size_t>(length)), ends_(begins_.size()) {
+    const std::array<int32_t, 2> whole{0, static_cast<int32_t>(length)};
+    if (ends.empty()) ends = whole;
+    for (size_t i = 1; i < ends.size(); ++i) {
+      std::fill(begins_.begin() + ends[i - 1], begins_.begin() + ends[i], ends[i - 1]);
+      std::fill(ends_.begin() + ends[i - 1], ends_.begin() + ends[i], ends[i]);
+    }
+  }
+  // The keys of a query: [first_key, last_key). The queries of a key: [first_query, last_query). All are ascending.
+  int64_t first_key(int64_t query) const { return begins_[static_cast<size_t>(query)]; }
+  int64_t last_key(int64_t query) const { return causal_ ? query + 1 : ends_[static_cast<size_t>(query)]; }
+  int64_t first_query(int64_t key) const { return causal_ ? key : begins_[static_cast<size_t>(key)]; }
+  int64_t last_query(int64_t key) const { return ends_[static_cast<size_t>(key)]; }
+
+ private:
+  bool causal_;
+  std::vector<int32_t> begins_, ends_;  // of each token's document
+};
+
+// The part of a block that a row sees: [first, last), relative to the block.
+struct Range {
+  int32_t first, last;
+};
+
+Range within(int64_t first, int64_t last, int64_t block, int64_t size) {
+  return {static_cast<int32_t>(std::clamp<int64_t>(first - block, 0, size)),
+          static_cast<int32_t>(std::clamp<int64_t>(last - block, 0, size))};
+}
 
 // A head's rows [T, D] as panels of `block` rows each: as rows of B for products over the rows, or transposed for
 // products over D. Zero beyond the last row.
@@ -64,19 +99,22 @@ struct Softmax {
 };
 
 // scores [queries, kKeys] -> probabilities relative to the row's maximum so far, in T; sums [queries, head_dim] are
-// scaled to the new maximum. `visible`: how many keys of the block the first query sees; each further one sees one
-// more.
+// scaled to the new maximum. `seen`: by query.
 template <typename T>
-MPZERO_INLINE void soften(float* scores, T* probabilities, int64_t queries, int64_t visible, float scale,
+MPZERO_INLINE void soften(float* scores, T* probabilities, int64_t queries, const Range* seen, float scale,
                           Softmax& softmax, float* sums, int64_t head_dim) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (int64_t q = 0; q < queries; ++q) {
     float* const row = scores + q * kKeys;
-    const int64_t seen = visible + q;
-    if (seen < kKeys) std::fill(row + std::max<int64_t>(seen, 0), row + kKeys, -kInfinity);
+    const int64_t first = seen[q].first, last = seen[q].last;
+    if (first >= last) {
+      std::fill(probabilities + q * kKeys, probabilities + (q + 1) * kKeys, T(0.0F));
+      continue;
+    }
+    if (first > 0) std::fill(row, row + first, -kInfinity);
+    if (last < kKeys) std::fill(row + last, row + kKeys, -kInfinity);
     Floats maxima = load(row);
     for (int64_t k = kLanes; k < kKeys; k += kLanes) maxima = larger(load(row + k), maxima);
-    // The first block of keys has the first key, which every query sees: the maximum is finite from then on.
     const float before = softmax.maximum[q], maximum = std::max(before, largest(maxima) * scale);
     Floats total{};
     for (int64_t k = 0; k < kKeys; k += kLanes) {
@@ -93,62 +131,61 @@ MPZERO_INLINE void soften(float* scores, T* probabilities, int64_t queries, int6
     }
   }
 }
-#define MPZERO_SOFTEN(T)                                                                                   \
-  MPZERO_FOR_EACH_CPU void soften_block(float* scores, T* probabilities, int64_t queries, int64_t visible, \
-                                        float scale, Softmax& softmax, float* sums, int64_t head_dim) {    \
-    soften(scores, probabilities, queries, visible, scale, softmax, sums, head_dim);                       \
-  }                                                                                                        \
-  MPZERO_FOR_EACH_CPU void divide_row(const float* sums, float divisor, int64_t count, T* out) {           \
-    for (int64_t d = 0; d < count; d += kLanes) store(out + d, load(sums + d) / divisor);                  \
-  }                                                                                                        \
-  MPZERO_FOR_EACH_CPU void store_row(const float* values, int64_t count, T* out) {                         \
-    for (int64_t d = 0; d < count; d += kLanes) store(out + d, load(values + d));                          \
-  }                                                                                                        \
-  MPZERO_FOR_EACH_CPU float dot(const T* a, const T* b, int64_t count) {                                   \
-    Floats products{};                                                                                     \
-    for (int64_t d = 0; d < count; d += kLanes) products += load(a + d) * load(b + d);                     \
-    return sum(products);                                                                                  \
+#define MPZERO_SOFTEN(T)                                                                                     \
+  MPZERO_FOR_EACH_CPU void soften_block(float* scores, T* probabilities, int64_t queries, const Range* seen, \
+                                        float scale, Softmax& softmax, float* sums, int64_t head_dim) {      \
+    soften(scores, probabilities, queries, seen, scale, softmax, sums, head_dim);                            \
+  }                                                                                                          \
+  MPZERO_FOR_EACH_CPU void divide_row(const float* sums, float divisor, int64_t count, T* out) {             \
+    for (int64_t d = 0; d < count; d += kLanes) store(out + d, load(sums + d) / divisor);                    \
+  }                                                                                                          \
+  MPZERO_FOR_EACH_CPU void store_row(const float* values, int64_t count, T* out) {                           \
+    for (int64_t d = 0; d < count; d += kLanes) store(out + d, load(values + d));                            \
+  }                                                                                                          \
+  MPZERO_FOR_EACH_CPU float dot(const T* a, const T* b, int64_t count) {                                     \
+    Floats products{};                                                                                       \
+    for (int64_t d = 0; d < count; d += kLanes) products += load(a + d) * load(b + d);                       \
+    return sum(products);                                                                                    \
   }
 MPZERO_SOFTEN(float)
 MPZERO_SOFTEN(c10::BFloat16)
 #undef MPZERO_SOFTEN
 
 // Scores and their gradients of a block, keys by queries, become probabilities and the gradient of the unscaled scores.
-// log_sums and deltas: of the block's queries. Key k is seen by the queries from first + k on; queries beyond
-// `queries` have probability 0.
+// log_sums and deltas: of the block's queries. `seen`: by key, the queries that see it; others have probability 0.
 template <typename T>
-MPZERO_INLINE void differentiate(const float* scores, const float* gradients, int64_t keys, int64_t queries,
-                                 int64_t first, float scale, const float* log_sums, const float* deltas,
-                                 T* probabilities, T* d_scores) {
+MPZERO_INLINE void differentiate(const float* scores, const float* gradients, int64_t keys, const Range* seen,
+                                 float scale, const float* log_sums, const float* deltas, T* probabilities,
+                                 T* d_scores) {
   constexpr Words kIndices{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const Floats zero{};
   for (int64_t k = 0; k < keys; ++k) {
-    const auto seen_from = static_cast<uint32_t>(std::clamp<int64_t>(first + k, 0, kQueries));
+    const auto first = static_cast<uint32_t>(seen[k].first), last = static_cast<uint32_t>(seen[k].last);
     for (int64_t q = 0; q < kQueries; q += kLanes) {
       const Words index = kIndices + static_cast<uint32_t>(q);
-      const auto seen = index >= seen_from && index < static_cast<uint32_t>(queries);
+      const auto sees = index >= first && index < last;
       const int64_t at = k * kQueries + q;
       const Floats p = exp(load(scores + at) * scale - load(log_sums + q));
       const Floats ds = p * (load(gradients + at) - load(deltas + q)) * scale;
-      store(probabilities + at, seen ? p : zero);
-      store(d_scores + at, seen ? ds : zero);
+      store(probabilities + at, sees ? p : zero);
+      store(d_scores + at, sees ? ds : zero);
     }
   }
 }
-MPZERO_FOR_EACH_CPU void differentiate_block(const float* scores, const float* gradients, int64_t keys, int64_t queries,
-                                             int64_t first, float scale, const float* log_sums, const float* deltas,
+MPZERO_FOR_EACH_CPU void differentiate_block(const float* scores, const float* gradients, int64_t keys,
+                                             const Range* seen, float scale, const float* log_sums, const float* deltas,
                                              float* probabilities, float* d_scores) {
-  differentiate(scores, gradients, keys, queries, first, scale, log_sums, deltas, probabilities, d_scores);
+  differentiate(scores, gradients, keys, seen, scale, log_sums, deltas, probabilities, d_scores);
 }
-MPZERO_FOR_EACH_CPU void differentiate_block(const float* scores, const float* gradients, int64_t keys, int64_t queries,
-                                             int64_t first, float scale, const float* log_sums, const float* deltas,
+MPZERO_FOR_EACH_CPU void differentiate_block(const float* scores, const float* gradients, int64_t keys,
+                                             const Range* seen, float scale, const float* log_sums, const float* deltas,
                                              c10::BFloat16* probabilities, c10::BFloat16* d_scores) {
-  differentiate(scores, gradients, keys, queries, first, scale, log_sums, deltas, probabilities, d_scores);
+  differentiate(scores, gradients, keys, seen, scale, log_sums, deltas, probabilities, d_scores);
 }
 
 template <typename T>
 void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
-             const at::Tensor& log_sums) {
+             const at::Tensor& log_sums, const Visible& visible) {
   const Sizes s(q, k);
   const HeadsOf<T> queries(q), keys(k), values(v), results(out);
   const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
@@ -181,10 +218,14 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
       std::fill(softmax.maximum, softmax.maximum + kQueries, -std::numeric_limits<float>::infinity());
       std::fill(softmax.sum, softmax.sum + kQueries, 0.0F);
       std::fill(sums, sums + kQueries * s.head_dim, 0.0F);
-      for (int64_t j = 0; j * kKeys < first + count; ++j) {
+      for (int64_t j = visible.first_key(first) / kKeys; j * kKeys < visible.last_key(first + count - 1); ++j) {
+        Range seen[kQueries];
+        for (int64_t row = 0; row < count; ++row) {
+          seen[row] = within(visible.first_key(first + row), visible.last_key(first + row), j * kKeys, kKeys);
+        }
         kernel.multiply(count, kKeys, s.head_dim, queries.at(b, first, h), queries.token, key_panels[key_value].at(j),
                         kKeys, false, scores, kKeys);
-        soften_block(scores, p, count, first + 1 - j * kKeys, scale, softmax, sums, s.head_dim);
+        soften_block(scores, p, count, seen, scale, softmax, sums, s.head_dim);
         kernel.multiply(count, s.head_dim, kKeys, p, kKeys, value_panels[key_value].at(j), s.head_dim, true, sums,
                         s.head_dim);
       }
@@ -201,8 +242,9 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
 template <typename T>
 class HeadBackward {
  public:
-  explicit HeadBackward(const Sizes& s)
+  HeadBackward(const Sizes& s, const Visible& visible)
       : s_(s),
+        visible_(visible),
         query_columns_(s.length, s.head_dim, kQueries, true),
         query_rows_(s.length, s.head_dim, kQueries, false),
         dout_columns_(s.length, s.head_dim, kQueries, true),
@@ -229,8 +271,9 @@ class HeadBackward {
     std::fill(query_sums, query_sums + length * head_dim, 0.0F);
     for (int64_t j = 0; j * kKeys < length; ++j) {
       const int64_t first = j * kKeys, keys = std::min(length - first, kKeys);
-      for (int64_t i = first / kQueries; i * kQueries < length; ++i) {
-        const bool adds = i > first / kQueries;
+      const int64_t start = visible_.first_query(first) / kQueries;
+      for (int64_t i = start; i * kQueries < visible_.last_query(first + keys - 1); ++i) {
+        const bool adds = i > start;
         block(k.at(b, first, kv), k.token, v.at(b, first, kv), v.token, i, j, keys, logs, deltas, adds,
               dk + first * head_dim, dv + first * head_dim, query_sums + i * kQueries * head_dim);
       }
@@ -251,8 +294,11 @@ class HeadBackward {
              *const ds_rows = ds + kKeys * kQueries;
     kernel_.multiply(keys, kQueries, head_dim, k, k_stride, query_columns_.at(i), kQueries, false, scores, kQueries);
     kernel_.multiply(keys, kQueries, head_dim, v, v_stride, dout_columns_.at(i), kQueries, false, gradients, kQueries);
-    differentiate_block(scores, gradients, keys, queries, j * kKeys - first, scale, logs + first, deltas + first, p,
-                        ds);
+    Range seen[kKeys];
+    for (int64_t key = 0; key < keys; ++key) {
+      seen[key] = within(visible_.first_query(j * kKeys + key), visible_.last_query(j * kKeys + key), first, kQueries);
+    }
+    differentiate_block(scores, gradients, keys, seen, scale, logs + first, deltas + first, p, ds);
     kernel_.multiply(keys, head_dim, kQueries, p, kQueries, dout_rows_.at(i), head_dim, adds, dv, head_dim);
     kernel_.multiply(keys, head_dim, kQueries, ds, kQueries, query_rows_.at(i), head_dim, adds, dk, head_dim);
     transpose(ds, kQueries, keys, kQueries, kKeys, ds_rows);
@@ -260,6 +306,7 @@ class HeadBackward {
   }
 
   const Sizes& s_;
+  const Visible& visible_;
   MicroKernel<T> kernel_;
   Panels<T> query_columns_, query_rows_, dout_columns_, dout_rows_, key_rows_;
   at::Tensor products_, rounded_, rows_, dq_;
@@ -272,7 +319,7 @@ MPZERO_FOR_EACH_CPU void add_rows(const float* addend, int64_t count, float* sum
 template <typename T>
 void backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
               const at::Tensor& out, const at::Tensor& log_sums, const at::Tensor& dq, const at::Tensor& dk,
-              const at::Tensor& dv) {
+              const at::Tensor& dv, const Visible& visible) {
   const Sizes s(q, k);
   const HeadsOf<T> d(dout), queries(q), keys(k), values(v), results(out), d_queries(dq), d_keys(dk), d_values(dv);
   // Of each query head, for keys and values: summed over a group in the order of its heads.
@@ -280,7 +327,7 @@ void backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, 
   const at::Tensor sums = elements<float>(2 * s.batch * s.heads * head);
   float *const key_sums = sums.mutable_data_ptr<float>(), *const value_sums = key_sums + s.batch * s.heads * head;
   at::parallel_for(0, s.batch * s.heads, 1, [&](int64_t begin, int64_t end) {
-    HeadBackward<T> of_head(s);
+    HeadBackward<T> of_head(s, visible);
     for (int64_t i = begin; i < end; ++i) {
       of_head.run(d, queries, keys, values, results, log_sums.const_data_ptr<float>() + i * s.length, i / s.heads,
                   i % s.heads, d_queries, key_sums + i * head, value_sums + i * head);
@@ -307,14 +354,16 @@ bool has_attention(at::ScalarType type, int64_t head_dim) {
 }
 
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
-                       const at::Tensor& log_sums) {
-  for_type(q, [&](auto type) { forward<decltype(type)>(q, k, v, out, log_sums); });
+                       const at::Tensor& log_sums, bool causal, std::span<const int32_t> ends) {
+  const Visible visible(q.size(1), causal, ends);
+  for_type(q, [&](auto type) { forward<decltype(type)>(q, k, v, out, log_sums, visible); });
 }
 
 void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const at::Tensor& out, const at::Tensor& log_sums, const at::Tensor& dq, const at::Tensor& dk,
-                        const at::Tensor& dv) {
-  for_type(q, [&](auto type) { backward<decltype(type)>(dout, q, k, v, out, log_sums, dq, dk, dv); });
+                        const at::Tensor& dv, bool causal, std::span<const int32_t> ends) {
+  const Visible visible(q.size(1), causal, ends);
+  for_type(q, [&](auto type) { backward<decltype(type)>(dout, q, k, v, out, log_sums, dq, dk, dv, visible); });
 }
 
 int64_t attention_backward_bytes(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, at::ScalarType type) {

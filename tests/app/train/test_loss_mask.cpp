@@ -161,12 +161,4 @@ TEST_CASE("a step without a token that counts is refused on all ranks") {
   CHECK_THROWS_AS(run.train(flags_of_batch()), UserError);
 }
 
-TEST_CASE("positions, documents and a source are refused until the decoder uses them") {
-  const at::Tensor tokens = at::empty({1, 4}, at::kLong);
-  CHECK_NOTHROW(model::Decoder::check({.tokens = tokens, .targets = tokens}));
-  CHECK_THROWS_AS(model::Decoder::check({.tokens = tokens, .targets = tokens, .positions = tokens}), Failure);
-  CHECK_THROWS_AS(model::Decoder::check({.tokens = tokens, .targets = tokens, .documents = tokens}), Failure);
-  CHECK_THROWS_AS(model::Decoder::check({.tokens = tokens, .targets = tokens, .source = tokens}), Failure);
-}
-
 }  // namespace mpzero

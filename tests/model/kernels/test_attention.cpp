@@ -12,12 +12,27 @@ namespace {
 
 struct Case {
   int64_t batch, length, heads, key_value_heads, head_dim;
+  bool causal = true;
+  std::vector<int32_t> ends = {};  // of packed documents
 };
 
-const std::vector<Case> kCases{{1, 1, 1, 1, 2}, {2, 37, 4, 2, 16}, {1, 130, 6, 2, 32}, {3, 64, 8, 1, 24}};
+const std::vector<Case> kCases{{1, 1, 1, 1, 2},
+                               {2, 37, 4, 2, 16},
+                               {1, 130, 6, 2, 32},
+                               {3, 64, 8, 1, 24},
+                               {2, 37, 4, 2, 16, false},
+                               {1, 130, 6, 2, 32, true, {0, 1, 70, 71, 130}},
+                               {1, 40, 4, 1, 16, false, {0, 13, 40}}};
 // Sizes of heads that the CPU's own kernel takes.
-const std::vector<Case> kCpuCases{
-    {1, 1, 1, 1, 32}, {2, 37, 4, 2, 32}, {1, 200, 6, 2, 64}, {3, 64, 8, 1, 96}, {1, 129, 1, 1, 256}};
+const std::vector<Case> kCpuCases{{1, 1, 1, 1, 32},
+                                  {2, 37, 4, 2, 32},
+                                  {1, 200, 6, 2, 64},
+                                  {3, 64, 8, 1, 96},
+                                  {1, 129, 1, 1, 256},
+                                  {2, 200, 4, 2, 32, false},
+                                  {1, 300, 4, 2, 32, true, {0, 1, 2, 64, 65, 200, 300}},
+                                  {1, 300, 4, 1, 64, true, {0, 190, 192, 300}},
+                                  {1, 200, 2, 1, 32, false, {0, 70, 71, 200}}};
 
 // Output and gradients of one kernel against autograd through LibTorch's attention in fp64.
 void check_kernel(AttentionKernel kernel, at::ScalarType type, double tolerance,
@@ -32,13 +47,21 @@ void check_kernel(AttentionKernel kernel, at::ScalarType type, double tolerance,
       return x.split_with_sizes({c.heads, c.key_value_heads, c.key_value_heads}, 2);
     };
     const auto wide = parts(leaf);
-    const at::Tensor expected = oracle::attention(wide[0], wide[1], wide[2]);
+    // Each document alone.
+    std::vector<at::Tensor> outs;
+    const std::vector<int32_t> ends = c.ends.empty() ? std::vector<int32_t>{0, static_cast<int32_t>(c.length)} : c.ends;
+    for (size_t i = 1; i < ends.size(); ++i) {
+      const auto part = [&](const at::Tensor& x) { return x.narrow(1, ends[i - 1], ends[i] - ends[i - 1]); };
+      outs.push_back(oracle::attention(part(wide[0]), part(wide[1]), part(wide[2]), c.causal));
+    }
+    const at::Tensor expected = at::cat(outs, 1);
+    const AttentionMask mask{c.causal, c.ends.empty() ? nullptr : documents_on(at::kCPU, c.ends, c.length)};
     const at::Tensor dout = at::randn(expected.sizes(), at::kDouble).to(type);
     const auto expected_gradients = parts(oracle::gradients(expected, {leaf}, dout.to(at::kDouble))[0]);
 
     const auto in = parts(packed.to(type));
-    const AttentionOutput out = attention_forward(kernel, in[0], in[1], in[2]);
-    const AttentionGradients gradients = attention_backward(kernel, dout, in[0], in[1], in[2], out);
+    const AttentionOutput out = attention_forward(kernel, in[0], in[1], in[2], mask);
+    const AttentionGradients gradients = attention_backward(kernel, dout, in[0], in[1], in[2], out, mask);
     CHECK(relative_error(out.out, expected.detach()) < tolerance);
     // A single token attends only to itself: its dq and dk are zero up to rounding.
     if (c.length > 1) {
@@ -46,7 +69,7 @@ void check_kernel(AttentionKernel kernel, at::ScalarType type, double tolerance,
       CHECK(relative_error(gradients.dk, expected_gradients[1]) < tolerance);
     }
     CHECK(relative_error(gradients.dv, expected_gradients[2]) < tolerance);
-    const AttentionGradients again = attention_backward(kernel, dout, in[0], in[1], in[2], out);
+    const AttentionGradients again = attention_backward(kernel, dout, in[0], in[1], in[2], out, mask);
     CHECK(bitwise_equal(again.dk, gradients.dk));
   }
 }
