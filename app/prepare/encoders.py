@@ -26,7 +26,16 @@ from .special_tokens import (
     special_tokens_of,
     with_special_tokens_as_text,
 )
-from .tokenizer_files import CONFIG, DECLARATIONS, SPECIAL_TOKENS, Declared, check_ids, declared_in, read_tokenizer
+from .tokenizer_files import (
+    CONFIG,
+    DECLARATIONS,
+    SPECIAL_TOKENS,
+    TEMPLATE,
+    Declared,
+    check_ids,
+    declared_in,
+    read_tokenizer,
+)
 
 SHORT = 1024  # characters
 # How Llama 3 cuts a text into words before byte-pair encoding (as in its tokenizer.json).
@@ -176,6 +185,7 @@ class LoadedTokenizer:
     library: object  # tokenizers.Tokenizer
     declared: Declared
     file: dict | None  # the JSON of its tokenizer.json, if it has one
+    folder: Path
 
     def vocabulary(self) -> dict[str, int]:
         return self.library.get_vocab(with_added_tokens=True)
@@ -188,16 +198,20 @@ class LoadedTokenizer:
 def load_tokenizer(name: str) -> LoadedTokenizer:
     path = Path(name).expanduser()
     if path.is_dir():
-        tokenizer, declared, file = _in_folder(path)
+        folder = path
     elif path.is_file():
-        (tokenizer, file), declared = read_tokenizer(path), declared_in(path.parent)
+        folder = path.parent
     elif path.suffix == ".json" or name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise PrepareError(f"Tokenizer {name} does not exist: give a file, a folder, a Hugging Face name, or 'bytes'.")
     else:
-        tokenizer, declared, file = _in_folder(_download(name))
+        folder = _download(name)
+    if path.is_file():
+        (tokenizer, file), declared = read_tokenizer(path), declared_in(folder)
+    else:
+        tokenizer, declared, file = _in_folder(folder)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return LoadedTokenizer(name, tokenizer, declared, file)
+    return LoadedTokenizer(name, tokenizer, declared, file, folder)
 
 
 def _describe(loaded: LoadedTokenizer, eos_token: str | None, add_bos: str, special_tokens: str) -> Encoder:
@@ -244,7 +258,7 @@ def _download(name: str) -> Path:
     logging.set_verbosity_error()  # the error below reports it once
     try:
         folder = Path(hf_hub_download(name, "tokenizer.json")).parent
-        for part in DECLARATIONS:
+        for part in (*DECLARATIONS, TEMPLATE):
             try:
                 hf_hub_download(name, part)
             except (EntryNotFoundError, LocalEntryNotFoundError):

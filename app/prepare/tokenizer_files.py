@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from run_files.regular_files import NotReadable, read_bytes
@@ -16,9 +16,11 @@ CONFIG, SPECIAL_TOKENS, GENERATION, MODEL = (
     "generation_config.json",
     "config.json",
 )
+TEMPLATE = "chat_template.jinja"
 MOST_BYTES = 1 << 30
 # Beside tokenizer.json, or vocab.json and merges.txt: what decides the special tokens.
 DECLARATIONS = (CONFIG, SPECIAL_TOKENS, GENERATION, MODEL)
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,12 @@ class Declared:
     add_bos: bool | None = None
     eos_ids: tuple[int, ...] = ()  # of the model; only where no file declares eos_token
     bos_id: int | None = None  # of the model; only where no file declares bos_token
+    named: dict[str, str] = field(default_factory=dict)  # special tokens by their keys of NAMED
+
+    def template_tokens(self) -> dict[str, str]:
+        """The variables of a chat template."""
+        found = {**self.named, "bos_token": self.bos_token, "eos_token": self.eos_token}
+        return {name: token for name, token in found.items() if token is not None}
 
 
 def declared_in(folder: Path) -> Declared:
@@ -41,30 +49,38 @@ def declared_in(folder: Path) -> Declared:
     sources = [(folder / CONFIG, config), (folder / SPECIAL_TOKENS, tokens)]
     if "added_tokens_decoder" not in config:
         sources.reverse()
-    eos, bos = (_first_token(sources, key) for key in ("eos_token", "bos_token"))
+    named = {key: token for key in NAMED if (token := _first_token(sources, key)) is not None}
+    eos, bos = named.get("eos_token"), named.get("bos_token")
     add_bos = config.get("add_bos_token")
     if add_bos is not None and not isinstance(add_bos, bool):
         raise _wrong(folder / CONFIG, "add_bos_token", add_bos, "true or false")
     eos_ids = _first_ids(folder, "eos_token_id") if eos is None else ()
     bos_ids = _first_ids(folder, "bos_token_id") if bos is None else ()
-    return Declared(eos, bos, add_bos, eos_ids, bos_ids[0] if len(bos_ids) == 1 else None)
+    return Declared(eos, bos, add_bos, eos_ids, bos_ids[0] if len(bos_ids) == 1 else None, named)
 
 
 def read_object(path: Path) -> dict:
     """The JSON object in the file; empty if there is no such file."""
+    text = read_text(path)
     try:
-        content = read_bytes(path, MOST_BYTES)
-        value = {} if content is None else json.loads(content.decode("utf-8-sig"))
-    except NotReadable as error:
-        raise PrepareError(f"{shown(error)}: copy or download it again.") from error
-    except UnicodeDecodeError as error:
-        raise PrepareError(f"{shown(path)} is not UTF-8 text ({error.reason}): copy or download it again.") from error
+        value = {} if text is None else json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else error
         raise PrepareError(f"{shown(path)} is not JSON ({reason}): copy or download it again.") from error
     if not isinstance(value, dict):
         raise PrepareError(f"{shown(path)} does not contain a JSON object: copy or download it again.")
     return value
+
+
+def read_text(path: Path) -> str | None:
+    """None: there is no such file."""
+    try:
+        content = read_bytes(path, MOST_BYTES)
+        return None if content is None else content.decode("utf-8-sig")
+    except NotReadable as error:
+        raise PrepareError(f"{shown(error)}: copy or download it again.") from error
+    except UnicodeDecodeError as error:
+        raise PrepareError(f"{shown(path)} is not UTF-8 text ({error.reason}): copy or download it again.") from error
 
 
 def read_tokenizer(path: Path):

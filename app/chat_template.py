@@ -1,0 +1,129 @@
+"""The chat template of a tokenizer: finds it, and renders messages to the text of transformers' apply_chat_template."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+from jinja2 import Environment, TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from prepare import PrepareError, shown
+from prepare.tokenizer_files import CONFIG, TEMPLATE, read_object, read_text
+
+# Templates that write the date, such as Llama 3.2's, fall back to this one. Today's would change the ids every day.
+DATE = datetime(2024, 7, 26)
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is what templates read
+
+
+def load_chat_template(folder: Path, override: Path | None = None) -> str:
+    """folder: of the tokenizer. override: a file that is used instead of the folder's template."""
+    if override is not None:
+        if (template := read_text(override)) is None:
+            raise PrepareError(f"--chat_template {shown(override)} does not exist: give a file with a Jinja template.")
+        return template
+    if (template := read_text(folder / TEMPLATE)) is not None:
+        return template
+    template = read_object(folder / CONFIG).get("chat_template")
+    if isinstance(template, list):  # of several with names, transformers uses this one
+        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
+    if not isinstance(template, str):
+        raise PrepareError(
+            f"{shown(folder)} has no chat template ({TEMPLATE}, or 'chat_template' in {CONFIG}), as is usual for the "
+            "tokenizer of a base model: give --chat_template FILE, such as the template of the instruct model."
+        )
+    return template
+
+
+def render(
+    template: str,
+    messages: list[dict],
+    *,
+    tools: list | None = None,
+    add_generation_prompt: bool = False,
+    special_tokens: dict[str, str],
+    **kwargs,
+) -> tuple[str, list[tuple[int, int]]]:
+    """special_tokens: bos_token, eos_token and others by name. kwargs: further variables, such as enable_thinking.
+    -> (text, where the template's {% generation %} blocks begin and end in it). An empty list of tools means none."""
+    compiled = _compiled(template)
+    spans: list[tuple[int, str]] = []
+    blocks: list[str] = []
+    compiled.environment.generation = (blocks, spans)
+    variables = {"tools": tools or None, "documents": None, **special_tokens, **kwargs}
+    try:
+        blocks.extend(
+            compiled.generate(messages=_plain(messages), add_generation_prompt=add_generation_prompt, **variables)
+        )
+    except PrepareError:
+        raise
+    except Exception as error:  # a template may fail in any way
+        raise PrepareError(f"the chat template does not render the messages ({shown(error)})") from error
+    text = "".join(blocks)
+    if any(not text.startswith(block, begin) for begin, block in spans):
+        raise PrepareError("the chat template has a {% generation %} tag in a macro or filter: move it out of that")
+    return text, [(begin, begin + len(block)) for begin, block in spans]
+
+
+def has_generation_tags(template: str) -> bool:
+    return re.search(r"\{%-?\s*generation\s*-?%\}", template) is not None
+
+
+def _plain(messages: list[dict]) -> list[dict]:
+    """Without null keys, which templates print as None, and with the reasoning under each of its names."""
+    plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
+    for message in plain:
+        reasoning = next((message[key] for key in _REASONING if key in message), None)
+        if reasoning is not None:
+            message["reasoning_content"] = reasoning
+            message.setdefault("thinking", reasoning)
+    return plain
+
+
+class _Generation(Extension):
+    """{% generation %}: the text of the assistant."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2's name)
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
+
+    def _mark(self, caller) -> str:
+        text = caller()
+        blocks, spans = self.environment.generation
+        spans.append((sum(map(len, blocks)), text))
+        return text
+
+
+def _raise_exception(message: str):
+    raise TemplateError(message)
+
+
+def _to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
+    """Jinja's own filter escapes HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+@lru_cache
+def _environment() -> Environment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = DATE.strftime
+    return environment
+
+
+@lru_cache
+def _compiled(template: str):
+    try:
+        return _environment().from_string(template)
+    except TemplateError as error:
+        line = getattr(error, "lineno", "?")
+        raise PrepareError(f"the chat template is not valid Jinja (line {line}: {shown(error)}): repair it") from error
