@@ -249,7 +249,7 @@ ExpectedTokens expected_tokens(const CommandLine& line, const io::InitialFolder&
 
 // Opens a token file and checks that its ids and its length fit the run.
 io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::vector<std::string>& warnings) {
-  io::TokenDataset data(path, setup.config.seq_length);
+  io::TokenDataset data(path, setup.config.seq_length, setup.config.document_mask);
   data.check_vocabulary(setup.model.vocab_size);
   check_has_checksums(data, warnings);
   return data;

@@ -2,6 +2,21 @@
 #include "app/flags/validation_data.hpp"
 
 namespace mpzero {
+namespace {
+
+Choice document_mask() {
+  return {
+      .choices = {"auto", "true", "false"},
+      .alone = "true",
+      .set = [](Settings& settings,
+                size_t chosen) { settings.document_mask = chosen == 0 ? std::nullopt : std::optional(chosen == 1); },
+      .get = [](const Settings& settings) -> std::optional<size_t> {
+        if (!settings.document_mask) return 0;
+        return *settings.document_mask ? 1 : 2;
+      }};
+}
+
+}  // namespace
 
 FlagGroup data_flags() {
   return {"Data",
@@ -38,6 +53,11 @@ FlagGroup data_flags() {
             .help = "tokens in a sequence",
             .unit = "TOKENS",
             .recorded = Recorded{.key = "seq_length"}},
+           {.name = "document_mask",
+            .value = document_mask(),
+            .help = "whether tokens attend only within their document, whose positions start at 0: auto: in packed "
+                    "token files; true: in all; false: in none",
+            .recorded = Recorded{.key = "document_mask"}},
            {.name = "shuffle",
             .value = Boolean{field<&Settings::shuffle>},
             .help = "another order of the sequences in each epoch",

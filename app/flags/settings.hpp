@@ -88,6 +88,7 @@ struct Settings {
   std::optional<bool> local_dataset;
   std::string tokenizer;
   int64_t seq_length = 2048;
+  std::optional<bool> document_mask;  // attention within documents only; none: in packed token files
   bool shuffle = true;
   uint64_t seed = 42;
 

@@ -321,7 +321,8 @@ void Trainer::start() {
   log_memory();
   run_on_all_ranks(mpi_, [&] {
     const io::LoaderOptions options = loader_options(setup_, mpi_, position_);
-    train_data_.emplace(io::TokenDataset(config_.train_data, config_.seq_length), options, position_.step);
+    train_data_.emplace(io::TokenDataset(config_.train_data, config_.seq_length, config_.document_mask), options,
+                        position_.step);
     validation_.emplace(config_, options);
   });
   folder_.make_room();

@@ -9,7 +9,8 @@ namespace mpzero {
 
 Validation::Validation(const RunConfig& config, const io::LoaderOptions& options) : config_(config) {
   for (const ValidationFile& file : config.validation_data) {
-    sets_.emplace_back(io::TokenDataset(file.path, config.seq_length), options, config.validation_sequences);
+    sets_.emplace_back(io::TokenDataset(file.path, config.seq_length, config.document_mask), options,
+                       config.validation_sequences);
   }
 }
 

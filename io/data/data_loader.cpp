@@ -44,6 +44,9 @@ MicroBatch read_batch(const TokenDataset& dataset, std::span<const int64_t> wind
     batch.loss_mask.resize(batch.targets.size());
     dataset.read_loss_mask(windows, batch.loss_mask);
   }
+  for (int64_t b = 0; dataset.masks_documents() && b < num_windows; ++b) {
+    dataset.append_document_ends(windows[static_cast<size_t>(b)], b * seq_length, batch.document_ends);
+  }
   return batch;
 }
 

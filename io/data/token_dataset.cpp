@@ -1,5 +1,6 @@
 #include "io/data/token_dataset.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -15,11 +16,18 @@
 #include "io/hdf5/file.hpp"
 
 namespace mpzero::io {
+namespace {
+
+constexpr int64_t kPlain = 1, kPacked = 2;  // format versions
+
+}  // namespace
 
 struct TokenDataset::Impl {
-  Impl(std::filesystem::path path, int64_t seq_length);
+  Impl(std::filesystem::path path, int64_t seq_length, std::optional<bool> document_mask);
   void check_shapes() const;
+  void check_rows() const;
   void check_ends();
+  std::vector<uint64_t> read_offsets() const;
   void read(uint64_t begin, std::span<int64_t> out);
   void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out);
   void read_loss_mask(int64_t window, std::span<float> out) const;
@@ -32,8 +40,10 @@ struct TokenDataset::Impl {
   hdf5::File file;
   hdf5::Dataset tokens;
   hdf5::Dataset document_offsets;
+  std::vector<uint64_t> offsets;  // of documents; empty: they are not masked
   std::optional<TokenBlocks> blocks;
   std::optional<hdf5::Dataset> loss_mask;
+  std::optional<int64_t> row_length;  // of a packed file
   FileWatch watch;
   Tokenization tokenization;
   std::optional<int64_t> max_token_id;
@@ -41,7 +51,7 @@ struct TokenDataset::Impl {
   std::string content_hash;
 };
 
-TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
+TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length, std::optional<bool> document_mask)
     : path(std::move(file_path)),
       seq_length(length),
       file(hdf5::File::open(path)),
@@ -49,18 +59,54 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
       document_offsets(file.dataset("document_offsets")),
       watch(path, file.descriptor()) {
   const auto version = file.attribute<int64_t>("format_version");
-  if (version != kFormatVersion) {
-    throw_user_error("{} has format version {}, but this program reads version {}", path.string(), version,
-                     kFormatVersion);
+  if (version != kPlain && version != kPacked) {
+    throw_user_error("{} has format version {}, but this program reads versions {} and {}", path.string(), version,
+                     kPlain, kPacked);
   }
+  if (version == kPacked) row_length = file.attribute<int64_t>("packed_sequence_length");
   tokenization = read_tokenization(file);
   if (file.has_attribute("max_token_id")) max_token_id = file.attribute<int64_t>("max_token_id");
   source = file.text_attribute("source");
   if (file.contains("loss_mask")) loss_mask = file.dataset("loss_mask");
   check_shapes();
+  if (row_length) check_rows();
   if (file.contains(TokenBlocks::kName)) blocks.emplace(tokens, file.dataset(TokenBlocks::kName));
   if (tokens.has_attribute(kTokensHashName)) content_hash = tokens.text_attribute(kTokensHashName);
   check_ends();
+  if (!row_length && !document_mask.value_or(false)) return;
+  std::vector<uint64_t> all = read_offsets();
+  if (document_mask.value_or(true)) offsets = std::move(all);
+}
+
+void TokenDataset::Impl::check_rows() const {
+  if (*row_length < 1) throw_user_error("{} has packed_sequence_length {}", path.string(), *row_length);
+  const auto row = static_cast<uint64_t>(*row_length);
+  if (tokens.size() < row + 1 || (tokens.size() - 1) % row != 0) {
+    throw_user_error("{} is packed, but its {} tokens are not rows of {} (packed_sequence_length) and one more",
+                     path.string(), tokens.size(), row);
+  }
+  if (!loss_mask) throw_user_error("{} is packed, but has no /loss_mask", path.string());
+}
+
+std::vector<uint64_t> TokenDataset::Impl::read_offsets() const {
+  std::vector<uint64_t> all(document_offsets.size());
+  document_offsets.read(0, std::span(all));
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (all[i] >= all[i - 1]) continue;
+    throw_user_error("/document_offsets of {} falls from {} to {} at element {}", path.string(), all[i - 1], all[i], i);
+  }
+  if (!row_length) return all;
+  const auto row = static_cast<uint64_t>(*row_length);
+  uint64_t row_end = row;
+  for (const uint64_t offset : all) {
+    if (offset > row_end) break;
+    if (offset == row_end) row_end += row;
+  }
+  if (row_end < tokens.size()) {
+    throw_user_error("{} is packed, but a document crosses the end of a row of {} tokens at token {}", path.string(),
+                     row, row_end);
+  }
+  return all;
 }
 
 void TokenDataset::Impl::check_shapes() const {
@@ -92,20 +138,24 @@ void TokenDataset::Impl::check_ends() {
   // Checking all of them would mean reading the full file. The others are checked when they are read.
   int64_t last_token = 0;
   read(tokens.size() - 1, std::span(&last_token, 1));
-  if (tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
+  if (!row_length && tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
     throw_user_error("{} holds {} tokens, fewer than the {} of one window (--seq_length {} and one more)",
                      path.string(), tokens.size(), seq_length + 1, seq_length);
   }
 }
 
-TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length) {
+TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length, std::optional<bool> document_mask) {
   if (seq_length < 1) throw_user_error("--seq_length must be at least 1, not {}", seq_length);
   // A system error is reported as such: preparing the data again would not fix it.
   if (std::error_code ignored; std::filesystem::is_regular_file(path, ignored)) File::open_for_reading(path);
   try {
-    impl_ = std::make_unique<Impl>(std::move(path), seq_length);
+    impl_ = std::make_unique<Impl>(std::move(path), seq_length, document_mask);
   } catch (const UserError& error) {
     throw_user_error("token data set: {}; create it with app/prepare_data.py", error.what());
+  }
+  if (const auto row = impl_->row_length; row && *row != seq_length) {
+    throw_user_error("{} is packed into sequences of {} tokens, not the {} of --seq_length; give --seq_length {}",
+                     impl_->path.string(), *row, seq_length, *row);
   }
 }
 
@@ -117,6 +167,7 @@ const std::filesystem::path& TokenDataset::path() const { return impl_->path; }
 int64_t TokenDataset::seq_length() const { return impl_->seq_length; }
 int64_t TokenDataset::num_tokens() const { return static_cast<int64_t>(impl_->tokens.size()); }
 int64_t TokenDataset::num_documents() const { return static_cast<int64_t>(impl_->document_offsets.size()) - 1; }
+bool TokenDataset::is_packed() const { return impl_->row_length.has_value(); }
 const Tokenization& TokenDataset::tokenization() const { return impl_->tokenization; }
 const std::string& TokenDataset::source() const { return impl_->source; }
 bool TokenDataset::has_checksums() const { return impl_->blocks.has_value(); }
@@ -203,6 +254,23 @@ void TokenDataset::read_loss_mask(std::span<const int64_t> windows, std::span<fl
   const auto length = static_cast<size_t>(impl_->seq_length);
   impl_->for_windows(windows,
                      [&](size_t i, int64_t window) { impl_->read_loss_mask(window, out.subspan(i * length, length)); });
+}
+
+bool TokenDataset::masks_documents() const { return !impl_->offsets.empty(); }
+
+void TokenDataset::append_document_ends(int64_t window, int64_t begin, std::vector<int32_t>& ends) const {
+  const std::vector<uint64_t>& offsets = impl_->offsets;
+  const auto first = static_cast<uint64_t>(window * impl_->seq_length);
+  const uint64_t last = first + static_cast<uint64_t>(impl_->seq_length);
+  const auto append = [&](uint64_t end) {
+    ends.push_back(static_cast<int32_t>(begin + static_cast<int64_t>(end - first)));
+  };
+  uint64_t previous = first;
+  for (auto at = std::upper_bound(offsets.begin(), offsets.end(), first); at != offsets.end() && *at < last; ++at) {
+    if (*at > previous) append(*at);  // a file of another program may hold empty documents
+    previous = *at;
+  }
+  append(last);
 }
 
 }  // namespace mpzero::io

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "io/data/tokenization.hpp"
 
@@ -16,13 +18,16 @@ namespace mpzero::io {
 // every token that is read is verified (TokenBlocks). Opening checks that the file is complete and holds at least one
 // window. Throws UserError naming the file.
 //
+// A packed file (format version 2) holds rows of packed_sequence_length tokens and one token more; no document crosses
+// the end of a row, and /loss_mask is required. It is read with that seq_length only.
+//
 // A window is a training sequence with its targets: seq_length + 1 tokens, of which the first seq_length are inputs and
 // the last seq_length are targets.
 class TokenDataset {
  public:
-  static constexpr int64_t kFormatVersion = 1;
-
-  TokenDataset(std::filesystem::path path, int64_t seq_length);
+  // `document_mask`: whether documents() reports each document of a window, for which all document offsets are kept in
+  // memory (8 bytes each); by default only for a packed file.
+  TokenDataset(std::filesystem::path path, int64_t seq_length, std::optional<bool> document_mask = std::nullopt);
   ~TokenDataset();
   TokenDataset(TokenDataset&&) noexcept;
   TokenDataset& operator=(TokenDataset&&) noexcept;
@@ -31,6 +36,7 @@ class TokenDataset {
   int64_t seq_length() const;
   int64_t num_tokens() const;
   int64_t num_documents() const;
+  bool is_packed() const;
   const Tokenization& tokenization() const;
   // The tokenizer's vocabulary size. All ids in the file are smaller.
   int64_t vocab_size() const { return tokenization().vocab_size; }
@@ -54,6 +60,10 @@ class TokenDataset {
   // The weights of the windows' targets (seq_length each) into `out`. Throws UserError if one is negative or not
   // finite, and as read_windows() does. Not thread-safe.
   void read_loss_mask(std::span<const int64_t> windows, std::span<float> out) const;
+  bool masks_documents() const;
+  // Appends to `ends` where documents end among the inputs of a window, ascending, the window's end included; its first
+  // input counts as position `begin`. The first and last document may be clipped.
+  void append_document_ends(int64_t window, int64_t begin, std::vector<int32_t>& ends) const;
 
  private:
   struct Impl;

@@ -14,8 +14,8 @@
 
 namespace mpzero::io::testing {
 
-inline void add_attributes(hdf5::File& file, int64_t vocab_size) {
-  file.set_attribute("format_version", int64_t{1});
+inline void add_attributes(hdf5::File& file, int64_t vocab_size, int64_t version = 1) {
+  file.set_attribute("format_version", version);
   file.set_attribute("vocab_size", vocab_size);
   file.set_attribute("eos_token_id", vocab_size - 1);
   file.set_attribute("tokenizer", "counting");
@@ -24,7 +24,7 @@ inline void add_attributes(hdf5::File& file, int64_t vocab_size) {
 
 template <typename Token>
 void add_tokens(hdf5::File& file, const std::vector<Token>& tokens, int64_t vocab_size,
-                const std::vector<uint64_t>& document_offsets) {
+                const std::vector<uint64_t>& document_offsets, int64_t version = 1) {
   const uint64_t size[] = {tokens.size()}, chunk[] = {std::clamp<uint64_t>(size[0], 1, 64)};
   {
     hdf5::Dataset data =
@@ -33,7 +33,7 @@ void add_tokens(hdf5::File& file, const std::vector<Token>& tokens, int64_t voca
     hdf5::Dataset offsets = file.create_dataset<uint64_t>("document_offsets", document_offsets.size());
     offsets.write(0, std::span<const uint64_t>(document_offsets));
   }
-  add_attributes(file, vocab_size);
+  add_attributes(file, vocab_size, version);
 }
 
 // A token file of one document without checksums, as another program would write it.
@@ -75,6 +75,19 @@ void write_masked_file(const std::filesystem::path& path, const std::vector<Toke
   {
     hdf5::Dataset data = file.create_dataset<Weight>("loss_mask", mask.size());
     data.write(0, std::span<const Weight>(mask));
+  }
+  file.close();
+}
+
+// A packed file of rows of `row` tokens.
+inline void write_packed_file(const std::filesystem::path& path, const std::vector<uint32_t>& tokens,
+                              int64_t vocab_size, const std::vector<uint64_t>& document_offsets,
+                              const std::vector<uint8_t>& mask, int64_t row) {
+  hdf5::File file = hdf5::File::create(path);
+  add_tokens(file, tokens, vocab_size, document_offsets, 2);
+  file.set_attribute("packed_sequence_length", row);
+  if (!mask.empty()) {
+    file.create_dataset<uint8_t>("loss_mask", mask.size()).write(0, std::span<const uint8_t>(mask));
   }
   file.close();
 }
