@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <numeric>
 #include <span>
@@ -28,34 +29,55 @@ void check(const LoaderOptions& options) {
   }
 }
 
-MicroBatch read_batch(const TokenDataset& dataset, std::span<const int64_t> windows, int64_t vocab_limit) {
-  const int64_t seq_length = dataset.seq_length();
-  const auto num_windows = static_cast<int64_t>(windows.size());
-  std::vector<int64_t> tokens(static_cast<size_t>(num_windows * (seq_length + 1)));
-  dataset.read_windows(windows, vocab_limit, tokens);
+struct Window {
+  const TokenDataset* dataset;
+  int64_t index;
+};
+
+MicroBatch read_batch(std::span<const Window> windows, int64_t vocab_limit) {
+  const auto any = [&](auto has) { return std::ranges::any_of(windows, has, &Window::dataset); };
+  const bool masks_losses = any(std::mem_fn(&TokenDataset::has_loss_mask));
+  const bool masks_documents = any(std::mem_fn(&TokenDataset::masks_documents));
   MicroBatch batch;
-  batch.tokens.reserve(static_cast<size_t>(num_windows * seq_length));
-  batch.targets.reserve(static_cast<size_t>(num_windows * seq_length));
-  for (auto begin = tokens.begin(); begin != tokens.end(); begin += seq_length + 1) {
-    batch.tokens.insert(batch.tokens.end(), begin, begin + seq_length);
-    batch.targets.insert(batch.targets.end(), begin + 1, begin + seq_length + 1);
-  }
-  if (dataset.has_loss_mask()) {
-    batch.loss_mask.resize(batch.targets.size());
-    dataset.read_loss_mask(windows, batch.loss_mask);
-  }
-  for (int64_t b = 0; dataset.masks_documents() && b < num_windows; ++b) {
-    dataset.append_document_ends(windows[static_cast<size_t>(b)], b * seq_length, batch.document_ends);
+  for (const auto& [dataset, index] : windows) {
+    const std::span<const int64_t> one(&index, 1);
+    const int64_t seq_length = dataset->seq_length();
+    std::vector<int64_t> tokens(static_cast<size_t>(seq_length + 1));
+    dataset->read_windows(one, vocab_limit, tokens);
+    const auto begin = static_cast<int64_t>(batch.tokens.size());
+    batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end() - 1);
+    batch.targets.insert(batch.targets.end(), tokens.begin() + 1, tokens.end());
+    if (masks_losses) batch.loss_mask.resize(batch.targets.size(), 1.0F);
+    if (dataset->has_loss_mask()) {
+      dataset->read_loss_mask(one, std::span(batch.loss_mask).last(static_cast<size_t>(seq_length)));
+    }
+    if (masks_documents) dataset->append_document_ends(index, begin, batch.document_ends);
   }
   return batch;
 }
 
+bool any_has_loss_mask(std::span<const TokenDataset> datasets) {
+  return std::ranges::any_of(datasets, &TokenDataset::has_loss_mask);
+}
+
 // A step's weight is known only once all of its micro-batches have been read.
-LoaderOptions with_room(LoaderOptions options, const TokenDataset& dataset) {
-  if (dataset.has_loss_mask()) {
+LoaderOptions with_room(LoaderOptions options, std::span<const TokenDataset> datasets) {
+  if (any_has_loss_mask(datasets)) {
     options.read_ahead = std::max(options.read_ahead, options.gradient_accumulation_steps);
   }
   return options;
+}
+
+// One data set is a mixture of itself.
+std::vector<MixtureSource> sources_of(const LoaderOptions& options, int64_t first_window) {
+  if (!options.sources.empty()) return options.sources;
+  return {{.weight = 1, .seed = options.seed, .windows_seen = first_window, .drawn = 0}};
+}
+
+int64_t all_windows(std::span<const TokenDataset> datasets) {
+  int64_t sum = 0;
+  for (const TokenDataset& dataset : datasets) sum += dataset.num_windows();
+  return sum;
 }
 
 }  // namespace
@@ -74,19 +96,25 @@ int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int6
   return (num_windows * epochs + per_step - 1) / per_step;
 }
 
-// The reading thread owns `dataset` and everything above the line. Both threads share what is below it.
+// The reading thread owns `datasets` and everything above the line. Both threads share what is below it.
 struct DataLoader::Impl {
-  Impl(TokenDataset tokens, LoaderOptions loader_options, int64_t first_step);
-  int64_t window_at(int64_t position);
+  // The order of a data set in one of its epochs.
+  struct Order {
+    int64_t epoch = -1;
+    std::optional<Permutation> permutation;
+  };
+
+  Impl(std::vector<TokenDataset> tokens, LoaderOptions loader_options, int64_t first_step);
+  Window next_window();
   MicroBatch read();
   void read_ahead(const std::stop_token& stop);
 
-  TokenDataset dataset;
+  std::vector<TokenDataset> datasets;
   const LoaderOptions options;
   const int64_t num_windows;
-  int64_t position;  // of this rank's next micro-batch, in the order over all epochs
-  int64_t order_epoch = -1;
-  std::optional<Permutation> order;
+  int64_t position;                    // of the next micro-batch of all ranks, in the order over all epochs
+  std::vector<MixtureSource> sources;  // at `position`
+  std::vector<Order> orders;
   // ---
   std::mutex mutex;
   std::condition_variable_any changed;
@@ -95,32 +123,53 @@ struct DataLoader::Impl {
   std::jthread thread;  // last member: it stops before anything it uses is destroyed
 };
 
-DataLoader::Impl::Impl(TokenDataset tokens, LoaderOptions loader_options, int64_t first_step)
-    : dataset(std::move(tokens)), options(with_room(loader_options, dataset)), num_windows(dataset.num_windows()) {
+DataLoader::Impl::Impl(std::vector<TokenDataset> tokens, LoaderOptions loader_options, int64_t first_step)
+    : datasets(std::move(tokens)),
+      options(with_room(std::move(loader_options), datasets)),
+      num_windows(all_windows(datasets)),
+      position(options.first_window.value_or(first_step * windows_per_step(options))),
+      sources(sources_of(options, position)),
+      orders(datasets.size()) {
   check(options);
-  const int64_t first_window = options.first_window.value_or(first_step * windows_per_step(options));
-  if (first_window < 0) throw_failure("a data loader cannot start at window {}", first_window);
-  position = first_window + options.data_parallel.rank * options.micro_batch_size;
+  if (position < 0) throw_failure("a data loader cannot start at window {}", position);
+  if (sources.size() != datasets.size()) {
+    throw_failure("{} data sets were given for a mixture of {}", datasets.size(), sources.size());
+  }
   thread = std::jthread([this](const std::stop_token& stop) { read_ahead(stop); });
 }
 
-int64_t DataLoader::Impl::window_at(int64_t at) {
-  const int64_t epoch = at / num_windows;
-  const int64_t index = at % num_windows;
-  if (!options.shuffle) return index;
-  if (!order || epoch != order_epoch) {
-    order.emplace(static_cast<uint64_t>(num_windows), options.seed, static_cast<uint64_t>(epoch));
-    order_epoch = epoch;
+Window DataLoader::Impl::next_window() {
+  const size_t source = draw(sources);
+  const TokenDataset& dataset = datasets[source];
+  const int64_t at = sources[source].windows_seen - 1;
+  const int64_t epoch = at / dataset.num_windows();
+  const int64_t index = at % dataset.num_windows();
+  if (!options.shuffle) return {&dataset, index};
+  Order& order = orders[source];
+  if (epoch != order.epoch) {
+    const auto size = static_cast<uint64_t>(dataset.num_windows());
+    order.permutation.emplace(size, sources[source].seed, static_cast<uint64_t>(epoch));
+    order.epoch = epoch;
   }
-  return static_cast<int64_t>((*order)(static_cast<uint64_t>(index)));
+  return {&dataset, static_cast<int64_t>((*order.permutation)(static_cast<uint64_t>(index)))};
 }
 
 MicroBatch DataLoader::Impl::read() {
-  std::vector<int64_t> windows;
-  for (int64_t b = 0; b < options.micro_batch_size; ++b) windows.push_back(window_at(position + b));
-  MicroBatch batch = read_batch(dataset, windows, options.vocab_limit);
-  batch.epoch = position / num_windows;
-  position += options.data_parallel.size * options.micro_batch_size;
+  const int64_t begin = options.data_parallel.rank * options.micro_batch_size;
+  const int64_t end = begin + options.micro_batch_size;
+  const int64_t all = options.data_parallel.size * options.micro_batch_size;
+  std::vector<Window> mine;
+  for (int64_t b = 0; b < all; ++b) {
+    // Windows of other ranks are drawn, too: the next source depends on all draws before it.
+    if (b >= begin && b < end) {
+      mine.push_back(next_window());
+    } else {
+      draw(sources);
+    }
+  }
+  MicroBatch batch = read_batch(mine, options.vocab_limit);
+  batch.epoch = (position + begin) / num_windows;
+  position += all;
   return batch;
 }
 
@@ -141,8 +190,13 @@ void DataLoader::Impl::read_ahead(const std::stop_token& stop) {
   }
 }
 
-DataLoader::DataLoader(TokenDataset dataset, LoaderOptions options, int64_t first_step)
-    : impl_(std::make_unique<Impl>(std::move(dataset), options, first_step)) {}
+DataLoader::DataLoader(TokenDataset dataset, LoaderOptions options, int64_t first_step) {
+  std::vector<TokenDataset> datasets;
+  datasets.push_back(std::move(dataset));
+  impl_ = std::make_unique<Impl>(std::move(datasets), std::move(options), first_step);
+}
+DataLoader::DataLoader(std::vector<TokenDataset> datasets, LoaderOptions options, int64_t first_step)
+    : impl_(std::make_unique<Impl>(std::move(datasets), std::move(options), first_step)) {}
 DataLoader::~DataLoader() = default;
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
 
@@ -158,8 +212,12 @@ MicroBatch DataLoader::next() {
 }
 
 const LoaderOptions& DataLoader::options() const { return impl_->options; }
-const std::filesystem::path& DataLoader::path() const { return impl_->dataset.path(); }
-bool DataLoader::has_loss_mask() const { return impl_->dataset.has_loss_mask(); }
+std::string DataLoader::paths() const {
+  std::string paths;
+  for (const TokenDataset& dataset : impl_->datasets) paths += (paths.empty() ? "" : ", ") + dataset.path().string();
+  return paths;
+}
+bool DataLoader::has_loss_mask() const { return any_has_loss_mask(impl_->datasets); }
 
 double DataLoader::step_weight() const {
   const auto count = static_cast<size_t>(impl_->options.gradient_accumulation_steps);
@@ -195,10 +253,10 @@ ValidationBatch ValidationSet::read(int64_t batch) const {
   const int64_t begin = (batch * options_.data_parallel.size + options_.data_parallel.rank) * options_.micro_batch_size;
   ValidationBatch result;
   result.num_windows = std::clamp<int64_t>(num_windows_ - begin, 0, options_.micro_batch_size);
-  std::vector<int64_t> windows(static_cast<size_t>(result.num_windows));
-  std::iota(windows.begin(), windows.end(), begin);
-  if (windows.empty()) windows.push_back(0);
-  result.tokens = read_batch(dataset_, windows, options_.vocab_limit);
+  std::vector<Window> windows;
+  for (int64_t i = 0; i < result.num_windows; ++i) windows.push_back({&dataset_, begin + i});
+  if (windows.empty()) windows.push_back({&dataset_, 0});
+  result.tokens = read_batch(windows, options_.vocab_limit);
   return result;
 }
 

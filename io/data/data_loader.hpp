@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/process_group.hpp"
+#include "io/data/mixture.hpp"
 #include "io/data/token_dataset.hpp"
 
 namespace mpzero::io {
@@ -22,6 +23,8 @@ struct LoaderOptions {
   // Windows that all ranks together consumed before (TrainingProgress::sequences_seen). Needed if the batch size has
   // changed since; otherwise `first_step` gives the same position.
   std::optional<int64_t> first_window;
+  // Of a mixture, one for each data set, as they are at first_window; empty: one data set, in the order of `seed`.
+  std::vector<MixtureSource> sources{};
 };
 
 // Number of windows that one optimizer step consumes on all ranks together.
@@ -46,10 +49,16 @@ struct MicroBatch {
 // epoch's order, counted across epochs. So a global batch holds the same windows for any number of ranks. Without
 // shuffle the order is that of the file; with shuffle each epoch has its own order. A thread reads ahead. The start
 // position alone decides which batches are returned.
+//
+// Of a mixture the windows are drawn from its sources in turn, as draw() says; each source has epochs and an order of
+// its own. An epoch of the mixture has as many windows as all sources together: without weights (see TrainFile) every
+// window once, else some sources more often and others less.
 class DataLoader {
  public:
   // Starts at optimizer step `first_step`.
   DataLoader(TokenDataset dataset, LoaderOptions options, int64_t first_step);
+  // A mixture: as many data sets as options.sources.
+  DataLoader(std::vector<TokenDataset> datasets, LoaderOptions options, int64_t first_step);
   ~DataLoader();
   DataLoader(DataLoader&&) noexcept;
 
@@ -61,7 +70,7 @@ class DataLoader {
   double step_weight() const;
   bool has_loss_mask() const;
   const LoaderOptions& options() const;
-  const std::filesystem::path& path() const;
+  std::string paths() const;  // "a.h5, b.h5"
 
   int64_t num_windows() const;  // in one epoch
 

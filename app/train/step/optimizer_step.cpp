@@ -15,7 +15,7 @@ double loss_weight(const io::DataLoader& data, int64_t step, ProcessGroup& group
   if (weight > 0) return weight;
   throw UserError(fmt::format("{}: the loss mask of all sequences of step {} is 0; mask fewer tokens or raise "
                               "train_batch_size",
-                              data.path().string(), step),
+                              data.paths(), step),
                   ErrorScope::kAllRanks);
 }
 
