@@ -37,7 +37,7 @@ struct MicroBatch {
   std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
   std::vector<float> loss_mask;  // weights of the targets' losses; empty: all 1
-  // Where documents end among the B * T tokens, ascending from 0 to B * T; each sequence ends one. Tokens attend within
+  // The end of each document among the B * T tokens, ascending to B * T; each sequence ends one. Tokens attend within
   // their document. Empty: each sequence is one document.
   std::vector<int32_t> document_ends;
   int64_t epoch = 0;  // epoch of its first window, from 0

@@ -86,7 +86,11 @@ model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t se
   };
   model::Batch copied{.tokens = copy(batch.tokens, at::kLong), .targets = copy(batch.targets, at::kLong)};
   if (!batch.loss_mask.empty()) copied.loss_mask = copy(batch.loss_mask, at::kFloat);
-  if (packed) copied.documents = model::documents_on(device, batch.document_ends, seq_length);
+  if (packed) {
+    std::vector<int32_t> ends{0};
+    ends.insert(ends.end(), batch.document_ends.begin(), batch.document_ends.end());
+    copied.documents = model::documents_on(device, std::move(ends), seq_length);
+  }
   return copied;
 }
 
