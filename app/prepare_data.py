@@ -15,23 +15,35 @@ what was not and why (docs/data.md).
 from __future__ import annotations
 
 import argparse
-import math
 import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
+from functools import partial
 from getpass import getuser
 from itertools import chain, islice
 from pathlib import Path
 
 from prepare import PrepareError, encoders, shown, shown_count
+from prepare.arguments import parse_arguments, parser_of
+from prepare.chat import TEXT
 from prepare.cutting import Cuts, cut
 from prepare.encoders import Encoder
-from prepare.encoding import Piece, default_workers, encode
-from prepare.plan import Input, Job, drop_config_name, is_local, jobs_of, plan_of
+from prepare.encoding import Part, Piece, Texts, default_workers, encode
+from prepare.examples import Examples
+from prepare.finetuning import (
+    PackedOutput,
+    check_trained,
+    print_counts,
+    print_examples,
+    renderer_of,
+    settle_format,
+    units_of,
+)
+from prepare.plan import TRAIN, VALIDATION, Input, Job, drop_config_name, is_local, jobs_of, plan_of, target_of
 from prepare.progress import Progress
-from prepare.records import CONTENT, is_made_already, record_of_all
+from prepare.records import CONTENT, is_made_already, record_of_all, record_of_format
 from prepare.report import print_files_left_out, print_files_read
 from prepare.rewriting import rewrite
 from prepare.selection import some
@@ -41,19 +53,18 @@ from prepare.survey import LeftOut
 from prepare.token_file import TokenFile
 from run_files.utf8 import restart_in_utf8
 
-TRAIN, VALIDATION = 0, 1
-
 
 def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
-    arguments = parse_arguments()
+    parser = parser_of(__doc__)
+    arguments = parse_arguments(parser)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if arguments.rewrite is not None:
             rewrite(arguments.rewrite)
             return 0
         arguments.document_separator = separator_of(arguments.document_separator)
-        prepare(arguments)
+        prepare(arguments, parser)
     except PrepareError as error:
         print(f"prepare_data.py: {error}", file=sys.stderr)
         return 2
@@ -86,143 +97,6 @@ def place_of(error: OSError, arguments: argparse.Namespace) -> str:
     return shown(error.filename or " or ".join(map(str, files)))
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.usage = "%(prog)s DATASET... OUTPUT --tokenizer TOKENIZER [flags]\n       %(prog)s --rewrite FILE"
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        default=[],
-        metavar="DATASET OUTPUT",
-        help="local files or folders, or Hugging Face names, which are read in this order; then the token file, e.g. "
-        "data/train.h5",
-    )
-    parser.add_argument("--dataset", dest="datasets", action="append", help="the same as DATASET; can be repeated")
-    parser.add_argument("--output", type=Path, help="the same as OUTPUT")
-    group = parser.add_argument_group("data set")
-    group.add_argument("--dataset_config_name", help="configuration of a Hugging Face data set, e.g. en")
-    group.add_argument(
-        "--split",
-        help="train (the default), validation or test; of a folder, the files whose names or README.md have this split",
-    )
-    group.add_argument(
-        "--files",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="files of a folder to read, regardless of the splits in their names, such as '*.jsonl'; can be repeated",
-    )
-    group.add_argument(
-        "--text_column",
-        "--text_field",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="column of CSV, TSV and Parquet, or key of JSON, that contains the text (default: text); DATASET=NAME: of "
-        "that data set alone; can be repeated",
-    )
-    group.add_argument(
-        "--document_separator",
-        default="auto",
-        metavar="auto|file|line|blank_line|wikitext|TEXT",
-        help="what ends a document in files of text; auto: an article if the file looks like WikiText, else the "
-        r"file; TEXT may contain \n \t \r \0 \\ \xHH \uXXXX",
-    )
-    group.add_argument(
-        "--skip_empty",
-        action="store_true",
-        help="leave out rows that lack the column, and count them; rows whose text is empty always are",
-    )
-    group.add_argument("--local_dataset", choices=("true", "false"), help="true: never ask Hugging Face; false: always")
-    group.add_argument("--max_documents", type=positive, help="stop after this many documents")
-    group = parser.add_argument_group("tokenizer")
-    group.add_argument(
-        "--tokenizer",
-        help="'bytes', Hugging Face name, tokenizer.json, or folder with tokenizer.json or vocab.json and merges.txt",
-    )
-    group.add_argument(
-        "--eos_token", metavar="TOKEN", help="the end-of-text token, if the tokenizer's files declare none"
-    )
-    group.add_argument(
-        "--add_bos",
-        choices=("auto", "true", "false"),
-        default="auto",
-        help="whether documents begin with BOS; auto: as the tokenizer's post-processor does",
-    )
-    group.add_argument(
-        "--special_tokens",
-        choices=("text", "ids"),
-        default="text",
-        help="how names of special tokens within texts, such as </s>, are encoded: as text like all other, or as the "
-        "special ids (default: text)",
-    )
-    group.add_argument("--vocab_size", type=positive, help="of the model; must hold all of the tokenizer's ids")
-    group = parser.add_argument_group("validation")
-    group.add_argument("--validation_output", type=Path, help="token file of the validation documents")
-    group.add_argument(
-        "--validation_fraction",
-        type=fraction,
-        help="fraction of the documents for validation, evenly spread; default: the data set's own validation split, "
-        "or a hundredth if it has none (more for a small text)",
-    )
-    group = parser.add_argument_group("run")
-    group.add_argument("--workers", type=positive, help="processes (default: all cores, fewer for little text)")
-    existing = group.add_mutually_exclusive_group()
-    existing.add_argument(
-        "--if_missing", action="store_true", help="keep an output that was made with the same arguments"
-    )
-    existing.add_argument("--overwrite", action="store_true", help="replace the output")
-    existing.add_argument(
-        "--rewrite",
-        type=Path,
-        metavar="FILE",
-        help="add checksums to a token file of an older version or another program; nothing is tokenized, and no other "
-        "argument is needed",
-    )
-    arguments = parser.parse_args()
-    if arguments.rewrite is not None:
-        if any(value != parser.get_default(name) for name, value in vars(arguments).items() if name != "rewrite"):
-            parser.error("--rewrite FILE takes no other argument")
-        return arguments
-    if arguments.tokenizer is None:
-        parser.error("the following arguments are required: --tokenizer")
-    paths = arguments.paths
-    if arguments.datasets is None:
-        last = len(paths) - (arguments.output is None)
-        arguments.datasets, paths = paths[: max(last, 1)], paths[max(last, 1) :]
-    if arguments.output is None and paths:
-        arguments.output = Path(paths.pop())
-    if not arguments.datasets or paths:
-        parser.error("give each DATASET once, as the first arguments or --dataset")
-    if arguments.output is None:
-        parser.error("give OUTPUT once, as the last argument or --output")
-    if len(arguments.datasets) > 1 and (arguments.files or arguments.dataset_config_name):
-        parser.error("--files and --dataset_config_name need a single DATASET")
-    if len(set(arguments.datasets)) < len(arguments.datasets):
-        parser.error("give each DATASET once")
-    if arguments.validation_fraction is not None and arguments.validation_output is None:
-        parser.error("--validation_fraction needs --validation_output")
-    if arguments.validation_output is not None and arguments.validation_output.resolve() == arguments.output.resolve():
-        parser.error("--validation_output must be another file than the output")
-    if arguments.files and arguments.split is not None:
-        parser.error("give --files or --split")
-    return arguments
-
-
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value
-
-
-def fraction(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not between 0 and 1")
-    return value
-
-
 def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
     own = argparse.Namespace(**{**vars(arguments), "dataset": dataset, "text_column": "text"})
     named = tuple(f"{name}=" for name in arguments.datasets)
@@ -236,57 +110,102 @@ def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
     return Input(own, plan_of(own) if local else None)
 
 
-def prepare(arguments: argparse.Namespace) -> None:
+def prepare(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     inputs = [input_of(arguments, dataset) for dataset in arguments.datasets]
     record = record_of_all(inputs)
     if is_made_already(inputs, record):
         return
+    format = settle_format(inputs, arguments, parser.get_default)
+    for item in inputs:
+        item.arguments.format = format
     encoder = encoders.load_encoder(
-        arguments.tokenizer, arguments.eos_token, arguments.vocab_size, arguments.add_bos, arguments.special_tokens
+        arguments.tokenizer,
+        arguments.eos_token,
+        arguments.vocab_size,
+        arguments.add_bos,
+        arguments.special_tokens or "text",
     )
     left_out = {item.arguments.dataset: list(item.plan.left_out) if item.plan else [] for item in inputs}
     for job in jobs_of(inputs):
-        write(job, encoder, inputs[0].arguments, record)
+        write(job, encoder, inputs[0].arguments, {**record, **record_of_format(arguments, format)})
         for source in job.source.parts:
             left_out[source.dataset] += report(source, job.outputs, arguments.max_documents)
     for dataset, files in left_out.items():
         print_files_left_out(shown(dataset), files)
 
 
+class TextOutput:
+    """An output file of documents."""
+
+    def __init__(self, path: Path, encoder: Encoder):
+        self.file = TokenFile(path, encoder.dtype)
+        self.special_tokens = 0
+
+    def add(self, part: Part) -> None:
+        self.file.append(part.tokens, part.ends)
+        self.special_tokens += part.special_tokens
+
+    def finish(self) -> None:
+        pass
+
+    def attributes(self) -> dict[str, int | str]:
+        return {"special_tokens_in_text": self.special_tokens}
+
+
 def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dict) -> None:
     """Writes all outputs of the job or none."""
-    source = job.source
-    pieces = assign(source, encoder.cuts, job.validation_share, arguments.max_documents)
-    files: list[TokenFile] = []
-    special_tokens = [0] * len(job.outputs)
+    source, is_text = job.source, arguments.format == TEXT
+    if is_text:
+        work, output_of = Texts(encoder), partial(TextOutput, encoder=encoder)
+        pieces = assign(source, encoder.cuts, job.validation_share, arguments.max_documents)
+    else:
+        work = Examples(encoder, arguments.format, arguments.seq_length, renderer_of(arguments, encoder))
+        output_of = partial(PackedOutput, encoder=encoder, arguments=arguments)
+        pieces = units_of(source, job.validation_share, arguments.max_documents)
+    outputs: list = []
     progress = None
     try:
         for path in job.outputs:
-            files.append(TokenFile(path, encoder.dtype))
+            outputs.append(output_of(path))
         first = list(islice(pieces, 1))  # from here on the source knows its size
         workers = arguments.workers or default_workers(source.num_bytes, encoder)
         progress = Progress("Tokenizing", source.total)
-        for done, parts in encode(chain(first, pieces), source, encoder, workers):
-            for part in parts:
-                files[part.target].append(part.tokens, part.ends)
-                special_tokens[part.target] += part.special_tokens
-            progress.update(done, sum(file.num_tokens for file in files))
+        for done, parts in encode(chain(first, pieces), source, work, workers):
+            for target, part in parts:
+                outputs[target].add(part)
+            progress.update(done, sum(output.file.num_tokens for output in outputs))
+        for output in outputs:
+            output.finish()
         seconds = progress.close()
-        check_not_empty(files, source, job.validation_share)
+        if is_text:
+            check_not_empty([output.file for output in outputs], source, job.validation_share)
+        else:
+            check_trained(outputs, source)
         attributes = {**encoder.attributes(), "source": describe(arguments, source.split)}
         content = source.fingerprint()
         # The training file comes last: if it exists, the other one does.
-        for file, count in reversed(list(zip(files, special_tokens, strict=True))):
-            file.commit({**attributes, "special_tokens_in_text": count}, {**record, CONTENT: content})
+        for output in reversed(outputs):
+            output.file.commit({**attributes, **output.attributes()}, {**record, CONTENT: content})
     finally:
         if progress is not None:
             progress.close()
-        for file in files:
-            file.discard()
+        for output in outputs:
+            output.file.discard()
     for part in source.parts:
         for note in notes_of(part):
             print(f"{shown(part.dataset)}: {note}.")
-    for file in files:
+    if is_text:
+        print_texts(outputs, encoder)
+    else:
+        print_examples(outputs[TRAIN], encoder)
+        for output in outputs:
+            print_counts(output, encoder, arguments)
+    total = sum(output.file.num_tokens for output in outputs)
+    print(f"{seconds:.1f} s, processes: {workers}, {total / max(seconds, 1e-9) / 1e6:.2f} M tokens/s.")
+
+
+def print_texts(outputs: list[TextOutput], encoder: Encoder) -> None:
+    for file in (output.file for output in outputs):
         print(
             f"{shown(file.path)}: {file.num_tokens:,} tokens, documents: {file.num_documents:,}, type {encoder.dtype}, "
             f"tokenizer {shown(encoder.name)}, vocab_size {encoder.vocab_size}, eos {encoder.eos_token_id}, "
@@ -296,11 +215,9 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
         print(f"{shown(encoder.name)}: {note}.")
     if encoder.special_names:
         print(
-            f"Names of special tokens within texts: {sum(special_tokens):,}, encoded as {encoder.special_tokens} "
-            "(--special_tokens)."
+            f"Names of special tokens within texts: {sum(output.special_tokens for output in outputs):,}, encoded as "
+            f"{encoder.special_tokens} (--special_tokens)."
         )
-    total = sum(file.num_tokens for file in files)
-    print(f"{seconds:.1f} s, processes: {workers}, {total / max(seconds, 1e-9) / 1e6:.2f} M tokens/s.")
 
 
 def report(source: Source, outputs: list[Path], max_documents: int | None) -> list[LeftOut]:
@@ -355,23 +272,18 @@ def check_not_empty(files: list[TokenFile], source: Source, share: float) -> Non
 
 def assign(source: Source, cuts: Cuts, share: float, limit: int | None) -> Iterator[Piece]:
     """The units that are distributed to TRAIN and VALIDATION are documents, and the pieces of long ones, since a book
-    is one document. Unit i goes to validation if an integer is between i * share + 1/2 and (i + 1) * share + 1/2,
-    independent of what else is read."""
+    is one document."""
     unit = 0
-
-    def target_of(index: int) -> int:
-        return VALIDATION if math.floor((index + 1) * share + 0.5) > math.floor(index * share + 0.5) else TRAIN
-
     name = f"A document of {shown(source.dataset)}"
     # Once closed, it has the fingerprint of what was read.
     with closing(source.documents()) as documents:
         for document in islice(documents, limit):
             begins = True
             for before, text, is_last in cut(document, cuts, name=name):
-                target = target_of(unit)
+                target = target_of(unit, share)
                 unit += 1
                 # A document that continues in the other file ends in this one.
-                ends = is_last or target_of(unit) != target
+                ends = is_last or target_of(unit, share) != target
                 yield Piece(before, text, begins, ends, target)
                 begins = ends
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -46,6 +46,7 @@ LLAMA3_PATTERN = (
 LLAMA3_BASE_SIZE = 128_000
 LLAMA3_NAMED = {0: "begin_of_text", 1: "end_of_text", 6: "start_header_id", 7: "end_header_id", 9: "eot_id"}
 LLAMA3_NUM_SPECIAL = 256
+BYTES_EOS = "<|endoftext|>"  # stands for the end-of-text id of 'bytes' in conversations
 LLAMA3_BOS, LLAMA3_EOS = "<|begin_of_text|>", "<|end_of_text|>"
 
 
@@ -65,6 +66,8 @@ class Encoder:
     special_names: tuple[str, ...] = ()
     tokenizer_hash: str | None = None  # of its vocabulary
     notes: tuple[str, ...] = ()  # for the user
+    folder: Path | None = None  # of the tokenizer's files
+    template_tokens: dict[str, str] = field(default_factory=dict)  # variables of a chat template
 
     @property
     def dtype(self) -> np.dtype:
@@ -136,7 +139,7 @@ def encoding_tokenizer(definition: str, special_tokens: str):
 
 
 def bytes_encoder() -> Encoder:
-    return Encoder(name="bytes", vocab_size=257, eos_token_id=256)
+    return Encoder(name="bytes", vocab_size=257, eos_token_id=256, template_tokens={"eos_token": BYTES_EOS})
 
 
 def fingerprint(name: str) -> str:
@@ -157,6 +160,13 @@ def fingerprint_of(path: Path, declarations: tuple[str, ...]) -> str:
     files = [file for file in (*files, *(folder / part for part in declarations)) if file.is_file()]
     content = xxhash.xxh3_128("".join(f"{file.name} {digest_of(file)}\n" for file in files).encode())
     return f"{path.resolve().name}:{content.hexdigest()}"
+
+
+def template_fingerprint(name: str, given: Path | None) -> str | None:
+    """Identifies the chat template in a file of its own; one in tokenizer_config.json is part of fingerprint()."""
+    path = Path(name).expanduser()
+    file = given or (path.parent if path.is_file() else path) / TEMPLATE
+    return digest_of(file) if file.is_file() else None
 
 
 def load_encoder(
@@ -234,6 +244,8 @@ def _describe(loaded: LoadedTokenizer, eos_token: str | None, add_bos: str, spec
         # The library numbers added tokens again where these leave a hole.
         tokenizer_hash=hash_of(loaded.file or parsed),
         notes=tuple(note for note in notes if note is not None),
+        folder=loaded.folder,
+        template_tokens=loaded.declared.template_tokens(),
     )
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from .encoders import Encoder
 from .sources import Source
 
-BATCH = 1 << 19  # characters that a worker encodes at once
+BATCH = 1 << 19  # characters, or what the work counts, that a worker encodes at once
 BYTES_PER_WORKER = 4 << 20  # text per process from which another process is worth its start
 
 
@@ -34,7 +35,6 @@ class Piece(NamedTuple):
 class Part(NamedTuple):
     """What a batch adds to an output file."""
 
-    target: int
     tokens: np.ndarray
     ends: np.ndarray  # where documents end in them
     special_tokens: int  # within the texts
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 class _Batch:
     """Pieces for one worker, in order."""
 
-    pieces: list[Piece]
+    pieces: list
     done: int = 0  # Source.done when the batch was completed
 
 
@@ -56,22 +56,36 @@ def default_workers(size: int | None, encoder: Encoder) -> int:
     return cores if size is None else min(cores, 1 + size // BYTES_PER_WORKER)
 
 
-def encode(pieces: Iterable[Piece], source: Source, encoder: Encoder, workers: int) -> Iterator[tuple[int, list[Part]]]:
-    """-> (how far the source was read, what that adds to each output file), in the same order for any number of
-    workers. Each document begins with BOS, if the encoder adds it, and ends with the end-of-text id. Only a few pieces
-    wait at any time. A worker that dies raises BrokenProcessPool."""
-    batches = _batches(pieces, source)
+@dataclass(frozen=True)
+class Texts:
+    """Plain text. Each document begins with BOS, if the encoder adds it, and ends with the end-of-text id."""
+
+    encoder: Encoder
+
+    def size_of(self, piece: Piece) -> int:
+        return len(piece.text)
+
+    def function(self):
+        """-> list of pieces -> list of (number of the output file, Part)"""
+        return partial(_encode_texts, self.encoder, self.encoder.function())
+
+
+def encode(pieces: Iterable, source: Source, work, workers: int) -> Iterator[tuple[int, list]]:
+    """work: Texts, or another with these methods, which is sent to each worker. -> (how far the source was read, what
+    the work makes of a batch), in the same order for any number of workers. Only a few pieces wait at any time. A
+    worker that dies raises BrokenProcessPool."""
+    batches = _batches(pieces, source, work.size_of)
     if workers == 1:
-        function = encoder.function()
+        function = work.function()
         for batch in batches:
-            yield batch.done, _encode_batch(batch, encoder, function)
+            yield batch.done, function(batch.pieces)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(encoder,)) as pool:
+    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(work,)) as pool:
         waiting: deque = deque()
         try:
             for batch in batches:
-                waiting.append((batch.done, pool.submit(_encode_in_worker, batch)))
+                waiting.append((batch.done, pool.submit(_encode_in_worker, batch.pieces)))
                 if len(waiting) > 3 * workers:
                     done, future = waiting.popleft()
                     yield done, future.result()
@@ -82,11 +96,11 @@ def encode(pieces: Iterable[Piece], source: Source, encoder: Encoder, workers: i
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _batches(pieces: Iterable[Piece], source: Source) -> Iterator[_Batch]:
+def _batches(pieces: Iterable, source: Source, size_of) -> Iterator[_Batch]:
     batch, size = _Batch([]), 0
     for piece in pieces:
         batch.pieces.append(piece)
-        size += len(piece.text)
+        size += size_of(piece)
         if size >= BATCH:
             batch.done = source.done
             yield batch
@@ -96,34 +110,34 @@ def _batches(pieces: Iterable[Piece], source: Source) -> Iterator[_Batch]:
         yield batch
 
 
-def _encode_batch(batch: _Batch, encoder: Encoder, function) -> list[Part]:
-    ids, counts = function([(piece.before, piece.text) for piece in batch.pieces])
+def _encode_texts(encoder: Encoder, function, batch: list[Piece]) -> list[tuple[int, Part]]:
+    ids, counts = function([(piece.before, piece.text) for piece in batch])
     eos = np.array([encoder.eos_token_id], encoder.dtype)
     bos = np.array([encoder.bos_token_id] if encoder.add_bos else [], encoder.dtype)
     none = np.array([], encoder.dtype)
     parts = []
-    for target in sorted({piece.target for piece in batch.pieces}):
-        chosen = [i for i, piece in enumerate(batch.pieces) if piece.target == target]
-        pieces = [batch.pieces[i] for i in chosen]
+    for target in sorted({piece.target for piece in batch}):
+        chosen = [i for i, piece in enumerate(batch) if piece.target == target]
+        pieces = [batch[i] for i in chosen]
         arrays = [
             np.concatenate([bos if piece.begins else none, ids[i], eos if piece.ends else none])
             for i, piece in zip(chosen, pieces, strict=True)
         ]
         ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)[[piece.ends for piece in pieces]]
-        parts.append(Part(target, np.concatenate(arrays), ends, sum(counts[i] for i in chosen)))
+        parts.append((target, Part(np.concatenate(arrays), ends, sum(counts[i] for i in chosen))))
     return parts
 
 
-_worker: tuple | None = None  # a process of the pool builds its tokenizer once
+_worker = None  # a process of the pool builds its tokenizer once
 
 
-def _start_worker(encoder: Encoder) -> None:
+def _start_worker(work) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the pool
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-    _worker = (encoder, encoder.function())
+    _worker = work.function()
 
 
-def _encode_in_worker(batch: _Batch) -> list[Part]:
-    return _encode_batch(batch, *_worker)
+def _encode_in_worker(pieces: list) -> list:
+    return _worker(pieces)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import PrepareError, shown
+from .chat import TEXT
 from .configurations import has_none
 from .fingerprints import File
 from .kinds import KINDS
@@ -26,6 +28,7 @@ from .sources import (
 )
 from .survey import LeftOut
 
+TRAIN, VALIDATION = 0, 1  # outputs of a job
 # Without --validation_fraction: one percent, at least about 200 KB of text, at most a tenth.
 DEFAULT_FRACTION, DEFAULT_BYTES, MOST_BY_DEFAULT = 0.01, 200_000, 0.1
 
@@ -118,10 +121,10 @@ def jobs_of(inputs: list[Input]) -> Iterator[Job]:
             "give --validation_fraction for both, or prepare them separately."
         )
     if own:
-        yield Job([arguments.validation_output], _source_of(inputs, "validation"), 0.0)
-        yield Job([arguments.output], _source_of(inputs, split), 0.0)
+        yield Job([arguments.validation_output], _sources_of(inputs, "validation"), 0.0)
+        yield Job([arguments.output], _sources_of(inputs, split), 0.0)
         return
-    source = _source_of(inputs, split)
+    source = _sources_of(inputs, split)
     if arguments.validation_output is None:
         yield Job([arguments.output], source, 0.0)
         return
@@ -129,20 +132,27 @@ def jobs_of(inputs: list[Input]) -> Iterator[Job]:
     yield Job([arguments.output, arguments.validation_output], source, share)
 
 
+def target_of(unit: int, share: float) -> int:
+    """Unit i goes to validation if an integer is between i * share + 1/2 and (i + 1) * share + 1/2, independent of what
+    else is read."""
+    return VALIDATION if math.floor((unit + 1) * share + 0.5) > math.floor(unit * share + 0.5) else TRAIN
+
+
 def _has_validation(item: Input) -> bool:
     return _hub_has_validation(item.arguments) if item.plan is None else item.plan.own_validation
 
 
-def _source_of(inputs: list[Input], split: str) -> Source:
-    sources = [_source(item.arguments, split, item.plan) for item in inputs]
+def _sources_of(inputs: list[Input], split: str) -> Source:
+    sources = [source_of(item.arguments, split, item.plan) for item in inputs]
     if len(sources) == 1:
         return sources[0]
     name = ", ".join(source.dataset for source in sources)
     return ChainedSource(name, split, sources[0].reading, sources=sources)
 
 
-def _source(arguments: argparse.Namespace, split: str, plan: Plan | None) -> Source:
-    reading = Reading(arguments.text_column, arguments.document_separator, arguments.skip_empty)
+def source_of(arguments: argparse.Namespace, split: str, plan: Plan | None) -> Source:
+    column = arguments.text_column if arguments.format == TEXT else None
+    reading = Reading(column, arguments.document_separator, arguments.skip_empty)
     if plan is None:
         return HubSource(arguments.dataset, split, reading, config_name=arguments.dataset_config_name)
     root = Path(arguments.dataset).expanduser()

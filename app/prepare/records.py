@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 
 from . import OVERWRITE, PrepareError, encoders, legacy, shown, shown_count, shown_size
+from .chat import TEXT
 from .fingerprints import File, is_unchanged
+from .masks import SPLIT
 from .plan import Input
 from .token_file import arguments_of, is_hdf5
 
@@ -30,10 +32,23 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
         "max_documents": arguments.max_documents,
         "eos_token": arguments.eos_token,
         "add_bos": arguments.add_bos,
-        "special_tokens": arguments.special_tokens,
+        "special_tokens": arguments.special_tokens or "text",
         "vocab_size": arguments.vocab_size,
         "validation": arguments.validation_output is not None,
         "validation_fraction": arguments.validation_fraction,
+    }
+
+
+def record_of_format(arguments: argparse.Namespace, format: str | None) -> dict:
+    """What more determines examples of this format; nothing for plain text, as in files of before there were others."""
+    if format in (None, TEXT):
+        return {}
+    return {
+        "format": format,
+        "seq_length": arguments.seq_length,
+        "packing": arguments.packing or "true",
+        "rewritten_turns": arguments.rewritten_turns or SPLIT,
+        "chat_template": encoders.template_fingerprint(arguments.tokenizer, arguments.chat_template),
     }
 
 
@@ -86,6 +101,9 @@ def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> li
             notes.append(legacy.NO_SPECIAL_TOKENS.format(shown(path)))
     if content is _NONE and (plan is not None or Path(arguments.tokenizer).expanduser().exists()):
         record = {**record, **legacy.record_of(arguments.dataset, arguments.tokenizer, local=plan is not None)}
+    # What was detected then is detected again, where the content is the same.
+    format = made_from.get("format") if arguments.format == "auto" else arguments.format
+    record = {**record, **record_of_format(arguments, format)}
     _check_arguments(path, made_from, record)
     if content is _NONE:
         if plan is None:

@@ -1,4 +1,5 @@
-"""The texts of files of rows: JSON Lines and lists, CSV, TSV, Parquet. Each row has one, in the requested column."""
+"""The texts of files of rows: JSON Lines and lists, CSV, TSV, Parquet. Each row has one, in the requested column; if
+that is None, full rows are given."""
 
 from __future__ import annotations
 
@@ -10,12 +11,25 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from . import PrepareError, shown
 from .streams import BLOCK, compression_of, unreadable
 
 ROWS = 1000
 _NAME_SHOWN = 40  # characters: a file without a header has a text as its name
+
+
+class Row(NamedTuple):
+    where: str  # file and line, for messages
+    values: dict
+
+
+def without_nulls(value: object) -> object:
+    """Arrow gives each object the keys of all others, as null."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def text_of(value: object, column: str, where: str) -> str:
@@ -51,7 +65,7 @@ def no_such_column(column: str, known, where: str) -> PrepareError:
     return PrepareError(f"{where} has no column '{column}', only {names or 'none'}: name one with --text_column.")
 
 
-def rows_of_json(stream: io.BufferedReader, path: Path, column: str, skip: bool) -> Iterator[str]:
+def rows_of_json(stream: io.BufferedReader, path: Path, column: str | None, skip: bool) -> Iterator[str | Row]:
     """JSON Lines, or, in a file that ends in .json, a list of objects. skip: a row without the column has no text."""
     name = path.name.lower()
     name = name if compression_of(name) is None else Path(name).stem
@@ -64,7 +78,7 @@ def _begins_list(stream: io.BufferedReader) -> bool:
     return stream.peek(64).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
 
 
-def _rows_of_lines(stream: io.BufferedReader, path: Path, column: str, skip: bool) -> Iterator[str]:
+def _rows_of_lines(stream: io.BufferedReader, path: Path, column: str | None, skip: bool) -> Iterator[str | Row]:
     key = json.dumps(column, ensure_ascii=False).encode()
     for number, line in enumerate(stream, 1):
         if not line.strip():
@@ -76,10 +90,10 @@ def _rows_of_lines(stream: io.BufferedReader, path: Path, column: str, skip: boo
             raise PrepareError(f"{where} is not JSON ({_reason(error)}): one object per line is expected.") from error
         if not isinstance(row, dict):
             raise PrepareError(f"{where} is not a JSON object: one object per line is expected.")
-        yield _text_of_row(row, column, where, skip, line.count(key) > 1 and _is_double(line, column))
+        yield _text_of_row(row, column, where, skip, column and line.count(key) > 1 and _is_double(line, column))
 
 
-def _rows_of_list(stream: io.BufferedReader, path: Path, column: str, skip: bool) -> Iterator[str]:
+def _rows_of_list(stream: io.BufferedReader, path: Path, column: str | None, skip: bool) -> Iterator[str | Row]:
     """Holds one object at a time."""
     text, key = _Ahead(stream, path), json.dumps(column, ensure_ascii=False)
     text.skip("[")
@@ -93,7 +107,7 @@ def _rows_of_list(stream: io.BufferedReader, path: Path, column: str, skip: bool
             row, source = text.next_value(where)
             if not isinstance(row, dict):
                 raise PrepareError(f"{where} is not a JSON object: a list of objects is expected.")
-            is_double = source.count(key) > 1 and _is_double(source, column)
+            is_double = column and source.count(key) > 1 and _is_double(source, column)
             yield _text_of_row(row, column, where, skip, is_double)
             if text.next_character() != ",":
                 break
@@ -167,7 +181,9 @@ def _reason(error: Exception) -> str:
     return "nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
-def _text_of_row(row: dict, column: str, where: str, skip: bool, is_double: bool) -> str:
+def _text_of_row(row: dict, column: str | None, where: str, skip: bool, is_double: bool) -> str | Row:
+    if column is None:
+        return Row(where, row)
     if column not in row:
         if skip:
             return ""
@@ -182,18 +198,20 @@ def _is_double(line: bytes | str, column: str) -> bool:
     return sum(key == column for key, _ in pairs) > 1
 
 
-def rows_of_csv(stream: io.BufferedReader, path: Path, column: str, delimiter: str) -> Iterator[str]:
+def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delimiter: str) -> Iterator[str | Row]:
     """The first line names the columns; quotes as in RFC 4180."""
     csv.field_size_limit(sys.maxsize)
     lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         names = next(reader, [])
-        if names.count(column) != 1:
+        if column is None and len(set(names)) < len(names):
+            raise PrepareError(f"{shown(path)} has two columns of one name: rename one.")
+        if column is not None and names.count(column) != 1:
             if column in names:
                 raise PrepareError(f"{shown(path)} has two columns '{column}': rename one.")
             raise no_such_column(column, names, shown(path))
-        index = names.index(column)
+        index = None if column is None else names.index(column)
         for row in reader:
             if not row:
                 continue
@@ -203,7 +221,10 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str, delimiter: s
                     f"{where} has {len(row)} fields, but the first line names {len(names)} columns: quote texts that "
                     "contain a separator or a line end, or convert the file to JSON Lines."
                 )
-            yield text_of(row[index], column, where)
+            if column is None:
+                yield Row(where, dict(zip(names, row, strict=True)))
+            else:
+                yield text_of(row[index], column, where)
     except csv.Error as error:
         raise PrepareError(
             f"{shown(path)} line {reader.line_num} cannot be read as {'TSV' if delimiter != ',' else 'CSV'} ({error}): "
@@ -218,7 +239,17 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str, delimiter: s
             lines.detach()
 
 
-def rows_of_parquet(path: Path, column: str, progress: Callable[[float], None]) -> Iterator[str]:
+def values_of(batch, column: str | None) -> list:
+    """batch: of pyarrow, with that column alone unless it is None."""
+    return batch.to_pylist() if column is None else batch.column(0).to_pylist()
+
+
+def text_or_row(value: object, column: str | None, where: str) -> str | Row:
+    """value: of the column, or without one a row of Arrow."""
+    return Row(where, without_nulls(value)) if column is None else text_of(value, column, where)
+
+
+def rows_of_parquet(path: Path, column: str | None, progress: Callable[[float], None]) -> Iterator[str | Row]:
     """progress: called with the fraction of the rows that were read."""
     import pyarrow
     import pyarrow.parquet
@@ -228,12 +259,12 @@ def rows_of_parquet(path: Path, column: str, progress: Callable[[float], None]) 
         with open(path, "rb") as file:
             table = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
             names = table.schema_arrow.names
-            if column not in names:
+            if column is not None and column not in names:
                 raise no_such_column(column, names, shown(path))
             seen = 0
-            for batch in table.iter_batches(ROWS, columns=[column]):
-                for row, text in enumerate(batch.column(0).to_pylist(), seen + 1):
-                    yield text_of(text, column, f"{shown(path)} row {row:,}")
+            for batch in table.iter_batches(ROWS, columns=None if column is None else [column]):
+                for row, value in enumerate(values_of(batch, column), seen + 1):
+                    yield text_or_row(value, column, f"{shown(path)} row {row:,}")
                 seen += batch.num_rows
                 progress(seen / max(table.metadata.num_rows, 1))
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from . import PrepareError
+from .streams import open_stream
 
 Document = Iterable[str]  # its text in parts
 
@@ -38,6 +40,13 @@ def separator_of(argument: str) -> str:
             "--document_separator is not valid text: it contains half of a surrogate pair, or is not UTF-8."
         )
     return separator
+
+
+def looks_like_wikitext(path: Path) -> bool:
+    with open_stream(path) as stream:
+        head = stream.read(4096).decode("utf-8-sig", errors="replace")
+    first = next((line for line in head.splitlines() if line.strip()), "")
+    return WIKITEXT_TITLE.fullmatch(first) is not None
 
 
 def lines_of(blocks: Iterable[str]) -> Iterator[str]:

@@ -7,14 +7,25 @@ import io
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from . import PrepareError, shown
 from .fingerprints import File, Fingerprinter, digest_of
 from .hub import refusal, use_cache_where_unreachable
 from .kinds import kind_of
-from .rows import ROWS, no_such_column, rows_of_csv, rows_of_json, rows_of_parquet, text_of
-from .separators import SEPARATORS, WIKITEXT_TITLE, Document, between, grouped, lines_of
+from .rows import (
+    ROWS,
+    Row,
+    no_such_column,
+    rows_of_csv,
+    rows_of_json,
+    rows_of_parquet,
+    text_of,
+    text_or_row,
+    values_of,
+)
+from .separators import SEPARATORS, Document, between, grouped, lines_of, looks_like_wikitext
 from .streams import BLOCK, open_stream
 
 # English text in UTF-16 is also valid UTF-8: every other byte is 0.
@@ -25,7 +36,7 @@ MOST_NULS = 0.1
 class Reading:
     """How documents are read: the user's choices."""
 
-    column: str = "text"
+    column: str | None = "text"  # None: rows are read whole
     separator: str = "auto"  # one of SEPARATORS, or the text between documents
     skip_empty: bool = False  # a row without the column has no text; else it is an error
 
@@ -54,6 +65,11 @@ class Source:
         return [self]
 
     def documents(self) -> Iterator[Document]:
+        """Without a column a document is a list of one Row."""
+        raise NotImplementedError
+
+    def columns(self) -> list[str]:
+        """Of the first row, before reading; empty where there are none."""
         raise NotImplementedError
 
     def fingerprint(self) -> dict | None:
@@ -66,6 +82,8 @@ class Source:
 
     def of_rows(self, rows: Iterator[str]) -> Iterator[Document]:
         rows = self._counted(rows)
+        if self.reading.column is None:
+            return ([row] for row in rows)
         separator = self.reading.separator
         if separator == "wikitext" or (separator == "auto" and "wikitext" in self.dataset.lower()):
             self.note("the rows of an article make one document (--document_separator wikitext)")
@@ -114,6 +132,16 @@ class FileSource(Source):
             self._before += file.size
             self.done = self._before
 
+    def columns(self) -> list[str]:
+        for file in self.files[:1]:
+            kind = kind_of(file.path.name)
+            if kind == "parquet":
+                return _first_columns(rows_of_parquet(file.path, None, lambda _: None))
+            if kind != "txt":
+                with open_stream(file.path) as stream:
+                    return _first_columns(_rows_of(kind, stream, file.path, Reading(None)))
+        return []
+
     def _of_file(self, file: File) -> Iterator[Document]:
         kind = kind_of(file.path.name)
         column = self.reading.column
@@ -124,15 +152,15 @@ class FileSource(Source):
             return
         stream = open_stream(file.path)
         try:
-            if kind == "txt":
-                yield from self._of_text(file.path, stream)
+            if kind != "txt":
+                yield from self.of_rows(self._followed(_rows_of(kind, stream, file.path, self.reading), stream))
+            elif column is None:
+                raise PrepareError(
+                    f"{shown(file.path)} is a file of text, without the columns of conversations: choose other files "
+                    "with --files, or give --format text."
+                )
             else:
-                rows = {
-                    "jsonl": lambda: rows_of_json(stream, file.path, column, self.reading.skip_empty),
-                    "csv": lambda: rows_of_csv(stream, file.path, column, ","),
-                    "tsv": lambda: rows_of_csv(stream, file.path, column, "\t"),
-                }
-                yield from self.of_rows(self._followed(rows[kind](), stream))
+                yield from self._of_text(file.path, stream)
         finally:
             self._fingerprinter.add(stream.raw.length, stream.raw.digest())
             stream.close()
@@ -148,7 +176,7 @@ class FileSource(Source):
     def _of_text(self, path: Path, stream: io.BufferedReader) -> Iterator[Document]:
         separator = self.reading.separator
         if separator == "auto":
-            separator = "wikitext" if _looks_like_wikitext(path) else "file"
+            separator = "wikitext" if looks_like_wikitext(path) else "file"
             meaning = (
                 "each article of a text is a document" if separator == "wikitext" else "each text file is a document"
             )
@@ -213,23 +241,30 @@ class SavedSource(Source):
             self._fingerprinter.add(None, digest_of(file.path))
         return self.of_rows(self._rows())
 
+    def columns(self) -> list[str]:
+        return self._data().column_names
+
+    def _data(self):
+        data = load_saved(self.root)
+        return data[self.split] if isinstance(data, dict) else data
+
     def _rows(self) -> Iterator[str]:
         import pyarrow
 
-        data = load_saved(self.root)
+        data = self._data()
         column, where = self.reading.column, shown(self.root)
-        if isinstance(data, dict):
-            data = data[self.split]
-        if column not in data.column_names:
-            raise no_such_column(column, data.column_names, where)
+        if column is not None:
+            if column not in data.column_names:
+                raise no_such_column(column, data.column_names, where)
+            data = data.select_columns([column])
         self.total = data.num_rows
         try:
-            for batch in data.select_columns([column]).with_format("arrow").iter(ROWS):
+            for batch in data.with_format("arrow").iter(ROWS):
                 # Damaged offsets would point anywhere in memory.
                 batch.validate(full=True)
-                for text in batch.column(0).to_pylist():
+                for value in values_of(batch, column):
                     self.done += 1
-                    yield text_of(text, column, f"{where} row {self.done:,}")
+                    yield text_or_row(value, column, f"{where} row {self.done:,}")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise PrepareError(
                 f"{where} cannot be read as a data set saved to disk ({shown(error).rstrip('.')}): copy or save it "
@@ -243,6 +278,10 @@ class HubSource(Source):
 
     config_name: str | None = None
 
+    def columns(self) -> list[str]:
+        source = HubSource(self.dataset, self.split, Reading(None), config_name=self.config_name)
+        return _first_columns(source._rows())
+
     def documents(self) -> Iterator[Document]:
         return self.of_rows(self._rows())
 
@@ -255,6 +294,9 @@ class HubSource(Source):
             data = datasets.load_dataset(self.dataset, self.config_name, split=self.split, streaming=True)
             for row in data:
                 self.done += 1
+                if column is None:
+                    yield text_or_row(row, column, f"{where} row {self.done:,}")
+                    continue
                 if column not in row:
                     if self.reading.skip_empty:
                         yield ""
@@ -293,6 +335,21 @@ class ChainedSource(Source):
                     self.done = sum(source.done for source in self.sources)
 
 
+def _rows_of(kind: str, stream: io.BufferedReader, path: Path, reading: Reading) -> Iterator[str | Row]:
+    if kind == "jsonl":
+        return rows_of_json(stream, path, reading.column, reading.skip_empty)
+    return rows_of_csv(stream, path, reading.column, "," if kind == "csv" else "\t")
+
+
+def _first_columns(rows: Iterator[Row]) -> list[str]:
+    """What cannot be read is refused where it is read."""
+    try:
+        with closing(rows):
+            return [name for row in islice(rows, 1) for name in row.values]
+    except PrepareError:
+        return []
+
+
 def is_saved_dataset(path: Path) -> bool:
     """Whether `save_to_disk` of Hugging Face datasets wrote this folder."""
     return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
@@ -315,13 +372,6 @@ def has_hub_split(dataset: str, config_name: str | None, split: str) -> bool:
 
     with hub_errors(dataset):
         return split in datasets.get_dataset_split_names(dataset, config_name)
-
-
-def _looks_like_wikitext(path: Path) -> bool:
-    with open_stream(path) as stream:
-        head = stream.read(4096).decode("utf-8-sig", errors="replace")
-    first = next((line for line in head.splitlines() if line.strip()), "")
-    return WIKITEXT_TITLE.fullmatch(first) is not None
 
 
 class hub_errors:

@@ -54,8 +54,8 @@ class _Sink(io.FileIO):
 class TokenFile:
     """Writes a token file next to its final path; `commit` moves it there, in all other cases it is removed."""
 
-    def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK, mode: int | None = None):
-        """mode: the file's permissions; None: the default of a new file."""
+    def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK, mode: int | None = None, masked: bool = False):
+        """mode: the file's permissions; None: the default of a new file. masked: with /loss_mask (append_mask)."""
         import h5py
 
         self.path = path
@@ -76,6 +76,8 @@ class TokenFile:
         self._tokens = self._create("tokens", 0, self._dtype, chunk)
         self._offsets = self._create("document_offsets", 1, np.uint64, chunk)
         self._checksums = self._create("tokens_xxh3", 0, np.uint64, CHECKSUMS_CHUNK)
+        self._mask = self._create("loss_mask", 0, np.uint8, chunk) if masked else None
+        self._mask_content = xxhash.xxh3_64()
         self._blocks = _Blocks(chunk * self._dtype.itemsize)
         self._content = xxhash.xxh3_64()
 
@@ -103,13 +105,21 @@ class TokenFile:
         self.num_documents += len(document_ends)
         self._check_written()
 
+    def append_mask(self, mask: np.ndarray) -> None:
+        """mask: of the tokens that were appended, 1 where the token is a trained target."""
+        self._extend(self._mask, mask)
+        self._mask_content.update(mask)
+        self._check_written()
+
     def commit(self, attributes: dict[str, int | str], arguments: dict | None) -> None:
-        """arguments: what the file is made from; None if unknown."""
+        """attributes: with format_version, if that is not 1. arguments: what the file is made from; None if unknown."""
         facts = {"format_version": FORMAT_VERSION, "max_token_id": self.max_token_id}
         self._blocks.finish()
         self._extend(self._checksums, self._blocks.take())
         self._checksums.attrs["block_size"] = np.uint64(self._tokens.chunks[0])
         _set_text(self._tokens.attrs, "xxh3_64", self._content.hexdigest())
+        if self._mask is not None:
+            _set_text(self._mask.attrs, "xxh3_64", self._mask_content.hexdigest())
         record = {} if arguments is None else {"arguments": json.dumps(arguments)}
         for name, value in {**facts, **attributes, **record}.items():
             if isinstance(value, str):

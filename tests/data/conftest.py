@@ -129,3 +129,33 @@ def small_bpe(tmp_path_factory, novel) -> Path:
     tokenizer.model.save(str(folder))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<stop>"}}), encoding="utf-8")
     return folder
+
+
+# Added to small_bpe's 600: the marks of Llama 3 and Qwen3. Those of the second list are not special, as in Qwen3.
+CHAT_TOKENS = ["begin_of_text", "start_header_id", "end_header_id", "eot_id", "im_start", "im_end"]
+CHAT_WORDS = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+
+
+@pytest.fixture(scope="session")
+def chat_tokenizer(tmp_path_factory, small_bpe):
+    """chat_tokenizer(TEMPLATE): the folder of a tokenizer with this template of tests/data/templates; None: without."""
+    from tokenizers import AddedToken, Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(small_bpe / "tokenizer.json"))
+    tokenizer.add_special_tokens([AddedToken(f"<|{name}|>", special=True, normalized=False) for name in CHAT_TOKENS])
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in CHAT_WORDS])
+    parent = tmp_path_factory.mktemp("chat_tokenizers")
+
+    def folder_of(template: str | None) -> Path:
+        folder = parent / str(template)
+        if not folder.exists():
+            folder.mkdir()
+            tokenizer.save(str(folder / "tokenizer.json"))
+            tokens = {"bos_token": "<|begin_of_text|>", "eos_token": "<stop>"}
+            (folder / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
+            if template is not None:
+                source = REPOSITORY / f"tests/data/templates/{template}.jinja"
+                (folder / "chat_template.jinja").write_bytes(source.read_bytes())
+        return folder
+
+    return folder_of

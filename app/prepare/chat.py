@@ -1,0 +1,204 @@
+"""Conversations of rows: messages, ShareGPT's conversations, prompt and completion, instruction and output."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+from . import PrepareError, shown
+from .rows import Row
+
+CHAT, PROMPT_COMPLETION, TEXT = "chat", "prompt_completion", "text"
+FORMATS = (CHAT, PROMPT_COMPLETION, TEXT)
+# The columns that a row of each kind has, and its format.
+KINDS = (
+    (("messages",), CHAT),
+    (("conversations",), CHAT),
+    (("prompt", "completion"), PROMPT_COMPLETION),
+    (("instruction", "output"), CHAT),
+)
+ROLES = ("system", "developer", "user", "assistant", "tool")
+SHAREGPT = {
+    "human": "user",
+    "gpt": "assistant",
+    "system": "system",
+    "function_call": "assistant",
+    "observation": "tool",
+}
+_FLAGS = ("train", "weight")  # of a message: whether it is trained
+
+
+@dataclass(frozen=True)
+class Conversation:
+    where: str
+    messages: list[dict]
+    trained: list[bool]  # for each message
+    tools: list | None = None
+    kwargs: dict = field(default_factory=dict)  # further variables of the template
+
+    def texts(self) -> list[str]:
+        return [message["content"] for message in self.messages]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A text to continue, without a chat template."""
+
+    where: str
+    prompt: str
+    text: str
+
+    def texts(self) -> list[str]:
+        return [self.prompt, self.text]
+
+
+def detected(columns: list[str], column: str) -> tuple[str, str]:
+    """column: of text, named by --text_column. -> (format, the columns by which it was detected)"""
+    found = [(names, kind) for names, kind in KINDS if set(names) <= set(columns)]
+    if len({kind for _, kind in found}) > 1 or (found and column in columns):
+        raise PrepareError(
+            f"columns of several formats ({', '.join(map(shown, sorted(columns)))}): give --format {'|'.join(FORMATS)}."
+        )
+    return (found[0][1], " and ".join(found[0][0])) if found else (TEXT, "")
+
+
+def conversation_of(row: Row, format: str) -> Conversation | Completion:
+    where, values = row
+    kinds = [names for names, kind in KINDS if kind == format and all(values.get(name) is not None for name in names)]
+    if not kinds:
+        wanted = " or ".join(" and ".join(names) for names, kind in KINDS if kind == format)
+        names = ", ".join(map(shown, sorted(values))) or "none"
+        raise PrepareError(f"{where} has no {wanted}, only {names}: rename its columns, or give another --format.")
+    values = {**values, **{name: _json(values[name], where, name) for name in _LISTS if name in values}}
+    if kinds[0] == ("prompt", "completion"):
+        return _of_completion(values, where)
+    if kinds[0] == ("messages",):
+        messages = _list(values["messages"], where, "messages")
+    elif kinds[0] == ("conversations",):
+        turns = _list(values["conversations"], where, "conversations")
+        messages = [*_system(values), *(_of_sharegpt(turn, where) for turn in turns)]
+    else:
+        messages = [*_system(values), *_of_instruction(values, where)]
+    return _conversation(messages, values, where)
+
+
+# Columns that may hold JSON as text.
+_LISTS = ("messages", "conversations", "tools", "chat_template_kwargs")
+
+
+def _json(value: object, where: str, name: str) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise PrepareError(f"{where}: '{name}' is a text that is not JSON ({error}): fix it.") from error
+
+
+def _list(value: object, where: str, name: str) -> list[dict]:
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise PrepareError(f"{where}: '{name}' is not a list of objects: fix it.")
+    return value
+
+
+def _system(values: dict) -> list[dict]:
+    return [{"role": "system", "content": values["system"]}] if values.get("system") else []
+
+
+def _of_sharegpt(turn: dict, where: str) -> dict:
+    speaker = str(turn.get("from"))
+    if (role := SHAREGPT.get(speaker)) is None:
+        raise PrepareError(
+            f"{where}: 'from' is '{shown(speaker)}', not one of {', '.join(SHAREGPT)}: rename or remove it."
+        )
+    message = {"role": role, "content": turn.get("value"), **{key: turn[key] for key in _FLAGS if key in turn}}
+    if speaker == "function_call":
+        calls = _json(turn.get("value"), where, "value")
+        message |= {"content": "", "tool_calls": calls if isinstance(calls, list) else [calls]}
+    return message
+
+
+def _of_instruction(values: dict, where: str) -> list[dict]:
+    asked = "\n\n".join(str(values[name]) for name in ("instruction", "input") if values.get(name))
+    pairs = [*(values.get("history") or []), (asked, values["output"])]
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise PrepareError(f"{where}: 'history' is not a list of pairs of instruction and output: fix it.")
+    roles = ("user", "assistant")
+    return [{"role": role, "content": text} for pair in pairs for role, text in zip(roles, pair, strict=True)]
+
+
+def _of_completion(values: dict, where: str) -> Conversation | Completion:
+    prompt, completion = values["prompt"], values["completion"]
+    if isinstance(prompt, str) and isinstance(completion, str):
+        return Completion(where, prompt, completion)
+    if isinstance(prompt, str) or isinstance(completion, str):
+        raise PrepareError(f"{where}: of 'prompt' and 'completion' one is a text and one is not: make both the same.")
+    before = _list(prompt, where, "prompt")
+    found = _conversation(before + _list(completion, where, "completion"), values, where)
+    return replace(found, trained=[flag and i >= len(before) for i, flag in enumerate(found.trained)])
+
+
+def _conversation(messages: list[dict], values: dict, where: str) -> Conversation:
+    if not messages:
+        raise PrepareError(f"{where} has no message: remove the row.")
+    kwargs, tools = values.get("chat_template_kwargs") or {}, values.get("tools") or None
+    if not isinstance(kwargs, dict):
+        raise PrepareError(f"{where}: 'chat_template_kwargs' is not an object: fix it.")
+    if isinstance(tools, list):
+        tools = [_json(tool, where, "tools") for tool in tools]
+    if tools is not None:
+        tools = _list(tools, where, "tools")
+    trained = [_is_trained(message, where) for message in messages]
+    return Conversation(where, [_message(message, where) for message in messages], trained, tools, kwargs)
+
+
+def _is_trained(message: dict, where: str) -> bool:
+    flags = [message[name] for name in _FLAGS if message.get(name) is not None]
+    if any(flag not in (0, 1) for flag in flags):
+        raise PrepareError(f"{where}: a message has 'train' or 'weight' {shown(str(flags[0]))}: give 0 or 1.")
+    is_assistant = message.get("role") == "assistant"
+    if not is_assistant and any(flags):
+        raise PrepareError(
+            f"{where}: a message of role '{shown(str(message.get('role')))}' has 'train' or 'weight' 1: only the "
+            "assistant's can be trained; remove it."
+        )
+    return is_assistant and all(flags)
+
+
+def _message(message: dict, where: str) -> dict:
+    """A copy without null keys and flags, whose content is a text; arguments of tool calls are objects."""
+    role = message.get("role")
+    if role not in ROLES:
+        raise PrepareError(
+            f"{where}: 'role' is '{shown(str(role))}', not one of {', '.join(ROLES)}: rename or remove it."
+        )
+    copy = {key: value for key, value in message.items() if value is not None and key not in _FLAGS}
+    copy["content"] = _text(message.get("content"), where)
+    if calls := copy.get("tool_calls"):
+        copy["tool_calls"] = [
+            _call(call, where) for call in _list(_json(calls, where, "tool_calls"), where, "tool_calls")
+        ]
+    return copy
+
+
+def _text(content: object, where: str) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    kinds = [part.get("type", "text") for part in parts if isinstance(part, dict)]
+    if not all(isinstance(text, str) for text in texts) or any(kind != "text" for kind in kinds):
+        raise PrepareError(
+            f"{where}: 'content' of a message is neither a text nor a list of texts: only text is trained."
+        )
+    return "".join(texts)
+
+
+def _call(call: dict, where: str) -> dict:
+    function = call.get("function", call)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise PrepareError(f"{where}: a call in 'tool_calls' has no 'name' of a function: fix it.")
+    function = {**function, "arguments": _json(function.get("arguments", {}), where, "arguments")}
+    return {**call, "function": function} if "function" in call else function

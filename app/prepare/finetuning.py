@@ -1,0 +1,194 @@
+"""Token files of conversations: examples packed into rows of --seq_length, with a mask of trained tokens."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from chat_template import load_chat_template
+
+from . import PrepareError, shown, shown_count
+from .chat import CHAT, TEXT, detected
+from .encoders import Encoder
+from .examples import CUT, SPECIAL, STRADDLING, Made, Unit
+from .masks import LEFT_OUT, REWRITTEN, SPLIT, Renderer
+from .offsets import decoding
+from .packing import GROUP, best_fit_decreasing, laid_out
+from .plan import Input, source_of, target_of
+from .sources import Source
+from .token_file import TokenFile
+
+FORMAT_VERSION = 2
+SHOWN = 3  # examples
+TRAINED, PLAIN = "\x1b[32m", "\x1b[0m"
+OF_CHAT = ("seq_length", "packing", "chat_template", "rewritten_turns")  # flags that plain text does not use
+OF_TEXT = ("text_column", "document_separator", "skip_empty")
+
+
+def settle_format(inputs: list[Input], arguments: argparse.Namespace, default: Callable[[str], object]) -> str:
+    """arguments: of all inputs. default: of an argument. -> --format, or what the columns of the first rows show."""
+    format = arguments.format
+    if format == "auto":
+        formats = {}
+        for item in inputs:
+            source = source_of(item.arguments, item.arguments.split or "train", item.plan)
+            try:
+                formats[source.dataset], columns = _detected(source, item.arguments.text_column)
+            except PrepareError as error:
+                raise PrepareError(f"{shown(source.dataset)} has {error}") from error
+            if columns:
+                print(f"{shown(source.dataset)}: --format {formats[source.dataset]}, detected from {columns}.")
+        if len(set(formats.values())) > 1:
+            raise PrepareError(
+                f"The data sets are of several formats ({', '.join(f'{shown(n)}: {f}' for n, f in formats.items())}): "
+                "prepare them separately."
+            )
+        format = next(iter(formats.values()))
+    unused = OF_CHAT if format == TEXT else OF_TEXT + (("add_bos",) if format == CHAT else ())
+    for name in unused:
+        if getattr(arguments, name) != default(name):
+            raise PrepareError(f"--{name} has no effect with --format {format}: leave it out.")
+    if format == TEXT:
+        return format
+    if arguments.seq_length is None:
+        raise PrepareError(f"--format {format} needs --seq_length, to which examples are packed: give that of the run.")
+    if arguments.special_tokens == "text":
+        raise PrepareError(f"--special_tokens text has no effect with --format {format}: leave it out.")
+    return format
+
+
+def _detected(source: Source, column: str) -> tuple[str, str]:
+    return (TEXT, "") if column != "text" else detected(source.columns(), column)
+
+
+def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | str:
+    """A text: why there is none, which matters once a row has messages."""
+    try:
+        if encoder.folder is None and arguments.chat_template is None:
+            raise PrepareError(f"tokenizer '{shown(encoder.name)}' has no chat template: give --chat_template FILE.")
+        template = load_chat_template(encoder.folder or Path(), arguments.chat_template)
+    except PrepareError as error:
+        if arguments.format == CHAT:
+            raise
+        return str(error)
+    return Renderer(template, encoder.template_tokens, arguments.rewritten_turns or SPLIT)
+
+
+class PackedOutput:
+    """An output file of examples, which are packed in groups."""
+
+    def __init__(self, path: Path, encoder: Encoder, arguments: argparse.Namespace):
+        self.file = TokenFile(path, encoder.dtype, masked=True)
+        self.made = Made()
+        self.shown: list[tuple[np.ndarray, np.ndarray]] = []
+        self.num_examples = self.num_rows = self.num_tokens = self.num_trained = 0
+        self._padding, self._seq_length = encoder.eos_token_id, arguments.seq_length
+        self._packing = arguments.packing != "false"
+
+    def add(self, made: Made) -> None:
+        self.shown += made.examples[: SHOWN - len(self.shown)]
+        self.made.add(made)
+        while len(self.made.examples) >= GROUP:
+            self._write(self.made.examples[:GROUP])
+            del self.made.examples[:GROUP]
+
+    def finish(self) -> None:
+        if self.made.examples:
+            self._write(self.made.examples)
+        # The last target of the last row.
+        self._append(np.array([self._padding]), np.zeros(1, np.uint8), np.array([1]))
+
+    def attributes(self) -> dict[str, int | str]:
+        return {
+            "format_version": FORMAT_VERSION,
+            "packed_sequence_length": self._seq_length,
+            "num_examples": self.num_examples,
+            "trained_tokens": self.num_trained,
+            "end_of_turn_token_id": self.made.ends.most_common(1)[0][0],
+            "special_tokens": "ids",
+            "special_tokens_in_text": self.made.counts[SPECIAL],
+        }
+
+    def _write(self, examples: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        lengths = [len(ids) for ids, _ in examples]
+        rows = best_fit_decreasing(lengths, self._seq_length) if self._packing else [[i] for i in range(len(examples))]
+        tokens, mask, ends = laid_out(examples, rows, self._seq_length, self._padding)
+        self._append(tokens, mask, ends)
+        self.num_examples += len(examples)
+        self.num_rows += len(rows)
+        self.num_tokens += sum(lengths)
+        self.num_trained += int(mask.sum())
+
+    def _append(self, tokens: np.ndarray, mask: np.ndarray, ends: np.ndarray) -> None:
+        self.file.append(tokens, ends)
+        self.file.append_mask(mask)
+
+
+def units_of(source: Source, share: float, limit: int | None) -> Iterator[Unit]:
+    """share: of the rows that go to validation."""
+    with closing(source.documents()) as documents:
+        for number, [row] in enumerate(islice(documents, limit)):
+            yield Unit(row, target_of(number, share))
+
+
+def check_trained(outputs: list[PackedOutput], source: Source) -> None:
+    for output in outputs:
+        if output.num_trained > 0 and output.made.ends:
+            continue
+        why = "; ".join(_dropped(output.made)) or "no row went there"
+        missing = "end-of-turn token is" if output.num_trained else "token is"
+        raise PrepareError(
+            f"{shown(source.dataset)}: no {missing} trained in {shown(output.file.path)} ({why}): nothing was written; "
+            "give other rows, or a larger --seq_length."
+        )
+
+
+def print_examples(output: PackedOutput, encoder: Encoder) -> None:
+    decode, colored = decoding(encoder), sys.stdout.isatty()
+    begin, end = (TRAINED, PLAIN) if colored else ("[[", "]]")
+    for number, (ids, mask) in enumerate(output.shown, 1):
+        changes = np.flatnonzero(np.diff(mask)) + 1
+        runs = zip(np.split(ids, changes), np.split(mask, changes), strict=True)
+        text = "".join(f"{begin}{shown(decode(run))}{end}" if flags[0] else shown(decode(run)) for run, flags in runs)
+        print(f"Example {number}, trained tokens {'in green' if colored else 'in [[ ]]'}: {text}")
+
+
+def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Namespace) -> None:
+    made, path, decode = output.made, shown(output.file.path), decoding(encoder)
+    fill = output.num_tokens / (output.num_rows * arguments.seq_length)
+    print(
+        f"{path}: examples: {output.num_examples:,}, tokens: {output.num_tokens:,}, trained: {output.num_trained:,} "
+        f"({output.num_trained / output.num_tokens:.1%}), rows of {arguments.seq_length:,}: {output.num_rows:,}, "
+        f"{fill:.1%} full{'' if arguments.packing != 'false' else ' (--packing false)'}."
+    )
+    ends = ", ".join(f"{shown(decode([i]))} ({i}): {count:,}" for i, count in made.ends.most_common())
+    print(f"{path}: trained turns by the token that ends them: {ends}.")
+    if made.counts[CUT]:
+        print(f"{path}: cut to --seq_length {arguments.seq_length}: {shown_count(made.counts[CUT], 'example')}.")
+    for reason in _dropped(made):
+        print(f"{path}: dropped {reason}.")
+    if made.counts[REWRITTEN]:
+        became = "each an example of its own" if (arguments.rewritten_turns or SPLIT) == SPLIT else "not trained"
+        print(
+            f"{path}: answers that the template writes differently once others follow them, {became} "
+            f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."
+        )
+    for name, count in sorted(made.counts.items()):
+        if name.startswith(LEFT_OUT) and count:
+            print(f"{path}: the template leaves out {name.removeprefix(LEFT_OUT)}, times: {count:,}.")
+    if made.counts[STRADDLING]:
+        print(
+            f"{path}: tokens across the begin or end of an answer, which are not trained: {made.counts[STRADDLING]:,}; "
+            "does the text before end with a space?"
+        )
+    if made.counts[SPECIAL]:
+        print(f"{path}: names of special tokens within messages, which became their ids: {made.counts[SPECIAL]:,}.")
+
+
+def _dropped(made: Made) -> list[str]:
+    return [f"{count:,}: {reason}" for reason, count in made.dropped.most_common()]

@@ -1,0 +1,161 @@
+"""Which tokens of a conversation are trained: assistant turns with their end-of-turn token."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from chat_template import has_generation_tags, render
+
+from . import PrepareError
+from .chat import Conversation
+
+# What is done with an answer that the template writes differently once others follow it.
+SPLIT, MASK, REFUSE = "split", "mask", "refuse"
+# Templates may write a newline after the end-of-turn token.
+END_OF_TURN_WITHIN = 3  # tokens
+REWRITTEN, LEFT_OUT = "rewritten", "left out: "  # names of counts
+FIRST, EMPTY, UNTRAINED = (
+    "the assistant speaks first",
+    "an assistant message is empty",
+    "no assistant message to train",
+)
+
+
+class Dropped(Exception):
+    """The reason why a conversation is left out, which is counted."""
+
+
+class Marked(NamedTuple):
+    text: str
+    spans: list[tuple[int, int]]  # characters that are trained
+
+
+@dataclass(frozen=True)
+class Renderer:
+    template: str
+    special_tokens: dict[str, str]
+    rewritten_turns: str  # SPLIT, MASK or REFUSE
+
+    @property
+    def tagged(self) -> bool:
+        return has_generation_tags(self.template)
+
+    def examples(self, conversation: Conversation, counts: Counter) -> list[Marked]:
+        """The conversation, and each answer that must be an example of its own."""
+        answers = [i for i, trained in enumerate(conversation.trained) if trained]
+        if not answers:
+            raise Dropped(UNTRAINED)
+        if any(_is_empty(conversation.messages[i]) for i in answers):
+            raise Dropped(EMPTY)
+        try:
+            found = self._by_tags(conversation) if self.tagged else self._by_prefixes(conversation, answers, counts)
+        except PrepareError as error:
+            raise PrepareError(f"{conversation.where}: {error}.") from error
+        _count_missing(conversation, found, counts)
+        return found
+
+    def _render(self, of: Conversation, messages: list[dict], **kwargs) -> str:
+        return self._render_with_spans(of, messages, **kwargs)[0]
+
+    def _render_with_spans(self, of: Conversation, messages: list[dict], **kwargs):
+        variables = {"tools": of.tools, **of.kwargs, **kwargs}
+        return render(self.template, messages, special_tokens=self.special_tokens, **variables)
+
+    def _by_tags(self, of: Conversation) -> list[Marked]:
+        text, spans = self._render_with_spans(of, of.messages)
+        flags = [of.trained[i] for i, message in enumerate(of.messages) if message["role"] == "assistant"]
+        if all(flags):
+            return [Marked(text, spans)]
+        if len(spans) != len(flags):
+            raise PrepareError(
+                f"the template has generation tags around {len(spans)} of {len(flags)} assistant messages, so some "
+                "cannot be left out of training: remove 'train' and 'weight', or give another --chat_template"
+            )
+        return [Marked(text, [span for span, trained in zip(spans, flags, strict=True) if trained])]
+
+    def _by_prefixes(self, of: Conversation, answers: list[int], counts: Counter) -> list[Marked]:
+        if answers[0] == 0:
+            raise Dropped(FIRST)
+        full = self._render(of, of.messages)
+        found = [self._answer(of, i, full) for i in answers]
+        rewritten = [i for i, span in zip(answers, found, strict=True) if span is None]
+        if rewritten and self.rewritten_turns == REFUSE:
+            raise PrepareError(
+                f"the template writes message {rewritten[0] + 1}, an answer, differently once others follow it: give "
+                "--rewritten_turns split or mask"
+            )
+        counts[REWRITTEN] += len(rewritten)
+        spans = [span for span in found if span is not None]
+        marked = [Marked(full, spans)] if spans else []
+        if self.rewritten_turns == SPLIT:
+            for i in rewritten:
+                text = self._render(of, of.messages[: i + 1])
+                marked.append(Marked(text, [self._answer(of, i, text)]))
+        if not marked:
+            raise Dropped(UNTRAINED)
+        return marked
+
+    def _answer(self, of: Conversation, index: int, full: str) -> tuple[int, int] | None:
+        """Where the answer is in the full text. None: it is written differently there."""
+        before = of.messages[:index]
+        prompt = self._render(of, before, add_generation_prompt=True)
+        # An empty block by which a template turns reasoning off is part of the prompt.
+        bare = prompt
+        if "enable_thinking" in self.template:
+            bare = self._render(of, before, add_generation_prompt=True, enable_thinking=False)
+        ended = self._render(of, of.messages[: index + 1])
+        start = next((len(begin) for begin in (bare, prompt) if ended.startswith(begin)), None)
+        if start is None:
+            raise PrepareError(
+                f"the prompt for message {index + 1} (add_generation_prompt) is no prefix of the text with it, so its "
+                "tokens cannot be told apart: give a --chat_template with generation tags"
+            )
+        if full.startswith(ended):
+            return start, len(ended)
+        # The same answer without the empty block.
+        if full.startswith(prompt) and full.startswith(ended[start:], len(prompt)):
+            return len(prompt), len(prompt) + len(ended) - start
+        return None
+
+
+def _is_empty(message: dict) -> bool:
+    return not (message["content"] or message.get("tool_calls") or message.get("reasoning_content"))
+
+
+def _count_missing(of: Conversation, found: list[Marked], counts: Counter) -> None:
+    """Counts what the template leaves out, as Llama 3's does with tools, and Qwen3's with earlier reasoning."""
+    pieces = [("tools", (tool.get("function") or tool).get("name")) for tool in of.tools or ()]
+    for message in of.messages:
+        pieces += [
+            (f"content of {message['role']}", message["content"]),
+            ("reasoning", message.get("reasoning_content")),
+        ]
+        pieces += [("tool calls", call.get("function", call)["name"]) for call in message.get("tool_calls", ())]
+    for what, text in pieces:
+        forms = (text.strip(), json.dumps(text)[1:-1]) if isinstance(text, str) else ("",)
+        if not any(form in marked.text for marked in found for form in forms):
+            counts[LEFT_OUT + what] += 1
+
+
+def token_mask(offsets: np.ndarray, spans: list[tuple[int, int]]) -> Iterator[np.ndarray]:
+    """offsets: [tokens, 2], the characters of each token. -> for each span the indices of the tokens inside it. A token
+    that straddles the begin or end of a span is not trained: its id depends on both sides."""
+    begins, ends = offsets[:, 0], offsets[:, 1]
+    for begin, end in spans:
+        yield np.flatnonzero((begins >= begin) & (ends <= end) & (ends > begins))
+
+
+def num_straddling(offsets: np.ndarray, spans: list[tuple[int, int]]) -> int:
+    begins, ends = offsets[:, 0], offsets[:, 1]
+    return sum(int(((begins < edge) & (ends > edge)).sum()) for span in spans for edge in span)
+
+
+def end_of_turn(ids: np.ndarray, special_ids: frozenset[int]) -> int | None:
+    """ids: of a trained turn. -> the index of its last special token; None if the last few tokens have none."""
+    last = range(len(ids) - 1, max(len(ids) - 1 - END_OF_TURN_WITHIN, -1), -1)
+    return next((i for i in last if int(ids[i]) in special_ids), None)

@@ -1,0 +1,67 @@
+"""Ids of rendered conversations, in which names of special tokens become their ids, and the characters of each id."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import chain
+
+import numpy as np
+
+from .encoders import BYTES_EOS, Encoder
+from .special_tokens import special_tokens_of
+
+Encoded = tuple[np.ndarray, np.ndarray]  # ids, and [tokens, 2]: where the characters of each begin and end
+
+
+def encoding_with_offsets(encoder: Encoder):
+    """-> list of texts -> list of Encoded. Nothing is added: the template writes BOS."""
+    if encoder.definition is None:
+        return lambda texts: [_of_bytes(text, encoder) for text in texts]
+    from tokenizers import Tokenizer
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    definition = json.loads(encoder.definition)
+    definition["post_processor"] = None  # some leave a space out of the offsets of its word
+    tokenizer = Tokenizer.from_str(json.dumps(definition))
+
+    def encode(texts: list[str]) -> list[Encoded]:
+        found = tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [(np.array(one.ids, encoder.dtype), np.array(one.offsets, np.int64).reshape(-1, 2)) for one in found]
+
+    return encode
+
+
+def _of_bytes(text: str, encoder: Encoder) -> Encoded:
+    ids: list[int] = []
+    begins: list[int] = []
+    ends: list[int] = []
+    at = 0
+    for part, is_last in [(part, i == text.count(BYTES_EOS)) for i, part in enumerate(text.split(BYTES_EOS))]:
+        lengths = [len(character.encode()) for character in part]
+        ids += part.encode()
+        owners = list(chain.from_iterable([at + i] * length for i, length in enumerate(lengths)))
+        begins += owners
+        ends += [owner + 1 for owner in owners]
+        at += len(part)
+        if not is_last:
+            ids.append(encoder.eos_token_id)
+            begins.append(at)
+            at += len(BYTES_EOS)
+            ends.append(at)
+    return np.array(ids, encoder.dtype), np.stack([begins, ends], axis=1).astype(np.int64).reshape(-1, 2)
+
+
+def special_ids(encoder: Encoder) -> frozenset[int]:
+    found = {} if encoder.definition is None else special_tokens_of(json.loads(encoder.definition))
+    return frozenset({*found.values(), encoder.eos_token_id})
+
+
+def decoding(encoder: Encoder):
+    """-> ids -> text"""
+    if encoder.definition is None:
+        return lambda ids: b"".join(bytes([i]) if i < 256 else BYTES_EOS.encode() for i in ids).decode(errors="replace")
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(encoder.definition)
+    return lambda ids: tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)

@@ -1,0 +1,146 @@
+"""app/prepare_data.py makes packed token files of conversations, with a mask of the trained tokens."""
+
+import json
+
+import h5py
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from .chat_rows import TEMPLATES, assistant, texts_of, user, write_rows
+from .conftest import Tokens, read_tokens
+
+BYTES = ("--chat_template", TEMPLATES / "bytes.jinja")
+ROWS = [{"messages": [user(f"What is {i}?"), assistant(f"A number{'!' * (i % 7)}")]} for i in range(40)]
+
+
+def read_mask(path) -> np.ndarray:
+    with h5py.File(path) as file:
+        return file["loss_mask"][:]
+
+
+def examples_in(made: Tokens, mask: np.ndarray) -> list[tuple[list[int], list[int]]]:
+    """Documents with a trained token, and their masks; others must be padding, of 256."""
+    spans = list(zip(made.offsets[:-1], made.offsets[1:], strict=True))
+    assert all((made.tokens[a:b] == 256).all() for a, b in spans if not mask[a:b].any())
+    return sorted((made.tokens[a:b].tolist(), mask[a:b].tolist()) for a, b in spans if mask[a:b].any())
+
+
+@pytest.mark.parametrize("packing", ["true", "false"])
+def test_a_packed_file(prepare, tmp_path, packing):
+    write_rows(tmp_path / "a.jsonl", ROWS)
+    out = prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 96, "--packing", packing).stdout
+    made, mask = read_tokens(tmp_path / "a.h5"), read_mask(tmp_path / "a.h5")
+    attributes = made.attributes
+    assert (attributes["format_version"], attributes["packed_sequence_length"]) == (2, 96)
+    assert (attributes["num_examples"], attributes["trained_tokens"]) == (40, mask.sum())
+    assert attributes["end_of_turn_token_id"] == 256
+    assert len(made.tokens) == len(mask) and len(made.tokens) % 96 == 1
+    # No document crosses a row, and no first token of one is a target.
+    ends = made.offsets[1:].astype(int)
+    assert set(range(96, len(made.tokens), 96)) <= set(ends)
+    assert not mask[made.offsets[:-1].astype(int)].any() and not mask[-1]
+    texts = [f"user: What is {i}?\nassistant: A number{'!' * (i % 7)}".encode() for i in range(40)]
+    begins = [len(text.split(b"A number")[0]) for text in texts]
+    expected = [([*t, 256], [0] * b + [1] * (len(t) + 1 - b)) for t, b in zip(texts, begins, strict=True)]
+    assert examples_in(made, mask) == sorted(expected)
+    rows = len(made.tokens) // 96
+    assert rows == 40 if packing == "false" else rows < 24
+    assert "detected from messages" in out
+    assert "examples: 40" in out and f"trained: {mask.sum()}" in out and f"rows of 96: {rows}" in out
+    assert out.count("[[A number") == 3
+
+
+def test_parquet_json_and_csv_give_the_examples_of_json_lines(prepare, tmp_path):
+    call = {"name": "f", "arguments": '{"x": 1}'}
+    rows = [
+        {"messages": [user("q"), assistant("a")]},
+        {"messages": [user("r"), {**assistant("b"), "tool_calls": [call]}]},
+    ]
+    write_rows(tmp_path / "a.jsonl", rows)
+    (tmp_path / "b.json").write_text(json.dumps(rows))
+    table = pyarrow.Table.from_pylist(rows)
+    assert table.to_pylist()[0]["messages"][0]["tool_calls"] is None  # Arrow gives each message all keys
+    pyarrow.parquet.write_table(table, tmp_path / "c.parquet")
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}{{ m | tojson }}{{ eos_token }}{% endfor %}")
+    for name in ("a.jsonl", "b.json", "c.parquet"):
+        prepare(name, f"{name}.h5", "--chat_template", template, "--seq_length", 300)
+    made = [
+        (tmp_path / f"{name}.h5").exists() and read_tokens(tmp_path / f"{name}.h5")
+        for name in ("a.jsonl", "b.json", "c.parquet")
+    ]
+    assert all(np.array_equal(made[0].tokens, other.tokens) for other in made[1:])
+    (tmp_path / "d.csv").write_text("prompt,completion\nq ,a\n")
+    prepare("d.csv", "d.h5", "--seq_length", 8)
+    assert read_tokens(tmp_path / "d.h5").tokens.tolist() == [*b"q a", *[256] * 6]
+    assert read_mask(tmp_path / "d.h5").tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0]
+
+
+def test_ids_do_not_depend_on_the_number_of_workers(prepare, tmp_path, chat_tokenizer):
+    folder = chat_tokenizer("llama3_dated")
+    write_rows(tmp_path / "a.jsonl", ROWS * 5)
+    for workers in (1, 2):
+        prepare("a.jsonl", f"{workers}.h5", "--tokenizer", folder, "--seq_length", 128, "--workers", workers)
+    one, two = (read_tokens(tmp_path / f"{workers}.h5") for workers in (1, 2))
+    assert np.array_equal(one.tokens, two.tokens) and np.array_equal(one.offsets, two.offsets)
+    assert np.array_equal(read_mask(tmp_path / "1.h5"), read_mask(tmp_path / "2.h5"))
+    assert one.attributes["end_of_turn_token_id"] == 603
+    [text] = texts_of(folder, ROWS[:1])
+    assert "Today Date: 26 Jul 2024" in text
+
+
+def test_validation_gets_whole_conversations(prepare, tmp_path):
+    write_rows(tmp_path / "a.jsonl", ROWS)
+    validation = ("--validation_output", "v.h5", "--validation_fraction", "0.25")
+    prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 96, *validation)
+    files = [(read_tokens(tmp_path / name), read_mask(tmp_path / name)) for name in ("a.h5", "v.h5")]
+    assert [file.attributes["num_examples"] for file, _ in files] == [30, 10]
+    found = [text for file in files for text, _ in examples_in(*file)]
+    assert len({bytes(text[:-1]) for text in found}) == 40
+
+
+def test_a_file_is_kept_for_the_same_arguments_alone(prepare, tmp_path):
+    write_rows(tmp_path / "a.jsonl", ROWS)
+    made_with = (*BYTES, "--seq_length", 96)
+    prepare("a.jsonl", "a.h5", *made_with)
+    assert "already made" in prepare("a.jsonl", "a.h5", *made_with, "--if_missing").stdout
+    assert "seq_length" in prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 64, "--if_missing", fails=True).stderr
+    (tmp_path / "t.jinja").write_text((TEMPLATES / "bytes.jinja").read_text() + " ")
+    other = ("--chat_template", "t.jinja", "--seq_length", 96)
+    assert "chat_template" in prepare("a.jsonl", "a.h5", *other, "--if_missing", fails=True).stderr
+    assert "format" in prepare("a.jsonl", "a.h5", "--format", "text", "--if_missing", fails=True).stderr
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "words"),
+    [
+        (ROWS, BYTES, "--seq_length"),
+        (ROWS, ("--seq_length", 64), "--chat_template FILE"),
+        (ROWS, (*BYTES, "--seq_length", 64, "--add_bos", "false"), "--add_bos"),
+        (ROWS, (*BYTES, "--seq_length", 64, "--skip_empty"), "--skip_empty"),
+        (ROWS, (*BYTES, "--seq_length", 64, "--special_tokens", "text"), "--special_tokens"),
+        (ROWS, (*BYTES, "--seq_length", 8), "no trained token within --seq_length"),
+        (ROWS, (*BYTES, "--seq_length", 30), "no end-of-turn token"),
+        ([{"messages": [user("q")]}], (*BYTES, "--seq_length", 64), "no assistant message"),
+        ([{"text": "a", "messages": []}], (*BYTES, "--seq_length", 64), "--format"),
+        ([{"text": "a"}], ("--seq_length", 64), "--seq_length"),
+        ([{"text": "a"}], ("--packing", "false"), "--packing"),
+        ([{"text": "a"}], ("--format", "chat", *BYTES, "--seq_length", 64), "a.jsonl line 1"),
+        (
+            [*ROWS, {"messages": [{"role": "moderator", "content": "x"}]}],
+            (*BYTES, "--seq_length", 64),
+            "a.jsonl line 41",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(prepare, tmp_path, rows, flags, words):
+    write_rows(tmp_path / "a.jsonl", rows)
+    assert words in prepare("a.jsonl", "a.h5", *flags, fails=True).stderr
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_files_of_text_are_refused_as_conversations(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    assert "a.txt" in prepare("a.txt", "a.h5", "--format", "chat", *BYTES, "--seq_length", 64, fails=True).stderr
