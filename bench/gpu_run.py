@@ -144,6 +144,11 @@ def speeds(visit: Visit) -> None:
     for recipe in ("tensorwise", "rowwise"):
         name = f"speed_qwen3_0_6b_mb8_fp8_{recipe}"
         visit.train(name, model_type="qwen3_0_6b", micro_batch=8, flags={"fp8": recipe}, **shared)
+    for packed in (False, True):
+        for recipe in ({}, {"fp8": "tensorwise"}):
+            name = f"speed_qwen3_0_6b_t8192{'_packed' * packed}{'_fp8' * bool(recipe)}"
+            at_8192 = {**shared, "seq_length": 8192, "steps": 30, "packed": packed, "flags": recipe}
+            visit.train(name, model_type="qwen3_0_6b", micro_batch=2, **at_8192)
     large = {"random": True, "endless": True, "steps": 25, "warm_up": 4, "limit": 170}
     qwen = {"model_type": "qwen2_5_7b", "ranks": 1, "stage": 2, "micro_batch": 1, "gas": 4, "seq_length": 8192}
     visit.train("speed_qwen2_5_7b", bf16_moments=True, **qwen, **large)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a token file of random ids, in the format that app/prepare_data.py writes.
 
-bench/random_tokens.py OUT.h5 --vocab_size N
+bench/random_tokens.py OUT.h5 --vocab_size N [--packed SEQ_LENGTH]     packed: into sequences, documents of mean 600
 """
 
 from __future__ import annotations
@@ -18,15 +18,29 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--vocab_size", type=int, required=True)
     parser.add_argument("--tokens", type=int, default=1 << 23)
+    parser.add_argument("--packed", type=int, metavar="SEQ_LENGTH")
+    parser.add_argument("--mean", type=int, default=600, help="tokens of a packed document")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    tokens = np.random.default_rng(arguments.seed).integers(0, arguments.vocab_size, arguments.tokens, dtype=np.uint32)
+    generator = np.random.default_rng(arguments.seed)
+    tokens = generator.integers(0, arguments.vocab_size, arguments.tokens, dtype=np.uint32)
+    offsets = np.array([0, len(tokens)], dtype=np.uint64)
+    if arguments.packed:
+        tokens = tokens[: (len(tokens) - 1) // arguments.packed * arguments.packed + 1]
+        lengths = generator.exponential(arguments.mean, 2 * len(tokens) // arguments.mean).astype(np.int64) + 2
+        ends = np.concatenate([np.cumsum(lengths), np.arange(0, len(tokens), arguments.packed), [len(tokens)]])
+        offsets = np.unique(ends[ends <= len(tokens)]).astype(np.uint64)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = arguments.output.with_suffix(".part")
     with h5py.File(unfinished, "w") as file:
         file.create_dataset("tokens", data=tokens)
-        file.create_dataset("document_offsets", data=np.array([0, len(tokens)], dtype=np.uint64))
-        file.attrs["format_version"] = 1
+        file.create_dataset("document_offsets", data=offsets)
+        file.attrs["format_version"] = 2 if arguments.packed else 1
+        if arguments.packed:
+            loss_mask = np.ones(len(tokens), np.uint8)
+            loss_mask[offsets[:-1].astype(np.int64)] = 0
+            file.create_dataset("loss_mask", data=loss_mask)
+            file.attrs["packed_sequence_length"] = arguments.packed
         file.attrs["vocab_size"] = arguments.vocab_size
         file.attrs["max_token_id"] = int(tokens.max())
         file.attrs["eos_token_id"] = arguments.vocab_size - 1

@@ -196,12 +196,14 @@ class Visit:
         print("   ", summaries, flush=True)
         self.write()
 
-    def random_tokens(self, vocab_size: int) -> Path:
-        """A token file of random ids below `vocab_size`, made once; the text that was given where h5py is missing."""
-        path = self.settings.scratch / f"random_{vocab_size}.h5"
+    def random_tokens(self, vocab_size: int, packed: int | None = None) -> Path:
+        """A token file of random ids below `vocab_size`, made once; the text that was given where h5py is missing.
+        `packed`: documents of mean 600 in sequences of this length."""
+        path = self.settings.scratch / f"random_{vocab_size}_{packed}.h5"
         if not path.exists():
             program = Path(__file__).with_name("random_tokens.py")
             command = [sys.executable, str(program), str(path), f"--vocab_size={vocab_size}"]
+            command += [f"--packed={packed}"] if packed else []
             made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, encoding="utf-8")
             if made.returncode != 0:
                 print(f"random tokens: {made.stderr.strip()[-300:]}; {self.settings.train_data} serves instead")
@@ -230,7 +232,7 @@ class Visit:
         `users_config`: a ds_config.json of the repository, or what one holds, instead of what `stage`, `offload` and
         the `options` micro_batch, gas, offload_param and bf16_moments say. `random`: random tokens, no text. `endless`:
         the run is ended after `steps` steps, without the checkpoint that a run saves at its end. Other options:
-        validation_freq, recompute, deterministic, keep_checkpoints, warm_up (steps), limit (seconds), flags.
+        validation_freq, recompute, deterministic, packed, keep_checkpoints, warm_up (steps), limit (seconds), flags.
         """
         if not self.wanted(name) or ranks > self.gpus:
             return
@@ -257,7 +259,9 @@ class Visit:
         flags = {
             "deepspeed_config": folder / "ds_config.json",
             "model_type": model_type,
-            "train_data": self.random_tokens(model["vocab_size"]) if random else self.settings.train_data,
+            "train_data": self.random_tokens(model["vocab_size"], seq_length if options.get("packed") else None)
+            if random
+            else self.settings.train_data,
             "seq_length": seq_length,
             "max_steps": 100_000 if endless else steps,
             "checkpoint_freq": 0,
