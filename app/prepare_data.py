@@ -4,12 +4,16 @@
     prepare_data.py assets/tiny_corpus/train.txt data/train.h5 --tokenizer bytes
     prepare_data.py allenai/c4 data/c4.h5 --dataset_config_name en --tokenizer Qwen/Qwen3-0.6B --max_documents 1000000
     prepare_data.py notes.jsonl pages.parquet data/mine.h5 --text_column pages.parquet=body --tokenizer bytes
+    prepare_data.py conversations.jsonl data/sft.h5 --tokenizer Qwen/Qwen3-0.6B --seq_length 4096
     prepare_data.py --rewrite data/old.h5
 
 DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet, the first four also as .gz or .zst, or saved with
 save_to_disk), or the name of a Hugging Face data set, which is streamed. The ids of each document are followed by the
 end-of-text id, and preceded by BOS where the tokenizer adds it (--add_bos). The final report lists what was read, and
 what was not and why (docs/data.md).
+
+Conversations are rendered with the tokenizer's chat template, and packed into rows of --seq_length tokens, of which the
+assistant's are trained (docs/finetuning.md).
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from prepare import PrepareError, encoders, shown, shown_count
-from prepare.arguments import parse_arguments, parser_of
+from prepare.arguments import parse_arguments
 from prepare.chat import TEXT
 from prepare.cutting import Cuts, cut
 from prepare.encoders import Encoder
@@ -56,15 +60,14 @@ from run_files.utf8 import restart_in_utf8
 
 def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
-    parser = parser_of(__doc__)
-    arguments = parse_arguments(parser)
+    arguments = parse_arguments(__doc__)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if arguments.rewrite is not None:
             rewrite(arguments.rewrite)
             return 0
         arguments.document_separator = separator_of(arguments.document_separator)
-        prepare(arguments, parser)
+        prepare(arguments)
     except PrepareError as error:
         print(f"prepare_data.py: {error}", file=sys.stderr)
         return 2
@@ -110,12 +113,12 @@ def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
     return Input(own, plan_of(own) if local else None)
 
 
-def prepare(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+def prepare(arguments: argparse.Namespace) -> None:
     inputs = [input_of(arguments, dataset) for dataset in arguments.datasets]
     record = record_of_all(inputs)
     if is_made_already(inputs, record):
         return
-    format = settle_format(inputs, arguments, parser.get_default)
+    format = settle_format(inputs, arguments)
     for item in inputs:
         item.arguments.format = format
     encoder = encoders.load_encoder(
@@ -140,6 +143,10 @@ class TextOutput:
     def __init__(self, path: Path, encoder: Encoder):
         self.file = TokenFile(path, encoder.dtype)
         self.special_tokens = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.file.num_tokens
 
     def add(self, part: Part) -> None:
         self.file.append(part.tokens, part.ends)
@@ -173,7 +180,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
         for done, parts in encode(chain(first, pieces), source, work, workers):
             for target, part in parts:
                 outputs[target].add(part)
-            progress.update(done, sum(output.file.num_tokens for output in outputs))
+            progress.update(done, sum(output.num_tokens for output in outputs))
         for output in outputs:
             output.finish()
         seconds = progress.close()
@@ -197,10 +204,11 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
     if is_text:
         print_texts(outputs, encoder)
     else:
-        print_examples(outputs[TRAIN], encoder)
+        if job.outputs[TRAIN] == arguments.output:
+            print_examples(outputs[TRAIN], encoder)
         for output in outputs:
             print_counts(output, encoder, arguments)
-    total = sum(output.file.num_tokens for output in outputs)
+    total = sum(output.num_tokens for output in outputs)
     print(f"{seconds:.1f} s, processes: {workers}, {total / max(seconds, 1e-9) / 1e6:.2f} M tokens/s.")
 
 

@@ -31,6 +31,7 @@ install(DIRECTORY assets configs container docs sbatch scripts singlenode DESTIN
   PATTERN __pycache__ EXCLUDE)
 install(PROGRAMS app/prepare_data.py app/plot_metrics.py app/report.py app/follow.py app/top.py app/generate.py app/failure.py DESTINATION app)
 install(DIRECTORY app/run_failure app/run_files app/run_report app/run_follow app/run_top DESTINATION app PATTERN __pycache__ EXCLUDE)
+install(FILES app/chat_template.py DESTINATION app)
 install(DIRECTORY app/prepare DESTINATION app PATTERN __pycache__ EXCLUDE)
 install(FILES train-singlenode.sh train.sbatch LICENSE README.md CONTRIBUTING.md pyproject.toml uv.lock DESTINATION .)
 install(FILES bench/PLAN.md bench/README.md bench/RESULTS.md bench/ROOFLINE.md DESTINATION bench)  # pages that the others link to

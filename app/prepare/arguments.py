@@ -130,12 +130,16 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
+def parse_arguments(description: str) -> argparse.Namespace:
+    """With `given`: the names of those whose value is not the default."""
+    parser = parser_of(description)
     arguments = parser.parse_args()
+    given = frozenset(name for name, value in vars(arguments).items() if value != parser.get_default(name))
     if arguments.rewrite is not None:
-        if any(value != parser.get_default(name) for name, value in vars(arguments).items() if name != "rewrite"):
+        if given != {"rewrite"}:
             parser.error("--rewrite FILE takes no other argument")
         return arguments
+    arguments.given = given
     if arguments.tokenizer is None:
         parser.error("the following arguments are required: --tokenizer")
     paths = arguments.paths

@@ -25,6 +25,7 @@ SHAREGPT = {
     "function_call": "assistant",
     "observation": "tool",
 }
+_OWN = {"template", "messages", "tools", "special_tokens", "add_generation_prompt"}  # variables of render()
 _FLAGS = ("train", "weight")  # of a message: whether it is trained
 
 
@@ -142,8 +143,9 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
     if not messages:
         raise PrepareError(f"{where} has no message: remove the row.")
     kwargs, tools = values.get("chat_template_kwargs") or {}, values.get("tools") or None
-    if not isinstance(kwargs, dict):
-        raise PrepareError(f"{where}: 'chat_template_kwargs' is not an object: fix it.")
+    if not isinstance(kwargs, dict) or not _OWN.isdisjoint(kwargs):
+        own = ", ".join(sorted(_OWN))
+        raise PrepareError(f"{where}: 'chat_template_kwargs' is not an object of variables other than {own}: fix it.")
     if isinstance(tools, list):
         tools = [_json(tool, where, "tools") for tool in tools]
     if tools is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -25,13 +25,14 @@ from .token_file import TokenFile
 
 FORMAT_VERSION = 2
 SHOWN = 3  # examples
+BEGIN_SHOWN, END_SHOWN = 300, 100  # characters of each piece
 TRAINED, PLAIN = "\x1b[32m", "\x1b[0m"
 OF_CHAT = ("seq_length", "packing", "chat_template", "rewritten_turns")  # flags that plain text does not use
 OF_TEXT = ("text_column", "document_separator", "skip_empty")
 
 
-def settle_format(inputs: list[Input], arguments: argparse.Namespace, default: Callable[[str], object]) -> str:
-    """arguments: of all inputs. default: of an argument. -> --format, or what the columns of the first rows show."""
+def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
+    """arguments: of all inputs. -> --format, or what the columns of the first rows show."""
     format = arguments.format
     if format == "auto":
         formats = {}
@@ -51,7 +52,7 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace, default: C
         format = next(iter(formats.values()))
     unused = OF_CHAT if format == TEXT else OF_TEXT + (("add_bos",) if format == CHAT else ())
     for name in unused:
-        if getattr(arguments, name) != default(name):
+        if name in arguments.given:
             raise PrepareError(f"--{name} has no effect with --format {format}: leave it out.")
     if format == TEXT:
         return format
@@ -93,6 +94,7 @@ class PackedOutput:
     def add(self, made: Made) -> None:
         self.shown += made.examples[: SHOWN - len(self.shown)]
         self.made.add(made)
+        self.num_tokens += sum(len(ids) for ids, _ in made.examples)
         while len(self.made.examples) >= GROUP:
             self._write(self.made.examples[:GROUP])
             del self.made.examples[:GROUP]
@@ -121,7 +123,6 @@ class PackedOutput:
         self._append(tokens, mask, ends)
         self.num_examples += len(examples)
         self.num_rows += len(rows)
-        self.num_tokens += sum(lengths)
         self.num_trained += int(mask.sum())
 
     def _append(self, tokens: np.ndarray, mask: np.ndarray, ends: np.ndarray) -> None:
@@ -154,8 +155,15 @@ def print_examples(output: PackedOutput, encoder: Encoder) -> None:
     for number, (ids, mask) in enumerate(output.shown, 1):
         changes = np.flatnonzero(np.diff(mask)) + 1
         runs = zip(np.split(ids, changes), np.split(mask, changes), strict=True)
-        text = "".join(f"{begin}{shown(decode(run))}{end}" if flags[0] else shown(decode(run)) for run, flags in runs)
+        pieces = ((_shortened(decode(run)), flags[0]) for run, flags in runs)
+        text = "".join(f"{begin}{piece}{end}" if trained else piece for piece, trained in pieces)
         print(f"Example {number}, trained tokens {'in green' if colored else 'in [[ ]]'}: {text}")
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= BEGIN_SHOWN + END_SHOWN:
+        return shown(text)
+    return f"{shown(text[:BEGIN_SHOWN])} … {shown(text[-END_SHOWN:])}"
 
 
 def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Namespace) -> None:

@@ -19,10 +19,11 @@ SPLIT, MASK, REFUSE = "split", "mask", "refuse"
 # Templates may write a newline after the end-of-turn token.
 END_OF_TURN_WITHIN = 3  # tokens
 REWRITTEN, LEFT_OUT = "rewritten", "left out: "  # names of counts
-FIRST, EMPTY, UNTRAINED = (
+FIRST, EMPTY, UNTRAINED, NO_CALLS = (
     "the assistant speaks first",
     "an assistant message is empty",
     "no assistant message to train",
+    "the template leaves out the tool calls to train",
 )
 
 
@@ -56,6 +57,9 @@ class Renderer:
             found = self._by_tags(conversation) if self.tagged else self._by_prefixes(conversation, answers, counts)
         except PrepareError as error:
             raise PrepareError(f"{conversation.where}: {error}.") from error
+        calls = [call for i in answers for call in conversation.messages[i].get("tool_calls", ())]
+        if not all(_is_in(call.get("function", call)["name"], found) for call in calls):
+            raise Dropped(NO_CALLS)
         _count_missing(conversation, found, counts)
         return found
 
@@ -67,7 +71,13 @@ class Renderer:
         return render(self.template, messages, special_tokens=self.special_tokens, **variables)
 
     def _by_tags(self, of: Conversation) -> list[Marked]:
-        text, spans = self._render_with_spans(of, of.messages)
+        text, tagged = self._render_with_spans(of, of.messages)
+        spans: list[tuple[int, int]] = []
+        for begin, end in tagged:  # some templates tag the end of a turn on its own
+            if spans and spans[-1][1] == begin:
+                begin = spans.pop()[0]
+            if end > begin:
+                spans.append((begin, end))
         flags = [of.trained[i] for i, message in enumerate(of.messages) if message["role"] == "assistant"]
         if all(flags):
             return [Marked(text, spans)]
@@ -135,11 +145,14 @@ def _count_missing(of: Conversation, found: list[Marked], counts: Counter) -> No
             (f"content of {message['role']}", message["content"]),
             ("reasoning", message.get("reasoning_content")),
         ]
-        pieces += [("tool calls", call.get("function", call)["name"]) for call in message.get("tool_calls", ())]
     for what, text in pieces:
-        forms = (text.strip(), json.dumps(text)[1:-1]) if isinstance(text, str) else ("",)
-        if not any(form in marked.text for marked in found for form in forms):
+        if not _is_in(text, found):
             counts[LEFT_OUT + what] += 1
+
+
+def _is_in(text: str | None, found: list[Marked]) -> bool:
+    """Whether the template wrote the text, perhaps without white space around it, or as JSON."""
+    return text is None or any(form in one.text for one in found for form in (text.strip(), json.dumps(text)[1:-1]))
 
 
 def token_mask(offsets: np.ndarray, spans: list[tuple[int, int]]) -> Iterator[np.ndarray]:

@@ -79,6 +79,7 @@ def test_arguments_that_are_json_text_are_parsed():
         ({"messages": [user("q")], "tools": "{"}, "'tools'"),
         ({"messages": [user("q")], "tools": {"a": 1}}, "'tools'"),
         ({"messages": [user("q")], "chat_template_kwargs": [1]}, "'chat_template_kwargs'"),
+        ({"messages": [user("q")], "chat_template_kwargs": {"tools": []}}, "'chat_template_kwargs'"),
         ({"instruction": "q", "output": "a", "history": ["q"]}, "'history'"),
         ({"messages": None, "text": "x"}, "no messages or conversations or instruction and output"),
     ],

@@ -106,10 +106,22 @@ def test_a_call_and_the_answer_after_its_result(chat_tokenizer):
     assert text.endswith(f"<think>\n\n</think>\n\n[[{call}<|im_end|>]]\n")
 
 
-def test_a_template_that_leaves_out_tools_and_calls_is_reported(chat_tokenizer):
-    messages = [user("1+1?"), assistant("x", tool_calls=[CALL]), {"role": "tool", "content": "2"}, assistant("2")]
-    made = made_of(chat_tokenizer("llama3"), [{"messages": messages, "tools": [CALL]}])
-    assert made.counts["left out: tools"] == made.counts["left out: tool calls"] == 1
+def test_what_the_template_leaves_out_is_reported(chat_tokenizer):
+    made = made_of(chat_tokenizer("llama3"), [{"messages": REASONED, "tools": [CALL]}])
+    assert made.counts["left out: tools"] == 1 and made.counts["left out: reasoning"] == 2
+    # Of a call that the template does not write, an empty answer would be learned.
+    made = made_of(chat_tokenizer("llama3"), [{"messages": [user("1+1?"), assistant(None, tool_calls=[CALL])]}])
+    assert dict(made.dropped) == {"the template leaves out the tool calls to train": 1}
+
+
+def test_generation_tags_around_the_end_of_turn_alone(chat_tokenizer, tmp_path):
+    """As in Gemma's templates for training."""
+    shutil.copytree(chat_tokenizer("tagged"), tmp_path / "two")
+    end = "{%- endgeneration -%}{%- generation -%}{{- '<|eot_id|>' -}}{%- endgeneration -%}"
+    source = template_of("tagged").replace("+ '<|eot_id|>' -}}{%- endgeneration -%}", "-}}" + end)
+    (tmp_path / "two/chat_template.jinja").write_text(source)
+    rows = [{"messages": [*ONE, *ONE[:1], assistant("x", train=False)]}]
+    assert texts_of(tmp_path / "two", rows) == texts_of(chat_tokenizer("tagged"), rows)
 
 
 @pytest.mark.parametrize("template", ["llama3", "tagged"])

@@ -220,8 +220,8 @@ def documents_of(encoder, texts: list[str], size: int = 100) -> list[list[int]]:
     source = Lines(texts)
     pieces = program.assign(source, encoder.cuts, 0.0, None)
     found = [[]]
-    for _, parts in program.encode(pieces, source, encoder, workers=1):
-        for part in parts:
+    for _, parts in program.encode(pieces, source, program.Texts(encoder), workers=1):
+        for _, part in parts:
             begin = 0
             for end in part.ends:
                 found[-1] += part.tokens[begin:end].tolist()

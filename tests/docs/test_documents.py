@@ -35,6 +35,7 @@ needs_programs = pytest.mark.skipif(
 # Flags of our own whose programs have no --help that lists them, by the files that read them.
 SOURCES_OF_FLAGS = [
     *ROOT.glob("app/*.py"),
+    ROOT / "app/prepare/arguments.py",
     *ROOT.glob("app/plan/*_command.cpp"),
     *ROOT.glob("bench/*.py"),
     ROOT / "kubernetes/manifests/command.py",
