@@ -19,6 +19,7 @@
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/hub/hub_cache.hpp"
 #include "io/weights/tokenizer_files.hpp"
 #include "io/weights/weights_export.hpp"
 #include "model/architecture/architectures.hpp"
@@ -80,7 +81,7 @@ struct Options {
   WeightsFormat format = WeightsFormat::kSafetensors;
   WeightType type = WeightType::kFloat32;
   std::string model_config;  // a file
-  std::string tokenizer;     // a folder; empty: the run's
+  std::string tokenizer;     // a folder, also the snapshot of a name on the hub; empty: the run's
   bool help = false;
 };
 
@@ -114,7 +115,7 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   options.format = parse_format(values["format"].as<std::string>());
   options.type = parse_dtype(values["dtype"].as<std::string>());
   options.model_config = values["model_config"].as<std::string>();
-  options.tokenizer = values["tokenizer"].as<std::string>();
+  options.tokenizer = mpzero::io::hub_snapshot_or(values["tokenizer"].as<std::string>()).string();
   if (options.format == WeightsFormat::kHdf5 && options.type != WeightType::kFloat32) {
     throw_user_error(
         "--dtype bf16 cannot be combined with --format hdf5, which has no such type: choose safetensors or pt");

@@ -10,6 +10,9 @@ MPZERO_PATH_FLAGS=(
 )
 MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG TRAIN_DATA METRICS_FILE)
 
+# "Qwen/Qwen3-0.6B", as is_hub_name() in io/hub has it, but for marks within.
+readonly MPZERO_HUB_NAME='^[[:alnum:]_][[:alnum:]_.-]*/[[:alnum:]_][[:alnum:]_.-]*$'
+
 # Whether the user is in the checkout, where the scripts run, too.
 user_is_in_checkout() { [[ $MPZERO_USER_FOLDER -ef $MPZERO_ROOT ]]; }
 
@@ -68,7 +71,7 @@ resolve_paths() {
 path_of_flag() {
   if [[ $1 == dataset ]]; then
     data_set_path "$2" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}"
-  elif [[ $1 == tokenizer ]]; then
+  elif [[ $1 == tokenizer || $1 == init_from && $2 =~ $MPZERO_HUB_NAME ]]; then
     named_path "$2"
   elif [[ $1 == validation_data ]]; then
     validation_paths "$2"

@@ -136,7 +136,7 @@ choose_settings() {
     die "LOCAL_DATASET=$LOCAL_DATASET is neither true (DATASET is a folder or file) nor false (DATASET is a Hugging Face name)."
   setting TOKENIZER tokenizer ""
   if [[ -z $TOKENIZER ]]; then
-    if [[ -n $INIT_FROM && -f $INIT_FROM/tokenizer.json ]]; then
+    if [[ -f $INIT_FROM/tokenizer.json || ! -e $INIT_FROM && $INIT_FROM =~ $MPZERO_HUB_NAME ]]; then
       TOKENIZER=$INIT_FROM
     elif [[ -z $DATASET ]]; then
       TOKENIZER=bytes

@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/saturating_product.hpp"
 #include "io/checkpoint_dir/folder.hpp"
+#include "io/hub/hub_cache.hpp"
 
 namespace mpzero {
 namespace {
@@ -363,7 +364,8 @@ std::string model_name(const CommandLine& line) {
                                            ? std::filesystem::path(line.model_config)
                                            : std::filesystem::path(line.init_from) / "config.json";
   const auto path = std::filesystem::absolute(config).lexically_normal();
-  const auto folder = path.parent_path().filename();
+  const std::filesystem::path hub_name = io::hub_name_of(path.parent_path());
+  const auto folder = (hub_name.empty() ? path.parent_path() : hub_name).filename();
   // A checkpoint's folder is named after its model and its step, and holds no config.json.
   const std::string tag = folder.string();
   if (line.model_config.empty() && io::step_of_tag(tag, "") && !std::filesystem::exists(path)) {

@@ -25,6 +25,7 @@
 #include "io/data/token_dataset.hpp"
 #include "io/ds_config/ds_config.hpp"
 #include "io/files/shipped_folders.hpp"
+#include "io/hub/hub_cache.hpp"
 #include "io/weights/initial_folder.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/fp8/layer_product.hpp"
@@ -100,10 +101,7 @@ InitialModel model_without_overrides(const CommandLine& command_line, const io::
     return named_model(preset_path(command_line.model_type));
   }
   if (!init.is_gone && !fs::is_directory(command_line.init_from)) {
-    throw_user_error(
-        "--init_from {}: there is no such folder; download the weights first, e.g. with `.venv/bin/hf download NAME "
-        "--local-dir FOLDER`",
-        command_line.init_from);
+    throw_user_error("--init_from {}: {}", command_line.init_from, io::explain_missing_weights(command_line.init_from));
   }
   return read_initial_model(init);
 }
@@ -297,7 +295,7 @@ std::vector<fs::path> checkpoints_of_run(const CommandLine& line) {
   return io::resume_candidates(folder, /*model_type=*/"").folders;
 }
 
-// The folder that the run began with, if --init_from names that folder or the one above it.
+// The folder that the run began with, if --init_from names that folder, the one above it or its model on the hub.
 std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& line) {
   const std::string given = absolute_init_from(line.init_from);
   for (const fs::path& folder : checkpoints_of_run(line)) {
@@ -310,10 +308,11 @@ std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& l
     const fs::path recorded = checkpoint->run().init_from;
     const std::string& model = checkpoint->progress().model_config_json;
     if (recorded.empty() || model.empty()) return std::nullopt;
-    if (recorded != given && recorded.parent_path() != given) return std::nullopt;
+    const bool is_snapshot = io::is_hub_name(line.init_from) && io::hub_name_of(recorded) == line.init_from;
+    if (recorded != given && recorded.parent_path() != given && !is_snapshot) return std::nullopt;
     return io::InitialFolder{.folder = recorded,
                              .is_checkpoint = true,
-                             .is_latest = recorded != given,
+                             .is_latest = recorded != given && !is_snapshot,
                              .is_gone = true,
                              .model_config_json = model};
   }

@@ -72,7 +72,7 @@ struct Settings {
   // model
   std::string model_type = "qwen3_0_6b";  // names the checkpoint folders, and the preset where model_config is empty
   std::string model_config;               // path of the Hugging Face config.json; empty: the preset `model_type`
-  std::string init_from;                  // safetensors folder; empty: random weights from `seed`
+  std::string init_from;                  // a folder, or a name on the hub; empty: random weights from `seed`
   ModelOverrides model_overrides;
   std::string dtype = "bf16";  // of weights and activations: "bf16" or "fp32"
   std::string fp8 = "none";    // of the matrix products of layers: "none", "tensorwise" or "rowwise"

@@ -13,6 +13,7 @@
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/data/tokenization.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/hub/hub_cache.hpp"
 #include "io/weights/folder_weights.hpp"
 #include "io/weights/initial_folder.hpp"
 #include "io/weights/matched_weights.hpp"
@@ -117,7 +118,12 @@ void use_checkpoint(const io::StoredCheckpoint& checkpoint, const ModelRequest& 
 
 }  // namespace
 
-void read_model(const ModelRequest& request, const Use& use, const Say& say) {
+void read_model(const ModelRequest& given, const Use& use, const Say& say) {
+  ModelRequest request = given;
+  request.folder = io::weights_folder(given.folder);
+  if (io::is_hub_name(request.folder.native()) && !io::path_exists(request.folder)) {
+    throw_user_error("{}: {}.", request.folder.string(), io::explain_missing_weights(request.folder));
+  }
   if (request.tag.empty() && io::is_hugging_face_folder(request.folder)) return read_folder(request, use, say);
   io::read_checkpoint([&] { return io::find_checkpoint(request.folder, request.tag); },
                       [&](const io::StoredCheckpoint& checkpoint) { use_checkpoint(checkpoint, request, use, say); },

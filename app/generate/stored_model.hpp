@@ -12,7 +12,7 @@ namespace mpzero {
 
 // Which weights are meant.
 struct ModelRequest {
-  std::filesystem::path folder;
+  std::filesystem::path folder;  // or the name of a cached model on the hub
   std::string tag{};           // of a checkpoint in the folder; empty: the folder's own, or what `latest` names
   std::string model_config{};  // a config.json in place of the folder's; empty: the folder's
   bool untrained = false;      // the random weights that the checkpoint's run began with

@@ -11,6 +11,7 @@
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/hub/hub_cache.hpp"
 #include "io/weights/folder_weights.hpp"
 #include "io/weights/tokenizer_files.hpp"
 
@@ -60,7 +61,13 @@ class CheckpointWeights final : public WeightSource {
 
 }  // namespace
 
-InitialFolder find_initial_folder(const fs::path& folder) {
+fs::path weights_folder(const fs::path& given) {
+  const fs::path folder = hub_snapshot_or(given);
+  return folder == given || has_safetensors(folder) || has_other_weights(folder) ? folder : given;
+}
+
+InitialFolder find_initial_folder(const fs::path& given) {
+  const fs::path folder = weights_folder(given);
   InitialFolder found;
   found.folder = folder;
   if (!is_folder(folder)) return found;

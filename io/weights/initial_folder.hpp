@@ -10,8 +10,8 @@
 
 namespace mpzero::io {
 
-// What --init_from names: a Hugging Face folder, a checkpoint, or a folder of checkpoints, which means the one that
-// its `latest` names.
+// What --init_from names: a Hugging Face folder, the name of a model on the hub, which means its snapshot in the cache, a
+// checkpoint, or a folder of checkpoints, which means the one that its `latest` names.
 struct InitialFolder {
   std::filesystem::path folder;  // of Hugging Face weights, or of one checkpoint
   bool is_checkpoint = false;
@@ -24,10 +24,13 @@ struct InitialFolder {
   std::string problem{};                 // of such files in a Hugging Face folder: why what they say is not known
 };
 
+// `given`; if that is no file or folder but the name of a cached model with weights, its snapshot.
+std::filesystem::path weights_folder(const std::filesystem::path& given);
+
 // Safetensors come first where the folder holds several, pytorch_model.bin, which DeepSpeed's zero_to_fp32.py writes
 // beside the checkpoints, comes last. A folder that holds nothing is returned as it is. Throws as
 // open_checkpoint, and where `latest` names nothing.
-InitialFolder find_initial_folder(const std::filesystem::path& folder);
+InitialFolder find_initial_folder(const std::filesystem::path& given);
 
 // Whether there are weights in the folder, which is one of Hugging Face weights or of one checkpoint. Also true if the
 // system cannot tell.

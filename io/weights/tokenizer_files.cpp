@@ -14,6 +14,7 @@
 #include "base/parameter_names.hpp"
 #include "io/data/tokenizer_vocabulary.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/hub/hub_cache.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -138,10 +139,11 @@ fs::path tokenizer_folder(const StoredCheckpoint& checkpoint, const Warn& warn) 
   const std::string of_data = recorded_tokenizer(checkpoint);
   if (of_data == kBytesTokenizer && wanted.empty()) return {};
   for (const std::string& name : {checkpoint.run().init_from, of_data}) {
-    if (name.empty() || !holds_tokenizer(name)) continue;
+    const fs::path folder = hub_snapshot_or(name);
+    if (folder.empty() || !holds_tokenizer(folder)) continue;
     try {
-      const std::string hash = wanted.empty() ? "" : tokenizer_hash_of(name);
-      if (hash.empty() || hash == wanted) return name;
+      const std::string hash = wanted.empty() ? "" : tokenizer_hash_of(folder);
+      if (hash.empty() || hash == wanted) return folder;
     } catch (const UserError& error) {
       warn(fmt::format("{}; the folder is passed over", error.what()));
     }

@@ -87,6 +87,38 @@ def test_it_resumes_after_the_weights_are_gone(tmp_path: Path) -> None:
     assert new.returncode == 2 and "there is no such folder" in the_sentence(new.stderr)
 
 
+def test_a_cached_name_of_the_hub_is_its_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, hub = "org-of-the-test/Tiny-0.1", tmp_path / "hub"
+    monkeypatch.setenv("HF_HUB_CACHE", str(hub))
+    first = TinyRun(tmp_path / "first", ranks=1)
+    first.train("--max_steps=1")
+    repository = hub / "models--org-of-the-test--Tiny-0.1"
+    snapshot = repository / "snapshots/0123456789abcdef"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text(snapshot.name)
+    snapshot.mkdir(parents=True)
+    # A part of it, such as the tokenizer alone, is not the model.
+    (snapshot / "tokenizer.json").write_text("{}")
+    run = TinyRun(tmp_path / "tuned", ranks=1)
+    words = [flag for flag in run.flags() if not flag.startswith("--model_config")]
+    for refused in (mpzero("train", *words, f"--init_from={name}"), mpzero("generate", name, "--prompt_tokens=1")):
+        assert refused.returncode == 2 and f"hf download {name}`" in the_sentence(refused.stderr)
+    (snapshot / "tokenizer.json").unlink()
+    assert mpzero(first.checkpoints, snapshot, program="zero_to_fp32").returncode == 0
+
+    generated = mpzero("generate", name, "--prompt_tokens=1,2,3", "--max_tokens=2", "--temperature=0")
+    assert len(generated.stdout.split()) == 2, generated.stderr
+    run, said = start_from(Path(name), tmp_path / "tuned")
+    assert f"Weights: {snapshot}, " in said
+    record = json.loads((run.latest / "manifest.json").read_text())["content"]["run"]
+    assert record["init_from"] == str(snapshot.resolve())
+    assert run.latest.name == "Tiny-0.1-3steps"
+    # Without the cache the name still means the run's weights.
+    hub.rename(tmp_path / "moved")
+    resumed = run.train("--max_steps=4", f"--init_from={name}")
+    assert "Resumed from checkpoint at step 3" in resumed.stdout
+
+
 def test_all_ranks_start_from_the_checkpoint_that_rank_0_found(tmp_path: Path) -> None:
     first = TinyRun(tmp_path / "first", ranks=1)
     first.train("--max_steps=2", "--checkpoint_freq=1")

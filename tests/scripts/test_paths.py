@@ -84,6 +84,16 @@ def test_flags_are_paths_from_where_the_user_is(checkout, mine, begin):
     assert (mine / "run/latest").exists()
 
 
+def test_a_name_on_the_hub_is_no_path_unless_the_user_has_such_a_folder(checkout, mine):
+    for folder in (None, mine / "an-org/Some-1B"):
+        if folder is not None:
+            folder.mkdir(parents=True)
+        result = start(checkout, mine, "--train_data=t.h5", "--init_from=an-org/Some-1B")
+        assert result.returncode == 0, result.stdout + result.stderr
+        words = (checkout.record / "mpzero.flags").read_text().splitlines()
+        assert f"--init_from={folder or 'an-org/Some-1B'}" in words
+
+
 def test_a_log_goes_where_the_user_says(checkout, mine):
     result = start(checkout, mine, LOG_DIR="my logs")
     assert result.returncode == 0, result.stderr

@@ -158,6 +158,9 @@ def test_weights_bring_their_model_and_tokenizer(checkout):
     assert "Training Some-1B with" in result.stdout
     prepared = checkout.prepared()
     assert prepared[prepared.index("--tokenizer") + 1] == "weights/Some-1B"
+    # A name on the hub is that of its tokenizer, too.
+    assert checkout.run("--", "--init_from", "an-org/Some-2B").returncode == 0
+    assert "an-org/Some-2B" in checkout.prepared()
     # What the user names holds; mpzero compares it with the folder's config.json.
     assert checkout.run("--", "--init_from", "weights/Some-1B", MODEL_TYPE="llama_3_8b").returncode == 0
     assert checkout.flags()["model_type"] == "llama_3_8b"
