@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Lets a model go on with a text, as `mpzero generate` does, with the Hugging Face tokenizer that it was trained with.
+"""Completes a prompt, or answers in a chat, with the Hugging Face tokenizer that the model was trained with.
 
     generate.py checkpoints --prompt "Once upon a time"
+    generate.py checkpoints --chat "How far is the moon?" --system "Answer in one sentence."
     generate.py checkpoints/fp32 --prompt "Once upon a time" --tokenizer Qwen/Qwen3-0.6B --temperature 0
 
 The tokenizer is the one that the checkpoint records, or whose files the folder holds, unless --tokenizer names one.
-The text begins with BOS if the training documents did (--add_bos). Names of special tokens in it become their ids. All
-other flags are those of `mpzero generate`, which computes.
+The text begins with BOS if the training documents did (--add_bos). Names of special tokens in it become their ids.
+--chat renders the chat template of the training data, or else of the tokenizer, and prints the answer. All other flags
+are those of `mpzero generate`, which computes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import sys
 from pathlib import Path
 
 from prepare import PrepareError, shown
-from prepare.encoders import load_tokenizer
+from prepare.encoders import LoadedTokenizer, load_tokenizer
 from run_files.utf8 import restart_in_utf8
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +61,21 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a folder, as for mpzero generate")
-    parser.add_argument("--prompt", required=True, metavar="TEXT", help="what to go on from")
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="the text to complete")
+    prompt.add_argument("--chat", metavar="TEXT", help="the user's message to answer")
+    parser.add_argument("--system", metavar="TEXT", help="with --chat: the system message")
+    parser.add_argument(
+        "--chat_template",
+        metavar="FILE",
+        help="with --chat: a Jinja file (default: the template of the training data, if it is recorded, else "
+        "that of the tokenizer)",
+    )
+    parser.add_argument(
+        "--chat_template_kwargs",
+        metavar="JSON",
+        help="with --chat: variables of the template, as an object: '{\"enable_thinking\": false}'",
+    )
     parser.add_argument("--tokenizer", metavar="NAME", help="a folder, tokenizer.json, Hugging Face name, or bytes")
     parser.add_argument(
         "--add_bos",
@@ -75,6 +91,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    check_flags(arguments)
     given = {name: value for name in PASSED_ON if (value := getattr(arguments, name)) is not None}
     command = [str(program()), "generate", arguments.checkpoint]
     described = subprocess.run(
@@ -88,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise PrepareError(f"{shown(model['model'])} does not record a tokenizer: give --tokenizer.")
     command += flags(given, *PASSED_ON) + ["--untrained"] * arguments.untrained
     if name == "bytes":
+        if arguments.chat is not None:
+            raise PrepareError("Tokenizer 'bytes' has no chat template: use --prompt.")
         if arguments.add_bos == "true":
             raise PrepareError("Tokenizer 'bytes' has no BOS: leave --add_bos true out.")
         sys.stdout.flush()
@@ -100,23 +119,61 @@ def run(arguments: argparse.Namespace) -> int:
             f"Tokenizer '{shown(name)}' has {vocab_size} ids, and the model of {shown(model['model'])} "
             f"{model['vocab_size']}: give the --tokenizer that the model was trained with."
         )
-    if any("\ud800" <= character <= "\udfff" for character in arguments.prompt):
-        raise PrepareError("--prompt is not UTF-8: only a model that was trained on bytes goes on from any bytes.")
-    ids = tokenizer.encode(arguments.prompt, add_special_tokens=False).ids
+    flag, text = ("prompt", arguments.prompt) if arguments.chat is None else ("chat", chat_of(arguments, model, loaded))
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise PrepareError(f"--{flag} is not UTF-8: only a model that was trained on bytes goes on from any bytes.")
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
     if not ids:
-        raise PrepareError("--prompt holds no token: give a text of one character or more.")
-    bos, adds_bos, note = loaded.bos(add_bos_of(arguments, model))
-    ids = [bos] * adds_bos + ids
-    if note is not None:
-        print(f"generate.py: {note}.", file=sys.stderr)
-    print(f"generate.py: {f'BOS {bos}' if adds_bos else 'no BOS'} precedes the prompt.", file=sys.stderr)
+        raise PrepareError(f"--{flag} holds no token: give a text of one character or more.")
+    if arguments.chat is None:
+        bos, adds_bos, note = loaded.bos(add_bos_of(arguments, model))
+        ids = [bos] * adds_bos + ids
+        if note is not None:
+            print(f"generate.py: {note}.", file=sys.stderr)
+        print(f"generate.py: {f'BOS {bos}' if adds_bos else 'no BOS'} precedes the prompt.", file=sys.stderr)
     if len(ids) > model["positions"]:
         raise PrepareError(
-            f"--prompt has {len(ids)} tokens, and the model of {shown(model['model'])} takes {model['positions']}."
+            f"--{flag} has {len(ids)} tokens, and the model of {shown(model['model'])} takes {model['positions']}."
         )
     return follow(
-        [*command, "--prompt_tokens=" + ",".join(map(str, ids))], arguments.prompt, TextStream(tokenizer, ids)
+        [*command, "--prompt_tokens=" + ",".join(map(str, ids))], arguments.prompt or "", TextStream(tokenizer, ids)
     )
+
+
+def check_flags(arguments: argparse.Namespace) -> None:
+    if arguments.chat is None:
+        for name in ("system", "chat_template", "chat_template_kwargs"):
+            if getattr(arguments, name) is not None:
+                raise PrepareError(f"--{name} has no effect without --chat: leave it out, or give --chat TEXT.")
+    elif arguments.add_bos != "auto":
+        raise PrepareError("--add_bos has no effect with --chat, as the template writes BOS: leave it out.")
+
+
+def chat_of(arguments: argparse.Namespace, model: dict, loaded: LoadedTokenizer) -> str:
+    """The prompt for an answer to --chat."""
+    from chat_template import load_chat_template, render  # imports jinja2
+
+    template = model["chat_template"]
+    if arguments.chat_template is not None or not template:
+        override = arguments.chat_template and Path(arguments.chat_template)
+        template = load_chat_template(loaded.folder, override)
+    variables = template_variables(arguments.chat_template_kwargs or "{}")
+    messages = [{"role": "user", "content": arguments.chat}]
+    if arguments.system is not None:
+        messages.insert(0, {"role": "system", "content": arguments.system})
+    tokens = loaded.declared.template_tokens()
+    return render(template, messages, add_generation_prompt=True, special_tokens=tokens, **variables)[0]
+
+
+def template_variables(text: str) -> dict:
+    try:
+        variables = json.loads(text)
+    except ValueError as error:
+        raise PrepareError(f"--chat_template_kwargs is not JSON ({error}): give an object.") from error
+    taken = {"template", "messages", "special_tokens", "add_generation_prompt"}
+    if not isinstance(variables, dict) or taken & variables.keys():
+        raise PrepareError(f"--chat_template_kwargs must be a JSON object without {', '.join(sorted(taken))}.")
+    return variables
 
 
 def add_bos_of(arguments: argparse.Namespace, model: dict) -> str:

@@ -221,7 +221,11 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   }
   if (options.format != WeightsFormat::kHdf5) {
     add_tokenizer(checkpoint, options, tokenizer);
-    io::agree_with_config(options.output_dir, config);
+    if (!tokens.chat_template.empty()) {
+      io::write_text_file(std::filesystem::path(options.output_dir) / io::kChatTemplateName, tokens.chat_template);
+      mpzero::print_out("Wrote {}: the template of the training data\n", io::kChatTemplateName);
+    }
+    io::agree_with_config(options.output_dir, config, /*creates=*/tokens.end_of_turn_token_id.has_value());
   }
   if (!has_config) {
     mpzero::print_out(

@@ -192,6 +192,7 @@ int describe(const ModelRequest& request) {
                             {"tokenizer", model.tokenizer},
                             {"eos_token_ids", model.config.eos_token_ids},
                             {"bos_token_id", model.config.bos_token_id ? json(*model.config.bos_token_id) : json()},
+                            {"chat_template", model.chat_template},
                             {"add_bos", model.add_bos ? json(*model.add_bos) : json()}};
         write(facts.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
       },

@@ -55,6 +55,11 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
          }
          o.tokenizer = value;
        }},
+      {"chat",
+       [](const std::string&) {
+         throw_user_error(
+             "--chat: mpzero itself renders no chat template; app/generate.py takes the same flags and does.");
+       }},
       {"untrained", [&o](const std::string&) { o.untrained = true; }, true},
       {"describe", [&o](const std::string&) { o.describe = true; }, true},
   };
@@ -114,7 +119,7 @@ std::string generate_help() {
          "                        DeepSpeed, or a Hugging Face folder (config.json and weights) or a cached\n"
          "                        model's name, such as Qwen/Qwen3-0.6B\n"
          "  --prompt TEXT         what to go on from, where the model was trained on bytes; app/generate.py takes the\n"
-         "                        same flags and runs Hugging Face's tokenizers\n"
+         "                        same flags, runs Hugging Face's tokenizers and answers in a chat (--chat TEXT)\n"
          "  --prompt_tokens IDS   or ids, as 1,2,3; the ids that follow are printed, one a line\n"
          "  --max_tokens N        tokens to generate (default: 200, or what the model's positions leave room for)\n"
          "  --temperature T       0: always the likeliest token; else how freely to draw (default: 0.8)\n"

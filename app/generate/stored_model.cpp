@@ -105,11 +105,13 @@ void use_checkpoint(const io::StoredCheckpoint& checkpoint, const ModelRequest& 
                     const Say& say) {
   for (const std::string& warning : checkpoint.warnings()) say(warning);
   const fs::path tokenizer = io::tokenizer_folder(checkpoint, say);
+  const io::Tokenization tokens = io::recorded_tokenization(checkpoint);
   const StoredModel model{
       .name = fmt::format("step {} of {}", checkpoint.progress().step, checkpoint.folder().string()),
       .config = config_of(checkpoint, request, tokenizer, say),
       .tokenizer = tokenizer.empty() ? io::recorded_tokenizer(checkpoint) : tokenizer.string(),
-      .add_bos = io::recorded_tokenization(checkpoint).add_bos};
+      .chat_template = tokens.chat_template,
+      .add_bos = tokens.add_bos};
   if (request.untrained) return read_untrained(checkpoint, model, use);
   use(model, io::StoredWeights(checkpoint));
   SingleProcess alone;

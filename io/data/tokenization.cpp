@@ -12,6 +12,8 @@ constexpr const char* kVocabSize = "vocab_size";
 constexpr const char* kEos = "eos_token_id";
 constexpr const char* kBos = "bos_token_id";
 constexpr const char* kAddBos = "add_bos";
+constexpr const char* kEndOfTurn = "end_of_turn_token_id";
+constexpr const char* kTemplate = "chat_template";
 constexpr const char* kHash = "tokenizer_hash";
 
 }  // namespace
@@ -22,9 +24,13 @@ Tokenization read_tokenization(const hdf5::File& file) {
                       .eos_token_id = file.attribute<int64_t>(kEos),
                       .bos_token_id = {},
                       .add_bos = {},
+                      .end_of_turn_token_id = {},
+                      .chat_template = {},
                       .tokenizer_hash = {}};
   if (file.has_attribute(kBos)) tokens.bos_token_id = file.attribute<int64_t>(kBos);
   if (file.has_attribute(kAddBos)) tokens.add_bos = file.attribute<int64_t>(kAddBos) != 0;
+  if (file.has_attribute(kEndOfTurn)) tokens.end_of_turn_token_id = file.attribute<int64_t>(kEndOfTurn);
+  if (file.has_attribute(kTemplate)) tokens.chat_template = file.text_attribute(kTemplate);
   if (file.has_attribute(kHash)) tokens.tokenizer_hash = file.text_attribute(kHash);
   return tokens;
 }
@@ -34,6 +40,8 @@ void to_json(nlohmann::ordered_json& object, const Tokenization& tokens) {
   if (tokens.eos_token_id) object[kEos] = *tokens.eos_token_id;
   if (tokens.bos_token_id) object[kBos] = *tokens.bos_token_id;
   if (tokens.add_bos) object[kAddBos] = *tokens.add_bos;
+  if (tokens.end_of_turn_token_id) object[kEndOfTurn] = *tokens.end_of_turn_token_id;
+  if (!tokens.chat_template.empty()) object[kTemplate] = tokens.chat_template;
   if (!tokens.tokenizer_hash.empty()) object[kHash] = tokens.tokenizer_hash;
 }
 
@@ -54,6 +62,8 @@ void from_json(const nlohmann::json& object, Tokenization& tokens) {
             .eos_token_id = id(kEos),
             .bos_token_id = id(kBos),
             .add_bos = {},
+            .end_of_turn_token_id = id(kEndOfTurn),
+            .chat_template = text(kTemplate),
             .tokenizer_hash = text(kHash)};
   if (const nlohmann::json value = member(kAddBos); value.is_boolean()) tokens.add_bos = value.get<bool>();
 }

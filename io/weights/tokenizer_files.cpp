@@ -24,7 +24,7 @@ namespace {
 // Names that transformers gives them.
 constexpr std::array<const char*, 9> kNames = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     "vocab.json",
-    "merges.txt",     "tokenizer.model",       "chat_template.jinja",     "generation_config.json"};
+    "merges.txt",     "tokenizer.model",       kChatTemplateName,         "generation_config.json"};
 
 constexpr const char* kGenerationConfig = "generation_config.json";
 
@@ -88,7 +88,10 @@ int64_t vocab_size_of(const StoredCheckpoint& checkpoint) {
 
 std::vector<int64_t> more_eos_ids(const StoredCheckpoint& checkpoint, const fs::path& tokenizer, const Warn& warn) {
   std::vector<int64_t> ids;
-  if (const auto recorded = recorded_tokenization(checkpoint).eos_token_id) ids.push_back(*recorded);
+  const Tokenization tokens = recorded_tokenization(checkpoint);
+  for (const std::optional<int64_t>& id : {tokens.eos_token_id, tokens.end_of_turn_token_id}) {
+    if (id) ids.push_back(*id);
+  }
   if (tokenizer.empty()) return ids;
   try {
     const std::vector<int64_t> more = generation_eos_ids(tokenizer, vocab_size_of(checkpoint), warn);
@@ -99,16 +102,18 @@ std::vector<int64_t> more_eos_ids(const StoredCheckpoint& checkpoint, const fs::
   return ids;
 }
 
-void agree_with_config(const fs::path& folder, const std::string& config) {
+void agree_with_config(const fs::path& folder, const std::string& config, bool creates) {
   const fs::path file = folder / kGenerationConfig;
   json generation = read_object(file);
-  if (generation.is_null() || config.empty()) return;
+  const bool is_new = generation.is_null();
+  if (config.empty() || (is_new && !creates)) return;
   const json before = generation;
+  if (is_new) generation = json::object();
   const json model = json::parse(config);
   const auto has = [](const json& object, const char* key) { return object.contains(key) && !object[key].is_null(); };
   if (has(model, kEosKey)) generation[kEosKey] = model[kEosKey];
   for (const char* key : {"bos_token_id", "pad_token_id"}) {
-    if (has(model, key) && has(generation, key)) generation[key] = model[key];
+    if (has(model, key) && (is_new || has(generation, key))) generation[key] = model[key];
   }
   if (generation != before) write_text_file(file, generation.dump(2) + "\n");
 }

@@ -40,9 +40,9 @@ std::vector<int64_t> generation_eos_ids(const std::filesystem::path& folder, int
 // Rows of the embedding; kAnyVocabulary where the checkpoint holds none.
 int64_t vocab_size_of(const StoredCheckpoint& checkpoint);
 
-// The ids, beside those of the model's config.json, that end a text of the checkpoint's model: of its token file, and
-// of the generation_config.json in `tokenizer`, its tokenizer_folder(), which may be empty. A file that cannot be read
-// is left out, with a warning: the checkpoint is whole without it.
+// The ids, beside those of the model's config.json, that end a text of the checkpoint's model: EOS and the end of turn
+// of its token file, and those of the generation_config.json in `tokenizer`, its tokenizer_folder(), which may be
+// empty. A file that cannot be read is left out, with a warning: the checkpoint is whole without it.
 std::vector<int64_t> more_eos_ids(const StoredCheckpoint& checkpoint, const std::filesystem::path& tokenizer,
                                   const Warn& warn);
 
@@ -56,10 +56,12 @@ bool holds_tokenizer(const std::filesystem::path& folder);
 void check_tokenizer(const std::filesystem::path& folder);
 
 inline constexpr const char* kEosKey = "eos_token_id";
+inline constexpr const char* kChatTemplateName = "chat_template.jinja";
 
-// Gives the generation_config.json in `folder`, if it is there, the eos_token_id of `config`, a model's config.json,
-// and its bos_token_id and pad_token_id where both files have one.
-void agree_with_config(const std::filesystem::path& folder, const std::string& config);
+// Gives the generation_config.json in `folder` the eos_token_id of `config`, a model's config.json, and its
+// bos_token_id and pad_token_id where both files have one. If there is no such file, `creates` makes one with these
+// keys.
+void agree_with_config(const std::filesystem::path& folder, const std::string& config, bool creates = false);
 
 // Copies the files of a tokenizer, and generation_config.json, from `folder` into `output`, which exists. Files that
 // are there already stay, unless `replaces`; a generation_config.json that is no JSON is left out. Returns the names of

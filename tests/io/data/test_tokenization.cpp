@@ -19,15 +19,20 @@ TEST_CASE("what a token file records of its tokenizer is read, and lacks in old 
                             .eos_token_id = 99,
                             .bos_token_id = {},
                             .add_bos = {},
+                            .end_of_turn_token_id = {},
+                            .chat_template = {},
                             .tokenizer_hash = {}});
   hdf5::File file = hdf5::File::create(folder / "new.h5");
   add_tokens(file, std::vector<uint16_t>{1, 2, 3}, 100, {0, 3});
   file.set_attribute("bos_token_id", int64_t{7});
   file.set_attribute("add_bos", int64_t{1});
+  file.set_attribute("end_of_turn_token_id", int64_t{9});
+  file.set_attribute("chat_template", "{{ messages }}\n");
   file.set_attribute("tokenizer_hash", "xxh3:0123456789abcdef");
   file.close();
   const Tokenization found = TokenDataset(folder / "new.h5", 1).tokenization();
   CHECK((found.bos_token_id == 7 && found.add_bos == true && found.tokenizer_hash == "xxh3:0123456789abcdef"));
+  CHECK((found.end_of_turn_token_id == 9 && found.chat_template == "{{ messages }}\n"));
   CHECK(read_token_identity(folder / "new.h5").tokenization == found);
   for (const Tokenization& tokens : {old, found, Tokenization{}}) {
     const nlohmann::ordered_json written = tokens;

@@ -65,6 +65,9 @@ TEST_CASE("a tokenizer that is not the one of the token file is not taken for th
   std::ofstream(data / "generation_config.json") << R"({"eos_token_id": [7, 3]})";
   CHECK(more_eos_ids(checkpoint, data.path(), none) == std::vector<int64_t>{7, 7, 3});
   CHECK(more_eos_ids(checkpoint, "", none) == std::vector<int64_t>{7});
+  OfRun chat;
+  chat.made.settings_json = R"({"train_data": {"tokenization": {"eos_token_id": 7, "end_of_turn_token_id": 9}}})";
+  CHECK(more_eos_ids(chat, "", none) == std::vector<int64_t>{7, 9});
 
   // A checkpoint outlives the files of the folder that its run began with.
   std::vector<std::string> warnings;
@@ -115,6 +118,14 @@ TEST_CASE("generation_config.json has one id, several or none, and gets those of
   std::ifstream file(folder / "generation_config.json");
   CHECK(nlohmann::json::parse(file) ==
         nlohmann::json::parse(R"({"eos_token_id": [2, 3], "pad_token_id": 6, "bos_token_id": 5, "top_p": 0.5})"));
+
+  const testing::TemporaryFolder empty;
+  const std::string model = R"({"eos_token_id": [2, 3], "bos_token_id": 6, "pad_token_id": null, "hidden_size": 8})";
+  agree_with_config(empty.path(), model);
+  CHECK_FALSE(std::filesystem::exists(empty / "generation_config.json"));
+  agree_with_config(empty.path(), model, /*creates=*/true);
+  std::ifstream created(empty / "generation_config.json");
+  CHECK(nlohmann::json::parse(created) == nlohmann::json::parse(R"({"eos_token_id": [2, 3], "bos_token_id": 6})"));
 }
 
 TEST_CASE("what is there already stays unless it is to be replaced") {
