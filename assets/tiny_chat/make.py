@@ -137,7 +137,7 @@ def main() -> None:
         ("validation", made[::HELD_OUT]),
     ):
         lines = (json.dumps({"messages": messages}) + "\n" for messages in part)
-        (folder / f"{name}.jsonl").write_text("".join(lines))
+        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     (folder / "tokenizer").mkdir(exist_ok=True)
     texts = [f"{message['role']}\n{message['content']}\n" for messages in made for message in messages]
     train_tokenizer(texts).save(str(folder / "tokenizer/tokenizer.json"), pretty=False)

@@ -88,7 +88,8 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     assert "Batch 1 Loss" in result.stdout
 
 
-def test_weights_that_were_not_downloaded(tmp_path: Path) -> None:
+def test_weights_that_were_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     run = TinyRun(tmp_path)
     flags = [flag for flag in run.flags() if not flag.startswith("--model_config")]
     result = train(*flags, "--init_from=Qwen/Qwen3-0.6B", ranks=1, check=False)

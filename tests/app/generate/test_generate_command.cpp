@@ -52,7 +52,7 @@ TEST_CASE("a text goes on, and a line tells the speed") {
 
 TEST_CASE("ids go on with ids, one a line") {
   const TemporaryFolder folder;
-  save_model(folder.path(), {.tokenizer = "Qwen/Qwen3-0.6B"});
+  save_model(folder.path(), {.tokenizer = "an-org/Model-1B"});
   const std::string text =
       printed(folder.path(), {"--prompt_tokens", "80,259", "--max_tokens=3", "--device=cpu", "--temperature=0"});
   int a = -1, b = -1, c = -1, end = 0;
@@ -62,23 +62,24 @@ TEST_CASE("ids go on with ids, one a line") {
 
 TEST_CASE("a model describes itself in JSON") {
   const TemporaryFolder folder;
-  save_model(folder.path(), {.tokenizer = "Qwen/Qwen3-0.6B"});
+  save_model(folder.path(), {.tokenizer = "an-org/Model-1B"});
   const auto facts = nlohmann::json::parse(printed(folder.path(), {"--describe"}));
   CHECK(facts == nlohmann::json({{"model", "step 7 of " + (folder / "small-7steps").string()},
                                  {"model_type", "qwen3"},
                                  {"parameters", num_parameters(testing::byte_model())},
                                  {"vocab_size", 260},
                                  {"positions", 64},
-                                 {"tokenizer", "Qwen/Qwen3-0.6B"},
+                                 {"tokenizer", "an-org/Model-1B"},
                                  {"eos_token_ids", {256}},
                                  {"bos_token_id", nullptr},
+                                 {"chat_template", ""},
                                  {"add_bos", nullptr}}));
 }
 
 TEST_CASE("a prompt that the model cannot go on from has its sentence") {
   const TemporaryFolder folder, of_others, of_nobody, of_few, diverged;
   save_model(folder.path(), {});
-  save_model(of_others.path(), {.tokenizer = "Qwen/Qwen3-0.6B"});
+  save_model(of_others.path(), {.tokenizer = "an-org/Model-1B"});
   save_model(of_nobody.path(), {.tokenizer = ""});
   model::ModelConfig few = testing::byte_model();
   few.vocab_size = 200;
@@ -98,10 +99,10 @@ TEST_CASE("a prompt that the model cannot go on from has its sentence") {
             ", whose vocabulary has 260; encode the text with the tokenizer that the model was trained with.");
   CHECK(error(of_others.path(), {"--device=cpu", "--prompt", "ab"}) ==
         "the tokenizer of " + name(of_others) +
-            " is Qwen/Qwen3-0.6B, and mpzero itself has only bytes; run app/generate.py with the same flags, or give "
+            " is an-org/Model-1B, and mpzero itself has only bytes; run app/generate.py with the same flags, or give "
             "--prompt_tokens.");
   CHECK(error(of_others.path(), {"--device=cpu", "--prompt", "ab", "--tokenizer=bytes"}) ==
-        "--tokenizer bytes: the tokenizer of " + name(of_others) + " is Qwen/Qwen3-0.6B; leave the flag out.");
+        "--tokenizer bytes: the tokenizer of " + name(of_others) + " is an-org/Model-1B; leave the flag out.");
   CHECK(error(of_nobody.path(), {"--device=cpu", "--prompt", "ab"}) ==
         name(of_nobody) +
             " does not record a tokenizer; give --tokenizer bytes if the model was trained on bytes, else run "
