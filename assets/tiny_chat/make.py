@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SYSTEM = "Answer in three lines: Topic, Answer, In full."
-HELD_OUT = 10  # each such conversation is for validation
+HELD_OUT = 9  # every ninth conversation is for validation
 WORDS = 765  # of the tokenizer, before its three special tokens
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
@@ -131,14 +131,15 @@ def train_tokenizer(texts: list[str]):
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    for part in ("conversations", "tokenizer"):
+        (folder / part).mkdir(exist_ok=True)
     made = conversations()
     for name, part in (
         ("train", [one for i, one in enumerate(made) if i % HELD_OUT]),
         ("validation", made[::HELD_OUT]),
     ):
         lines = (json.dumps({"messages": messages}) + "\n" for messages in part)
-        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
-    (folder / "tokenizer").mkdir(exist_ok=True)
+        (folder / f"conversations/{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     texts = [f"{message['role']}\n{message['content']}\n" for messages in made for message in messages]
     train_tokenizer(texts).save(str(folder / "tokenizer/tokenizer.json"), pretty=False)
 

@@ -11,12 +11,12 @@ TINY_CHAT = Path(__file__).resolve().parents[2] / "assets/tiny_chat"
 
 
 def conversations(name: str) -> list[list[dict]]:
-    return [json.loads(line)["messages"] for line in (TINY_CHAT / name).read_text().splitlines()]
+    return [json.loads(line)["messages"] for line in (TINY_CHAT / "conversations" / name).read_text().splitlines()]
 
 
 def test_they_are_what_their_program_writes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, TINY_CHAT / "make.py", tmp_path], check=True, timeout=120)
-    for name in ("train.jsonl", "validation.jsonl"):
+    for name in ("conversations/train.jsonl", "conversations/validation.jsonl"):
         assert (tmp_path / name).read_bytes() == (TINY_CHAT / name).read_bytes()
 
 
