@@ -126,7 +126,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         arguments.eos_token,
         arguments.vocab_size,
         arguments.add_bos,
-        arguments.special_tokens or "text",
+        arguments.special_tokens or ("text" if format == TEXT else "ids"),
     )
     left_out = {item.arguments.dataset: list(item.plan.left_out) if item.plan else [] for item in inputs}
     for job in jobs_of(inputs):
@@ -166,7 +166,8 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
         work, output_of = Texts(encoder), partial(TextOutput, encoder=encoder)
         pieces = assign(source, encoder.cuts, job.validation_share, arguments.max_documents)
     else:
-        work = Examples(encoder, arguments.format, arguments.seq_length, renderer_of(arguments, encoder))
+        unused = next((name for name in ("chat_template", "rewritten_turns") if name in arguments.given), None)
+        work = Examples(encoder, arguments.format, arguments.seq_length, renderer_of(arguments, encoder), unused)
         output_of = partial(PackedOutput, encoder=encoder, arguments=arguments)
         pieces = units_of(source, job.validation_share, arguments.max_documents)
     outputs: list = []

@@ -55,6 +55,7 @@ class Examples:
     format: str
     seq_length: int
     renderer: Renderer | str  # a text: why there is none
+    unused: str | None = None  # a flag that rows of texts would not use
 
     def size_of(self, _unit: Unit) -> int:
         return BATCH // ROWS_PER_BATCH
@@ -87,6 +88,11 @@ class Examples:
 
     def _marked(self, conversation: Conversation | Completion, counts: Counter) -> list[Marked]:
         if isinstance(conversation, Completion):
+            if self.unused:
+                raise PrepareError(
+                    f"{conversation.where}: 'prompt' and 'completion' are texts, for which --{self.unused} has no "
+                    "effect: leave it out."
+                )
             if not conversation.text:
                 raise Dropped(NO_COMPLETION)
             text = conversation.prompt + conversation.text

@@ -112,7 +112,6 @@ class PackedOutput:
             "num_examples": self.num_examples,
             "trained_tokens": self.num_trained,
             "end_of_turn_token_id": self.made.ends.most_common(1)[0][0],
-            "special_tokens": "ids",
             "special_tokens_in_text": self.made.counts[SPECIAL],
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from itertools import chain
+import re
 
 import numpy as np
 
@@ -33,23 +33,18 @@ def encoding_with_offsets(encoder: Encoder):
 
 
 def _of_bytes(text: str, encoder: Encoder) -> Encoded:
+    """BYTES_EOS becomes the end-of-text id."""
     ids: list[int] = []
-    begins: list[int] = []
-    ends: list[int] = []
-    at = 0
-    for part, is_last in [(part, i == text.count(BYTES_EOS)) for i, part in enumerate(text.split(BYTES_EOS))]:
-        lengths = [len(character.encode()) for character in part]
-        ids += part.encode()
-        owners = list(chain.from_iterable([at + i] * length for i, length in enumerate(lengths)))
-        begins += owners
-        ends += [owner + 1 for owner in owners]
-        at += len(part)
-        if not is_last:
+    offsets: list[tuple[int, int]] = []
+    for part in re.split(f"({re.escape(BYTES_EOS)})", text):
+        at = offsets[-1][1] if offsets else 0
+        if part == BYTES_EOS:
             ids.append(encoder.eos_token_id)
-            begins.append(at)
-            at += len(BYTES_EOS)
-            ends.append(at)
-    return np.array(ids, encoder.dtype), np.stack([begins, ends], axis=1).astype(np.int64).reshape(-1, 2)
+            offsets.append((at, at + len(part)))
+        else:
+            ids += part.encode()
+            offsets += [(i, i + 1) for i, character in enumerate(part, at) for _ in character.encode()]
+    return np.array(ids, encoder.dtype), np.array(offsets, np.int64).reshape(-1, 2)
 
 
 def special_ids(encoder: Encoder) -> frozenset[int]:

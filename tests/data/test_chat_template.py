@@ -106,6 +106,26 @@ def test_the_template_of_a_folder(tmp_path):
         load(tmp_path, tmp_path / "missing.jinja")
 
 
+def test_the_template_of_a_tokenizer_by_name_comes_from_the_hub(monkeypatch, chat_tokenizer):
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    folder = chat_tokenizer("llama3")
+
+    def download(_name: str, part: str) -> str:
+        if not (folder / part).exists():
+            raise LocalEntryNotFoundError(part)
+        asked.append(part)
+        return str(folder / part)
+
+    asked = []
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    encoder = prepare_module("encoders").load_encoder("some/model", None, None)
+    assert "chat_template.jinja" in asked
+    assert chat_template().load_chat_template(encoder.folder) == template("llama3")
+    assert encoder.template_tokens == {"bos_token": "<|begin_of_text|>", "eos_token": "<stop>"}
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [

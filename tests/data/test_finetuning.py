@@ -2,6 +2,7 @@
 
 import json
 
+import datasets
 import h5py
 import numpy as np
 import pyarrow
@@ -53,20 +54,22 @@ def test_a_packed_file(prepare, tmp_path, packing):
 
 
 def test_parquet_json_and_csv_give_the_examples_of_json_lines(prepare, tmp_path):
-    call = {"name": "f", "arguments": '{"x": 1}'}
     rows = [
         {"messages": [user("q"), assistant("a")]},
-        {"messages": [user("r"), {**assistant("b"), "tool_calls": [call]}]},
+        {"messages": [user("r"), assistant("b", tool_calls=[{"name": "f", "arguments": {"x": 1}}])]},
+        {"messages": [user("r"), assistant("b", tool_calls=[{"name": "f", "arguments": {"y": 2}}])]},
     ]
     write_rows(tmp_path / "a.jsonl", rows)
     (tmp_path / "b.json").write_text(json.dumps(rows))
     table = pyarrow.Table.from_pylist(rows)
-    assert table.to_pylist()[0]["messages"][0]["tool_calls"] is None  # Arrow gives each message all keys
+    # Arrow gives each object all keys.
+    assert table.to_pylist()[1]["messages"][1]["tool_calls"][0]["arguments"] == {"x": 1, "y": None}
     pyarrow.parquet.write_table(table, tmp_path / "c.parquet")
+    datasets.Dataset.from_list(rows).save_to_disk(str(tmp_path / "saved"))
     template = tmp_path / "t.jinja"
     template.write_text("{% for m in messages %}{{ m | tojson }}{{ eos_token }}{% endfor %}")
-    for name in ("a.jsonl", "b.json", "c.parquet"):
-        prepare(name, f"{name}.h5", "--chat_template", template, "--seq_length", 300)
+    for name in ("a.jsonl", "b.json", "c.parquet", "saved"):
+        prepare(name, f"{name}.h5", "--chat_template", template, "--seq_length", 400)
     made = [
         (tmp_path / f"{name}.h5").exists() and read_tokens(tmp_path / f"{name}.h5")
         for name in ("a.jsonl", "b.json", "c.parquet")
@@ -107,6 +110,8 @@ def test_a_file_is_kept_for_the_same_arguments_alone(prepare, tmp_path):
     prepare("a.jsonl", "a.h5", *made_with)
     assert "already made" in prepare("a.jsonl", "a.h5", *made_with, "--if_missing").stdout
     assert "seq_length" in prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 64, "--if_missing", fails=True).stderr
+    padded = (*made_with, "--packing", "false", "--if_missing")
+    assert "packing" in prepare("a.jsonl", "a.h5", *padded, fails=True).stderr
     (tmp_path / "t.jinja").write_text((TEMPLATES / "bytes.jinja").read_text() + " ")
     other = ("--chat_template", "t.jinja", "--seq_length", 96)
     assert "chat_template" in prepare("a.jsonl", "a.h5", *other, "--if_missing", fails=True).stderr
@@ -125,6 +130,9 @@ def test_a_file_is_kept_for_the_same_arguments_alone(prepare, tmp_path):
         (ROWS, (*BYTES, "--seq_length", 30), "no end-of-turn token"),
         ([{"messages": [user("q")]}], (*BYTES, "--seq_length", 64), "no assistant message"),
         ([{"text": "a", "messages": []}], (*BYTES, "--seq_length", 64), "--format"),
+        ([{"prompt": "a", "completion": "b"}], (*BYTES, "--seq_length", 64), "--chat_template"),
+        ([{"prompt": [user("a")], "completion": [assistant("b")]}], ("--seq_length", 64), "--chat_template FILE"),
+        ([{"prompt": "a", "completion": [assistant("b")]}], ("--seq_length", 64), "'completion'"),
         ([{"text": "a"}], ("--seq_length", 64), "--seq_length"),
         ([{"text": "a"}], ("--packing", "false"), "--packing"),
         ([{"text": "a"}], ("--format", "chat", *BYTES, "--seq_length", 64), "a.jsonl line 1"),

@@ -131,11 +131,24 @@ def test_messages_of_weight_0_are_not_trained(chat_tokenizer, template):
     assert text.count("[[I am good!<|eot_id|>]]") == text.count("[[") == 2
 
 
-def test_a_token_across_the_begin_of_the_answer_is_not_trained(chat_tokenizer):
-    """' f' of ' four' holds the prompt's space."""
+@pytest.mark.parametrize("trims", [False, True])
+def test_a_token_across_the_begin_of_the_answer_is_not_trained(chat_tokenizer, tmp_path, trims):
+    """' f' of ' four' holds the prompt's space. trims: a post-processor leaves spaces out of offsets, as Llama 3's."""
+    shutil.copytree(chat_tokenizer(None), tmp_path / "tokenizer")
+    if trims:
+        tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer/tokenizer.json"))
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+        tokenizer.save(str(tmp_path / "tokenizer/tokenizer.json"))
     rows = [{"prompt": "The answer is ", "completion": "four"}]
-    assert texts_of(chat_tokenizer(None), rows, format="prompt_completion") == ["The answer is f[[our<stop>]]"]
-    assert made_of(chat_tokenizer(None), rows, format="prompt_completion").counts["straddling"] == 1
+    assert texts_of(tmp_path / "tokenizer", rows, format="prompt_completion") == ["The answer is f[[our<stop>]]"]
+    assert made_of(tmp_path / "tokenizer", rows, format="prompt_completion").counts["straddling"] == 1
+
+
+def test_tokens_of_a_span_by_hand():
+    offsets = np.array([[0, 2], [1, 3], [2, 3], [3, 4], [3, 5], [4, 4], [5, 6]])
+    masks = prepare_module("masks")
+    assert [indices.tolist() for indices in masks.token_mask(offsets, [(2, 4), (5, 6)])] == [[2, 3], [6]]
+    assert masks.num_straddling(offsets, [(2, 4), (5, 6)]) == 2
 
 
 def test_a_template_of_another_tokenizer_is_refused(chat_tokenizer, small_bpe, tmp_path):
