@@ -2,8 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/saturating_product.hpp"
@@ -13,22 +15,21 @@ namespace {
 
 constexpr const char* kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
-// One NAME=FILE of the list `text`.
+// Whether the text begins with NAME=, rather than being a path that holds "=".
+bool has_name(const std::string& text) {
+  const size_t equals = text.find('=');
+  return equals != std::string::npos && equals < text.find('/');
+}
+
+// One NAME=FILE or FILE of the list `text`.
 ValidationFile read_set(const std::string& flag, const std::string& text, const std::string& item) {
-  const size_t equals = item.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    throw_user_error("--{} {}: \"{}\" has no name; write each set as NAME=FILE, where the path holds no comma.", flag,
-                     text, item);
+  ValidationFile set{.name = std::filesystem::path(item).stem().string(), .path = item};
+  if (has_name(item)) set = {.name = item.substr(0, item.find('=')), .path = item.substr(item.find('=') + 1)};
+  if (set.path.empty()) throw_user_error("--{} {}: \"{}\" has no file; write NAME=FILE.", flag, text, item);
+  if (set.name.empty() || set.name.find_first_not_of(kNameCharacters) != std::string::npos) {
+    throw_user_error("--{} {}: the name \"{}\" may hold letters, digits, _ and - only; write NAME=FILE.", flag, text,
+                     set.name);
   }
-  ValidationFile set{.name = item.substr(0, equals), .path = item.substr(equals + 1)};
-  if (set.name.find_first_not_of(kNameCharacters) != std::string::npos) {
-    throw_user_error(
-        "--{} {}: the name \"{}\" may hold letters, digits, _ and - only; if it is the beginning of a path, write ./ "
-        "before it.",
-        flag, text, set.name);
-  }
-  if (set.path.empty())
-    throw_user_error("--{} {}: the set {} has no file; write {}=FILE.", flag, text, set.name, set.name);
   return set;
 }
 
@@ -37,8 +38,9 @@ ValidationFile read_set(const std::string& flag, const std::string& text, const 
 void read_validation_data(CommandLine& line, const std::string& flag, const std::string& text) {
   if (text.empty()) throw_user_error("--{} needs a value; give one or leave the flag out.", flag);
   line.validation_data.clear();
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos || text.find('/') < equals) {
+  std::error_code ignored;
+  const bool is_list = has_name(text) || text.find(',') != std::string::npos;
+  if (!is_list || std::filesystem::exists(text, ignored)) {
     line.validation_data = {{.name = "", .path = text}};
     return;
   }

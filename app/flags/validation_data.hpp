@@ -11,14 +11,16 @@
 // What a run validates on: --validation_data, --validation_sequences, and the older --validation_batches.
 namespace mpzero {
 
-// Reads FILE, or NAME=FILE,NAME=FILE: a list where the text before the first "=" has no "/". Throws UserError naming
-// the flag (`flag`, without dashes) and the set: no name, two sets of one name, no path.
+// Reads FILE, or a list: NAME=FILE,NAME=FILE, where a set without a name has its file's. A "=" after a "/" belongs to a
+// path, and the path of an existing file is one file, whatever its name. Throws UserError naming the flag (`flag`,
+// without dashes) and the set: two sets of one name, other characters in a name, no path.
 void read_validation_data(CommandLine& line, const std::string& flag, const std::string& text);
 // As read_validation_data reads it.
 std::string show_validation_data(const Settings& settings);
 std::string show(const ValidationFile& file);
 
-// The key of a set's loss in the metrics file: "validation_loss", and of the set wiki "validation_wiki_loss".
+// The key of a set's loss in the metrics file: "validation_loss" (of several sets their mean), and of the set wiki
+// "validation_wiki_loss".
 std::string validation_loss_key(const std::string& set);
 
 // Sets validation_sequences from --validation_batches, where that is given: micro-batches of each rank, of which

@@ -12,7 +12,7 @@ STEP_PARTS = {  # from below, where they are stacked
     "exposed_communication_seconds": "communication exposed",
     "data_seconds": "data",
 }
-UNNAMED = "validation_loss"  # of --validation_data FILE; of NAME=FILE it is validation_NAME_loss
+UNNAMED = "validation_loss"  # of --validation_data FILE, or the mean of several, each of which has validation_NAME_loss
 
 
 def validation_losses(keys: Iterable[str]) -> dict[str, str]:

@@ -47,6 +47,11 @@ std::optional<std::vector<ValidationLoss>> Validation::run(TrainingPass& pass, p
     }
     losses.push_back({.set = config_.validation_data[i].name, .loss = total[0] / total[1]});
   }
+  if (losses.size() > 1) {
+    double sum = 0;
+    for (const ValidationLoss& of_set : losses) sum += of_set.loss;
+    losses.push_back({.set = "", .loss = sum / static_cast<double>(losses.size())});
+  }
   return losses;
 }
 

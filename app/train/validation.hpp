@@ -23,8 +23,8 @@ class Validation {
   Validation(const RunConfig& config, const io::LoaderOptions& options);
 
   bool empty() const { return sets_.empty(); }
-  // The mean loss of each set, summed in fp64; nothing as soon as `stops`, called before each micro-batch, says so.
-  // Collective; `stops` says the same on all ranks.
+  // The mean loss of each set, summed in fp64, and of several sets last the mean of these losses; nothing as soon as
+  // `stops`, called before each micro-batch, says so. Collective; `stops` says the same on all ranks.
   std::optional<std::vector<ValidationLoss>> run(TrainingPass& pass, parallel::ZeroEngine& engine, at::Device device,
                                                  const std::function<bool()>& stops) const;
 

@@ -1,8 +1,10 @@
+#include <fstream>
 #include <limits>
 
 #include "app/flags/validation_data.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 namespace mpzero {
 namespace {
@@ -16,21 +18,29 @@ TEST_CASE("one file has no name; named files are a list") {
   CHECK(read("v.h5") == Files{{.name = "", .path = "v.h5"}});
   CHECK(read("wiki=a.h5,code=data/b.h5") == Files{{"wiki", "a.h5"}, {"code", "data/b.h5"}});
   CHECK(read("wiki-2_en=a.h5") == Files{{"wiki-2_en", "a.h5"}});
-  // Paths as they were before there were lists.
-  for (const std::string path : {"a,b.h5", "data/lr=3/v.h5", "./lr=3/v.h5,w.h5", "/a=b,c=d.h5"}) {
-    CHECK(read(path) == Files{{.name = "", .path = path}});
-  }
+  CHECK(read("data/lr=3/v.h5") == Files{{.name = "", .path = "data/lr=3/v.h5"}});
   CHECK(read("wiki=lr=3/v.h5") == Files{{"wiki", "lr=3/v.h5"}});
 }
 
+TEST_CASE("files without names have those of their files; an existing path with a comma is one file") {
+  CHECK(read("data/a.h5,b.h5") == Files{{"a", "data/a.h5"}, {"b", "b.h5"}});
+  CHECK(read("./lr=3/v.h5,wiki=w.h5") == Files{{"v", "./lr=3/v.h5"}, {"wiki", "w.h5"}});
+  const io::testing::TemporaryFolder folder;
+  for (const char* name : {"a,b.h5", "a=b,c=d.h5"}) {
+    const std::string path = (folder / name).string();
+    std::ofstream(path) << "tokens";
+    CHECK(read(path) == Files{{.name = "", .path = path}});
+  }
+}
+
 TEST_CASE("a list that is not one is refused, and the set named") {
-  for (const auto& [text, words] : {std::pair("wiki=a.h5,b.h5", "\"b.h5\" has no name"),
-                                    {"wiki=a.h5,", "\"\" has no name"},
-                                    {"=a.h5", "\"=a.h5\" has no name"},
-                                    {"wiki=", "the set wiki has no file"},
+  for (const auto& [text, words] : {std::pair("wiki=a.h5,", "\"\" has no file"),
+                                    {"=a.h5", "the name \"\""},
+                                    {"wiki=", "\"wiki=\" has no file"},
+                                    {"data/a.h5,a.h5", "two sets have the name a"},
                                     {"wiki=a.h5,wiki=b.h5", "two sets have the name wiki"},
                                     {"my wiki=a.h5", "the name \"my wiki\""},
-                                    {"wiki=a.h5,b/c=d.h5", "the name \"b/c\""}}) {
+                                    {"wiki=a.h5,b/c=d.h5", "the name \"c=d\""}}) {
     INFO(text);
     CHECK_THAT(error_from([&] { read(text); }), Contains(words) && Contains("--validation_data"));
   }
@@ -38,7 +48,7 @@ TEST_CASE("a list that is not one is refused, and the set named") {
 
 TEST_CASE("a set's flag is what it was read from, and its loss has the key of its name") {
   CHECK(show_validation_data(parse_command_line({"--validation_data=wiki=a.h5,code=b.h5"})) == "wiki=a.h5,code=b.h5");
-  CHECK(show_validation_data(parse_command_line({"--validation_data=a,b.h5"})) == "a,b.h5");
+  CHECK(show_validation_data(parse_command_line({"--validation_data=a.h5,b.h5"})) == "a=a.h5,b=b.h5");
   CHECK(validation_loss_key("") == "validation_loss");
   CHECK(validation_loss_key("wiki") == "validation_wiki_loss");
 }
