@@ -8,7 +8,7 @@
 MPZERO_PATH_FLAGS=(
   checkpoint_dir deepspeed_config init_from metrics_file metrics_sd_dir model_config profile_dir resume_from_checkpoint train_data validation_data
 )
-MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG TRAIN_DATA METRICS_FILE)
+MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG METRICS_FILE)
 
 # "Qwen/Qwen3-0.6B", as is_hub_name() in io/hub has it, but for marks within.
 readonly MPZERO_HUB_NAME='^[[:alnum:]_][[:alnum:]_.-]*/[[:alnum:]_][[:alnum:]_.-]*$'
@@ -23,17 +23,22 @@ users_path() {
   if [[ $path == /* || -z $1 ]]; then printf '%s\n' "$1"; else printf '%s\n' "${MPZERO_USER_FOLDER%/}/$path"; fi
 }
 
-# validation_paths VALUE: FILE, or NAME=FILE,NAME=FILE, which it is where there is no / before the first =; complete.
-validation_paths() {
-  local item complete=""
+# data_paths VALUE: a token file, or a list of FILE, NAME=FILE or FILE:WEIGHT; complete. An existing file is one file, whatever its name.
+data_paths() {
+  local item complete="" file
   local -a items
-  if [[ $1 != *=* || ${1%%=*} == */* ]]; then
-    users_path "$1"
+  file=$(users_path "$1")
+  if [[ -e $file ]]; then
+    printf '%s\n' "$file"
     return
   fi
   IFS=, read -ra items <<<"$1,"
   for item in "${items[@]}"; do
-    if [[ $item == *=* ]]; then item=${item%%=*}=$(users_path "${item#*=}"); fi
+    if [[ $item == *=* && ${item%%=*} != */* ]]; then
+      item=${item%%=*}=$(users_path "${item#*=}")
+    else
+      item=$(users_path "$item")
+    fi
     complete+=${complete:+,}$item
   done
   printf '%s\n' "$complete"
@@ -53,7 +58,9 @@ resolve_paths() {
   for variable in "${MPZERO_PATH_VARIABLES[@]}"; do
     [[ -z ${!variable:-} ]] || printf -v "$variable" '%s' "$(users_path "${!variable}")"
   done
-  if [[ -n ${VALIDATION_DATA:-} ]]; then VALIDATION_DATA=$(validation_paths "$VALIDATION_DATA"); fi
+  for variable in TRAIN_DATA VALIDATION_DATA; do
+    [[ -z ${!variable:-} ]] || printf -v "$variable" '%s' "$(data_paths "${!variable}")"
+  done
   TOKENIZER=$(named_path "${TOKENIZER:-}")
   DATASET=$(data_set_path "${DATASET:-}" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}") || exit
   for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
@@ -73,8 +80,8 @@ path_of_flag() {
     data_set_path "$2" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}"
   elif [[ $1 == tokenizer || $1 == init_from && $2 =~ $MPZERO_HUB_NAME ]]; then
     named_path "$2"
-  elif [[ $1 == validation_data ]]; then
-    validation_paths "$2"
+  elif [[ $1 == train_data || $1 == validation_data ]]; then
+    data_paths "$2"
   elif [[ " ${MPZERO_PATH_FLAGS[*]} " == *" $1 "* && "$1 $2" != "resume_from_checkpoint none" ]]; then
     users_path "$2"
   else

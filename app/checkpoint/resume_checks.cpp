@@ -101,9 +101,10 @@ std::string show_data(const std::string& order, const std::optional<io::TokenIde
   return identity ? fmt::format("{}, {}", order, io::show(*identity)) : order;
 }
 
-// Changes of seq_length and `shuffle` alone are position_after()'s to report.
+// Changes of seq_length and `shuffle` alone, and of the sources of a mixture, are position_after()'s to report.
 void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, const RunSetup& setup,
                   Continuation& run) {
+  if (!run.position.sources.empty()) return;
   const io::TrainingProgress& progress = checkpoint.progress();
   const std::optional<io::TokenIdentity> before = train_data_of(known);
   const io::TokenIdentity& now = setup.data->train;
@@ -267,6 +268,7 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   run.differences = shown_model_changes(changes);
   if (of_model) note_unchanged(*of_model, setup.config, run);
   for (std::string& change : changed_settings(known, now)) run.differences.push_back(std::move(change));
+  if (!resumed.change.empty()) run.differences.push_back(resumed.change);
   run.recompute = recorded_recompute(known);
   std::vector<std::string> all = run.differences;
   for (std::string& change : changed_layout(known, now)) all.push_back(std::move(change));

@@ -1,8 +1,9 @@
 #include "app/checkpoint/resume_position.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "app/config/recorded_settings.hpp"
@@ -31,7 +32,90 @@ bool known_shuffle(const json& known, bool otherwise) {
 
 int64_t round_up(int64_t tokens, int64_t seq_length) { return (tokens + seq_length - 1) / seq_length; }
 
+// The first whole window of `now` tokens after `seen` windows of `before` tokens, over the epochs of one file.
+int64_t window_after(int64_t seen, int64_t num_tokens, int64_t before, int64_t now) {
+  const int64_t windows_before = windows_of(num_tokens, before), windows = windows_of(num_tokens, now);
+  return seen / windows_before * windows + std::min(windows, round_up(seen % windows_before * before, now));
+}
+
+double total_weight(const std::vector<RecordedSource>& sources) {
+  double total = 0;
+  for (const RecordedSource& source : sources) total += source.at.weight;
+  return total;
+}
+
+// "a.h5:0.7,b.h5:0.3"
+std::string show_shares(const std::vector<RecordedSource>& sources) {
+  std::vector<std::string> items;
+  for (const RecordedSource& source : sources) {
+    items.push_back(fmt::format("{:.200}:{:.4g}", source.file, source.at.weight / total_weight(sources)));
+  }
+  return fmt::to_string(fmt::join(items, ","));
+}
+
+// What the checkpoint's run has read of each file. Empty: not known, or neither that run nor this one is of a mixture.
+std::vector<RecordedSource> sources_before(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
+                                           const json& known) {
+  std::vector<RecordedSource> sources = recorded_sources(known, checkpoint.folder().string());
+  const std::optional<io::TokenIdentity> data = train_data_of(known);
+  if (!sources.empty() || setup.train_files.size() < 2 || !data) return sources;
+  const io::TrainingProgress& progress = checkpoint.progress();
+  return {{.identity = *data,
+           .file = io::show(*data),
+           .at = {.weight = 1, .seed = progress.seed, .windows_seen = progress.sequences_seen, .drawn = 0}}};
+}
+
+// The sources of this run, after those of the checkpoint's, whose sequences had `length_before` tokens.
+void continue_sources(const std::vector<RecordedSource>& before, const RunSetup& setup, int64_t length_before,
+                      ResumedPosition& resumed) {
+  constexpr double kRounding = 1e-12;  // of a share: 0.7 of 1 and 7 of 10 are the same
+  const int64_t length = setup.config.seq_length;
+  std::vector<RecordedSource> now;
+  for (const io::MixtureSource& at : new_sources(setup)) {
+    now.push_back({.identity = setup.data->sources[now.size()], .file = setup.train_files[now.size()].path, .at = at});
+  }
+  bool unchanged = before.size() == now.size() && length == length_before;
+  std::vector<std::string> places;
+  for (RecordedSource& source : now) {
+    const auto is_it = [&](const RecordedSource& other) {
+      return io::same_tokens(other.identity, source.identity).value_or(false);
+    };
+    const auto found = std::ranges::find_if(before, is_it);
+    if (found != before.end()) {
+      const io::MixtureSource& at = found->at;
+      source.at.seed = at.seed;
+      source.at.drawn = at.drawn;
+      source.at.windows_seen = length == length_before
+                                   ? at.windows_seen
+                                   : window_after(at.windows_seen, source.identity.num_tokens, length_before, length);
+      unchanged =
+          unchanged && std::abs(at.weight / total_weight(before) - source.at.weight / total_weight(now)) < kRounding;
+    } else {
+      unchanged = false;
+    }
+    places.push_back(fmt::format("{} at sequence {}", source.file, source.at.windows_seen));
+  }
+  for (const RecordedSource& source : now) {
+    resumed.position.sources.push_back(source.at);
+    if (!unchanged) resumed.position.sources.back().drawn = 0;
+  }
+  resumed.line = fmt::format("The training data continues with {}", fmt::join(places, ", "));
+  const std::string shares_before = before.empty() ? "not known" : show_shares(before), shares = show_shares(now);
+  if (!unchanged && shares_before != shares) {
+    resumed.change = fmt::format("{} {} -> {}", kTrainData, shares_before, shares);
+  }
+}
+
 }  // namespace
+
+std::vector<io::MixtureSource> new_sources(const RunSetup& setup) {
+  std::vector<io::MixtureSource> sources;
+  for (const TrainFile& file : setup.train_files) {
+    const io::TokenIdentity& identity = setup.data.value().sources[sources.size()];
+    sources.push_back({.weight = file.weight, .seed = io::order_seed(setup.config.seed, identity)});
+  }
+  return sources;
+}
 
 ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const json& known) {
   const io::TrainingProgress& progress = checkpoint.progress();
@@ -48,7 +132,21 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
     throw_user_error("the settings of {} have seq_length {}, which no run can have; choose another checkpoint.",
                      checkpoint.folder().string(), before);
   }
-  if (before == config.seq_length && was_shuffled == config.shuffle) return resumed;
+  const bool same_order = before == config.seq_length && was_shuffled == config.shuffle;
+  const std::string change =
+      fmt::format("seq_length {} -> {}, shuffle {} -> {}", before, config.seq_length, was_shuffled, config.shuffle);
+  const std::vector<RecordedSource> sources = sources_before(checkpoint, setup, known);
+  if (setup.data && (setup.train_files.size() > 1 || !sources.empty())) {
+    continue_sources(sources, setup, before, resumed);
+    if (same_order) return resumed;
+    resumed.position.sequences_seen = round_up(progress.sequences_seen * before, config.seq_length);
+    resumed.warning = fmt::format(
+        "the order of the sequences has changed ({}): each file continues at the same share of its epoch; some of its "
+        "tokens are repeated and about as many are left out.",
+        change);
+    return resumed;
+  }
+  if (same_order) return resumed;
   const std::optional<io::TokenIdentity> data = train_data_of(known);
   const bool same_size = data && data->num_tokens == setup.train_tokens;
   if (!same_size || data->num_tokens <= std::max(before, config.seq_length)) {
@@ -57,13 +155,11 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
     return resumed;
   }
   const int64_t windows_before = windows_of(data->num_tokens, before);
-  const int64_t windows = windows_of(data->num_tokens, config.seq_length);
   const int64_t epoch = progress.sequences_seen / windows_before;
   const int64_t seen = progress.sequences_seen % windows_before * before;
-  const int64_t next = std::min(windows, round_up(seen, config.seq_length));
-  resumed.position.sequences_seen = epoch * windows + next;
-  const std::string change =
-      fmt::format("seq_length {} -> {}, shuffle {} -> {}", before, config.seq_length, was_shuffled, config.shuffle);
+  const int64_t windows = windows_of(data->num_tokens, config.seq_length);
+  resumed.position.sequences_seen = window_after(progress.sequences_seen, data->num_tokens, before, config.seq_length);
+  const int64_t next = resumed.position.sequences_seen - epoch * windows;
   if (was_shuffled || config.shuffle) {
     // Each token of the epoch was seen with probability `share`, and is among those to come with 1 - share.
     const double share = static_cast<double>(seen) / static_cast<double>(windows_before * before);

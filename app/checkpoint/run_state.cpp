@@ -139,7 +139,7 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
                        .zero_stage = config.zero.stage,
                        .model_config_json = setup.model.to_json(),
                        .run_config_json = config.ds_config_json,
-                       .settings_json = recorded_settings(setup).dump()},
+                       .settings_json = recorded_settings(setup, position.sources).dump()},
           .shards = checkpoint_shards(config, units, engine, rank),
           .model_type = config.model_type,
           .keep_last = config.keep_last,

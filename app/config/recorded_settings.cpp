@@ -38,6 +38,20 @@ std::optional<io::TokenIdentity> to_identity(const json& value) {
                            .tokenization = value.value("tokenization", json()).get<io::Tokenization>()};
 }
 
+constexpr const char* kSources = "sources";
+
+// Two files of the same tokens would be read in the same order, each sequence twice.
+void check_are_different(const std::vector<io::TokenIdentity>& sources, const RunConfig& config) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (!io::same_tokens(sources[i], sources[j]).value_or(false)) continue;
+      throw_user_error(
+          "--train_data {}: files {} and {} hold the same tokens; name one of them, with the weight of both.",
+          config.train_data, j + 1, i + 1);
+    }
+  }
+}
+
 // Whether others compare it: see schedule_after and changed_layout.
 bool is_told_apart(const std::string& key) {
   return key == kScheduleInForce || key == kScheduleOnResume || key == kEpochBatch || key == "num_decay_steps" ||
@@ -137,6 +151,18 @@ ordered_json to_json(const DataIdentity& data) {
   return {{kTrainData, to_json(data.train)}, {kValidationData, to_json(data.validation)}};
 }
 
+// Its tokenization is that of the training data.
+ordered_json to_json(io::TokenIdentity identity, const std::string& file, const io::MixtureSource& at) {
+  identity.tokenization = {};
+  ordered_json object = to_json(identity);
+  object.update({{"file", file},
+                 {"weight", at.weight},
+                 {"seed", at.seed},
+                 {"sequences_seen", at.windows_seen},
+                 {"drawn", at.drawn}});
+  return object;
+}
+
 }  // namespace
 
 std::string show_setting(const json& value) {
@@ -163,18 +189,31 @@ DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
   DataIdentity found;
   run_on_all_ranks(group, [&] {
     if (group.rank() != 0) return;
-    found.train = io::read_token_identity(config.train_data);
+    for (const TrainFile& file : train_files(config.train_data)) {
+      found.sources.push_back(io::read_token_identity(file.path));
+    }
+    check_are_different(found.sources, config);
+    found.train = io::identity_of(found.sources);
     for (const ValidationFile& file : config.validation_data) {
       found.validation.emplace(file.name, io::read_token_identity(file.path));
     }
   });
-  const json all = parse_json(broadcast(group, to_json(found).dump()), kLineLimits);
-  return {.train = to_identity(all.at(kTrainData)).value(), .validation = to_validation(all.at(kValidationData))};
+  ordered_json sent = to_json(found);
+  for (const io::TokenIdentity& source : found.sources) sent["sources"].push_back(to_json(source));
+  const json all = parse_json(broadcast(group, sent.dump()), kLineLimits);
+  DataIdentity data{.train = to_identity(all.at(kTrainData)).value(),
+                    .validation = to_validation(all.at(kValidationData))};
+  for (const json& source : all.at("sources")) data.sources.push_back(to_identity(source).value());
+  return data;
 }
 
-ordered_json recorded_settings(const RunSetup& setup) {
+ordered_json recorded_settings(const RunSetup& setup, const std::vector<io::MixtureSource>& sources) {
   ordered_json settings = settings_record(setup.config);
   if (setup.data) settings.update(to_json(*setup.data));
+  for (size_t i = 0; i < sources.size(); ++i) {
+    settings[kTrainData][kSources].push_back(
+        to_json(setup.data.value().sources[i], setup.train_files[i].path, sources[i]));
+  }
   settings[kLayout] = layout_record(setup);
   // A text from the command line may hold bytes that are not UTF-8; what is compared is what a checkpoint can hold.
   return ordered_json::parse(settings.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
@@ -245,6 +284,26 @@ std::vector<std::string> uncompared_data(const json& known, const ordered_json& 
     if (before.contains(name) && differ(before.at(name), identity)) keys.push_back(validation_key(name));
   }
   return keys;
+}
+
+std::vector<RecordedSource> recorded_sources(const json& settings, const std::string& checkpoint) {
+  std::vector<RecordedSource> sources;
+  const json::json_pointer place(fmt::format("/{}/{}", kTrainData, kSources));
+  if (!settings.contains(place)) return sources;
+  try {
+    for (const json& source : settings[place]) {
+      sources.push_back({.identity = to_identity(source).value(),
+                         .file = source.at("file").get<std::string>(),
+                         .at = {.weight = source.at("weight").get<double>(),
+                                .seed = source.at("seed").get<uint64_t>(),
+                                .windows_seen = source.at("sequences_seen").get<int64_t>(),
+                                .drawn = source.at("drawn").get<int64_t>()}});
+    }
+  } catch (const std::exception& error) {
+    throw_user_error("the settings of {} have {}.{} without positions ({}); choose another checkpoint.", checkpoint,
+                     kTrainData, kSources, error.what());
+  }
+  return sources;
 }
 
 std::optional<io::TokenIdentity> train_data_of(const json& settings) {

@@ -25,16 +25,17 @@ struct RunSetup;
 
 // The tokens that a run trains and validates on.
 struct DataIdentity {
-  io::TokenIdentity train;
+  io::TokenIdentity train;                              // of a mixture: of all its sources
   std::map<std::string, io::TokenIdentity> validation;  // by the set's name; of a file without a name ""
+  std::vector<io::TokenIdentity> sources{};             // of each file of --train_data
 };
 
 // Of the run's token files, read by rank 0. Collective: an error is thrown on all ranks.
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group);
 
 // The settings of the table and those of the data, by key, without the latter where the data is not known; and
-// layout_record() under kLayout.
-nlohmann::ordered_json recorded_settings(const RunSetup& setup);
+// layout_record() under kLayout. `sources`: RunPosition::sources.
+nlohmann::ordered_json recorded_settings(const RunSetup& setup, const std::vector<io::MixtureSource>& sources = {});
 
 // What is known of the settings of a checkpoint's run; a key that is missing is not known. Where they were not
 // recorded, as by DeepSpeed, that is what the checkpoint's ds_config.json says. Throws UserError, naming `checkpoint`,
@@ -64,6 +65,16 @@ std::optional<std::string> recorded_recompute(const nlohmann::json& known);
 // Which of the data, by key, both know, with as many tokens and without a checksum in common: whether they are the same
 // is not known.
 std::vector<std::string> uncompared_data(const nlohmann::json& known, const nlohmann::ordered_json& now);
+
+// A source of the training data, as settings have it.
+struct RecordedSource {
+  io::TokenIdentity identity;
+  std::string file;
+  io::MixtureSource at;
+};
+
+// Of settings of a run on a mixture; else empty. Throws UserError, naming `checkpoint`, for sources without positions.
+std::vector<RecordedSource> recorded_sources(const nlohmann::json& settings, const std::string& checkpoint);
 
 // The training data of settings, where they know it.
 std::optional<io::TokenIdentity> train_data_of(const nlohmann::json& settings);

@@ -8,6 +8,7 @@
 #include "app/flags/options.hpp"
 #include "app/flags/origin.hpp"
 #include "base/error.hpp"
+#include "io/data/mixture.hpp"
 #include "io/ds_config/ds_config.hpp"
 #include "model/fp8/options.hpp"
 #include "parallel/optimizer/lr_schedule.hpp"
@@ -42,6 +43,8 @@ struct RunPosition {
   // never changed: the windows that all ranks together have consumed.
   int64_t sequences_seen = 0;
   int64_t tokens_seen = 0;
+  // Of a mixture, in the order of --train_data. Empty for a run that has read one file only.
+  std::vector<io::MixtureSource> sources{};
 };
 
 // What one training run does, after the command line, ds_config.json and the number of ranks have been brought together

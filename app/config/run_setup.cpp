@@ -29,7 +29,6 @@
 #include "io/weights/initial_folder.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/fp8/layer_product.hpp"
-#include "parallel/optimizer/decay_ranges.hpp"
 
 namespace mpzero {
 namespace {
@@ -158,30 +157,6 @@ bool has_data_file(const std::string& path, const std::string& given, const Comm
   return false;
 }
 
-// Refuses names that no parameter has. One of several may: norm,bias is right for models without biases, too.
-void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings) {
-  const std::vector<std::string>& patterns = config.optimizer.no_decay;
-  if (patterns.empty()) return;
-  const std::vector<UnitSpec> units = model::model_units(model);
-  std::vector<std::string> unused;
-  for (const std::string& pattern : patterns) {
-    const auto is_in_unit = [&](const UnitSpec& unit) {
-      return std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](const ParameterSpec& parameter) {
-        return parallel::matches_any(parameter.name, {pattern});
-      });
-    };
-    if (std::none_of(units.begin(), units.end(), is_in_unit)) unused.push_back(pattern);
-  }
-  if (unused.empty()) return;
-  if (unused.size() == patterns.size()) {
-    throw_user_error(
-        "--no_decay {}: no parameter of the model has such a name; write parts of Hugging Face's names, as in "
-        "norm,bias.",
-        fmt::join(patterns, ","));
-  }
-  warnings.push_back(fmt::format("--no_decay {}: no parameter of the model has such a name.", fmt::join(unused, ",")));
-}
-
 // Refuses names of products that the model does not have. Warns where no product is left, or where GPUs cannot multiply
 // what is.
 void check_fp8_products(const RunConfig& config, const model::ModelConfig& model, const std::string& source,
@@ -265,25 +240,66 @@ io::Tokenization open_validation_data(const ValidationFile& file, RunSetup& setu
   }
 }
 
-// A list of files without names is read as one path.
-void check_is_one_path(const ValidationFile& file, const std::string& given) {
-  if (!file.name.empty() || file.path.find(',') == std::string::npos || fs::exists(file.path)) return;
-  throw_user_error("{}: there is no such file; several sets are written NAME=FILE,NAME=FILE.", given);
+// Opens the training data, and returns its first file; nothing if a file is missing.
+std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles data_files,
+                                           const ExpectedTokens& expected, RunSetup& setup) {
+  RunConfig& config = setup.config;
+  std::vector<TrainFile> files = train_files(config.train_data);
+  std::optional<TokenFile> first;
+  bool is_complete = true;
+  for (TrainFile& file : files) {
+    if (!has_data_file(file.path, "--train_data " + file.path, line, data_files, setup)) {
+      is_complete = false;
+      continue;
+    }
+    const io::TokenDataset data = open_data(file.path, setup, setup.warnings);
+    const TokenFile opened{.flag = "--train_data", .path = file.path, .tokens = data.tokenization()};
+    append(setup.warnings, check_tokens(opened, expected));
+    if (first) {
+      check_one_tokenizer(opened, *first);
+      append(setup.warnings, check_same_tokenizer(opened, *first, /*may_differ=*/true));
+    }
+    if (!first) first = opened;
+    file.num_windows = data.num_windows();
+    if (file.weight == 0) file.weight = static_cast<double>(file.num_windows);
+    setup.train_windows += data.num_windows();
+    setup.train_tokens += data.num_tokens();
+  }
+  if (is_complete) {
+    setup.train_files = std::move(files);
+    return first;
+  }
+  setup.train_windows = setup.train_tokens = 0;
+  return std::nullopt;
 }
 
 // What depends on the size of the training data.
-void use_train_data(const io::TokenDataset& data, RunSetup& setup) {
+void use_train_data(const TokenFile& first, RunSetup& setup) {
   RunConfig& config = setup.config;
-  apply_epochs(config, data.num_windows(), setup.warnings);
-  if (config.train_batch_size > data.num_windows()) {
+  apply_epochs(config, setup.train_windows, setup.warnings);
+  if (config.train_batch_size > setup.train_windows) {
     setup.warnings.push_back(
         fmt::format("train_batch_size {} is more than the {} sequences of {}, so that every step repeats some of them.",
-                    config.train_batch_size, data.num_windows(), config.train_data));
+                    config.train_batch_size, setup.train_windows, config.train_data));
   }
-  setup.train_windows = data.num_windows();
-  setup.train_tokens = data.num_tokens();
-  setup.data_order = fmt::format("{} sequences of {} tokens, tokenizer {}, {}", data.num_windows(), config.seq_length,
-                                 data.tokenizer(), config.shuffle ? "shuffled" : "in the file's order");
+  setup.data_order = fmt::format("{} sequences of {} tokens, tokenizer {}, {}", setup.train_windows, config.seq_length,
+                                 first.tokens.tokenizer, config.shuffle ? "shuffled" : "in the file's order");
+  if (setup.train_files.size() > 1) setup.data_order += fmt::format(", of {} files", setup.train_files.size());
+}
+
+// The token files, checked against the model, the sequence length and each other, and what depends on their sizes.
+void set_up_data(const CommandLine& line, const io::InitialFolder& init, DataFiles data_files, RunSetup& setup) {
+  const ExpectedTokens expected = expected_tokens(line, init, setup);
+  const std::optional<TokenFile> train_file = set_up_train_data(line, data_files, expected, setup);
+  for (const ValidationFile& file : setup.config.validation_data) {
+    const std::string given = "--validation_data " + show(file);
+    if (!has_data_file(file.path, given, line, data_files, setup)) continue;
+    const TokenFile opened{
+        .flag = "--validation_data", .path = show(file), .tokens = open_validation_data(file, setup)};
+    append(setup.warnings, train_file ? check_same_tokenizer(opened, *train_file, expected.may_differ)
+                                      : check_tokens(opened, expected));
+  }
+  if (train_file) use_train_data(*train_file, setup);
 }
 
 // The checkpoints that the run may resume from, best first; empty for a new run.
@@ -389,29 +405,9 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
         "--max_position_embeddings",
         config.seq_length, setup.model.max_position_embeddings);
   }
-  const auto has = [&](const std::string& path, const std::string& given) {
-    return has_data_file(path, given, command_line, data_files, setup);
-  };
-  std::optional<io::TokenDataset> train_data;
-  const ExpectedTokens expected = expected_tokens(command_line, init, setup);
-  std::optional<TokenFile> train_file;
-  if (has(config.train_data, "--train_data " + config.train_data)) {
-    train_data = open_data(config.train_data, setup, setup.warnings);
-    train_file = {.flag = "--train_data", .path = config.train_data, .tokens = train_data->tokenization()};
-    append(setup.warnings, check_tokens(*train_file, expected));
-  }
-  for (const ValidationFile& file : config.validation_data) {
-    const std::string given = "--validation_data " + show(file);
-    check_is_one_path(file, given);
-    if (!has(file.path, given)) continue;
-    const TokenFile opened{
-        .flag = "--validation_data", .path = show(file), .tokens = open_validation_data(file, setup)};
-    append(setup.warnings, train_file ? check_same_tokenizer(opened, *train_file, expected.may_differ)
-                                      : check_tokens(opened, expected));
-  }
+  set_up_data(command_line, init, data_files, setup);
   check_no_decay(config, setup.model, setup.warnings);
   check_frozen_parameters(config, setup.model, source);
-  if (train_data) use_train_data(*train_data, setup);
   return setup;
 }
 

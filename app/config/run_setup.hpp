@@ -9,6 +9,7 @@
 #include "app/config/recorded_settings.hpp"
 #include "app/config/run_config.hpp"
 #include "app/flags/options.hpp"
+#include "app/flags/train_data.hpp"
 #include "io/checkpoint/run_record.hpp"
 #include "io/weights/initial_folder.hpp"
 #include "model/architecture/config.hpp"
@@ -33,6 +34,7 @@ struct RunSetup {
   std::optional<double> host_ratio;        // that offload_optimizer.ratio "auto" has chosen; likewise
   bool init_from_latest = false;           // config.init_from is what the `latest` of a folder of checkpoints names
   bool names_model = false;                // by --model_type or --model_config
+  std::vector<TrainFile> train_files;      // with weights and sizes; empty: one is missing
   int64_t train_windows = 0;               // sequences of the training data; 0: not known
   int64_t train_tokens = 0;                // likewise
   std::vector<ValidationSize> validation;  // of the files that are there

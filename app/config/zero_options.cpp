@@ -11,6 +11,7 @@
 #include "base/words.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/architecture/layer_layout.hpp"
+#include "parallel/optimizer/decay_ranges.hpp"
 
 namespace mpzero {
 namespace {
@@ -155,6 +156,29 @@ std::string describe_compression(const RunConfig& config) {
 std::string describe_levels(const parallel::ParallelLayout& layout) {
   if (layout.nodes == 1) return "";
   return fmt::format(" over {} nodes of {}", layout.nodes, counted(layout.ranks_per_node, "rank"));
+}
+
+void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings) {
+  const std::vector<std::string>& patterns = config.optimizer.no_decay;
+  if (patterns.empty()) return;
+  const std::vector<UnitSpec> units = model::model_units(model);
+  std::vector<std::string> unused;
+  for (const std::string& pattern : patterns) {
+    const auto is_in_unit = [&](const UnitSpec& unit) {
+      return std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](const ParameterSpec& parameter) {
+        return parallel::matches_any(parameter.name, {pattern});
+      });
+    };
+    if (std::none_of(units.begin(), units.end(), is_in_unit)) unused.push_back(pattern);
+  }
+  if (unused.empty()) return;
+  if (unused.size() == patterns.size()) {
+    throw_user_error(
+        "--no_decay {}: no parameter of the model has such a name; write parts of Hugging Face's names, as in "
+        "norm,bias.",
+        fmt::join(patterns, ","));
+  }
+  warnings.push_back(fmt::format("--no_decay {}: no parameter of the model has such a name.", fmt::join(unused, ",")));
 }
 
 void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source) {

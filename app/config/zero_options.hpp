@@ -43,6 +43,9 @@ std::string describe_compression(const RunConfig& config);
 // What follows "ZeRO-3" in a line about the run: "" with one level.
 std::string describe_levels(const parallel::ParallelLayout& layout);
 
+// Refuses names that no parameter has. One of several may: norm,bias is right for models without biases, too.
+void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings);
+
 // Throws UserError unless --freeze_parameters names parameters of the model, leaves some to train, and freezes all or
 // none of the weights that the model multiplies as one matrix. `source`: of the model's type, for messages.
 void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source);

@@ -22,13 +22,13 @@ FlagGroup data_flags() {
   return {"Data",
           {{.name = "train_data",
             .value = Text{field<&Settings::train_data>},
-            .help = "token file to train on, made by app/prepare_data.py",
+            .help = "token file of app/prepare_data.py to train on, or a mixture: FILE:WEIGHT,FILE:WEIGHT",
             .unit = "FILE",
             .required = true},
            {.name = "validation_data",
             .value = Custom{.read = read_validation_data, .show = show_validation_data},
-            .help = "token file to validate on, or several with a loss each: NAME=FILE,NAME=FILE. Of a file in such a "
-                    "list, the path holds no comma; a single path with = before any / is written ./PATH",
+            .help = "token file to validate on, or several with a loss each, and their mean: FILE,FILE or "
+                    "NAME=FILE,NAME=FILE; a single path with = before any / is written ./PATH",
             .unit = "FILE",
             .default_text = "no validation"},
            {.name = "dataset",

@@ -111,4 +111,17 @@ std::vector<std::string> check_same_tokenizer(const TokenFile& file, const Token
   return warnings;
 }
 
+void check_one_tokenizer(const TokenFile& source, const TokenFile& first) {
+  const io::Tokenization &tokens = source.tokens, &others = first.tokens;
+  if (!are_of_other_tokenizers(tokens, others) && tokens.vocab_size == others.vocab_size &&
+      tokens.eos_token_id == others.eos_token_id) {
+    return;
+  }
+  const auto shown = [](const io::Tokenization& of) {
+    return fmt::format("{}, vocab_size {}, eos_token_id {}", show_tokenizer(of), of.vocab_size, *of.eos_token_id);
+  };
+  throw_user_error("--train_data: {} ({}) and {} ({}) are of different tokenizers; prepare both with one.", first.path,
+                   shown(others), source.path, shown(tokens));
+}
+
 }  // namespace mpzero

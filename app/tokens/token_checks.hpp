@@ -44,4 +44,8 @@ std::string show_tokenizer(const io::Tokenization& tokens);
 // The same for a file, such as one of validation data, beside the training data.
 std::vector<std::string> check_same_tokenizer(const TokenFile& file, const TokenFile& train, bool may_differ);
 
+// Throws UserError where two sources of a mixture give an id two meanings. --allow_changed tokenizer does not permit
+// it: it is for a change, not for both at once.
+void check_one_tokenizer(const TokenFile& source, const TokenFile& first);
+
 }  // namespace mpzero

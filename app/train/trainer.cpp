@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/checkpoint/resume.hpp"
+#include "app/checkpoint/resume_position.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/fp8/weight_codec.hpp"
 #include "app/health/gpu_condition.hpp"
@@ -59,7 +60,8 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .seed = setup.config.seed,
           .shuffle = setup.config.shuffle,
           .vocab_limit = setup.model.vocab_size,
-          .first_window = position.sequences_seen};
+          .first_window = position.sequences_seen,
+          .sources = position.sources};
 }
 
 }  // namespace
@@ -301,6 +303,7 @@ void Trainer::start() {
   } else {
     const auto is_of_model = [](const std::string& key) { return key != kTokenizerKey; };
     if (std::ranges::any_of(config_.allow_changed, is_of_model))
+    if (setup_.train_files.size() > 1) position_.sources = new_sources(setup_);
       log_.warn("--allow_changed has no effect: the run resumes from no checkpoint.");
     std::vector<std::string> of_weights;
     setup_.run.init_from_hash = initialize_run(setup_, decoder_.units(), engine_, mpi_, of_weights);
@@ -321,8 +324,11 @@ void Trainer::start() {
   log_memory();
   run_on_all_ranks(mpi_, [&] {
     const io::LoaderOptions options = loader_options(setup_, mpi_, position_);
-    train_data_.emplace(io::TokenDataset(config_.train_data, config_.seq_length, config_.document_mask), options,
-                        position_.step);
+    std::vector<io::TokenDataset> data;
+    for (const TrainFile& file : setup_.train_files) {
+      data.emplace_back(file.path, config_.seq_length, config_.document_mask);
+    }
+    train_data_.emplace(std::move(data), options, position_.step);
     validation_.emplace(config_, options);
   });
   folder_.make_room();
@@ -385,6 +391,7 @@ StepReport Trainer::train_step() {
           .seconds = seconds_since(start),
           .split = split,
           .tokens_seen = position_.tokens_seen,
+  for (int64_t i = 0; !position_.sources.empty() && i < config_.train_batch_size; ++i) io::draw(position_.sources);
           .internode_bytes = communicators_.take_internode_bytes(),
           .peak_memory = memory_.peak(),
           .validation = {},

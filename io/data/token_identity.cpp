@@ -1,10 +1,11 @@
 #include "io/data/token_identity.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <span>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
@@ -28,6 +29,12 @@ std::string hash_of(const hdf5::Dataset& dataset, uint64_t count) {
     sum.add(std::as_bytes(std::span(values)));
   }
   return to_hex(sum.value());
+}
+
+std::string hash_of(std::string_view text) { return to_hex(checksum(std::as_bytes(std::span(text)))); }
+
+std::string name_of(const TokenIdentity& source) {
+  return fmt::format("{} {}{}", source.num_tokens, source.tokens_xxh3, source.documents_xxh3);
 }
 
 std::string stored_hash(const hdf5::Dataset& tokens, const std::filesystem::path& path) {
@@ -60,6 +67,26 @@ TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max
   }
   identity.tokenization = read_tokenization(file);
   return identity;
+}
+
+TokenIdentity identity_of(std::span<const TokenIdentity> sources) {
+  if (sources.size() == 1) return sources.front();
+  TokenIdentity all{.num_tokens = 0, .tokens_xxh3 = {}, .documents_xxh3 = {}, .tokenization = {}};
+  all.tokenization = sources.front().tokenization;
+  std::vector<std::string> names;
+  bool has_tokens = true;
+  for (const TokenIdentity& source : sources) {
+    all.num_tokens += source.num_tokens;
+    has_tokens = has_tokens && !source.tokens_xxh3.empty();
+    names.push_back(name_of(source));
+  }
+  std::sort(names.begin(), names.end());
+  (has_tokens ? all.tokens_xxh3 : all.documents_xxh3) = hash_of(fmt::to_string(fmt::join(names, "\n")));
+  return all;
+}
+
+uint64_t order_seed(uint64_t seed, const TokenIdentity& source) {
+  return from_hex(hash_of(fmt::format("{} {}", seed, name_of(source))));
 }
 
 std::optional<bool> same_tokens(const TokenIdentity& a, const TokenIdentity& b) {

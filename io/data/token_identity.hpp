@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "io/data/tokenization.hpp"
@@ -32,6 +33,12 @@ inline constexpr int64_t kMaxIdentityBytes = int64_t{1} << 30;
 // For a file that TokenDataset has checked. Uses the attribute if the file has it; otherwise reads at most `max_bytes`.
 // Throws UserError, naming the file, if it cannot be read or the attribute is not such a hash.
 TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max_bytes = kMaxIdentityBytes);
+
+// Of a mixture: of all its tokens, whatever the order of its sources. `sources` is not empty and of one tokenization.
+TokenIdentity identity_of(std::span<const TokenIdentity> sources);
+
+// The seed of a source's shuffled order in a mixture. It does not depend on the other sources.
+uint64_t order_seed(uint64_t seed, const TokenIdentity& source);
 
 // Whether the two hold the same tokens in the same order. std::nullopt if they have the same number of tokens and no
 // hash in common.

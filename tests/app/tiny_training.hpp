@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -63,13 +64,18 @@ class TinyTraining {
   std::filesystem::path checkpoint(int64_t step) const { return checkpoints() / fmt::format("model-{}steps", step); }
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
 
-  // `flags` in addition to the model, the data and the folders, which are relative to the current one if `relative`.
+  // `flags` in addition to the model, the data (unless they name it) and the folders, which are relative to the current
+  // one if `relative`.
   RunSetup set_up(std::vector<std::string> flags, bool relative = false) const {
     for (const auto& [flag, name] : {std::pair("deepspeed_config", "ds_config.json"),
                                      {"model_config", "model.json"},
                                      {"train_data", "train.h5"},
                                      {"checkpoint_dir", "checkpoints"},
                                      {"metrics_file", "metrics.jsonl"}}) {
+      if (std::ranges::any_of(flags,
+                              [&](const auto& given) { return given.starts_with(fmt::format("--{}=", flag)); })) {
+        continue;
+      }
       flags.push_back(fmt::format("--{}={}", flag, relative ? name : (folder_ / name).string()));
     }
     flags.insert(flags.end(), {"--seq_length=16", "--device=cpu"});

@@ -48,12 +48,19 @@ def test_variables_are_paths_from_where_the_user_is(checkout, mine, begin):
     assert (mine / "run/latest").exists()
 
 
+def test_each_file_of_a_mixture_is_a_path_from_where_the_user_is(checkout, mine):
+    complete = f"--train_data={mine}/a.h5:0.7,/data/b.h5:0.3"
+    result = start(checkout, mine, "--train_data=a.h5:0.7,/data/b.h5:0.3")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert complete in (checkout.record / "mpzero.flags").read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("value", "complete"),
     [
         ("v.h5", "{}/v.h5"),
         ("wiki=w.h5,code=/data/c.h5", "wiki={0}/w.h5,code=/data/c.h5"),
-        ("./lr=3/v.h5,w.h5", "{}/lr=3/v.h5,w.h5"),
+        ("./lr=3/v.h5,w.h5", "{0}/lr=3/v.h5,{0}/w.h5"),
         ("wiki=lr=3/w.h5", "wiki={}/lr=3/w.h5"),
     ],
 )

@@ -96,5 +96,109 @@ TEST_CASE("a shuffled order reports about as many tokens as are repeated and lef
   CHECK_FALSE(resumed(kSeen, settings_of(8, true), 8, false).warning.empty());
 }
 
+// Two files of 401 and 801 tokens: 50 and 100 sequences of 8.
+struct Mixture {
+  RunSetup setup;
+
+  explicit Mixture(int64_t seq_length = 8) {
+    setup.config.seq_length = seq_length;
+    setup.data = DataIdentity{};
+    add("a.h5", 401, 0.25);
+    add("b.h5", 801, 0.75);
+  }
+  void add(const std::string& path, int64_t tokens, double weight) {
+    setup.data->sources.push_back({.num_tokens = tokens, .tokens_xxh3 = "1111111122222222", .documents_xxh3 = {}});
+    setup.data->train = io::identity_of(setup.data->sources);
+    setup.train_files.push_back(
+        {.path = path, .weight = weight, .num_windows = (tokens - 1) / setup.config.seq_length});
+    setup.train_tokens += tokens;
+  }
+  json record(const RunPosition& at) const { return json::parse(recorded_settings(setup, at.sources).dump()); }
+  std::vector<io::MixtureSource> start() const { return new_sources(setup); }
+};
+
+RunPosition after_draws(const Mixture& mixture, int64_t count) {
+  RunPosition at{.sequences_seen = count, .sources = mixture.start()};
+  for (int64_t i = 0; i < count; ++i) io::draw(at.sources);
+  return at;
+}
+
+TEST_CASE("the sources of a mixture continue where the checkpoint left them") {
+  const Mixture mixture;
+  const RunPosition at = after_draws(mixture, 42);
+  const ResumedPosition resumed = position_after(Saved(42), mixture.setup, mixture.record(at));
+  CHECK(resumed.position.sequences_seen == 42);
+  CHECK(resumed.change.empty());
+  CHECK(resumed.warning.empty());
+  REQUIRE(resumed.position.sources.size() == 2);
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK(resumed.position.sources[i].windows_seen == at.sources[i].windows_seen);
+    CHECK(resumed.position.sources[i].drawn == at.sources[i].drawn);
+    CHECK(resumed.position.sources[i].seed == at.sources[i].seed);
+  }
+}
+
+TEST_CASE("changed weights and a new source take effect from the resume on, without moving a source") {
+  Mixture mixture;
+  const RunPosition at = after_draws(mixture, 40);
+  const json known = mixture.record(at);
+  mixture.setup.train_files[0].weight = 75;
+  mixture.setup.train_files[1].weight = 25;
+  mixture.add("new.h5", 81, 100);
+  std::swap(mixture.setup.train_files[0], mixture.setup.train_files[2]);
+  std::swap(mixture.setup.data->sources[0], mixture.setup.data->sources[2]);
+  ResumedPosition resumed = position_after(Saved(40), mixture.setup, known);
+  CHECK(resumed.change == "train_data a.h5:0.25,b.h5:0.75 -> new.h5:0.5,b.h5:0.125,a.h5:0.375");
+  std::vector<io::MixtureSource>& sources = resumed.position.sources;
+  REQUIRE(sources.size() == 3);
+  CHECK(sources[0].windows_seen == 0);
+  CHECK(sources[1].windows_seen == 30);
+  CHECK(sources[2].windows_seen == 10);
+  CHECK(sources[2].seed == at.sources[0].seed);
+  for (int i = 0; i < 8; ++i) io::draw(sources);
+  CHECK(sources[0].windows_seen == 4);
+  CHECK(sources[1].windows_seen == 31);
+  CHECK(sources[2].windows_seen == 13);
+}
+
+TEST_CASE("a run on one file continues in its order when files are added, and alone when they are removed") {
+  const Mixture mixture;
+  json known = settings_of(8, true);
+  known["train_data"] = {{"num_tokens", 401}, {"tokens_xxh3", "1111111122222222"}};
+  const ResumedPosition joined = position_after(Saved(60), mixture.setup, known);
+  REQUIRE(joined.position.sources.size() == 2);
+  CHECK(joined.position.sources[0].windows_seen == 60);
+  CHECK(joined.position.sources[0].seed == 0);  // that of the run itself
+  CHECK(joined.position.sources[1].windows_seen == 0);
+  CHECK_FALSE(joined.change.empty());
+
+  Mixture alone;
+  alone.setup.train_files.resize(1);
+  alone.setup.data->sources.resize(1);
+  const RunPosition at = after_draws(mixture, 40);
+  const ResumedPosition left = position_after(Saved(40), alone.setup, mixture.record(at));
+  REQUIRE(left.position.sources.size() == 1);
+  CHECK(left.position.sources[0].windows_seen == 10);
+  CHECK(left.position.sources[0].seed == at.sources[0].seed);
+}
+
+TEST_CASE("with another seq_length each source continues in its epoch, with a warning") {
+  const Mixture mixture, longer(32);
+  const RunPosition at = after_draws(mixture, 240);  // 60 and 180 sequences
+  const ResumedPosition resumed = position_after(Saved(240), longer.setup, mixture.record(at));
+  CHECK(resumed.position.sequences_seen == 60);
+  REQUIRE(resumed.position.sources.size() == 2);
+  CHECK(resumed.position.sources[0].windows_seen == 12 + 3);  // 80 tokens of the second epoch
+  CHECK(resumed.position.sources[1].windows_seen == 25 + 20);
+  CHECK_FALSE(resumed.warning.empty());
+}
+
+TEST_CASE("a record whose sources lack positions is refused") {
+  const Mixture mixture;
+  json known = mixture.record(after_draws(mixture, 4));
+  known["train_data"]["sources"][1].erase("sequences_seen");
+  CHECK_THROWS_AS(position_after(Saved(4), mixture.setup, known), UserError);
+}
+
 }  // namespace
 }  // namespace mpzero

@@ -71,6 +71,16 @@ TEST_CASE("--help tells a flag's meaning, default, key of ds_config.json and the
   }
 }
 
+TEST_CASE("--document_mask is auto, true or false, and true without a value") {
+  const auto mask = [](const std::vector<std::string>& flags) { return parse_command_line(flags).document_mask; };
+  CHECK_FALSE(mask({}).has_value());
+  CHECK_FALSE(mask({"--document_mask=auto"}).has_value());
+  CHECK(mask({"--document_mask=false"}) == false);
+  CHECK(mask({"--document_mask=true"}) == true);
+  CHECK(mask({"--document_mask"}) == true);
+  CHECK(flag_named("document_mask").show(parse_command_line({})) == "auto");
+}
+
 TEST_CASE("--help=json has each flag with what it takes") {
   std::map<std::string, json> by_name;
   const json help = json::parse(command_line_help_json());

@@ -63,6 +63,19 @@ TEST_CASE("tokens of another tokenizer are refused, unless that is intended") {
   CHECK(check_tokens(file_of(bytes(true)), kExpected).size() == 1);
 }
 
+TEST_CASE("sources of a mixture that give ids another meaning are refused, and both named") {
+  check_one_tokenizer(file_of(kTokens, "b.h5"), file_of(kTokens));
+  check_one_tokenizer(file_of(kOld, "b.h5"), file_of(kTokens));  // too little is known of it
+  io::Tokenization other = kTokens, larger = kTokens, ended = kTokens;
+  other.tokenizer_hash = "xxh3:bbbbbbbbbbbbbbbb";
+  larger.vocab_size += 1;
+  ended.eos_token_id = 7;
+  for (const io::Tokenization& tokens : {other, larger, ended, bytes(false)}) {
+    const std::string sentence = error_from([&] { check_one_tokenizer(file_of(tokens, "b.h5"), file_of(kTokens)); });
+    CHECK_THAT(sentence, Contains("t.h5") && Contains("b.h5"));
+  }
+}
+
 TEST_CASE("ids of the data that are none of the model's are a warning with both") {
   const auto only_warning = [](const io::Tokenization& tokens) {
     const std::vector<std::string> warnings = check_tokens(file_of(tokens), kExpected);

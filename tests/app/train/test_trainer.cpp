@@ -77,6 +77,29 @@ TEST_CASE("a run trains to its last step, learns, and saves that step") {
         12 * 2 * 2 * 16 * parallel::mpi().world_size());
 }
 
+TEST_CASE("a mixture continues with the same sequences after a resume, and records what it has read of each file") {
+  const TinyTraining run;
+  on_rank_0([&] { io::testing::write_token_file(run.folder() / "other.h5", std::vector<uint16_t>(2000, 7), 64); });
+  const std::string folder = run.folder().string();
+  const std::string data = fmt::format("--train_data={0}/train.h5:1,{0}/other.h5:3", folder);
+  CHECK(run.train({data, "--max_steps=6", "--checkpoint_freq=3"}) == TrainingEnd::kFinished);
+  const std::vector<float> whole = values_of(run.checkpoint(6));
+  const auto sources_at_end = [](const std::filesystem::path& checkpoint) {
+    const auto settings = nlohmann::json::parse(io::open_checkpoint(checkpoint)->progress().settings_json);
+    return settings.at("train_data").at("sources");
+  };
+  const nlohmann::json sources = sources_at_end(run.checkpoint(6));
+  const int64_t sequences = 6 * 2 * 2 * parallel::mpi().world_size();
+  CHECK(sources[0]["sequences_seen"] == sequences / 4);
+  CHECK(sources[1]["sequences_seen"] == sequences / 4 * 3);
+  CHECK(run.train({data, "--max_steps=6", "--resume_from_checkpoint=" + run.checkpoint(3).string(),
+                   fmt::format("--checkpoint_dir={}/again", folder),
+                   fmt::format("--metrics_file={}/again.jsonl", folder)}) == TrainingEnd::kFinished);
+  const std::filesystem::path again = run.folder() / "again" / "model-6steps";
+  CHECK(values_of(again) == whole);
+  CHECK(sources_at_end(again) == sources);
+}
+
 TEST_CASE("a run that has finished trains no further") {
   const TinyTraining run;
   run.train({"--max_steps=2"});

@@ -1,0 +1,49 @@
+#include "app/flags/train_data.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+TrainFile read_train_file(const std::string& train_data, const std::string& item) {
+  TrainFile file{.path = item};
+  double weight = 0;
+  const size_t colon = item.rfind(':');
+  if (colon != std::string::npos) {
+    const char* const end = item.data() + item.size();
+    const auto [parsed, error] = std::from_chars(item.data() + colon + 1, end, weight);
+    const bool is_weight = parsed == end && error != std::errc::invalid_argument;
+    if (is_weight && (error != std::errc() || !std::isfinite(weight) || weight <= 0)) {
+      throw_user_error("--train_data {}: the weight of {} must be a number above 0.", train_data, item);
+    }
+    if (is_weight) file = {.path = item.substr(0, colon), .weight = weight};
+  }
+  if (file.path.empty()) {
+    throw_user_error("--train_data {}: a file has no path; write FILE:WEIGHT,FILE:WEIGHT.", train_data);
+  }
+  return file;
+}
+
+}  // namespace
+
+std::vector<TrainFile> train_files(const std::string& train_data) {
+  if (std::error_code ignored; std::filesystem::exists(train_data, ignored)) return {{.path = train_data}};
+  std::vector<TrainFile> files;
+  std::istringstream items(train_data + ",");
+  for (std::string item; std::getline(items, item, ',');) files.push_back(read_train_file(train_data, item));
+  const auto bare = std::ranges::find(files, 0.0, &TrainFile::weight);
+  const bool any_weight = std::ranges::any_of(files, [](const TrainFile& file) { return file.weight > 0; });
+  if (any_weight && bare != files.end()) {
+    throw_user_error("--train_data {}: {} has no weight; give all files a weight, or none.", train_data, bare->path);
+  }
+  return files;
+}
+
+}  // namespace mpzero
