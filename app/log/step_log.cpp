@@ -47,8 +47,8 @@ std::string describe(const StepSplit& split, double seconds, const std::vector<d
 
 }  // namespace
 
-StepLog::StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds)
-    : config_(config), group_(group), prints_(group.rank() == 0), peak_step_seconds_(peak_step_seconds) {}
+StepLog::StepLog(const RunConfig& config, ProcessGroup& group, std::optional<PeakTime> peak)
+    : config_(config), group_(group), prints_(group.rank() == 0), peak_(peak) {}
 
 void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
                     const nlohmann::ordered_json& facts) {
@@ -132,10 +132,11 @@ bool StepLog::is_logged(int64_t step) const {
 void StepLog::step(const StepReport& report) {
   ++steps_;
   seconds_ += report.seconds;
+  attention_shares_ += report.attention_share;
   split_ += report.split;
   if (is_logged(report.step)) log_line(report);
   if (!prints_) return;
-  if (observer_ != nullptr) observer_->step(report, mfu(report.seconds));
+  if (observer_ != nullptr) observer_->step(report, mfu(report.seconds, report.attention_share));
   if (events_) events_->count_step(report.seconds, config_.train_batch_size * config_.seq_length);
   for (const auto& [set, loss] : report.validation) {
     say(fmt::format("Batch {} Validation loss{}: {:.5f}", report.step, set.empty() ? "" : " of " + set, loss));
@@ -144,14 +145,15 @@ void StepLog::step(const StepReport& report) {
   bar_->update(report.step, fmt::format("loss {:.4f}", report.loss));
 }
 
-std::optional<double> StepLog::mfu(double step_seconds) const {
-  return peak_step_seconds_ ? std::optional(*peak_step_seconds_ / step_seconds) : std::nullopt;
+std::optional<double> StepLog::mfu(double step_seconds, double attention_share) const {
+  return peak_ ? std::optional(peak_->seconds(attention_share) / step_seconds) : std::nullopt;
 }
 
 void StepLog::log_line(const StepReport& report) {
   const std::vector<double> exposed_shares = all_gather(group_, split_.exposed_communication() / seconds_);
   const double steps = static_cast<double>(std::exchange(steps_, 0));
   const double step_seconds = std::exchange(seconds_, 0) / steps;
+  const double attention_share = std::exchange(attention_shares_, 0) / steps;
   const StepSplit split = std::exchange(split_, {}).divided_by(steps);
   if (!prints_) return;
   const auto samples_per_step = static_cast<double>(config_.train_batch_size);
@@ -162,7 +164,7 @@ void StepLog::log_line(const StepReport& report) {
                   report.step, report.loss, samples_per_step / step_seconds, show_rate(report.lr), report.grad_norm,
                   tokens_per_step / step_seconds, static_cast<double>(report.peak_memory.total) / kGibibyte));
   std::string time = describe(split, step_seconds, exposed_shares);
-  if (const auto share = mfu(step_seconds)) time += fmt::format("; MFU {:.1f}%", *share * 100);
+  if (const auto share = mfu(step_seconds, attention_share)) time += fmt::format("; MFU {:.1f}%", *share * 100);
   say(time);
 }
 
@@ -186,7 +188,8 @@ void StepLog::write_metrics(const StepReport& report) {
                                  {"data_seconds", split.data},
                                  {"peak_memory_bytes", report.peak_memory.total}};
   if (report.peak_memory.allocated) step["peak_allocated_bytes"] = *report.peak_memory.allocated;
-  if (const auto share = mfu(report.seconds)) step["mfu"] = *share;
+  if (report.attention_share < 1) step["attention_share"] = report.attention_share;
+  if (const auto share = mfu(report.seconds, report.attention_share)) step["mfu"] = *share;
   if (report.slowest) {
     step["slowest_rank"] = report.slowest->rank;
     step["slowest_rank_share"] = report.slowest->share;

@@ -16,6 +16,7 @@
 #include "app/log/metrics_log.hpp"
 #include "app/log/run_events.hpp"
 #include "app/log/step_timer.hpp"
+#include "app/memory/gpu_peak.hpp"
 #include "app/memory/run_memory.hpp"
 #include "base/output.hpp"
 #include "base/process_group.hpp"
@@ -23,7 +24,8 @@
 
 namespace mpzero {
 
-// The mean loss of a validation set, nats per token. `set` is empty where the file has no name.
+// The mean loss of a validation set, nats per token. `set` is empty where the file has no name, and for the mean of
+// several sets.
 struct ValidationLoss {
   std::string set;
   double loss = 0;
@@ -43,6 +45,7 @@ struct StepReport {
   std::vector<ValidationLoss> validation = {};  // in steps with a validation
   std::optional<SlowestRank> slowest;           // of the step before
   std::vector<double> rank_seconds = {};        // of the step before: each rank's own part of it, by rank
+  double attention_share = 1;                   // of the global batch: see io::MicroBatch::attention_share
   double checkpoint_blocked_seconds = 0;  // time that training paused for checkpoints since the last step's report
   model::CastRanges casts = {};           // to FP8, of all ranks; in steps with a log line
 };
@@ -61,9 +64,9 @@ class RunObserver {
 // progress bar on stderr, and a line of JSON per step in --metrics_file. Only rank 0 prints.
 class StepLog {
  public:
-  // `config` and `group` must outlive the log. `peak_step_seconds`: the time of a step at the GPU's dense bf16 rate,
-  // from which MFU is computed; std::nullopt if that rate is unknown or does not apply.
-  StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds);
+  // `config` and `group` must outlive the log. `peak`: from which MFU is computed; std::nullopt if the GPU's rate is
+  // unknown or does not apply.
+  StepLog(const RunConfig& config, ProcessGroup& group, std::optional<PeakTime> peak);
 
   // The run starts, or resumes, after step `steps_done`. `start` identifies this start, and `facts`, an object,
   // describes it in the event log.
@@ -93,7 +96,7 @@ class StepLog {
   // Whether a step gets a log line.
   bool is_logged(int64_t step) const;
   // Of a step that took so long; std::nullopt: not known.
-  std::optional<double> mfu(double step_seconds) const;
+  std::optional<double> mfu(double step_seconds, double attention_share) const;
   // Where the events are: next to the metrics file, else in the checkpoint folder.
   std::filesystem::path folder() const;
 
@@ -104,7 +107,7 @@ class StepLog {
   const RunConfig& config_;
   ProcessGroup& group_;
   bool prints_;
-  std::optional<double> peak_step_seconds_;
+  std::optional<PeakTime> peak_;
   std::optional<ProgressBar> bar_;
   std::optional<MetricsLog> metrics_;
   std::shared_ptr<RunEvents> events_;
@@ -114,6 +117,7 @@ class StepLog {
   // Since the last log line.
   int64_t steps_ = 0;
   double seconds_ = 0;
+  double attention_shares_ = 0;  // their sum
   StepSplit split_;
 };
 

@@ -7,13 +7,16 @@
 
 namespace mpzero {
 
-std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size) {
+std::optional<PeakTime> peak_step_time(const RunSetup& setup, at::Device device, int world_size) {
   const RunConfig& config = setup.config;
   if (device.is_cpu() || config.dtype != "bf16") return std::nullopt;
   const std::optional<double> peak = dense_bf16_flops(parallel::gpu_properties(device.index()).name);
   if (!peak) return std::nullopt;
   const double tokens = static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length);
-  return tokens * model::flops_per_token(setup.model, config.seq_length) / world_size / *peak;
+  const double per_flop = tokens / world_size / *peak;
+  const double products = model::flops_per_token(setup.model, 0);
+  return PeakTime{.products = products * per_flop,
+                  .attention = (model::flops_per_token(setup.model, config.seq_length) - products) * per_flop};
 }
 
 std::string missing_peak(const RunSetup& setup) {

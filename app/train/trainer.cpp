@@ -38,7 +38,8 @@ using Clock = std::chrono::steady_clock;
 // Where Trainer::figures() has what; each rank's own time from kOwnSeconds on.
 constexpr size_t kStopVotes = 0;
 constexpr size_t kWarnings = 1;
-constexpr size_t kOwnSeconds = 2;
+constexpr size_t kAttention = 2;
+constexpr size_t kOwnSeconds = 3;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -85,7 +86,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       pass_(decoder_, engine_, timer_, config_.gradient_accumulation_steps),
       profiler_(config_, mpi.rank(), device),
       endpoint_(config_),
-      log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
+      log_(config_, mpi, peak_step_time(setup_, device, mpi.world_size())),
       folder_(config_, mpi, log_),
       checkpointer_(setup_, engine_.parts().parts(), engine_, device, mpi, log_, folder_),
       stop_(control.stop, config_, mpi, log_),
@@ -217,7 +218,7 @@ void Trainer::advise(const StepReport& report) {
                          .micro_batch_tokens = config_.micro_batch_size * config_.seq_length,
                          .spare_bytes = device_.is_cuda() ? memory_.spare() : 0,
                          .host_states_bytes = engine_.memory_use().host_optimizer_states,
-                         .mfu = log_.mfu(means.front().total()),
+                         .mfu = log_.mfu(means.front().total(), report.attention_share),
                          .throttled = slowed == throttled.end() ? "" : *slowed});
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
   if (mpi_.rank() != 0 || !control_.plans) return;
@@ -239,6 +240,7 @@ std::vector<double> Trainer::figures() const {
   std::vector<double> figures(kOwnSeconds + static_cast<size_t>(mpi_.world_size()), 0.0);
   figures[kStopVotes] = stop_.vote();
   figures[kWarnings] = control_.warnings != nullptr && !control_.warnings->empty() ? 1 : 0;
+  figures[kAttention] = attention_share_;
   figures[kOwnSeconds + static_cast<size_t>(mpi_.rank())] = own_seconds_;
   return figures;
 }
@@ -301,9 +303,9 @@ void Trainer::start() {
                            describe_rates(config_.schedule_in_force(), position_.step + 1, config_.max_steps)));
     }
   } else {
+    if (setup_.train_files.size() > 1) position_.sources = new_sources(setup_);
     const auto is_of_model = [](const std::string& key) { return key != kTokenizerKey; };
     if (std::ranges::any_of(config_.allow_changed, is_of_model))
-    if (setup_.train_files.size() > 1) position_.sources = new_sources(setup_);
       log_.warn("--allow_changed has no effect: the run resumes from no checkpoint.");
     std::vector<std::string> of_weights;
     setup_.run.init_from_hash = initialize_run(setup_, decoder_.units(), engine_, mpi_, of_weights);
@@ -351,6 +353,7 @@ StepReport Trainer::train_step() {
   const int64_t update = position_.step + 1;
   const double lr = config_.lr(update);
   double blocked_by_checkpoints = 0;
+  attention_share_ = 0;
   // What it sees arrives with the step's other figures.
   model::CastWatch* const watch = log_.is_logged(update) ? decoder_.cast_watch() : nullptr;
   if (watch != nullptr) watch->begin();
@@ -361,7 +364,12 @@ StepReport Trainer::train_step() {
                           .update = update,
                           .micro_batches = config_.gradient_accumulation_steps,
                           .loss_weight = [&] { return loss_weight(*train_data_, update, mpi_); },
-                          .next = [&] { return batch_on(device_, train_data_->next(), config_.seq_length); },
+                          .next =
+                              [&] {
+                                const io::MicroBatch batch = train_data_->next();
+                                attention_share_ += batch.attention_share(config_.seq_length);
+                                return batch_on(device_, batch, config_.seq_length);
+                              },
                           .before_update =
                               [&] {
                                 blocked_by_checkpoints = checkpointer_.before_update();
@@ -383,6 +391,7 @@ StepReport Trainer::train_step() {
   own_seconds_ = split.own();
   position_.step = update;
   position_.sequences_seen += config_.train_batch_size;
+  for (int64_t i = 0; !position_.sources.empty() && i < config_.train_batch_size; ++i) io::draw(position_.sources);
   position_.tokens_seen += config_.train_batch_size * config_.seq_length;
   return {.step = update,
           .loss = summary.loss,
@@ -391,12 +400,13 @@ StepReport Trainer::train_step() {
           .seconds = seconds_since(start),
           .split = split,
           .tokens_seen = position_.tokens_seen,
-  for (int64_t i = 0; !position_.sources.empty() && i < config_.train_batch_size; ++i) io::draw(position_.sources);
           .internode_bytes = communicators_.take_internode_bytes(),
           .peak_memory = memory_.peak(),
           .validation = {},
           .slowest = slowest,
           .rank_seconds = {summary.figures.begin() + kOwnSeconds, summary.figures.end()},
+          .attention_share = summary.figures[kAttention] /
+                             static_cast<double>(config_.gradient_accumulation_steps * mpi_.world_size()),
           .checkpoint_blocked_seconds = blocked_by_checkpoints,
           .casts = watch != nullptr ? over_ranks(mpi_, watch->ranges()) : model::CastRanges()};
 }

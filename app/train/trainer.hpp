@@ -79,8 +79,8 @@ class Trainer {
   StepReport train_step();
   // The loss of each set; none if a rank was asked to stop meanwhile.
   std::vector<ValidationLoss> validate();
-  // Values added to the step's all-reduce: votes for a stop, ranks with warnings to record, then each rank's own time
-  // in the previous step.
+  // Values added to the step's all-reduce: votes for a stop, ranks with warnings to record, the attention shares of all
+  // micro-batches, then each rank's own time in the previous step.
   std::vector<double> figures() const;
   void name_straggler();
   // Records what GPUs and network of rank 0's node do while the run trains. Collective.
@@ -123,7 +123,8 @@ class Trainer {
   Stragglers stragglers_;
   std::optional<ZeroShareWarning> zero_share_;  // with FP8
   BottleneckWindow first_steps_;
-  double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks
+  double attention_share_ = 0;  // of the step's micro-batches, their sum
+  double own_seconds_ = 0;      // of the last step, without the time waiting for other ranks
   Watchdog::Watch watch_;
 };
 

@@ -87,6 +87,16 @@ double MicroBatch::weight() const {
   return std::accumulate(loss_mask.begin(), loss_mask.end(), 0.0) / static_cast<double>(loss_mask.size());
 }
 
+double MicroBatch::attention_share(int64_t seq_length) const {
+  if (document_ends.empty()) return 1;
+  double pairs = 0, begin = 0;
+  for (const int32_t end : document_ends) {
+    pairs += (end - begin) * (end - begin);
+    begin = end;
+  }
+  return pairs / (static_cast<double>(tokens.size()) * static_cast<double>(seq_length));
+}
+
 int64_t windows_per_step(const LoaderOptions& options) {
   return options.gradient_accumulation_steps * options.data_parallel.size * options.micro_batch_size;
 }

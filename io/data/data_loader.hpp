@@ -43,6 +43,9 @@ struct MicroBatch {
   int64_t epoch = 0;  // epoch of its first window, from 0
 
   double weight() const;  // the mean of loss_mask
+  // Pairs of tokens of one document, as a share of those of full sequences: the sum of squared document lengths,
+  // divided by B * T^2.
+  double attention_share(int64_t seq_length) const;
 };
 
 // Step s (from 0), micro-batch a, data-parallel rank r, sample b reads window ((s*gas + a)*ranks + r)*mb + b of the

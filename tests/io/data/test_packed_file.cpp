@@ -61,6 +61,15 @@ TEST_CASE("a micro-batch of a packed file has the end of each document and of ea
   CHECK(first_ends(TokenDataset(folder / "packed.h5", kRow, false), 3).empty());
 }
 
+TEST_CASE("attention within documents counts the squares of their lengths") {
+  const TemporaryFolder folder;
+  write_rows(folder / "packed.h5");
+  DataLoader loader(TokenDataset(folder / "packed.h5", kRow), options_of(3), 0);
+  CHECK(loader.next().attention_share(kRow) == Approx((9 + 16 + 1 + 64 + 25 + 9) / 192.0));
+  DataLoader whole(TokenDataset(folder / "packed.h5", kRow, false), options_of(3), 0);
+  CHECK(whole.next().attention_share(kRow) == 1);
+}
+
 TEST_CASE("documents of a text file are clipped to the window, and reported on request only") {
   const TemporaryFolder folder;
   // Windows [0, 8), [8, 16), [16, 24): document 2 covers 5 to 17, and document 3 is empty.
