@@ -167,8 +167,9 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
         pieces = assign(source, encoder.cuts, job.validation_share, arguments.max_documents)
     else:
         unused = next((name for name in ("chat_template", "rewritten_turns") if name in arguments.given), None)
-        work = Examples(encoder, arguments.format, arguments.seq_length, renderer_of(arguments, encoder), unused)
-        output_of = partial(PackedOutput, encoder=encoder, arguments=arguments)
+        renderer = renderer_of(arguments, encoder)
+        work = Examples(encoder, arguments.format, arguments.seq_length, renderer, unused)
+        output_of = partial(PackedOutput, encoder=encoder, renderer=renderer, arguments=arguments)
         pieces = units_of(source, job.validation_share, arguments.max_documents)
     outputs: list = []
     progress = None

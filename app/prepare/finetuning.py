@@ -83,13 +83,14 @@ def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | s
 class PackedOutput:
     """An output file of examples, which are packed in groups."""
 
-    def __init__(self, path: Path, encoder: Encoder, arguments: argparse.Namespace):
+    def __init__(self, path: Path, encoder: Encoder, renderer: Renderer | str, arguments: argparse.Namespace):
         self.file = TokenFile(path, encoder.dtype, masked=True)
         self.made = Made()
         self.shown: list[tuple[np.ndarray, np.ndarray]] = []
         self.num_examples = self.num_rows = self.num_tokens = self.num_trained = 0
         self._padding, self._seq_length = encoder.eos_token_id, arguments.seq_length
         self._packing = arguments.packing != "false"
+        self._template = None if isinstance(renderer, str) else renderer.template
 
     def add(self, made: Made) -> None:
         self.shown += made.examples[: SHOWN - len(self.shown)]
@@ -106,14 +107,16 @@ class PackedOutput:
         self._append(np.array([self._padding]), np.zeros(1, np.uint8), np.array([1]))
 
     def attributes(self) -> dict[str, int | str]:
-        return {
+        found = {
             "format_version": FORMAT_VERSION,
             "packed_sequence_length": self._seq_length,
             "num_examples": self.num_examples,
             "trained_tokens": self.num_trained,
             "end_of_turn_token_id": self.made.ends.most_common(1)[0][0],
             "special_tokens_in_text": self.made.counts[SPECIAL],
+            "chat_template": self._template,
         }
+        return {name: value for name, value in found.items() if value is not None}
 
     def _write(self, examples: list[tuple[np.ndarray, np.ndarray]]) -> None:
         lengths = [len(ids) for ids, _ in examples]

@@ -90,6 +90,7 @@ def test_ids_do_not_depend_on_the_number_of_workers(prepare, tmp_path, chat_toke
     assert np.array_equal(one.tokens, two.tokens) and np.array_equal(one.offsets, two.offsets)
     assert np.array_equal(read_mask(tmp_path / "1.h5"), read_mask(tmp_path / "2.h5"))
     assert one.attributes["end_of_turn_token_id"] == 603
+    assert one.attributes["chat_template"] == (folder / "chat_template.jinja").read_text()
     [text] = texts_of(folder, ROWS[:1])
     assert "Today Date: 26 Jul 2024" in text
 
