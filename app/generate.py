@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     command += flags(given, *PASSED_ON) + ["--untrained"] * arguments.untrained
     if name == "bytes":
         if arguments.chat is not None:
-            raise PrepareError("Tokenizer 'bytes' has no chat template: use --prompt.")
+            raise PrepareError("--chat needs a Hugging Face tokenizer, and that of the model is 'bytes': use --prompt.")
         if arguments.add_bos == "true":
             raise PrepareError("Tokenizer 'bytes' has no BOS: leave --add_bos true out.")
         sys.stdout.flush()
