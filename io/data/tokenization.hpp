@@ -15,11 +15,11 @@ class File;
 struct Tokenization {
   std::string tokenizer;  // name or path; "bytes": the built-in one
   int64_t vocab_size = 0;
-  std::optional<int64_t> eos_token_id;          // ends each document
-  std::optional<int64_t> bos_token_id;          // of the tokenizer, if it has one
-  std::optional<bool> add_bos;                  // whether bos_token_id begins each document
-  std::optional<int64_t> end_of_turn_token_id;  // ends the trained turns of chat data
-  std::string chat_template;                    // that rendered chat data; empty: not recorded
+  std::optional<int64_t> eos_token_id;               // ends each document
+  std::optional<int64_t> bos_token_id;               // of the tokenizer, if it has one
+  std::optional<bool> add_bos;                       // whether bos_token_id begins each document
+  std::optional<int64_t> end_of_turn_token_id = {};  // ends the trained turns of chat data
+  std::string chat_template = {};                    // that rendered chat data; empty: not recorded
   std::string tokenizer_hash;  // as hash_of(TokenizerVocabulary); empty: not recorded, or the tokenizer is bytes
 
   bool operator==(const Tokenization&) const = default;

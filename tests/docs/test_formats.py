@@ -31,7 +31,7 @@ WRITERS = [
     ("Token file", "app/prepare/token_file.py", r'attrs\["(\w+)"\]|"(format_version|max_token_id|arguments)":', 4),
     ("Token file", "app/prepare/encoders.py", r'(?m:^            "(\w+)": )', 7),
     ("Token file", "app/prepare_data.py", r'"(source|special_tokens_in_text)":', 2),
-    ("Token file", "app/prepare/finetuning.py", r'(?m:^            "(\w+)": )', 8),
+    ("Token file", "app/prepare/finetuning.py", r'(?m:^            "(\w+)": )', 7),
     ("events.jsonl", "app/log/run_events.cpp", PAIR, 12),
     ("events.jsonl", "app/train/start_facts.cpp", r'(?m:^\s+(?:return \{)?\{"(\w+)",)', 14),
     ("events.jsonl", "app/log/json_lines.cpp", PAIR, 2),
