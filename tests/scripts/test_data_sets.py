@@ -86,7 +86,7 @@ def test_data_that_cannot_be_prepared_ends_the_run_before_it_starts(checkout):
 
 def test_a_data_set_that_has_changed_is_made_again_as_the_advice_says(checkout):
     """With the real prepare_data.py: the text has grown since."""
-    for folder in ("app/prepare", "app/prepare_data.py"):
+    for folder in ("app/prepare", "app/prepare_data.py", "app/chat_template.py"):
         (shutil.copytree if folder == "app/prepare" else shutil.copy)(REPOSITORY / folder, checkout.root / folder)
     text = REPOSITORY / ".venv/bin/python"
     checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {text} "$@"\n')
