@@ -78,6 +78,8 @@ class Renderer:
                 begin = spans.pop()[0]
             if end > begin:
                 spans.append((begin, end))
+        if not spans:
+            raise Dropped(UNTRAINED)
         flags = [of.trained[i] for i, message in enumerate(of.messages) if message["role"] == "assistant"]
         if all(flags):
             return [Marked(text, spans)]

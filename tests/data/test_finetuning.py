@@ -1,6 +1,8 @@
 """app/prepare_data.py makes packed token files of conversations, with a mask of the trained tokens."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import datasets
 import h5py
@@ -9,8 +11,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from .chat_rows import TEMPLATES, assistant, texts_of, user, write_rows
-from .conftest import Tokens, read_tokens
+from .chat_rows import TEMPLATES, assistant, made_of, texts_of, user, write_rows
+from .conftest import Tokens, prepare_module, read_tokens
 
 BYTES = ("--chat_template", TEMPLATES / "bytes.jinja")
 ROWS = [{"messages": [user(f"What is {i}?"), assistant(f"A number{'!' * (i % 7)}")]} for i in range(40)]
@@ -153,3 +155,11 @@ def test_what_cannot_be_trained_is_refused(prepare, tmp_path, rows, flags, words
 def test_files_of_text_are_refused_as_conversations(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     assert "a.txt" in prepare("a.txt", "a.h5", "--format", "chat", *BYTES, "--seq_length", 64, fails=True).stderr
+
+
+def test_trained_tokens_are_green_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output = SimpleNamespace(shown=made_of("bytes", ROWS[:1]).examples)
+    prepare_module("finetuning").print_examples(output, prepare_module("encoders").bytes_encoder())
+    text = r"user: What is 0?\nassistant: "
+    assert capsys.readouterr().out.endswith(f"{text}\x1b[32mA number<|endoftext|>\x1b[0m\n")
