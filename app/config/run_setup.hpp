@@ -37,6 +37,7 @@ struct RunSetup {
   std::vector<TrainFile> train_files;      // with weights and sizes; empty: one is missing
   int64_t train_windows = 0;               // sequences of the training data; 0: not known
   int64_t train_tokens = 0;                // likewise
+  double attention_share = 1;              // see io::MicroBatch::attention_share; known after steps
   std::vector<ValidationSize> validation;  // of the files that are there
   std::string data_order;                  // io::TrainingProgress::data_order
   std::optional<DataIdentity> data;        // known once the run starts: see identify_data

@@ -222,7 +222,9 @@ void Trainer::advise(const StepReport& report) {
                          .throttled = slowed == throttled.end() ? "" : *slowed});
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
   if (mpi_.rank() != 0 || !control_.plans) return;
-  PlannedRun run{.setup = setup_, .hosts = mpi_.world_size() / mpi_.local_size(), .per_host = mpi_.local_size()};
+  RunSetup setup = setup_;
+  setup.attention_share = report.attention_share;
+  PlannedRun run{.setup = setup, .hosts = mpi_.world_size() / mpi_.local_size(), .per_host = mpi_.local_size()};
   run.network = control_.network;
   if (device_.is_cuda()) {
     const parallel::GpuProperties gpu = parallel::gpu_properties(device_.index());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <utility>
 
 #include "app/config/zero_options.hpp"
@@ -130,8 +131,12 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const bool accumulates = options.gradient_accumulation_steps > 1;
-  const MicroBatchShape shape{.sequences = setup.config.micro_batch_size,
-                              .length = setup.config.seq_length,
+  // Packed documents take the time of sequences as long as they are.
+  const int64_t tokens = setup.config.micro_batch_size * setup.config.seq_length;
+  const double document = setup.attention_share * static_cast<double>(setup.config.seq_length);
+  const int64_t sequences = std::clamp<int64_t>(std::llround(static_cast<double>(tokens) / document), 1, tokens);
+  const MicroBatchShape shape{.sequences = sequences,
+                              .length = tokens / sequences,
                               .type = options.dtype,
                               .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
                               .accumulates = accumulates,
