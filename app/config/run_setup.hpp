@@ -9,7 +9,7 @@
 #include "app/config/recorded_settings.hpp"
 #include "app/config/run_config.hpp"
 #include "app/flags/options.hpp"
-#include "app/flags/train_data.hpp"
+#include "app/tokens/train_files.hpp"
 #include "io/checkpoint/run_record.hpp"
 #include "io/weights/initial_folder.hpp"
 #include "model/architecture/config.hpp"

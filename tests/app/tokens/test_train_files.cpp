@@ -1,6 +1,6 @@
 #include <fstream>
 
-#include "app/flags/train_data.hpp"
+#include "app/tokens/train_files.hpp"
 #include "tests/app/error_from.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/temporary_folder.hpp"

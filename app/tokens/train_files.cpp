@@ -1,4 +1,4 @@
-#include "app/flags/train_data.hpp"
+#include "app/tokens/train_files.hpp"
 
 #include <algorithm>
 #include <charconv>
