@@ -130,7 +130,8 @@ bool holds_tokenizer(const fs::path& folder) {
 }
 
 std::string recorded_tokenizer(const StoredCheckpoint& checkpoint) {
-  // "187 sequences of 16 tokens, tokenizer NAME, shuffled"
+  if (const std::string name = recorded_tokenization(checkpoint).tokenizer; !name.empty()) return name;
+  // Of an older version: "187 sequences of 16 tokens, tokenizer NAME, shuffled"
   constexpr std::string_view kBefore = ", tokenizer ";
   const std::string& order = checkpoint.progress().data_order;
   const size_t begin = order.find(kBefore);

@@ -65,6 +65,11 @@ TEST_CASE("a tokenizer that is not the one of the token file is not taken for th
   std::ofstream(data / "generation_config.json") << R"({"eos_token_id": [7, 3]})";
   CHECK(more_eos_ids(checkpoint, data.path(), none) == std::vector<int64_t>{7, 7, 3});
   CHECK(more_eos_ids(checkpoint, "", none) == std::vector<int64_t>{7});
+  OfRun mixture;
+  mixture.made.data_order = "187 sequences of 16 tokens, tokenizer other, shuffled, of 2 files";
+  mixture.made.settings_json =
+      fmt::format(R"({{"train_data": {{"tokenization": {{"tokenizer": "{}"}}}}}})", data.path().string());
+  CHECK(recorded_tokenizer(mixture) == data.path());
   OfRun chat;
   chat.made.settings_json = R"({"train_data": {"tokenization": {"eos_token_id": 7, "end_of_turn_token_id": 9}}})";
   CHECK(more_eos_ids(chat, "", none) == std::vector<int64_t>{7, 9});
