@@ -10,8 +10,8 @@
 
 namespace mpzero::io {
 
-// What --init_from names: a Hugging Face folder, the name of a model on the hub, which means its snapshot in the cache, a
-// checkpoint, or a folder of checkpoints, which means the one that its `latest` names.
+// What --init_from names: a Hugging Face folder, the name of a model on the hub, which means its snapshot in the cache,
+// a checkpoint, or a folder of checkpoints, which means the one that its `latest` names.
 struct InitialFolder {
   std::filesystem::path folder;  // of Hugging Face weights, or of one checkpoint
   bool is_checkpoint = false;
