@@ -31,6 +31,9 @@ constexpr double kHostBytes = 24;
 // What copies reach of PCIe's data sheet after its packets' headers: measured on H200s 55 of 64 GB/s.
 constexpr double kOfPcieCopy = 0.86;
 
+// Times as long as cuDNN's attention takes FlashAttention with packed documents: bench/RESULTS.md, "Packed documents".
+constexpr double kPackedAttention = 2.5;
+
 // Of what computes, on a CPU that was calibrated with another number of threads: an estimate.
 double threads_factor(const Calibration& calibration, const PlanMachine& machine) {
   const int measured = calibration.data().host.threads;
@@ -131,9 +134,10 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const bool accumulates = options.gradient_accumulation_steps > 1;
-  // Packed documents take the time of sequences as long as they are.
+  // Packed documents take the time of sequences as long as they are, by a slower kernel on a GPU.
   const int64_t tokens = setup.config.micro_batch_size * setup.config.seq_length;
-  const double document = setup.attention_share * static_cast<double>(setup.config.seq_length);
+  const double slower = machine.is_cpu() ? 1 : kPackedAttention;
+  const double document = std::min(1.0, slower * setup.attention_share) * static_cast<double>(setup.config.seq_length);
   const int64_t sequences = std::clamp<int64_t>(std::llround(static_cast<double>(tokens) / document), 1, tokens);
   const MicroBatchShape shape{.sequences = sequences,
                               .length = tokens / sequences,

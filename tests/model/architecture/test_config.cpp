@@ -57,10 +57,11 @@ TEST_CASE("a number that does not fit into a double is refused, naming the file"
 
 TEST_CASE("presets have the published sizes") {
   // Parameter counts: the sums of the published safetensors indices (Qwen/Qwen3-0.6B tied, meta-llama/Meta-Llama-3-8B,
-  // Qwen/Qwen2.5-0.5B tied, Qwen/Qwen2.5-7B).
+  // meta-llama/Llama-3.1-70B, Qwen/Qwen2.5-0.5B tied, Qwen/Qwen2.5-7B).
   CHECK(num_parameters(preset("qwen3_0_6b")) == 596'049'920);
   CHECK(num_parameters(preset("llama_3_8b")) == 8'030'261'248);
   CHECK(num_parameters(preset("llama_3_1_8b")) == 8'030'261'248);
+  CHECK(num_parameters(preset("llama_3_1_70b")) == 70'553'706'496);
   CHECK(num_parameters(preset("qwen2_5_0_5b")) == 494'032'768);
   CHECK(num_parameters(preset("qwen2_5_7b")) == 7'615'616'512);
   CHECK(num_parameters(preset("qwen3_tiny")) > 800'000);
@@ -72,7 +73,7 @@ TEST_CASE("presets have the published sizes") {
 }
 
 TEST_CASE("every weight of the presets begins at a multiple of 16 bytes of its unit") {
-  for (const char* name : {"qwen2_5_0_5b", "qwen2_5_7b", "qwen3_0_6b", "llama_3_8b", "llama_3_1_8b"}) {
+  for (const char* name : {"qwen2_5_0_5b", "qwen2_5_7b", "qwen3_0_6b", "llama_3_8b", "llama_3_1_8b", "llama_3_1_70b"}) {
     for (const UnitSpec& unit : model_units(preset(name))) {
       for (size_t i = 0; i < unit.parameters.size(); ++i) {
         INFO(name << " " << unit.parameters[i].name);
@@ -240,7 +241,8 @@ TEST_CASE("sizes that no model has are refused, and products that overflow") {
 }
 
 TEST_CASE("the output of to_json reads back the same") {
-  for (const char* name : {"qwen3_0_6b", "llama_3_8b", "llama_3_1_8b", "qwen3_tiny", "qwen2_5_0_5b", "qwen2_5_7b"}) {
+  for (const char* name :
+       {"qwen3_0_6b", "llama_3_8b", "llama_3_1_8b", "llama_3_1_70b", "qwen3_tiny", "qwen2_5_0_5b", "qwen2_5_7b"}) {
     ModelConfig config = preset(name);
     config.eos_token_ids = {7, 8};
     CHECK(ModelConfig::from_json(config.to_json(), "again") == config);

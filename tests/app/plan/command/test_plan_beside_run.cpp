@@ -45,6 +45,8 @@ TEST_CASE("packed documents are planned with the attention that they need") {
   CHECK(plan_of(run, setup.layout).step.seconds == Approx(0.2187).epsilon(0.1));
   setup.attention_share = 0.14;
   CHECK(plan_of(run, setup.layout).step.seconds == Approx(0.1490).epsilon(0.1));
+  setup.attention_share = 1e-9;
+  CHECK(plan_of(run, setup.layout).step.seconds > 0.1);
 }
 
 TEST_CASE("a run is planned with the network that it has proven, whatever its flag says, and the line names it") {
