@@ -75,10 +75,10 @@ void continue_sources(const std::vector<RecordedSource>& before, const RunSetup&
     now.push_back({.identity = setup.data->sources[now.size()], .file = setup.train_files[now.size()].path, .at = at});
   }
   bool unchanged = before.size() == now.size() && length == length_before;
-  std::vector<std::string> places;
+  std::vector<std::string> places, added;
   for (RecordedSource& source : now) {
     const auto is_it = [&](const RecordedSource& other) {
-      return io::same_tokens(other.identity, source.identity).value_or(false);
+      return io::same_tokens(other.identity, source.identity).value_or(true);
     };
     const auto found = std::ranges::find_if(before, is_it);
     if (found != before.end()) {
@@ -92,6 +92,7 @@ void continue_sources(const std::vector<RecordedSource>& before, const RunSetup&
           unchanged && std::abs(at.weight / total_weight(before) - source.at.weight / total_weight(now)) < kRounding;
     } else {
       unchanged = false;
+      added.push_back(source.file);
     }
     places.push_back(fmt::format("{} at sequence {}", source.file, source.at.windows_seen));
   }
@@ -101,9 +102,9 @@ void continue_sources(const std::vector<RecordedSource>& before, const RunSetup&
   }
   resumed.line = fmt::format("The training data continues with {}", fmt::join(places, ", "));
   const std::string shares_before = before.empty() ? "not known" : show_shares(before), shares = show_shares(now);
-  if (!unchanged && shares_before != shares) {
-    resumed.change = fmt::format("{} {} -> {}", kTrainData, shares_before, shares);
-  }
+  if (unchanged || (shares_before == shares && added.empty())) return;
+  resumed.change = fmt::format("{} {} -> {}", kTrainData, shares_before, shares);
+  if (!added.empty()) resumed.change += fmt::format(" (new: {})", fmt::join(added, ", "));
 }
 
 }  // namespace

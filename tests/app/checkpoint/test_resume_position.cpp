@@ -148,7 +148,7 @@ TEST_CASE("changed weights and a new source take effect from the resume on, with
   std::swap(mixture.setup.train_files[0], mixture.setup.train_files[2]);
   std::swap(mixture.setup.data->sources[0], mixture.setup.data->sources[2]);
   ResumedPosition resumed = position_after(Saved(40), mixture.setup, known);
-  CHECK(resumed.change == "train_data a.h5:0.25,b.h5:0.75 -> new.h5:0.5,b.h5:0.125,a.h5:0.375");
+  CHECK(resumed.change == "train_data a.h5:0.25,b.h5:0.75 -> new.h5:0.5,b.h5:0.125,a.h5:0.375 (new: new.h5)");
   std::vector<io::MixtureSource>& sources = resumed.position.sources;
   REQUIRE(sources.size() == 3);
   CHECK(sources[0].windows_seen == 0);
@@ -191,6 +191,16 @@ TEST_CASE("with another seq_length each source continues in its epoch, with a wa
   CHECK(resumed.position.sources[0].windows_seen == 12 + 3);  // 80 tokens of the second epoch
   CHECK(resumed.position.sources[1].windows_seen == 25 + 20);
   CHECK_FALSE(resumed.warning.empty());
+}
+
+TEST_CASE("a file whose tokens were replaced under its name starts at its beginning, and is reported") {
+  Mixture mixture;
+  const json known = mixture.record(after_draws(mixture, 40));
+  mixture.setup.data->sources[1].tokens_xxh3 = "3333333322222222";
+  const ResumedPosition resumed = position_after(Saved(40), mixture.setup, known);
+  CHECK(resumed.position.sources[0].windows_seen == 10);
+  CHECK(resumed.position.sources[1].windows_seen == 0);
+  CHECK(resumed.change.find("(new: b.h5)") != std::string::npos);
 }
 
 TEST_CASE("a record whose sources lack positions is refused") {
