@@ -386,8 +386,12 @@ closing_message() {
   if [[ -n $tag ]]; then
     printf 'Checkpoint:  %s\n' "$CHECKPOINT_DIR/$tag"
     show_samples
-    printf '\nNext, let the model go on with a text of yours:\n'
-    printf '  %s %q --prompt "%s"\n' "$(generate_command)" "$CHECKPOINT_DIR" "$MPZERO_PROMPT"
+    if [[ " ${PREPARE_ARGS:-}" == *" --seq_length"* ]]; then # rows of packed examples
+      printf '\nNext, chat with the model:\n  %s %s %q --chat "%s"\n' "$(command_path "$MPZERO_VENV/bin/python")" \
+        "$(command_path "$MPZERO_ROOT/app/generate.py")" "$CHECKPOINT_DIR" "How are you?"
+    else
+      printf '\nNext, complete a prompt:\n  %s %q --prompt "%s"\n' "$(generate_command)" "$CHECKPOINT_DIR" "$MPZERO_PROMPT"
+    fi
     printf 'or turn it into fp32 safetensors that transformers loads:\n'
     printf '  %s %q %q\n' "$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
   fi

@@ -16,7 +16,7 @@ How the model goes on with "The prince looked at", before its training:
 and after it:
   | The prince looked at her.
 
-Next, let the model go on with a text of yours:
+Next, complete a prompt:
   build/bin/mpzero generate checkpoints/first_run --prompt "The prince looked at"
 """
 
