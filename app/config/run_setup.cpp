@@ -245,7 +245,7 @@ std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles da
                                            const ExpectedTokens& expected, RunSetup& setup) {
   RunConfig& config = setup.config;
   std::vector<TrainFile> files = train_files(config.train_data);
-  std::optional<TokenFile> first;
+  std::optional<TokenFile> first, chat;
   bool is_complete = true;
   for (TrainFile& file : files) {
     if (!has_data_file(file.path, "--train_data " + file.path, line, data_files, setup)) {
@@ -260,6 +260,15 @@ std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles da
       append(setup.warnings, check_same_tokenizer(opened, *first, /*may_differ=*/true));
     }
     if (!first) first = opened;
+    if (const std::string& used = opened.tokens.chat_template; !used.empty()) {
+      if (!chat) chat = opened;
+      if (chat->tokens.chat_template != used) {
+        setup.warnings.push_back(
+            fmt::format("--train_data: {} and {} were rendered with different chat templates; exports and "
+                        "app/generate.py use that of the former.",
+                        chat->path, opened.path));
+      }
+    }
     file.num_windows = data.num_windows();
     if (file.weight == 0) file.weight = static_cast<double>(file.num_windows);
     setup.train_windows += data.num_windows();

@@ -78,6 +78,10 @@ TokenIdentity identity_of(std::span<const TokenIdentity> sources) {
   for (const TokenIdentity& source : sources) {
     all.num_tokens += source.num_tokens;
     has_tokens = has_tokens && !source.tokens_xxh3.empty();
+    // Plain text in a mixture has neither.
+    Tokenization& tokens = all.tokenization;
+    if (!tokens.end_of_turn_token_id) tokens.end_of_turn_token_id = source.tokenization.end_of_turn_token_id;
+    if (tokens.chat_template.empty()) tokens.chat_template = source.tokenization.chat_template;
     names.push_back(name_of(source));
   }
   std::sort(names.begin(), names.end());

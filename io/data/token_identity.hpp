@@ -34,7 +34,8 @@ inline constexpr int64_t kMaxIdentityBytes = int64_t{1} << 30;
 // Throws UserError, naming the file, if it cannot be read or the attribute is not such a hash.
 TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max_bytes = kMaxIdentityBytes);
 
-// Of a mixture: of all its tokens, whatever the order of its sources. `sources` is not empty and of one tokenization.
+// Of a mixture: of all its tokens, whatever the order of its sources. `sources` is not empty and of one tokenizer; the
+// end of turn and the chat template are those of the first source with chat data.
 TokenIdentity identity_of(std::span<const TokenIdentity> sources);
 
 // The seed of a source's shuffled order in a mixture. It does not depend on the other sources.

@@ -6,9 +6,8 @@ import shutil
 import subprocess
 import sys
 
-import numpy
 import pytest
-from trainer import BUILD, ENVIRONMENT, REPOSITORY, TokenFile, train
+from trainer import BUILD, ENVIRONMENT, REPOSITORY, train
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -51,30 +50,22 @@ def base(tmp_path_factory):
     return folder
 
 
-def fine_tune(base, folder, **recorded):
+def fine_tune(base, folder, *flags):
     """Learns one conversation by heart. -> the folder of checkpoints"""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     messages = [*PROMPT, {"role": "assistant", "content": ANSWER}]
-    ids = tokenizer.apply_chat_template(messages, chat_template=TEMPLATE, return_dict=False)
-    assert ids[-1] == END_OF_TURN
-    repeated = numpy.array(ids * 60, dtype=numpy.uint16)
-    file = TokenFile(folder / "train.h5", repeated.dtype)
-    file.append(repeated, len(ids) * numpy.arange(1, 61))
-    attributes = {"vocab_size": 768, "eos_token_id": END_OF_TEXT, "tokenizer": str(base), "source": "conversations"}
-    file.commit({**attributes, **recorded}, None)
-    checkpoints = folder / "checkpoints"
-    (folder / "ds_config.json").write_text(
-        json.dumps(
-            {
-                "train_micro_batch_size_per_gpu": 4,
-                "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}},
-                "bf16": {"enabled": False},
-            }
-        )
-    )
+    (folder / "chat.jsonl").write_text((json.dumps({"messages": messages}) + "\n") * 60)
+    data, checkpoints = folder / "train.h5", folder / "checkpoints"
+    prepare = [sys.executable, REPOSITORY / "app/prepare_data.py", folder / "chat.jsonl", data]
+    subprocess.run([*prepare, "--tokenizer", base, "--seq_length=64", *flags], check=True, capture_output=True)
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}},
+        "bf16": {"enabled": False},
+    }
+    (folder / "ds_config.json").write_text(json.dumps(config))
     train(
-        f"--init_from={base}", f"--train_data={folder / 'train.h5'}", f"--deepspeed_config={folder / 'ds_config.json'}",
-        f"--seq_length={len(ids)}", "--max_steps=60", f"--checkpoint_dir={checkpoints}", "--device=cpu",
+        f"--init_from={base}", f"--train_data={data}", f"--deepspeed_config={folder / 'ds_config.json'}",
+        "--seq_length=64", "--max_steps=60", f"--checkpoint_dir={checkpoints}", "--device=cpu",
     )  # fmt: skip
     return checkpoints
 
@@ -89,7 +80,8 @@ def answer_of_transformers(folder):
 
 
 def test_the_export_answers_as_mpzero_and_ends_its_turn(programs, base, tmp_path):
-    checkpoints = fine_tune(base, tmp_path, end_of_turn_token_id=END_OF_TURN, chat_template=TEMPLATE)
+    (tmp_path / "template.jinja").write_text(TEMPLATE)
+    checkpoints = fine_tune(base, tmp_path, f"--chat_template={tmp_path / 'template.jinja'}")
     out = tmp_path / "out"
     programs.zero_to_fp32(checkpoints, out)
     assert (out / "chat_template.jinja").read_text() == TEMPLATE
@@ -110,11 +102,10 @@ def test_without_a_generation_config_the_export_of_a_chat_model_gets_one(program
     bare = tmp_path / "bare"
     shutil.copytree(base, bare)
     (bare / "generation_config.json").unlink()
-    checkpoints = fine_tune(bare, tmp_path, end_of_turn_token_id=END_OF_TURN)
+    checkpoints = fine_tune(bare, tmp_path)
     programs.zero_to_fp32(checkpoints, tmp_path / "out")
     generation = json.loads((tmp_path / "out/generation_config.json").read_text())
     assert generation == {"eos_token_id": [END_OF_TEXT, END_OF_TURN]}
-    # The token file records no template: the tokenizer's is exported.
     template = TINY_CHAT / "tokenizer/chat_template.jinja"
     assert (tmp_path / "out/chat_template.jinja").read_bytes() == template.read_bytes()
 

@@ -123,5 +123,15 @@ TEST_CASE("32-bit tokens have an identity, too") {
   CHECK(read_token_identity(folder / "train.h5").tokens_xxh3 == to_hex(checksum(std::as_bytes(std::span(tokens)))));
 }
 
+TEST_CASE("a mixture of text and chat data has the end of turn and the template of the latter") {
+  const TokenIdentity text{.num_tokens = 3, .tokens_xxh3 = "a", .documents_xxh3 = {}, .tokenization = {}};
+  TokenIdentity chat{.num_tokens = 4, .tokens_xxh3 = "b", .documents_xxh3 = {}, .tokenization = {}};
+  chat.tokenization.end_of_turn_token_id = 9;
+  chat.tokenization.chat_template = "{{ messages }}";
+  for (const std::vector<TokenIdentity>& sources : {std::vector{text, chat}, std::vector{chat, text}}) {
+    CHECK(identity_of(sources).tokenization == chat.tokenization);
+  }
+}
+
 }  // namespace
 }  // namespace mpzero::io
