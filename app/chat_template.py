@@ -38,6 +38,21 @@ def load_chat_template(folder: Path, override: Path | None = None) -> str:
     return template
 
 
+# What render() sets itself.
+OWN_VARIABLES = frozenset({"template", "messages", "special_tokens", "add_generation_prompt"})
+
+
+def variables_of(text: str, own: frozenset[str] = OWN_VARIABLES) -> dict:
+    """The value of --chat_template_kwargs. own: variables that cannot be given."""
+    try:
+        variables = json.loads(text)
+    except ValueError as error:
+        raise PrepareError(f"--chat_template_kwargs is not JSON ({error}): give an object.") from error
+    if not isinstance(variables, dict) or own & variables.keys():
+        raise PrepareError(f"--chat_template_kwargs must be a JSON object without {', '.join(sorted(own))}.")
+    return variables
+
+
 def render(
     template: str,
     messages: list[dict],

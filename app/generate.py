@@ -151,29 +151,18 @@ def check_flags(arguments: argparse.Namespace) -> None:
 
 def chat_of(arguments: argparse.Namespace, model: dict, loaded: LoadedTokenizer) -> str:
     """The prompt for an answer to --chat."""
-    from chat_template import load_chat_template, render  # imports jinja2
+    from chat_template import load_chat_template, render, variables_of  # imports jinja2
 
     template = model["chat_template"]
     if arguments.chat_template is not None or not template:
         override = arguments.chat_template and Path(arguments.chat_template)
         template = load_chat_template(loaded.folder, override)
-    variables = template_variables(arguments.chat_template_kwargs or "{}")
+    variables = variables_of(arguments.chat_template_kwargs or "{}")
     messages = [{"role": "user", "content": arguments.chat}]
     if arguments.system is not None:
         messages.insert(0, {"role": "system", "content": arguments.system})
     tokens = loaded.declared.template_tokens()
     return render(template, messages, add_generation_prompt=True, special_tokens=tokens, **variables)[0]
-
-
-def template_variables(text: str) -> dict:
-    try:
-        variables = json.loads(text)
-    except ValueError as error:
-        raise PrepareError(f"--chat_template_kwargs is not JSON ({error}): give an object.") from error
-    taken = {"template", "messages", "special_tokens", "add_generation_prompt"}
-    if not isinstance(variables, dict) or taken & variables.keys():
-        raise PrepareError(f"--chat_template_kwargs must be a JSON object without {', '.join(sorted(taken))}.")
-    return variables
 
 
 def add_bos_of(arguments: argparse.Namespace, model: dict) -> str:

@@ -37,6 +37,7 @@ from prepare.encoders import Encoder
 from prepare.encoding import Part, Piece, Texts, default_workers, encode
 from prepare.examples import Examples
 from prepare.finetuning import (
+    OF_TEMPLATE,
     PackedOutput,
     check_trained,
     print_counts,
@@ -166,7 +167,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
         work, output_of = Texts(encoder), partial(TextOutput, encoder=encoder)
         pieces = assign(source, encoder.cuts, job.validation_share, arguments.max_documents)
     else:
-        unused = next((name for name in ("chat_template", "rewritten_turns") if name in arguments.given), None)
+        unused = next((name for name in OF_TEMPLATE if name in arguments.given), None)
         renderer = renderer_of(arguments, encoder)
         work = Examples(encoder, arguments.format, arguments.seq_length, renderer, unused)
         output_of = partial(PackedOutput, encoder=encoder, renderer=renderer, arguments=arguments)

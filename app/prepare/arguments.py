@@ -79,6 +79,11 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--chat_template", type=Path, metavar="FILE", help="Jinja template to use instead of the tokenizer's own"
     )
     group.add_argument(
+        "--chat_template_kwargs",
+        metavar="JSON",
+        help="variables of the template, such as '{\"enable_thinking\": false}'; those of a row come first",
+    )
+    group.add_argument(
         "--rewritten_turns",
         choices=(SPLIT, MASK, REFUSE),
         help="answers that the template writes differently once others follow them, as Qwen3's does with reasoning: "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
+from chat_template import OWN_VARIABLES
+
 from . import PrepareError, shown
 from .rows import Row
 
@@ -25,7 +27,7 @@ SHAREGPT = {
     "function_call": "assistant",
     "observation": "tool",
 }
-_OWN = {"template", "messages", "tools", "special_tokens", "add_generation_prompt"}  # variables of render()
+RENDERED = OWN_VARIABLES | {"tools"}  # variables that no row gives
 _FLAGS = ("train", "weight")  # of a message: whether it is trained
 
 
@@ -143,8 +145,8 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
     if not messages:
         raise PrepareError(f"{where} has no message: remove the row.")
     kwargs, tools = values.get("chat_template_kwargs") or {}, values.get("tools") or None
-    if not isinstance(kwargs, dict) or not _OWN.isdisjoint(kwargs):
-        own = ", ".join(sorted(_OWN))
+    if not isinstance(kwargs, dict) or not RENDERED.isdisjoint(kwargs):
+        own = ", ".join(sorted(RENDERED))
         raise PrepareError(f"{where}: 'chat_template_kwargs' is not an object of variables other than {own}: fix it.")
     if isinstance(tools, list):
         tools = [_json(tool, where, "tools") for tool in tools]

@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from chat_template import load_chat_template
+from chat_template import load_chat_template, variables_of
 
 from . import PrepareError, shown, shown_count
-from .chat import CHAT, TEXT, detected
+from .chat import CHAT, RENDERED, TEXT, detected
 from .encoders import Encoder
 from .examples import CUT, SPECIAL, STRADDLING, Made, Unit
 from .masks import LEFT_OUT, REWRITTEN, SPLIT, Renderer
@@ -27,7 +27,8 @@ FORMAT_VERSION = 2
 SHOWN = 3  # examples
 BEGIN_SHOWN, END_SHOWN = 300, 100  # characters of each piece
 TRAINED, PLAIN = "\x1b[32m", "\x1b[0m"
-OF_CHAT = ("seq_length", "packing", "chat_template", "rewritten_turns")  # flags that plain text does not use
+OF_TEMPLATE = ("chat_template", "chat_template_kwargs", "rewritten_turns")  # flags
+OF_CHAT = ("seq_length", "packing", *OF_TEMPLATE)  # that plain text does not use
 OF_TEXT = ("text_column", "document_separator", "skip_empty")
 
 
@@ -77,7 +78,8 @@ def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | s
         if arguments.format == CHAT:
             raise
         return str(error)
-    return Renderer(template, encoder.template_tokens, arguments.rewritten_turns or SPLIT)
+    variables = variables_of(arguments.chat_template_kwargs or "{}", RENDERED)
+    return Renderer(template, encoder.template_tokens, arguments.rewritten_turns or SPLIT, variables)
 
 
 class PackedOutput:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ class Renderer:
     template: str
     special_tokens: dict[str, str]
     rewritten_turns: str  # SPLIT, MASK or REFUSE
+    variables: dict = field(default_factory=dict)  # of all conversations; their own come first
 
     @property
     def tagged(self) -> bool:
@@ -67,7 +68,7 @@ class Renderer:
         return self._render_with_spans(of, messages, **kwargs)[0]
 
     def _render_with_spans(self, of: Conversation, messages: list[dict], **kwargs):
-        variables = {"tools": of.tools, **of.kwargs, **kwargs}
+        variables = {"tools": of.tools, **self.variables, **of.kwargs, **kwargs}
         return render(self.template, messages, special_tokens=self.special_tokens, **variables)
 
     def _by_tags(self, of: Conversation) -> list[Marked]:

@@ -48,6 +48,7 @@ def record_of_format(arguments: argparse.Namespace, format: str | None) -> dict:
         "seq_length": arguments.seq_length,
         "packing": arguments.packing or "true",
         "rewritten_turns": arguments.rewritten_turns or SPLIT,
+        "chat_template_kwargs": arguments.chat_template_kwargs or "{}",
         "chat_template": encoders.template_fingerprint(arguments.tokenizer, arguments.chat_template),
     }
 

@@ -27,7 +27,7 @@ def template_of(name: str) -> str:
 
 
 def made_of(
-    folder: Path | str, rows: list[dict], format: str = "chat", seq_length: int = 4096, rewritten: str = "split"
+    folder: Path | str, rows: list[dict], format: str = "chat", seq_length: int = 4096, rewritten: str = "split", **more
 ):
     """What app/prepare makes of the rows, which are lines of a.jsonl. folder: of a tokenizer; or 'bytes'."""
     encoder = prepare_module("encoders").load_encoder(str(folder), None, None)
@@ -35,7 +35,7 @@ def made_of(
     renderer = "no template."
     if source.exists():
         template = source.read_text(encoding="utf-8")
-        renderer = prepare_module("masks").Renderer(template, encoder.template_tokens, rewritten)
+        renderer = prepare_module("masks").Renderer(template, encoder.template_tokens, rewritten, **more)
     examples = prepare_module("examples")
     row = prepare_module("rows").Row
     units = [examples.Unit(row(f"a.jsonl line {i}", values), 0) for i, values in enumerate(rows, 1)]

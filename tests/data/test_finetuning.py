@@ -163,3 +163,17 @@ def test_trained_tokens_are_green_on_a_terminal(capsys, monkeypatch):
     prepare_module("finetuning").print_examples(output, prepare_module("encoders").bytes_encoder())
     text = r"user: What is 0?\nassistant: "
     assert capsys.readouterr().out.endswith(f"{text}\x1b[32mA number<|endoftext|>\x1b[0m\n")
+
+
+def test_variables_of_the_template_come_from_the_row_first(chat_tokenizer, prepare, tmp_path):
+    folder, date = chat_tokenizer("llama3_dated"), {"date_string": "1 May 2030"}
+    rows = [{"messages": [user("q"), assistant("a")]}]
+    for given, kwargs in ((date, {}), ({}, date), ({"date_string": "another"}, date)):
+        [text] = texts_of(folder, [{**rows[0], "chat_template_kwargs": kwargs}], variables=given)
+        assert "Today Date: 1 May 2030" in text
+    write_rows(tmp_path / "a.jsonl", rows)
+    for wrong in ("[]", '{"tools": []}', "{"):
+        result = prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 32, "--chat_template_kwargs", wrong, fails=True)
+        assert "--chat_template_kwargs" in result.stderr
+    prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 32, "--chat_template_kwargs", '{"unused": 1}')
+    prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 32, "--chat_template_kwargs", '{"unused": 2}', "--overwrite")
