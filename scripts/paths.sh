@@ -79,6 +79,9 @@ path_of_flag() {
   if [[ $1 == dataset ]]; then
     data_set_path "$2" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}"
   elif [[ $1 == tokenizer || $1 == init_from && $2 =~ $MPZERO_HUB_NAME ]]; then
+    if [[ $1 == init_from && ! -e $(users_path "$2") && -e $MPZERO_ROOT/$2 ]]; then
+      die "--init_from $2 is not in $MPZERO_USER_FOLDER, from where relative paths count, but in $MPZERO_ROOT; give --init_from $(printf %q "$MPZERO_ROOT/$2")."
+    fi
     named_path "$2"
   elif [[ $1 == train_data || $1 == validation_data ]]; then
     data_paths "$2"

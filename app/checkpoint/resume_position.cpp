@@ -18,7 +18,14 @@ using nlohmann::json;
 constexpr int64_t kLongest = int64_t{1} << 31;
 
 // Sequences of `seq_length` tokens, and one token more for the last target.
-int64_t windows_of(int64_t num_tokens, int64_t seq_length) { return (num_tokens - 1) / seq_length; }
+int64_t windows_of(int64_t num_tokens, int64_t seq_length) {
+  const int64_t windows = seq_length < 1 ? 0 : (num_tokens - 1) / seq_length;
+  if (windows < 1) {
+    throw_user_error("the checkpoint's settings have seq_length {}, and its data {} tokens; choose another checkpoint",
+                     seq_length, num_tokens);
+  }
+  return windows;
+}
 
 int64_t known_length(const json& known, int64_t otherwise) {
   const auto found = known.find("seq_length");

@@ -2,7 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "app/config/run_setup.hpp"
 #include "app/config/settings_table.hpp"
@@ -298,6 +300,10 @@ std::vector<RecordedSource> recorded_sources(const json& settings, const std::st
                                 .seed = source.at("seed").get<uint64_t>(),
                                 .windows_seen = source.at("sequences_seen").get<int64_t>(),
                                 .drawn = source.at("drawn").get<int64_t>()}});
+      const io::MixtureSource& at = sources.back().at;
+      if (!(at.weight > 0 && std::isfinite(at.weight)) || at.drawn < 0 || at.windows_seen < at.drawn) {
+        throw std::out_of_range(fmt::format("weight {}, drawn {} of {}", at.weight, at.drawn, at.windows_seen));
+      }
     }
   } catch (const std::exception& error) {
     throw_user_error("the settings of {} have {}.{} without positions ({}); choose another checkpoint.", checkpoint,

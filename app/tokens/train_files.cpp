@@ -12,6 +12,8 @@
 namespace mpzero {
 namespace {
 
+constexpr double kLargestWeight = 1e9;
+
 TrainFile read_train_file(const std::string& train_data, const std::string& item) {
   TrainFile file{.path = item};
   double weight = 0;
@@ -20,8 +22,9 @@ TrainFile read_train_file(const std::string& train_data, const std::string& item
     const char* const end = item.data() + item.size();
     const auto [parsed, error] = std::from_chars(item.data() + colon + 1, end, weight);
     const bool is_weight = parsed == end && error != std::errc::invalid_argument;
-    if (is_weight && (error != std::errc() || !std::isfinite(weight) || weight <= 0)) {
-      throw_user_error("--train_data {}: the weight of {} must be a number above 0.", train_data, item);
+    if (is_weight && (error != std::errc() || !(weight >= 1 / kLargestWeight && weight <= kLargestWeight))) {
+      throw_user_error("--train_data {}: the weight of {} must be a number from {:g} to {:g}.", train_data, item,
+                       1 / kLargestWeight, kLargestWeight);
     }
     if (is_weight) file = {.path = item.substr(0, colon), .weight = weight};
   }

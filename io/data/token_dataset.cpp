@@ -65,6 +65,9 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length, std::o
   }
   if (version == kPacked) row_length = file.attribute<int64_t>("packed_sequence_length");
   tokenization = read_tokenization(file);
+  if (const int64_t id = tokenization.end_of_turn_token_id.value_or(0); id < 0 || id >= tokenization.vocab_size) {
+    throw_user_error("{} has end_of_turn_token_id {} and vocab_size {}", path.string(), id, tokenization.vocab_size);
+  }
   if (file.has_attribute("max_token_id")) max_token_id = file.attribute<int64_t>("max_token_id");
   source = file.text_attribute("source");
   if (file.contains("loss_mask")) loss_mask = file.dataset("loss_mask");
@@ -89,6 +92,10 @@ void TokenDataset::Impl::check_rows() const {
 }
 
 std::vector<uint64_t> TokenDataset::Impl::read_offsets() const {
+  if (document_offsets.size() > tokens.size() + 1) {
+    throw_user_error("/document_offsets of {} has {} elements for {} tokens", path.string(), document_offsets.size(),
+                     tokens.size());
+  }
   std::vector<uint64_t> all(document_offsets.size());
   document_offsets.read(0, std::span(all));
   for (size_t i = 1; i < all.size(); ++i) {

@@ -37,15 +37,28 @@ std::string name_of(const TokenIdentity& source) {
   return fmt::format("{} {}{}", source.num_tokens, source.tokens_xxh3, source.documents_xxh3);
 }
 
-std::string stored_hash(const hdf5::Dataset& tokens, const std::filesystem::path& path) {
+std::string stored_hash(const hdf5::Dataset& dataset, const char* name, const std::filesystem::path& path) {
   try {
-    return to_hex(from_hex(tokens.text_attribute(kTokensHashName)));
+    return to_hex(from_hex(dataset.text_attribute(kTokensHashName)));
   } catch (const std::invalid_argument&) {
     throw_user_error(
-        "{}: attribute '{}' of /tokens is not 16 hexadecimal digits: prepare the file again (app/prepare_data.py "
+        "{}: attribute '{}' of /{} is not 16 hexadecimal digits: prepare the file again (app/prepare_data.py "
         "--overwrite)",
-        path.string(), kTokensHashName);
+        path.string(), kTokensHashName, name);
   }
+}
+
+// The tokens' hash if all count alike. Other weights, or other documents, are other data.
+std::string with_mask(const std::string& tokens, const hdf5::File& file, const std::filesystem::path& path) {
+  if (!file.contains("loss_mask")) return tokens;
+  const hdf5::Dataset mask = file.dataset("loss_mask"), offsets = file.dataset("document_offsets");
+  std::string of_mask;
+  if (mask.has_attribute(kTokensHashName)) {
+    of_mask = stored_hash(mask, "loss_mask", path);
+  } else {
+    of_mask = mask.holds<uint8_t>() ? hash_of<uint8_t>(mask, mask.size()) : hash_of<float>(mask, mask.size());
+  }
+  return hash_of(fmt::format("{}\n{}\n{}\n", tokens, of_mask, hash_of<uint64_t>(offsets, offsets.size())));
 }
 
 }  // namespace
@@ -57,7 +70,7 @@ TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max
       .num_tokens = static_cast<int64_t>(tokens.size()), .tokens_xxh3 = {}, .documents_xxh3 = {}, .tokenization = {}};
   const auto limit = static_cast<uint64_t>(max_bytes);
   if (tokens.has_attribute(kTokensHashName)) {
-    identity.tokens_xxh3 = stored_hash(tokens, path);
+    identity.tokens_xxh3 = stored_hash(tokens, "tokens", path);
   } else if (tokens.size() <= limit / tokens.element_size()) {
     identity.tokens_xxh3 =
         tokens.holds<uint16_t>() ? hash_of<uint16_t>(tokens, tokens.size()) : hash_of<uint32_t>(tokens, tokens.size());
@@ -65,6 +78,7 @@ TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max
     const hdf5::Dataset offsets = file.dataset("document_offsets");
     identity.documents_xxh3 = hash_of<uint64_t>(offsets, std::min(offsets.size(), limit / sizeof(uint64_t)));
   }
+  if (!identity.tokens_xxh3.empty()) identity.tokens_xxh3 = with_mask(identity.tokens_xxh3, file, path);
   identity.tokenization = read_tokenization(file);
   return identity;
 }

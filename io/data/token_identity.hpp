@@ -13,8 +13,8 @@ namespace mpzero::io {
 // Distinguishes the tokens of one token file from those of another, whatever the file's location and name.
 struct TokenIdentity {
   int64_t num_tokens = 0;
-  // XXH3 (64 bits, 16 hexadecimal digits) of the bytes of /tokens. Empty: the file does not have it and is too large to
-  // compute it.
+  // XXH3 (64 bits, 16 hexadecimal digits) of the bytes of /tokens; with a loss mask, of that hash and those of
+  // /loss_mask and /document_offsets, one a line. Empty: the file does not have it and is too large to compute it.
   std::string tokens_xxh3;
   // The same for /document_offsets, or its beginning, if tokens_xxh3 is empty.
   std::string documents_xxh3;
@@ -24,7 +24,7 @@ struct TokenIdentity {
   bool operator==(const TokenIdentity&) const = default;
 };
 
-// The attribute of /tokens with TokenIdentity::tokens_xxh3, if the program that wrote the file added one.
+// The attribute of /tokens and /loss_mask with the hash of their bytes, if the program that wrote the file added one.
 inline constexpr const char* kTokensHashName = "xxh3_64";
 
 // Maximum number of bytes read for the identity at the start of a run: 10 s at 100 MB/s.

@@ -101,6 +101,12 @@ def test_a_name_on_the_hub_is_no_path_unless_the_user_has_such_a_folder(checkout
         assert f"--init_from={folder or 'an-org/Some-1B'}" in words
 
 
+def test_weights_of_the_checkout_are_not_taken_for_the_users(checkout, mine):
+    (checkout.root / "an-org/Some-1B").mkdir(parents=True)
+    result = start(checkout, mine, "--train_data=t.h5", "--init_from=an-org/Some-1B")
+    assert result.returncode == 2 and str(checkout.root / "an-org/Some-1B") in result.stderr
+
+
 def test_a_log_goes_where_the_user_says(checkout, mine):
     result = start(checkout, mine, LOG_DIR="my logs")
     assert result.returncode == 0, result.stderr

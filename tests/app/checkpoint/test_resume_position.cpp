@@ -208,6 +208,21 @@ TEST_CASE("a record whose sources lack positions is refused") {
   json known = mixture.record(after_draws(mixture, 4));
   known["train_data"]["sources"][1].erase("sequences_seen");
   CHECK_THROWS_AS(position_after(Saved(4), mixture.setup, known), UserError);
+  for (const auto& [key, value] : {std::pair<const char*, json>("sequences_seen", -4),
+                                   {"drawn", -1},
+                                   {"drawn", int64_t{1} << 60},
+                                   {"weight", 0},
+                                   {"weight", -1}}) {
+    known = mixture.record(after_draws(mixture, 4));
+    known["train_data"]["sources"][1][key] = value;
+    INFO(key << " " << value);
+    CHECK_THROWS_AS(position_after(Saved(4), mixture.setup, known), UserError);
+  }
+  known = mixture.record(after_draws(mixture, 4));
+  for (const int64_t length : {int64_t{0}, int64_t{1} << 30}) {
+    known["seq_length"] = length;
+    CHECK_THROWS_AS(position_after(Saved(4), mixture.setup, known), UserError);
+  }
 }
 
 }  // namespace

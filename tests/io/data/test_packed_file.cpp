@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "io/data/data_loader.hpp"
 #include "io/data/token_dataset.hpp"
+#include "io/data/token_identity.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/token_files.hpp"
 
@@ -59,6 +60,36 @@ TEST_CASE("a micro-batch of a packed file has the end of each document and of ea
   const ValidationSet validation(TokenDataset(folder / "packed.h5", kRow), options_of(3), 0);
   CHECK(validation.read(0).tokens.document_ends == std::vector<int32_t>{3, 7, 8, 16, 21, 24});
   CHECK(first_ends(TokenDataset(folder / "packed.h5", kRow, false), 3).empty());
+}
+
+TEST_CASE("another loss mask, or other documents, are other data") {
+  const TemporaryFolder folder;
+  const auto identity = [&](const std::vector<uint64_t>& offsets, const std::vector<uint8_t>& mask) {
+    write_rows(folder / "packed.h5", offsets, mask);
+    return read_token_identity(folder / "packed.h5");
+  };
+  const TokenIdentity first = identity(kOffsets, some_mask());
+  CHECK(same_tokens(identity(kOffsets, some_mask()), first) == true);
+  std::vector<uint8_t> mask = some_mask();
+  mask[5] = 0;
+  CHECK(same_tokens(identity(kOffsets, mask), first) == false);
+  CHECK(same_tokens(identity({0, 4, 7, 8, 16, 21, 24, 25}, some_mask()), first) == false);
+}
+
+TEST_CASE("more documents than tokens, and an end of turn beyond the vocabulary, are refused") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "packed.h5";
+  std::vector<uint64_t> offsets(30, 0);
+  offsets.back() = 25;
+  write_rows(path, offsets);
+  CHECK(lacks(opening_error(path), {"packed.h5", "document_offsets", "30"}).empty());
+  for (const int64_t id : {int64_t{-5}, kVocabulary}) {
+    hdf5::File file = hdf5::File::create(path);
+    add_tokens(file, counting_tokens(25), kVocabulary, {0, 25});
+    file.set_attribute("end_of_turn_token_id", id);
+    file.close();
+    CHECK(lacks(opening_error(path), {"packed.h5", "end_of_turn_token_id", std::to_string(id)}).empty());
+  }
 }
 
 TEST_CASE("attention within documents counts the squares of their lengths") {
