@@ -104,7 +104,7 @@ def test_mpzero_compared_with_hugging_face(tmp_path: Path, kind: str, tolerance:
         command, capture_output=True, text=True, timeout=500, env={**os.environ, **ENVIRONMENT}, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr[-3000:]
-    verdict = json.loads(result.stdout)
+    verdict = json.loads(result.stdout.splitlines()[-1])  # DeepSpeed, if it is installed, prints before
     assert verdict["agree"] and verdict["steps"] == 60
     # Both learnt something, so that the agreement is not that of untouched weights.
     assert verdict["last_losses"][0] < verdict["first_losses"][0] - 0.5

@@ -45,8 +45,8 @@ def check_bytes(
     units = json.loads(h5py.File(model).attrs["param_shapes"])
     counts = [sum(int(np.prod(parameter["shape"])) for parameter in unit["parameters"]) for unit in units]
     shards = [up_to(64, up_to(ranks, count) // ranks) for count in counts]
-    # Squares, loss, votes to stop, warnings and each rank's time, in fp64.
-    figures = 8 * (4 + ranks)
+    # Squares, loss, votes to stop, warnings, attention shares and each rank's time, in fp64.
+    figures = 8 * (5 + ranks)
     to_each_node = figures + sum(message_bytes(shard, form) for shard in shards for form in forms)
     for step in steps:
         assert step["internode_bytes"] == to_each_node * (nodes - 1) * ranks // nodes, step
