@@ -122,7 +122,11 @@ class PackedOutput:
 
     def _write(self, examples: list[tuple[np.ndarray, np.ndarray]]) -> None:
         lengths = [len(ids) for ids, _ in examples]
-        rows = best_fit_decreasing(lengths, self._seq_length) if self._packing else [[i] for i in range(len(examples))]
+        rows = [[i] for i in range(len(examples))]
+        if self._packing:
+            packed = best_fit_decreasing(lengths, self._seq_length)
+            # Validation reads the first rows of a file, and --shuffle false all in order: not the longest examples first.
+            rows = [packed[i] for i in np.random.default_rng(0).permutation(len(packed))]
         tokens, mask, ends = laid_out(examples, rows, self._seq_length, self._padding)
         self._append(tokens, mask, ends)
         self.num_examples += len(examples)

@@ -55,6 +55,18 @@ def test_a_packed_file(prepare, tmp_path, packing):
     assert out.count("[[A number") == 3
 
 
+def test_packed_rows_are_not_sorted_by_length(prepare, tmp_path):
+    """Validation reads the first rows: their examples must be as long as those of the last rows."""
+    lengths = np.random.default_rng(1).integers(48, 90, 1000)  # one example in each row
+    write_rows(tmp_path / "a.jsonl", [{"prompt": "p", "completion": "c" * int(length)} for length in lengths])
+    prepare("a.jsonl", "a.h5", "--seq_length", 96)
+    made, mask = read_tokens(tmp_path / "a.h5"), read_mask(tmp_path / "a.h5")
+    spans = list(zip(made.offsets[:-1].astype(int), made.offsets[1:].astype(int), strict=True))
+    found = [b - a for a, b in spans if mask[a:b].any()]
+    assert sorted(found) == sorted(lengths + 2)
+    assert abs(np.mean(found[:300]) - np.mean(found)) < 2
+
+
 def test_parquet_json_and_csv_give_the_examples_of_json_lines(prepare, tmp_path):
     rows = [
         {"messages": [user("q"), assistant("a")]},
