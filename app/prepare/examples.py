@@ -13,7 +13,7 @@ from . import PrepareError
 from .chat import Completion, Conversation, conversation_of
 from .encoders import BYTES_EOS, Encoder
 from .encoding import BATCH
-from .masks import Dropped, Marked, Renderer, end_of_turn, num_straddling, token_mask
+from .masks import EMPTY, Dropped, Marked, Renderer, end_of_turn, num_straddling, token_mask
 from .offsets import encoding_with_offsets, special_ids
 from .rows import Row
 from .special_tokens import counter_of
@@ -105,7 +105,7 @@ class Examples:
         mask = np.zeros(len(ids), np.uint8)
         into.counts[STRADDLING] += num_straddling(offsets, marked.spans)
         ends = []
-        for indices in token_mask(offsets, marked.spans):
+        for (begin, _), indices in zip(marked.spans, token_mask(offsets, marked.spans), strict=True):
             mask[indices] = 1
             if isinstance(conversation, Completion):
                 continue
@@ -115,6 +115,9 @@ class Examples:
                     f"'{self.encoder.name}' in this chat template, so the model would not learn to stop: give the "
                     "--chat_template of this tokenizer, or move its endgeneration behind that token."
                 )
+            if not marked.text[begin : offsets[indices[last]][0]].strip():
+                into.dropped[EMPTY] += 1
+                return
             if not self.renderer.tagged:
                 mask[indices[last + 1 :]] = 0  # a newline, which no answer ends with
             ends.append(int(indices[last]))

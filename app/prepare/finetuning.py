@@ -125,7 +125,7 @@ class PackedOutput:
         rows = [[i] for i in range(len(examples))]
         if self._packing:
             packed = best_fit_decreasing(lengths, self._seq_length)
-            # Validation reads the first rows of a file, and --shuffle false all in order: not the longest examples first.
+            # Validation reads the first rows, and --shuffle false reads in order: the longest must not come first.
             rows = [packed[i] for i in np.random.default_rng(0).permutation(len(packed))]
         tokens, mask, ends = laid_out(examples, rows, self._seq_length, self._padding)
         self._append(tokens, mask, ends)

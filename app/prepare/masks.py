@@ -58,10 +58,7 @@ class Renderer:
             found = self._by_tags(conversation) if self.tagged else self._by_prefixes(conversation, answers, counts)
         except PrepareError as error:
             raise PrepareError(f"{conversation.where}: {error}.") from error
-        calls = [call for i in answers for call in conversation.messages[i].get("tool_calls", ())]
-        if not all(_is_in(call.get("function", call)["name"], found) for call in calls):
-            raise Dropped(NO_CALLS)
-        _count_missing(conversation, found, counts)
+        _count_missing(conversation, [one.text for one in found], counts)
         return found
 
     def _render(self, of: Conversation, messages: list[dict], **kwargs) -> str:
@@ -81,7 +78,13 @@ class Renderer:
                 spans.append((begin, end))
         if not spans:
             raise Dropped(UNTRAINED)
-        flags = [of.trained[i] for i, message in enumerate(of.messages) if message["role"] == "assistant"]
+        indices = [i for i, message in enumerate(of.messages) if message["role"] == "assistant"]
+        flags = [of.trained[i] for i in indices]
+        # Which message an answer is of is known only if all are tagged.
+        answers = [text[begin:end] for begin, end in spans] if len(spans) == len(flags) else [text] * len(flags)
+        for i, answer in zip(indices, answers, strict=True):
+            if of.trained[i]:
+                _check_calls(of.messages[i], answer)
         if all(flags):
             return [Marked(text, spans)]
         if len(spans) != len(flags):
@@ -103,12 +106,17 @@ class Renderer:
                 "--rewritten_turns split or mask"
             )
         counts[REWRITTEN] += len(rewritten)
-        spans = [span for span in found if span is not None]
-        marked = [Marked(full, spans)] if spans else []
+        kept = {i: span for i, span in zip(answers, found, strict=True) if span is not None}
+        marked = [Marked(full, list(kept.values()))] if kept else []
+        trained = {i: full[begin:end] for i, (begin, end) in kept.items()}
         if self.rewritten_turns == SPLIT:
             for i in rewritten:
                 text = self._render(of, of.messages[: i + 1])
-                marked.append(Marked(text, [self._answer(of, i, text)]))
+                begin, end = self._answer(of, i, text)
+                marked.append(Marked(text, [(begin, end)]))
+                trained[i] = text[begin:end]
+        for i, answer in trained.items():
+            _check_calls(of.messages[i], answer)
         if not marked:
             raise Dropped(UNTRAINED)
         return marked
@@ -137,10 +145,19 @@ class Renderer:
 
 
 def _is_empty(message: dict) -> bool:
-    return not (message["content"] or message.get("tool_calls") or message.get("reasoning_content"))
+    texts = (message["content"], message.get("reasoning_content") or "")
+    return not (message.get("tool_calls") or any(text.strip() for text in texts))
 
 
-def _count_missing(of: Conversation, found: list[Marked], counts: Counter) -> None:
+def _check_calls(message: dict, answer: str) -> None:
+    """answer: the trained text. A template may write the message without its tool calls."""
+    for text in (message.get("reasoning_content"), message["content"]):  # which may mention the function
+        answer = answer.replace((text or "").strip(), "", 1)
+    if not all(_is_in(call.get("function", call)["name"], [answer]) for call in message.get("tool_calls", ())):
+        raise Dropped(NO_CALLS)
+
+
+def _count_missing(of: Conversation, found: list[str], counts: Counter) -> None:
     """Counts what the template leaves out, as Llama 3's does with tools, and Qwen3's with earlier reasoning."""
     pieces = [("tools", (tool.get("function") or tool).get("name")) for tool in of.tools or ()]
     for message in of.messages:
@@ -153,9 +170,9 @@ def _count_missing(of: Conversation, found: list[Marked], counts: Counter) -> No
             counts[LEFT_OUT + what] += 1
 
 
-def _is_in(text: str | None, found: list[Marked]) -> bool:
+def _is_in(text: str | None, found: list[str]) -> bool:
     """Whether the template wrote the text, perhaps without white space around it, or as JSON."""
-    return text is None or any(form in one.text for one in found for form in (text.strip(), json.dumps(text)[1:-1]))
+    return text is None or any(form in one for one in found for form in (text.strip(), json.dumps(text)[1:-1]))
 
 
 def token_mask(offsets: np.ndarray, spans: list[tuple[int, int]]) -> Iterator[np.ndarray]:

@@ -114,6 +114,32 @@ def test_what_the_template_leaves_out_is_reported(chat_tokenizer):
     assert dict(made.dropped) == {"the template leaves out the tool calls to train": 1}
 
 
+CALLS = [user("1+1?"), assistant(None, tool_calls=[CALL]), {"role": "tool", "content": "2"}, assistant("It is 2.")]
+
+
+@pytest.mark.parametrize("template", ["llama3", "tagged"])
+@pytest.mark.parametrize("content", [None, "I will add."])
+def test_a_call_is_looked_for_in_its_answer_alone(chat_tokenizer, template, content):
+    """The name of the function is elsewhere in the text, but the template leaves out the call."""
+    messages = [user("Please add 1 and 1."), assistant(content, tool_calls=[CALL]), *CALLS[2:]]
+    made = made_of(chat_tokenizer(template), [{"messages": messages}])
+    assert dict(made.dropped) == {"the template leaves out the tool calls to train": 1}
+    messages[1] = {**messages[1], "train": False}
+    assert len(made_of(chat_tokenizer(template), [{"messages": messages}]).examples) == 1
+
+
+@pytest.mark.parametrize("template", ["llama3", "tagged"])
+def test_an_answer_of_white_space_is_dropped(chat_tokenizer, tmp_path, template):
+    made = made_of(chat_tokenizer(template), [{"messages": [*ONE, user("q"), assistant(" \n")]}])
+    assert (dict(made.dropped), made.examples) == ({"an assistant message is empty": 1}, [])
+    # The template, not the message, is the reason.
+    shutil.copytree(chat_tokenizer(template), tmp_path / "silent")
+    source = template_of(template).replace("message.content", "(message.content | replace('I am good!', ' '))")
+    (tmp_path / "silent/chat_template.jinja").write_text(source)
+    made = made_of(tmp_path / "silent", [{"messages": ONE}])
+    assert (dict(made.dropped), made.examples) == ({"an assistant message is empty": 1}, [])
+
+
 def test_generation_tags_around_the_end_of_turn_alone(chat_tokenizer, tmp_path):
     """As in Gemma's templates for training."""
     shutil.copytree(chat_tokenizer("tagged"), tmp_path / "two")
