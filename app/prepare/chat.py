@@ -72,6 +72,9 @@ def conversation_of(row: Row, format: str) -> Conversation | Completion:
         wanted = " or ".join(" and ".join(names) for names, kind in KINDS if kind == format)
         names = ", ".join(map(shown, sorted(values))) or "none"
         raise PrepareError(f"{where} has no {wanted}, only {names}: rename its columns, or give another --format.")
+    if len(kinds) > 1:
+        both = " and ".join(shown(name) for names in kinds for name in names)
+        raise PrepareError(f"{where} has {both}, a conversation in each: remove one.")
     values = {**values, **{name: _json(values[name], where, name) for name in _LISTS if name in values}}
     if kinds[0] == ("prompt", "completion"):
         return _of_completion(values, where)
@@ -79,9 +82,9 @@ def conversation_of(row: Row, format: str) -> Conversation | Completion:
         messages = _list(values["messages"], where, "messages")
     elif kinds[0] == ("conversations",):
         turns = _list(values["conversations"], where, "conversations")
-        messages = [*_system(values), *(_of_sharegpt(turn, where) for turn in turns)]
+        messages = [_of_sharegpt(turn, where) for turn in turns]
     else:
-        messages = [*_system(values), *_of_instruction(values, where)]
+        messages = _of_instruction(values, where)
     return _conversation(messages, values, where)
 
 
@@ -104,10 +107,6 @@ def _list(value: object, where: str, name: str) -> list[dict]:
     return value
 
 
-def _system(values: dict) -> list[dict]:
-    return [{"role": "system", "content": values["system"]}] if values.get("system") else []
-
-
 def _of_sharegpt(turn: dict, where: str) -> dict:
     speaker = str(turn.get("from"))
     if (role := SHAREGPT.get(speaker)) is None:
@@ -123,10 +122,11 @@ def _of_sharegpt(turn: dict, where: str) -> dict:
 
 def _of_instruction(values: dict, where: str) -> list[dict]:
     asked = "\n\n".join(str(values[name]) for name in ("instruction", "input") if values.get(name))
-    pairs = [*(values.get("history") or []), (asked, values["output"])]
-    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+    history = values.get("history") or []
+    if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
         raise PrepareError(f"{where}: 'history' is not a list of pairs of instruction and output: fix it.")
     roles = ("user", "assistant")
+    pairs = [*history, (asked, values["output"])]
     return [{"role": role, "content": text} for pair in pairs for role, text in zip(roles, pair, strict=True)]
 
 
@@ -136,14 +136,19 @@ def _of_completion(values: dict, where: str) -> Conversation | Completion:
         return Completion(where, prompt, completion)
     if isinstance(prompt, str) or isinstance(completion, str):
         raise PrepareError(f"{where}: of 'prompt' and 'completion' one is a text and one is not: make both the same.")
-    before = _list(prompt, where, "prompt")
-    found = _conversation(before + _list(completion, where, "completion"), values, where)
-    return replace(found, trained=[flag and i >= len(before) for i, flag in enumerate(found.trained)])
+    after = _list(completion, where, "completion")
+    found = _conversation(_list(prompt, where, "prompt") + after, values, where)
+    begin = len(found.messages) - len(after)
+    return replace(found, trained=[flag and i >= begin for i, flag in enumerate(found.trained)])
 
 
 def _conversation(messages: list[dict], values: dict, where: str) -> Conversation:
     if not messages:
         raise PrepareError(f"{where} has no message: remove the row.")
+    if values.get("system"):
+        if any(message.get("role") == "system" for message in messages):
+            raise PrepareError(f"{where} has a column 'system' and a message of role 'system': remove one.")
+        messages = [{"role": "system", "content": values["system"]}, *messages]
     kwargs, tools = values.get("chat_template_kwargs") or {}, values.get("tools") or None
     if not isinstance(kwargs, dict) or not RENDERED.isdisjoint(kwargs):
         own = ", ".join(sorted(RENDERED))

@@ -49,6 +49,19 @@ def test_prompts_of_messages_are_not_trained():
     assert found.trained == [False, False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("values", "format"),
+    [
+        ({"messages": [user("q"), assistant("a")]}, "chat"),
+        ({"prompt": [user("q")], "completion": [assistant("a")]}, "prompt_completion"),
+    ],
+)
+def test_the_column_system_is_the_first_message(values, format):
+    found = conversation_of({**values, "system": "s"}, format)
+    assert [message["content"] for message in found.messages] == ["s", "q", "a"]
+    assert found.trained == [False, False, True]
+
+
 def test_content_in_parts_is_joined_and_null_is_empty():
     parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
     found = conversation_of({"messages": [user(parts), assistant(None, tool_calls=[CALL])]})
@@ -81,6 +94,12 @@ def test_arguments_that_are_json_text_are_parsed():
         ({"messages": [user("q")], "chat_template_kwargs": [1]}, "'chat_template_kwargs'"),
         ({"messages": [user("q")], "chat_template_kwargs": {"tools": []}}, "'chat_template_kwargs'"),
         ({"instruction": "q", "output": "a", "history": ["q"]}, "'history'"),
+        ({"instruction": "q", "output": "a", "history": 5}, "'history'"),
+        ({"messages": [{"role": "system", "content": "s"}, user("q")], "system": "s"}, "'system'"),
+        ({"conversations": [{"from": "system", "value": "s"}], "system": "s"}, "'system'"),
+        ({"messages": [user("q")], "system": 5}, "'content'"),
+        ({"messages": [user("q")], "conversations": [{"from": "human", "value": "q"}]}, "conversations"),
+        ({"messages": [user("q")], "instruction": "q", "output": "a"}, "output"),
         ({"messages": None, "text": "x"}, "no messages or conversations or instruction and output"),
     ],
 )
