@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from chat_template import OWN_VARIABLES
 
 from . import PrepareError, shown
-from .rows import Row
+from .rows import DoubleKey, Row, two_keys
 
 CHAT, PROMPT_COMPLETION, TEXT = "chat", "prompt_completion", "text"
 FORMATS = (CHAT, PROMPT_COMPLETION, TEXT)
@@ -66,7 +66,9 @@ def detected(columns: list[str], column: str) -> tuple[str, str]:
 
 
 def conversation_of(row: Row, format: str) -> Conversation | Completion:
-    where, values = row
+    where, values, double = row
+    if double is not None:
+        raise two_keys(where, double)
     kinds = [names for names, kind in KINDS if kind == format and all(values.get(name) is not None for name in names)]
     if not kinds:
         wanted = " or ".join(" and ".join(names) for names, kind in KINDS if kind == format)
@@ -95,10 +97,14 @@ _LISTS = ("messages", "conversations", "tools", "chat_template_kwargs")
 def _json(value: object, where: str, name: str) -> object:
     if not isinstance(value, str):
         return value
+    double = DoubleKey()
     try:
-        return json.loads(value)
+        value = json.loads(value, object_pairs_hook=double)
     except (ValueError, RecursionError) as error:
         raise PrepareError(f"{where}: '{name}' is a text that is not JSON ({error}): fix it.") from error
+    if double.name is not None:
+        raise two_keys(f"{where}: '{name}'", double.name)
+    return value
 
 
 def _list(value: object, where: str, name: str) -> list[dict]:

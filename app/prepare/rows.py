@@ -23,6 +23,25 @@ _NAME_SHOWN = 40  # characters: a file without a header has a text as its name
 class Row(NamedTuple):
     where: str  # file and line, for messages
     values: dict
+    double: str | None = None  # a key that the row, or an object in it, has twice
+
+
+class DoubleKey:
+    """Makes the objects of JSON, as object_pairs_hook, and notes a key that one of them has twice."""
+
+    def __init__(self):
+        self.name: str | None = None
+
+    def __call__(self, pairs: list[tuple[str, object]]) -> dict:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            names = [name for name, _ in pairs]
+            self.name = next(name for name in names if names.count(name) > 1)
+        return values
+
+
+def two_keys(where: str, name: str) -> PrepareError:
+    return PrepareError(f"{where} has two keys '{shown(name)}': remove one.")
 
 
 def without_nulls(value: object) -> object:
@@ -84,18 +103,23 @@ def _rows_of_lines(stream: io.BufferedReader, path: Path, column: str | None, sk
         if not line.strip():
             continue
         where = f"{shown(path)} line {number}"
+        double = DoubleKey() if column is None else None
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=double)
         except (ValueError, RecursionError) as error:
             raise PrepareError(f"{where} is not JSON ({_reason(error)}): one object per line is expected.") from error
         if not isinstance(row, dict):
             raise PrepareError(f"{where} is not a JSON object: one object per line is expected.")
-        yield _text_of_row(row, column, where, skip, column and line.count(key) > 1 and _is_double(line, column))
+        if double is not None:
+            yield Row(where, row, double.name)
+            continue
+        yield _text_of_row(row, column, where, skip, line.count(key) > 1 and _is_double(line, column))
 
 
 def _rows_of_list(stream: io.BufferedReader, path: Path, column: str | None, skip: bool) -> Iterator[str | Row]:
     """Holds one object at a time."""
-    text, key = _Ahead(stream, path), json.dumps(column, ensure_ascii=False)
+    double = DoubleKey() if column is None else None
+    text, key = _Ahead(stream, path, double), json.dumps(column, ensure_ascii=False)
     text.skip("[")
     if text.next_character() == "]":
         text.skip("]")
@@ -107,8 +131,10 @@ def _rows_of_list(stream: io.BufferedReader, path: Path, column: str | None, ski
             row, source = text.next_value(where)
             if not isinstance(row, dict):
                 raise PrepareError(f"{where} is not a JSON object: a list of objects is expected.")
-            is_double = column and source.count(key) > 1 and _is_double(source, column)
-            yield _text_of_row(row, column, where, skip, is_double)
+            if double is not None:
+                yield Row(where, row, double.name)
+            else:
+                yield _text_of_row(row, column, where, skip, source.count(key) > 1 and _is_double(source, column))
             if text.next_character() != ",":
                 break
             text.skip(",")
@@ -122,10 +148,10 @@ class _Ahead:
 
     _INCOMPLETE = 16  # characters: a literal, number or escape that ends with the text may continue
 
-    def __init__(self, stream: io.BufferedReader, path: Path):
+    def __init__(self, stream: io.BufferedReader, path: Path, double: DoubleKey | None):
         self._stream, self._path = stream, path
         self._characters = codecs.getincrementaldecoder("utf-8-sig")()
-        self._json = json.JSONDecoder()
+        self._json = json.JSONDecoder(object_pairs_hook=double)
         self._text, self._begin = "", 0
         self._ended = False
 
@@ -181,15 +207,13 @@ def _reason(error: Exception) -> str:
     return "nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
-def _text_of_row(row: dict, column: str | None, where: str, skip: bool, is_double: bool) -> str | Row:
-    if column is None:
-        return Row(where, row)
+def _text_of_row(row: dict, column: str, where: str, skip: bool, is_double: bool) -> str:
     if column not in row:
         if skip:
             return ""
         raise no_such_column(column, row, where)
     if is_double:
-        raise PrepareError(f"{where} has two keys '{column}': remove one.")
+        raise two_keys(where, column)
     return text_of(row[column], column, where)
 
 

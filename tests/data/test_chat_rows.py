@@ -90,6 +90,8 @@ def test_arguments_that_are_json_text_are_parsed():
         ({"messages": [user("q"), assistant("", tool_calls=[{"function": {"arguments": "{"}}])]}, "'tool_calls'"),
         ({"messages": [user("q"), assistant("", tool_calls=[{"name": "f", "arguments": "{"}])]}, "'arguments'"),
         ({"messages": [user("q")], "tools": "{"}, "'tools'"),
+        ({"messages": '[{"role": "user", "content": "q", "content": "r"}]'}, "two keys 'content'"),
+        ({"messages": [user("q")], "tools": '[{"name": "f", "x": {"a": 1, "a": 2}}]'}, "two keys 'a'"),
         ({"messages": [user("q")], "tools": {"a": 1}}, "'tools'"),
         ({"messages": [user("q")], "chat_template_kwargs": [1]}, "'chat_template_kwargs'"),
         ({"messages": [user("q")], "chat_template_kwargs": {"tools": []}}, "'chat_template_kwargs'"),

@@ -164,6 +164,27 @@ def test_what_cannot_be_trained_is_refused(prepare, tmp_path, rows, flags, words
     assert not (tmp_path / "a.h5").exists()
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        (
+            '{"messages": [{"role": "user", "content": "q"}], "messages": [{"role": "user", "content": "q"}]}',
+            "messages",
+        ),
+        ('{"messages": [{"role": "assistant", "content": "a", "train": false, "train": true}]}', "train"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 2])
+def test_two_keys_of_one_name_are_refused(prepare, tmp_path, name, wrong, key, at):
+    rows = list(map(json.dumps, ROWS[:4]))
+    rows.insert(at, wrong)
+    text = "\n".join(rows) if name == "a.jsonl" else f"[{','.join(rows)}]"
+    (tmp_path / name).write_text(text)
+    error = prepare(name, "a.h5", *BYTES, "--seq_length", 64, fails=True).stderr
+    assert f"{'line' if name == 'a.jsonl' else 'element'} {at + 1} " in error and f"'{key}'" in error
+
+
 def test_files_of_text_are_refused_as_conversations(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     assert "a.txt" in prepare("a.txt", "a.h5", "--format", "chat", *BYTES, "--seq_length", 64, fails=True).stderr
