@@ -16,7 +16,7 @@ from prepare.tokenizer_files import CONFIG, TEMPLATE, read_object, read_text
 
 # Templates that write the date, such as Llama 3.2's, fall back to this one. Today's would change the ids every day.
 DATE = datetime(2024, 7, 26)
-_REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is what templates read
+REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is what templates read
 
 
 def load_chat_template(folder: Path, override: Path | None = None) -> str:
@@ -46,7 +46,7 @@ def variables_of(text: str, own: frozenset[str] = OWN_VARIABLES) -> dict:
     """The value of --chat_template_kwargs. own: variables that cannot be given."""
     try:
         variables = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PrepareError(f"--chat_template_kwargs is not JSON ({error}): give an object.") from error
     if not isinstance(variables, dict) or own & variables.keys():
         raise PrepareError(f"--chat_template_kwargs must be a JSON object without {', '.join(sorted(own))}.")
@@ -91,7 +91,7 @@ def _plain(messages: list[dict]) -> list[dict]:
     """Without null keys, which templates print as None, and with the reasoning under each of its names."""
     plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
     for message in plain:
-        reasoning = next((message[key] for key in _REASONING if key in message), None)
+        reasoning = next((message[key] for key in REASONING if key in message), None)
         if reasoning is not None:
             message["reasoning_content"] = reasoning
             message.setdefault("thinking", reasoning)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from chat_template import OWN_VARIABLES
+from chat_template import OWN_VARIABLES, REASONING
 
 from . import PrepareError, shown
 from .rows import DoubleKey, Row, two_keys
@@ -39,8 +40,18 @@ class Conversation:
     tools: list | None = None
     kwargs: dict = field(default_factory=dict)  # further variables of the template
 
-    def texts(self) -> list[str]:
-        return [message["content"] for message in self.messages]
+    def texts(self) -> Iterator[str]:
+        """Those that a template may write: contents, reasoning, tool calls and tools."""
+        parts = ("content", "reasoning_content", "tool_calls")
+        left = [self.tools, *(message.get(part) for message in self.messages for part in parts)]
+        while left:  # no recursion, for which JSON may be too deep
+            part = left.pop()
+            if isinstance(part, str):
+                yield part
+            elif isinstance(part, list):
+                left += part
+            elif isinstance(part, dict):
+                left += [*part, *part.values()]
 
 
 @dataclass(frozen=True)
@@ -163,6 +174,10 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
         tools = [_json(tool, where, "tools") for tool in tools]
     if tools is not None:
         tools = _list(tools, where, "tools")
+        for tool in tools:
+            function = tool.get("function") or tool
+            if not isinstance(function, dict) or not isinstance(function.get("name") or "", str):
+                raise PrepareError(f"{where}: 'name' or 'function' in 'tools' is of a wrong type: fix it.")
     trained = [_is_trained(message, where) for message in messages]
     return Conversation(where, [_message(message, where) for message in messages], trained, tools, kwargs)
 
@@ -181,7 +196,7 @@ def _is_trained(message: dict, where: str) -> bool:
 
 
 def _message(message: dict, where: str) -> dict:
-    """A copy without null keys and flags, whose content is a text; arguments of tool calls are objects."""
+    """A copy without null keys and flags, whose content and reasoning are texts, and arguments of tool calls objects."""
     role = message.get("role")
     if role not in ROLES:
         raise PrepareError(
@@ -189,6 +204,11 @@ def _message(message: dict, where: str) -> dict:
         )
     copy = {key: value for key, value in message.items() if value is not None and key not in _FLAGS}
     copy["content"] = _text(message.get("content"), where)
+    reasoning = [name for name in REASONING if name in copy]
+    if wrong := [name for name in reasoning if not isinstance(copy[name], str)]:
+        raise PrepareError(f"{where}: '{wrong[0]}' of a message is not a text: fix it.")
+    if reasoning:
+        copy["reasoning_content"] = copy[reasoning[0]]
     if calls := copy.get("tool_calls"):
         copy["tool_calls"] = [
             _call(call, where) for call in _list(_json(calls, where, "tool_calls"), where, "tool_calls")

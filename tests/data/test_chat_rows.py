@@ -68,6 +68,11 @@ def test_content_in_parts_is_joined_and_null_is_empty():
     assert [message["content"] for message in found.messages] == ["Hello", ""]
 
 
+def test_the_first_name_of_reasoning_wins():
+    found = conversation_of({"messages": [user("q"), assistant("a", reasoning="r", reasoning_content="s")]})
+    assert found.messages[1]["reasoning_content"] == "s"
+
+
 def test_arguments_that_are_json_text_are_parsed():
     call = {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     found = conversation_of({"messages": [user("q"), assistant("", tool_calls=[call])]})
@@ -90,6 +95,12 @@ def test_arguments_that_are_json_text_are_parsed():
         ({"messages": [user("q"), assistant("", tool_calls=[{"function": {"arguments": "{"}}])]}, "'tool_calls'"),
         ({"messages": [user("q"), assistant("", tool_calls=[{"name": "f", "arguments": "{"}])]}, "'arguments'"),
         ({"messages": [user("q")], "tools": "{"}, "'tools'"),
+        ({"messages": [user("q")], "tools": [{"name": 5}]}, "'tools'"),
+        ({"messages": [user("q")], "tools": [{"function": "f"}]}, "'tools'"),
+        ({"messages": [user("q")], "tools": [{"function": {"name": ["f"]}}]}, "'tools'"),
+        ({"messages": [user("q"), assistant("a", reasoning_content=["r"])]}, "'reasoning_content'"),
+        ({"messages": [user("q"), assistant("a", thinking=5)]}, "'thinking'"),
+        ({"messages": [user("q"), assistant("a", reasoning_content="r", reasoning={"r": 1})]}, "'reasoning'"),
         ({"messages": '[{"role": "user", "content": "q", "content": "r"}]'}, "two keys 'content'"),
         ({"messages": [user("q")], "tools": '[{"name": "f", "x": {"a": 1, "a": 2}}]'}, "two keys 'a'"),
         ({"messages": [user("q")], "tools": {"a": 1}}, "'tools'"),

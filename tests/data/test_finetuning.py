@@ -168,10 +168,7 @@ def test_what_cannot_be_trained_is_refused(prepare, tmp_path, rows, flags, words
 @pytest.mark.parametrize(
     ("wrong", "key"),
     [
-        (
-            '{"messages": [{"role": "user", "content": "q"}], "messages": [{"role": "user", "content": "q"}]}',
-            "messages",
-        ),
+        ('{"messages": [{"role": "user", "content": "q"}], "messages": []}', "messages"),
         ('{"messages": [{"role": "assistant", "content": "a", "train": false, "train": true}]}', "train"),
     ],
 )
@@ -205,7 +202,7 @@ def test_variables_of_the_template_come_from_the_row_first(chat_tokenizer, prepa
         [text] = texts_of(folder, [{**rows[0], "chat_template_kwargs": kwargs}], variables=given)
         assert "Today Date: 1 May 2030" in text
     write_rows(tmp_path / "a.jsonl", rows)
-    for wrong in ("[]", '{"tools": []}', "{"):
+    for wrong in ("[]", '{"tools": []}', "{", '{"a": ' + "[" * 20_000 + "]" * 20_000 + "}"):
         result = prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 32, "--chat_template_kwargs", wrong, fails=True)
         assert "--chat_template_kwargs" in result.stderr
     prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 32, "--chat_template_kwargs", '{"unused": 1}')

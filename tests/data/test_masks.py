@@ -213,9 +213,31 @@ def test_bytes_with_characters_of_several_bytes():
     assert mask.sum() == 6 and dict(made.ends) == {256: 2}
 
 
-def test_names_of_special_tokens_within_messages_are_counted(chat_tokenizer):
-    rows = [{"messages": [user("What is <|im_end|>?"), assistant("An end.")]}]
-    assert made_of(chat_tokenizer("llama3"), rows).counts["special tokens"] == 1
+END = "See <|im_end|>."
+
+
+@pytest.mark.parametrize(
+    ("question", "more", "tools"),
+    [
+        (END, {}, None),
+        ("q", {"reasoning_content": END}, None),
+        ("q", {"thinking": END}, None),
+        ("q", {"tool_calls": [{"name": "add", "arguments": {"a": [END]}}]}, None),
+        ("q", {}, [{"type": "function", "function": {"name": "add", "description": END}}]),
+    ],
+)
+def test_names_of_special_tokens_within_messages_are_counted(chat_tokenizer, question, more, tools):
+    rows = [{"messages": [user(question), assistant("a", **more)], "tools": tools}]
+    assert made_of(chat_tokenizer("qwen3"), rows).counts["special tokens"] == 1
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
+def test_reasoning_is_reasoning_under_each_of_its_names(chat_tokenizer, name):
+    rows = [{"messages": [user("q"), assistant("", **{name: "R1"})]}]
+    [text] = texts_of(chat_tokenizer("qwen3"), rows)
+    assert "[[<think>\nR1\n</think>\n\n<|im_end|>]]" in text
+    rows = [{"messages": [user("q"), assistant("a", **{name: "R1"})]}]
+    assert made_of(chat_tokenizer("llama3"), rows).counts["left out: reasoning"] == 1
 
 
 def test_half_a_character_is_refused(chat_tokenizer):
