@@ -196,7 +196,7 @@ def _is_trained(message: dict, where: str) -> bool:
 
 
 def _message(message: dict, where: str) -> dict:
-    """A copy without null keys and flags, whose content and reasoning are texts, and arguments of tool calls objects."""
+    """A copy without null keys and flags; content and reasoning are texts, arguments of tool calls objects."""
     role = message.get("role")
     if role not in ROLES:
         raise PrepareError(

@@ -16,7 +16,7 @@ from . import PrepareError, shown, shown_count
 from .chat import CHAT, RENDERED, TEXT, detected
 from .encoders import Encoder
 from .examples import CUT, SPECIAL, STRADDLING, Made, Unit
-from .masks import LEFT_OUT, REWRITTEN, SPLIT, Renderer
+from .masks import LEFT_OUT, REWRITTEN, SPLIT, UNTAGGED, Renderer
 from .offsets import decoding
 from .packing import GROUP, best_fit_decreasing, laid_out
 from .plan import Input, source_of, target_of
@@ -194,6 +194,8 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
             f"{path}: answers that the template writes differently once others follow them, {became} "
             f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."
         )
+    if made.counts[UNTAGGED]:
+        print(f"{path}: assistant messages without generation tags, which are not trained: {made.counts[UNTAGGED]:,}.")
     for name, count in sorted(made.counts.items()):
         if name.startswith(LEFT_OUT) and count:
             print(f"{path}: the template leaves out {name.removeprefix(LEFT_OUT)}, times: {count:,}.")

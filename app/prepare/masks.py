@@ -18,7 +18,7 @@ from .chat import Conversation
 SPLIT, MASK, REFUSE = "split", "mask", "refuse"
 # Templates may write a newline after the end-of-turn token.
 END_OF_TURN_WITHIN = 3  # tokens
-REWRITTEN, LEFT_OUT = "rewritten", "left out: "  # names of counts
+REWRITTEN, UNTAGGED, LEFT_OUT = "rewritten", "untagged", "left out: "  # names of counts
 FIRST, EMPTY, UNTRAINED, NO_CALLS = (
     "the assistant speaks first",
     "an assistant message is empty",
@@ -55,7 +55,9 @@ class Renderer:
         if any(_is_empty(conversation.messages[i]) for i in answers):
             raise Dropped(EMPTY)
         try:
-            found = self._by_tags(conversation) if self.tagged else self._by_prefixes(conversation, answers, counts)
+            found = (
+                self._by_tags(conversation, counts) if self.tagged else self._by_prefixes(conversation, answers, counts)
+            )
         except PrepareError as error:
             raise PrepareError(f"{conversation.where}: {error}.") from error
         _count_missing(conversation, [one.text for one in found], counts)
@@ -68,7 +70,7 @@ class Renderer:
         variables = {"tools": of.tools, **self.variables, **of.kwargs, **kwargs}
         return render(self.template, messages, special_tokens=self.special_tokens, **variables)
 
-    def _by_tags(self, of: Conversation) -> list[Marked]:
+    def _by_tags(self, of: Conversation, counts: Counter) -> list[Marked]:
         text, tagged = self._render_with_spans(of, of.messages)
         spans: list[tuple[int, int]] = []
         for begin, end in tagged:  # some templates tag the end of a turn on its own
@@ -86,6 +88,7 @@ class Renderer:
             if of.trained[i]:
                 _check_calls(of.messages[i], answer)
         if all(flags):
+            counts[UNTAGGED] += max(len(flags) - len(spans), 0)
             return [Marked(text, spans)]
         if len(spans) != len(flags):
             raise PrepareError(

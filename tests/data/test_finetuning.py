@@ -195,6 +195,18 @@ def test_trained_tokens_are_green_on_a_terminal(capsys, monkeypatch):
     assert capsys.readouterr().out.endswith(f"{text}\x1b[32mA number<|endoftext|>\x1b[0m\n")
 
 
+def test_messages_without_generation_tags_are_reported(prepare, tmp_path):
+    template = (
+        "{% for m in messages %}{% if loop.last %}{% generation %}{{ m.content + eos_token }}{% endgeneration %}"
+        "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    (tmp_path / "t.jinja").write_text(template)
+    write_rows(tmp_path / "a.jsonl", [{"messages": [user("q"), assistant("a")] * 3}] * 2)
+    out = prepare("a.jsonl", "a.h5", "--chat_template", "t.jinja", "--seq_length", 32).stdout
+    [line] = [line for line in out.splitlines() if "generation tags" in line]
+    assert line.endswith(": 4.") and "a.h5" in line
+
+
 def test_variables_of_the_template_come_from_the_row_first(chat_tokenizer, prepare, tmp_path):
     folder, date = chat_tokenizer("llama3_dated"), {"date_string": "1 May 2030"}
     rows = [{"messages": [user("q"), assistant("a")]}]

@@ -150,6 +150,23 @@ def test_generation_tags_around_the_end_of_turn_alone(chat_tokenizer, tmp_path):
     assert texts_of(tmp_path / "two", rows) == texts_of(chat_tokenizer("tagged"), rows)
 
 
+def last_tagged(folder, chat_tokenizer):
+    """A template that has generation tags around the last message alone."""
+    shutil.copytree(chat_tokenizer("tagged"), folder)
+    source = template_of("tagged").replace("message.role == 'assistant'", "message.role == 'assistant' and loop.last")
+    (folder / "chat_template.jinja").write_text(source)
+    return folder
+
+
+def test_messages_without_generation_tags_are_counted(chat_tokenizer, tmp_path):
+    folder = last_tagged(tmp_path / "last", chat_tokenizer)
+    made = made_of(folder, [{"messages": ONE * 3}, {"messages": ONE}])
+    assert (made.counts["untagged"], sum(made.ends.values()), len(made.examples)) == (2, 2, 2)
+    rows = [{"messages": [*ONE, user("q"), assistant("a", train=False)]}]
+    with pytest.raises(prepare_module("").PrepareError, match=r"a.jsonl line 1: .* 1 of 2 assistant messages"):
+        made_of(folder, rows)
+
+
 @pytest.mark.parametrize("template", ["llama3", "tagged"])
 def test_messages_of_weight_0_are_not_trained(chat_tokenizer, template):
     messages = [*ONE, user("q"), assistant("wrong", weight=0), user("q"), assistant("bad", train=False), *ONE]
