@@ -82,7 +82,7 @@ class Renderer:
             raise Dropped(UNTRAINED)
         indices = [i for i, message in enumerate(of.messages) if message["role"] == "assistant"]
         flags = [of.trained[i] for i in indices]
-        # Which message an answer is of is known only if all are tagged.
+        # If only some messages are tagged, spans cannot be assigned to messages: calls must be anywhere in the text.
         answers = [text[begin:end] for begin, end in spans] if len(spans) == len(flags) else [text] * len(flags)
         for i, answer in zip(indices, answers, strict=True):
             if of.trained[i]:

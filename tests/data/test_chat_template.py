@@ -83,6 +83,13 @@ def test_the_date_is_the_same_every_day():
     assert "Today Date: 26 Jul 2024" in text
 
 
+def test_null_keys_are_not_written():
+    """Arrow gives each message the keys of all others, as null."""
+    message = {**USER, "tool_calls": None, "reasoning": None}
+    text, _ = chat_template().render("{{ messages[0] | tojson }}", [message], special_tokens={})
+    assert json.loads(text) == USER
+
+
 def test_no_tools_and_an_empty_list_of_tools_are_the_same():
     source = "{{ 'tools' if tools is not none else 'none' }}"
     assert chat_template().render(source, [USER], tools=[], special_tokens={})[0] == "none"

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import xxhash
 
 from .chat_rows import TEMPLATES, assistant, made_of, texts_of, user, write_rows
 from .conftest import Tokens, prepare_module, read_tokens
@@ -65,6 +66,32 @@ def test_packed_rows_are_not_sorted_by_length(prepare, tmp_path):
     found = [b - a for a, b in spans if mask[a:b].any()]
     assert sorted(found) == sorted(lengths + 2)
     assert abs(np.mean(found[:300]) - np.mean(found)) < 2
+
+
+def test_groups_lose_no_example(prepare, tmp_path, monkeypatch):
+    """40 examples in groups of 7: the mask is appended six times, and once for the last target."""
+    monkeypatch.setattr(prepare_module("finetuning"), "GROUP", 7)
+    write_rows(tmp_path / "a.jsonl", [{"prompt": f"{i} ", "completion": "c" * (i + 1)} for i in range(40)])
+    prepare("a.jsonl", "a.h5", "--seq_length", 96)
+    made, mask = read_tokens(tmp_path / "a.h5"), read_mask(tmp_path / "a.h5")
+    found = {bytes(text[:-1]) for text, _ in examples_in(made, mask)}
+    assert found == {f"{i} {'c' * (i + 1)}".encode() for i in range(40)} and made.attributes["num_examples"] == 40
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file["loss_mask"].attrs["xxh3_64"].decode() == xxhash.xxh3_64_hexdigest(mask.tobytes())
+
+
+def test_the_most_common_end_of_turn_is_recorded(prepare, tmp_path, chat_tokenizer):
+    """<|im_end|> (605) ends the first answer, <|eot_id|> (603) the two others."""
+    end = "'<|im_end|>' if loop.index0 == 1 else '<|eot_id|>'"
+    (tmp_path / "t.jinja").write_text(
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
+        "{% generation %}{{ m.content + (" + end + ") }}{% endgeneration %}{% endif %}{% endfor %}"
+    )
+    write_rows(tmp_path / "a.jsonl", [{"messages": [user("q"), assistant("a")] * 3}])
+    flags = ("--tokenizer", chat_tokenizer(None), "--chat_template", "t.jinja", "--seq_length", 64)
+    out = prepare("a.jsonl", "a.h5", *flags).stdout
+    assert read_tokens(tmp_path / "a.h5").attributes["end_of_turn_token_id"] == 603
+    assert "(603): 2, <|im_end|> (605): 1" in out
 
 
 def test_parquet_json_and_csv_give_the_examples_of_json_lines(prepare, tmp_path):
@@ -127,6 +154,8 @@ def test_a_file_is_kept_for_the_same_arguments_alone(prepare, tmp_path):
     assert "seq_length" in prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 64, "--if_missing", fails=True).stderr
     padded = (*made_with, "--packing", "false", "--if_missing")
     assert "packing" in prepare("a.jsonl", "a.h5", *padded, fails=True).stderr
+    for flag, value in (("rewritten_turns", "mask"), ("chat_template_kwargs", '{"a": 1}')):
+        assert flag in prepare("a.jsonl", "a.h5", *made_with, f"--{flag}", value, "--if_missing", fails=True).stderr
     (tmp_path / "t.jinja").write_text((TEMPLATES / "bytes.jinja").read_text() + " ")
     other = ("--chat_template", "t.jinja", "--seq_length", 96)
     assert "chat_template" in prepare("a.jsonl", "a.h5", *other, "--if_missing", fails=True).stderr

@@ -150,16 +150,12 @@ def test_generation_tags_around_the_end_of_turn_alone(chat_tokenizer, tmp_path):
     assert texts_of(tmp_path / "two", rows) == texts_of(chat_tokenizer("tagged"), rows)
 
 
-def last_tagged(folder, chat_tokenizer):
-    """A template that has generation tags around the last message alone."""
+def test_messages_without_generation_tags_are_counted(chat_tokenizer, tmp_path):
+    """The template tags the last message alone."""
+    folder = tmp_path / "last"
     shutil.copytree(chat_tokenizer("tagged"), folder)
     source = template_of("tagged").replace("message.role == 'assistant'", "message.role == 'assistant' and loop.last")
     (folder / "chat_template.jinja").write_text(source)
-    return folder
-
-
-def test_messages_without_generation_tags_are_counted(chat_tokenizer, tmp_path):
-    folder = last_tagged(tmp_path / "last", chat_tokenizer)
     made = made_of(folder, [{"messages": ONE * 3}, {"messages": ONE}])
     assert (made.counts["untagged"], sum(made.ends.values()), len(made.examples)) == (2, 2, 2)
     rows = [{"messages": [*ONE, user("q"), assistant("a", train=False)]}]
@@ -192,6 +188,11 @@ def test_tokens_of_a_span_by_hand():
     masks = prepare_module("masks")
     assert [indices.tolist() for indices in masks.token_mask(offsets, [(2, 4), (5, 6)])] == [[2, 3], [6]]
     assert masks.num_straddling(offsets, [(2, 4), (5, 6)]) == 2
+
+
+@pytest.mark.parametrize(("ids", "expected"), [([9, 1, 9, 2], 2), ([9, 1, 2], 0), ([9, 1, 2, 3], None), ([], None)])
+def test_the_end_of_turn_is_the_last_special_token(ids, expected):
+    assert prepare_module("masks").end_of_turn(np.array(ids), frozenset({9})) == expected
 
 
 def test_a_template_of_another_tokenizer_is_refused(chat_tokenizer, small_bpe, tmp_path):
