@@ -27,12 +27,14 @@ shift
 checkpoints=$folder/checkpoints
 save() { [[ $rank != 0 ]] || { mkdir -p "$checkpoints"; echo "qwen3_tiny-$1steps" >"$checkpoints/latest"; }; }
 blame() {
-  [[ $rank == 0 ]] || return 0
+  # srun ends all ranks once one has failed, so none may fail before rank 0 has written.
+  [[ $rank == 0 ]] || { until [[ -e $folder/blamed.$restart ]]; do sleep 0.1; done; return 0; }
   local start=$checkpoints/failures/$(date -u +%Y%m%dT%H%M%SZ)-01234567
   mkdir -p "$start"
   printf '{"job": "%s", "restart": %s, "ranks": 1, "hosts": ["%s"]}' "$SLURM_JOB_ID" "$restart" "$1" \\
     >"$start/start.json"
   printf '{"why": "device_error", "error": "%s", "time": %s}' "$2" "$(date +%s)" >"$start/rank_0.json"
+  : >"$folder/blamed.$restart"
 }
 until_signalled() {
   for signal in TERM USR1 USR2 HUP INT; do trap "signalled=$signal" "$signal"; done
