@@ -169,7 +169,8 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
     else:
         unused = next((name for name in OF_TEMPLATE if name in arguments.given), None)
         renderer = renderer_of(arguments, encoder)
-        work = Examples(encoder, arguments.format, arguments.seq_length, renderer, unused)
+        chosen = "format" in arguments.given
+        work = Examples(encoder, arguments.format, arguments.seq_length, renderer, unused, chosen)
         output_of = partial(PackedOutput, encoder=encoder, renderer=renderer, arguments=arguments)
         pieces = units_of(source, job.validation_share, arguments.max_documents)
     outputs: list = []

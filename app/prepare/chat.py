@@ -76,18 +76,21 @@ def detected(columns: list[str], column: str) -> tuple[str, str]:
     return (found[0][1], " and ".join(found[0][0])) if found else (TEXT, "")
 
 
-def conversation_of(row: Row, format: str) -> Conversation | Completion:
+def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation | Completion:
+    """chosen: by --format; else by the columns of the first row, and no row may have others."""
     where, values, double = row
     if double is not None:
         raise two_keys(where, double)
-    kinds = [names for names, kind in KINDS if kind == format and all(values.get(name) is not None for name in names)]
+    found = [(names, kind) for names, kind in KINDS if all(values.get(name) is not None for name in names)]
+    kinds = [names for names, kind in found if kind == format]
     if not kinds:
         wanted = " or ".join(" and ".join(names) for names, kind in KINDS if kind == format)
         names = ", ".join(map(shown, sorted(values))) or "none"
         raise PrepareError(f"{where} has no {wanted}, only {names}: rename its columns, or give another --format.")
-    if len(kinds) > 1:
-        both = " and ".join(shown(name) for names in kinds for name in names)
-        raise PrepareError(f"{where} has {both}, a conversation in each: remove one.")
+    if len(kinds) > 1 or (len(found) > 1 and not chosen):
+        both = "; ".join(" and ".join(names) for names, _ in found)
+        remedy = "remove one" if len(kinds) > 1 else f"remove one, or give --format {'|'.join(FORMATS)}"
+        raise PrepareError(f"{where} has several conversations ({both}): {remedy}.")
     values = {**values, **{name: _json(values[name], where, name) for name in _LISTS if name in values}}
     if kinds[0] == ("prompt", "completion"):
         return _of_completion(values, where)

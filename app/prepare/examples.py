@@ -56,6 +56,7 @@ class Examples:
     seq_length: int
     renderer: Renderer | str  # a text: why there is none
     unused: str | None = None  # a flag that rows of texts would not use
+    chosen: bool = True  # the format, by --format
 
     def size_of(self, _unit: Unit) -> int:
         return BATCH // ROWS_PER_BATCH
@@ -71,7 +72,7 @@ class Examples:
         texts: list[str] = []
         marked: list[tuple[Conversation | Completion, Marked, Made]] = []
         for row, target in units:
-            into, conversation = made[target], conversation_of(row, self.format)
+            into, conversation = made[target], conversation_of(row, self.format, self.chosen)
             into.counts[SPECIAL] += sum(map(count, conversation.texts()))
             try:
                 found = self._marked(conversation, into.counts)

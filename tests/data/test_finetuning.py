@@ -211,6 +211,14 @@ def test_two_keys_of_one_name_are_refused(prepare, tmp_path, name, wrong, key, a
     assert f"{'line' if name == 'a.jsonl' else 'element'} {at + 1} " in error and f"'{key}'" in error
 
 
+def test_a_row_with_columns_of_two_formats_needs_a_format(prepare, tmp_path):
+    write_rows(tmp_path / "a.jsonl", [ROWS[0], {**ROWS[1], "prompt": "p", "completion": "c"}])
+    flags = (*BYTES, "--seq_length", 64)
+    assert "a.jsonl line 2" in prepare("a.jsonl", "a.h5", *flags, fails=True).stderr
+    prepare("a.jsonl", "a.h5", *flags, "--format", "chat")
+    assert read_tokens(tmp_path / "a.h5").attributes["num_examples"] == 2
+
+
 def test_files_of_text_are_refused_as_conversations(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     assert "a.txt" in prepare("a.txt", "a.h5", "--format", "chat", *BYTES, "--seq_length", 64, fails=True).stderr
