@@ -89,6 +89,9 @@ def main() -> int:
     except OSError as error:
         print(f"prepare_data.py: {place_of(error, arguments)}: {error.strerror or error}.", file=sys.stderr)
         return 1
+    except RecursionError:  # of pickle, which sends rows to workers
+        print("prepare_data.py: A row is nested too deep for several workers: give --workers 1.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("prepare_data.py: Interrupted; nothing was written.", file=sys.stderr)
         return 130

@@ -256,3 +256,11 @@ def test_variables_of_the_template_come_from_the_row_first(chat_tokenizer, prepa
         assert "--chat_template_kwargs" in result.stderr
     prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 32, "--chat_template_kwargs", '{"unused": 1}')
     prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 32, "--chat_template_kwargs", '{"unused": 2}', "--overwrite")
+
+
+def test_a_row_too_deep_for_workers_is_a_sentence(prepare, tmp_path):
+    nested = {"function": {"name": "f", "arguments": json.loads("[" * 700 + "]" * 700)}}
+    write_rows(tmp_path / "a.jsonl", [{"messages": [user("q"), {**assistant("a"), "tool_calls": [nested]}]}] * 300)
+    flags = ("a.jsonl", "a.h5", *BYTES, "--tokenizer", "bytes", "--seq_length", 64)
+    assert "--workers 1" in prepare(*flags, "--workers", 2, fails=True).stderr
+    prepare(*flags, "--workers", 1)
