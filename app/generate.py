@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     flag, text = ("prompt", arguments.prompt) if arguments.chat is None else ("chat", chat_of(arguments, model, loaded))
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise PrepareError(f"--{flag} is not UTF-8: only a model that was trained on bytes goes on from any bytes.")
+        raise PrepareError(f"--{flag} is not UTF-8: only a model trained on bytes completes arbitrary bytes.")
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if not ids:
         raise PrepareError(f"--{flag} holds no token: give a text of one character or more.")

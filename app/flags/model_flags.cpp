@@ -33,8 +33,7 @@ FlagGroup model_flags() {
        {.name = "init_from",
         .value = Text{field<&Settings::init_from>},
         .help = "weights to start from: a Hugging Face folder, the name of a model in the Hugging Face cache, or a "
-                "checkpoint, "
-                "of which only the weights are taken; its model is trained where no other is named",
+                "checkpoint, of which only the weights are taken; its model is trained where no other is named",
         .unit = "DIR",
         .default_text = "random weights"},
        {.name = "bf16",

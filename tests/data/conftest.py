@@ -43,18 +43,14 @@ def read_tokens(path: Path) -> Tokens:
 
 def prepare_module(name: str):
     """A module of app/prepare, for what a separate process cannot show."""
-    sys.path.insert(0, str(REPOSITORY / "app"))
-    try:
-        return importlib.import_module(f"prepare.{name}".rstrip("."))
-    finally:
-        sys.path.pop(0)
+    return app_module(f"prepare.{name}".rstrip("."))
 
 
-def prepare_program():
-    """The module app/prepare_data.py."""
+def app_module(name: str):
+    """A Python module in app/."""
     sys.path.insert(0, str(REPOSITORY / "app"))
     try:
-        return importlib.import_module("prepare_data")
+        return importlib.import_module(name)
     finally:
         sys.path.pop(0)
 
@@ -65,7 +61,7 @@ def command(*arguments) -> list[str]:
 
 def run_here(folder: Path, words: list[str]) -> subprocess.CompletedProcess:
     """prepare_data.py in this process, which has its libraries already: they take a second to import."""
-    program = prepare_program()
+    program = app_module("prepare_data")
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in range(2))
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)

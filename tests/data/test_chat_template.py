@@ -1,12 +1,10 @@
 """Chat templates are found, and render the text of transformers' apply_chat_template, which is the oracle."""
 
-import importlib
 import json
-import sys
 
 import pytest
 
-from .conftest import REPOSITORY, prepare_module
+from .conftest import REPOSITORY, app_module, prepare_module
 
 TEMPLATES = REPOSITORY / "tests/data/templates"
 TOKENS = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
@@ -30,11 +28,7 @@ CHATS = {
 
 
 def chat_template():
-    sys.path.insert(0, str(REPOSITORY / "app"))
-    try:
-        return importlib.import_module("chat_template")
-    finally:
-        sys.path.pop(0)
+    return app_module("chat_template")
 
 
 def template(name: str) -> str:

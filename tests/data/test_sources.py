@@ -13,9 +13,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from .conftest import prepare_module, prepare_program, read_tokens
+from .conftest import app_module, prepare_module, read_tokens
 
-prepare_data = prepare_program()
+prepare_data = app_module("prepare_data")
 TEXTS = ["First text.\nIn two lines.", "Zweiter Text: über Bücher.", "3"]
 
 

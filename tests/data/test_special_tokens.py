@@ -9,7 +9,7 @@ import pytest
 import xxhash
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from .conftest import prepare_module, prepare_program, read_tokens
+from .conftest import app_module, prepare_module, read_tokens
 
 encoders = prepare_module("encoders")
 legacy = prepare_module("legacy")
@@ -216,7 +216,7 @@ def test_bos_is_added_as_transformers_adds_it_and_eos_once(tmp_path, single, con
 
 def documents_of(encoder, texts: list[str], size: int = 100) -> list[list[int]]:
     """What prepare_data.py writes, one document for each text."""
-    program = prepare_program()
+    program = app_module("prepare_data")
     source = Lines(texts)
     pieces = program.assign(source, encoder.cuts, 0.0, None)
     found = [[]]

@@ -211,15 +211,7 @@ class Checkout:
     def submit(self, *flags: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess:
         """Runs train.sbatch as a job of one node that was submitted in the folder `cwd`."""
         self.install_slurm()
-        return subprocess.run(
-            ["bash", str(self.root / "sbatch/train.sbatch"), *flags],
-            cwd=cwd or self.root,
-            env=self.job_environment(variables),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        return self._run(["bash", str(self.root / "sbatch/train.sbatch"), *flags], cwd, self.job_environment(variables))
 
     def install_slurm(self, scontrol: str = SCONTROL) -> None:
         """Slurm's commands of a job of one node, with this scontrol; it finds the checkout in $CHECKOUT."""
@@ -231,10 +223,13 @@ class Checkout:
         return self.environment({**JOB_OF_ONE_NODE, "CHECKOUT": str(self.root), **variables})
 
     def run(self, *arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess:
+        return self._run([str(self.root / "train-singlenode.sh"), *arguments], cwd, self.environment(variables))
+
+    def _run(self, words: list[str], cwd: Path | None, environment: dict[str, str]) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [str(self.root / "train-singlenode.sh"), *arguments],
+            words,
             cwd=cwd or self.root,
-            env=self.environment(variables),
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
