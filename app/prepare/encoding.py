@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import deque
@@ -85,7 +86,8 @@ def encode(pieces: Iterable, source: Source, work, workers: int) -> Iterator[tup
         waiting: deque = deque()
         try:
             for batch in batches:
-                waiting.append((batch.done, pool.submit(_encode_in_worker, batch.pieces)))
+                # Pickled here: where the pool's own thread fails at it, the pool may never end (CPython 3.11).
+                waiting.append((batch.done, pool.submit(_encode_in_worker, pickle.dumps(batch.pieces))))
                 if len(waiting) > 3 * workers:
                     done, future = waiting.popleft()
                     yield done, future.result()
@@ -139,5 +141,5 @@ def _start_worker(work) -> None:
     _worker = work.function()
 
 
-def _encode_in_worker(pieces: list) -> list:
-    return _worker(pieces)
+def _encode_in_worker(pieces: bytes) -> list:
+    return _worker(pickle.loads(pieces))

@@ -49,8 +49,8 @@ class HostBoard {
   void mark_recorded();
   // Whether rank 0 is a live neighbor that has not recorded the end yet.
   bool rank_0_will_record() const;
-  // True for the first rank of this host that asks.
-  bool claim_stop();
+  // True for the first rank of this host that asks: it prints how the run ends.
+  bool claim_report();
 
   std::vector<Neighbor> neighbors() const;
 

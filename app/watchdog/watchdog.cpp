@@ -276,7 +276,9 @@ void Watchdog::end_failed(const Evidence& evidence) {
     wait_while(none_ends, kCauseLimit);
   }
   const EvidenceWriter::Outcome outcome = write(evidence, /*claims=*/true);
-  const bool is_first = outcome.first == start_.rank || outcome.first == EvidenceWriter::kUnknown;
+  // A folder that responds to some ranks only has a `first` in two places: of one host, one rank reports.
+  const bool is_first = (outcome.first == start_.rank || outcome.first == EvidenceWriter::kUnknown) &&
+                        (!board_ || board_->claim_report());
   const std::string reason = describe(evidence, start_);
   // A user error needs no evidence.
   const bool is_elsewhere = !outcome.elsewhere.empty() && evidence.why != Why::kUserError;
@@ -285,7 +287,7 @@ void Watchdog::end_failed(const Evidence& evidence) {
   if (is_first) print_error(fmt::format("mpzero: error: {}{}\n", reason, elsewhere));
   if (board_) board_->announce_end(evidence.exit_status);
   if (is_first && start_.rank != 0 && board_) wait_while([this] { return board_->rank_0_will_record(); }, kPrecedence);
-  if (is_first || start_.rank == 0) record_end("failed", is_first ? reason : outcome.reason);
+  if (is_first || start_.rank == 0) record_end("failed", outcome.reason.empty() ? reason : outcome.reason);
   add_host_condition(evidence);
   std::_Exit(evidence.exit_status);
 }
@@ -304,7 +306,7 @@ void Watchdog::add_host_condition(const Evidence& evidence) const {
 }
 
 void Watchdog::end_stopped(int exit_status) {
-  if (board_ && !board_->claim_stop()) {
+  if (board_ && !board_->claim_report()) {
     // Another rank of this host reports it, and is followed.
     if (stop_.seconds_since() < kReportLimit) return;
     end_second(exit_status);

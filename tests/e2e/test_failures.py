@@ -294,6 +294,21 @@ def test_a_network_that_does_not_start_on_one_rank_is_reported_once(
     assert named == [[rank]] * len(named) != []
 
 
+def test_a_rank_whose_evidence_goes_elsewhere_adds_no_second_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint folder responds to some ranks of a host only."""
+    monkeypatch.setenv("LD_PRELOAD", str(BUILD / "tests/libhanging_file.so"))
+    monkeypatch.setenv("HANGING_PATH", str(tmp_path / "new"))
+    monkeypatch.setenv("HANGING_SEEN", f"{tmp_path}/hangs-")
+    monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "log"))
+    monkeypatch.setenv("OMPI_MCA_odls_base_sigkill_timeout", "8")  # Slurm allows more
+    status, errors = failing_rank("other_network", 2, tmp_path / "new", stuck_after=600)
+    assert status == 1
+    assert len(error_lines(errors)) == 1, errors
+    assert list(tmp_path.glob("hangs-*")) != []
+
+
 @pytest.mark.parametrize("what", ["unconnected", "alone"])
 def test_nodes_that_are_not_connected_end_the_run(tmp_path: Path, what: str) -> None:
     status, errors = failing_rank(what, 1, tmp_path, stuck_after=1)

@@ -5,7 +5,8 @@
 // the first sum, like a run with a user error; with absent it never comes to meet the others. Before the sums the nodes
 // are connected: with no_efa RANK's network does not start, which its peers only see as their own errors; with
 // other_network all ranks learn that RANK has another network; with unconnected no rank is ever answered; with alone
-// only RANK is not answered. gpu_error is error with sums on the ranks' GPUs. For tests/e2e/test_failures.py.
+// only RANK is not answered. gpu_error is error with sums on the ranks' GPUs. HANGING_PATH (hanging_file.cpp) applies
+// to RANK alone. For tests/e2e/test_failures.py.
 
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -99,6 +100,7 @@ int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double st
     device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(mpi.local_rank()));
     c10::cuda::set_device(device.index());
   }
+  if (mpi.rank() != which) unsetenv("HANGING_PATH");
   const StopRequest stop;
   if (what == "absent") {
     if (mpi.rank() == which) std::this_thread::sleep_for(std::chrono::hours(1));
