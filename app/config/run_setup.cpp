@@ -361,6 +361,20 @@ std::vector<std::string> describe_validation(const RunSetup& setup) {
   return lines;
 }
 
+std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps) {
+  std::vector<std::string> lines;
+  if (setup.train_files.size() < 2) return lines;
+  double weights = 0;
+  for (const TrainFile& file : setup.train_files) weights += file.weight;
+  const double sequences = static_cast<double>(steps) * static_cast<double>(setup.config.train_batch_size);
+  for (const TrainFile& file : setup.train_files) {
+    const double share = file.weight / weights;
+    lines.push_back(fmt::format("{}: {:.3g}% of the sequences, {:.3g} epochs in {} steps", file.path, 100 * share,
+                                sequences * share / static_cast<double>(file.num_windows), steps));
+  }
+  return lines;
+}
+
 io::InitialFolder find_init_from(const CommandLine& command_line) {
   if (command_line.init_from.empty()) return {};
   io::InitialFolder found = io::find_initial_folder(command_line.init_from);

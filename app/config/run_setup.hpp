@@ -60,6 +60,10 @@ enum class DataFiles : uint8_t { kMustExist, kMayBeMissing, kMayBeUnnamed };
 // sequences of 2048 tokens, wiki.h5".
 std::vector<std::string> describe_validation(const RunSetup& setup);
 
+// For a user, a line for each source of a mixture, with the epochs of it that `steps` take: "b.h5: 50% of the
+// sequences, 1.7 epochs in 300 steps". None where one file is read.
+std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps);
+
 // What --init_from names; empty without the flag. Where its weights are gone, and the run in --checkpoint_dir (or
 // --resume_from_checkpoint) began with them, the folder that the run recorded, with the run's model. Reads `latest`,
 // which another run may change at any moment: one rank calls it for all. Throws as io::find_initial_folder.

@@ -161,6 +161,11 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
       fmt::format("  {:<14} {}", "length", describe_length(setup, at)),
       fmt::format("  {:<14} {}", "learning rate", learning_rates(setup, at.step)),
       fmt::format("  {:<14} {}", "data", describe_data(setup))};
+  if (setup.knows_length()) {
+    for (const std::string& line : describe_mixture(setup, std::max<int64_t>(0, config.max_steps - at.step))) {
+      lines.push_back(fmt::format("  {:<14} {}", "mixture", line));
+    }
+  }
   for (const std::string& line : describe_validation(setup)) {
     lines.push_back(fmt::format("  {:<14} {}", "validation", line));
   }

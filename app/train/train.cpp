@@ -193,6 +193,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
     print_out("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
               describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
               config.zero.stage, describe_levels(setup.layout), config.dtype);
+    for (const std::string& line : describe_mixture(setup, config.max_steps)) print_out("Mixture {}\n", line);
     for (const std::string& line : describe_validation(setup)) print_out("Validation {}\n", line);
     if (!cpu.line.empty()) print_out("{}\n", cpu.line);
     if (!nodes.line.empty()) print_out("{}\n", nodes.line);

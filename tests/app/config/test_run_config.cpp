@@ -3,6 +3,7 @@
 
 #include "app/checkpoint/run_folder.hpp"
 #include "app/config/run_config.hpp"
+#include "app/config/run_setup.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
@@ -526,6 +527,18 @@ TEST_CASE("a model's name that can be no folder's is refused at once") {
     CHECK_THAT(error_of("", {"--model_config=small.json", std::string("--model_type=") + name}),
                Contains(std::string("--model_type ") + name) && Contains("give a plain name"));
   }
+}
+
+TEST_CASE("each source of a mixture has its share and its epochs") {
+  RunSetup setup;
+  setup.config.train_batch_size = 4;
+  setup.train_files = {{.path = "a.h5", .weight = 3, .num_windows = 900}};
+  CHECK(describe_mixture(setup, 300).empty());
+  setup.train_files.push_back({.path = "b.h5", .weight = 1, .num_windows = 100});
+  const std::vector<std::string> lines = describe_mixture(setup, 300);
+  REQUIRE(lines.size() == 2);
+  CHECK_THAT(lines[0], Contains("a.h5") && Contains("75%") && Contains(" 1 epochs"));  // 300 * 4 * 3/4 of 900
+  CHECK_THAT(lines[1], Contains("b.h5") && Contains("25%") && Contains(" 3 epochs"));
 }
 
 }  // namespace
