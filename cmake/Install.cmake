@@ -34,7 +34,7 @@ install(DIRECTORY app/run_failure app/run_files app/run_report app/run_follow ap
 install(FILES app/chat_template.py DESTINATION app)
 install(DIRECTORY app/prepare DESTINATION app PATTERN __pycache__ EXCLUDE)
 install(FILES train-singlenode.sh train.sbatch LICENSE README.md CONTRIBUTING.md pyproject.toml uv.lock DESTINATION .)
-install(FILES bench/PLAN.md bench/README.md bench/RESULTS.md bench/ROOFLINE.md DESTINATION bench)  # pages that the others link to
+install(FILES bench/FAULTS.md bench/PLAN.md bench/README.md bench/RESULTS.md bench/ROOFLINE.md DESTINATION bench)  # pages that the others link to
 install(DIRECTORY DESTINATION logs)
 file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
 install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts the counts of `fault_campaign --json REPORT` into docs/checkpoints.md, between the marks of its table.
+"""Puts the counts of `fault_campaign --json REPORT` into bench/FAULTS.md, between the marks of its table.
 
 table.py REPORT [DOCUMENT]
 """
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs" / "checkpoints.md"
+DOCUMENT = ROOT / "bench" / "FAULTS.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
 OUTCOMES = ("right", "reported", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH")
 FORMATS = ("hdf5", "deepspeed-zero2", "deepspeed-zero3")

@@ -1,4 +1,4 @@
-"""The table of docs/checkpoints.md: it counts every fault of a report once."""
+"""The table of bench/FAULTS.md: it counts every fault of a report once."""
 
 from __future__ import annotations
 
