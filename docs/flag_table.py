@@ -32,18 +32,18 @@ def flag_names(text: str) -> set[str]:
 
 
 def row(flag: dict) -> str:
-    """A flag's row of a table: flag, value, meaning, default, and what else sets the same."""
+    """A flag's row of a table: flag with its value, meaning, default, and what else sets the same."""
     others = [f"`{flag['ds_config']}`"] if flag["ds_config"] else []
     if flag["trainer"] and flag["trainer"] != flag["name"]:
         others.append(f"`--{flag['trainer']}`")
     default = "required" if flag["required"] else flag["default"] or ""
-    cells = (f"`--{flag['name']}`", flag["takes"], flag["help"], default, ", ".join(others))
+    cells = (f"`--{flag['name']}` {flag['takes']}", flag["help"], default, *([", ".join(others)] if others else []))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def tables(text: str) -> str:
     """One Markdown table for each group of the JSON."""
-    head = "| flag | value | meaning | default | key of ds_config.json, the Trainer's flag |\n" + "|---" * 5 + "|\n"
+    head = "| flag | meaning | default | ds_config.json, Trainer |\n" + "|---" * 4 + "|\n"
     groups = json.loads(text)["groups"]
     return "\n".join(f"### {g['title']}\n\n{head}" + "\n".join(map(row, g["flags"])) + "\n" for g in groups)
 
