@@ -176,10 +176,10 @@ def test_every_flag_of_the_doctor_is_in_its_table() -> None:
 
 
 FAULTS = {
-    "kHost": "the host",
-    "kShared": "the job, if all of several hosts fail",
-    "kFolder": "the job, if all hosts fail",
-    "kJob": "the job",
+    "kHost": "host",
+    "kShared": "shared",
+    "kFolder": "folder",
+    "kJob": "job",
 }
 
 
