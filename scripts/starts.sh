@@ -32,7 +32,9 @@ end_start() {
   local next="there is no checkpoint yet, so that the next start begins anew" tag
   if tag=$(latest_tag); then next="the next start resumes from $CHECKPOINT_DIR/$tag"; fi
   if (($1 == MPZERO_STOPPED)); then
-    say "The run was stopped and has saved; $next."
+    local saved=" before it had saved"
+    if has_saved; then saved=" and has saved"; fi
+    say "The run was stopped$saved; $next."
   elif [[ -n $MPZERO_STOP ]]; then
     say "This pod was asked to end (SIG$MPZERO_STOP), and the ranks ended with status $1; $next."
   elif (($1 > 128)); then

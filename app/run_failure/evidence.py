@@ -22,7 +22,7 @@ MOST_CHANNELS = 64
 MOST_COLLECTIVES = 64
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
-# A watchdog touches its line every second. One that has not for so long, or for half of the limit, did not run.
+# A watchdog updates its line every 100 ms. One that is silent for so many seconds, or half of the limit, was stopped.
 STOPPED_AFTER = 15.0
 # Exit statuses of ranks that end as they should: finished, stopped, interrupted (base/error.hpp).
 ENDS = (0, 75, 130)
@@ -81,7 +81,6 @@ class Record:
     idle: float = 0.0  # seconds without progress
     limit: float = 0.0  # of `idle`, after which it is stuck; 0: none
     gap: float = 0.0  # seconds since its last progress in which its watchdog did not run
-    complaint: str = ""  # what takes it too long, in its own words
     channels: tuple[Channel, ...] = ()
     # What a neighbour saw, where the rank reported no failure: "alive", "stopped", "dead", "ended"; empty: unseen.
     seen: str = ""
@@ -178,7 +177,9 @@ def unread_files(folders: list[Path]) -> list[str]:
 
 
 def load_rank(folders: list[Path], rank: int) -> dict:
-    return next(filter(None, (load(folder / f"rank_{rank}.json") for folder in folders)), {})
+    """The newest: the checkpoint folder may have stopped responding after a first one."""
+    found = filter(None, (load(folder / f"rank_{rank}.json") for folder in folders))
+    return max(found, key=lambda value: number_or(as_time(value.get("time")), 0.0), default={})
 
 
 def listed_ranks(folders: list[Path]) -> set[int]:
@@ -205,9 +206,6 @@ def first_of(folders: list[Path], size: int) -> int:
 def record_of(value: dict, known: Record, size: int) -> Record:
     """Of a rank, by its evidence or by its line in that of a neighbour."""
     phase = value.get("phase")
-    if isinstance(phase, int) and 0 <= phase < len(PHASES):
-        phase = PHASES[phase]
-    overdue = value.get("overdue")
     return Record(
         rank=known.rank,
         host=host_of(value.get("host")) or known.host,
@@ -218,10 +216,9 @@ def record_of(value: dict, known: Record, size: int) -> Record:
         time=number_or(as_time(value.get("time")), math.inf),
         phase=phase if phase in PHASES else "setup",
         step=whole(value.get("step")),
-        idle=seconds(value.get("seconds_since_progress", value.get("seconds_in_phase"))),
+        idle=seconds(value.get("seconds_since_progress")),
         limit=seconds(value.get("limit")),
         gap=seconds(value.get("watchdog_gap_seconds")),
-        complaint="; ".join(printable(text, 300) for text in list_of(overdue)[:4]),
         channels=tuple(map(channel_of, objects_of(value.get("channels"))[:MOST_CHANNELS])),
     )
 

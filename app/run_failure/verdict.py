@@ -59,7 +59,11 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     stopped = [record for record in records if record.stopped and (failed or not record.wrote)]
     if stopped and not by_why.get("error"):
         return of_stopped(records, stopped)
-    if not failed:
+    # It was asked to stop, and died before it ended.
+    died = sorted({rank for record in by_why.get("signal", []) for rank in record.culprits})
+    if died and not failed:
+        return of_lost(records, [records[rank] for rank in died])
+    if not failed and not (wrote and evidence.silent_hosts):
         return None
     if silent := evidence.silent_hosts:
         return of_silent(evidence, silent, down, errors)
@@ -163,7 +167,7 @@ def not_connected(present: list[Record], idle: float) -> Verdict:
     """A network that blocks all traffic stops all ranks at one place; with one that blocks some, others get further."""
     lag = find_lag(present, "queued")
     late = [record for record in present if lag is None or record.rank in lag.late]
-    complaint = next((f": {record.complaint}" for record in late if record.complaint), "")
+    complaint = next((f": {record.error}" for record in late if record.why == "stuck" and record.error), "")
     subject = (
         f"{names(late)} {have(late)} not been connected, while the others have,"
         if lag

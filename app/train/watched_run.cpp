@@ -8,6 +8,7 @@
 
 #include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
+#include "parallel/comm/nccl_communicator.hpp"
 #include "parallel/network/network_start.hpp"
 
 namespace mpzero {
@@ -35,6 +36,8 @@ RunError current_error() {
     return {.message = error.what(), .scope = error.scope(), .culprits = error.culprits()};
   } catch (const DeviceFailure& error) {
     return {.message = error.what(), .scope = error.scope(), .why = Why::kDeviceError, .culprits = error.culprits()};
+  } catch (const parallel::CommunicatorFailure& error) {
+    return {.message = error.what(), .scope = error.scope(), .why = Why::kCommunicatorError, .culprits = {}};
   } catch (const Error& error) {
     return {.message = error.what(),
             .scope = error.scope(),

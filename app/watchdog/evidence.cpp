@@ -153,17 +153,14 @@ ordered_json evidence_json(const Evidence& evidence, const StartRanks& start, co
           {"rank", start.rank},
           {"host", start.hosts.at(static_cast<size_t>(start.rank))},
           {"pid", start.pids.at(static_cast<size_t>(start.rank))},
-          {"time", seconds_since_1970()},
+          {"time", evidence.time},
           {"why", name_of(evidence.why)},
           {"error", evidence.error},
           {"reason", describe(evidence, start)},
-          {"overdue", evidence.why == Why::kStuck && !evidence.error.empty() ? std::vector{evidence.error}
-                                                                             : std::vector<std::string>()},
           {"culprits", evidence.culprits},
           {"exit_status", evidence.exit_status},
           {"phase", name_of(activity.phase)},
           {"step", activity.step},
-          {"seconds_in_phase", activity.seconds_in_phase},
           {"seconds_since_progress", activity.idle},
           {"limit", activity.limit},
           {"channels", to_json(evidence.channels)},
@@ -249,7 +246,6 @@ int EvidenceWriter::poll_first() {
 }
 
 void EvidenceWriter::remove() const {
-  if (folders_.empty()) return;
   parallel::no_longer_than(kDiskLimit, [folder = folder_in(folders_.front())] {
     std::error_code none;
     if (std::filesystem::exists(folder / "first", none)) return;

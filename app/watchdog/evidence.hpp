@@ -41,6 +41,7 @@ struct Evidence {
   std::string error;          // one sentence without its full stop; empty: none
   std::vector<int> culprits;  // ranks that are known to be the cause
   int exit_status = 1;
+  double time = 0;  // seconds since 1970, of what follows
   RankActivity::Report activity;
   std::vector<parallel::ChannelRecord> channels;
   std::vector<Neighbor> neighbors;
@@ -70,8 +71,8 @@ class EvidenceWriter {
     std::string reason;                    // of that rank, if it is another one and its reason can be read
     std::filesystem::path elsewhere = {};  // where the evidence is, if not in the first folder
   };
-  // Writes both files, and `first` if `claims` and no other rank has written it. A text that no folder takes goes to
-  // stderr. An empty text is not written.
+  // Writes both files, and `first` if `claims` and no other rank has written it. If no folder is writable, the
+  // text goes to stderr. An empty text is not written.
   Outcome write(const std::string& text, bool claims) const;
   // Which rank wrote `first`, without waiting for a file system; kUnknown: a folder has not answered yet. Call it
   // repeatedly: each folder has one thread that reads, and none is added while it hangs.

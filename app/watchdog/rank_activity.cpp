@@ -117,7 +117,6 @@ RankActivity::Report RankActivity::report_at(Clock::time_point now) const {
           .progress = seen_,
           .idle = in_seconds(now - last_motion_),
           .limit = limit(),
-          .seconds_in_phase = in_seconds(now - entered_),
           .gap = gap_};
 }
 

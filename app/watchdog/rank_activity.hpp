@@ -38,11 +38,10 @@ class RankActivity {
   struct Report {
     RunPhase phase = RunPhase::kSetUp;
     int64_t step = 0;
-    int64_t progress = 0;         // a count
-    double idle = 0;              // seconds without progress while the watchdog ran
-    double limit = 0;             // seconds that `idle` may reach; 0: no limit
-    double seconds_in_phase = 0;  // including gaps
-    double gap = 0;               // seconds since the last progress in which the watchdog did not run
+    int64_t progress = 0;  // a count
+    double idle = 0;       // seconds without progress while the watchdog ran
+    double limit = 0;      // seconds that `idle` may reach; 0: no limit
+    double gap = 0;        // seconds in which the watchdog did not run since the last progress
   };
   // From the watchdog, at least every kTurn: if it comes later, the process or its host was stopped, and the
   // time in between does not count as idle.

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <stop_token>
@@ -26,6 +27,7 @@
 #include "base/error.hpp"
 #include "base/host_name.hpp"
 #include "base/text/printable.hpp"
+#include "base/text/times.hpp"
 #include "io/files/atomic_file.hpp"
 #include "parallel/mpi/deadline.hpp"
 
@@ -37,11 +39,15 @@ using std::chrono::milliseconds;
 
 // How often the other ranks of the host, and `first`, are looked at.
 constexpr milliseconds kLook(300);
-// The launcher asks all ranks to stop when one has ended: until then a rank that ended counts, not the signal.
+// In seconds. A launcher also signals all ranks after one has died, and the death is then the cause. A rank that trains
+// ignores the signal this long, so that a step in progress tells the two apart.
 constexpr double kSettle = 0.5;
-// How long a folder that does not respond delays a stop before the first step, in seconds.
-constexpr double kFirstLimit = std::chrono::duration<double>(kDiskLimit).count();
-// A launcher that kills all ranks kills them one after another: then none has caused it.
+// The same before the first step, where nothing else does: longer than the ranks of the host on which one died need to
+// record it (kLook twice and kLostLimit).
+constexpr double kEarlySettle = 1.5;
+// Maximum delay of an early stop while `first` cannot be read, in seconds.
+constexpr double kFirstReadLimit = std::chrono::duration<double>(kDiskLimit).count();
+// A dead neighbor is reported after this delay: if the launcher kills the whole step, this rank is killed first.
 constexpr milliseconds kLostLimit(500);
 // How long a rank waits for another one of the host to record the end, or to end first, so that the launcher sees its
 // exit status.
@@ -205,7 +211,8 @@ void Watchdog::follow_neighbors() {
   const std::vector<Neighbor> before = std::exchange(neighbors_, neighbors());
   std::vector<int> lost;
   for (const Neighbor& one : neighbors_) {
-    if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode) end_second(*one.exit_status);
+    if (one.exit_status == kStoppedExitCode || one.exit_status == kInterruptedExitCode)
+      end_after_neighbors(*one.exit_status);
     if (one.exit_status) {
       end_as_victim(fmt::format("rank {} has ended with status {}", one.rank, *one.exit_status), *one.exit_status);
     }
@@ -230,13 +237,14 @@ void Watchdog::handle_stop() {
   // The signal may be that of a launcher which ends the run because a rank has ended.
   const bool writes = !is_early && report_.phase != RunPhase::kEnding && !wrote_signal_.exchange(true);
   if (writes) {
+    const std::lock_guard lock(end_mutex_);  // it must not replace the evidence of a thread that ends the process
     write(evidence(Why::kSignal, stop_.reason(), kFailureExitCode), /*claims=*/false);
     activity_.waited();
   }
   const int first = writer_.poll_first();
   if (first >= 0) end_as_victim(fmt::format("rank {} has ended", first), kFailureExitCode);
-  const bool is_known = first != EvidenceWriter::kUnknown || stop_.seconds_since() >= kSettle + kFirstLimit;
-  if (is_early && is_known) end_stopped(kStoppedExitCode);
+  const double limit = first == EvidenceWriter::kUnknown ? kSettle + kFirstReadLimit : kEarlySettle;
+  if (is_early && !lost_since_ && stop_.seconds_since() >= limit) end_stopped(kStoppedExitCode);
 }
 
 Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::vector<int> culprits) const {
@@ -246,6 +254,7 @@ Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::ve
                     .error = std::move(error),
                     .culprits = std::move(culprits),
                     .exit_status = exit_status,
+                    .time = seconds_since_1970(),
                     .activity = activity_.report(),
                     .channels = activity_.recorder().records(kCollectives),
                     .neighbors = neighbors()};
@@ -276,7 +285,7 @@ void Watchdog::end_failed(const Evidence& evidence) {
     wait_while(none_ends, kCauseLimit);
   }
   const EvidenceWriter::Outcome outcome = write(evidence, /*claims=*/true);
-  // A folder that responds to some ranks only has a `first` in two places: of one host, one rank reports.
+  // If the folder responds to only some ranks, two folders may hold a `first`: one rank of each host reports.
   const bool is_first = (outcome.first == start_.rank || outcome.first == EvidenceWriter::kUnknown) &&
                         (!board_ || board_->claim_report());
   const std::string reason = describe(evidence, start_);
@@ -298,7 +307,7 @@ void Watchdog::end_as_victim(const std::string& error, int exit_status) {
   const EvidenceWriter::Outcome outcome = write(own, /*claims=*/false);
   if (start_.rank == 0) record_end("failed", outcome.reason.empty() ? error : outcome.reason);
   add_host_condition(own);
-  end_second(exit_status);
+  end_after_neighbors(exit_status);
 }
 
 void Watchdog::add_host_condition(const Evidence& evidence) const {
@@ -306,12 +315,13 @@ void Watchdog::add_host_condition(const Evidence& evidence) const {
 }
 
 void Watchdog::end_stopped(int exit_status) {
+  std::unique_lock lock(end_mutex_);
   if (board_ && !board_->claim_report()) {
     // Another rank of this host reports it, and is followed.
     if (stop_.seconds_since() < kReportLimit) return;
-    end_second(exit_status);
+    end_after_neighbors(exit_status);
   }
-  end_mutex_.lock();
+  lock.release();
   if (stop_.is_own()) write_stop_json();
   report_stop(exit_status, checkpoint_dir_);
   record_end("stopped", exit_status == kInterruptedExitCode ? "interrupted twice" : "stopped before the first step");
@@ -335,7 +345,7 @@ void Watchdog::write_stop_json() const {
   });
 }
 
-void Watchdog::end_second(int exit_status) {
+void Watchdog::end_after_neighbors(int exit_status) {
   end_mutex_.lock();
   const auto another_ends = [this] {
     return std::ranges::any_of(neighbors(), [](const Neighbor& one) { return one.alive && one.exit_status; });

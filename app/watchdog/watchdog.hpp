@@ -100,8 +100,8 @@ class Watchdog {
   // Without a failure, if no other rank of this host does so already.
   void end_stopped(int exit_status);
   void write_stop_json() const;
-  // After the ranks of this host that have said that they end: the launcher takes the first exit status that it sees.
-  [[noreturn]] void end_second(int exit_status);
+  // Exits after the neighbors that announced a status: the launcher takes the first exit status that it sees.
+  [[noreturn]] void end_after_neighbors(int exit_status);
 
   parallel::MpiRuntime& mpi_;
   const StopRequest& stop_;

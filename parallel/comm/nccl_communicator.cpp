@@ -4,6 +4,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAEvent.h>
+#include <fmt/format.h>
 #include <nccl.h>
 
 #include <algorithm>
@@ -16,15 +17,16 @@
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/comm/shard_sum.hpp"
 
-// Throws Failure naming the NCCL call, the rank and NCCL's last error; an out-of-memory error if that is the cause.
-#define MPZERO_NCCL_CHECK(call)                                                                      \
-  do {                                                                                               \
-    const ncclResult_t nccl_result_ = (call);                                                        \
-    if (nccl_result_ != ncclSuccess) {                                                               \
-      if (nccl_result_ == ncclUnhandledCudaError) check_memory_left(#call);                          \
-      throw_failure("{} failed on rank {}: {} ({})", #call, rank_, ncclGetErrorString(nccl_result_), \
-                    ncclGetLastError(comm_));                                                        \
-    }                                                                                                \
+// Throws CommunicatorFailure naming the NCCL call, the rank and NCCL's last error; an out-of-memory error if that is
+// the cause.
+#define MPZERO_NCCL_CHECK(call)                                                                          \
+  do {                                                                                                   \
+    const ncclResult_t nccl_result_ = (call);                                                            \
+    if (nccl_result_ != ncclSuccess) {                                                                   \
+      if (nccl_result_ == ncclUnhandledCudaError) check_memory_left(#call);                              \
+      throw CommunicatorFailure(fmt::format("{} failed on rank {}: {} ({})", #call, rank_,               \
+                                            ncclGetErrorString(nccl_result_), ncclGetLastError(comm_))); \
+    }                                                                                                    \
   } while (false)
 
 namespace mpzero::parallel {

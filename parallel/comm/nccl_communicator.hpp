@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/unwinding.hpp"
 #include "parallel/comm/communicator.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
@@ -17,6 +18,13 @@ struct ncclComm;
 struct ncclWindow_vidmem;
 
 namespace mpzero::parallel {
+
+// A failed call of NCCL. The cause may be another rank.
+class CommunicatorFailure final : public Error {
+ public:
+  using Error::Error;
+  int exit_code() const override { return kFailureExitCode; }
+};
 
 // What moves the bytes of a collective, if there is a choice.
 enum class NcclEngine {

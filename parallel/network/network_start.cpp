@@ -70,7 +70,7 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
     if (patience.limit.count() > 0) deadline.emplace(patience.limit, message, patience.overdue);
     try {
       network.communicator = start_and_talk(mpi, plan.min_channels);
-    } catch (const Failure& error) {
+    } catch (const Error& error) {
       const auto sentence = explain_failure(log.text(), plan, host);
       if (sentence) throw NetworkFailure(*sentence, error.scope(), {mpi.rank()});
       throw;

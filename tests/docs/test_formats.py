@@ -19,7 +19,7 @@ WRITERS = [
     ("metrics.jsonl", "app/log/metrics_log.cpp", r'kRunKey = "(\w+)"', 1),
     ("metrics.jsonl", "app/log/step_log.cpp", PAIR, 16),
     ("metrics.jsonl", "app/log/step_log.cpp", r'step\["(\w+)"\]', 8),
-    ("failures", "app/watchdog/evidence.cpp", PAIR, 35),
+    ("failures", "app/watchdog/evidence.cpp", PAIR, 33),
     ("failures", "app/watchdog/host_condition.cpp", r'(?:add\(|json\[)"(\w+)"', 5),
     ("failure.json", "app/run_failure/merging.py", r'(?m:^        "(\w+)": )', 11),
     ("Checkpoint", "io/checkpoint/manifest.cpp", PAIR, 15),

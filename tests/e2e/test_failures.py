@@ -319,6 +319,20 @@ def test_nodes_that_are_not_connected_end_the_run(tmp_path: Path, what: str) -> 
     assert (evidence["why"], evidence["phase"]) == ("stuck", "network")
 
 
+def test_a_rank_that_dies_during_set_up_is_no_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """srun sends SIGTERM to the others before they can know."""
+    monkeypatch.setenv("OMPI_MCA_odls_base_sigkill_timeout", "8")
+    with start_failing_rank("unconnected", 0, tmp_path, ranks=2, stuck_after=600) as process:
+        assert [process.stdout.readline() for _ in range(2)] == ["connects\n"] * 2
+        pids = pids_by_rank(process)
+        os.kill(pids[1], signal.SIGTERM)
+        os.kill(pids[0], signal.SIGKILL)
+        _, errors = process.communicate(timeout=SOON)
+    (report,) = error_lines(errors)
+    assert "rank 0 on " in report
+    assert evidence_in(tmp_path)[1]["culprits"] == [0]
+
+
 def test_a_stop_while_the_nodes_are_being_connected_is_handled(tmp_path: Path) -> None:
     with start_failing_rank("unconnected", 0, tmp_path, ranks=2, stuck_after=600) as process:
         assert [process.stdout.readline() for _ in range(2)] == ["connects\n"] * 2

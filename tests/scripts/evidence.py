@@ -38,7 +38,7 @@ class Evidence:
         if not (self.folder / "first").exists():
             (self.folder / "first").write_text(f"{rank}\n")
         place = {"rank": rank, "host": self.hosts[rank], "pid": 100 + rank, "time": self.times, "why": why}
-        value = {"phase": PHASE, "step": 5, "seconds_in_phase": 9.0, "error": "", "channels": [], "neighbours": []}
+        value = {"phase": PHASE, "step": 5, "seconds_since_progress": 9.0, "channels": [], "neighbours": []}
         self.write(f"rank_{rank}.json", {**self.common, **place, **value, **values})
 
 

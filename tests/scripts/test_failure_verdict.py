@@ -152,6 +152,16 @@ def suspended_and_ended(found):
         found.rank(rank, "signal", watchdog_gap_seconds=16.0, neighbours=[line(rank ^ 1, quiet=16.0)])
 
 
+def killed_after_it_was_asked_to_stop(found):
+    found.rank(3, "signal")
+    found.rank(2, "signal", culprits=[3], neighbours=[line(3, alive=False)])
+    stuck(found, 0, 1, why="signal")
+
+
+def host_lost_before_the_others_were_asked_to_stop(found):
+    stuck(found, 0, 1, why="signal")
+
+
 def finished_ranks_are_not_missed(found):
     stuck(found, 0, neighbours=[line(1, alive=False, ended=True)])
     stuck(found, 2, 3, channels=[channel(7, 7)])
@@ -175,7 +185,9 @@ CASES = [
     (device, (3,), "an illegal memory access"),
     (error_with_culprits, (2,), "the weights differ"),
     (first_error, (2,), "the disk is full"),
+    (killed_after_it_was_asked_to_stop, (3,), "rank 3 on node1 (pid 103) ended without reporting an error"),
     (dead_host, (), "node1"),
+    (host_lost_before_the_others_were_asked_to_stop, (), "node1"),
     (late_host_without_evidence, (), "node1"),
     (everyone_at_one_place, (), "all ranks in all_gather 8"),
     (one_level_waits_for_the_other, (3,), "all_gather 3 of parameters (1.0 MiB, ranks 1, 3)"),
@@ -310,6 +322,7 @@ def test_evidence_of_the_log_folder_counts_too(tmp_path, monkeypatch, variable):
     found = Evidence(tmp_path / "checkpoints", hosts=1)
     logs = Evidence(tmp_path / "logs", hosts=1)
     stuck(found, 0)
+    found.rank(1, "signal", time=1.0)  # before the folder stopped responding
     logs.rank(1, channels=[channel(7, 7)])
     (logs.folder / "start.json").unlink()
     monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "empty"))
@@ -343,9 +356,7 @@ HOSTILE = [7, None, [], {}, "x", -1, 1e400, True, "\x1b]0;title\x07", [[]], [{}]
 
 @pytest.mark.parametrize("value", HOSTILE, ids=repr)
 def test_a_value_of_another_kind_hurts_nobody(tmp_path, value):
-    keys = (
-        "why error culprits time phase step seconds_in_phase watchdog_gap_seconds overdue channels neighbours host pid"
-    )
+    keys = "why error culprits time phase step seconds_since_progress watchdog_gap_seconds channels neighbours host pid"
     for number, key in enumerate(keys.split()):
         found = Evidence(tmp_path / str(number), hosts=1, ranks=3)
         found.rank(2, **{key: value})
