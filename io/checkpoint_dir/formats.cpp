@@ -6,9 +6,8 @@
 #include "io/checkpoint/reader.hpp"
 #include "io/checkpoint/writer.hpp"
 #include "io/checkpoint_dir/foreign.hpp"
-#include "io/deepspeed/file_names.hpp"
-#include "io/deepspeed/reader.hpp"
-#include "io/deepspeed/writer.hpp"
+#include "io/deepspeed/checkpoint.hpp"
+#include "io/deepspeed/folder.hpp"
 #include "io/files/atomic_file.hpp"
 
 namespace mpzero::io {
@@ -28,14 +27,14 @@ std::unique_ptr<StoredCheckpoint> open_checkpoint(const fs::path& folder) {
 
 std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder) {
   if (!folder->holds(kManifestName)) refuse_foreign(*folder);
-  if (is_deepspeed_checkpoint(*folder)) return std::make_unique<DeepSpeedCheckpoint>(std::move(folder));
+  if (is_deepspeed_checkpoint(*folder)) return open_deepspeed_checkpoint(std::move(folder));
   return std::make_unique<Hdf5Checkpoint>(std::move(folder));
 }
 
 std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, const TrainingProgress& progress,
                                               std::span<const UnitShard> shards, const CarriedState* carried) {
   if (const auto* deepspeed = std::get_if<DeepSpeedSettings>(&format)) {
-    return std::make_unique<DeepSpeedWriter>(progress, shards, *deepspeed);
+    return make_deepspeed_writer(progress, shards, *deepspeed);
   }
   return std::make_unique<Hdf5Writer>(progress, shards, carried);
 }

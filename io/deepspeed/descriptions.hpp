@@ -5,6 +5,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/deepspeed/plan.hpp"
+#include "io/torch_save/pickle_value.hpp"
 
 // The pickles of DeepSpeed 0.19.8's files, key by key as deepspeed/runtime/engine.py (_common_checkpoint_state,
 // _save_zero_checkpoint) and runtime/zero/{stage_1_and_2,stage3}.py (state_dict) fill them.
@@ -24,5 +25,16 @@ std::string describe_optimizer(const DeepSpeedLayout& layout, int rank, const Tr
 
 // Number of elements of such a storage. In stages 1 and 2 DeepSpeed removes the padding from the master weights only.
 int64_t state_numel(const DeepSpeedLayout& layout, size_t group, int rank, StateKind kind);
+
+// mpzero's additions to the model states, where DeepSpeed stores its user's client state: DeepSpeed returns the entry
+// as client state and does not look into it.
+inline constexpr const char* kClientStateKey = "mpzero";
+// Whether the state belongs to the save whose model states have these `global_samples`; mpzero writes the same number
+// to both. If a run of DeepSpeed resumes from mpzero's checkpoint and saves the client state that DeepSpeed returned,
+// the state is of an earlier save: DeepSpeed's samples grow with each step.
+bool is_of_save(const pickle::Value& state, int64_t global_samples);
+// Fills in what DeepSpeed has no place for: tokens, data position and order, seed, learning rate, configurations,
+// settings.
+void read_client_state(const pickle::Value& state, TrainingProgress& progress);
 
 }  // namespace mpzero::io

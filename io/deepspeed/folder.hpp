@@ -15,6 +15,16 @@
 
 namespace mpzero::io {
 
+// The names of DeepSpeed's files, for runs without tensor or pipeline parallelism.
+//
+// "mp_rank_00_model_states.pt". At stage 3 there is one per rank: "zero_pp_rank_1_mp_rank_00_model_states.pt".
+std::string deepspeed_model_file(int stage, int rank);
+// "zero_pp_rank_1_mp_rank_00_optim_states.pt", with the prefix "bf16_" if the weights are bf16.
+std::string deepspeed_optimizer_file(bool bf16, int rank);
+
+// Whether `folder` (a tag folder) holds model states under one of these names.
+bool is_deepspeed_checkpoint(const OpenFolder& folder);
+
 // The files of one checkpoint in DeepSpeed's format, all opened in the same folder. mpzero's own checkpoints have a
 // manifest that each file is compared with, so that a file of another save is not accepted. Thread-safe.
 class DeepSpeedFolder {

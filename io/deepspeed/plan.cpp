@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "base/parameter_names.hpp"
 #include "io/deepspeed/descriptions.hpp"
-#include "io/deepspeed/file_names.hpp"
+#include "io/deepspeed/folder.hpp"
 
 namespace mpzero::io {
 namespace {

@@ -1,5 +1,3 @@
-#include "io/deepspeed/reader.hpp"
-
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -10,8 +8,8 @@
 #include "base/error.hpp"
 #include "base/parameter_names.hpp"
 #include "io/checkpoint/manifest.hpp"
-#include "io/deepspeed/client_state.hpp"
-#include "io/deepspeed/file_names.hpp"
+#include "io/deepspeed/checkpoint.hpp"
+#include "io/deepspeed/descriptions.hpp"
 #include "io/deepspeed/folder.hpp"
 #include "io/deepspeed/layout.hpp"
 #include "io/deepspeed/rank_file.hpp"
@@ -117,85 +115,101 @@ std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSp
   return groups;
 }
 
-}  // namespace
-
-struct DeepSpeedCheckpoint::Impl {
-  explicit Impl(std::shared_ptr<const OpenFolder> opened)
-      : files(std::move(opened)),
-        folder(files.folder().path()),
-        model_file(files.open(only_one(files, deepspeed_model_file(2, 0), deepspeed_model_file(3, 0)))),
-        model(*model_file) {
-    const Value root = model.root();
+class DeepSpeedCheckpoint final : public StoredCheckpoint {
+ public:
+  explicit DeepSpeedCheckpoint(std::shared_ptr<const OpenFolder> opened)
+      : files_(std::move(opened)),
+        folder_(files_.folder().path()),
+        model_file_(files_.open(only_one(files_, deepspeed_model_file(2, 0), deepspeed_model_file(3, 0)))),
+        model_(*model_file_) {
+    const Value root = model_.root();
     if (is_without_zero(root)) {
       read_without_zero(root);
     } else {
       read_zero(root);
     }
-    parameters = layout->parameters();
-    if (parameters.empty()) throw_damaged(model.path(), "it lists no parameters");
-    rank_files.resize(static_cast<size_t>(layout->ranks()));
+    parameters_ = layout_->parameters();
+    if (parameters_.empty()) throw_damaged(model_.path(), "it lists no parameters");
+    rank_files_.resize(static_cast<size_t>(layout_->ranks()));
     read_progress(root);
     check_complete();
   }
 
+  const fs::path& folder() const override { return folder_; }
+  const RunRecord& run() const override {
+    static const RunRecord kNotKnown;
+    return files_.manifest() ? files_.manifest()->run : kNotKnown;
+  }
+  const TrainingProgress& progress() const override { return progress_; }
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
+  std::span<const Alias> aliases() const override { return aliases_; }
+  bool made_by_mpzero() const override { return made_by_mpzero_; }
+  std::optional<double> next_lr() const override { return next_lr_; }
+  std::span<const std::string> warnings() const override { return warnings_; }
+  void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const override;
+  void verify_what_was_read(ProcessGroup& group) const override;
+  void verify() const override;
+
+ private:
   void read_zero(const Value& root) {
-    first_optimizer_file = only_one(files, deepspeed_optimizer_file(true, 0), deepspeed_optimizer_file(false, 0));
-    bf16 = first_optimizer_file == deepspeed_optimizer_file(true, 0);
-    const DeepSpeedPartition partition = read_deepspeed_partition(*files.open(first_optimizer_file));
+    first_optimizer_file_ = only_one(files_, deepspeed_optimizer_file(true, 0), deepspeed_optimizer_file(false, 0));
+    bf16_ = first_optimizer_file_ == deepspeed_optimizer_file(true, 0);
+    const DeepSpeedPartition partition = read_deepspeed_partition(*files_.open(first_optimizer_file_));
     check_supported(root, partition);
-    for (const auto& [name, holder] : root.at("shared_params").entries()) aliases.push_back({name, holder.text()});
-    set_layout(read_groups(root, partition, model.path()), partition.stage, static_cast<int>(partition.ranks));
+    for (const auto& [name, holder] : root.at("shared_params").entries()) aliases_.push_back({name, holder.text()});
+    set_layout(read_groups(root, partition, model_.path()), partition.stage, static_cast<int>(partition.ranks));
   }
 
   void read_without_zero(const Value& root) {
     for (const bool is_bf16 : {true, false}) {
       const std::string other = deepspeed_optimizer_file(is_bf16, 0);
-      if (!files.holds(other)) continue;
+      if (!files_.holds(other)) continue;
       throw_incomplete("{} was saved without ZeRO and does not belong to {}: the folder holds files of two runs; {}",
-                       model.path().string(), other, kChooseAnother);
+                       model_.path().string(), other, kChooseAnother);
     }
-    first_optimizer_file = model.path().filename();
-    bf16 = is_enabled(root, "bf16");
+    first_optimizer_file_ = model_.path().filename();
+    bf16_ = is_enabled(root, "bf16");
     check_supported(root, {.stage = 0, .ranks = 1, .paddings = {}});
-    StatesWithoutZero states = read_states_without_zero(root, model.path());
+    StatesWithoutZero states = read_states_without_zero(root, model_.path());
     if (states.has_own_masters) {
-      check_masters_are_weights(model, states);
+      check_masters_are_weights(model_, states);
     } else {
-      warnings.push_back(fmt::format(
+      warnings_.push_back(fmt::format(
           "{} does not name the parameters of the optimizer's states, which are assumed to be in the model's order.",
-          model.path().string()));
+          model_.path().string()));
     }
-    aliases = std::move(states.aliases);
+    aliases_ = std::move(states.aliases);
     set_layout(std::move(states.groups), 0, 1);
   }
 
   void set_layout(std::vector<DeepSpeedLayout::Group> groups, int stage, int ranks) {
-    if (const std::string prefix = common_prefix(groups, aliases); !prefix.empty()) {
-      warnings.push_back(fmt::format("{}: all names begin with {:.100}, which is left out.", folder.string(), prefix));
+    if (const std::string prefix = common_prefix(groups, aliases_); !prefix.empty()) {
+      warnings_.push_back(
+          fmt::format("{}: all names begin with {:.100}, which is left out.", folder_.string(), prefix));
       for (DeepSpeedLayout::Group& group : groups) {
         for (ParameterSpec& parameter : group.parameters) parameter.name.erase(0, prefix.size());
       }
-      for (Alias& alias : aliases) {
+      for (Alias& alias : aliases_) {
         alias.name.erase(0, prefix.size());
         if (alias.parameter.starts_with(prefix)) alias.parameter.erase(0, prefix.size());
       }
     }
-    layout.emplace(std::move(groups), stage, ranks, model.path().string());
+    layout_.emplace(std::move(groups), stage, ranks, model_.path().string());
   }
 
   void check_supported(const Value& root, const DeepSpeedPartition& partition) const {
     const auto refuse = [&](const std::string& what) {
       throw_user_error("{}: {}; convert it with DeepSpeed's zero_to_fp32.py and give the result to --init_from",
-                       model.path().string(), what);
+                       model_.path().string(), what);
     };
     if (partition.ranks < 1 || partition.ranks > kMaxRanks) {
-      throw_damaged(files.path_of(first_optimizer_file),
+      throw_damaged(files_.path_of(first_optimizer_file_),
                     fmt::format("it says that there were {} ranks", partition.ranks));
     }
-    if ((model.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
+    if ((model_.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
       throw_incomplete("{} is of ZeRO stage {}, {} is not: the folder holds files of two runs; {}",
-                       files.path_of(first_optimizer_file).string(), partition.stage, model.path().filename().string(),
-                       kChooseAnother);
+                       files_.path_of(first_optimizer_file_).string(), partition.stage,
+                       model_.path().filename().string(), kChooseAnother);
     }
     if (const auto count = root.find("mp_world_size"); count && count->kind() == Kind::kInt && count->integer() != 1) {
       refuse(fmt::format("it was saved with tensor parallelism over {} ranks, which mpzero does not read",
@@ -207,225 +221,211 @@ struct DeepSpeedCheckpoint::Impl {
   }
 
   void read_progress(const Value& root) {
-    progress.step = updates_of(root);
-    counts_otherwise = has_zenflow(root);
-    if (const auto samples = root.find("global_samples")) progress.sequences_seen = not_negative(*samples);
-    progress.dtype = bf16 ? "bf16" : is_enabled(root, "fp16") ? "fp16" : "fp32";
-    progress.zero_stage = layout->stage();
+    progress_.step = updates_of(root);
+    counts_otherwise_ = has_zenflow(root);
+    if (const auto samples = root.find("global_samples")) progress_.sequences_seen = not_negative(*samples);
+    progress_.dtype = bf16_ ? "bf16" : is_enabled(root, "fp16") ? "fp16" : "fp32";
+    progress_.zero_stage = layout_->stage();
     if (const auto config = root.find("ds_config"); config && config->kind() == Kind::kDict) {
-      progress.run_config_json = config->to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      progress_.run_config_json = config->to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     }
     if (const auto names = root.find("buffer_names"); names && !is_empty(*names)) {
-      warnings.push_back(fmt::format("{} holds buffers ({:.100}, ...), which are left out: they are not trained.",
-                                     model.path().string(), names->elements()[0].text()));
+      warnings_.push_back(fmt::format("{} holds buffers ({:.100}, ...), which are left out: they are not trained.",
+                                      model_.path().string(), names->elements()[0].text()));
     }
     DeepSpeedRankFile& first = rank_file(0);
     const auto& groups = first.param_groups();
-    if (!groups.empty()) next_lr = groups[0].lr;
+    if (!groups.empty()) next_lr_ = groups[0].lr;
     for (const DeepSpeedParamGroup& group : groups) {
       if (group.weight_decay == groups[0].weight_decay) continue;
-      warnings.push_back(
+      warnings_.push_back(
           fmt::format("{} was trained with weight decay {} for some parameters and {} for others; in this "
                       "run --weight_decay is for all whose names --no_decay does not exclude.",
-                      folder.string(), *groups[0].weight_decay, group.weight_decay.value_or(0)));
+                      folder_.string(), *groups[0].weight_decay, group.weight_decay.value_or(0)));
       break;
     }
-    progress.settings_json = shared_settings(groups);
+    progress_.settings_json = shared_settings(groups);
     if (const auto own = root.find(kClientStateKey)) read_own_state(*own);
-    adamw_updates = progress.step;
-    if (!made_by_mpzero && !counts_otherwise && first.optimizer_step() == progress.step + 1) count_one_more();
+    adamw_updates_ = progress_.step;
+    if (!made_by_mpzero_ && !counts_otherwise_ && first.optimizer_step() == progress_.step + 1) count_one_more();
   }
 
   // DeepSpeed of before 0.13.5, and any DeepSpeed without ZeRO in bf16 or fp16, lets AdamW take an update when it is
   // set up, which stays in its count for good.
   void count_one_more() {
-    adamw_updates = progress.step + 1;
-    if (layout->stage() == 0) {
-      warnings.push_back(fmt::format(
+    adamw_updates_ = progress_.step + 1;
+    if (layout_->stage() == 0) {
+      warnings_.push_back(fmt::format(
           "{} has taken {} steps and its AdamW counts {} updates, as DeepSpeed's without ZeRO does in bf16 and fp16; "
           "AdamW resumes with {}.",
-          folder.string(), progress.step, adamw_updates, progress.step));
+          folder_.string(), progress_.step, adamw_updates_, progress_.step));
       return;
     }
-    warnings.push_back(fmt::format(
+    warnings_.push_back(fmt::format(
         "{} has taken {} steps, but AdamW counts {} updates on every rank: a DeepSpeed of before 0.13.5 counts one "
         "more, or else AdamW's states are of a save one step later; the run resumes from step {}.",
-        folder.string(), progress.step, adamw_updates, progress.step));
+        folder_.string(), progress_.step, adamw_updates_, progress_.step));
   }
 
   void read_own_state(const Value& own) {
     // What DeepSpeed writes never has a manifest, what mpzero writes has one from the moment that it is whole.
-    made_by_mpzero = files.manifest() || is_of_save(own, progress.sequences_seen);
-    if (made_by_mpzero && !files.manifest()) throw_no_manifest(folder);
-    if (made_by_mpzero) return read_client_state(own, progress);
+    made_by_mpzero_ = files_.manifest() || is_of_save(own, progress_.sequences_seen);
+    if (made_by_mpzero_ && !files_.manifest()) throw_no_manifest(folder_);
+    if (made_by_mpzero_) return read_client_state(own, progress_);
     // DeepSpeed has gone on from a checkpoint of mpzero: the model is the same, the position is not.
-    progress.model_config_json = own.at("model_config").text();
+    progress_.model_config_json = own.at("model_config").text();
   }
 
   // That every rank's file is there is known before hours have gone by.
   void check_complete() const {
-    for (int rank = 0; rank < layout->ranks(); ++rank) {
+    for (int rank = 0; rank < layout_->ranks(); ++rank) {
       require_file(optimizer_file(rank));
-      if (layout->stage() == 3) require_file(deepspeed_model_file(3, rank));
+      if (layout_->stage() == 3) require_file(deepspeed_model_file(3, rank));
     }
-    if (layout->stage() != 0 && files.holds(optimizer_file(layout->ranks()))) {
+    if (layout_->stage() != 0 && files_.holds(optimizer_file(layout_->ranks()))) {
       throw_incomplete("{} does not belong to this checkpoint of {} ranks: the folder holds files of two runs; {}",
-                       files.path_of(optimizer_file(layout->ranks())).string(), layout->ranks(), kChooseAnother);
+                       files_.path_of(optimizer_file(layout_->ranks())).string(), layout_->ranks(), kChooseAnother);
     }
   }
 
   void require_file(const std::string& name) const {
-    if (!files.holds(name)) {
+    if (!files_.holds(name)) {
       throw_incomplete("{} is missing, one of the files of {} ranks: the checkpoint is not complete; {}",
-                       files.path_of(name).string(), layout->ranks(), kChooseAnother);
+                       files_.path_of(name).string(), layout_->ranks(), kChooseAnother);
     }
-    if (!files.manifest() || files.manifest()->find(name) != nullptr) return;
-    throw_damaged(folder / kManifestName,
-                  fmt::format("it does not list {}, one of the files of {} ranks", name, layout->ranks()));
+    if (!files_.manifest() || files_.manifest()->find(name) != nullptr) return;
+    throw_damaged(folder_ / kManifestName,
+                  fmt::format("it does not list {}, one of the files of {} ranks", name, layout_->ranks()));
   }
 
   std::string optimizer_file(int rank) const {
-    return layout->stage() == 0 ? first_optimizer_file : deepspeed_optimizer_file(bf16, rank);
+    return layout_->stage() == 0 ? first_optimizer_file_ : deepspeed_optimizer_file(bf16_, rank);
   }
 
-  DeepSpeedRankFile& rank_file(int rank) {
-    const std::scoped_lock lock(opening);
-    auto& file = rank_files[static_cast<size_t>(rank)];
-    if (!file) file = std::make_unique<DeepSpeedRankFile>(files.open(optimizer_file(rank)), *layout, rank);
+  DeepSpeedRankFile& rank_file(int rank) const {
+    const std::scoped_lock lock(opening_);
+    auto& file = rank_files_[static_cast<size_t>(rank)];
+    if (!file) file = std::make_unique<DeepSpeedRankFile>(files_.open(optimizer_file(rank)), *layout_, rank);
     return *file;
   }
 
   // A file's number and TorchZipReader::checksums_of_what_was_read(), of all files that were read.
   using ReadLines = std::pair<size_t, std::vector<std::string>>;
-  std::vector<ReadLines> checksums_of_what_was_read() {
+  std::vector<ReadLines> checksums_of_what_was_read() const {
     std::vector<ReadLines> lines;
-    for (size_t file = 0; file < rank_files.size(); ++file) {
-      if (rank_files[file]) lines.emplace_back(file, rank_files[file]->archive().checksums_of_what_was_read());
+    for (size_t file = 0; file < rank_files_.size(); ++file) {
+      if (rank_files_[file]) lines.emplace_back(file, rank_files_[file]->archive().checksums_of_what_was_read());
     }
     return lines;
   }
 
   // Throws unless the rank's model states count as many updates as rank 0's, and its AdamW as many as it should.
-  void check_steps_of(int rank) {
-    if (layout->stage() == 3 && rank > 0) check_steps(deepspeed_model_file(3, rank));
+  void check_steps_of(int rank) const {
+    if (layout_->stage() == 3 && rank > 0) check_steps(deepspeed_model_file(3, rank));
     check_steps(rank_file(rank), optimizer_file(rank));
   }
 
   void check_steps(const std::string& name) const {
-    const std::unique_ptr<TorchZipReader> other = files.open(name);
+    const std::unique_ptr<TorchZipReader> other = files_.open(name);
     const int64_t found = updates_of(other->root());
-    if (found == progress.step) return;
-    throw_damaged(files.path_of(name), fmt::format("it was saved after {} updates, {} after {}, so they are of "
-                                                   "different saves",
-                                                   found, model.path().filename().string(), progress.step));
+    if (found == progress_.step) return;
+    throw_damaged(files_.path_of(name), fmt::format("it was saved after {} updates, {} after {}, so they are of "
+                                                    "different saves",
+                                                    found, model_.path().filename().string(), progress_.step));
   }
 
   void check_steps(const DeepSpeedRankFile& file, const std::string& name) const {
     const int64_t found = file.optimizer_step().value_or(0);
-    if (found == adamw_updates || counts_otherwise) return;
-    if (adamw_updates != progress.step) {
-      throw_damaged(files.path_of(name), fmt::format("AdamW counts {} updates in it where {} counts {}, so they are of "
-                                                     "different saves",
-                                                     found, first_optimizer_file, adamw_updates));
+    if (found == adamw_updates_ || counts_otherwise_) return;
+    if (adamw_updates_ != progress_.step) {
+      throw_damaged(files_.path_of(name),
+                    fmt::format("AdamW counts {} updates in it where {} counts {}, so they are of "
+                                "different saves",
+                                found, first_optimizer_file_, adamw_updates_));
     }
     // DeepSpeed can drop AdamW's states on loading, and counts its updates anew then, while its steps go on. Neither
     // run nor converter can tell this from an older file.
-    throw_damaged(files.path_of(name),
-                  fmt::format("AdamW counts {} updates in it where {} has {}, so they are of different saves{}", found,
-                              model.path().filename().string(), progress.step,
-                              found < progress.step ? " (or DeepSpeed resumed with load_optimizer_states=False: then "
-                                                      "convert it with DeepSpeed's zero_to_fp32.py and give the result "
-                                                      "to --init_from)"
-                                                    : ""));
+    throw_damaged(
+        files_.path_of(name),
+        fmt::format("AdamW counts {} updates in it where {} has {}, so they are of different saves{}", found,
+                    model_.path().filename().string(), progress_.step,
+                    found < progress_.step ? " (or DeepSpeed resumed with load_optimizer_states=False: then "
+                                             "convert it with DeepSpeed's zero_to_fp32.py and give the result "
+                                             "to --init_from)"
+                                           : ""));
   }
 
   // DeepSpeed's files by what they say of the save; those of mpzero have a manifest, which says more.
-  void check_one_save(ProcessGroup& group) {
+  void check_one_save(ProcessGroup& group) const {
     run_on_all_ranks(group, [&] {
-      for (int rank = group.rank(); rank < layout->ranks(); rank += group.world_size()) check_steps_of(rank);
-      for (size_t rank = 0; rank < rank_files.size(); ++rank) {
-        if (rank_files[rank]) check_steps(*rank_files[rank], optimizer_file(static_cast<int>(rank)));
+      for (int rank = group.rank(); rank < layout_->ranks(); rank += group.world_size()) check_steps_of(rank);
+      for (size_t rank = 0; rank < rank_files_.size(); ++rank) {
+        if (rank_files_[rank]) check_steps(*rank_files_[rank], optimizer_file(static_cast<int>(rank)));
       }
-      files.check_unchanged();
+      files_.check_unchanged();
     });
-    const std::map<std::string, std::string> checksums = check_same_files(folder, files.fingerprints(), group);
+    const std::map<std::string, std::string> checksums = check_same_files(folder_, files_.fingerprints(), group);
     run_on_all_ranks(group, [&] { check_no_twins(checksums); });
   }
 
   // DeepSpeed's files do not say of which rank they are, but no two ranks hold the same weights. `checksums` by name.
   void check_no_twins(const std::map<std::string, std::string>& checksums) const {
-    if (files.manifest()) return;
+    if (files_.manifest()) return;
     std::map<std::string, std::string> names;  // by checksum
-    for (int rank = 0; rank < layout->ranks() && layout->holds_weights(rank); ++rank) {
+    for (int rank = 0; rank < layout_->ranks() && layout_->holds_weights(rank); ++rank) {
       const std::string name = optimizer_file(rank);
       const auto [other, is_new] = names.emplace(checksums.at(name), name);
       if (is_new) continue;
       throw_damaged(
-          files.path_of(name),
+          files_.path_of(name),
           fmt::format("it holds the very bytes of {}, so that one of the two ranks' files is missing", other->second));
     }
   }
 
-  DeepSpeedFolder files;
-  fs::path folder;
-  std::unique_ptr<TorchZipReader> model_file;
-  TorchZipReader& model;
-  std::string first_optimizer_file;  // without ZeRO the model's file
-  bool bf16 = false;
-  std::optional<DeepSpeedLayout> layout;
-  std::vector<ParameterSpec> parameters;
-  std::vector<Alias> aliases;
-  TrainingProgress progress;
-  bool made_by_mpzero = false;
-  int64_t adamw_updates = 0;      // that every rank's AdamW counts
-  bool counts_otherwise = false;  // AdamW's updates are not the run's: ZenFlow's are of some columns at a time
-  std::optional<double> next_lr;
-  std::vector<std::string> warnings;
-  std::mutex opening;
-  std::vector<std::unique_ptr<DeepSpeedRankFile>> rank_files;
+  DeepSpeedFolder files_;
+  fs::path folder_;
+  std::unique_ptr<TorchZipReader> model_file_;
+  TorchZipReader& model_;
+  std::string first_optimizer_file_;  // without ZeRO the model's file
+  bool bf16_ = false;
+  std::optional<DeepSpeedLayout> layout_;
+  std::vector<ParameterSpec> parameters_;
+  std::vector<Alias> aliases_;
+  TrainingProgress progress_;
+  bool made_by_mpzero_ = false;
+  int64_t adamw_updates_ = 0;      // that every rank's AdamW counts
+  bool counts_otherwise_ = false;  // AdamW's updates are not the run's: ZenFlow's are of some columns at a time
+  std::optional<double> next_lr_;
+  std::vector<std::string> warnings_;
+  mutable std::mutex opening_;
+  mutable std::vector<std::unique_ptr<DeepSpeedRankFile>> rank_files_;
 };
-
-DeepSpeedCheckpoint::DeepSpeedCheckpoint(std::shared_ptr<const OpenFolder> folder)
-    : impl_(std::make_unique<Impl>(std::move(folder))) {}
-DeepSpeedCheckpoint::~DeepSpeedCheckpoint() = default;
-
-const fs::path& DeepSpeedCheckpoint::folder() const { return impl_->folder; }
-const RunRecord& DeepSpeedCheckpoint::run() const {
-  static const RunRecord kNotKnown;
-  return impl_->files.manifest() ? impl_->files.manifest()->run : kNotKnown;
-}
-const TrainingProgress& DeepSpeedCheckpoint::progress() const { return impl_->progress; }
-std::span<const ParameterSpec> DeepSpeedCheckpoint::parameters() const { return impl_->parameters; }
-std::span<const StoredCheckpoint::Alias> DeepSpeedCheckpoint::aliases() const { return impl_->aliases; }
-bool DeepSpeedCheckpoint::made_by_mpzero() const { return impl_->made_by_mpzero; }
-std::optional<double> DeepSpeedCheckpoint::next_lr() const { return impl_->next_lr; }
-std::span<const std::string> DeepSpeedCheckpoint::warnings() const { return impl_->warnings; }
 
 void DeepSpeedCheckpoint::read(const std::string& parameter, StateKind kind, int64_t begin,
                                std::span<float> out) const {
   const int64_t end = begin + static_cast<int64_t>(out.size());
-  const auto spec = std::find_if(impl_->parameters.begin(), impl_->parameters.end(),
+  const auto spec = std::find_if(parameters_.begin(), parameters_.end(),
                                  [&](const ParameterSpec& candidate) { return candidate.name == parameter; });
-  if (spec == impl_->parameters.end()) {
+  if (spec == parameters_.end()) {
     throw_user_error("{} is a checkpoint of another model: it has no parameter {}", folder().string(), parameter);
   }
   if (begin < 0 || end > spec->numel()) {
     throw_user_error("{} is a checkpoint of another model: {} has {} elements, [{}, {}) were asked for",
                      folder().string(), parameter, spec->numel(), begin, end);
   }
-  impl_->layout->visit(parameter, begin, end, [&](const DeepSpeedLayout::Slice& slice) {
-    impl_->rank_file(slice.rank)
+  layout_->visit(parameter, begin, end, [&](const DeepSpeedLayout::Slice& slice) {
+    rank_file(slice.rank)
         .read(slice.group, kind, slice.offset,
               out.subspan(static_cast<size_t>(slice.begin - begin), static_cast<size_t>(slice.count)));
   });
 }
 
 void DeepSpeedCheckpoint::verify_what_was_read(ProcessGroup& group) const {
-  impl_->check_one_save(group);
-  const auto of_ranks = all_gather(group, impl_->checksums_of_what_was_read());
+  check_one_save(group);
+  const auto of_ranks = all_gather(group, checksums_of_what_was_read());
   run_on_all_ranks(group, [&] {
-    std::vector<std::vector<std::string>> lines_of(impl_->rank_files.size());
-    for (const std::vector<Impl::ReadLines>& of_rank : of_ranks) {
+    std::vector<std::vector<std::string>> lines_of(rank_files_.size());
+    for (const std::vector<ReadLines>& of_rank : of_ranks) {
       for (const auto& [file, lines] : of_rank) {
         if (file >= lines_of.size()) throw_failure("another rank reads another checkpoint");
         lines_of[file].insert(lines_of[file].end(), lines.begin(), lines.end());
@@ -435,19 +435,25 @@ void DeepSpeedCheckpoint::verify_what_was_read(ProcessGroup& group) const {
       if (lines_of[file].empty() || static_cast<int>(file % static_cast<size_t>(group.world_size())) != group.rank()) {
         continue;
       }
-      impl_->rank_file(static_cast<int>(file)).archive().verify(lines_of[file]);
+      rank_file(static_cast<int>(file)).archive().verify(lines_of[file]);
     }
   });
 }
 
 void DeepSpeedCheckpoint::verify() const {
-  impl_->model.verify();
-  for (int rank = 0; rank < impl_->layout->ranks(); ++rank) {
-    impl_->rank_file(rank).archive().verify();
-    if (impl_->layout->stage() == 3 && rank > 0) impl_->files.open(deepspeed_model_file(3, rank))->verify();
+  model_.verify();
+  for (int rank = 0; rank < layout_->ranks(); ++rank) {
+    rank_file(rank).archive().verify();
+    if (layout_->stage() == 3 && rank > 0) files_.open(deepspeed_model_file(3, rank))->verify();
   }
   SingleProcess alone;
-  impl_->check_one_save(alone);
+  check_one_save(alone);
+}
+
+}  // namespace
+
+std::unique_ptr<StoredCheckpoint> open_deepspeed_checkpoint(std::shared_ptr<const OpenFolder> folder) {
+  return std::make_unique<DeepSpeedCheckpoint>(std::move(folder));
 }
 
 }  // namespace mpzero::io

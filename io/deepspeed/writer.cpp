@@ -1,5 +1,3 @@
-#include "io/deepspeed/writer.hpp"
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -15,8 +13,9 @@
 #include "io/bytes/float_formats.hpp"
 #include "io/bytes/parallel_blocks.hpp"
 #include "io/bytes/range_checksums.hpp"
-#include "io/deepspeed/own_pages.hpp"
-#include "io/deepspeed/page_remainders.hpp"
+#include "io/deepspeed/checkpoint.hpp"
+#include "io/deepspeed/plan.hpp"
+#include "io/deepspeed/shared_pages.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -232,7 +231,21 @@ uint64_t write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& pl
   return directory_checksum;
 }
 
-}  // namespace
+class DeepSpeedWriter final : public CheckpointWriter {
+ public:
+  DeepSpeedWriter(const TrainingProgress& progress, std::span<const UnitShard> shards,
+                  const DeepSpeedSettings& settings)
+      : plan_(progress, units_of(shards), settings), shards_(shards) {}
+
+  std::string write_shards(const fs::path& folder, int rank, const ShardValues& values,
+                           const WriteOptions& options) const override;
+  std::vector<ManifestFile> finish(const fs::path& folder, std::span<const std::string> written,
+                                   FileSystem& files) const override;
+
+ private:
+  DeepSpeedPlan plan_;
+  std::span<const UnitShard> shards_;
+};
 
 std::string DeepSpeedWriter::write_shards(const fs::path& folder, int rank, const ShardValues& values,
                                           const WriteOptions& options) const {
@@ -277,6 +290,14 @@ std::vector<ManifestFile> DeepSpeedWriter::finish(const fs::path& folder, std::s
     }
   }
   return entries;
+}
+
+}  // namespace
+
+std::unique_ptr<CheckpointWriter> make_deepspeed_writer(const TrainingProgress& progress,
+                                                        std::span<const UnitShard> shards,
+                                                        const DeepSpeedSettings& settings) {
+  return std::make_unique<DeepSpeedWriter>(progress, shards, settings);
 }
 
 }  // namespace mpzero::io

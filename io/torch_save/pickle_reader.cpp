@@ -1,6 +1,5 @@
 #include "io/torch_save/pickle_reader.hpp"
 
-#include <array>
 #include <bit>
 #include <cstring>
 #include <unordered_map>
@@ -27,8 +26,7 @@ class Reader {
   Reader(std::span<const std::byte> bytes, std::string file) : bytes_(bytes) { document_.name = std::move(file); }
 
   Document run() {
-    while (step()) {
-    }
+    for (Opcode opcode{}; (opcode = static_cast<Opcode>(number<uint8_t>())) != Opcode::kStop;) step(opcode);
     document_.root = pop();
     return std::move(document_);
   }
@@ -152,21 +150,23 @@ class Reader {
   }
 
   // Items put into an unknown object are dropped.
-  void append(std::span<const Node* const> items) {
+  void append(const std::vector<const Node*>& items) {
+    add_items(Kind::kList, items, "appends to a value other than a list");
+  }
+  void set_items(const std::vector<const Node*>& items) {
+    add_items(Kind::kDict, items, "sets a key of a value other than a dict");
+  }
+  void add_items(Kind kind, const std::vector<const Node*>& items, std::string_view otherwise) {
     Node* target = top();
-    if (target->kind == Kind::kList)
+    if (target->kind == kind)
       target->items.insert(target->items.end(), items.begin(), items.end());
     else if (target->kind != Kind::kObject)
-      fail("appends to something that is not a list");
+      fail(otherwise);
   }
 
-  void set_items(std::span<const Node* const> items) {
-    Node* target = top();
+  std::vector<const Node*> pairs(std::vector<const Node*> items) const {
     if (items.size() % 2 != 0) fail("sets a key without a value");
-    if (target->kind == Kind::kDict)
-      target->items.insert(target->items.end(), items.begin(), items.end());
-    else if (target->kind != Kind::kObject)
-      fail("sets a key of something that is not a dict");
+    return items;
   }
 
   void call(const Node& callable, const Node& arguments) {
@@ -197,8 +197,7 @@ class Reader {
     push(storage);
   }
 
-  // Executes one opcode. Returns false after the last.
-  bool step();
+  void step(Opcode opcode);
 
   std::span<const std::byte> bytes_;
   size_t position_ = 0;
@@ -209,170 +208,120 @@ class Reader {
   size_t copied_bytes_ = 0;
 };
 
-bool Reader::step() {
-  switch (static_cast<Opcode>(number<uint8_t>())) {
+void Reader::step(Opcode opcode) {
+  switch (opcode) {
     case Opcode::kProto:
       if (number<uint8_t>() > kMaxProtocol) fail("has an unknown protocol");
-      return true;
+      return;
     case Opcode::kFrame:
-      take(sizeof(uint64_t));
-      return true;
-    case Opcode::kStop:
-      return false;
+      return static_cast<void>(take(sizeof(uint64_t)));
     case Opcode::kMark:
       if (marks_.size() >= kMaxStack) fail("stacks more marks than a checkpoint has");
-      marks_.push_back(stack_.size());
-      return true;
+      return marks_.push_back(stack_.size());
     case Opcode::kPop:
-      if (!marks_.empty() && stack_.size() == marks_.back())
-        marks_.pop_back();
-      else
-        pop();
-      return true;
+      if (!marks_.empty() && stack_.size() == marks_.back()) return marks_.pop_back();
+      return static_cast<void>(pop());
     case Opcode::kPopMark:
-      pop_to_mark();
-      return true;
+      return static_cast<void>(pop_to_mark());
     case Opcode::kNone:
-      push(make(Kind::kNone));
-      return true;
+      return push(make(Kind::kNone));
     case Opcode::kNewTrue:
     case Opcode::kNewFalse:
       push(make(Kind::kBool));
-      stack_.back()->integer = bytes_[position_ - 1] == std::byte{static_cast<uint8_t>(Opcode::kNewTrue)} ? 1 : 0;
-      return true;
+      stack_.back()->integer = opcode == Opcode::kNewTrue ? 1 : 0;
+      return;
     case Opcode::kBinInt:
-      push_integer(number<int32_t>());
-      return true;
+      return push_integer(number<int32_t>());
     case Opcode::kBinInt1:
-      push_integer(number<uint8_t>());
-      return true;
+      return push_integer(number<uint8_t>());
     case Opcode::kBinInt2:
-      push_integer(number<uint16_t>());
-      return true;
+      return push_integer(number<uint16_t>());
     case Opcode::kLong1:
-      push_long(number<uint8_t>());
-      return true;
+      return push_long(number<uint8_t>());
     case Opcode::kLong4:
-      push_long(number<uint32_t>());
-      return true;
+      return push_long(number<uint32_t>());
     case Opcode::kBinFloat:
-      push_double();
-      return true;
+      return push_double();
     case Opcode::kShortBinUnicode:
-      push_text(Kind::kText, characters(number<uint8_t>()));
-      return true;
+      return push_text(Kind::kText, characters(number<uint8_t>()));
     case Opcode::kBinUnicode:
-      push_text(Kind::kText, characters(number<uint32_t>()));
-      return true;
+      return push_text(Kind::kText, characters(number<uint32_t>()));
     case Opcode::kBinUnicode8:
-      push_text(Kind::kText, characters(number<uint64_t>()));
-      return true;
+      return push_text(Kind::kText, characters(number<uint64_t>()));
     case Opcode::kShortBinString:
     case Opcode::kShortBinBytes:
-      push_text(Kind::kBytes, characters(number<uint8_t>()));
-      return true;
+      return push_text(Kind::kBytes, characters(number<uint8_t>()));
     case Opcode::kBinString:
     case Opcode::kBinBytes:
-      push_text(Kind::kBytes, characters(number<uint32_t>()));
-      return true;
+      return push_text(Kind::kBytes, characters(number<uint32_t>()));
     case Opcode::kBinBytes8:
     case Opcode::kByteArray8:
-      push_text(Kind::kBytes, characters(number<uint64_t>()));
-      return true;
+      return push_text(Kind::kBytes, characters(number<uint64_t>()));
     case Opcode::kEmptyDict:
-      push(make(Kind::kDict));
-      return true;
+      return push(make(Kind::kDict));
     case Opcode::kEmptyList:
     case Opcode::kEmptySet:
-      push(make(Kind::kList));
-      return true;
+      return push(make(Kind::kList));
     case Opcode::kEmptyTuple:
-      push(make(Kind::kTuple));
-      return true;
+      return push(make(Kind::kTuple));
     case Opcode::kTuple1:
-      push_tuple_of(1);
-      return true;
+      return push_tuple_of(1);
     case Opcode::kTuple2:
-      push_tuple_of(2);
-      return true;
+      return push_tuple_of(2);
     case Opcode::kTuple3:
-      push_tuple_of(3);
-      return true;
+      return push_tuple_of(3);
     case Opcode::kTuple:
-      push_items(Kind::kTuple, pop_to_mark());
-      return true;
+      return push_items(Kind::kTuple, pop_to_mark());
     case Opcode::kList:
     case Opcode::kFrozenSet:
-      push_items(Kind::kList, pop_to_mark());
-      return true;
-    case Opcode::kDict: {
-      std::vector<const Node*> items = pop_to_mark();
-      if (items.size() % 2 != 0) fail("sets a key without a value");
-      push_items(Kind::kDict, std::move(items));
-      return true;
-    }
-    case Opcode::kAppend: {
-      const Node* item = pop();
-      append({&item, 1});
-      return true;
-    }
+      return push_items(Kind::kList, pop_to_mark());
+    case Opcode::kDict:
+      return push_items(Kind::kDict, pairs(pop_to_mark()));
+    case Opcode::kAppend:
+      return append({pop()});
     case Opcode::kAppends:
     case Opcode::kAddItems:
-      append(pop_to_mark());
-      return true;
+      return append(pop_to_mark());
     case Opcode::kSetItem: {
       const Node* value = pop();
-      const Node* key = pop();
-      const std::array<const Node*, 2> items = {key, value};
-      set_items(items);
-      return true;
+      return set_items({pop(), value});
     }
     case Opcode::kSetItems:
-      set_items(pop_to_mark());
-      return true;
+      return set_items(pairs(pop_to_mark()));
     case Opcode::kBinGet:
-      recall(number<uint8_t>());
-      return true;
+      return recall(number<uint8_t>());
     case Opcode::kLongBinGet:
-      recall(number<uint32_t>());
-      return true;
+      return recall(number<uint32_t>());
     case Opcode::kBinPut:
-      remember(number<uint8_t>());
-      return true;
+      return remember(number<uint8_t>());
     case Opcode::kLongBinPut:
-      remember(number<uint32_t>());
-      return true;
+      return remember(number<uint32_t>());
     case Opcode::kMemoize:
-      remember(memo_.size());
-      return true;
+      return remember(memo_.size());
     case Opcode::kGlobal: {
       const std::string module = line();
-      push_name(module, line());
-      return true;
+      return push_name(module, line());
     }
     case Opcode::kStackGlobal: {
       const Node* name = pop();
       const Node* module = pop();
       if (name->kind != Kind::kText || module->kind != Kind::kText) fail("names a class without text");
-      push_name(module->text, name->text);
-      return true;
+      return push_name(module->text, name->text);
     }
     case Opcode::kReduce:
     case Opcode::kNewObj: {
       const Node* arguments = pop();
-      const Node* callable = pop();
-      call(*callable, *arguments);
-      return true;
+      return call(*pop(), *arguments);
     }
     case Opcode::kBuild:
-      build();
-      return true;
+      return build();
     case Opcode::kBinPersId:
-      push_storage();
-      return true;
+      return push_storage();
+    case Opcode::kStop:
+      return;  // see run()
   }
   --position_;
-  fail(fmt::format("has the unknown opcode {:#04x}", std::to_integer<uint8_t>(bytes_[position_])));
+  fail(fmt::format("has the unknown opcode {:#04x}", static_cast<uint8_t>(opcode)));
 }
 
 }  // namespace

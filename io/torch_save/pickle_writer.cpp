@@ -1,5 +1,7 @@
 #include "io/torch_save/pickle_writer.hpp"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -9,13 +11,30 @@
 namespace mpzero::io::pickle {
 namespace {
 
-constexpr uint8_t kProtocol = 2;
+constexpr char kProtocol = 2;
 
-uint8_t code(Opcode opcode) { return static_cast<uint8_t>(opcode); }
+std::string code(Opcode opcode) { return {static_cast<char>(opcode)}; }
 
 template <typename T>
-void append(std::string& bytes, T value) {
-  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+std::string raw(T value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+std::string global(std::string_view module, std::string_view name) {
+  return fmt::format("{}{}\n{}\n", code(Opcode::kGlobal), module, name);
+}
+
+std::string tuple_of(std::span<const int64_t> values) {
+  std::string codes = code(Opcode::kMark);
+  for (const int64_t value : values) codes += integer(value);
+  return codes + code(Opcode::kTuple);
+}
+
+// The entries of the dict on the stack.
+std::string items(const std::vector<Entry>& entries) {
+  std::string codes = code(Opcode::kMark);
+  for (const Entry& entry : entries) codes += entry.code;
+  return codes + code(Opcode::kSetItems);
 }
 
 std::string_view storage_class(ScalarType type) {
@@ -32,163 +51,92 @@ std::string_view storage_class(ScalarType type) {
 
 }  // namespace
 
-Writer::Writer() {
-  put(code(Opcode::kProto));
-  put(kProtocol);
-}
+std::string none() { return code(Opcode::kNone); }
+std::string boolean(bool value) { return code(value ? Opcode::kNewTrue : Opcode::kNewFalse); }
 
-void Writer::none() { put(code(Opcode::kNone)); }
-void Writer::boolean(bool value) { put(code(value ? Opcode::kNewTrue : Opcode::kNewFalse)); }
-
-void Writer::integer(int64_t value) {
+std::string integer(int64_t value) {
   if (value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max()) {
-    put(code(Opcode::kBinInt));
-    append(bytes_, static_cast<int32_t>(value));
-  } else {
-    put(code(Opcode::kLong1));
-    put(sizeof value);
-    append(bytes_, value);
+    return code(Opcode::kBinInt) + raw(static_cast<int32_t>(value));
   }
+  return code(Opcode::kLong1) + static_cast<char>(sizeof value) + raw(value);
 }
 
-void Writer::number(double value) {
-  put(code(Opcode::kBinFloat));
-  append(bytes_, __builtin_bswap64(std::bit_cast<uint64_t>(value)));
+std::string number(double value) {
+  return code(Opcode::kBinFloat) + raw(__builtin_bswap64(std::bit_cast<uint64_t>(value)));
 }
 
-void Writer::text(std::string_view value) {
-  put(code(Opcode::kBinUnicode));
-  append(bytes_, static_cast<uint32_t>(value.size()));
-  bytes_ += value;
+std::string text(std::string_view value) {
+  return code(Opcode::kBinUnicode).append(raw(static_cast<uint32_t>(value.size()))).append(value);
 }
 
-void Writer::begin_dict() {
-  put(code(Opcode::kEmptyDict));
-  put(code(Opcode::kMark));
+std::string list(const std::vector<std::string>& values) {
+  std::string codes = code(Opcode::kEmptyList) + code(Opcode::kMark);
+  for (const std::string& value : values) codes += value;
+  return codes + code(Opcode::kAppends);
 }
 
-void Writer::begin_ordered_dict() {
-  global("collections", "OrderedDict");
-  put(code(Opcode::kEmptyTuple));
-  put(code(Opcode::kReduce));
-  put(code(Opcode::kMark));
+std::string size(std::span<const int64_t> shape) {
+  return global("torch", "Size") + tuple_of(shape) + code(Opcode::kTuple1) + code(Opcode::kReduce);
 }
 
-void Writer::end_dict() { put(code(Opcode::kSetItems)); }
-
-void Writer::begin_list() {
-  put(code(Opcode::kEmptyList));
-  put(code(Opcode::kMark));
-}
-
-void Writer::end_list() { put(code(Opcode::kAppends)); }
-void Writer::begin_tuple() { put(code(Opcode::kMark)); }
-void Writer::end_tuple() { put(code(Opcode::kTuple)); }
-
-void Writer::begin_object(std::string_view module, std::string_view name) {
-  global(module, name);
-  put(code(Opcode::kEmptyTuple));
-  put(code(Opcode::kNewObj));
-  begin_dict();
-}
-
-void Writer::end_object() {
-  end_dict();
-  put(code(Opcode::kBuild));
-}
-
-void Writer::size(std::span<const int64_t> shape) {
-  global("torch", "Size");
-  tuple_of(shape);
-  put(code(Opcode::kTuple1));
-  put(code(Opcode::kReduce));
-}
-
-void Writer::tensor(const Tensor& tensor) {
-  global("torch._utils", "_rebuild_tensor_v2");
-  begin_tuple();
-
-  begin_tuple();
-  text("storage");
-  global("torch", storage_class(tensor.type));
-  text(tensor.storage);
-  text("cpu");
-  integer(tensor.storage_numel);
-  end_tuple();
-  put(code(Opcode::kBinPersId));
-
-  integer(tensor.offset);
-  tuple_of(tensor.shape);
+std::string tensor(const Tensor& tensor) {
   std::vector<int64_t> strides(tensor.shape.size());
   int64_t stride = 1;
   for (size_t i = strides.size(); i > 0; --i) {
     strides[i - 1] = stride;
     if (i > 1) stride *= tensor.shape[i - 1];
   }
-  tuple_of(strides);
-  boolean(false);  // requires_grad
-  begin_ordered_dict();
-  end_dict();  // no backward hooks
-  end_tuple();
-  put(code(Opcode::kReduce));
+  const std::string mark = code(Opcode::kMark), tuple = code(Opcode::kTuple);
+  const std::string storage = mark + text("storage") + global("torch", storage_class(tensor.type)) +
+                              text(tensor.storage) + text("cpu") + integer(tensor.storage_numel) + tuple +
+                              code(Opcode::kBinPersId);
+  const std::string requires_grad = boolean(false), backward_hooks = ordered_dict({});
+  return global("torch._utils", "_rebuild_tensor_v2") + mark + storage + integer(tensor.offset) +
+         tuple_of(tensor.shape) + tuple_of(strides) + requires_grad + backward_hooks + tuple + code(Opcode::kReduce);
 }
 
-void Writer::json(const nlohmann::json& value) {
+std::string json(const nlohmann::json& value) {
+  using Type = nlohmann::json::value_t;
   switch (value.type()) {
-    case nlohmann::json::value_t::object:
-      begin_dict();
-      for (const auto& [key, item] : value.items()) {
-        text(key);
-        json(item);
+    case Type::object: {
+      std::vector<Entry> entries;
+      for (const auto& [key, item] : value.items()) entries.emplace_back(key, json(item));
+      return dict(entries);
+    }
+    case Type::array: {
+      std::vector<std::string> values;
+      for (const nlohmann::json& item : value) values.push_back(json(item));
+      return list(values);
+    }
+    case Type::string:
+      return text(value.get_ref<const std::string&>());
+    case Type::boolean:
+      return boolean(value.get<bool>());
+    case Type::number_unsigned:
+      if (value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+        return number(value.get<double>());
       }
-      end_dict();
-      return;
-    case nlohmann::json::value_t::array:
-      begin_list();
-      for (const nlohmann::json& item : value) json(item);
-      end_list();
-      return;
-    case nlohmann::json::value_t::string:
-      text(value.get_ref<const std::string&>());
-      return;
-    case nlohmann::json::value_t::boolean:
-      boolean(value.get<bool>());
-      return;
-    case nlohmann::json::value_t::number_integer:
-      integer(value.get<int64_t>());
-      return;
-    case nlohmann::json::value_t::number_unsigned:
-      if (value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        integer(value.get<int64_t>());
-      } else {
-        number(value.get<double>());
-      }
-      return;
-    case nlohmann::json::value_t::number_float:
-      number(value.get<double>());
-      return;
+      return integer(value.get<int64_t>());
+    case Type::number_integer:
+      return integer(value.get<int64_t>());
+    case Type::number_float:
+      return number(value.get<double>());
     default:
-      none();
+      return none();
   }
 }
 
-std::string Writer::finish() {
-  put(code(Opcode::kStop));
-  return std::move(bytes_);
+std::string dict(const std::vector<Entry>& entries) { return code(Opcode::kEmptyDict) + items(entries); }
+
+std::string ordered_dict(const std::vector<Entry>& entries) {
+  return global("collections", "OrderedDict") + code(Opcode::kEmptyTuple) + code(Opcode::kReduce) + items(entries);
 }
 
-void Writer::global(std::string_view module, std::string_view name) {
-  put(code(Opcode::kGlobal));
-  bytes_ += module;
-  bytes_ += '\n';
-  bytes_ += name;
-  bytes_ += '\n';
+std::string object(std::string_view module, std::string_view name, const std::vector<Entry>& members) {
+  return global(module, name) + code(Opcode::kEmptyTuple) + code(Opcode::kNewObj) + dict(members) +
+         code(Opcode::kBuild);
 }
 
-void Writer::tuple_of(std::span<const int64_t> values) {
-  begin_tuple();
-  for (const int64_t value : values) integer(value);
-  end_tuple();
-}
+std::string dump(const std::string& value) { return code(Opcode::kProto) + kProtocol + value + code(Opcode::kStop); }
 
 }  // namespace mpzero::io::pickle

@@ -5,48 +5,36 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/torch_save/pickle_value.hpp"
 
+// Writes pickles of protocol 2, like torch.save. Each function returns the opcodes that push one value.
 namespace mpzero::io::pickle {
 
-// Writes a pickle of protocol 2, like torch.save. Each call writes one value. Between begin and end of a dict keys and
-// values alternate. The caller closes what it opens.
-class Writer {
- public:
-  Writer();
+std::string none();
+std::string boolean(bool value);
+std::string integer(int64_t value);
+std::string number(double value);
+std::string text(std::string_view value);  // UTF-8
+std::string list(const std::vector<std::string>& values);
+std::string size(std::span<const int64_t> shape);  // a torch.Size
+// A contiguous tensor on the CPU.
+std::string tensor(const Tensor& tensor);
+std::string json(const nlohmann::json& value);
 
-  void none();
-  void boolean(bool value);
-  void integer(int64_t value);
-  void number(double value);
-  void text(std::string_view value);  // UTF-8
-
-  void begin_dict();
-  void begin_ordered_dict();
-  void end_dict();
-  void begin_list();
-  void end_list();
-  void begin_tuple();
-  void end_tuple();
-  // An object that is created without arguments and whose members follow as keys and values.
-  void begin_object(std::string_view module, std::string_view name);
-  void end_object();
-
-  void size(std::span<const int64_t> shape);  // a torch.Size
-  // A contiguous tensor on the CPU.
-  void tensor(const Tensor& tensor);
-  void json(const nlohmann::json& value);
-
-  // The finished pickle.
-  std::string finish();
-
- private:
-  void put(uint8_t opcode) { bytes_.push_back(static_cast<char>(opcode)); }
-  void global(std::string_view module, std::string_view name);
-  void tuple_of(std::span<const int64_t> values);
-
-  std::string bytes_;
+// A key and its value in a dict.
+struct Entry {
+  Entry(std::string_view key, const std::string& value) : code(text(key) + value) {}
+  Entry(int64_t key, const std::string& value) : code(integer(key) + value) {}
+  std::string code;
 };
+std::string dict(const std::vector<Entry>& entries);
+std::string ordered_dict(const std::vector<Entry>& entries);
+// An object that is created without arguments and has these members.
+std::string object(std::string_view module, std::string_view name, const std::vector<Entry>& members);
+
+// The pickle of a value.
+std::string dump(const std::string& value);
 
 }  // namespace mpzero::io::pickle

@@ -33,20 +33,18 @@ std::vector<std::pair<std::string, size_t>> names_of(std::span<const ParameterSp
 
 TorchZipLayout lay_out(const std::string& stem, std::span<const ParameterSpec> shard,
                        std::span<const std::pair<std::string, size_t>> names, WeightType type) {
-  pickle::Writer pickle;
-  pickle.begin_ordered_dict();
+  std::vector<pickle::Entry> tensors;
   for (const auto& [name, index] : names) {
     const ParameterSpec& parameter = shard[index];
-    pickle.text(name);
-    pickle.tensor({.storage = std::to_string(index),
-                   .type = type == WeightType::kFloat32 ? pickle::ScalarType::kFloat32 : pickle::ScalarType::kBFloat16,
-                   .storage_numel = parameter.numel(),
-                   .shape = parameter.shape});
+    tensors.emplace_back(name, pickle::tensor({.storage = std::to_string(index),
+                                               .type = type == WeightType::kFloat32 ? pickle::ScalarType::kFloat32
+                                                                                    : pickle::ScalarType::kBFloat16,
+                                               .storage_numel = parameter.numel(),
+                                               .shape = parameter.shape}));
   }
-  pickle.end_dict();
   std::vector<int64_t> storages;
   for (const ParameterSpec& parameter : shard) storages.push_back(parameter.numel() * bytes_of(type));
-  return TorchZipLayout(stem, pickle.finish(), storages);
+  return TorchZipLayout(stem, pickle::dump(pickle::ordered_dict(tensors)), storages);
 }
 
 }  // namespace

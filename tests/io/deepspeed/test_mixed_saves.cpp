@@ -8,7 +8,7 @@
 #include "io/bytes/checksum.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint_dir/formats.hpp"
-#include "io/deepspeed/file_names.hpp"
+#include "io/deepspeed/folder.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 #include "tests/io/deepspeed_fixture.hpp"

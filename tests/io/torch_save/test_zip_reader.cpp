@@ -29,32 +29,18 @@ std::string pickled(const std::string& body) { return "\x80\x02" + body + "."; }
 
 // A pickle with one of each kind of value in checkpoints.
 std::string rich_pickle() {
-  pickle::Writer out;
-  out.begin_dict();
-  out.text("none");
-  out.none();
-  out.text("numbers");
-  out.begin_list();
+  const auto thing = pickle::object("some.module", "Thing", {{"x", pickle::integer(5)}});
+  std::vector<std::string> numbers;
   for (const int64_t value : {int64_t{0}, int64_t{-1}, int64_t{1} << 40, std::numeric_limits<int64_t>::min()}) {
-    out.integer(value);
+    numbers.push_back(pickle::integer(value));
   }
-  out.number(-0.25);
-  out.boolean(true);
-  out.end_list();
-  out.text("shapes");
-  out.begin_ordered_dict();
-  out.text("w");
-  out.size(std::vector<int64_t>{2, 3});
-  out.end_dict();
-  out.text("tensor");
-  out.tensor({.storage = "0", .storage_numel = 8, .offset = 2, .shape = {2, 3}});
-  out.text("object");
-  out.begin_object("some.module", "Thing");
-  out.text("x");
-  out.integer(5);
-  out.end_object();
-  out.end_dict();
-  return out.finish();
+  numbers.insert(numbers.end(), {pickle::number(-0.25), pickle::boolean(true)});
+  return pickle::dump(
+      pickle::dict({{"none", pickle::none()},
+                    {"numbers", pickle::list(numbers)},
+                    {"shapes", pickle::ordered_dict({{"w", pickle::size(std::vector<int64_t>{2, 3})}})},
+                    {"tensor", pickle::tensor({.storage = "0", .storage_numel = 8, .offset = 2, .shape = {2, 3}})},
+                    {"object", thing}}));
 }
 
 // Visits everything that a reader of checkpoints would visit. Only errors of mpzero may be thrown.
@@ -164,9 +150,9 @@ TEST_CASE("a small pickle cannot use much memory, run long or recurse deeply") {
 
 TEST_CASE("tensors must fit their storage") {
   const auto message = [](int64_t numel, int64_t offset, std::vector<int64_t> shape) {
-    pickle::Writer out;
-    out.tensor({.storage = "0", .storage_numel = numel, .offset = offset, .shape = std::move(shape)});
-    const pickle::Document document = parse(out.finish());
+    const std::string tensor =
+        pickle::tensor({.storage = "0", .storage_numel = numel, .offset = offset, .shape = std::move(shape)});
+    const pickle::Document document = parse(pickle::dump(tensor));
     return message_of([&] { (void)pickle::root_of(document).tensor(); });
   };
   CHECK(message(6, 0, {2, 3}).empty());
@@ -200,16 +186,14 @@ TEST_CASE("pickles with changed bytes give an error or plain data") {
 
 TEST_CASE("an archive is read back in slices, and its checksums match") {
   const TemporaryFolder folder;
-  pickle::Writer out;
-  out.begin_list();
-  out.tensor({.storage = "0", .storage_numel = 1000, .offset = 100, .shape = {900}});
-  out.tensor({.storage = "1", .type = pickle::ScalarType::kBFloat16, .storage_numel = 3, .shape = {3}});
-  out.end_list();
+  const std::string tensors = pickle::list(
+      {pickle::tensor({.storage = "0", .storage_numel = 1000, .offset = 100, .shape = {900}}),
+       pickle::tensor({.storage = "1", .type = pickle::ScalarType::kBFloat16, .storage_numel = 3, .shape = {3}})});
   std::vector<float> values(1000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.5F;
   const std::vector<uint16_t> halves = {0x3F80, 0xC000, 0x7FC1};
   const std::vector<int64_t> sizes = {4000, 6};
-  const TorchZipLayout layout("x", out.finish(), sizes);
+  const TorchZipLayout layout("x", pickle::dump(tensors), sizes);
   const fs::path path = folder / "x.pt";
   {
     File file = File::create(path);
@@ -260,14 +244,13 @@ TEST_CASE("an archive is read back in slices, and its checksums match") {
 TEST_CASE("sizes and offsets beyond 4 GiB are written and read as ZIP64") {
   const TemporaryFolder folder;
   constexpr int64_t kBytes = (int64_t{5} << 30) + 12;
-  pickle::Writer out;
-  out.begin_list();
+  std::vector<std::string> tensors;
   for (const char* key : {"0", "1"}) {
-    out.tensor({.storage = key, .storage_numel = kBytes / 4, .offset = 0, .shape = {kBytes / 4}});
+    tensors.push_back(
+        pickle::tensor({.storage = key, .storage_numel = kBytes / 4, .offset = 0, .shape = {kBytes / 4}}));
   }
-  out.end_list();
   const std::vector<int64_t> sizes = {kBytes, kBytes};
-  const TorchZipLayout layout("large", out.finish(), sizes);
+  const TorchZipLayout layout("large", pickle::dump(pickle::list(tensors)), sizes);
   const fs::path path = folder / "large.pt";
   const float marks[] = {1.0F, 2.0F};
   {

@@ -101,13 +101,8 @@ TEST_CASE("what is no dict of tensors is refused by the name of its file") {
   CHECK_THAT(refused("PK\x03\x04"), holds_file && Contains("copy or download"));
   CHECK_THAT(refused(""), holds_file);
 
-  pickle::Writer nested;
-  nested.begin_dict();
-  nested.text("state_dict");
-  nested.begin_dict();
-  nested.end_dict();
-  nested.end_dict();
-  const TorchZipLayout layout("pytorch_model", nested.finish(), std::vector<int64_t>{});
+  const std::string nested = pickle::dump(pickle::dict({{"state_dict", pickle::dict({})}}));
+  const TorchZipLayout layout("pytorch_model", nested, std::vector<int64_t>{});
   {
     File file = File::create(folder / "pytorch_model.bin", disk());
     file.resize(layout.file_bytes());

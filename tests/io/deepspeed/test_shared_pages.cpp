@@ -3,8 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "io/deepspeed/own_pages.hpp"
-#include "io/deepspeed/page_remainders.hpp"
+#include "io/deepspeed/shared_pages.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 
