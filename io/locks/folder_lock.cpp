@@ -5,9 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -20,18 +26,26 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kLockName = ".lock";
 constexpr int64_t kMaxOwnerBytes = 4096;
 constexpr milliseconds kPause(50);
 
-const char* remedy(FolderLock::Purpose purpose) {
+struct Words {
+  const char* lock_name;
+  const char* owner_prefix;
+  const char* other;
+  const char* remedy;
+};
+
+Words words_of(FolderLock::Purpose purpose) {
   switch (purpose) {
     case FolderLock::Purpose::kTraining:
-      return ", or give this run another --checkpoint_dir";
+      return {".lock", ".owner-", "another run", ", or give this run another --checkpoint_dir"};
     case FolderLock::Purpose::kPruning:
-      return ", then prune; a run prunes by itself with --keep_last";
+      return {".lock", ".owner-", "another run", ", then prune; a run prunes by itself with --keep_last"};
+    case FolderLock::Purpose::kExporting:
+      return {".zero_to_fp32.lock", ".zero_to_fp32.owner-", "another conversion", ", or choose another OUTPUT_DIR"};
   }
-  return "";
+  return {};
 }
 
 // `owner`: the text of the lock file, which show_owner() wrote.
@@ -51,16 +65,89 @@ int open_lock(const fs::path& path) {
 
 int try_flock(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
 
+// The table escapes blanks and similar characters as a backslash and three octal digits.
+std::string unescaped(const std::string& text) {
+  constexpr size_t kDigits = 3;
+  constexpr int kOctal = 8;
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + kDigits < text.size() && text.find_first_not_of("01234567", i + 1) >= i + 1 + kDigits) {
+      plain += static_cast<char>(std::stoi(text.substr(i + 1, kDigits), nullptr, kOctal));
+      i += kDigits;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
+
+bool is_below(const fs::path& path, const fs::path& mount_point) {
+  return std::mismatch(mount_point.begin(), mount_point.end(), path.begin(), path.end()).first == mount_point.end();
+}
+
+bool has(const Mount& mount, std::string_view option) {
+  return mount.options.find(fmt::format(",{},", option)) != std::string::npos;
+}
+
 }  // namespace
+
+std::optional<Mount> find_mount(std::string_view mountinfo, const fs::path& path) {
+  std::optional<Mount> found;
+  size_t longest = 0;
+  std::istringstream lines{std::string(mountinfo)};
+  for (std::string line; std::getline(lines, line);) {
+    // 36 35 98:0 /root /mount/point rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue
+    std::istringstream fields(line);
+    std::string id, parent, device, root, point, options, word;
+    fields >> id >> parent >> device >> root >> point >> options;
+    while (fields >> word && word != "-") {
+    }
+    std::string type, source, super_options;
+    if (!(fields >> type >> source)) continue;
+    fields >> super_options;
+    const fs::path mount_point = point == "/" ? fs::path("/") : fs::path(unescaped(point));
+    // Of several mounts at the same place the last one is visible.
+    if (!is_below(path, mount_point) || mount_point.native().size() < longest) continue;
+    longest = mount_point.native().size();
+    found = Mount{.type = type, .options = fmt::format(",{},{},", options, super_options)};
+  }
+  return found;
+}
+
+LockReach lock_reach(const Mount& mount) {
+  // Local to one host, or with locks that span all hosts.
+  constexpr std::array<std::string_view, 13> kComplete = {
+      "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs", "bcachefs", "ceph", "jfs"};
+  if (std::find(kComplete.begin(), kComplete.end(), mount.type) != kComplete.end()) return LockReach::kAll;
+  if (mount.type == "nfs" || mount.type == "nfs4") {
+    const bool local = has(mount, "nolock") || has(mount, "local_lock=flock") || has(mount, "local_lock=all");
+    return local ? LockReach::kThisHost : LockReach::kAll;
+  }
+  // flock(2) succeeds there, but only locks within the node.
+  if (mount.type == "gpfs") return LockReach::kThisHost;
+  if (mount.type == "lustre") return has(mount, "flock") ? LockReach::kAll : LockReach::kThisHost;
+  return LockReach::kUnknown;
+}
+
+LockReach lock_reach_of(const fs::path& folder) {
+  std::error_code error;
+  const fs::path path = fs::canonical(folder, error);
+  std::ifstream table("/proc/self/mountinfo");
+  if (error || !table) return LockReach::kUnknown;
+  const std::optional<Mount> mount = find_mount(std::string{std::istreambuf_iterator<char>(table), {}}, path);
+  return mount ? lock_reach(*mount) : LockReach::kUnknown;
+}
 
 FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSystem& files)
     : folder_(folder),
+      files_(files),
+      path_(folder / words_of(options.purpose).lock_name),
+      removes_(options.purpose == Purpose::kExporting),
       inode_(inode_of(folder / ".").value_or(Inode{})),
       flock_(options.flock ? options.flock : &try_flock) {
-  const fs::path path = folder / kLockName;
-  descriptor_ = open_lock(path);
+  descriptor_ = open_lock(path_);
   try {
-    const bool locked = lock(path, options);
+    const bool locked = lock(options);
     const LockReach reach = options.reach.value_or(lock_reach_of(folder));
     if (locked && reach == LockReach::kThisHost && options.warn) {
       options.warn(
@@ -69,7 +156,7 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
                       folder.string()));
     }
     decides_ = locked && reach == LockReach::kAll;
-    claim(options, files);
+    claim(options);
   } catch (...) {
     ::close(descriptor_);
     throw;
@@ -79,13 +166,17 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
       std::jthread([this, renewal = options.renewal](const std::stop_token& stop) { renew_until(stop, renewal); });
 }
 
-void FolderLock::claim(const Options& options, FileSystem& files) {
+void FolderLock::claim(const Options& options) {
+  const Words words = words_of(options.purpose);
   try {
-    owner_.emplace(
-        folder_, this_owner(options.job),
-        FolderOwner::Options{
-            .has_lock = decides_, .clock = options.clock, .say = options.say, .remedy = remedy(options.purpose)},
-        files);
+    owner_.emplace(folder_, this_owner(options.job),
+                   FolderOwner::Options{.prefix = words.owner_prefix,
+                                        .has_lock = decides_,
+                                        .clock = options.clock,
+                                        .say = options.say,
+                                        .other = words.other,
+                                        .remedy = words.remedy},
+                   files_);
   } catch (const Error& error) {
     if (!decides_ || !is_full_disk(error.system_error())) throw;
     if (options.warn) options.warn(fmt::format("the owner of {} is not recorded: {}.", folder_.string(), error.what()));
@@ -124,22 +215,23 @@ void FolderLock::set_run(const std::string& run) {
   }
 }
 
-void FolderLock::hold_lock() {
-  const std::scoped_lock guard(holding_);
-  const fs::path path = folder_ / kLockName;
+bool FolderLock::is_named() const {
   struct stat held {};
   struct stat named {};
-  if (::fstat(descriptor_, &held) != 0) throw_system_error("look at", path, errno);
-  if (::stat(path.c_str(), &named) == 0) {
-    if (held.st_dev == named.st_dev && held.st_ino == named.st_ino) return;
-  } else if (errno != ENOENT) {
-    throw_system_error("look at", path, errno);
-  }
-  const int descriptor = open_lock(path);
+  if (::fstat(descriptor_, &held) != 0) throw_system_error("look at", path_, errno);
+  if (::stat(path_.c_str(), &named) == 0) return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+  if (errno != ENOENT) throw_system_error("look at", path_, errno);
+  return false;
+}
+
+void FolderLock::hold_lock() {
+  const std::scoped_lock guard(holding_);
+  if (is_named()) return;
+  const int descriptor = open_lock(path_);
   if (const int error = flock_(descriptor); error != 0) {
     ::close(descriptor);
-    if (error != EWOULDBLOCK) throw_system_error("lock", path, error);
-    const std::string owner = read_text_file(path, kMaxOwnerBytes);
+    if (error != EWOULDBLOCK) throw_system_error("lock", path_, error);
+    const std::string owner = read_text_file(path_, kMaxOwnerBytes);
     throw FolderTaken(fmt::format("another run{} has taken over {}: nothing more is saved there",
                                   owner.empty() ? std::string() : fmt::format(" ({})", owner), folder_.string()));
   }
@@ -149,15 +241,16 @@ void FolderLock::hold_lock() {
 FolderLock::~FolderLock() {
   renewal_ = {};
   owner_.reset();
+  if (removes_) (void)files_.remove_file(path_);
   ::close(descriptor_);
 }
 
-void FolderLock::wait_for_predecessor(const fs::path& path, const Options& options, milliseconds waited) {
-  const std::string owner = read_text_file(path, kMaxOwnerBytes);
-  const std::string folder = path.parent_path().string();
+void FolderLock::wait_for_predecessor(const Options& options, milliseconds waited) {
+  const std::string owner = read_text_file(path_, kMaxOwnerBytes);
+  const std::string folder = folder_.string();
   if (options.patience_with_predecessor.count() == 0 || !is_of_job(owner, options.job)) {
-    throw_user_error("another run ({}) is using {}: wait until it ends or stop it{}", owner, folder,
-                     remedy(options.purpose));
+    const Words words = words_of(options.purpose);
+    throw_user_error("{} ({}) is using {}: wait until it ends or stop it{}", words.other, owner, folder, words.remedy);
   }
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();
   if (waited >= options.patience_with_predecessor) {
@@ -172,22 +265,23 @@ void FolderLock::wait_for_predecessor(const fs::path& path, const Options& optio
   }
 }
 
-bool FolderLock::lock(const fs::path& path, const Options& options) {
+bool FolderLock::lock(const Options& options) {
   const milliseconds start = options.clock.now();
   for (;;) {
     const int error = flock_(descriptor_);
-    if (error == 0) break;
-    if (error == EINTR) continue;
+    if (error == 0 && is_named()) break;
+    if (error == 0) ::close(std::exchange(descriptor_, open_lock(path_)));  // its owner removed it and has ended
+    if (error == 0 || error == EINTR) continue;
     if (error != EWOULDBLOCK) {
       if (options.warn) {
         options.warn(fmt::format(
             "the file system of {} has no file locks (flock: {}): only the files .owner-* there keep out another run.",
-            path.parent_path().string(), std::strerror(error)));
+            folder_.string(), std::strerror(error)));
       }
       return false;
     }
     if (const milliseconds waited = options.clock.now() - start; waited >= options.patience) {
-      wait_for_predecessor(path, options, waited);
+      wait_for_predecessor(options, waited);
     }
     options.clock.wait(kPause);
   }

@@ -9,20 +9,40 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "io/files/inode.hpp"
 #include "io/locks/folder_owner.hpp"
-#include "io/locks/mount_info.hpp"
 
 namespace mpzero::io {
 
+// A mounted file system, as a line of /proc/self/mountinfo describes it (proc(5)).
+struct Mount {
+  std::string type;     // "ext4", "nfs4", "lustre"
+  std::string options;  // of the mount and of the file system, with a comma before and after each
+};
+
+// The mount that holds the absolute path. std::nullopt if the table has none.
+std::optional<Mount> find_mount(std::string_view mountinfo, const std::filesystem::path& path);
+
+// Which processes flock(2) on a file of this mount keeps out.
+enum class LockReach : uint8_t {
+  kAll,       // every process that can reach the file
+  kThisHost,  // other hosts that mount it are not affected
+  kUnknown,
+};
+LockReach lock_reach(const Mount& mount);
+
+// From this machine's table. kUnknown if it cannot be read.
+LockReach lock_reach_of(const std::filesystem::path& folder);
+
 // Keeps other processes out of a folder during its lifetime. Also released when the process is killed.
 //
-// The lock is on the file `.lock` in the folder, which names its owner and is never removed. The system releases the
-// lock when the process ends. On file systems without locks, or with locks that do not reach other hosts, the records
-// of FolderOwner replace it. A thread renews them. After a process on another host is killed, the folder becomes free
-// after FolderOwner::kWatch.
+// The lock is on a file in the folder, which names its owner: `.lock`, which is never removed, or for a conversion
+// `.zero_to_fp32.lock`, which is removed with the lock. The system releases the lock when the process ends. On file
+// systems without locks, or with locks that do not reach other hosts, the records of FolderOwner replace it. A thread
+// renews them. After a process on another host is killed, the folder becomes free after FolderOwner::kWatch.
 class FolderLock {
  public:
   // How long to wait for a lock that another process holds: a killed run may still be exiting.
@@ -31,8 +51,8 @@ class FolderLock {
   // system or a driver does not respond.
   static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
-  // What the folder is locked for. Selects the remedy in the error message.
-  enum class Purpose : uint8_t { kTraining, kPruning };
+  // What the folder is locked for. Selects the files and the words of messages.
+  enum class Purpose : uint8_t { kTraining, kPruning, kExporting };
 
   struct Options {
     std::chrono::milliseconds patience = kPatience;
@@ -69,19 +89,23 @@ class FolderLock {
 
  private:
   // Returns true if the folder is now locked, false if the file system has no locks.
-  bool lock(const std::filesystem::path& path, const Options& options);
+  bool lock(const Options& options);
+  // Whether the lock file's path still refers to the open file.
+  bool is_named() const;
   // Returns if the lock is to be tried again. `waited`: for how long it has been.
-  void wait_for_predecessor(const std::filesystem::path& path, const Options& options,
-                            std::chrono::milliseconds waited);
+  void wait_for_predecessor(const Options& options, std::chrono::milliseconds waited);
   // Throws if the record cannot be written. If the lock decides, a full disk is only a warning.
-  void claim(const Options& options, FileSystem& files);
+  void claim(const Options& options);
   void check_folder() const;
-  // Throws FolderTaken if another process now holds `.lock`.
+  // Throws FolderTaken if another process now holds the lock.
   void hold_lock();
   void renew_until(const std::stop_token& stop, std::chrono::milliseconds renewal);
 
   std::filesystem::path folder_;
-  Inode inode_;  // of the folder, at the start
+  FileSystem& files_;
+  std::filesystem::path path_;  // of the lock file
+  bool removes_;                // the lock file at the end
+  Inode inode_;                 // of the folder, at the start
   std::function<int(int descriptor)> flock_;
   bool decides_ = false;  // the lock reaches all processes and decides alone
   bool waits_ = false;    // that it waits for a predecessor was logged

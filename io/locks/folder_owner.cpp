@@ -1,5 +1,6 @@
 #include "io/locks/folder_owner.hpp"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,15 +22,14 @@
 #include "io/checkpoint/run_record.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/files/retry.hpp"
-#include "io/locks/process_life.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
 using nlohmann::json;
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OwnerRecord, host, kernel, pid, start, run, job, folder, token, count)
 using std::chrono::milliseconds;
 namespace {
 
-constexpr std::string_view kPrefix = ".owner-";
 // All records have the same length, so that a reader never sees the end of an older, longer record.
 constexpr size_t kRecordBytes = 1024;
 constexpr JsonLimits kRecordLimits{.bytes = kRecordBytes};
@@ -51,10 +52,7 @@ std::string identity_of(const fs::path& folder) {
 }
 
 std::string to_text(const OwnerRecord& owner) {
-  std::string text = json{{"host", owner.host},     {"kernel", owner.kernel}, {"pid", owner.pid},
-                          {"start", owner.start},   {"run", owner.run},       {"job", owner.job},
-                          {"folder", owner.folder}, {"token", owner.token},   {"count", owner.count}}
-                         .dump(-1, ' ', true, json::error_handler_t::replace);
+  std::string text = json(owner).dump(-1, ' ', true, json::error_handler_t::replace);
   text.resize(kRecordBytes - 1, ' ');
   return text + '\n';
 }
@@ -62,19 +60,37 @@ std::string to_text(const OwnerRecord& owner) {
 // std::nullopt if the text is not, or not yet, a record.
 std::optional<OwnerRecord> parse(const std::string& text) {
   try {
-    const json record = parse_json(text, kRecordLimits);
-    return OwnerRecord{.host = record.at("host").get<std::string>(),
-                       .kernel = record.at("kernel").get<std::string>(),
-                       .pid = record.at("pid").get<int64_t>(),
-                       .start = record.at("start").get<int64_t>(),
-                       .run = record.at("run").get<std::string>(),
-                       .job = record.at("job").get<std::string>(),
-                       .folder = record.value("folder", ""),
-                       .token = record.at("token").get<std::string>(),
-                       .count = record.at("count").get<int64_t>()};
+    json record = parse_json(text, kRecordLimits);
+    record.emplace("folder", "");  // older records have none
+    return record.get<OwnerRecord>();
   } catch (const std::exception&) {
     return std::nullopt;
   }
+}
+
+struct Seen {
+  bool runs = false;
+  int64_t start = 0;
+};
+
+// std::nullopt if no process with this pid is visible.
+std::optional<Seen> look_for(int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  // The name, in parentheses, may hold anything. The start time is the 20th field after it.
+  constexpr int kFieldsBefore = 19;
+  const size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string state, skipped;
+  fields >> state;
+  for (int i = 1; i < kFieldsBefore; ++i) fields >> skipped;
+  Seen seen;
+  if (!(fields >> seen.start)) return std::nullopt;
+  // A dead process remains until its parent reaps it.
+  seen.runs = state != "Z" && state != "X";
+  return seen;
 }
 
 Life life_of(const std::optional<OwnerRecord>& owner, const fs::path& folder) {
@@ -86,6 +102,18 @@ Life life_of(const std::optional<OwnerRecord>& owner, const fs::path& folder) {
 std::string show(const std::optional<OwnerRecord>& owner) { return owner ? show_owner(*owner) : "an unknown process"; }
 
 }  // namespace
+
+int64_t process_start(int64_t pid) { return look_for(pid).value_or(Seen{}).start; }
+
+Life life_of_process(int64_t pid, int64_t start) {
+  if (const auto seen = look_for(pid)) {
+    if (!seen->runs) return Life::kDead;
+    if (start == 0 || seen->start == 0) return Life::kUnknown;
+    return seen->start == start ? Life::kAlive : Life::kDead;
+  }
+  // Another user's process may be hidden in /proc.
+  return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH ? Life::kDead : Life::kUnknown;
+}
 
 OwnerRecord this_owner(const std::string& job) {
   return {.host = host_name(),
@@ -114,7 +142,7 @@ WaitingClock system_clock() {
 }
 
 FolderOwner::FolderOwner(fs::path folder, OwnerRecord self, const Options& options, FileSystem& files)
-    : folder_(std::move(folder)), files_(files), self_(std::move(self)) {
+    : folder_(std::move(folder)), prefix_(options.prefix), files_(files), self_(std::move(self)) {
   self_.folder = identity_of(folder_);
   for (;;) {
     const std::optional<Found> found = last();
@@ -134,17 +162,17 @@ FolderOwner::FolderOwner(fs::path folder, OwnerRecord self, const Options& optio
 
 FolderOwner::~FolderOwner() { remove_own(); }
 
-fs::path FolderOwner::path_of(int64_t number) const { return folder_ / fmt::format("{}{}", kPrefix, number); }
+fs::path FolderOwner::path_of(int64_t number) const { return folder_ / fmt::format("{}{}", prefix_, number); }
 
 std::vector<int64_t> FolderOwner::numbers() const {
   std::vector<int64_t> numbers;
   std::error_code error;
   for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
+    if (!name.starts_with(prefix_)) continue;
     int64_t number = 0;
     const char* last = name.data() + name.size();
-    const auto [stop, failed] = std::from_chars(name.data() + kPrefix.size(), last, number);
+    const auto [stop, failed] = std::from_chars(name.data() + prefix_.size(), last, number);
     if (failed == std::errc{} && stop == last && number > 0 && number <= kMaxNumber) numbers.push_back(number);
   }
   if (error) throw_system_error("list", folder_, error.value());
@@ -179,8 +207,8 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
   const Life life = life_of(owner, folder_);
   if (life == Life::kDead) return;
   const auto refuse = [&](const std::string& evidence) {
-    throw_user_error("another run ({}) is using {}: {}; wait until it ends or stop it{}", show(owner), folder_.string(),
-                     evidence, options.remedy);
+    throw_user_error("{} ({}) is using {}: {}; wait until it ends or stop it{}", options.other, show(owner),
+                     folder_.string(), evidence, options.remedy);
   };
   if (life == Life::kAlive) refuse(fmt::format("{} names it", path_of(found.number).string()));
   if (options.say) {

@@ -61,6 +61,15 @@ class FolderTaken final : public Error {
   int exit_code() const override { return kFailureExitCode; }
 };
 
+// Start time of a process on this machine, in the PID namespace of the caller: clock ticks since boot (proc(5), field
+// 22 of stat). It distinguishes processes that reuse a pid. 0: unknown.
+int64_t process_start(int64_t pid);
+
+enum class Life : uint8_t { kAlive, kDead, kUnknown };
+
+// State of the process that had this pid and began at `start` (0: unknown).
+Life life_of_process(int64_t pid, int64_t start);
+
 // The record of this process, with a new token.
 OwnerRecord this_owner(const std::string& job);
 // "process 12 on node3 (run 1a2b3c4d, job 77)".
@@ -81,13 +90,15 @@ class FolderOwner {
   static constexpr std::chrono::milliseconds kWatch{30000};
 
   struct Options {
+    std::string prefix = ".owner-";  // of the file's name
     // Whether a lock that this process holds proves that a recorded owner is no longer active.
     bool has_lock = false;
     WaitingClock clock = system_clock();
     // Called once with the reason if the claim takes long.
     std::function<void(const std::string&)> say{};
-    // The end of the sentence that refuses the claim.
-    std::string remedy;
+    // The beginning and the end of the sentence that refuses the claim.
+    std::string other = "another run";
+    std::string remedy{};
   };
   // Throws UserError naming the owner if there is an active one. An owner is dead immediately if it ran on this host
   // and its process no longer exists, otherwise if its record does not change while it is watched.
@@ -122,6 +133,7 @@ class FolderOwner {
   void remove_own() noexcept;  // closes it, too
 
   std::filesystem::path folder_;
+  std::string prefix_;
   FileSystem& files_;
   std::mutex mutex_;
   OwnerRecord self_;

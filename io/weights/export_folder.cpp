@@ -16,7 +16,6 @@
 #include "io/files/atomic_file.hpp"
 #include "io/files/inode.hpp"
 #include "io/files/open_folder.hpp"
-#include "io/locks/process_life.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -278,7 +277,10 @@ ExportFolder::ExportFolder(fs::path folder, FileSystem& files)
 
 ExportFolder::ExportFolder(fs::path folder, FileSystem& files, const OnWarning& warn)
     : ExportFolder(std::move(folder), files) {
-  lock_.emplace(folder_, files_);
+  lock_.emplace(folder_,
+                FolderLock::Options{
+                    .patience = std::chrono::milliseconds(0), .purpose = FolderLock::Purpose::kExporting, .say = warn},
+                files_);
   if (has_entry(folder_ / kReadyName)) {
     finish_former(folder_, files_);
     warn(fmt::format(

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "io/files/file_system.hpp"
-#include "io/locks/export_lock.hpp"
+#include "io/locks/folder_lock.hpp"
 
 namespace mpzero::io {
 
@@ -71,7 +71,7 @@ class ExportFolder {
   FileSystem& files_;
   std::filesystem::path folder_;
   bool made_folder_;
-  std::optional<ExportLock> lock_;
+  std::optional<FolderLock> lock_;
   std::filesystem::path staging_;
 };
 

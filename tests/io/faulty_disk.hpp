@@ -80,14 +80,18 @@ class FaultyDisk final : public FileSystem {
   int open(const fs::path& path, int flags, int& descriptor) override {
     const std::scoped_lock lock(mutex_);
     if (const int error = next_call()) return error;
-    const bool creates = (flags & O_CREAT) != 0 && !fs::exists(path);
     // The model does not need direct access, and temporary folders often do not support it.
     if (const int error = disk().open(path, flags & ~O_DIRECT, descriptor)) return error;
     if ((flags & O_DIRECTORY) != 0) {
       open_folders_[descriptor] = folder_at(path);
       return 0;
     }
-    if (creates) change(path.parent_path(), {path.filename(), Entry{std::make_shared<Inode>(), nullptr}});
+    // A library may have written the file: nothing of it is synced yet.
+    if (!folder_at(path.parent_path())->entries.contains(path.filename())) {
+      const auto inode = std::make_shared<Inode>();
+      inode->pending.push_back({.bytes = content_of(path)});
+      change(path.parent_path(), {path.filename(), Entry{inode, nullptr}});
+    }
     open_files_[descriptor] = entry_at(path).file;
     if ((flags & O_DIRECT) != 0) direct_.insert(descriptor);
     if ((flags & O_TRUNC) != 0) open_files_[descriptor]->pending.push_back({.size = 0});
@@ -266,6 +270,12 @@ class FaultyDisk final : public FileSystem {
     set(change.other_name, change.other);
   }
 
+  static Bytes content_of(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+  }
   // Adopts the existing content of `path` as durable.
   static std::shared_ptr<Folder> adopt(const fs::path& path) {
     auto folder = std::make_shared<Folder>();
@@ -276,10 +286,7 @@ class FaultyDisk final : public FileSystem {
         continue;
       }
       entry.file = std::make_shared<Inode>();
-      std::ifstream in(item.path(), std::ios::binary);
-      const std::string text{std::istreambuf_iterator<char>(in), {}};
-      const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-      entry.file->durable.assign(bytes, bytes + text.size());
+      entry.file->durable = content_of(item.path());
     }
     folder->durable = folder->entries;
     return folder;

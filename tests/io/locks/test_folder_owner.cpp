@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "io/locks/folder_owner.hpp"
-#include "io/locks/mount_info.hpp"
+#include "io/locks/folder_lock.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 #include "tests/io/faulty_disk.hpp"
 

@@ -1,5 +1,6 @@
 // Conversions by zero_to_fp32 into one folder at the same time, and what killed conversions leave.
 
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/host_name.hpp"
-#include "io/locks/export_lock.hpp"
+#include "io/locks/folder_lock.hpp"
 #include "io/weights/weights_export.hpp"
 #include "tests/io/deadly_disk.hpp"
 #include "tests/io/faulty_disk.hpp"
@@ -31,39 +32,39 @@ TEST_CASE("of two simultaneous conversions into one folder the second is refused
   CHECK(holds_exactly(folder.path(), expected_of(first, Form{})));
 }
 
-TEST_CASE("without locks the lock file keeps others out, and the error names the file to remove") {
-  const int number = GENERATE(ENOSYS, ENOLCK, EOPNOTSUPP);
-  const auto no_locks = [&](int) { return number; };
+TEST_CASE("without locks that reach all hosts a record keeps other conversions out, and nothing is left behind") {
   const TemporaryFolder folder;
-  const fs::path file = folder / ".zero_to_fp32.lock";
-  {
-    const ExportLock first(folder.path(), disk(), no_locks);
-    CHECK_THAT(message_of([&] { ExportLock(folder.path(), disk(), no_locks); }),
-               Contains("process " + std::to_string(::getpid())) && Contains("remove " + file.string()));
-    CHECK(fs::exists(file));
+  FolderLock::Options options{.patience = std::chrono::milliseconds(0),
+                              .purpose = FolderLock::Purpose::kExporting,
+                              .renewal = std::chrono::milliseconds(0)};
+  SECTION("no locks") {
+    options.flock = [](int) { return ENOLCK; };
   }
-  CHECK(!fs::exists(file));
-  write_file(file, "process 1 on another-machine");
-  CHECK_THROWS_AS(ExportLock(folder.path(), disk(), no_locks), UserError);
-  // With locks, the process that left the file is known to be dead.
-  CHECK_NOTHROW(ExportLock(folder.path()));
-  CHECK(!fs::exists(file));
+  SECTION("each host has its own locks, so every process gets the lock") {
+    options.flock = [](int) { return 0; };
+    options.reach = GENERATE(LockReach::kThisHost, LockReach::kUnknown);
+  }
+  {
+    const FolderLock first(folder.path(), options);
+    CHECK_THAT(message_of([&] { FolderLock(folder.path(), options); }),
+               Contains("process " + std::to_string(::getpid())) && Contains("OUTPUT_DIR"));
+  }
+  CHECK(fs::is_empty(folder.path()));
 }
 
-TEST_CASE("where locks may not reach other hosts the lock file keeps others out") {
-  // Each host has its own locks there, so every process gets the lock.
-  const auto lock_of_this_host = [](int) { return 0; };
-  const LockReach reach = GENERATE(LockReach::kThisHost, LockReach::kUnknown);
+TEST_CASE("a lock file that its former owner removes while it is being locked is no lock") {
   const TemporaryFolder folder;
   const fs::path file = folder / ".zero_to_fp32.lock";
-  {
-    const ExportLock first(folder.path(), disk(), lock_of_this_host, reach);
-    CHECK_THAT(message_of([&] { ExportLock(folder.path(), disk(), lock_of_this_host, reach); }),
-               Contains("process " + std::to_string(::getpid())) && Contains("remove " + file.string()));
-    CHECK(fs::exists(file));
-  }
-  CHECK_NOTHROW(ExportLock(folder.path(), disk(), lock_of_this_host, reach));
-  CHECK(!fs::exists(file));
+  FolderLock::Options options{.patience = std::chrono::milliseconds(0), .purpose = FolderLock::Purpose::kExporting};
+  int calls = 0;
+  options.flock = [&](int descriptor) {
+    if (++calls == 1) fs::remove(file);
+    return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  };
+  const FolderLock first(folder.path(), options);
+  CHECK(calls == 2);
+  CHECK(fs::exists(file));
+  CHECK_THROWS_AS(FolderLock(folder.path(), options), UserError);
 }
 
 namespace {
