@@ -20,14 +20,11 @@
 #include "base/output.hpp"
 #include "base/text/printable.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/checkpoint/replaced_while_read.hpp"
 #include "io/checkpoint/run_record.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
 #include "io/checkpoint_dir/folder.hpp"
-#include "io/checkpoint_dir/foreign.hpp"
 #include "io/checkpoint_dir/formats.hpp"
-#include "io/checkpoint_dir/stable_read.hpp"
 #include "io/locks/folder_lock.hpp"
 
 namespace mpzero {

@@ -17,7 +17,7 @@
 #include "base/output.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/folder.hpp"
-#include "io/checkpoint_dir/stable_read.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/hub/hub_cache.hpp"
 #include "io/weights/tokenizer_files.hpp"

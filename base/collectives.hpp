@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/call_site.hpp"
 #include "base/process_group.hpp"
 
 // Collectives over the control plane whose values have types. Every rank calls with the same type, in the same order.
@@ -27,6 +26,18 @@
 // ProcessGroup::all_gather(). A message that is not of the type throws Failure, which names the call, its place and the
 // rank that sent the message.
 namespace mpzero {
+
+// Where a function is called, as the default of its last argument: `CallSite site = CallSite::here()`.
+// std::source_location is missing where clang 14 compiles with the standard library of gcc 12 (Debian 12).
+struct CallSite {
+  static constexpr CallSite here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {.file = file, .line = line};
+  }
+
+  const char* file;
+  int line;
+};
+
 namespace collectives {
 
 template <class T>

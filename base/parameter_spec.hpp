@@ -1,8 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mpzero {
@@ -44,6 +47,55 @@ inline int64_t parameter_offset(const UnitSpec& unit, size_t index) {
   int64_t offset = 0;
   for (size_t i = 0; i < index; ++i) offset += unit.parameters[i].numel();
   return offset;
+}
+
+// The Hugging Face names of the weights that files and models treat in a way of their own.
+inline constexpr const char* kEmbeddingWeight = "model.embed_tokens.weight";
+// Of the matrix that makes logits. A model whose output is tied to its embedding has no parameter of this name.
+inline constexpr const char* kOutputWeight = "lm_head.weight";
+
+inline bool has_parameter(std::span<const ParameterSpec> parameters, std::string_view name) {
+  return std::ranges::any_of(parameters, [&](const ParameterSpec& parameter) { return parameter.name == name; });
+}
+
+// Whether the embedding is the output weight, too.
+inline bool is_output_tied(std::span<const ParameterSpec> parameters) {
+  return has_parameter(parameters, kEmbeddingWeight) && !has_parameter(parameters, kOutputWeight);
+}
+
+// What of a parameter lies in a range of its unit's flat buffer, in elements.
+struct ParameterRange {
+  const ParameterSpec& parameter;
+  int64_t begin;   // of the parameter
+  int64_t count;   // at least 1
+  int64_t offset;  // of `begin` from the range's beginning
+};
+
+// Calls `visit` with a ParameterRange for each parameter of which elements lie in [begin, end) of the unit's flat
+// buffer, in the unit's order. What of the range lies beyond the unit is passed over.
+template <class Visit>
+void visit_parameters(const UnitSpec& unit, int64_t begin, int64_t end, Visit visit) {
+  int64_t first = 0;
+  for (const ParameterSpec& parameter : unit.parameters) {
+    const int64_t last = first + parameter.numel();
+    const int64_t from = std::max(begin, first);
+    const int64_t to = std::min(end, last);
+    if (from < to) {
+      visit(ParameterRange{.parameter = parameter, .begin = from - first, .count = to - from, .offset = from - begin});
+    }
+    first = last;
+  }
+}
+
+// The three fp32 values that AdamW stores for each parameter.
+enum class StateKind { kMaster, kExpAvg, kExpAvgSq };
+
+inline constexpr std::array kStateKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
+
+// Those of a unit whose parameters are all trainable or all frozen: of frozen ones the master weights, which have the
+// values of the parameters.
+inline std::span<const StateKind> states_of(const UnitSpec& unit) {
+  return std::span(kStateKinds).first(unit.trainable() ? kStateKinds.size() : 1);
 }
 
 }  // namespace mpzero

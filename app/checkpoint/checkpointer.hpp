@@ -13,7 +13,6 @@
 #include "app/config/run_setup.hpp"
 #include "app/log/step_log.hpp"
 #include "io/checkpoint_dir/background_save.hpp"
-#include "io/checkpoint_dir/save_throttle.hpp"
 #include "io/files/file_system.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
 #include "parallel/zero/zero_engine.hpp"

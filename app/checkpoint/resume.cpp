@@ -15,7 +15,6 @@
 #include "base/error.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/formats.hpp"
-#include "io/checkpoint_dir/stable_read.hpp"
 #include "io/files/damaged.hpp"
 #include "io/files/retry.hpp"
 

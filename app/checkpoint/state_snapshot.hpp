@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "base/optimizer_state.hpp"
+#include "base/parameter_spec.hpp"
 #include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {

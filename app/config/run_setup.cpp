@@ -26,7 +26,7 @@
 #include "io/ds_config/ds_config.hpp"
 #include "io/files/shipped_folders.hpp"
 #include "io/hub/hub_cache.hpp"
-#include "io/weights/initial_folder.hpp"
+#include "io/weights/initial_weights.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/fp8/layer_product.hpp"
 

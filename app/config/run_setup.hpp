@@ -11,7 +11,7 @@
 #include "app/flags/options.hpp"
 #include "app/tokens/train_files.hpp"
 #include "io/checkpoint/run_record.hpp"
-#include "io/weights/initial_folder.hpp"
+#include "io/weights/initial_weights.hpp"
 #include "model/architecture/config.hpp"
 #include "parallel/zero/levels.hpp"
 

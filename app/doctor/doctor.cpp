@@ -34,8 +34,8 @@
 #include "parallel/comm/nccl_communicator.hpp"
 #include "parallel/mpi/clock_offset.hpp"
 #include "parallel/mpi/launch_check.hpp"
+#include "parallel/network/network.hpp"
 #include "parallel/network/network_start.hpp"
-#include "parallel/network/rdma_devices.hpp"
 
 namespace mpzero {
 namespace doctor {

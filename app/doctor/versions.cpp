@@ -9,8 +9,8 @@
 #include "io/bytes/checksum.hpp"
 #include "io/files/atomic_file.hpp"
 #include "parallel/comm/library_versions.hpp"
+#include "parallel/network/network.hpp"
 #include "parallel/network/network_plugin.hpp"
-#include "parallel/network/rdma_devices.hpp"
 #include "parallel/optimizer/adamw_kernels.hpp"
 
 namespace mpzero::doctor {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
-#include "io/data/tokenizer_vocabulary.hpp"
+#include "io/data/tokenization.hpp"
 
 namespace mpzero {
 

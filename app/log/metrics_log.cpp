@@ -15,7 +15,6 @@
 #include "base/json.hpp"
 #include "base/words.hpp"
 #include "io/files/atomic_file.hpp"
-#include "io/files/text_lines.hpp"
 
 namespace mpzero {
 namespace {

@@ -8,7 +8,6 @@
 
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
-#include "io/files/text_lines.hpp"
 
 namespace mpzero {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/text/times.hpp"
 #include "base/words.hpp"
-#include "io/files/text_lines.hpp"
+#include "io/files/atomic_file.hpp"
 
 namespace mpzero {
 namespace {

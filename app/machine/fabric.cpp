@@ -17,8 +17,8 @@
 
 #include "app/gpu/shared_library.hpp"
 #include "app/machine/instances.hpp"
+#include "parallel/network/network.hpp"
 #include "parallel/network/network_plugin.hpp"
-#include "parallel/network/rdma_devices.hpp"
 
 namespace mpzero::doctor {
 namespace {

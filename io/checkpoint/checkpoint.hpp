@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/optimizer_state.hpp"
 #include "base/parameter_spec.hpp"
 
 namespace mpzero::io {
@@ -40,6 +39,10 @@ struct TrainingProgress {
 };
 
 // The units of which these are shards.
-std::vector<UnitSpec> units_of(std::span<const UnitShard> shards);
+inline std::vector<UnitSpec> units_of(std::span<const UnitShard> shards) {
+  std::vector<UnitSpec> units;
+  for (const UnitShard& shard : shards) units.push_back(*shard.unit);
+  return units;
+}
 
 }  // namespace mpzero::io

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/optimizer_state.hpp"
+#include "base/parameter_spec.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/files/file_system.hpp"
 #include "io/files/write_pace.hpp"

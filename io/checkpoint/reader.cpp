@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/parameter_ranges.hpp"
+#include "base/parameter_spec.hpp"
 #include "io/bytes/checksum.hpp"
 #include "io/bytes/parallel_blocks.hpp"
 #include "io/checkpoint/shard_files.hpp"

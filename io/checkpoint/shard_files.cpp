@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
 
 #include "base/error.hpp"
 #include "io/bytes/checksum.hpp"
@@ -115,8 +117,8 @@ std::vector<UnitSpec> units_from_json(const json& list) {
   return units;
 }
 
-}  // namespace
-
+// Writes and syncs `folder/name`. Shards without elements are left out; with none at all no file is written and the
+// answer's name is empty.
 ManifestFile write_optimizer_file(const fs::path& folder, const std::string& name, std::span<const UnitShard> shards,
                                   const ShardValues& values, const WriteOptions& options) {
   ManifestFile entry;
@@ -184,6 +186,8 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
   return {.name = kModelStatesName, .size = file.size(), .structure_checksum = checksum(bytes), .datasets = {}};
 }
 
+}  // namespace
+
 ModelStates read_model_states(const fs::path& path, std::span<const std::byte> bytes) {
   const hdf5::File in = hdf5::File::open_image(path, bytes);
   if (const auto version = in.attribute<int64_t>("format_version"); version != kShardVersion) {
@@ -211,6 +215,30 @@ ModelStates read_model_states(const fs::path& path, std::span<const std::byte> b
     throw_damaged(path, fmt::format("param_shapes is not as expected ({})", unexpected.what()));
   }
   return states;
+}
+
+std::string Hdf5Writer::write_shards(const fs::path& folder, int rank, const ShardValues& values,
+                                     const WriteOptions& options) const {
+  const ManifestFile file =
+      write_optimizer_file(folder, optimizer_file_name(progress_.dtype, rank), shards_, values, options);
+  std::string written = file.name.empty() ? "" : to_text(file) + "\n";
+  if (carried_ != nullptr) {
+    written += to_text(write_carried_file(folder, carried_file_name(progress_.dtype, rank), *carried_, options)) + "\n";
+  }
+  return written;
+}
+
+std::vector<ManifestFile> Hdf5Writer::finish(const fs::path& folder, std::span<const std::string> written,
+                                             FileSystem& files) const {
+  const ModelStates states{progress_, units_of(shards_)};
+  Manifest manifest;
+  manifest.files.push_back(write_model_states(folder, states, files));
+  for (const std::string& of_rank : written) {
+    std::istringstream lines(of_rank);
+    for (std::string line; std::getline(lines, line);) manifest.files.push_back(manifest_file_from_text(line));
+  }
+  check_complete(manifest, states.units);
+  return std::move(manifest.files);
 }
 
 }  // namespace mpzero::io

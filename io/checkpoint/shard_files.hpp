@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/checkpoint/carried_file.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/checkpoint_writer.hpp"
 #include "io/checkpoint/manifest.hpp"
@@ -17,20 +18,31 @@
 // values. Then structure and values are written to the disk sequentially.
 namespace mpzero::io {
 
-// Writes and syncs `folder/name`. Shards without elements are left out; with none at all no file is written and the
-// answer's name is empty.
-ManifestFile write_optimizer_file(const std::filesystem::path& folder, const std::string& name,
-                                  std::span<const UnitShard> shards, const ShardValues& values,
-                                  const WriteOptions& options = {});
-
 struct ModelStates {
   TrainingProgress progress;
   std::vector<UnitSpec> units;
 };
 
-ManifestFile write_model_states(const std::filesystem::path& folder, const ModelStates& states,
-                                FileSystem& files = disk());
 // Parses the bytes of a model file. `file` is used in messages.
 ModelStates read_model_states(const std::filesystem::path& file, std::span<const std::byte> bytes);
+
+// An optimizer file of each rank that holds values, the model states, and where ranks carry more a file of it
+// (io/checkpoint/carried_file.hpp).
+class Hdf5Writer final : public CheckpointWriter {
+ public:
+  // All outlive it. `carried`: by this rank, null: nothing.
+  Hdf5Writer(const TrainingProgress& progress, std::span<const UnitShard> shards, const CarriedState* carried = nullptr)
+      : progress_(progress), shards_(shards), carried_(carried) {}
+
+  std::string write_shards(const std::filesystem::path& folder, int rank, const ShardValues& values,
+                           const WriteOptions& options) const override;
+  std::vector<ManifestFile> finish(const std::filesystem::path& folder, std::span<const std::string> written,
+                                   FileSystem& files) const override;
+
+ private:
+  const TrainingProgress& progress_;
+  std::span<const UnitShard> shards_;
+  const CarriedState* carried_;
+};
 
 }  // namespace mpzero::io

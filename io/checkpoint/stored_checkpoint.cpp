@@ -7,7 +7,7 @@
 
 #include "base/collectives.hpp"
 #include "base/error.hpp"
-#include "base/parameter_ranges.hpp"
+#include "base/parameter_spec.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;

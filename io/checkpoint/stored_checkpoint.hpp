@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -9,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/optimizer_state.hpp"
+#include "base/error.hpp"
 #include "base/parameter_source.hpp"
 #include "base/parameter_spec.hpp"
 #include "base/process_group.hpp"
@@ -19,6 +21,20 @@
 #include "io/files/open_folder.hpp"
 
 namespace mpzero::io {
+
+// The checkpoint was replaced, removed or rewritten by another process before it was read in full.
+class ReplacedWhileRead final : public Error {
+ public:
+  ReplacedWhileRead(const std::filesystem::path& folder, OpenFolder::Change change)
+      : Error(fmt::format("{} {} by another process while it was being read: start again", folder.string(),
+                          name_of(change))),
+        change_(change) {}
+  OpenFolder::Change change() const { return change_; }
+  int exit_code() const override { return kFailureExitCode; }
+
+ private:
+  OpenFolder::Change change_;
+};
 
 // A checkpoint of either format, HDF5 or DeepSpeed's, written by any number of ranks and any ZeRO stage: every rank
 // reads the slices that it needs, and none holds the whole. What is missing, cut short or changed throws UserError

@@ -13,7 +13,6 @@
 #include "base/text/printable.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/run_record.hpp"
-#include "io/checkpoint_dir/foreign.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
 

@@ -1,11 +1,19 @@
 #include "io/checkpoint_dir/formats.hpp"
 
+#include <array>
+#include <chrono>
+#include <exception>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "base/collectives.hpp"
+#include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/reader.hpp"
-#include "io/checkpoint/writer.hpp"
-#include "io/checkpoint_dir/foreign.hpp"
+#include "io/checkpoint/shard_files.hpp"
 #include "io/deepspeed/checkpoint.hpp"
 #include "io/deepspeed/folder.hpp"
 #include "io/files/atomic_file.hpp"
@@ -37,6 +45,130 @@ std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, co
     return make_deepspeed_writer(progress, shards, *deepspeed);
   }
   return std::make_unique<Hdf5Writer>(progress, shards, carried);
+}
+
+namespace {
+
+constexpr std::string_view kExport =
+    "export its weights as safetensors with the program that saved it and give them to --init_from";
+
+struct Foreign {
+  std::string_view mark;  // a file or folder that only this kind has
+  std::string_view kind;
+  std::string_view remedy;
+};
+
+// The outer folder before what it may hold: of several marks the first counts.
+constexpr std::array kForeign = {
+    Foreign{"zero/optimizer_state.pt", "DeepSpeed's universal checkpoint (ds_to_universal)",
+            "resume from the ZeRO checkpoint that it was converted from, which any number of ranks can"},
+    Foreign{"latest_universal", "a folder of DeepSpeed's universal checkpoints (ds_to_universal)",
+            "resume from the ZeRO checkpoint that they were converted from, which any number of ranks can"},
+    Foreign{"mp_rank_01_model_states.pt", "DeepSpeed's checkpoint with tensor or pipeline parallelism", kExport},
+    Foreign{"latest_checkpointed_iteration.txt", "a folder of Megatron-LM's checkpoints", kExport},
+    Foreign{"mp_rank_00/model_optim_rng.pt", "Megatron-LM's checkpoint", kExport},
+    Foreign{"common.pt", "Megatron-LM's distributed checkpoint", kExport},
+    Foreign{"pytorch_model_fsdp_0", "an FSDP checkpoint (torch.distributed.checkpoint)",
+            "convert it with `accelerate merge-weights` and give the result to --init_from"},
+    Foreign{"pytorch_model_fsdp.bin", "an FSDP checkpoint with its full state_dict", kExport},
+    Foreign{".metadata", "a checkpoint of torch.distributed.checkpoint (.distcp)", kExport},
+    Foreign{"trainer_state.json", "the Hugging Face Trainer's checkpoint",
+            "start a new run from its weights with --init_from"},
+};
+
+}  // namespace
+
+void refuse_foreign(const OpenFolder& folder) {
+  for (const Foreign& foreign : kForeign) {
+    if (!folder.holds(std::string(foreign.mark))) continue;
+    throw_user_error("{} is {}, as its {} shows, which mpzero does not read: {}", folder.path().string(), foreign.kind,
+                     foreign.mark, foreign.remedy);
+  }
+}
+
+namespace {
+
+// What makes the errors of a read meaningless. kNone if the folder is unchanged.
+OpenFolder::Change change_of(const OpenFolder* folder, const fs::path& path) {
+  if (folder != nullptr) return folder->change();
+  std::error_code error;
+  const bool found = fs::exists(path, error);
+  return found || error ? OpenFolder::Change::kNone : OpenFolder::Change::kRemoved;
+}
+
+// If `removed` was found before, any error in finding it again is reported as its removal.
+fs::path find_again(const std::function<fs::path()>& find, const std::optional<fs::path>& removed) {
+  if (!removed) return find();
+  try {
+    return find();
+  } catch (const UserError&) {
+    throw ReplacedWhileRead(*removed, OpenFolder::Change::kRemoved);
+  }
+}
+
+}  // namespace
+
+void read_checkpoint(const std::function<fs::path()>& find, const std::function<void(const StoredCheckpoint&)>& read,
+                     const std::function<void(const std::string&)>& on_restart) {
+  std::optional<fs::path> removed;
+  for (int attempt = 1;; ++attempt) {
+    const fs::path path = find_again(find, removed);
+    std::shared_ptr<const OpenFolder> folder;
+    OpenFolder::Change change = OpenFolder::Change::kNone;
+    try {
+      folder = std::make_shared<OpenFolder>(path);
+      const std::unique_ptr<StoredCheckpoint> checkpoint = open_checkpoint(folder);
+      read(*checkpoint);
+      return;
+    } catch (const ReplacedWhileRead& replaced) {
+      change = replaced.change();
+    } catch (const Error&) {
+      change = change_of(folder.get(), path);
+      if (change == OpenFolder::Change::kNone) throw;
+    }
+    if (attempt == kMaxReads || (change == OpenFolder::Change::kRemoved && removed == path)) {
+      throw ReplacedWhileRead(path, change);
+    }
+    if (change == OpenFolder::Change::kRemoved) removed = path;
+    on_restart(fmt::format("{} {} by another process while it was being read; reading it again", path.string(),
+                           name_of(change)));
+  }
+}
+
+void open_on_all_ranks(ProcessGroup& group, const std::function<void()>& open, const Patience& patience) {
+  std::chrono::milliseconds pause = patience.pause;
+  for (int attempt = 1;; ++attempt) {
+    std::exception_ptr error;
+    bool is_damage = false;
+    try {
+      open();
+    } catch (const Damaged&) {
+      error = std::current_exception();
+      is_damage = true;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const bool some_damaged = any(group, is_damage);
+    const bool some_opened = any(group, !error);
+    const bool may_pass = some_damaged && some_opened && attempt < patience.attempts;
+    if (!may_pass) {
+      return run_on_all_ranks(group, [&] {
+        if (error) std::rethrow_exception(error);
+      });
+    }
+    patience.sleep(pause);
+    pause *= 2;
+  }
+}
+
+bool replaced_on_any_rank(const OpenFolder* folder, ProcessGroup& group) {
+  bool replaced = false;
+  try {
+    replaced = folder != nullptr && folder->change() != OpenFolder::Change::kNone;
+  } catch (const Error&) {
+    // Unknown. The error that caused this check is reported instead.
+  }
+  return any(group, replaced);
 }
 
 }  // namespace mpzero::io

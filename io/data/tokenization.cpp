@@ -1,10 +1,20 @@
 #include "io/data/tokenization.hpp"
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "io/bytes/checksum.hpp"
 #include "io/hdf5/file.hpp"
 
 namespace mpzero::io {
+namespace fs = std::filesystem;
+using nlohmann::json;
 namespace {
 
 constexpr const char* kTokenizer = "tokenizer";
@@ -66,6 +76,92 @@ void from_json(const nlohmann::json& object, Tokenization& tokens) {
             .chat_template = text(kTemplate),
             .tokenizer_hash = text(kHash)};
   if (const nlohmann::json value = member(kAddBos); value.is_boolean()) tokens.add_bos = value.get<bool>();
+}
+
+namespace {
+
+// Those of large vocabularies have tens of megabytes.
+constexpr JsonLimits kTokenizerLimits{.bytes = size_t{256} << 20};
+// More than any vocabulary has.
+constexpr int64_t kLargestId = int64_t{1} << 31;
+
+// A file and how a sentence about it begins.
+struct Source {
+  std::string name;
+
+  json read(const fs::path& file) const {
+    const std::optional<std::string> text = read_json_text(file, kTokenizerLimits);
+    if (!text) throw_user_error("{} cannot be read; check its permissions.", name);
+    json parsed = parse_user_json(*text, name, kTokenizerLimits);
+    if (!parsed.is_object()) throw_user_error("{} holds no JSON object; give another one.", name);
+    return parsed;
+  }
+
+  [[noreturn]] void refuse(const json& value, const char* expected) const {
+    throw_user_error("{} has {} where {} should be; give another one.", name,
+                     value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 60), expected);
+  }
+
+  int64_t id(const json& value) const {
+    const bool is_id = value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(kLargestId);
+    if (!is_id) refuse(value, "the id of a token");
+    return value.get<int64_t>();
+  }
+
+  std::string word(const json& value) const {
+    if (!value.is_string()) refuse(value, "a token");
+    return value.get<std::string>();
+  }
+
+  void add_words(const json& words, TokenizerVocabulary& vocabulary) const {
+    for (const auto& [word, value] : words.items()) vocabulary.tokens[id(value)] = word;
+    vocabulary.regular = vocabulary.size();
+  }
+};
+
+Source source_of(const fs::path& file, const std::string& flag) {
+  return {.name = flag.empty() ? file.string() : fmt::format("{}: {}", flag, file.string())};
+}
+
+// A member of an object; null where it is not there, or `object` is no object.
+json member(const json& object, const char* key) { return object.is_object() ? object.value(key, json()) : json(); }
+
+}  // namespace
+
+TokenizerVocabulary read_tokenizer_json(const fs::path& file, const std::string& flag) {
+  const Source source = source_of(file, flag);
+  const json tokenizer = source.read(file);
+  const json words = member(member(tokenizer, "model"), "vocab");
+  TokenizerVocabulary vocabulary;
+  if (words.is_object()) {
+    source.add_words(words, vocabulary);
+  } else if (words.is_array()) {
+    for (const json& entry : words) {
+      vocabulary.tokens[vocabulary.regular++] = source.word(entry.is_array() && !entry.empty() ? entry[0] : entry);
+    }
+  } else {
+    throw_user_error("{} has no model.vocab; give a tokenizer.json of Hugging Face.", source.name);
+  }
+  for (const json& added : member(tokenizer, "added_tokens")) {
+    vocabulary.tokens[source.id(member(added, "id"))] = source.word(member(added, "content"));
+  }
+  return vocabulary;
+}
+
+TokenizerVocabulary read_vocab_json(const fs::path& file, const std::string& flag) {
+  const Source source = source_of(file, flag);
+  TokenizerVocabulary vocabulary;
+  source.add_words(source.read(file), vocabulary);
+  return vocabulary;
+}
+
+std::string hash_of(const TokenizerVocabulary& vocabulary) {
+  StreamingChecksum sum;
+  for (const auto& [id, token] : vocabulary.tokens) {
+    const std::string line = fmt::format("{}\t{}\n", id, token);
+    sum.add(std::as_bytes(std::span(line)));
+  }
+  return "xxh3:" + to_hex(sum.value());
 }
 
 }  // namespace mpzero::io

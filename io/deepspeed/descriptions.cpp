@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.hpp"
-#include "base/parameter_names.hpp"
+#include "base/parameter_spec.hpp"
 #include "io/torch_save/pickle_writer.hpp"
 
 namespace mpzero::io {

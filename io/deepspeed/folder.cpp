@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "io/bytes/checksum.hpp"
-#include "io/checkpoint/replaced_while_read.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/files/damaged.hpp"
 
 namespace mpzero::io {

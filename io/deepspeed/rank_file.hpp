@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/optimizer_state.hpp"
-#include "io/deepspeed/layout.hpp"
+#include "base/parameter_spec.hpp"
+#include "io/deepspeed/plan.hpp"
 #include "io/torch_save/zip_reader.hpp"
 
 namespace mpzero::io {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "io/checkpoint/stored_checkpoint.hpp"
-#include "io/deepspeed/layout.hpp"
+#include "io/deepspeed/plan.hpp"
 #include "io/torch_save/zip_reader.hpp"
 
 // DeepSpeed's checkpoints without ZeRO (stage 0): one file, mp_rank_00_model_states.pt, holds the weights and the

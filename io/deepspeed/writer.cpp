@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/parameter_ranges.hpp"
+#include "base/parameter_spec.hpp"
 #include "io/bytes/checksum.hpp"
 #include "io/bytes/float_formats.hpp"
 #include "io/bytes/parallel_blocks.hpp"
-#include "io/bytes/range_checksums.hpp"
 #include "io/deepspeed/checkpoint.hpp"
 #include "io/deepspeed/plan.hpp"
 #include "io/deepspeed/shared_pages.hpp"
@@ -238,59 +237,54 @@ class DeepSpeedWriter final : public CheckpointWriter {
       : plan_(progress, units_of(shards), settings), shards_(shards) {}
 
   std::string write_shards(const fs::path& folder, int rank, const ShardValues& values,
-                           const WriteOptions& options) const override;
+                           const WriteOptions& options) const override {
+    OpenFiles files(folder, plan_, own_pages_of(plan_, shards_), *options.files);
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      const UnitShard& shard = shards_[i];
+      if (shard.count == 0) continue;
+      for (const StateKind kind : kStateKinds) {
+        const std::span<const float> of_shard = values.fetch(i, kind);
+        if (static_cast<int64_t>(of_shard.size()) != shard.count) {
+          throw_failure("unit {} came with {} values where its shard has {}", shard.unit->name, of_shard.size(),
+                        shard.count);
+        }
+        const std::vector<Piece> pieces = pieces_of(plan_, shard, kind);
+        parallel_for(static_cast<int64_t>(pieces.size()), io_threads(), [&](int64_t p) {
+          if (options.stop.stop_requested()) throw_failure("writing {} was given up", folder.string());
+          write_piece(files, pieces[static_cast<size_t>(p)], of_shard, options);
+        });
+      }
+    }
+    return files.finish(fmt::format("remainders-of-rank-{}", rank));
+  }
+
   std::vector<ManifestFile> finish(const fs::path& folder, std::span<const std::string> written,
-                                   FileSystem& files) const override;
+                                   FileSystem& files) const override {
+    const std::vector<Answers> answers = parse(plan_, written);
+    std::vector<ManifestFile> entries;
+    std::set<std::string> remainders;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const DeepSpeedPlan::PlannedFile& planned = plan_.files()[i];
+      entries.push_back({.name = planned.name,
+                         .size = planned.layout.file_bytes(),
+                         .structure_checksum = 0,
+                         .datasets = {},
+                         .has_own_checksums = true,
+                         .directory_checksum = write_rest(folder, planned, answers[i], files)});
+      for (const PageRemainders::Section& section : answers[i].remainders) remainders.insert(section.name);
+    }
+    for (const std::string& name : remainders) {
+      if (const int error = files.remove_file(folder / name); error != 0) {
+        throw_system_error("remove", folder / name, error);
+      }
+    }
+    return entries;
+  }
 
  private:
   DeepSpeedPlan plan_;
   std::span<const UnitShard> shards_;
 };
-
-std::string DeepSpeedWriter::write_shards(const fs::path& folder, int rank, const ShardValues& values,
-                                          const WriteOptions& options) const {
-  OpenFiles files(folder, plan_, own_pages_of(plan_, shards_), *options.files);
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    const UnitShard& shard = shards_[i];
-    if (shard.count == 0) continue;
-    for (const StateKind kind : kStateKinds) {
-      const std::span<const float> of_shard = values.fetch(i, kind);
-      if (static_cast<int64_t>(of_shard.size()) != shard.count) {
-        throw_failure("unit {} came with {} values where its shard has {}", shard.unit->name, of_shard.size(),
-                      shard.count);
-      }
-      const std::vector<Piece> pieces = pieces_of(plan_, shard, kind);
-      parallel_for(static_cast<int64_t>(pieces.size()), io_threads(), [&](int64_t p) {
-        if (options.stop.stop_requested()) throw_failure("writing {} was given up", folder.string());
-        write_piece(files, pieces[static_cast<size_t>(p)], of_shard, options);
-      });
-    }
-  }
-  return files.finish(fmt::format("remainders-of-rank-{}", rank));
-}
-
-std::vector<ManifestFile> DeepSpeedWriter::finish(const fs::path& folder, std::span<const std::string> written,
-                                                  FileSystem& files) const {
-  const std::vector<Answers> answers = parse(plan_, written);
-  std::vector<ManifestFile> entries;
-  std::set<std::string> remainders;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    const DeepSpeedPlan::PlannedFile& planned = plan_.files()[i];
-    entries.push_back({.name = planned.name,
-                       .size = planned.layout.file_bytes(),
-                       .structure_checksum = 0,
-                       .datasets = {},
-                       .has_own_checksums = true,
-                       .directory_checksum = write_rest(folder, planned, answers[i], files)});
-    for (const PageRemainders::Section& section : answers[i].remainders) remainders.insert(section.name);
-  }
-  for (const std::string& name : remainders) {
-    if (const int error = files.remove_file(folder / name); error != 0) {
-      throw_system_error("remove", folder / name, error);
-    }
-  }
-  return entries;
-}
 
 }  // namespace
 

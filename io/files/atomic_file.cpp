@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -286,6 +287,32 @@ void remove_folder(const fs::path& folder, FileSystem& files) {
   if (const int failed = files.remove_folder(folder); failed != 0 && failed != ENOENT) {
     throw_system_error("remove", folder, failed);
   }
+}
+
+void read_lines(const std::filesystem::path& path,
+                const std::function<void(std::string_view line, bool has_end)>& use) {
+  const File file = File::open_for_reading(path);
+  const int64_t size = file.size();
+  std::vector<char> block(size_t{64} << 10);
+  std::string line;
+  for (int64_t offset = 0; offset < size;) {
+    const auto wanted = std::min(static_cast<int64_t>(block.size()), size - offset);
+    const ssize_t got = ::pread(file.descriptor(), block.data(), static_cast<size_t>(wanted), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_system_error("read", path, errno);
+    if (got == 0) break;  // it was cut meanwhile
+    offset += got;
+    std::string_view rest(block.data(), static_cast<size_t>(got));
+    while (!rest.empty()) {
+      const size_t end = rest.find('\n');
+      line += rest.substr(0, std::min(end, kLongestLine - line.size()));
+      if (end == std::string_view::npos) break;
+      use(line, /*has_end=*/true);
+      line.clear();
+      rest.remove_prefix(end + 1);
+    }
+  }
+  if (!line.empty()) use(line, /*has_end=*/false);
 }
 
 }  // namespace mpzero::io

@@ -16,7 +16,9 @@ inline constexpr const char* kChooseAnother =
     "choose another checkpoint (--resume_from_checkpoint DIR, or -t TAG of zero_to_fp32)";
 
 // Throws Damaged: "FILE is damaged: WHAT; choose an older checkpoint ...".
-[[noreturn]] void throw_damaged(const std::filesystem::path& file, const std::string& what);
+[[noreturn]] inline void throw_damaged(const std::filesystem::path& file, const std::string& what) {
+  throw Damaged(fmt::format("{} is damaged: {}; {}", file.string(), what, kChooseAnother));
+}
 
 // Throws Damaged with a different sentence: for a checkpoint that is incomplete or holds files of two saves.
 template <typename... Args>

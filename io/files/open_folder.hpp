@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -10,6 +12,18 @@
 #include "io/files/atomic_file.hpp"
 
 namespace mpzero::io {
+
+// Identifies a file or folder independently of its name: renaming keeps the inode. The inode of a removed file can be
+// reused by a new one, unless the removed one is held open.
+struct Inode {
+  dev_t device = 0;
+  ino_t number = 0;
+  bool operator==(const Inode&) const = default;
+};
+
+// The inode of `path` itself, also if it is a link. std::nullopt if the path does not exist. Throws through
+// throw_system_error if the system cannot tell.
+std::optional<Inode> inode_of(const std::filesystem::path& path);
 
 // Identifies one version of a file: a replaced file has another inode, a file rewritten in place another modification
 // time.

@@ -71,29 +71,10 @@ void throw_not_written(const std::string& what, const std::filesystem::path& fil
 }
 
 hid_t native(Type type) {
-  switch (type) {
-    case Type::kUint8:
-      return H5T_NATIVE_UINT8;
-    case Type::kUint16:
-      return H5T_NATIVE_UINT16;
-    case Type::kUint32:
-      return H5T_NATIVE_UINT32;
-    case Type::kUint64:
-      return H5T_NATIVE_UINT64;
-    case Type::kInt8:
-      return H5T_NATIVE_INT8;
-    case Type::kInt16:
-      return H5T_NATIVE_INT16;
-    case Type::kInt32:
-      return H5T_NATIVE_INT32;
-    case Type::kInt64:
-      return H5T_NATIVE_INT64;
-    case Type::kFloat:
-      return H5T_NATIVE_FLOAT;
-    case Type::kDouble:
-      return H5T_NATIVE_DOUBLE;
-  }
-  throw_failure("HDF5 element type {} is unknown", static_cast<int>(type));
+  const hid_t in_order[] = {H5T_NATIVE_UINT8, H5T_NATIVE_UINT16, H5T_NATIVE_UINT32, H5T_NATIVE_UINT64,
+                            H5T_NATIVE_INT8,  H5T_NATIVE_INT16,  H5T_NATIVE_INT32,  H5T_NATIVE_INT64,
+                            H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE};
+  return in_order[static_cast<size_t>(type)];
 }
 
 ObjectPlace place_of(hid_t node, const std::string& name, const std::string& where) {

@@ -11,7 +11,7 @@
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/header.hpp"
 
-// Shared by io/hdf5/file.cpp and io/hdf5/attributes.cpp, the only callers of the C library.
+// For io/hdf5/file.cpp, the only caller of the C library.
 namespace mpzero::io::hdf5 {
 
 static_assert(std::same_as<Id, hid_t>);

@@ -18,7 +18,7 @@
 
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
-#include "io/files/inode.hpp"
+#include "io/files/open_folder.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <thread>
 
-#include "io/files/inode.hpp"
+#include "io/files/open_folder.hpp"
 #include "io/locks/folder_owner.hpp"
 
 namespace mpzero::io {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "io/bytes/range_checksums.hpp"
+#include "io/bytes/checksum.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/torch_save/pickle_value.hpp"
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "io/bytes/checksum.hpp"
-#include "io/bytes/range_checksums.hpp"
 #include "io/torch_save/zip_format.hpp"
 
 namespace mpzero::io {

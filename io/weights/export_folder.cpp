@@ -14,7 +14,6 @@
 #include "base/error.hpp"
 #include "base/host_name.hpp"
 #include "io/files/atomic_file.hpp"
-#include "io/files/inode.hpp"
 #include "io/files/open_folder.hpp"
 
 namespace mpzero::io {

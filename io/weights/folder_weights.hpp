@@ -2,14 +2,38 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "io/weights/safetensors.hpp"
 #include "io/weights/weight_source.hpp"
 
 namespace mpzero::io {
+
+// One file of weights. Thread-safe.
+class WeightFile {
+ public:
+  virtual ~WeightFile() = default;
+
+  virtual const std::filesystem::path& path() const = 0;
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  // Elements [begin, begin + out.size()) of a tensor of the file, of a type with element_bytes().
+  virtual void read(const std::string& name, int64_t begin, std::span<float> out) const = 0;
+
+  // As those of TorchZipReader; a file without checksums has none.
+  virtual std::vector<std::string> checksums_of_what_was_read() const { return {}; }
+  virtual void verify(std::span<const std::string> /*lines*/) const {}
+
+ protected:
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+// A file of torch.save if the name ends with ".bin", else safetensors. No code of a pickle is run. Throws UserError
+// naming file and tensor.
+std::unique_ptr<WeightFile> open_weight_file(const std::filesystem::path& path);
 
 // The weights of a Hugging Face folder under the names in its files: model.safetensors, or its index and shards;
 // without them pytorch_model.bin, or its index and shards. F32, BF16, F16. Opening checks every header against its

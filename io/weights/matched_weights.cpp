@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/parameter_names.hpp"
+#include "base/parameter_spec.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;

@@ -7,8 +7,8 @@
 
 #include "base/parameter_source.hpp"
 #include "base/parameter_spec.hpp"
+#include "io/bytes/checksum.hpp"
 #include "io/bytes/float_formats.hpp"
-#include "io/bytes/range_checksums.hpp"
 #include "io/files/atomic_file.hpp"
 
 namespace mpzero::io {

@@ -11,8 +11,8 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "base/parameter_names.hpp"
-#include "io/data/tokenizer_vocabulary.hpp"
+#include "base/parameter_spec.hpp"
+#include "io/data/tokenization.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/hub/hub_cache.hpp"
 

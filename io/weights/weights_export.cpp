@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "base/parameter_names.hpp"
+#include "base/parameter_spec.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
 #include "io/weights/export_folder.hpp"

@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "base/parameter_names.hpp"
+#include "base/parameter_spec.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/architecture/config_options.hpp"
 #include "model/architecture/config_reader.hpp"

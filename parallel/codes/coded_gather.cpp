@@ -3,9 +3,100 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "base/error.hpp"
+
 namespace mpzero::parallel {
+namespace {
+
+// In elements: 128 bytes of bf16, for NCCL.
+constexpr int64_t kAlignment = 64;
+
+int64_t aligned(int64_t numel) { return (numel + kAlignment - 1) / kAlignment * kAlignment; }
+
+// What two ranges have in common; a count of 0 where that is nothing.
+CodedRange common(const CodedRange& a, const CodedRange& b) {
+  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.begin + a.count, b.begin + b.count);
+  return {.begin = begin, .count = std::max<int64_t>(0, end - begin)};
+}
+
+bool holds(const CodedRange& range, int64_t begin, int64_t count) {
+  return range.begin <= begin && begin + count <= range.begin + range.count;
+}
+
+}  // namespace
+
+CodedLayout::CodedLayout(int64_t numel, int64_t part, int ranks, std::vector<CodedRange> ranges)
+    : ranges_(std::move(ranges)), part_(part), ranks_(ranks) {
+  std::vector<CodedRange> sorted = ranges_;
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  int64_t end = 0;
+  for (const CodedRange& range : sorted) {
+    if (range.begin < end || range.count <= 0) throw_failure("ranges of codes overlap or are empty");
+    if (range.begin > end) plain_ranges_.push_back({.begin = end, .count = range.begin - end});
+    end = range.begin + range.count;
+  }
+  if (end > numel || numel > part * ranks)
+    throw_failure("ranges of codes end behind their unit, or it behind its parts");
+  if (end < numel) plain_ranges_.push_back({.begin = end, .count = numel - end});
+  for (int rank = 0; rank < ranks; ++rank) {
+    int64_t sent = 0;
+    for (const CodedRange& range : plain_ranges_) {
+      const CodedRange own = common(range, {.begin = rank * part, .count = part});
+      if (own.count == 0) continue;
+      pieces_.push_back({.rank = rank,
+                         .in_part = own.begin - rank * part,
+                         .in_message = sent,
+                         .in_plain = plain_,
+                         .count = own.count});
+      sent += own.count;
+      plain_ += own.count;
+    }
+    message_ = std::max(message_, aligned(sent));
+  }
+}
+
+int64_t CodedLayout::codes_numel() const { return aligned((ranks_ * part_ + 1) / 2); }
+
+CodedLayout::Buffer CodedLayout::split(const at::Tensor& buffer) const {
+  return {.codes = buffer.narrow(0, 0, codes_numel()).view(at::kByte).narrow(0, 0, ranks_ * part_),
+          .messages = buffer.narrow(0, codes_numel(), ranks_ * message_),
+          .plain = buffer.narrow(0, plain_begin(), plain_)};
+}
+
+std::vector<at::Tensor> CodedLayout::views(const at::Tensor& buffer, const UnitSpec& unit, at::ScalarType type) const {
+  const Buffer parts = split(buffer);
+  const at::Tensor codes = parts.codes.view(type);
+  std::vector<at::Tensor> views;
+  int64_t begin = 0, in_plain = 0;
+  for (const ParameterSpec& parameter : unit.parameters) {
+    const int64_t count = parameter.numel();
+    const auto holds_it = [&](const CodedRange& range) { return holds(range, begin, count); };
+    if (std::any_of(ranges_.begin(), ranges_.end(), holds_it)) {
+      views.push_back(codes.narrow(0, begin, count).view(parameter.shape));
+    } else {
+      if (!std::any_of(plain_ranges_.begin(), plain_ranges_.end(), holds_it)) {
+        throw_failure("a range of codes holds a part of {}", parameter.name);
+      }
+      views.push_back(parts.plain.narrow(0, in_plain, count).view(parameter.shape));
+      in_plain += count;
+    }
+    begin += count;
+  }
+  return views;
+}
+
+std::vector<CodedRange> CodedLayout::ranges_of(int rank) const {
+  std::vector<CodedRange> own;
+  for (const CodedRange& range : ranges_) {
+    own.push_back(common(range, {.begin = rank * part_, .count = part_}));
+    own.back().begin -= rank * part_;
+  }
+  return own;
+}
+
 namespace {
 
 // In fp32 numbers: cuBLASLt refuses products whose scales are not at multiples of 16 bytes.

@@ -2,14 +2,64 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "parallel/codes/coded_layout.hpp"
+#include "base/parameter_spec.hpp"
 #include "parallel/codes/weight_codec.hpp"
 #include "parallel/comm/communicator.hpp"
 
 namespace mpzero::parallel {
+
+// Where the elements of a flat unit are that is gathered as codes, one byte an element, and the plain elements between
+// the coded ranges as they are, two bytes. Each rank has one part of the unit. It sends the codes of its part, in
+// place, and a message of its plain elements, as long as the longest one of any rank; these then go to their places in
+// `plain`, where all of the unit's plain elements lie one after another.
+class CodedLayout {
+ public:
+  // Of a unit that is gathered as it is.
+  CodedLayout() = default;
+  // Rank r of `ranks` has elements [r * part, (r + 1) * part) of the unit's `numel`, which are padded at the end.
+  CodedLayout(int64_t numel, int64_t part, int ranks, std::vector<CodedRange> ranges);
+
+  // Whether fewer bytes are gathered than of the unit as it is.
+  bool saves() const { return !ranges_.empty() && 2 * message_ < part_; }
+  const std::vector<CodedRange>& ranges() const { return ranges_; }
+  int64_t part() const { return part_; }        // elements, and bytes of codes, of a rank
+  int64_t message() const { return message_; }  // plain elements that a rank sends, padding included
+  // The buffer that a unit is gathered into, in elements of two bytes.
+  int64_t buffer_numel() const { return plain_begin() + plain_; }
+
+  // The parts of such a buffer (bf16 [buffer_numel()]).
+  struct Buffer {
+    at::Tensor codes;     // bytes [ranks * part]: the unit, in its order; undefined values where an element is plain
+    at::Tensor messages;  // bf16 [ranks * message]
+    at::Tensor plain;     // bf16, the unit's plain elements
+  };
+  Buffer split(const at::Tensor& buffer) const;
+  // The unit's parameters in such a buffer, of `type` where they are codes.
+  std::vector<at::Tensor> views(const at::Tensor& buffer, const UnitSpec& unit, at::ScalarType type) const;
+
+  // Consecutive plain elements of one rank: their places in its part, in its message, and in `plain`.
+  struct Piece {
+    int rank;
+    int64_t in_part, in_message, in_plain, count;
+  };
+  // By rank, then by place.
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  // What a rank has of each range, as elements of its part; a count of 0 where it has none.
+  std::vector<CodedRange> ranges_of(int rank) const;
+
+ private:
+  int64_t codes_numel() const;
+  int64_t plain_begin() const { return codes_numel() + ranks_ * message_; }
+
+  std::vector<CodedRange> ranges_, plain_ranges_;
+  std::vector<Piece> pieces_;
+  int64_t part_ = 0, message_ = 0, plain_ = 0;
+  int ranks_ = 0;
+};
 
 // Gathers units as codes from the ranks of a node. A range has one scale for all its elements, which no rank has alone:
 // the first gather of new values finds the maxima of this rank's part and gathers those before it encodes. Each gather

@@ -6,8 +6,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "parallel/comm/communicator.hpp"
+#include "parallel/trace/flight_recorder.hpp"
+#include "parallel/trace/timeline.hpp"
 
 namespace mpzero::parallel {
 
@@ -35,6 +38,59 @@ class ForwardingCommunicator : public Communicator {
 
  private:
   std::unique_ptr<Communicator> communicator_;
+};
+
+// Measures how long compute is stalled by another communicator's collectives: on a GPU the time between a wait() and
+// the work after it on the timeline's stream, wherever the collective itself runs; on the CPU the host's time in the
+// collective and in wait(). It does not wait itself. A wait() on a stream other than the timeline's stalls only that
+// stream and does not count. In a trace, starting a collective is a separate range.
+class MeasuredCommunicator final : public ForwardingCommunicator, public StallSource {
+ public:
+  // `timeline` outlives the communicator and its collectives, and the communicator outlives its collectives.
+  MeasuredCommunicator(std::unique_ptr<Communicator> communicator, Timeline& timeline)
+      : ForwardingCommunicator(std::move(communicator)), timeline_(timeline) {}
+
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
+                                                        SumMode mode = SumMode::kOverwrite) override;
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override;
+  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
+
+  std::vector<Stall> take_stalls() override { return std::exchange(stalls_, {}); }
+  // What this rank has sent since the last call if the ranks pass data around in a ring, with which it is the least,
+  // and what it sends to each other rank in all_to_all(); in the types of the tensors.
+  int64_t take_sent_bytes() { return std::exchange(sent_bytes_, 0); }
+
+ private:
+  class Pending;
+  // `rounds` times around the ring with a shard of `full`.
+  void count_sent(const at::Tensor& full, int rounds = 1);
+  template <typename Start>
+  std::unique_ptr<PendingCollective> measure(const char* name, const Start& start);
+
+  Timeline& timeline_;
+  std::vector<Stall> stalls_;
+  int64_t sent_bytes_ = 0;
+};
+
+// Records another communicator's collectives in a flight recorder. It does not wait itself.
+class RecordedCommunicator final : public ForwardingCommunicator {
+ public:
+  // `channel` outlives the communicator.
+  RecordedCommunicator(std::unique_ptr<Communicator> communicator, FlightRecorder::Channel& channel)
+      : ForwardingCommunicator(std::move(communicator)), channel_(channel) {}
+
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
+                                                        SumMode mode = SumMode::kOverwrite) override;
+  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override;
+  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
+
+ private:
+  template <typename Start>
+  std::unique_ptr<PendingCollective> record(const char* operation, const at::Tensor& larger, const Start& start);
+
+  FlightRecorder::Channel& channel_;
 };
 
 }  // namespace mpzero::parallel

@@ -8,7 +8,6 @@
 
 #include "base/error.hpp"
 #include "parallel/host/part_sum.hpp"
-#include "parallel/mpi/message_pieces.hpp"
 #include "parallel/mpi/mpi_check.hpp"
 #include "parallel/mpi/transfers.hpp"
 

@@ -9,7 +9,7 @@
 #include "base/unwinding.hpp"
 #include "parallel/comm/communicator.hpp"
 #include "parallel/comm_thread/communication_thread.hpp"
-#include "parallel/mpi/mpi_group.hpp"
+#include "parallel/mpi/mpi_check.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
 
 namespace mpzero::parallel {

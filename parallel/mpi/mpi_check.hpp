@@ -10,7 +10,6 @@
     const int mpi_result_ = (call);                                                    \
     if (mpi_result_ != MPI_SUCCESS) ::mpzero::parallel::throw_mpi(#call, mpi_result_); \
   } while (false)
-
 namespace mpzero::parallel {
 
 [[noreturn]] inline void throw_mpi(const char* call, int result) {
@@ -19,5 +18,17 @@ namespace mpzero::parallel {
   MPI_Error_string(result, text, &length);
   throw_failure("{} failed: {}", call, std::string(text, static_cast<size_t>(length)));
 }
+
+// MPI's handle of a group of ranks; freed in the destructor unless it is the group of all ranks.
+struct MpiGroup {
+  explicit MpiGroup(MPI_Comm handle) : handle(handle) {}
+  ~MpiGroup() {
+    if (handle != MPI_COMM_WORLD && handle != MPI_COMM_NULL) MPI_Comm_free(&handle);
+  }
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+
+  MPI_Comm handle;
+};
 
 }  // namespace mpzero::parallel

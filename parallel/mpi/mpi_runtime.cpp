@@ -6,7 +6,6 @@
 
 #include "base/unwinding.hpp"
 #include "parallel/mpi/mpi_check.hpp"
-#include "parallel/mpi/mpi_group.hpp"
 #include "parallel/mpi/patient_wait.hpp"
 
 namespace mpzero::parallel {

@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "parallel/comm/nccl_communicator.hpp"
 #include "parallel/mpi/deadline.hpp"
-#include "parallel/network/nccl_log.hpp"
+#include "parallel/network/network_proof.hpp"
 
 namespace mpzero::parallel {
 namespace {

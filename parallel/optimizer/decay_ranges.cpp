@@ -1,6 +1,6 @@
 #include "parallel/optimizer/decay_ranges.hpp"
 
-#include "base/parameter_ranges.hpp"
+#include "base/parameter_spec.hpp"
 
 namespace mpzero::parallel {
 

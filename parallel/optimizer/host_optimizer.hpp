@@ -14,7 +14,7 @@
 
 #include "parallel/host/thread_team.hpp"
 #include "parallel/optimizer/host_updater.hpp"
-#include "parallel/optimizer/spare_states.hpp"
+#include "parallel/optimizer/state_hold.hpp"
 
 namespace mpzero::parallel {
 

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/optimizer_state.hpp"
+#include "base/parameter_spec.hpp"
 #include "parallel/host/memory_use.hpp"
 #include "parallel/optimizer/adamw.hpp"
 #include "parallel/optimizer/decay_ranges.hpp"

@@ -19,8 +19,8 @@
 #include "parallel/trace/timeline.hpp"
 #include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/gather_schedule.hpp"
+#include "parallel/zero/exchange.hpp"
 #include "parallel/zero/levels.hpp"
-#include "parallel/zero/parameter_exchange.hpp"
 
 namespace mpzero::parallel {
 

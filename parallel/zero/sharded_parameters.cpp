@@ -11,7 +11,7 @@
 #include "parallel/comm_thread/communication_thread.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/streams/streams.hpp"
-#include "parallel/zero/pending_exchange.hpp"
+#include "parallel/zero/exchange.hpp"
 
 namespace mpzero::parallel {
 namespace {

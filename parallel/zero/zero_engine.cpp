@@ -12,7 +12,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "base/parameter_ranges.hpp"
+#include "base/parameter_spec.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/streams/streams.hpp"
 #include "parallel/trace/profile_range.hpp"

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "base/optimizer_state.hpp"
 #include "base/parameter_source.hpp"
+#include "base/parameter_spec.hpp"
 #include "base/process_group.hpp"
 #include "parallel/comm/communicator.hpp"
 #include "parallel/host/memory_use.hpp"

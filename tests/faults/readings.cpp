@@ -14,7 +14,6 @@
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/formats.hpp"
-#include "io/checkpoint_dir/stable_read.hpp"
 #include "io/data/token_dataset.hpp"
 #include "io/weights/folder_weights.hpp"
 #include "io/weights/initial_weights.hpp"

@@ -10,9 +10,8 @@
 #include <thread>
 
 #include "app/health/gpu_condition.hpp"
-#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "parallel/comm/nccl_communicator.hpp"
-#include "parallel/comm/recorded_communicator.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"

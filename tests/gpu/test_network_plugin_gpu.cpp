@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "parallel/network/nccl_log.hpp"
+#include "parallel/network/network_proof.hpp"
 #include "parallel/network/network_start.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"

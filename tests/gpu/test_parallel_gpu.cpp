@@ -11,7 +11,7 @@
 
 #include <cmath>
 
-#include "parallel/comm/local_communicator.hpp"
+#include "parallel/comm/communicator.hpp"
 #include "parallel/comm/nccl_communicator.hpp"
 #include "parallel/optimizer/adamw.hpp"
 #include "parallel/optimizer/optimizer_shard.hpp"

@@ -4,7 +4,7 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include "app/log/step_timer.hpp"
-#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "io/bytes/range_checksums.hpp"
+#include "io/bytes/checksum.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/deepspeed/plan.hpp"
 #include "io/files/atomic_file.hpp"

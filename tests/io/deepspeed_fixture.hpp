@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/bytes/range_checksums.hpp"
+#include "io/bytes/checksum.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/formats.hpp"

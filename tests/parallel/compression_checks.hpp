@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "parallel/quantization/quantize.hpp"
-#include "parallel/zero/gradient_exchange.hpp"
+#include "parallel/zero/exchange.hpp"
 #include "tests/parallel/engine_checks.hpp"
 #include "tests/parallel/same_bits.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "parallel/comm/recorded_communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 
 namespace mpzero {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "app/train/communicators/network.hpp"
 #include "app/watchdog/watchdog.hpp"
-#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "parallel/trace/timeline.hpp"
 #include "parallel/zero/levels.hpp"
 

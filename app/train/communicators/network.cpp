@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/output.hpp"
-#include "parallel/comm/local_communicator.hpp"
+#include "parallel/comm/communicator.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
 #include "parallel/comm/nccl_communicator.hpp"
 

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "app/checkpoint/resume_position.hpp"
-#include "io/data/shuffle.hpp"
+#include "io/data/data_loader.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

@@ -1,7 +1,7 @@
 #include <ATen/ops/ones.h>
 
 #include "app/log/step_timer.hpp"
-#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

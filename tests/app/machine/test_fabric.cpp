@@ -1,7 +1,7 @@
 #include "app/machine/fabric.hpp"
 #include "app/machine/instances.hpp"
 #include "base/environment.hpp"
-#include "parallel/network/rdma_devices.hpp"
+#include "parallel/network/network.hpp"
 #include "tests/app/doctor/doctor_checks.hpp"
 #include "tests/skip.hpp"
 

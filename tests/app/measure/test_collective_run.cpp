@@ -1,6 +1,6 @@
 #include "app/measure/collective_run.hpp"
 #include "base/process_group.hpp"
-#include "parallel/comm/local_communicator.hpp"
+#include "parallel/comm/communicator.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::measure {

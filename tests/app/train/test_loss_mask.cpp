@@ -11,7 +11,7 @@
 #include "app/train/validation.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_dir/formats.hpp"
-#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/app/exact_weights.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"

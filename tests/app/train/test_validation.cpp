@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/train/validation.hpp"
-#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/app/exact_weights.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"

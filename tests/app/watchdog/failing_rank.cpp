@@ -21,9 +21,9 @@
 #include "app/train/watched_run.hpp"
 #include "app/watchdog/watchdog.hpp"
 #include "base/error.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
 #include "parallel/comm/nccl_communicator.hpp"
-#include "parallel/comm/recorded_communicator.hpp"
 #include "parallel/network/network_start.hpp"
 
 namespace mpzero {

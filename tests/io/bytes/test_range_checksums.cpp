@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "io/bytes/range_checksums.hpp"
+#include "io/bytes/checksum.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::io {

@@ -10,7 +10,6 @@
 #include "base/error.hpp"
 #include "io/data/data_loader.hpp"
 #include "io/data/mixture.hpp"
-#include "io/data/shuffle.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/token_files.hpp"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "io/data/shuffle.hpp"
+#include "io/data/data_loader.hpp"
 #include "tests/catch.hpp"
 
 using mpzero::io::Permutation;

@@ -1,7 +1,7 @@
 #include <fstream>
 
 #include "base/error.hpp"
-#include "io/data/tokenizer_vocabulary.hpp"
+#include "io/data/tokenization.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/temporary_folder.hpp"
 

@@ -10,7 +10,7 @@
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/save.hpp"
-#include "io/deepspeed/layout.hpp"
+#include "io/deepspeed/plan.hpp"
 #include "io/torch_save/zip_reader.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"

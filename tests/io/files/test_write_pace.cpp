@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "io/checkpoint_dir/save_throttle.hpp"
+#include "io/checkpoint_dir/background_save.hpp"
 #include "io/files/write_pace.hpp"
 #include "tests/catch.hpp"
 

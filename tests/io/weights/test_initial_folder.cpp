@@ -1,4 +1,4 @@
-#include "io/weights/initial_folder.hpp"
+#include "io/weights/initial_weights.hpp"
 #include "io/weights/safetensors.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 

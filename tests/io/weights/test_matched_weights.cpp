@@ -3,7 +3,7 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "base/parameter_names.hpp"
+#include "base/parameter_spec.hpp"
 #include "io/weights/matched_weights.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 

@@ -8,7 +8,6 @@
 #include "io/weights/folder_weights.hpp"
 #include "io/weights/safetensors.hpp"
 #include "io/weights/torch_weights.hpp"
-#include "io/weights/weight_file.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 
 namespace mpzero::io {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/error.hpp"
-#include "parallel/codes/coded_layout.hpp"
+#include "parallel/codes/coded_gather.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::parallel {

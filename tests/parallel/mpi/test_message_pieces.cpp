@@ -1,4 +1,4 @@
-#include "parallel/mpi/message_pieces.hpp"
+#include "parallel/mpi/transfers.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::parallel {

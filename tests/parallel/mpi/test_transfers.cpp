@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "parallel/mpi/mpi_group.hpp"
+#include "parallel/mpi/mpi_check.hpp"
 #include "parallel/mpi/transfers.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "parallel/comm/local_communicator.hpp"
-#include "parallel/comm/recorded_communicator.hpp"
+#include "parallel/comm/communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "parallel/trace/flight_recorder.hpp"
 #include "tests/catch.hpp"
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "parallel/quantization/block_format.hpp"
-#include "parallel/zero/parameter_exchange.hpp"
+#include "parallel/zero/exchange.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/same_bits.hpp"
 #include "tests/parallel/virtual_nodes.hpp"

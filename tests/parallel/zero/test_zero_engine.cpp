@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "base/collectives.hpp"
-#include "parallel/comm/local_communicator.hpp"
+#include "parallel/comm/communicator.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
 #include "tests/parallel/collective_checks.hpp"
 #include "tests/parallel/engine_checks.hpp"

@@ -5,8 +5,8 @@
 #include "app/plan/simulation/simulated_decoder.hpp"
 #include "app/simulation/simulated_timeline.hpp"
 #include "app/train/step/optimizer_step.hpp"
-#include "parallel/comm/local_communicator.hpp"
-#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/comm/communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/app/plan/simulation/small_run.hpp"
 #include "tests/catch.hpp"
 

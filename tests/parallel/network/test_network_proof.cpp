@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/environment.hpp"
-#include "parallel/network/nccl_log.hpp"
+#include "parallel/network/network_proof.hpp"
 #include "tests/catch.hpp"
 #include "tests/setting.hpp"
 

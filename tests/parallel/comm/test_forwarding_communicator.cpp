@@ -1,6 +1,6 @@
 #include <ATen/ops/ones.h>
 
-#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::parallel {

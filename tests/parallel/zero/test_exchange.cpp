@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "base/collectives.hpp"
-#include "parallel/zero/gradient_exchange.hpp"
+#include "parallel/zero/exchange.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/compression_checks.hpp"
 #include "tests/parallel/same_bits.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "io/files/text_lines.hpp"
+#include "io/files/atomic_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 

@@ -1,7 +1,6 @@
 #include <tuple>
 
-#include "base/parameter_names.hpp"
-#include "base/parameter_ranges.hpp"
+#include "base/parameter_spec.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

@@ -2,7 +2,6 @@
 
 #include "base/error.hpp"
 #include "io/checkpoint_dir/folder.hpp"
-#include "io/checkpoint_dir/foreign.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/weights/folder_weights.hpp"
 #include "tests/catch.hpp"
