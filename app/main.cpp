@@ -32,6 +32,7 @@
 #include "app/train/watched_run.hpp"
 #include "base/error.hpp"
 #include "base/output.hpp"
+#include "base/words.hpp"
 #include "io/files/shipped_folders.hpp"
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/mpi/launch_check.hpp"
@@ -53,8 +54,37 @@ constexpr const char* kUsage =
     "  mpzero generate CHECKPOINT --prompt TEXT   let a model go on with a text; `mpzero generate --help`\n"
     "  mpzero top RUN|JOB                   look at a run on the terminal; `mpzero top --help`\n"
     "  mpzero failure DIR                   name the rank that failed or held up a run; `mpzero failure --help`\n"
+    "  mpzero help COMMAND                  the command's flags; `mpzero train --help FLAG` explains one\n"
     "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
+
+const std::vector<std::string> kCommands = {"train", "doctor",  "checkpoint", "plan",   "generate",
+                                            "top",   "failure", "help",       "version"};
+
+// Throws UserError for an unknown command.
+void check_command(const std::string& command) {
+  if (std::find(kCommands.begin(), kCommands.end(), command) != kCommands.end()) return;
+  const auto nearest = nearest_name(command, kCommands);
+  throw_user_error("'{}' is not a command{}", command,
+                   nearest ? fmt::format("; did you mean `mpzero {}`?", *nearest) : "; `mpzero help` lists them.");
+}
+
+// `help COMMAND` as `COMMAND --help`.
+std::vector<std::string> without_help(std::vector<std::string> arguments) {
+  if (arguments.size() == 2 && arguments.front() == "help") arguments = {arguments[1], "--help"};
+  return arguments;
+}
+
+// What `mpzero train` prints where --help, --help=json, --help FLAG or -h is among its flags; empty: none of them is.
+std::string train_help(const std::vector<std::string>& arguments) {
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    if (arguments[i] == "--help=json") return command_line_help_json();
+    if (arguments[i] != "--help" && arguments[i] != "-h") continue;
+    const bool of_flag = i + 1 < arguments.size() && !arguments[i + 1].starts_with('-');
+    return of_flag ? flag_help(arguments[i + 1]) : command_line_help();
+  }
+  return "";
+}
 
 // Returns the exit code.
 int dispatch(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
@@ -140,14 +170,6 @@ int check_launch(const std::function<void()>& check) {
   }
 }
 
-// The flags of `mpzero train`.
-CommandLine read_flags(const std::vector<std::string>& arguments) {
-  if (arguments.front() != "train") {
-    throw_user_error("unknown command '{}': did you mean `mpzero train`?", arguments.front());
-  }
-  return parse_command_line({arguments.begin() + 1, arguments.end()});
-}
-
 // How long MPI may take to start at least: on some clusters each node first loads the programs. Scripts end a doctor
 // after 5 minutes.
 constexpr std::chrono::minutes kStartPatience(10), kStartPatienceOfDoctor(4);
@@ -184,29 +206,24 @@ int dry_run_once(const CommandLine& line) {
 }  // namespace mpzero
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.empty() || arguments.front() == "--help" || arguments.front() == "help") {
-    mpzero::write_output(mpzero::Output::kStdout, mpzero::kUsage);
+  const std::vector<std::string> arguments = mpzero::without_help({argv + 1, argv + argc});
+  const auto print = [](const std::string& text) {
+    mpzero::write_output(mpzero::Output::kStdout, text);
+    return EXIT_SUCCESS;
+  };
+  if (arguments.empty() || arguments.front() == "--help" || arguments.front() == "-h" || arguments.front() == "help") {
+    print(mpzero::kUsage);
     return arguments.empty() ? mpzero::kUserErrorExitCode : EXIT_SUCCESS;
   }
-  if (arguments.front() == "--version") {
-    mpzero::write_output(mpzero::Output::kStdout, mpzero::version_text());
-    return EXIT_SUCCESS;
-  }
+  if (arguments.front() == "--version" || arguments.front() == "version") return print(mpzero::version_text());
+  if (const int code = mpzero::check_launch([&] { mpzero::check_command(arguments.front()); }); code != 0) return code;
   if (arguments.front() == "train") {
-    const auto given = [&](const char* argument) {
-      return std::find(arguments.begin(), arguments.end(), argument) != arguments.end();
-    };
-    const bool as_json = given("--help=json");
-    if (as_json || given("--help") || given("-h")) {
-      mpzero::write_output(mpzero::Output::kStdout,
-                           as_json ? mpzero::command_line_help_json() : mpzero::command_line_help());
-      return EXIT_SUCCESS;
-    }
+    std::string help;
+    if (const int code = mpzero::check_launch([&] { help = mpzero::train_help(arguments); }); code != 0) return code;
+    if (!help.empty()) return print(help);
   }
   if (arguments.front() == "doctor" && arguments.size() > 1 && arguments[1] == "--help") {
-    mpzero::write_output(mpzero::Output::kStdout, mpzero::doctor::options_help());
-    return EXIT_SUCCESS;
+    return print(mpzero::doctor::options_help());
   }
   if (arguments.front() == "top" || arguments.front() == "failure") {
     return mpzero::run_alone([&]() -> int {
@@ -229,7 +246,8 @@ int main(int argc, char** argv) {
   mpzero::CommandLine line;
   // Before MPI starts: a mistyped flag is known at once.
   if (arguments.front() != "doctor" && !calibrates) {
-    if (const int code = mpzero::check_launch([&] { line = mpzero::read_flags(arguments); }); code != 0) return code;
+    const auto read = [&] { line = mpzero::parse_command_line({arguments.begin() + 1, arguments.end()}); };
+    if (const int code = mpzero::check_launch(read); code != 0) return code;
   }
   if (line.dry_run) return mpzero::dry_run_once(line);
   const auto& environment = parallel::process_environment;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Puts the flags that `mpzero train --help=json` lists into docs/configuration.md, between the marks of its tables.
+"""Puts the flags that `mpzero train --help=json` lists into docs/configuration.md, between the marks of its tables,
+into scripts/flags.json, by which the scripts check them before a build, and into scripts/completion.bash.
 
 docs/flag_table.py [HELP]      HELP: a file with that JSON; by default that of build/bin/mpzero
 """
@@ -14,7 +15,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "configuration.md"
+TABLE = ROOT / "scripts" / "flags.json"
+COMPLETION = ROOT / "scripts" / "completion.bash"
 BEGIN, END = "<!-- flags -->\n", "<!-- end of flags -->"
+
+KINDS = ("choice", "boolean")  # of flags whose values are known
+BASH = """\
+# shellcheck shell=bash disable=SC2207
+# docs/flag_table.py writes this file. `source scripts/completion.bash` completes the commands and flags of mpzero.
+_mpzero() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}}
+  if ((COMP_CWORD == 1)) && [[ $1 != *.sh ]]; then
+    COMPREPLY=($(compgen -W 'train doctor checkpoint plan generate top failure help version' -- "$word"))
+    return
+  fi
+  case ${{COMP_WORDS[COMP_CWORD - 1]}} in
+{cases}
+    *) [[ $word != -* ]] || COMPREPLY=($(compgen -W '{names}' -- "$word")) ;;
+  esac
+}}
+complete -o default -F _mpzero mpzero ./train-singlenode.sh train-singlenode.sh
+"""
 
 
 def program_help() -> str:
@@ -48,10 +69,23 @@ def tables(text: str) -> str:
     return "\n".join(f"### {g['title']}\n\n{head}" + "\n".join(map(row, g["flags"])) + "\n" for g in groups)
 
 
+def completion(text: str) -> str:
+    """Of commands, flags and choices; folders and files complete by themselves."""
+    flags = [flag for group in json.loads(text)["groups"] for flag in group["flags"]]
+    names = sorted(f"--{name}" for name in flag_names(text))
+    choices = [(flag["name"], flag.get("choices", ["true", "false"])) for flag in flags if flag["type"] in KINDS]
+    cases = "\n".join(
+        f"    --{name}) COMPREPLY=($(compgen -W '{' '.join(words)}' -- \"$word\")) ;;" for name, words in choices
+    )
+    return BASH.format(names=" ".join(names), cases=cases)
+
+
 def main() -> None:
     if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
         sys.exit(__doc__)
     text = Path(sys.argv[1]).read_text(encoding="utf-8") if len(sys.argv) == 2 else program_help()
+    TABLE.write_text(text, encoding="utf-8")
+    COMPLETION.write_text(completion(text), encoding="utf-8")
     before, rest = DOCUMENT.read_text(encoding="utf-8").split(BEGIN)
     DOCUMENT.write_text(before + BEGIN + "\n" + tables(text) + "\n" + END + rest.split(END)[1], encoding="utf-8")
 

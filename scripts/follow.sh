@@ -12,8 +12,6 @@ require_sink() {
     [[ -z ${SINK_ARGS:-} ]] || warn "SINK_ARGS=$SINK_ARGS says nothing, since no SINK is set."
     return 0
   fi
-  [[ $SINK =~ ^(tensorboard|wandb|mlflow|trainjob)$ ]] ||
-    die "SINK=$SINK is none of tensorboard, wandb, mlflow and trainjob; set it to one of them, or leave it unset."
   read_words SINK_ARGS
   MPZERO_FOLLOW_ARGUMENTS=("$METRICS_FILE" --sink "$SINK" "${MPZERO_WORDS[@]}")
   # Its usage comes before the sentence.

@@ -85,7 +85,7 @@ path_of_flag() {
     named_path "$2"
   elif [[ $1 == train_data || $1 == validation_data ]]; then
     data_paths "$2"
-  elif [[ " ${MPZERO_PATH_FLAGS[*]} " == *" $1 "* && "$1 $2" != "resume_from_checkpoint none" ]]; then
+  elif [[ " ${MPZERO_PATH_FLAGS[*]} " == *" $1 "* && ! "$1 ${2,,}" =~ ^(resume_from_checkpoint (none|true|false)|metrics_file none)$ ]]; then
     users_path "$2"
   else
     printf '%s\n' "$2"

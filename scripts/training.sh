@@ -106,16 +106,14 @@ default_tokenizer() {
     qwen2_5_*) echo Qwen/Qwen2.5-0.5B ;;
     llama_3_1_*) echo meta-llama/Llama-3.1-8B ;;
     llama_3_*) echo meta-llama/Meta-Llama-3-8B ;;
-    *) die "No tokenizer is known for the model type '$MODEL_TYPE'; set TOKENIZER to a Hugging Face name, a folder or 'bytes'." ;;
+    *) ;; # app/check.py asks for one
   esac
 }
 
 # choose_settings GPUS MODEL: fills in what the scripts decide where the user left it open: the model, the files, and the first run, a small
 # Qwen3 that learns something within two minutes on a CPU. What stays empty is not given to mpzero, whose own default holds.
 choose_settings() {
-  local gpus=$1 variable
-  for variable in MAX_STEPS SEQ_LENGTH MAX_DOCUMENTS; do require_number "$variable" 1; done
-  for variable in CHECKPOINT_FREQ VALIDATION_FREQ; do require_number "$variable" 0; done
+  local gpus=$1
   warn_replaced MAX_STEPS num_train_epochs epochs
   if saves_by_flags; then warn_replaced CHECKPOINT_FREQ save_steps save_strategy; fi
   INIT_FROM=$(flag_value init_from || true)
@@ -132,8 +130,6 @@ choose_settings() {
   setting DATASET dataset ""
   setting DATASET_CONFIG_NAME dataset_config_name ""
   setting LOCAL_DATASET local_dataset ""
-  [[ $LOCAL_DATASET == true || $LOCAL_DATASET == false || -z $LOCAL_DATASET ]] ||
-    die "LOCAL_DATASET=$LOCAL_DATASET is neither true (DATASET is a folder or file) nor false (DATASET is a Hugging Face name)."
   setting TOKENIZER tokenizer ""
   if [[ -z $TOKENIZER ]]; then
     if [[ -f $INIT_FROM/tokenizer.json || ! -e $INIT_FROM && $INIT_FROM =~ $MPZERO_HUB_NAME ]]; then
@@ -141,7 +137,7 @@ choose_settings() {
     elif [[ -z $DATASET ]]; then
       TOKENIZER=bytes
     else
-      TOKENIZER=$(default_tokenizer) || exit
+      TOKENIZER=$(default_tokenizer)
     fi
   fi
   DS_CONFIG_YIELDS=""
@@ -162,7 +158,17 @@ choose_settings() {
   setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"
   # mpzero would train on the CPU where no GPU answers; with GPUs that are there to be used, this is an error.
   MPZERO_DEVICE=$( ((gpus == 0)) || echo cuda)
-  [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $MPZERO_USER_FOLDER); set it to your ds_config.json."
+  setting TRAIN_DATA train_data ""
+  setting VALIDATION_DATA validation_data ""
+  check_settings
+}
+
+# check_settings: ends the script where flags, variables or the files that they name are wrong, with all problems.
+check_settings() {
+  local variable
+  local -a variables=()
+  for variable in "${MPZERO_VARIABLES[@]}" INIT_FROM MODEL_IS_FROM_WEIGHTS; do variables+=("$variable=${!variable:-}"); done
+  env "${variables[@]}" "$(command -v python3 || echo "$MPZERO_VENV/bin/python")" -E -s "$MPZERO_ROOT/app/check.py" "${MPZERO_EXTRA_FLAGS[@]}" || exit
 }
 
 # ask_requeue PYTHON EVENT ARGUMENT...: has scripts/requeue decide, and does what it answers: returns where the run starts, else exits. Fails
@@ -244,18 +250,14 @@ lock_data() {
   lock "$1/prepare.lock" "prepare its data"
 }
 
-# name_data: sets TRAIN_DATA and VALIDATION_DATA, and DATA_FOLDER where prepare_data is to make them there.
+# name_data: where the user gave no TRAIN_DATA, sets it, VALIDATION_DATA and DATA_FOLDER where prepare_data is to make them there.
 name_data() {
-  setting TRAIN_DATA train_data ""
-  setting VALIDATION_DATA validation_data ""
   DATA_FOLDER=""
   [[ -z $TRAIN_DATA ]] || return 0
   read_prepare_args
   if [[ -z $DATASET ]]; then
     DATA_FOLDER=${DATA_DIR:-data}/tiny_corpus-$(printf '%s' "$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
   else
-    [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
-      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
     DATA_FOLDER=$(data_folder)
   fi
   TRAIN_DATA=$DATA_FOLDER/train.h5

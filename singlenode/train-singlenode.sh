@@ -91,7 +91,7 @@ read_arguments() {
   host="" build_only=false
   while (($# > 0)); do
     case $1 in
-      -h | --help)
+      -h | --help | help)
         usage
         exit 0
         ;;

@@ -33,9 +33,11 @@ FlagGroup checkpoint_flags() {
         .help = "hdf5, or deepspeed: files that DeepSpeed and its zero_to_fp32.py read"},
        {.name = "resume_from_checkpoint",
         .value = Text{field<&Settings::resume_from_checkpoint>},
-        .help = "a checkpoint folder, or none: start anew",
+        .help =
+            "a checkpoint folder; true: the newest of --checkpoint_dir, which must exist; none or false: start anew",
         .unit = "DIR",
-        .default_text = "resume from --checkpoint_dir if it holds a checkpoint, none with --overwrite"},
+        .default_text = "resume from --checkpoint_dir if it holds a checkpoint, none with --overwrite",
+        .trainer = TrainersFlag{}},
        {.name = "allow_changed",
         .value = Names{.field = field<&Settings::allow_changed>, .remark = "; write it as rope_theta,rms_norm_eps"},
         .help =

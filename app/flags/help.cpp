@@ -1,5 +1,6 @@
 #include "app/flags/help.hpp"
 
+#include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
 #include <boost/program_options.hpp>
@@ -7,7 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "app/flags/options.hpp"
 #include "app/flags/training_flags.hpp"
+#include "app/flags/unknown_flags.hpp"
 
 namespace mpzero {
 namespace {
@@ -83,6 +86,7 @@ ordered_json to_json(const Flag& flag) {
                        {"takes", placeholder(flag)},
                        {"type", std::visit([](const auto& value) { return type_of(value); }, flag.value)}};
   json.update(std::visit([](const auto& value) { return limits_of(value); }, flag.value));
+  json["alone"] = !flag.alone().empty();
   json["help"] = flag.help;
   json["required"] = flag.required;
   const std::string value = default_of(flag);
@@ -117,6 +121,15 @@ std::string command_line_help() {
   return text.str();
 }
 
+std::string flag_help(const std::string& name) {
+  const Flag* const flag = find_flag(meant_name(name));
+  if (flag == nullptr) refuse_flag("--" + name);
+  po::options_description one("", kLineLength, kHelpLength);
+  one.add_options()(flag->name.c_str(), po::value<std::string>()->value_name(placeholder(*flag)),
+                    explain(*flag).c_str());
+  return fmt::to_string(fmt::streamed(one));
+}
+
 std::string command_line_help_json() {
   ordered_json groups = ordered_json::array();
   for (const FlagGroup& group : training_flags()) {
@@ -124,7 +137,7 @@ std::string command_line_help_json() {
     for (const Flag& flag : group.flags) flags.push_back(to_json(flag));
     groups.push_back({{"title", group.title}, {"flags", flags}});
   }
-  return ordered_json({{"groups", groups}}).dump(2) + "\n";
+  return ordered_json({{"groups", groups}, {"unknown", unknown_flags()}}).dump(2) + "\n";
 }
 
 }  // namespace mpzero

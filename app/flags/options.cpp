@@ -1,12 +1,14 @@
 #include "app/flags/options.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <filesystem>
 #include <map>
 
-#include "app/flags/trainer_hints.hpp"
 #include "app/flags/training_flags.hpp"
+#include "app/flags/unknown_flags.hpp"
 #include "base/error.hpp"
 #include "base/words.hpp"
 
@@ -57,38 +59,6 @@ bool is_data_set(const std::string& argument) {
   if (argument.starts_with("-")) return false;
   std::error_code ignored;
   return std::filesystem::exists(argument, ignored) || std::count(argument.begin(), argument.end(), '/') == 1;
-}
-
-[[noreturn]] void refuse_unknown(const std::string& argument, const std::vector<std::string>& of_command,
-                                 const std::string& help) {
-  if (argument.ends_with(".h5")) {
-    throw_user_error("\"{0}\" is not a flag; a token file is given as --train_data {0}.", argument);
-  }
-  if (is_data_set(argument)) {
-    throw_user_error(
-        "\"{0}\" is not a flag; a data set is given as --dataset {0} to the scripts, which prepare it. `mpzero train` "
-        "reads the token file that app/prepare_data.py makes of it: --train_data FILE.",
-        argument);
-  }
-  if (argument.rfind("--", 0) != 0) {
-    throw_user_error("\"{}\" is not a flag; flags are written --name value or --name=value.", argument);
-  }
-  const std::string name = argument.substr(2, argument.find('=') - 2);
-  if (const auto hint = trainer_hint(name)) {
-    throw_user_error("--{} is a flag of the Hugging Face Trainer or its scripts that mpzero does not have: {}.", name,
-                     *hint);
-  }
-  std::vector<std::string> known = {"help"};
-  for (const FlagGroup& group : training_flags()) {
-    for (const Flag& flag : group.flags) {
-      for (const std::string& other : flag.names()) known.push_back(other);
-    }
-  }
-  known.insert(known.end(), of_command.begin(), of_command.end());
-  if (const auto nearest = nearest_name(name, known)) {
-    throw_user_error("--{} is not a known flag; did you mean --{}?", name, *nearest);
-  }
-  throw_user_error("--{} is not a known flag; {}.", name, help);
 }
 
 po::parsed_options parse(const std::vector<std::string>& arguments, const po::options_description& options) {
@@ -180,6 +150,14 @@ void settle_recompute(CommandLine& line) {
   line.recompute = asked;
 }
 
+// The Trainer's true: the newest checkpoint, which must exist; false: none.
+void settle_resume(CommandLine& line) {
+  std::string word = line.resume_from_checkpoint;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "true") line.resume_from_checkpoint = line.checkpoint_dir;
+  if (word == "false") line.resume_from_checkpoint = "none";
+}
+
 // A run's ranks are those that its launcher starts.
 void check_dry_run(const CommandLine& line) {
   for (const char* flag : {"world_size", "nproc_per_node"}) {
@@ -222,22 +200,60 @@ void check_contradictions(const CommandLine& line) {
 
 }  // namespace
 
+void refuse_flag(const std::string& argument, const std::vector<std::string>& of_command, const std::string& help) {
+  if (argument.ends_with(".h5")) {
+    throw_user_error("\"{0}\" is not a flag; a token file is given as --train_data {0}.", argument);
+  }
+  if (is_data_set(argument)) {
+    throw_user_error(
+        "\"{0}\" is not a flag; a data set is given as --dataset {0} to the scripts, which prepare it. `mpzero train` "
+        "reads the token file that app/prepare_data.py makes of it: --train_data FILE.",
+        argument);
+  }
+  if (argument.rfind("--", 0) != 0) {
+    throw_user_error("\"{}\" is not a flag; flags are written --name value or --name=value.", argument);
+  }
+  const std::string name = argument.substr(2, argument.find('=') - 2);
+  if (const auto sentence = unknown_flags().find(name); sentence != unknown_flags().end()) {
+    throw_user_error("{}", sentence->second);
+  }
+  std::vector<std::string> known = {"help"};
+  for (const FlagGroup& group : training_flags()) {
+    for (const Flag& flag : group.flags) {
+      for (const std::string& other : flag.names()) known.push_back(other);
+    }
+  }
+  known.insert(known.end(), of_command.begin(), of_command.end());
+  if (const auto nearest = nearest_name(name, known)) {
+    throw_user_error("--{} is not a known flag; did you mean --{}?", name, *nearest);
+  }
+  throw_user_error("--{} is not a known flag; {}.", name, help);
+}
+
 CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<std::string>& of_command,
                                const std::string& help) {
   const po::options_description options = known_options();
   CommandLine line;
   std::map<std::string, GivenFlag> seen;  // by the flag's own name
-  for (const po::option& option : parse(normalize(arguments), options).options) {
+  std::vector<std::string> problems;
+  const auto collect = [&](const auto& check) {
+    try {
+      check();
+    } catch (const UserError& error) {
+      problems.emplace_back(error.what());
+    }
+  };
+  const auto read = [&](const po::option& option) {
     if (option.unregistered || option.position_key >= 0) {
-      refuse_unknown(option.original_tokens.front(), of_command, help);
+      refuse_flag(option.original_tokens.front(), of_command, help);
     }
     if (option.original_tokens.size() > 1 && option.original_tokens[1].rfind("--", 0) == 0) {
       throw_user_error("--{} needs a value; give one or leave the flag out.", option.string_key);
     }
-    if (option.string_key == kIgnoredFlag) continue;
+    if (option.string_key == kIgnoredFlag) return;
     if (option.string_key == "help") {
       line.help = true;
-      continue;
+      return;
     }
     const GivenFlag given{.name = option.string_key, .value = option.value.front()};
     const Flag& flag = flag_named(given.name);
@@ -245,15 +261,22 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
     line.given.emplace(flag.name, given.name);
     const auto [first, is_new] = seen.emplace(flag.name, given);
     if (!is_new) check_repetition(flag, first->second, given);
+  };
+  bool follows_unknown = false;
+  for (const po::option& option : parse(normalize(arguments), options).options) {
+    // The value of a flag that is not known is no problem of its own.
+    const bool is_value = option.position_key >= 0 && follows_unknown;
+    follows_unknown = option.unregistered && option.original_tokens.front().find('=') == std::string::npos;
+    if (!is_value) collect([&] { read(option); });
   }
   settle_warmup(line);
-  check_contradictions(line);
-  check_dry_run(line);
-  check_metrics(line);
-  settle_recompute(line);
-  check_warmup(line);
-  check_decay(line);
-  check_save_strategy(line);
+  settle_resume(line);
+  for (const auto& check :
+       {check_contradictions, check_dry_run, check_metrics, check_warmup, check_decay, check_save_strategy}) {
+    collect([&] { check(line); });
+  }
+  collect([&] { settle_recompute(line); });
+  if (!problems.empty()) throw_user_error("{}", fmt::join(problems, " Also: "));
   return line;
 }
 

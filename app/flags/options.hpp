@@ -22,13 +22,19 @@ struct CommandLine : Settings {
   bool operator==(const CommandLine&) const = default;
 };
 
+constexpr const char* kListedByHelp = "mpzero train --help lists them all";
+
+// Throws UserError about an argument that is no flag. `of_command`, `help`: see below.
+[[noreturn]] void refuse_flag(const std::string& argument, const std::vector<std::string>& of_command = {},
+                              const std::string& help = kListedByHelp);
+
 // Parses the flags after `mpzero train`: `--flag value` or `--flag=value`; booleans take true or false, and a bare
 // boolean flag means true. A flag may be given under two of its names if the values are the same. Throws UserError
-// naming the flag: unknown (with the nearest known one), repeated, without a value, out of range.
+// naming each wrong flag: unknown (with the nearest known one), repeated, without a value, out of range.
 // `of_command`: flags of another command, which takes those of `mpzero train` too and has read its own; unknown ones
 // may have been meant for them. `help`: where all flags are listed.
 CommandLine parse_command_line(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& of_command = {},
-                               const std::string& help = "mpzero train --help lists them all");
+                               const std::string& help = kListedByHelp);
 
 }  // namespace mpzero

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from chat_template import OWN_VARIABLES, REASONING
 
 from . import PrepareError, shown
+from .not_trained import refusal_of
 from .rows import DoubleKey, Row, two_keys
 
 CHAT, PROMPT_COMPLETION, TEXT = "chat", "prompt_completion", "text"
@@ -68,6 +69,8 @@ class Completion:
 
 def detected(columns: list[str], column: str) -> tuple[str, str]:
     """column: of text, named by --text_column. -> (format, the columns by which it was detected)"""
+    if refused := refusal_of(columns):
+        raise PrepareError(refused)
     found = [(names, kind) for names, kind in KINDS if set(names) <= set(columns)]
     if len({kind for _, kind in found}) > 1 or (found and column in columns):
         raise PrepareError(

@@ -44,7 +44,7 @@ def step_of(name: str) -> int:
 
 def requested_step(folder: str | None) -> int:
     """The step of the checkpoint that --resume_from_checkpoint names, as far as names tell it; 0: none."""
-    if folder is None or folder == "none":
+    if folder is None or folder.lower() in ("none", "true", "false"):
         return 0
     with contextlib.suppress(NotReadable, OSError):
         return step_of(read_text(Path(folder) / "latest") or folder)

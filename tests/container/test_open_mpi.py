@@ -47,7 +47,7 @@ def pods():
 
 
 def launch(pods, **variables: str):
-    given = {"CHECK_NODES": "false", "TRAIN_DATA": "/x.h5", "TOKENIZER": "bytes", "MODEL_TYPE": "qwen3_tiny"}
+    given = {"CHECK_NODES": "false", "TRAIN_DATA": "/dev/null", "TOKENIZER": "bytes", "MODEL_TYPE": "qwen3_tiny"}
     return pods.launch(BUILD_DIR=str(pods.folder / "build"), HF_TOKEN="abc", **{**given, **variables})
 
 

@@ -35,6 +35,22 @@ def test_sharegpt_equals_messages():
     assert sharegpt.trained == [False, False, True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        (["prompt", "chosen", "rejected"], "DPO"),
+        (["prompt", "completion", "label"], "KTO"),
+        (["prompt"], "GRPO"),
+        (["image", "caption"], "--text_column"),
+    ],
+)
+def test_data_for_what_mpzero_does_not_do_is_recognized(columns, what):
+    chat = prepare_module("chat")
+    with pytest.raises(chat.PrepareError, match=what) as caught:
+        chat.detected(columns, "text")
+    assert "docs/limits.md" in str(caught.value)
+
+
 def test_instructions_equal_messages():
     values = {"instruction": "Add.", "input": "1 2", "output": "3", "system": "s", "history": [["q", "a"]]}
     messages = [{"role": "system", "content": "s"}, user("q"), assistant("a"), user("Add.\n\n1 2"), assistant("3")]

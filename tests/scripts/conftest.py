@@ -163,6 +163,13 @@ JOB_OF_ONE_NODE = {
 }  # fmt: skip
 
 
+HDF5 = b"\x89HDF\r\n\x1a\n"  # with which a token file begins
+CHECKED = [
+    f"app/{name}.py"
+    for name in ("check", "failure", "follow", "prepare/__init__", "prepare/arguments", "prepare/not_trained")
+]
+
+
 class Checkout:
     def __init__(self, root: Path):
         self.root = root / "checkout"
@@ -173,10 +180,12 @@ class Checkout:
             folder.mkdir()
         for folder in ("scripts", "singlenode", "sbatch", "container", "app/run_failure", "app/run_files"):
             shutil.copytree(REPOSITORY / folder, self.root / folder, symlinks=True)
-        for file in ("uv.lock", "app/failure.py"):
+        for file in ("uv.lock", *CHECKED):
+            (self.root / file).parent.mkdir(exist_ok=True)
             shutil.copy(REPOSITORY / file, self.root / file)
+        shutil.copytree(REPOSITORY / "configs/models", self.root / "configs/models")
         (self.root / "train-singlenode.sh").symlink_to("singlenode/train-singlenode.sh")
-        for path in ("logs", "configs", "assets/tiny_corpus"):
+        for path in ("logs", "assets/tiny_corpus"):
             (self.root / path).mkdir(parents=True)
         for name in ("ds_config.json", "ds_config_tiny.json"):
             (self.root / "configs" / name).write_text("{}")
@@ -191,6 +200,8 @@ class Checkout:
         installed = hashlib.sha256(f"{self.package.name}\n".encode()).hexdigest()
         (self.root / ".venv/mpzero-synced").write_text(f"{lock} cuda\n{installed}\n")
         (self.root / "build/mpzero-configured").write_text(f"{lock} off\n")
+        for folder in (self.root, self.home):
+            (folder / "mine.h5").write_bytes(HDF5)
         self.program(self.bin / "nvidia-smi", "#!/bin/bash\nexit 9\n")
 
     def program(self, path: Path, text: str) -> None:

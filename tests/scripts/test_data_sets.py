@@ -59,10 +59,10 @@ def test_flags_for_the_preparation_reach_it_and_make_another_data_set(checkout):
 
 def test_quotes_in_the_flags_for_the_preparation_are_those_of_a_shell(checkout):
     (checkout.root / "corpus").mkdir()
-    arguments = "--text_template '{title}: {body}' --split \"train[:5 %]\""
+    arguments = "--document_separator '{title}: {body}' --split \"train[:5 %]\""
     assert checkout.run(DATASET="corpus", PREPARE_ARGS=arguments).returncode == 0
     prepared = checkout.prepared()
-    assert prepared[prepared.index("--text_template") + 1] == "{title}: {body}"
+    assert prepared[prepared.index("--document_separator") + 1] == "{title}: {body}"
     assert prepared[prepared.index("--split") + 1] == "train[:5 %]"
     result = checkout.run(DATASET="corpus", PREPARE_ARGS="--split 'train")
     assert result.returncode == 2 and "PREPARE_ARGS=--split 'train cannot be read as words" in result.stderr
@@ -87,7 +87,10 @@ def test_data_that_cannot_be_prepared_ends_the_run_before_it_starts(checkout):
 def test_a_data_set_that_has_changed_is_made_again_as_the_advice_says(checkout):
     """With the real prepare_data.py: the text has grown since."""
     for folder in ("app/prepare", "app/prepare_data.py", "app/chat_template.py"):
-        (shutil.copytree if folder == "app/prepare" else shutil.copy)(REPOSITORY / folder, checkout.root / folder)
+        if folder == "app/prepare":
+            shutil.copytree(REPOSITORY / folder, checkout.root / folder, dirs_exist_ok=True)
+        else:
+            shutil.copy(REPOSITORY / folder, checkout.root / folder)
     text = REPOSITORY / ".venv/bin/python"
     checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {text} "$@"\n')
     corpus = checkout.root / "my corpus"

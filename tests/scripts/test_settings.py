@@ -113,7 +113,7 @@ ERRORS = [
     ({"LOCAL_DATASET": "yes"}, ["LOCAL_DATASET=yes", "true", "false"]),
     ({"DATASET": "/nowhere/wikitext-2", "LOCAL_DATASET": "true"}, ["/nowhere/wikitext-2", "LOCAL_DATASET"]),
     ({"DS_CONFIG": "missing.json"}, ["missing.json"]),
-    ({"MODEL_TYPE": "unheard_of", "DATASET": "some/name"}, ["unheard_of", "TOKENIZER"]),
+    ({"MODEL_TYPE": "unheard_of", "DATASET": "some/name"}, ["unheard_of", "qwen3_0_6b"]),
 ]
 
 

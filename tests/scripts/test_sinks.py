@@ -111,7 +111,7 @@ def refused(checkout, begin, **variables) -> str:
 
 @pytest.mark.parametrize("begin", [start, submit])
 def test_an_unknown_sink_is_refused(checkout, begin):
-    assert "SINK=tensorbord is none of tensorboard, wandb, mlflow and trainjob" in refused(
+    assert "SINK=tensorbord is none of tensorboard, wandb, mlflow, trainjob" in refused(
         checkout, begin, SINK="tensorbord"
     )
 
@@ -128,7 +128,7 @@ def test_a_package_that_is_missing_is_refused_before_any_work(checkout, tmp_path
     said = refused(checkout, begin, SINK=sink, PYTHONPATH=str(tmp_path / "none"))
     assert said.startswith(f"mpzero: error: SINK={sink}: {sink} is not installed: '") and " install " in said
     said = refused(checkout, begin, SINK=sink, SINK_ARGS="--projekt llama")
-    assert said == f"mpzero: error: SINK={sink}: unrecognized arguments: --projekt llama\n"
+    assert "SINK_ARGS: --projekt" in said and "--project?" in said
     assert "SINK_ARGS=--project 'llama cannot be read" in refused(
         checkout, begin, SINK=sink, SINK_ARGS="--project 'llama"
     )

@@ -177,12 +177,14 @@ def test_help_is_given_wherever_it_is_asked_for(checkout):
     [
         ({"MODEL_CONFIG": "config.json"}, "checkout-"),
         ({"MODEL_CONFIG": "weights/../config.json"}, "checkout-"),
-        ({"MODEL_TYPE": ".", "TOKENIZER": "bytes"}, "model-"),
-        ({"MODEL_TYPE": "../a b/c", "TOKENIZER": "bytes"}, "_a_b_c-"),
+        ({"MODEL_CONFIG": "a b/c/config.json"}, "c-"),
+        ({"MODEL_CONFIG": "a b/.d/config.json"}, "d-"),
     ],
 )
 def test_the_log_is_no_hidden_file(checkout, variables, name):
-    (checkout.root / "config.json").write_text("{}")
+    for folder in ("", "weights", "a b/c", "a b/.d"):
+        (checkout.root / folder).mkdir(parents=True, exist_ok=True)
+        (checkout.root / folder / "config.json").write_text("{}")
     assert checkout.run(**variables).returncode == 0
     (log,) = [path.name for path in (checkout.root / "logs").iterdir() if path.suffix == ".out"]
     assert log.startswith(name)

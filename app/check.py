@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Checks the flags and variables of a run, and the files that they name, before anything is installed or built.
+
+check.py FLAGS OF mpzero train
+
+The variables of the scripts are in the environment. All problems are printed, one a line; the status is then 2. Needs
+Python 3.9 and its standard library alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from prepare import shown
+from prepare.not_trained import refusal_of
+
+ROOT = Path(__file__).resolve().parents[1]
+# `mpzero train --help=json`, written by docs/flag_table.py.
+TABLE = json.loads((ROOT / "scripts/flags.json").read_text(encoding="utf-8"))
+FLAGS = {name: flag for group in TABLE["groups"] for flag in group["flags"] for name in (flag["name"], flag["trainer"])}
+OTHERS = ("help", "local_rank")  # flags of no setting
+BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
+# The least value of each variable that is a number.
+NUMBERS = {"MAX_STEPS": 1, "SEQ_LENGTH": 1, "MAX_DOCUMENTS": 1, "CHECKPOINT_FREQ": 0, "VALIDATION_FREQ": 0, "NPROC": 1}
+NUMBERS |= {"MAX_RESTARTS": 0, "STUCK_AFTER": 1, "GRACE_PERIOD": 0}
+SINKS = ("tensorboard", "wandb", "mlflow", "trainjob")
+# Variables with flags of a program, and the source that lists them.
+ARGUMENTS = {"PREPARE_ARGS": "app/prepare/arguments.py", "SINK_ARGS": "app/follow.py"}
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def variable(name: str) -> str:
+    return os.environ.get(name, "")
+
+
+def edits(a: str, b: str) -> int:
+    """As edit_distance in base/words.cpp."""
+    rows = [list(range(len(b) + 1))]
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (x != y)))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                row[-1] = min(row[-1], rows[-2][j - 2] + 1)
+        rows.append(row)
+    return rows[-1][-1]
+
+
+def nearest(word: str, known: list[str]) -> str | None:
+    """As nearest_name in base/words.cpp."""
+    best = min(known, key=lambda name: edits(word, name))
+    distance = edits(word, best)
+    if distance <= 2:
+        return best
+    parts = [name for name in known if len(word) >= 5 and word in name]
+    return parts[0] if parts else best if distance <= len(word) // 3 else None
+
+
+def problems_of_flags(words: list[str]) -> Iterator[str]:
+    seen = set()
+    i = 0
+    while i < len(words):
+        word, _, value = words[i].partition("=")
+        has_value = "=" in words[i]
+        i += 1
+        if not word.startswith("--"):
+            what = "a token file is --train_data FILE, a data set DATASET=" if os.path.exists(word) else "write --name"
+            yield f'"{word}" is not a flag; {what}.'
+            continue
+        name = word[2:]
+        flag = FLAGS.get(name)
+        alone = flag is not None and (flag["type"] == "boolean" or flag["alone"])
+        if not has_value and i < len(words) and not words[i].startswith("--"):
+            value, has_value = words[i], True
+            i += 1
+        if name in OTHERS:
+            continue
+        if flag is None:
+            yield TABLE["unknown"].get(name) or unknown(name)
+        elif not has_value and not alone:
+            yield f"--{name} needs a value; give one or leave the flag out."
+        elif name in seen:
+            yield f"--{name} is given twice; keep one of the two."
+        elif has_value and (wanted := wanted_of(flag, value)):
+            yield f'--{name} must be {wanted}, not "{value}".'
+        seen.add(name)
+
+
+def unknown(name: str) -> str:
+    known = [name for name in FLAGS if name] + [*OTHERS, "build-only"]
+    meant = nearest(name, known)
+    return f"--{name} is not a known flag" + (f"; did you mean --{meant}?" if meant else "; --help lists them all.")
+
+
+def wanted_of(flag: dict, text: str) -> str | None:
+    """What the flag takes, if that is not `text`."""
+    if flag["type"] == "boolean":
+        return None if text.lower() in BOOLEANS else "true or false"
+    if flag["type"] == "choice":
+        return None if text in flag["choices"] else f"one of {', '.join(flag['choices'])}"
+    if flag["type"] not in ("integer", "number"):
+        return None if text else "a text"
+    try:
+        value = int(text) if flag["type"] == "integer" else float(text)
+    except ValueError:
+        return "a whole number" if flag["type"] == "integer" else "a number"
+    limits = {
+        "minimum": ("at least", value.__ge__),
+        "maximum": ("at most", value.__le__),
+        "more_than": ("more than", value.__gt__),
+        "less_than": ("less than", value.__lt__),
+    }
+    wrong = [f"{words} {flag[key]}" for key, (words, holds) in limits.items() if key in flag and not holds(flag[key])]
+    return " and ".join(wrong) or None
+
+
+def problems_of_variables() -> Iterator[str]:
+    for name, least in NUMBERS.items():
+        value = variable(name)
+        if value and not (re.fullmatch("[0-9]{1,15}", value) and int(value) >= least):
+            yield f"{name}={value} is not a whole number of at least {least} and at most 15 digits; fix or unset it."
+    if variable("LOCAL_DATASET") not in ("", "true", "false"):
+        yield f"LOCAL_DATASET={variable('LOCAL_DATASET')} is neither true (a folder or file) nor false (Hugging Face)."
+    if variable("SINK") not in ("", *SINKS):
+        yield f"SINK={variable('SINK')} is none of {', '.join(SINKS)}; set it to one of them, or unset it."
+    for name, source in ARGUMENTS.items():
+        known = re.findall(r'"--(\w+)"', (ROOT / source).read_text(encoding="utf-8"))
+        for given in re.findall(r"(?:^|\s)--([\w-]+)", variable(name)):
+            if given not in known:
+                meant = nearest(given, known)
+                yield f"{name}: --{given} is not a known flag" + (f"; did you mean --{meant}?" if meant else ".")
+
+
+def problems_of_model() -> Iterator[str]:
+    config, model, weights = variable("MODEL_CONFIG"), variable("MODEL_TYPE"), variable("INIT_FROM")
+    if config:
+        yield from problems_of_json("MODEL_CONFIG", config)
+    elif variable("MODEL_IS_FROM_WEIGHTS") != "true":
+        presets = sorted(path.stem for path in (ROOT / "configs/models").glob("*.json"))
+        if model not in presets:
+            meant = nearest(model, presets)
+            also = f"did you mean {meant}? It" if meant else "which"
+            yield f"MODEL_TYPE={model} is not in configs/models; {also} has {', '.join(presets)}."
+    if weights and not os.path.exists(weights) and not HUB_NAME.fullmatch(weights):
+        yield f"--init_from {weights} does not exist; give a folder, or a model's name on Hugging Face."
+    yield from problems_of_json("DS_CONFIG", variable("DS_CONFIG"))
+
+
+def problems_of_json(name: str, path: str) -> Iterator[str]:
+    try:
+        if not isinstance(json.loads(Path(path).read_text(encoding="utf-8")), dict):
+            yield f"{name}={path} is no JSON object; give another file."
+    except OSError as error:
+        yield f"{name}={path} cannot be read ({error.strerror}; looked for from {os.getcwd()}); give another file."
+    except ValueError as error:
+        yield f"{name}={path} is not JSON: {error}; fix it."
+
+
+def problems_of_data() -> Iterator[str]:
+    tokenizer, data, local = variable("TOKENIZER"), variable("DATASET"), variable("LOCAL_DATASET")
+    if not tokenizer and (ROOT / f"configs/models/{variable('MODEL_TYPE')}.json").exists():
+        yield (
+            f"TOKENIZER: none is known for MODEL_TYPE={variable('MODEL_TYPE')}; set it to a Hugging Face name, a "
+            "folder or 'bytes'."
+        )
+    elif tokenizer and not os.path.exists(tokenizer) and not HUB_NAME.fullmatch(tokenizer):
+        yield f"TOKENIZER={tokenizer} does not exist; give a folder, a Hugging Face name or 'bytes'."
+    for name in ("TRAIN_DATA", "VALIDATION_DATA"):
+        for path in token_files(variable(name)):
+            yield from problems_of_token_file(name, path)
+    if variable("TRAIN_DATA") or not data:
+        return
+    if os.path.exists(data) and local != "false":
+        path = first_table(Path(data))
+        if (
+            path is not None
+            and "--text_column" not in variable("PREPARE_ARGS")
+            and (sentence := refusal_of(columns(path)))
+        ):
+            yield f"DATASET={data} has {sentence}"
+    elif local == "true" or not HUB_NAME.fullmatch(data):
+        yield f"DATASET={data} does not exist; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
+
+
+def token_files(value: str) -> list[str]:
+    """Of a file, or a list of FILE, NAME=FILE or FILE:WEIGHT."""
+    if not value or os.path.exists(value):
+        return [value] if value else []
+    files = [re.sub(r"^[^=/]+=", "", item) for item in value.split(",")]
+    return [re.sub(r":[0-9.eE+-]+$", "", file) for file in files]
+
+
+def problems_of_token_file(name: str, path: str) -> Iterator[str]:
+    try:
+        with open(path, "rb") as file:
+            if os.path.isfile(path) and file.read(len(HDF5)) != HDF5:
+                yield f"{name}={path} is not a token file; DATASET=... prepares one from texts."
+    except FileNotFoundError:
+        if not any(re.match("--dry_run(=|$)", word) for word in sys.argv):  # which plans with data to come
+            yield f"{name}={path} does not exist; give a token file, or DATASET=... to make one."
+    except OSError as error:
+        yield f"{name}={path} cannot be read ({error.strerror}); fix its permissions, or give another."
+
+
+def first_table(data: Path) -> Path | None:
+    files = sorted(data.iterdir()) if data.is_dir() else [data]
+    return next((file for file in files if file.suffix in (".jsonl", ".ndjson", ".csv", ".tsv")), None)
+
+
+def columns(path: Path) -> list[str]:
+    """Of the first row; preparing the data reports a file that cannot be read."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            if path.suffix in (".csv", ".tsv"):
+                return next(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","), [])
+            row = json.loads(file.readline(1 << 24))
+            return list(row) if isinstance(row, dict) else []
+    except (OSError, ValueError, RecursionError, csv.Error):
+        return []
+
+
+def main() -> int:
+    problems = [
+        *problems_of_flags(sys.argv[1:]),
+        *problems_of_variables(),
+        *problems_of_model(),
+        *problems_of_data(),
+    ]
+    for problem in problems:
+        print(f"mpzero: error: {shown(problem)}", file=sys.stderr)
+    return 2 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

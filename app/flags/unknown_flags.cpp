@@ -1,0 +1,170 @@
+#include "app/flags/unknown_flags.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+namespace mpzero {
+namespace {
+
+struct Meant {
+  const char* name;                 // of the flag of mpzero train
+  std::vector<const char*> others;  // that mean the same elsewhere
+};
+
+const std::vector<Meant>& renamed() {
+  static const std::vector<Meant> all = {
+      {"checkpoint_dir", {"output_dir", "save_dir", "output", "out_dir", "checkpoint_path"}},
+      {"dataset", {"dataset_name", "data", "dataset_path"}},
+      {"deepspeed_config", {"deepspeed", "ds_config", "config"}},
+      {"deterministic", {"full_determinism"}},
+      {"init_from", {"model_name_or_path", "model", "model_name", "pretrained"}},
+      {"learning_rate", {"lr"}},
+      {"lr_scheduler_type", {"scheduler", "lr_scheduler", "schedule"}},
+      {"max_steps", {"steps", "iters", "iterations", "max_iters", "num_steps", "train_iters"}},
+      {"model_config", {"config_name"}},
+      {"num_train_epochs", {"num_epochs"}},
+      {"overwrite", {"overwrite_output_dir"}},
+      {"recompute", {"activation_checkpointing"}},
+      {"resume_from_checkpoint", {"resume", "resume_from", "load", "load_checkpoint"}},
+      {"seed", {"data_seed"}},
+      {"seq_length", {"max_seq_length", "max_length", "block_size", "context_length", "seq_len"}},
+      {"shuffle", {"train_sampling_strategy"}},
+      {"stuck_after", {"ddp_timeout"}},
+      {"tokenizer", {"tokenizer_name"}},
+      {"train_micro_batch_size_per_gpu", {"batch_size", "micro_batch"}},
+      {"validation_data", {"eval_data", "do_eval"}},
+      {"validation_freq", {"eval_steps", "eval_interval", "eval_freq", "eval_strategy", "evaluation_strategy"}},
+      {"validation_sequences", {"max_eval_samples", "eval_iters"}},
+      {"warmup_steps", {"warmup", "warmup_iters", "num_warmup_steps"}},
+  };
+  return all;
+}
+
+struct Answer {
+  std::vector<const char*> names;
+  const char* what_to_do;
+};
+
+const std::vector<Answer>& trainers() {
+  static const std::vector<Answer> all = {
+      {{"fp16"}, "mpzero trains in bf16 or, with --bf16 false, in fp32; leave it out"},
+      {{"fp16_full_eval", "bf16_full_eval"}, "validation has the type of training; leave it out"},
+      {{"tf32"}, "products are in bf16 or exact fp32; leave it out"},
+      {{"report_to", "project"},
+       "app/follow.py passes the metrics of a run on to TensorBoard, Weights & Biases or MLflow; leave it out"},
+      {{"logging_dir"}, "app/follow.py --logdir writes TensorBoard's files; leave it out"},
+      {{"trackio_bucket_id", "trackio_space_id", "trackio_static_space_id"},
+       "app/follow.py passes metrics on to TensorBoard, Weights & Biases or MLflow; leave it out"},
+      {{"run_name"}, "a run is named after its model and id; leave it out"},
+      {{"logging_strategy", "logging_first_step"}, "--logging_steps says how often a line is written; leave it out"},
+      {{"disable_tqdm"}, "the progress bar is for terminals only; leave it out"},
+      {{"log_level", "log_level_replica", "log_on_each_node"}, "rank 0 alone writes the log; leave it out"},
+      {{"logging_nan_inf_filter"}, "a loss that is not finite is always reported; leave it out"},
+      {{"include_num_input_tokens_seen"}, "--metrics_file always has the tokens; leave it out"},
+      {{"skip_memory_metrics"}, "--metrics_file always has the memory; leave it out"},
+      {{"debug"}, "a gradient that is not finite ends the run; leave it out"},
+      {{"lr_scheduler_kwargs"}, "--warmup_steps and --num_decay_steps are the settings of schedules"},
+      {{"use_cpu", "no_cuda"}, "the same is --device cpu"},
+      {{"do_train"}, "mpzero train does so; leave it out"},
+      {{"do_predict"}, "mpzero generate completes prompts from a checkpoint; leave it out"},
+      {{"eval_on_start", "eval_delay"}, "--validation_freq STEPS sets when validation runs; leave it out"},
+      {{"per_device_eval_batch_size", "eval_accumulation_steps", "batch_eval_metrics", "eval_do_concat_batches",
+        "eval_use_gather_object", "include_for_metrics", "prediction_loss_only", "label_names"},
+       "validation reports the loss, with the micro-batch of training; leave it out"},
+      {{"optim", "optim_args"}, "the optimizer is AdamW; leave it out"},
+      {{"optim_target_modules"}, "AdamW updates all weights; leave it out"},
+      {{"fsdp", "fsdp_config", "parallelism_config", "accelerator_config"},
+       "\"zero_optimization\" of --deepspeed_config chooses the shards"},
+      {{"ddp_backend", "ddp_broadcast_buffers", "ddp_bucket_cap_mb", "ddp_find_unused_parameters", "ddp_static_graph"},
+       "\"zero_optimization\" of --deepspeed_config sets the communication; leave it out"},
+      {{"average_tokens_across_devices"}, "the loss is always the mean over the tokens of all ranks; leave it out"},
+      {{"dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers",
+        "dataloader_prefetch_factor", "dataloader_multiprocessing_context", "dataloader_in_order"},
+       "token files are read ahead without workers; leave it out"},
+      {{"dataloader_drop_last"}, "sequences that fill no batch begin the next epoch; leave it out"},
+      {{"remove_unused_columns"}, "a token file has no columns; leave it out"},
+      {{"group_by_length", "length_column_name"}, "all sequences have --seq_length tokens; leave it out"},
+      {{"train_file"}, "app/prepare_data.py makes --train_data of text files"},
+      {{"validation_file"}, "app/prepare_data.py makes --validation_data of text files"},
+      {{"torch_dtype"}, "--bf16 true or false chooses the type"},
+      {{"attn_implementation"}, "the fastest attention of the device is chosen; leave it out"},
+      {{"gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"},
+       "--recompute chooses what is computed again"},
+      {{"auto_find_batch_size"}, "--dry_run shows the memory of a batch; give --per_device_train_batch_size"},
+      {{"torch_empty_cache_steps"}, "mpzero plans the GPU's memory before the first step; leave it out"},
+      {{"use_cache"}, "training needs no cache of keys and values; leave it out"},
+      {{"save_safetensors"}, "zero_to_fp32 writes safetensors from a checkpoint; leave it out"},
+      {{"save_only_model"}, "zero_to_fp32 writes the weights of a checkpoint; leave it out"},
+      {{"save_on_each_node"}, "each rank writes its shard into the shared --checkpoint_dir; leave it out"},
+      {{"enable_jit_checkpoint"}, "SIGTERM always saves and stops; leave it out"},
+      {{"restore_callback_states_from_checkpoint"}, "mpzero has no callbacks; leave it out"},
+      {{"load_best_model_at_end", "metric_for_best_model", "greater_is_better"},
+       "zero_to_fp32 -t TAG writes the weights of the checkpoint that you choose; leave it out"},
+      {{"push_to_hub", "hub_model_id", "hub_always_push", "hub_private_repo", "hub_revision", "hub_strategy",
+        "hub_token"},
+       "hf upload publishes what zero_to_fp32 writes; leave it out"},
+      {{"ignore_data_skip"}, "a resumed run reads the next sequences at once; leave it out"},
+      {{"label_smoothing_factor"}, "the loss is the cross entropy without smoothing; leave it out"},
+      {{"neftune_noise_alpha"}, "mpzero adds no noise to embeddings; leave it out"},
+      {{"torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"},
+       "the kernels are compiled and fused already; leave it out"},
+  };
+  return all;
+}
+
+// What mpzero does not do, and what does.
+const std::vector<Answer>& missing() {
+  static const std::vector<Answer> all = {
+      {{"tensor_parallel_size", "tensor_model_parallel_size", "tp_size", "autotp_size", "pipeline_parallel_size",
+        "pipeline_model_parallel_size", "pp_size"},
+       "split layers between GPUs (tensor or pipeline parallelism); use ZeRO stage 3, with offloading if need be"},
+      {{"sequence_parallel_size", "context_parallel_size", "cp_size", "sp_size"},
+       "split sequences between GPUs; use --recompute, or DeepSpeed-Ulysses"},
+      {{"num_experts", "num_local_experts", "num_experts_per_tok", "expert_parallel_size", "expert_model_parallel_size",
+        "ep_size", "moe"},
+       "train mixtures of experts; use a dense model, or Megatron-LM"},
+      {{"dpo", "rl", "rpo_alpha", "loss_type", "ref_model", "precompute_ref_log_probs", "reward_model", "reward_funcs",
+        "num_generations", "max_prompt_length", "max_completion_length"},
+       "train on preferences or rewards (DPO, GRPO, PPO); use TRL, on the weights that zero_to_fp32 writes"},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::string meant_name(const std::string& name) {
+  for (const auto& [ours, others] : renamed()) {
+    for (const char* other : others) {
+      if (name == other) return ours;
+    }
+  }
+  return name;
+}
+
+const std::map<std::string, std::string>& unknown_flags() {
+  static const std::map<std::string, std::string> all = [] {
+    std::map<std::string, std::string> sentences;
+    for (const auto& [ours, others] : renamed()) {
+      for (const char* name : others) {
+        sentences[name] = fmt::format("--{} is not a flag of mpzero train; did you mean --{}?", name, ours);
+      }
+    }
+    for (const auto& [names, what_to_do] : trainers()) {
+      for (const char* name : names) {
+        sentences[name] =
+            fmt::format("--{} is a flag of the Hugging Face Trainer or its scripts that mpzero does not have: {}.",
+                        name, what_to_do);
+      }
+    }
+    for (const auto& [names, what] : missing()) {
+      for (const char* name : names) {
+        sentences[name] = fmt::format("--{}: mpzero does not {} (docs/limits.md).", name, what);
+      }
+    }
+    return sentences;
+  }();
+  return all;
+}
+
+}  // namespace mpzero

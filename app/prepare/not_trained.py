@@ -1,0 +1,29 @@
+"""Data sets for what mpzero does not do (docs/limits.md), by their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+TRL = "use TRL, on the weights that zero_to_fp32 writes"
+TEXT_ALONE = "mpzero trains on text alone; name its column with --text_column"
+# Each has the columns of its row, and none has "text", which could be trained.
+KINDS = (
+    (("chosen", "rejected"), f"preferences (DPO), which mpzero does not train on: {TRL}"),
+    (("prompt", "completion", "label"), f"rated answers (KTO), which mpzero does not train on: {TRL}"),
+    (("image",), TEXT_ALONE),
+    (("images",), TEXT_ALONE),
+    (("audio",), TEXT_ALONE),
+)
+
+
+def refusal_of(columns: Collection[str]) -> str | None:
+    """What follows "DATASET has"; None for other columns."""
+    names = {name.lower() for name in columns}
+    if "text" in names or "messages" in names:
+        return None
+    for wanted, what in KINDS:
+        if names.issuperset(wanted):
+            return f"columns {' and '.join(wanted)}: {what} (docs/limits.md)."
+    if "prompt" in names and not names & {"completion", "response", "output", "answer"}:
+        return f"prompts without completions, for GRPO or PPO, which mpzero does not do: {TRL} (docs/limits.md)."
+    return None

@@ -1,0 +1,36 @@
+# shellcheck shell=bash disable=SC2207
+# docs/flag_table.py writes this file. `source scripts/completion.bash` completes the commands and flags of mpzero.
+_mpzero() {
+  local word=${COMP_WORDS[COMP_CWORD]}
+  if ((COMP_CWORD == 1)) && [[ $1 != *.sh ]]; then
+    COMPREPLY=($(compgen -W 'train doctor checkpoint plan generate top failure help version' -- "$word"))
+    return
+  fi
+  case ${COMP_WORDS[COMP_CWORD - 1]} in
+    --bf16) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --fp8) COMPREPLY=($(compgen -W 'none tensorwise rowwise' -- "$word")) ;;
+    --recompute) COMPREPLY=($(compgen -W 'none selective full auto' -- "$word")) ;;
+    --gradient_checkpointing) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --deterministic) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --local_dataset) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --document_mask) COMPREPLY=($(compgen -W 'auto true false' -- "$word")) ;;
+    --shuffle) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --deepspeed_config_yields) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --quantized_gradient_bits) COMPREPLY=($(compgen -W '8 4' -- "$word")) ;;
+    --lr_scheduler_type) COMPREPLY=($(compgen -W 'linear cosine constant constant_with_warmup warmup_stable_decay' -- "$word")) ;;
+    --schedule_on_resume) COMPREPLY=($(compgen -W 'keep rewarm extend' -- "$word")) ;;
+    --device) COMPREPLY=($(compgen -W 'auto cuda cpu' -- "$word")) ;;
+    --network) COMPREPLY=($(compgen -W 'auto efa socket' -- "$word")) ;;
+    --ec2_notices) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --profile_ranks) COMPREPLY=($(compgen -W '0 all' -- "$word")) ;;
+    --dry_run) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --save_strategy) COMPREPLY=($(compgen -W 'no steps epoch' -- "$word")) ;;
+    --save_final) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --async_save) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --checkpoint_format) COMPREPLY=($(compgen -W 'hdf5 deepspeed' -- "$word")) ;;
+    --overwrite) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    --resume_strict) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
+    *) [[ $word != -* ]] || COMPREPLY=($(compgen -W '--adam_beta1 --adam_beta2 --adam_epsilon --allow_changed --async_save --beta1 --beta2 --bf16 --checkpoint_dir --checkpoint_format --checkpoint_freq --dataset --dataset_config_name --deepspeed_config --deepspeed_config_yields --deterministic --device --document_mask --dry_run --ec2_notices --epochs --fp8 --freeze_parameters --grace_period --grad_clip --gradient_accumulation_steps --gradient_checkpointing --head_dim --hidden_size --init_from --intermediate_size --keep_last --learning_rate --local_dataset --logging_freq --logging_steps --lr_scheduler_type --max_grad_norm --max_position_embeddings --max_steps --metrics_address --metrics_file --metrics_port --metrics_sd_dir --model_config --model_type --network --no_decay --nproc_per_node --num_attention_heads --num_decay_steps --num_hidden_layers --num_key_value_heads --num_train_epochs --overwrite --per_device_train_batch_size --profile_dir --profile_ranks --profile_steps --quantized_gradient_bits --recompute --resume_from_checkpoint --resume_strict --rms_norm_eps --rope_theta --save_final --save_steps --save_strategy --save_total_limit --schedule_on_resume --seed --seq_length --shuffle --stuck_after --tokenizer --train_batch_size --train_data --train_micro_batch_size_per_gpu --validation_batches --validation_data --validation_freq --validation_sequences --vocab_size --warmup_ratio --warmup_steps --weight_decay --world_size' -- "$word")) ;;
+  esac
+}
+complete -o default -F _mpzero mpzero ./train-singlenode.sh train-singlenode.sh
