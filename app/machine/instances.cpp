@@ -23,6 +23,7 @@ bool has_amazon_device(const fs::path& root) {
 const std::vector<Instance>& all_instances() {
   static const std::vector<Instance> kInstances = {
 #include "app/machine/ec2_instances.inc"
+#include "app/machine/ec2_small_instances.inc"
   };
   return kInstances;
 }

@@ -199,12 +199,12 @@ void read_fp8(ObjectReader& root, Fp8Section& fp8) {
 void refuse_other_methods(ObjectReader& root) {
   root.only("sequence_parallel_size", 1, "set it to 1");
   root.only("data_parallel_size", nullptr, "remove it: every rank is data parallel");
-  root.only("expert_parallel", nullptr, kRemoveIt);
+  root.only("expert_parallel", nullptr, kRemoveIt + ": mpzero does not train mixtures of experts (docs/limits.md)");
   root.only("sparse_attention", nullptr, kRemoveIt);
   root.only("compression_training", nullptr, kRemoveIt);
   root.only("weight_quantization", nullptr, kRemoveIt);
   root.only("graph_harvesting", false, kRemoveIt);
-  root.only("tensor_parallel", nullptr, kRemoveIt);
+  root.only("tensor_parallel", nullptr, kRemoveIt + ": mpzero does not split layers between GPUs (docs/limits.md)");
   for (const char* method : {"elasticity", "data_efficiency", "curriculum_learning", "progressive_layer_drop",
                              "eigenvalue", "quantize_training", "hybrid_engine", "autotuning"}) {
     root.refuse_enabled(method, kRemoveIt);

@@ -8,6 +8,21 @@
 #include "model/architecture/config_reader.hpp"
 
 namespace mpzero::model {
+namespace {
+
+// Hugging Face names such models after what they add to a dense text model; null: nothing known.
+const char* kind_not_trained(std::string_view model_type) {
+  const auto has_any = [&](std::initializer_list<std::string_view> parts) {
+    return std::ranges::any_of(parts, [&](auto part) { return model_type.find(part) != std::string_view::npos; });
+  };
+  if (has_any({"moe", "mixtral", "deepseek_v2", "deepseek_v3", "gpt_oss", "dbrx", "llama4"})) {
+    return "a mixture of experts";
+  }
+  if (has_any({"_vl", "llava", "vision", "mllama", "omni", "audio", "whisper"})) return "a model of images or audio";
+  return nullptr;
+}
+
+}  // namespace
 
 std::span<const Architecture* const> architectures() {
   static constexpr std::array kAll{&kLlama, &kQwen2, &kQwen3};
@@ -19,6 +34,10 @@ const Architecture& find_architecture(std::string_view model_type, std::string_v
   for (const Architecture* architecture : architectures()) {
     if (architecture->model_type == model_type) return *architecture;
     supported += fmt::format("{}\"{}\"", supported.empty() ? "" : ", ", architecture->model_type);
+  }
+  if (const char* kind = kind_not_trained(model_type)) {
+    throw_user_error("{}: model_type \"{}\" is {}; mpzero does not train these, use a model of {} (docs/limits.md).",
+                     source, model_type, kind, supported);
   }
   throw_user_error("{}: model_type \"{}\" is not supported; use a model of one of these types: {}.", source, model_type,
                    supported);

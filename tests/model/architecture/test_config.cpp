@@ -57,8 +57,11 @@ TEST_CASE("a number that does not fit into a double is refused, naming the file"
 
 TEST_CASE("presets have the published sizes") {
   // Parameter counts: the sums of the published safetensors indices (Qwen/Qwen3-0.6B tied, meta-llama/Meta-Llama-3-8B,
-  // meta-llama/Llama-3.1-70B, Qwen/Qwen2.5-0.5B tied, Qwen/Qwen2.5-7B).
+  // meta-llama/Llama-3.1-70B, Qwen/Qwen2.5-0.5B tied, Qwen/Qwen2.5-7B, Qwen/Qwen3-1.7B and 4B tied, Qwen/Qwen3-8B).
   CHECK(num_parameters(preset("qwen3_0_6b")) == 596'049'920);
+  CHECK(num_parameters(preset("qwen3_1_7b")) == 1'720'574'976);
+  CHECK(num_parameters(preset("qwen3_4b")) == 4'022'468'096);
+  CHECK(num_parameters(preset("qwen3_8b")) == 8'190'735'360);
   CHECK(num_parameters(preset("llama_3_8b")) == 8'030'261'248);
   CHECK(num_parameters(preset("llama_3_1_8b")) == 8'030'261'248);
   CHECK(num_parameters(preset("llama_3_1_70b")) == 70'553'706'496);
@@ -73,7 +76,8 @@ TEST_CASE("presets have the published sizes") {
 }
 
 TEST_CASE("every weight of the presets begins at a multiple of 16 bytes of its unit") {
-  for (const char* name : {"qwen2_5_0_5b", "qwen2_5_7b", "qwen3_0_6b", "llama_3_8b", "llama_3_1_8b", "llama_3_1_70b"}) {
+  for (const char* name :
+       {"qwen2_5_0_5b", "qwen2_5_7b", "qwen3_0_6b", "qwen3_8b", "llama_3_8b", "llama_3_1_8b", "llama_3_1_70b"}) {
     for (const UnitSpec& unit : model_units(preset(name))) {
       for (size_t i = 0; i < unit.parameters.size(); ++i) {
         INFO(name << " " << unit.parameters[i].name);
@@ -157,6 +161,15 @@ TEST_CASE("unknown or contradictory rope parameters are refused by name") {
   CHECK(contains(refused({{"rope_scaling", nullptr}, {"rope_parameters", {{"rope_theta", 1e4}}}}),
                  {file + "rope_theta is 500000 and rope_parameters.rope_theta is 10000; remove one of them"}));
   CHECK(refused({{"partial_rotary_factor", 1.0}}).empty());
+}
+
+TEST_CASE("a model of a kind that is not trained is named as such") {
+  const auto refused = [](const std::string& model_type) {
+    return error("qwen3_0_6b", [&](json& object) { object["model_type"] = model_type; });
+  };
+  for (const char* type : {"qwen3_moe", "mixtral"}) CHECK(contains(refused(type), {type, "mixture of experts"}));
+  for (const char* type : {"qwen2_vl", "llava"}) CHECK(contains(refused(type), {"images", "docs/limits.md"}));
+  CHECK(contains(refused("bert"), {"is not supported"}));
 }
 
 TEST_CASE("an unknown key is refused, naming the nearest known one") {
