@@ -46,9 +46,10 @@ from prepare.finetuning import (
     settle_format,
     units_of,
 )
+from prepare.kinds import kind_of
 from prepare.plan import TRAIN, VALIDATION, Input, Job, drop_config_name, is_local, jobs_of, plan_of, target_of
 from prepare.progress import Progress
-from prepare.records import CONTENT, is_made_already, record_of_all, record_of_format
+from prepare.records import CONTENT, TOO_FEW, is_made_already, record_of_all, record_of_format
 from prepare.report import print_files_left_out, print_files_read
 from prepare.rewriting import rewrite
 from prepare.selection import some
@@ -118,6 +119,9 @@ def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
 
 
 def prepare(arguments: argparse.Namespace) -> None:
+    if arguments.output.is_dir() or kind_of(arguments.output.name):
+        name = shown(arguments.output)
+        raise PrepareError(f"OUTPUT is missing: {name} is a data set; end with the token file, such as data/train.h5.")
     inputs = [input_of(arguments, dataset) for dataset in arguments.datasets]
     record = record_of_all(inputs)
     if is_made_already(inputs, record):
@@ -139,6 +143,10 @@ def prepare(arguments: argparse.Namespace) -> None:
             left_out[source.dataset] += report(source, job.outputs, arguments.max_documents)
     for dataset, files in left_out.items():
         print_files_left_out(shown(dataset), files)
+
+
+def is_without_validation(outputs: list) -> bool:
+    return outputs[VALIDATION].num_tokens == 0 < outputs[TRAIN].num_tokens
 
 
 class TextOutput:
@@ -188,9 +196,16 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             for target, part in parts:
                 outputs[target].add(part)
             progress.update(done, sum(output.num_tokens for output in outputs))
+        seconds = progress.close()
+        if arguments.validation_fraction is None and job.validation_share > 0 and is_without_validation(outputs):
+            outputs.pop(VALIDATION).file.discard()
+            record = {**record, "validation": TOO_FEW}
+            print(
+                f"{shown(source.dataset)} has too few documents to hold some out: there is no validation, and "
+                f"{shown(job.outputs.pop(VALIDATION))} is not written. --document_separator cuts texts into documents."
+            )
         for output in outputs:
             output.finish()
-        seconds = progress.close()
         if is_text:
             check_not_empty([output.file for output in outputs], source, job.validation_share)
         else:

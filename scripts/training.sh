@@ -289,6 +289,18 @@ prepare_data() {
     prepare "${arguments[@]}" "$DATASET" "$TRAIN_DATA" || end_with $?
   fi
   unlock
+  # prepare_data.py writes none where there are too few documents, and has said so.
+  if [[ ! -e $VALIDATION_DATA ]] && ! gives_any validation_data; then drop_validation; fi
+}
+
+# drop_validation: takes --validation_data, which name_data has chosen, out of MPZERO_FLAGS.
+drop_validation() {
+  local i
+  local -a kept=()
+  for ((i = 0; i < ${#MPZERO_FLAGS[@]}; ++i)); do
+    if [[ ${MPZERO_FLAGS[i]} == --validation_data ]]; then i=$((i + 1)); else kept+=("${MPZERO_FLAGS[i]}"); fi
+  done
+  MPZERO_FLAGS=("${kept[@]}")
 }
 
 # make_folder VARIABLE FOLDER: makes a folder that the run writes to, which the variable names.

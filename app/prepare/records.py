@@ -13,6 +13,7 @@ from .plan import Input
 from .token_file import arguments_of, is_hdf5
 
 CONTENT = "content"
+TOO_FEW = "none: too few documents"  # of "validation" in the record of a training file that has all documents
 # From this size on, reading everything again takes long enough to be announced.
 MANY_BYTES = 1_000_000_000
 _NONE = object()
@@ -66,21 +67,24 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
     for path in existing:
         if not is_hdf5(path):
             raise PrepareError(
-                f"{shown(path)} exists, cannot be read as HDF5, and is not replaced: remove it, or choose another "
-                "output."
+                f"{shown(path)} exists and is not a token file: it is not replaced; choose another output."
             )
     if not existing or arguments.overwrite:
         return False
-    if not arguments.if_missing:
-        raise PrepareError(f"{shown(existing[0])} exists: give {OVERWRITE} to replace it, or --if_missing to keep it.")
     lines = []
     for path in existing:
         made_from = arguments_of(path)
         if made_from is None:
             raise PrepareError(
-                f"{shown(path)} exists and is not a token file of this program: remove it, or give {OVERWRITE}."
+                f"{shown(path)} exists and is no token file of this program: it is not replaced; choose another output."
             )
-        lines += _check(path, made_from, inputs, record)
+        if not arguments.if_missing:
+            raise PrepareError(f"{shown(path)} exists: give {OVERWRITE} to replace it, or --if_missing to keep it.")
+        if path == arguments.output and made_from.get("validation") == TOO_FEW:
+            outputs = [path]
+            lines += _check(path, made_from, inputs, {**record, "validation": TOO_FEW})
+        else:
+            lines += _check(path, made_from, inputs, record)
     if len(existing) < len(outputs):
         return False
     print(f"{' and '.join(map(shown, outputs))}: already made from the same arguments.")

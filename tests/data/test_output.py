@@ -66,6 +66,32 @@ def test_too_few_documents_to_split(prepare, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt"]
 
 
+def test_too_few_documents_for_the_default_make_no_validation(prepare, tmp_path):
+    """And the second start keeps what was made."""
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(name * 20_000)
+    arguments = ("a.txt", "b.txt", "c.txt", "train.h5", "--validation_output", "validation.h5", "--if_missing")
+    made = prepare(*arguments)
+    assert made.stdout.count("validation.h5") == 1 and "no validation" in made.stdout
+    assert read_tokens(tmp_path / "train.h5").texts() == [name * 20_000 for name in "abc"]
+    assert not (tmp_path / "validation.h5").exists()
+    written = (tmp_path / "train.h5").stat().st_mtime_ns
+    assert "already made" in prepare(*arguments).stdout
+    assert (tmp_path / "train.h5").stat().st_mtime_ns == written
+
+
+def test_a_second_data_set_is_no_output(prepare, tmp_path):
+    for name in ("a.txt", "b.txt", "rows.h5"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "texts").mkdir()
+    for output in ("b.txt", "texts"):
+        said = prepare("a.txt", output, fails=True).stderr
+        assert "OUTPUT is missing" in said and output in said and "--overwrite" not in said
+    said = prepare("a.txt", "rows.h5", fails=True).stderr
+    assert "rows.h5" in said and "another output" in said and "--overwrite" not in said and "remove" not in said
+    assert (tmp_path / "b.txt").read_text() == (tmp_path / "rows.h5").read_text() == "mine"
+
+
 def test_existing_output(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("first")
     prepare("a.txt", "a.h5", "--if_missing")

@@ -117,3 +117,12 @@ def test_a_requeued_job_does_not_make_its_data_again(checkout):
             'read_prepare_args; echo "$MPZERO_EXISTING"', PREPARE_ARGS="--overwrite", SLURM_RESTART_COUNT=restart
         )
         assert arguments.stdout.strip() == existing
+
+
+def test_a_data_set_without_validation_trains_without(checkout):
+    (checkout.root / "corpus").mkdir()
+    assert checkout.run(DATASET="corpus").returncode == 0  # the stand-in writes no file
+    assert "validation_data" not in checkout.flags()
+    assert checkout.run(DATASET="corpus", VALIDATION_DATA="mine.h5").returncode == 0
+    result = checkout.run("--validation_data", "mine.h5", DATASET="corpus")
+    assert result.returncode == 0 and checkout.flags()["validation_data"] == "mine.h5"
