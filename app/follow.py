@@ -37,6 +37,7 @@ def main() -> int:
         metrics = metrics_file(arguments.run)
         folder = arguments.logdir or metrics.parent / arguments.sink
         sink = sink_type(folder, arguments.project)
+        sink.metrics = metrics
         if arguments.check:
             return 0
         if not metrics.exists() and not arguments.wait:

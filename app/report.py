@@ -4,6 +4,7 @@ checkpoints, starts and warnings. The page needs no network and no server. --png
 
 report.py checkpoints
 report.py checkpoints/a checkpoints/b --output compared.html
+report.py sweep                                        # all runs below this folder
 report.py checkpoints --png loss.png
 """
 
@@ -23,7 +24,13 @@ from run_report.reading import ReportError, Run, read_runs
 def main(picture_is_last: bool = False) -> int:
     """`picture_is_last`: the last RUN is the FILE of --png."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's --checkpoint_dir or --metrics_file")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="a run's --checkpoint_dir or --metrics_file, or a folder of runs",
+    )
     parser.add_argument(
         "--output",
         type=Path,

@@ -331,6 +331,11 @@ void settle_flags(const CommandLine& line, RunConfig& config) {
     config.save_final = false;
   }
   check_allow_changed(config.allow_changed);
+  if (config.metrics_file == "none") {
+    config.metrics_file.clear();
+  } else if (config.metrics_file.empty()) {
+    config.metrics_file = (std::filesystem::path(config.checkpoint_dir) / "metrics.jsonl").string();
+  }
   if (config.resume_from_checkpoint.empty() && config.overwrite) config.resume_from_checkpoint = "none";
 }
 

@@ -96,9 +96,9 @@ std::vector<Flag> observing_flags() {
        .default_text = "as --validation_sequences says"},
       {.name = "metrics_file",
        .value = Text{field<&Settings::metrics_file>},
-       .help = "write one JSON object a step",
+       .help = "write one JSON object a step; none: no file",
        .unit = "FILE",
-       .default_text = "none"},
+       .default_text = "metrics.jsonl in --checkpoint_dir"},
       {.name = "metrics_port",
        .value = Integer{.field = field<&Settings::metrics_port>, .maximum = kMaxPort},
        .help = "answer Prometheus on this port of each node; 0: do not. Where the port cannot be opened, a warning "

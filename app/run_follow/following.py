@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import re
@@ -13,6 +14,7 @@ from run_files.json_lines import JsonLines
 from run_files.regular_files import NotReadable
 from run_files.values import as_number, as_time, is_whole
 
+FACTS = ("version", "model_type", "parameters", "devices", "world_size", "job")  # of a start, besides its settings
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -60,6 +62,8 @@ class Sink:
     """After so many steps they are saved as passed on. A crash passes the unsaved ones on again."""
     target: str
     """In words: where one finds the runs."""
+    metrics: Path | None = None
+    """The file that is followed."""
 
     def begin(self, run_id: str, first_step: int) -> None:
         """The next steps are of this run. Former steps from `first_step` on are no longer part of it."""
@@ -73,6 +77,22 @@ class Sink:
     def flush(self) -> None: ...
     def close(self) -> None:
         """Ends the run, where one has begun."""
+
+
+def start_of(metrics: Path | None, run_id: str) -> tuple[str, dict[str, object]]:
+    """-> the run's name, of its model and folder, and what it was last started with; both as far as they are known"""
+    if metrics is None:
+        return run_id, {}
+    start: dict = {}
+    with contextlib.suppress(NotReadable):
+        for _, event in JsonLines(metrics.parent / "events.jsonl").objects():
+            if event.get("event") == "start" and event.get("run") == run_id:
+                start = event
+    rows = start.get("settings") if isinstance(start.get("settings"), list) else []
+    settings = {row[0]: row[1] for row in rows if isinstance(row, list) and len(row) == 3 and isinstance(row[0], str)}
+    facts = {name: start[name] for name in FACTS if name in start}
+    folder = metrics.resolve().parent.name
+    return encodable(f"{facts['model_type']} {folder}" if "model_type" in facts else folder), facts | settings
 
 
 def encodable(name: str) -> str:

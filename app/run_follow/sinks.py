@@ -12,7 +12,7 @@ from pathlib import Path
 
 from run_files.metric_names import validation_losses
 
-from run_follow.following import Row, Sink, unusable
+from run_follow.following import Row, Sink, start_of, unusable
 from run_follow.train_job import TrainJobStatus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +142,10 @@ class WeightsAndBiases(Sink):
     def begin(self, run_id: str, first_step: int) -> None:
         self.close()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.run = self.wandb.init(project=self.project, id=run_id, resume="allow", dir=str(self.folder))
+        name, config = start_of(self.metrics, run_id)
+        self.run = self.wandb.init(
+            project=self.project, id=run_id, resume="allow", dir=str(self.folder), name=name, config=config
+        )
         self.run.define_metric("step")
         self.run.define_metric("*", step_metric="step")
 
@@ -163,7 +166,7 @@ class MLflow(Sink):
             import mlflow
         except ImportError as error:
             raise missing("mlflow") from error
-        self.metric = mlflow.entities.Metric
+        self.metric, self.param = mlflow.entities.Metric, mlflow.entities.Param
         self.client = mlflow.MlflowClient()
         self.uri, self.project = mlflow.get_tracking_uri(), project
         self.id: str | None = None
@@ -177,10 +180,15 @@ class MLflow(Sink):
         experiment = self.client.get_experiment_by_name(self.project)
         experiment_id = experiment.experiment_id if experiment else self.client.create_experiment(self.project)
         found = self.client.search_runs([experiment_id], f"tags.`mpzero.run` = '{run_id}'", max_results=1)
-        run = found[0] if found else self.client.create_run(experiment_id, tags={"mpzero.run": run_id}, run_name=run_id)
+        name, config = start_of(self.metrics, run_id)
+        run = found[0] if found else self.client.create_run(experiment_id, tags={"mpzero.run": run_id}, run_name=name)
         self.id = run.info.run_id
         if found:
             self.client.update_run(self.id, status="RUNNING")
+        # Parameters cannot be changed: a start with other settings keeps the first ones.
+        known = run.data.params if found else {}
+        params = [self.param(key, str(value)[:500]) for key, value in config.items() if key not in known]
+        self.client.log_batch(self.id, params=params)
 
     def write(self, row: Row) -> None:
         milliseconds = round(row.time * 1000)

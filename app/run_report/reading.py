@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from run_files.values import as_number, as_time, is_whole, object_of, whole
 
 from run_report.node_times import NodeTimes, node_times_of
 from run_report.rank_times import RankTimes
+
+MOVED = re.compile(r"old-[0-9]+")
 
 
 class ReportError(Exception):
@@ -108,7 +111,7 @@ class Run:
 
 def read_runs(paths: list[Path]) -> list[Run]:
     """Runs of the same name get as many of their folders as tell them apart, and their file where one has several."""
-    runs = [read_run(path) for path in paths]
+    runs = [read_run(run) for path in paths for run in runs_in(path)]
     folders = [run.folder.resolve() for run in runs]
     for depth in range(2, max(len(folder.parts) for folder in folders) + 1):
         if len({run.name for run in runs}) == len(set(folders)):
@@ -121,12 +124,21 @@ def read_runs(paths: list[Path]) -> list[Run]:
     return runs
 
 
+def runs_in(path: Path) -> list[Path]:
+    """The folders of a sweep's runs, where `path` is the folder above them. Runs that --overwrite moved aside are not
+    among them."""
+    if not path.is_dir() or (path / "metrics.jsonl").exists():
+        return [path]
+    found = sorted(file.parent for file in path.rglob("metrics.jsonl"))
+    return [run for run in found if not any(MOVED.fullmatch(part) for part in run.relative_to(path).parts)] or [path]
+
+
 def read_run(path: Path) -> Run:
     """`path`: a run's folder, or its metrics file."""
     metrics = path / "metrics.jsonl" if path.is_dir() else path
     if not metrics.exists():
         raise ReportError(
-            f"{metrics} does not exist: give the --checkpoint_dir of a run that had --metrics_file in it, or that file."
+            f"{metrics} does not exist: give the --checkpoint_dir of a run, a folder of runs, or a --metrics_file."
         )
     damage = Damage()
     try:

@@ -493,6 +493,14 @@ class Calls(list):
         return lambda *positional, **named: self.append((name, positional, named)) or answer
 
 
+def metrics_of_start(folder) -> Path:
+    folder.mkdir()
+    settings = [["learning rate", "2e-05", "flag: --learning_rate"]]
+    starts = [{"event": "start", "run": run, "model_type": "tiny", "settings": settings} for run in (RUN, "other")]
+    (folder / "events.jsonl").write_text("".join(json.dumps(start) + "\n" for start in starts))
+    return folder / "metrics.jsonl"
+
+
 def test_wandb_gets_one_run_with_the_runs_id(tmp_path, monkeypatch):
     calls = Calls()
     run = types.SimpleNamespace(
@@ -500,11 +508,15 @@ def test_wandb_gets_one_run_with_the_runs_id(tmp_path, monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=calls.record("init", run)))
     sink = sinks.WeightsAndBiases(tmp_path / "wandb", project="p")
+    sink.metrics = metrics_of_start(tmp_path / "a run")
     assert calls == []
     sink.begin(RUN, 1)
     sink.write(row(line(7, 9.0, 2.5)))
     sink.close()
-    assert ("init", (), {"project": "p", "id": RUN, "resume": "allow", "dir": str(tmp_path / "wandb")}) in calls
+    [init] = [named for name, _, named in calls if name == "init"]
+    assert init["name"] == "tiny a run" and init["config"] == {"model_type": "tiny", "learning rate": "2e-05"}
+    given = {"project": "p", "id": RUN, "resume": "allow", "dir": str(tmp_path / "wandb")}
+    assert {name: init[name] for name in given} == given
     assert ("define", ("*",), {"step_metric": "step"}) in calls
     assert calls[-2:] == [("log", ({"loss/train": 2.5, "step": 7},), {}), ("finish", (), {})]
 
@@ -512,7 +524,8 @@ def test_wandb_gets_one_run_with_the_runs_id(tmp_path, monkeypatch):
 @pytest.mark.parametrize("known", [False, True])
 def test_mlflow_finds_the_run_by_its_tag(tmp_path, monkeypatch, known):
     calls = Calls()
-    run = types.SimpleNamespace(info=types.SimpleNamespace(run_id="m1"))
+    data = types.SimpleNamespace(params={"model_type": "tiny"})
+    run = types.SimpleNamespace(info=types.SimpleNamespace(run_id="m1"), data=data)
     client = types.SimpleNamespace(
         get_experiment_by_name=calls.record("get", types.SimpleNamespace(experiment_id="e") if known else None),
         create_experiment=calls.record("create_experiment", "e"),
@@ -524,15 +537,19 @@ def test_mlflow_finds_the_run_by_its_tag(tmp_path, monkeypatch, known):
     )
     package = types.SimpleNamespace(
         MlflowClient=lambda: client,
-        entities=types.SimpleNamespace(Metric=lambda *values: values),
+        entities=types.SimpleNamespace(Metric=lambda *values: values, Param=lambda *values: values),
         get_tracking_uri=lambda: "http://a",
     )
     monkeypatch.setitem(sys.modules, "mlflow", package)
     sink = sinks.MLflow(tmp_path, project="p")
+    sink.metrics = metrics_of_start(tmp_path / "a run")
     assert calls == [] and sink.target == "MLflow's experiment p at http://a"
     sink.begin(RUN, 1)
     sink.write(row(line(7, 9.0, 2.5)))
     sink.close()
     names = [name for name, *_ in calls]
     assert ("create_run" in names, "update_run" in names) == (not known, known)
+    params = [("learning rate", "2e-05")] if known else [("model_type", "tiny"), ("learning rate", "2e-05")]
+    assert ("log", ("m1",), {"params": params}) in calls
+    assert known or next(named for name, _, named in calls if name == "create_run")["run_name"] == "tiny a run"
     assert calls[-2:] == [("log", ("m1",), {"metrics": [("loss/train", 2.5, 9000, 7)]}), ("end", ("m1",), {})]

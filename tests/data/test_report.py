@@ -456,10 +456,20 @@ def test_the_program_writes_the_page_next_to_its_file_and_names_it(tmp_path):
     assert len(list(tmp_path.iterdir())) == 5
 
 
+def test_a_folder_above_runs_means_all_of_them(tmp_path):
+    for name in ("lr1", "lr2", "lr2/old-1", "deep/er/lr3"):
+        folder = tmp_path / "sweep" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.jsonl").write_text(json.dumps({"step": 1, "loss": 2.0, "run": RUN}) + "\n")
+    names = [run.folder.name for run in read_runs([tmp_path / "sweep"])]
+    assert names == ["lr3", "lr1", "lr2"]
+    assert [run.folder.name for run in read_runs([tmp_path / "sweep/lr2"])] == ["lr2"]
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (None, "metrics.jsonl does not exist: give the --checkpoint_dir of a run that had --metrics_file in it, or"),
+        (None, "metrics.jsonl does not exist: give the --checkpoint_dir of a run"),
         ("", "metrics.jsonl holds no step yet."),
         ("[1]\n", "metrics.jsonl line 1 is no step of a run"),
         ('{"loss": 1}\n', "line 1 is no step of a run"),
