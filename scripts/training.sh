@@ -287,10 +287,10 @@ prepare_data() {
     arguments+=("${PREPARATION[@]}")
     lock_data "$DATA_FOLDER"
     prepare "${arguments[@]}" "$DATASET" "$TRAIN_DATA" || end_with $?
+    # It writes none where there are too few documents, and has said so.
+    if [[ ! -e $VALIDATION_DATA ]] && ! gives_any validation_data; then drop_validation; fi
   fi
   unlock
-  # prepare_data.py writes none where there are too few documents, and has said so.
-  if [[ ! -e $VALIDATION_DATA ]] && ! gives_any validation_data; then drop_validation; fi
 }
 
 # drop_validation: takes --validation_data, which name_data has chosen, out of MPZERO_FLAGS.

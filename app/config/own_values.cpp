@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/flags/options.hpp"
 #include "app/flags/training_flags.hpp"
 
 namespace mpzero {
@@ -15,23 +16,27 @@ struct OwnValue {
   std::string value;     // with its name
   std::string trainers;  // without
   std::string flag;      // under the Trainer's name, with what it may take
+  bool differs = true;
 };
 
 // `value` with its name; `takes` is what the flag may be given.
 OwnValue own_value(const RunConfig& config, const std::string& name, const std::string& value, const char* takes = "") {
   const Flag& flag = flag_named(name);
   const std::string& trainers_name = flag.trainer.value().name;
+  CommandLine trainers;
+  if (!flag.trainer->default_value.empty()) flag.read(trainers, flag.name, flag.trainer->default_value);
   return {.origin = config.origins.of(name),
           .value = value,
           .trainers = flag.trainer->default_value,
-          .flag = (trainers_name.empty() ? flag.name : trainers_name) + takes};
+          .flag = (trainers_name.empty() ? flag.name : trainers_name) + takes,
+          .differs = flag.show(trainers) != flag.show(config)};
 }
 
 // A single line for those of `values` that mpzero has chosen.
 void warn(const std::string& path, const std::vector<OwnValue>& values, std::vector<std::string>& warnings) {
   std::vector<std::string> reasons, own, trainers, flags;
   for (const OwnValue& value : values) {
-    if (value.origin.kind != Origin::Kind::kDefault) continue;
+    if (value.origin.kind != Origin::Kind::kDefault || !value.differs) continue;
     if (std::find(reasons.begin(), reasons.end(), value.origin.name) == reasons.end()) {
       reasons.push_back(value.origin.name);
     }

@@ -204,10 +204,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   std::vector<std::string> lines = describe_run(setup, ranks, preview);
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (!nodes.line.empty()) lines.push_back("  " + nodes.line);
-  if (maybe_on_gpus) add(memory_report(setup, ranks, /*on_gpus=*/true));
-  if (!maybe_on_gpus || (setup.config.device != "cuda" && machine.gpus == 0)) {
-    add(memory_report(setup, ranks, /*on_gpus=*/false));
-  }
+  add(memory_report(setup, ranks, on_gpus));
   add(settings_table(setup));
   lines.emplace_back("Not checked: GPUs and network (mpzero doctor), the bytes of data, weights and checkpoint.");
   for (const std::string& warning : setup.warnings) print_warning(warning);

@@ -46,7 +46,8 @@ SOURCES_OF_FLAGS = [
 # Of other people's programs.
 FOREIGN_FLAGS = {
     "sbatch, srun, scancel": "array auto-resume batch chdir comment error exclusive gpu-bind gpus gpus-per-node mem "
-    "gpus-per-task gres job-name kill-on-bad-exit mpi no-requeue nodes ntasks partition signal switches",
+    "gpus-per-task gres job-name kill-on-bad-exit mpi no-requeue nodes ntasks partition signal switches "
+    "test-only",
     "docker": "build-arg device file ipc password-stdin privileged shm-size tag username",
     "kubectl": "filename follow for from-file kustomize output patch selector timeout type watch",
     "helm": "create-namespace install namespace values version wait",
@@ -294,7 +295,7 @@ def test_no_user_needs_uv_in_path() -> None:
 # Variables that the scripts read and that are no setting of a run.
 OTHER_VARIABLES = {
     "others'": "CUDA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST LANG LD_LIBRARY_PATH NCCL_SOCKET_IFNAME OMP_NUM_THREADS "
-    "SBATCH_SIGNAL SLURMD_NODENAME TEMP TMP TMPDIR UV_NATIVE_TLS UV_SYSTEM_CERTS",
+    "SBATCH_PARTITION SBATCH_SIGNAL SLURMD_NODENAME TEMP TMP TMPDIR UV_NATIVE_TLS UV_SYSTEM_CERTS",
     "for tests": "BUILD_DIR CUDA_PARENT EFA_PARENT HYPERPOD_FOLDER INFINIBAND_CLASS INFINIBAND_DEVICES LIB64 "
     "NETWORK_TABLES NVIDIA_DEVICES PROCESS_STATUS SHARED_MEMORY",
 }

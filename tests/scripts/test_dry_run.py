@@ -1,6 +1,7 @@
 """The scripts ask `mpzero train --dry_run` before they prepare data, look at nodes and train."""
 
 import shutil
+import subprocess
 
 import pytest
 
@@ -55,3 +56,37 @@ def test_a_user_who_asks_for_it_sees_it_and_trains_nothing(checkout, begin):
 def test_a_job_that_is_asked_only_leaves_nothing(checkout):
     assert submit(checkout, "--dry_run").returncode == 0
     assert not (checkout.root / "checkpoints").exists()
+
+
+def on_login_node(checkout, *flags: str, **variables: str) -> subprocess.CompletedProcess:
+    """train.sbatch outside of a job."""
+    command = ["bash", checkout.root / "sbatch/train.sbatch", *flags]
+    environment = checkout.environment(variables)
+    return subprocess.run(command, cwd=checkout.root, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_a_login_node_plans_the_job(checkout):
+    """Of two nodes, with the GPUs of the largest that Slurm knows."""
+    checkout.program(checkout.bin / "sinfo", "#!/bin/bash\necho '64 (null)'\necho '192+ gpu:h100:8(S:0-1)'\n")
+    result = on_login_node(checkout, "--dry_run", "--seed", "7")
+    assert result.returncode == 0, result.stderr
+    words = asked(checkout)
+    for flag, value in {
+        "model_type": "qwen3_0_6b", "device": "cuda", "world_size": "16", "nproc_per_node": "8", "seed": "7",
+    }.items():  # fmt: skip
+        assert words[words.index(f"--{flag}") + 1] == value
+    assert on_login_node(checkout, "--dry_run", "--seeed", "7").returncode == 2
+    assert on_login_node(checkout, "--seed", "7").returncode == 2
+    assert not (checkout.root / "checkpoints").exists() and checkout.calls() == ""
+
+
+def test_a_login_node_without_gpus_says_what_it_plans(checkout):
+    result = on_login_node(checkout, "--dry_run", NPROC="4")
+    assert result.returncode == 0 and "no GPU" in result.stdout
+    assert asked(checkout)[-6:-2] == ["--world_size", "8", "--nproc_per_node", "4"]
+
+
+def test_a_job_explains_itself(checkout):
+    result = on_login_node(checkout, "--help")
+    assert result.returncode == 0 and "sbatch train.sbatch" in result.stdout
+    assert "  MAX_STEPS: " in result.stdout and "  CHECK_NODES: " in result.stdout and "#SBATCH" not in result.stdout

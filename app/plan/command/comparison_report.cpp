@@ -23,9 +23,9 @@ struct RowLength {
   std::optional<double> cost;
 };
 
-// Nothing where the tokens are not known.
+// Nothing where the tokens are not known, or the step is vague.
 std::optional<RowLength> length_of(const PlanCandidate& one, double tokens) {
-  if (!(tokens > 0)) return std::nullopt;
+  if (!(tokens > 0) || one.plan.error >= kVagueError) return std::nullopt;
   const PlanMachine& machine = one.machine;
   const double hours = tokens * seconds_of_token(one) / 3600;
   return RowLength{.hours = hours,

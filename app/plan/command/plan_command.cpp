@@ -91,6 +91,32 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
       *refused);
 }
 
+// Where the global batch alone is given, and its micro-batch does not fit: plans the largest one that does.
+void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssumptions& assumptions) {
+  const auto computed = [&](const char* flag) {
+    const Origin::Kind kind = setup.config.origins.of(flag).kind;
+    return kind != Origin::Kind::kFlag && kind != Origin::Kind::kFile;
+  };
+  if (!computed("train_micro_batch_size_per_gpu") || !computed("gradient_accumulation_steps")) return;
+  const int64_t of_rank = setup.config.micro_batch_size;
+  for (int64_t micro = of_rank; micro > 0; --micro) {
+    if (of_rank % micro != 0) continue;
+    RunSetup tried = setup;
+    tried.config.micro_batch_size = micro;
+    tried.config.gradient_accumulation_steps = of_rank / micro;
+    tried.layout = layout_of(tried, machine, nullptr, assumptions).layout;
+    if (!estimate_plan(tried, machine, nullptr, assumptions).memory.fits) continue;
+    if (micro < of_rank) {
+      tried.warnings.push_back(fmt::format(
+          "micro-batches of {}, as train_batch_size {} alone means, do not fit: this is the plan of "
+          "--train_micro_batch_size_per_gpu {} --gradient_accumulation_steps {}, which `mpzero train` needs, too.",
+          of_rank, setup.config.train_batch_size, micro, of_rank / micro));
+    }
+    setup = std::move(tried);
+    return;
+  }
+}
+
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += printable(line) + "\n";
@@ -144,6 +170,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     memory_only = "memory alone is planned: there are no times of FP8 on CPUs, which multiply its values in fp32.";
     calibration.reset();
   }
+  if (!options.compare) fit_micro_batch(setup, machine, assumptions);
   // What the calibration lacks takes the times away, not the memory.
   const auto with_times = [&](const auto& plan) {
     try {

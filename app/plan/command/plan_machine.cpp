@@ -188,7 +188,10 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
     }
     throw_no_instance(type, known);
   }
-  const bool efa = network != "socket";
+  if (network == "efa" && instance->efa_devices == 0) {
+    throw_user_error("--network efa: {} has no EFA; leave it out, or name a larger size.", type);
+  }
+  const bool efa = network != "socket" && instance->efa_devices > 0;
   // Of those that NCCL's plugin does not require it of, only the P types have it (aws-ofi-nccl, issue 547).
   const Network cards{.gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits),
                       .efa = efa,

@@ -37,9 +37,10 @@ struct Length {
   std::optional<double> cost;
 };
 
-// Nothing where epochs count the length: a plan reads no data.
+// Nothing where epochs count the length, since a plan reads no data, and where the step is vague.
 std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan) {
   if (facts.tokens <= 0 && facts.setup.config.counts_epochs()) return std::nullopt;
+  if (plan.error >= kVagueError) return std::nullopt;
   const double steps = facts.tokens > 0 ? std::ceil(facts.tokens / static_cast<double>(plan.tokens_per_step))
                                         : static_cast<double>(facts.setup.config.max_steps);
   const double hours = steps * plan.step.seconds / 3600;
@@ -150,6 +151,11 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
         length->hours < 1 ? fmt::format("{:.3g} minutes", 60 * length->hours) : hours_text(length->hours) + " hours",
         cpu ? "" : fmt::format(", {} GPU hours", hours_text(length->gpu_hours)),
         length->cost ? fmt::format(", costs {:.2f}", *length->cost) : ""));
+  } else if (plan.error >= kVagueError) {
+    lines.push_back(fmt::format(
+        "Length: not estimated from a step known to give or take {:.0f}%; measure the machine again while no other "
+        "program runs: mpzero plan --calibrate FILE",
+        100 * plan.error));
   } else {
     lines.push_back(
         fmt::format("Length: not known, since epochs count it and a plan reads no data; give --tokens. A "

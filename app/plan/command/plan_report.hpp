@@ -17,6 +17,9 @@ struct PlanFacts {
   std::string nodes = {};                    // why this layout; empty: one host
 };
 
+// The relative error of a step from which on there are no hours and costs: they would be wrong by half or more.
+constexpr double kVagueError = 0.75;
+
 // "20.4", "0.042".
 std::string hours_text(double hours);
 

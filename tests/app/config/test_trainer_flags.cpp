@@ -129,11 +129,9 @@ TEST_CASE("the Trainer's flags fill what the file leaves open") {
 TEST_CASE("mpzero's own value where the Trainer would take another gets a line that says how to set it") {
   const Result missing = run(kMissing, {"--per_device_train_batch_size=4"});
   REQUIRE(missing.warnings.size() == 2);
-  CHECK(
-      missing.warnings[0] ==
-      "ds.json: optimizer is missing, so that mpzero's own values hold: lr 5e-05, beta2 0.95, weight decay 0.1. The "
-      "Hugging Face Trainer's are 5e-05, 0.999, 0. Set them with --learning_rate, --adam_beta2, --weight_decay, or in "
-      "the file.");
+  CHECK(missing.warnings[0] ==
+        "ds.json: optimizer is missing, so that mpzero's own values hold: beta2 0.95, weight decay 0.1. The Hugging "
+        "Face Trainer's are 0.999, 0. Set them with --adam_beta2, --weight_decay, or in the file.");
   CHECK_THAT(missing.warnings[1], Contains("ds.json: scheduler is missing") && Contains("stays at 5e-05") &&
                                       Contains("--lr_scheduler_type linear"));
   const Result open = run(kAuto, {"--learning_rate=2e-5", "--adam_beta2=0.999", "--lr_scheduler_type=constant"});

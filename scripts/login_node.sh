@@ -1,0 +1,31 @@
+# shellcheck shell=bash
+# What train.sbatch does outside of a job, as on a login node: --help, and --dry_run of the job that sbatch would start.
+
+# explain_job SCRIPT: its usage and variables.
+explain_job() {
+  sed -n '2,/^#SBATCH/{/^#SBATCH/d;s/^# \{0,1\}//;p}' "$1"
+  printf '"mpzero train --help" lists the flags of mpzero train.\nVariables:\n'
+  sed -n 's/^\([A-Z_]*\)=${\1:-[^}]*} *# /  \1: /p' "$1"
+}
+
+# plan_job SCRIPT: ends with what mpzero prints of the run with --dry_run: on the nodes of the script's #SBATCH lines, with the GPUs of the
+# partition's largest node (SBATCH_PARTITION; empty: of all). --world_size and --nproc_per_node replace both.
+plan_job() {
+  local nodes gpus=0 cores=0 resources count
+  nodes=$(positive_number_or "$(sed -n 's/^#SBATCH --nodes=//p' "$1")" 1)
+  while read -r count resources; do
+    count=$(positive_number_or "${count%+}" 0)
+    ((count <= cores)) || cores=$count
+    count=$(gpus_in "$resources")
+    ((count <= gpus)) || gpus=$count
+  done < <(sinfo --noheader --format='%c %G' ${SBATCH_PARTITION:+--partition="$SBATCH_PARTITION"} 2>/dev/null)
+  if on_cpu; then gpus=0; fi
+  ((gpus > 0)) || on_cpu || say "Slurm lists no GPU here: ranks on CPUs are planned. NPROC=8 with --device cuda plans 8 GPUs a node."
+  choose_settings "$gpus" qwen3_0_6b
+  complete_defaults
+  require_environment
+  require_programs
+  name_data
+  training_flags
+  check_run "$(ranks_per_node "$gpus" "$((cores > 0 ? cores : $(visible_cpus)))")" "$nodes"
+}
