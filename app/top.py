@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Shows a run on the terminal: step, loss, throughput, where the time goes, each rank's own time and, with
---metrics_port, hosts and GPUs. Ctrl-C ends it; the run does not notice.
+--metrics_port, hosts and GPUs. q or Ctrl-C ends it; the run does not notice.
 
 `mpzero top` starts this program.
 """
@@ -8,12 +8,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
+import tty
 from pathlib import Path
 
 from prepare import shown
@@ -127,8 +131,44 @@ def terminal_size() -> os.terminal_size | None:
     return size if size.columns else None
 
 
+class Keys:
+    """Those that are typed, without Enter and echo, where this is the terminal's foreground program."""
+
+    def __enter__(self) -> Keys:
+        self.terminal = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
+        with contextlib.suppress(OSError):  # a terminal that controls no process
+            if self.terminal >= 0 and os.tcgetpgrp(self.terminal) != os.getpgrp():
+                self.terminal = -1
+        if self.terminal >= 0:
+            self.before = termios.tcgetattr(self.terminal)
+            tty.setcbreak(self.terminal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.terminal >= 0:
+            termios.tcsetattr(self.terminal, termios.TCSADRAIN, self.before)
+
+    def ask_to_end(self) -> bool:
+        typed = self.terminal >= 0 and bool(select.select([self.terminal], [], [], 0)[0])
+        return typed and os.read(self.terminal, 1) in (b"q", b"Q")
+
+
+def ends_within(seconds: float, keys: Keys) -> bool:
+    """Waits so long for a signal or the key q."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if signal.sigtimedwait(ENDING, min(left, 0.1)) is not None or keys.ask_to_end():
+            return True
+    return False
+
+
 def follow(reader: RunReader, nodes: Nodes, seconds: float) -> None:
-    """Until the run, or a signal, ends it. The cursor is hidden meanwhile."""
+    """Until the run, a signal or the key q ends it. The cursor is hidden meanwhile."""
+    with Keys() as keys:
+        show(reader, nodes, seconds, keys)
+
+
+def show(reader: RunReader, nodes: Nodes, seconds: float, keys: Keys) -> None:
     sys.stdout.write("\033[?25l\033[2J")
     try:
         while True:
@@ -137,7 +177,7 @@ def follow(reader: RunReader, nodes: Nodes, seconds: float) -> None:
             lines = frame_of(run, nodes.look(run), time.time(), size.columns, size.lines)
             sys.stdout.write("\033[H" + "\n".join(f"{line}\033[K" for line in lines) + "\033[J")
             sys.stdout.flush()
-            if run.end or signal.sigtimedwait(ENDING, seconds) is not None:
+            if run.end or ends_within(seconds, keys):
                 return
     finally:
         sys.stdout.write("\033[?25h\n")

@@ -1,4 +1,4 @@
-# cmake --install build --prefix DIR: a tree that can be moved, packed or put into an image. It has the checkout's layout but for
+# cmake --install build --prefix DIR: programs, scripts and presets, and no headers or CMake package, since mpzero is no library: a tree that can be moved, packed or put into an image. It has the checkout's layout but for
 # the programs, which lie in bin/, and runs with the scripts of the checkout (train-singlenode.sh, train.sbatch).
 #
 # LibTorch is looked for in DIR/.venv, relative to the program, then in the environment that mpzero was built with. `installation`
@@ -38,3 +38,7 @@ install(FILES bench/FAULTS.md bench/PLAN.md bench/README.md bench/RESULTS.md ben
 install(DIRECTORY DESTINATION logs)
 file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
 install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)
+install(CODE [[
+  message(STATUS "mpzero: programs in ${CMAKE_INSTALL_PREFIX}/bin, start scripts in ${CMAKE_INSTALL_PREFIX}, presets and "
+    "tokenizer-free sample data in configs/ and assets/; no headers, since mpzero is used as a program")
+]])

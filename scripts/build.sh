@@ -114,10 +114,20 @@ build_programs() {
     state=unbuilt
     set_configured_options "$wanted $state"
   fi
-  is_built "$@" || PATH=$MPZERO_VENV/bin:$PATH run_long ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" || code=$?
+  is_built "$@" || PATH=$MPZERO_VENV/bin:$PATH build_quietly "$@" || code=$?
   ((code == 0)) || end_if_stopped
   ((code == 0)) || die "The build failed; the compiler's message is above."
   [[ $state == built ]] || set_configured_options "$wanted"
+}
+
+# build_quietly TARGET...: on a terminal ninja shows one line of progress; elsewhere it would print one for each file.
+build_quietly() {
+  local quiet=""
+  if [[ ! -t 1 ]]; then
+    say "Building; this may take minutes."
+    quiet=--quiet
+  fi
+  run_long ninja ${quiet:+"$quiet"} -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@"
 }
 
 # is_built TARGET...: whether ninja has nothing to do. Asked first, it says so to nobody.

@@ -340,22 +340,26 @@ def test_a_stdout_that_is_full_or_closed_is_no_traceback(tmp_path):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_the_view_on_a_terminal_ends_with_the_run_and_by_a_signal(tmp_path):
+def test_the_view_on_a_terminal_ends_with_the_run_by_a_signal_and_by_q(tmp_path):
     view(tmp_path, STEP)
-    for ends_itself in (False, True):
-        if ends_itself:
+    for ends_by in ("signal", "q", "run"):
+        if ends_by == "run":
             events(tmp_path, {"event": "end", "run": "r1", "start": "a", "status": "finished"})
         main, terminal = pty.openpty()
         fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
         command = [sys.executable, "-X", "utf8", REPOSITORY / "app/top.py", tmp_path, "--interval=3600"]
-        with subprocess.Popen(command, stdout=terminal) as process:
-            os.close(terminal)
+        modes = termios.tcgetattr(terminal)
+        with subprocess.Popen(command, stdin=terminal, stdout=terminal) as process:
             text = b""
             while b"\033[J" not in text:
                 text += os.read(main, 4096)
-            if not ends_itself:
+            if ends_by == "signal":
                 process.send_signal(signal.SIGTERM)
+            elif ends_by == "q":
+                os.write(main, b"xq")
             assert process.wait(timeout=60) == 0
+        assert termios.tcgetattr(terminal) == modes
+        os.close(terminal)
         with contextlib.suppress(OSError):  # the other end is closed
             while True:
                 text += os.read(main, 4096)
