@@ -281,6 +281,13 @@ sync_environment() {
   printf '%s %s\n%s\n' "$hash" "${have[*]}" "$(installed_hash)" >"$stamp"
 }
 
+# lacks_gpu_libraries: whether sync_environment left MPZERO_GPU_WHEELS out, without which Python cannot import torch.
+lacks_gpu_libraries() {
+  local groups=""
+  [[ ! -f $MPZERO_VENV/mpzero-synced ]] || IFS= read -r groups <"$MPZERO_VENV/mpzero-synced" || true
+  [[ -n $groups && " $groups " != *" cuda "* ]]
+}
+
 # nvcc looks for its libraries in lib64; the wheels put them into lib. Without the link, even the test whether nvcc works fails to
 # link on a machine that has no other CUDA.
 complete_cuda_wheel() {

@@ -408,5 +408,9 @@ closing_message() {
     fi
     printf 'or turn it into fp32 safetensors that transformers loads:\n'
     printf '  %s %q %q\n' "$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
+    if lacks_gpu_libraries; then
+      printf 'transformers imports torch, which needs 2.2 GB of GPU libraries that %s leaves out; this adds them:\n' "$(command_path "$MPZERO_VENV")"
+      printf '  (cd %q && %q sync --frozen --inexact)\n' "$MPZERO_ROOT" "$(find_uv || echo uv)"
+    fi
   fi
 }

@@ -74,6 +74,16 @@ def test_a_model_with_another_tokenizer_is_shown_no_text_but_the_command(checkou
     assert '  .venv/bin/python app/generate.py checkpoints --prompt "The prince looked at"\n' in result.stdout
 
 
+def test_an_environment_without_gpu_libraries_gets_the_command_that_adds_them(checkout):
+    """Tried in such an environment: uv sync --frozen --inexact adds what MPZERO_GPU_WHEELS leaves out."""
+    assert "--inexact" not in checkout.run().stdout
+    stamp = checkout.root / ".venv/mpzero-synced"
+    stamp.write_text(stamp.read_text().replace(" cuda", " cpu"))
+    result = checkout.run(MPZERO_GPU_ARCHITECTURES="none")
+    assert result.returncode == 0 and f"(cd {checkout.root} && " in result.stdout
+    assert "uv sync --frozen --inexact)" in result.stdout
+
+
 def test_another_lock_file_is_synced_and_configured_again(checkout):
     with open(checkout.root / "uv.lock", "a") as lock:
         lock.write("\n")
