@@ -30,15 +30,15 @@ def refused(run: TinyRun, *flags: object, **options) -> str:
     [
         ("--fp16", "mpzero trains in bf16"),
         ("--report_to=wandb", "app/follow.py"),
-        ("--eval_strategy=steps", "--validation_freq STEPS"),
+        ("--eval_strategy=steps", "--validation_freq?"),
         ("--lr_scheduler_kwargs={}", "--num_decay_steps"),
-        ("--output_dir=x", "the same is --checkpoint_dir"),
-        ("--per_device_eval_batch_size=4", "validation has the micro-batch of training"),
+        ("--output_dir=x", "--checkpoint_dir?"),
+        ("--per_device_eval_batch_size=4", "validation reports the loss"),
     ],
 )
 def test_flags_of_the_trainer_get_what_to_do_instead(run: TinyRun, flag: str, hint: str) -> None:
     sentence = refused(run, flag, "--dry_run")
-    assert "is a flag of the Hugging Face Trainer" in sentence and hint in sentence
+    assert flag.split("=")[0] in sentence and hint in sentence
 
 
 def test_more_ranks_than_any_machine_has(run: TinyRun) -> None:
