@@ -71,7 +71,11 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         has_value = "=" in words[i]
         i += 1
         if not word.startswith("--"):
-            what = "a token file is --train_data FILE, a data set DATASET=" if os.path.exists(word) else "write --name"
+            what = (
+                "a token file is --train_data FILE, a data set DATASET="
+                if os.path.exists(word)
+                else "flags are written --name value or --name=value"
+            )
             yield f'"{word}" is not a flag; {what}.'
             continue
         name = word[2:]

@@ -31,10 +31,11 @@ inline nlohmann::json json_of(std::vector<std::string> flags) {
 // The same calibration of another GPU, in a file for the lifetime of the object.
 class RenamedCalibration {
  public:
-  explicit RenamedCalibration(const std::string& device) {
+  explicit RenamedCalibration(const std::string& device, double error = 0.1) {
     CalibrationData data = read_calibration(MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json");
     data.device = device;
     data.names = {device};
+    data.error = error;
     write_calibration(path_, data);
   }
   ~RenamedCalibration() { std::filesystem::remove(path_); }

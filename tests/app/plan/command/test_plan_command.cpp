@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <tuple>
@@ -82,6 +84,42 @@ TEST_CASE("a calibration of another device is named, and the plan less sure") {
   const RenamedCalibration l40s("NVIDIA L40S");
   REQUIRE_FALSE(plan("L4", l40s.flag()).warnings.empty());
   CHECK_THAT(plan("L4", l40s.flag()).warnings.front(), Contains("NVIDIA L40S, and the plan is of L4"));
+}
+
+TEST_CASE("a step that is hardly known gives no hours") {
+  const auto length = [](double error) {
+    const RenamedCalibration calibration("NVIDIA H200", error);
+    const PlanOutput output = plan_output(
+        {"--model_config=" + kModels + "qwen3_0_6b.json", "--gpu=H200", "--tokens=1e12", calibration.flag(), "--json"});
+    return nlohmann::json::parse(output.text)["length"];
+  };
+  CHECK(length(0.5)["hours"].get<double>() > 0);
+  CHECK(length(0.9).is_null());
+}
+
+TEST_CASE("small instances without EFA are planned") {
+  const std::string model = "--model_config=" + kModels + "qwen3_0_6b.json";
+  const nlohmann::json plan = json_of({model, "--instance=g6e.xlarge", "--nodes=2"});
+  CHECK(plan["machine"]["network"] == "socket");
+  CHECK(plan["memory"]["host_bytes"]["of"] == int64_t{32} << 30);
+  CHECK_THAT(error_from([&] { plan_output({model, "--instance=g5.4xlarge", "--network=efa"}); }),
+             Contains("g5.4xlarge has no EFA"));
+}
+
+TEST_CASE("where the global batch alone is given, the largest micro-batch that fits is planned") {
+  const std::string model = "--model_config=" + kModels + "llama_3_8b.json";
+  const std::vector<std::string> flags = {model, "--gpu=H100", "--train_batch_size=64", "--seq_length=4096", "--json"};
+  const PlanOutput output = plan_output(flags);
+  const nlohmann::json plan = nlohmann::json::parse(output.text);
+  const int64_t micro_batch = plan["run"]["train_micro_batch_size_per_gpu"];
+  CHECK(plan["memory"]["fits"] == true);
+  CHECK(micro_batch < 64);
+  CHECK(micro_batch * plan["run"]["gradient_accumulation_steps"].get<int64_t>() == 64);
+  CHECK_THAT(output.warnings.front(), Contains(fmt::format("--train_micro_batch_size_per_gpu {}", micro_batch)));
+  // The next divisor of 64, given by the user, does not fit.
+  std::vector<std::string> larger = flags;
+  larger.push_back(fmt::format("--train_micro_batch_size_per_gpu={}", 2 * micro_batch));
+  CHECK(nlohmann::json::parse(plan_output(larger).text)["memory"]["fits"] == false);
 }
 
 TEST_CASE("a plan in fp32 on GPUs takes its times from data sheets, and says so") {
