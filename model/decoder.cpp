@@ -51,6 +51,12 @@ LayerCasts Decoder::casts(const Weights& layer) const {
           layer.scales};
 }
 
+bool Decoder::rotates(const Weights& layer) const {
+  if (config_.rotated_layers.empty()) return true;
+  if (!layer.layer) throw_failure("a layer of a model that rotates in some layers is run without its index");
+  return config_.rotates(static_cast<size_t>(*layer.layer));
+}
+
 std::vector<size_t> Decoder::forward_order() const {
   std::vector<size_t> order;
   for (size_t unit = embedding_unit(); unit <= head_unit(); ++unit) order.push_back(unit);
@@ -69,7 +75,7 @@ std::vector<size_t> Decoder::training_order(int64_t micro_batches) const {
 }
 
 std::string Decoder::weight_name(int64_t layer, LayerProduct product) const {
-  const std::string& name = units_[layer_unit(layer)].parameters[layout_[roles_of(product).front()]].name;
+  const std::string& name = units_[layer_unit(layer)].parameters[layout_[roles_of(product, layout_).front()]].name;
   return name.substr(0, name.rfind('.'));
 }
 
@@ -81,14 +87,17 @@ at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) c
     operation.vocabulary = embedding[0].size(0);
     return operation;
   });
-  if (is_simulated(tokens.device())) {
-    return at::empty({tokens.size(0), tokens.size(1), config_.hidden_size}, embedding[0].options());
-  }
-  return at::embedding(embedding[0], tokens);
+  at::Tensor x = is_simulated(tokens.device())
+                     ? at::empty({tokens.size(0), tokens.size(1), config_.hidden_size}, embedding[0].options())
+                     : at::embedding(embedding[0], tokens);
+  if (config_.embedding_multiplier != 1) x.mul_(config_.embedding_multiplier);
+  return x;
 }
 
 void Decoder::embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const {
-  embedding[0].add_rows(tokens.reshape(-1), dy.reshape({-1, config_.hidden_size}));
+  const at::Tensor rows = dy.reshape({-1, config_.hidden_size});
+  const double multiplier = config_.embedding_multiplier;
+  embedding[0].add_rows(tokens.reshape(-1), multiplier == 1 ? rows : rows.mul(multiplier));
 }
 
 }  // namespace mpzero::model

@@ -29,8 +29,9 @@ struct Weights : std::span<const at::Tensor> {
   // NOLINTNEXTLINE(google-explicit-constructor): they are tensors.
   Weights(std::span<const at::Tensor> tensors) : span(tensors) {}
 
-  // Of a layer with products in FP8: its index and, where the tensors keep their place until their values change, a
-  // number that changes with them. Then what is made of them need not be made again.
+  // Of a layer with products in FP8, or where some layers do not rotate: its index; and with FP8, where the tensors
+  // keep their place until their values change, a number that changes with them. Then what is made of them need not be
+  // made again.
   std::optional<int64_t> layer = {};
   std::optional<uint64_t> version = {};
   // Of a layer whose weights in FP8 are codes in e4m3: fp32 [2, products in FP8], in the order of LayerProduct: the
@@ -139,6 +140,7 @@ class Decoder {
   DecoderOptions options_;
   std::vector<UnitSpec> units_;
   LayerLayout layout_;
+  bool rotates(const Weights& layer) const;
   // Of this layer's products.
   LayerCasts casts(const Weights& layer) const;
   std::vector<Fp8Products> fp8_;

@@ -1,6 +1,7 @@
 // One decoder layer, forward and backward.
 #include "model/layer.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <utility>
@@ -12,37 +13,110 @@
 #include "model/rope_table.hpp"
 
 namespace mpzero::model {
+namespace {
+
+// Attention or MLP: the norms of its input and its output, where the model has them, and what they save.
+struct Sublayer {
+  LayerProduct first;
+  LayerRole input_role, output_role;
+  const at::Tensor &input_norm, &output_norm;
+  at::Tensor& rstd;
+  Operand& normed;
+  NormedOutput& output;
+};
+
+Sublayer attention_of(const Layer& layer, LayerActivations& s) {
+  return {LayerProduct::kQkv,
+          LayerRole::kInputNorm,
+          LayerRole::kAttentionOutputNorm,
+          layer.w.input_norm,
+          layer.w.attention_output_norm,
+          s.rstd,
+          s.normed,
+          s.attention_output};
+}
+
+Sublayer mlp_of(const Layer& layer, LayerActivations& s) {
+  return {LayerProduct::kGateUp,
+          LayerRole::kPostAttentionNorm,
+          LayerRole::kMlpOutputNorm,
+          layer.w.post_attention_norm,
+          layer.w.mlp_output_norm,
+          s.h_rstd,
+          s.h_normed,
+          s.mlp_output};
+}
+
+// Of x [N, H], what the first product of attention or MLP reads.
+void normalize(const Layer& layer, const Sublayer& sublayer, const at::Tensor& x, fp8::Forms forms) {
+  if (!sublayer.input_norm.defined()) {
+    sublayer.normed = layer.casts.input(sublayer.first, x, forms);
+    return;
+  }
+  const at::Tensor maximum = layer.casts.maximum(sublayer.first, x.device());
+  RmsNormOutput norm = rms_norm_forward(x, sublayer.input_norm, layer.config.rms_norm_eps, maximum);
+  sublayer.normed = layer.casts.input(sublayer.first, std::exchange(norm.y, {}), forms, maximum);
+  sublayer.rstd = norm.rstd;
+}
+
+// residual + residual_multiplier * norm(a weight^T): [N, H].
+at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operand& a, const Operand& weight,
+                      const at::Tensor& residual) {
+  const double multiplier = layer.config.residual_multiplier;
+  const bool normed = sublayer.output_norm.defined();
+  if (!normed && multiplier == 1) return layer.matmuls.forward_add(a, weight, residual);
+  at::Tensor out = layer.matmuls.forward(a, weight);
+  if (normed) {
+    RmsNormOutput norm = rms_norm_forward(out, sublayer.output_norm, layer.config.rms_norm_eps);
+    sublayer.output = {out, norm.rstd};
+    out = norm.y;
+  }
+  if (multiplier != 1) out.mul_(multiplier);
+  return out.add_(residual);
+}
+
+// The queries and keys of s.qkv, normalized and rotated: [B, T, heads + kv_heads, D].
+at::Tensor rotated(const Layer& layer, LayerActivations& s) {
+  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
+  if (!w.token_norm.defined()) return qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
+  const at::Tensor rows = s.qkv.view({s.qkv.size(0), s.qkv.size(1), -1});
+  const RmsNormOutput q =
+      rms_norm_forward(rows.narrow(2, 0, config.query_size()), w.token_norm.query, w.token_norm.eps);
+  const RmsNormOutput k = rms_norm_forward(rows.narrow(2, config.query_size(), config.key_value_size()),
+                                           w.token_norm.key, w.token_norm.eps);
+  s.q_rstd = q.rstd;
+  s.k_rstd = k.rstd;
+  at::Tensor qk = at::cat({q.y, k.y}, 2).view({rows.size(0), rows.size(1), heads.query + heads.key_value, -1});
+  return qk_rope_forward(qk, heads, {}, rope);
+}
+
+}  // namespace
+
 at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
                          const Attend& attend) {
   const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
   const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
   s.x = x;
   const at::Tensor rows = x.reshape({-1, hidden});
-  at::Tensor maximum = casts.maximum(LayerProduct::kQkv, x.device());
-  RmsNormOutput input_norm = rms_norm_forward(rows, w.input_norm, config.rms_norm_eps, maximum);
-  s.normed = casts.input(LayerProduct::kQkv, std::exchange(input_norm.y, {}), inputs, maximum);
-  s.rstd = input_norm.rstd;
+  normalize(layer, attention_of(layer, s), rows, inputs);
   s.qkv = (w.qkv_bias.defined() ? matmuls.forward_bias(s.normed, w.qkv, w.qkv_bias) : matmuls.forward(s.normed, w.qkv))
               .view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.normed.drop_rows();
-  s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
+  s.qk = rotated(layer, s);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query), k = s.qk.narrow(2, heads.query, heads.key_value);
   const at::Tensor v = s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value);
   s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
   // Attention's backward reads its output itself, so what the product reads is not kept.
   const at::Tensor attended = s.attended.out.reshape({-1, config.query_size()});
-  s.h = matmuls.forward_add(
-      casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, at::Tensor(), &s.attended_maximum), w.output,
-      rows);
-  maximum = casts.maximum(LayerProduct::kGateUp, x.device());
-  RmsNormOutput h_norm = rms_norm_forward(s.h, w.post_attention_norm, config.rms_norm_eps, maximum);
-  s.h_normed = casts.input(LayerProduct::kGateUp, std::exchange(h_norm.y, {}), inputs, maximum);
-  s.h_rstd = h_norm.rstd;
+  s.h = add_output(layer, attention_of(layer, s),
+                   casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, at::Tensor(), &s.attended_maximum),
+                   w.output, rows);
+  normalize(layer, mlp_of(layer, s), s.h, inputs);
   s.gate_up = matmuls.forward(s.h_normed, w.gate_up);
   s.h_normed.drop_rows();
-  maximum = casts.maximum(LayerProduct::kDown, x.device());
+  const at::Tensor maximum = casts.maximum(LayerProduct::kDown, x.device());
   s.activated = casts.input(LayerProduct::kDown, swiglu_forward(s.gate_up, maximum), inputs, maximum);
-  at::Tensor y = matmuls.forward_add(s.activated, w.down, s.h).view(x.sizes());
+  at::Tensor y = add_output(layer, mlp_of(layer, s), s.activated, w.down, s.h).view(x.sizes());
   s.activated.drop_rows();
   return y;
 }
@@ -52,11 +126,42 @@ namespace {
 // Backward releases each activation after its last use. A weight gradient comes after the pass that may recompute its
 // input.
 
+// The gradient of add_output's product, of the gradient `d` [N, H] of its sum.
+at::Tensor output_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d, Gradients gradients,
+                           RowSums& sums) {
+  if (layer.config.residual_multiplier != 1) d = d.mul(layer.config.residual_multiplier);
+  if (!sublayer.output_norm.defined()) return d;
+  const NormedOutput output = std::exchange(sublayer.output, {});
+  const RmsNormGradients norm = rms_norm_backward(d, output.x, sublayer.output_norm, output.rstd, at::Tensor());
+  sums.add(gradients[layer.layout[sublayer.output_role]], norm.dweight_rows);
+  return norm.dx;
+}
+
+// dresidual plus the gradient of x, of the gradient of its norm; makes the product's operand anew where it was dropped.
+// `maximum`: see rms_norm_backward.
+at::Tensor normalize_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d_normed, at::Tensor x,
+                              const at::Tensor& dresidual, Gradients gradients, RowSums& sums,
+                              const at::Tensor& maximum = {}) {
+  const bool dropped = !sublayer.normed.defined();
+  if (!sublayer.input_norm.defined()) {
+    if (dropped) sublayer.normed = layer.casts.input(sublayer.first, x, fp8::Forms::kColumns);
+    return d_normed.add_(dresidual);
+  }
+  RmsNormGradients norm =
+      rms_norm_backward(d_normed, x, sublayer.input_norm, sublayer.rstd, dresidual, /*with_y=*/dropped, maximum);
+  d_normed.reset();
+  x.reset();
+  sums.add(gradients[layer.layout[sublayer.input_role]], norm.dweight_rows);
+  if (dropped) sublayer.normed = layer.casts.input(sublayer.first, std::exchange(norm.y, {}), fp8::Forms::kColumns);
+  return norm.dx;
+}
+
 // dy [N, H] -> dh [N, H], through the MLP and its residual connection. `maximum_of_dh`: see rms_norm_backward.
 at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients,
                         RowSums& sums, const at::Tensor& maximum_of_dh) {
   const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
-  const Operand d = casts.gradient(LayerProduct::kDown, dy);
+  const Sublayer mlp = mlp_of(layer, s);
+  const Operand d = casts.gradient(LayerProduct::kDown, output_backward(layer, mlp, dy, gradients, sums));
   const at::Tensor maximum = casts.maximum(LayerProduct::kGateUp, dy.device());
   at::Tensor d_activated = matmuls.data_gradient(d, w.down), d_gate_up;
   if (s.activated.defined()) {
@@ -73,16 +178,27 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
   s.activated.reset();
 
   const Operand d_mlp = casts.gradient(LayerProduct::kGateUp, std::exchange(d_gate_up, {}), maximum);
-  RmsNormGradients norm = rms_norm_backward(matmuls.data_gradient(d_mlp, w.gate_up), s.h, w.post_attention_norm,
-                                            s.h_rstd, dy, /*with_y=*/!s.h_normed.defined(), maximum_of_dh);
-  s.h.reset();
-  sums.add(gradients[layout[LayerRole::kPostAttentionNorm]], norm.dweight_rows);
-  if (norm.y.defined()) {
-    s.h_normed = casts.input(LayerProduct::kGateUp, std::exchange(norm.y, {}), fp8::Forms::kColumns);
-  }
-  add_matmul(gradients.subspan(layout[LayerRole::kGate], 2), d_mlp, s.h_normed, &matmuls);
+  at::Tensor dh = normalize_backward(layer, mlp, matmuls.data_gradient(d_mlp, w.gate_up), std::exchange(s.h, {}), dy,
+                                     gradients, sums, maximum_of_dh);
+  add_matmul(gradients.subspan(layout[LayerRole::kGate], layout.count_of_gate_up()), d_mlp, s.h_normed, &matmuls);
   s.h_normed.reset();
-  return norm.dx;
+  return dh;
+}
+
+// The gradient of the packed projection `dqkv` [B, T, heads + 2 * kv_heads, D], through the norms of all queries and of
+// all keys of a token, in place.
+void token_norm_backward(const Layer& layer, const at::Tensor& dqkv, const LayerActivations& s, Gradients gradients,
+                         RowSums& sums) {
+  const ModelConfig& config = layer.config;
+  const auto through = [&](int64_t begin, int64_t count, const at::Tensor& weight, const at::Tensor& rstd,
+                           LayerRole role) {
+    const auto rows = [&](const at::Tensor& x) { return x.view({x.size(0), x.size(1), -1}).narrow(2, begin, count); };
+    const RmsNormGradients norm = rms_norm_backward(rows(dqkv), rows(s.qkv), weight, rstd, at::Tensor());
+    rows(dqkv).copy_(norm.dx);
+    sums.add(gradients[layer.layout[role]], norm.dweight_rows);
+  };
+  through(0, config.query_size(), layer.w.token_norm.query, s.q_rstd, LayerRole::kQueryTokenNorm);
+  through(config.query_size(), config.key_value_size(), layer.w.token_norm.key, s.k_rstd, LayerRole::kKeyTokenNorm);
 }
 
 // d_attended [N, heads * D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D]. `maximum`: see
@@ -90,7 +206,7 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
 at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActivations& s, Gradients gradients,
                           RowSums& sums, const at::Tensor& maximum) {
   const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
-  if (!s.qk.defined()) s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
+  if (!s.qk.defined()) s.qk = rotated(layer, s);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   const AttentionGradients attention =
       attention_backward(choose_attention_kernel(q, s.mask), d_attended.view(s.attended.out.sizes()), q,
@@ -104,6 +220,7 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
     sums.add(gradients[layout[LayerRole::kQueryNorm]], qk.dquery_weight_rows);
     sums.add(gradients[layout[LayerRole::kKeyNorm]], qk.dkey_weight_rows);
   }
+  if (w.token_norm.defined()) token_norm_backward(layer, qk.dqkv, s, gradients, sums);
   s.qk.reset();
   s.qkv.reset();
   return qk.dqkv.view({-1, config.query_size() + 2 * config.key_value_size()});
@@ -113,7 +230,9 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
 at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, LayerActivations& s, Gradients gradients,
                                    RowSums& sums, const at::Tensor& maximum_of_dh) {
   const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
-  Operand d = casts.gradient(LayerProduct::kOutput, dh, maximum_of_dh);
+  const Sublayer attention = attention_of(layer, s);
+  Operand d =
+      casts.gradient(LayerProduct::kOutput, output_backward(layer, attention, dh, gradients, sums), maximum_of_dh);
   gradients[layout[LayerRole::kOutput]].add_matmul(
       d,
       casts.input(LayerProduct::kOutput, s.attended.out.reshape({-1, config.query_size()}), fp8::Forms::kColumns,
@@ -121,19 +240,17 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
       &matmuls);
   at::Tensor d_attended = matmuls.data_gradient(d, w.output);
   d.reset();
-  const at::Tensor maximum = casts.maximum(LayerProduct::kQkv, dh.device());
+  // Norms of tokens write the gradient last.
+  const at::Tensor maximum = w.token_norm.defined() ? at::Tensor() : casts.maximum(LayerProduct::kQkv, dh.device());
   at::Tensor dqkv = heads_backward(layer, std::move(d_attended), s, gradients, sums, maximum);
   if (w.qkv_bias.defined()) {
     sums.add(gradients.subspan(layout[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
   }
   const Operand d_heads = casts.gradient(LayerProduct::kQkv, std::exchange(dqkv, {}), maximum);
-  RmsNormGradients norm =
-      rms_norm_backward(matmuls.data_gradient(d_heads, w.qkv), s.x.reshape({-1, config.hidden_size}), w.input_norm,
-                        s.rstd, dh, /*with_y=*/!s.normed.defined());
-  sums.add(gradients[layout[LayerRole::kInputNorm]], norm.dweight_rows);
-  if (norm.y.defined()) s.normed = casts.input(LayerProduct::kQkv, std::exchange(norm.y, {}), fp8::Forms::kColumns);
-  add_matmul(gradients.subspan(layout[LayerRole::kQuery], 3), d_heads, s.normed, &matmuls);
-  return norm.dx;
+  at::Tensor dx = normalize_backward(layer, attention, matmuls.data_gradient(d_heads, w.qkv),
+                                     s.x.reshape({-1, config.hidden_size}), dh, gradients, sums);
+  add_matmul(gradients.subspan(layout[LayerRole::kQuery], layout.count_of_qkv()), d_heads, s.normed, &matmuls);
+  return dx;
 }
 
 }  // namespace
@@ -146,7 +263,7 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
   const bool keeps_inputs = activations != nullptr && recompute == Recompute::kNone;
   at::Tensor y = model::layer_forward(
       {config_, layout_, *matmuls_, of_layer,
-       by_role(layer, layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows), rope_->get(x, mask)},
+       by_role(layer, layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows), rope_->get(x, mask, rotates(layer))},
       x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
   if (activations == nullptr) return y;
   saved.drop(recompute);
@@ -166,10 +283,13 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
                     of_layer,
                     by_role(weights, layout_, config_.rms_norm_eps, of_layer,
                             runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
-                    rope_->get(dy, saved.mask)};
+                    rope_->get(dy, saved.mask, rotates(weights))};
   if (runs_forward) model::layer_forward(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth);
   RowSums sums;
-  const at::Tensor maximum_of_dh = of_layer.maximum(LayerProduct::kOutput, dy.device());
+  // Of the gradient of attention's product, where it is dh itself, which the norm of the MLP's input writes.
+  const bool is_dh = layer.w.post_attention_norm.defined() && !layer.w.attention_output_norm.defined() &&
+                     config_.residual_multiplier == 1;
+  const at::Tensor maximum_of_dh = is_dh ? of_layer.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();
   const at::Tensor dh =
       mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients, sums, maximum_of_dh);
   at::Tensor dx = attention_part_backward(layer, dh, saved, gradients, sums, maximum_of_dh).view(dy.sizes());

@@ -22,7 +22,8 @@ void LayerActivations::drop(Recompute recompute) {
 
 std::vector<at::Tensor> LayerActivations::tensors() const {
   std::vector<at::Tensor> found = attended.saved;
-  for (const at::Tensor& tensor : {x, rstd, qkv, qk, attended.out, attended_maximum, h, h_rstd, gate_up}) {
+  for (const at::Tensor& tensor : {x, rstd, q_rstd, k_rstd, qkv, qk, attended.out, attended_maximum, attention_output.x,
+                                   attention_output.rstd, h, h_rstd, gate_up, mlp_output.x, mlp_output.rstd}) {
     if (tensor.defined()) found.push_back(tensor);
   }
   for (const Operand* operand : {&normed, &h_normed, &activated}) {

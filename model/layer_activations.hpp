@@ -10,6 +10,12 @@
 
 namespace mpzero::model {
 
+// What a norm of the output of attention or MLP reads; undefined where the model has none.
+struct NormedOutput {
+  at::Tensor x;     // [N, H]
+  at::Tensor rstd;  // [N]
+};
+
 // The tensors that a decoder layer's forward saves for its backward, which frees each tensor after its last use. N = B
 // * T tokens; I: intermediate size. Recompute tells how long each is kept. Operands in FP8 are kept in the
 // form that weight gradients read.
@@ -18,15 +24,17 @@ struct LayerActivations {
   at::Tensor x;                 // [B, T, H], the layer's input
   Operand normed;               // [N, H], x after its norm
   at::Tensor rstd;              // [N]
+  at::Tensor q_rstd, k_rstd;    // [B, T], of norms over all heads of a token
   at::Tensor qkv;               // [B, T, heads + 2 * kv_heads, D], before norms and rotation
   at::Tensor qk;                // [B, T, heads + kv_heads, D], after them; without norms a view of qkv
   AttentionOutput attended;     // out [B, T, heads, D]
   at::Tensor attended_maximum;  // of out, which is cast to FP8 twice; dropped by kFull
-  at::Tensor h;                 // [N, H], x plus attention
-  Operand h_normed;             // [N, H]
-  at::Tensor h_rstd;            // [N]
-  at::Tensor gate_up;           // [N, 2I]
-  Operand activated;            // [N, I]
+  NormedOutput attention_output, mlp_output;
+  at::Tensor h;        // [N, H], x plus attention
+  Operand h_normed;    // [N, H]
+  at::Tensor h_rstd;   // [N]
+  at::Tensor gate_up;  // [N, 2I]
+  Operand activated;   // [N, I]
 
   // Frees the tensors that backward recomputes at this level.
   void drop(Recompute recompute);

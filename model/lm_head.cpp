@@ -21,6 +21,11 @@ at::Tensor& weigh(at::Tensor& losses, const at::Tensor& loss_mask) {
   return loss_mask.defined() ? losses.mul_(loss_mask.reshape(-1)) : losses;
 }
 
+// Of the head's input [N, H], which is smaller than the logits, and of its gradient.
+void divide(at::Tensor& normed, double logits_scaling) {
+  if (logits_scaling != 1) normed.div_(logits_scaling);
+}
+
 }  // namespace
 
 int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
@@ -39,7 +44,8 @@ int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
 
 at::Tensor Decoder::head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                               const at::Tensor& targets, const at::Tensor& loss_mask) const {
-  const at::Tensor normed = rms_norm_forward(x.reshape({-1, config_.hidden_size}), head[0], config_.rms_norm_eps).y;
+  at::Tensor normed = rms_norm_forward(x.reshape({-1, config_.hidden_size}), head[0], config_.rms_norm_eps).y;
+  divide(normed, config_.logits_scaling);
   const at::Tensor flat_targets = targets.reshape(-1);
   const int64_t tokens = normed.size(0), chunk = tokens_per_chunk(tokens, x.device());
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
@@ -56,7 +62,8 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
                                                    Gradients head_gradients, Gradient& output_weight_gradient,
                                                    const at::Tensor& loss_mask) const {
   const at::Tensor rows = x.reshape({-1, config_.hidden_size});
-  const RmsNormOutput norm = rms_norm_forward(rows, head[0], config_.rms_norm_eps);
+  RmsNormOutput norm = rms_norm_forward(rows, head[0], config_.rms_norm_eps);
+  divide(norm.y, config_.logits_scaling);
   const at::Tensor flat_targets = targets.reshape(-1);
   const int64_t tokens = rows.size(0), chunk = tokens_per_chunk(tokens, x.device());
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
@@ -74,6 +81,7 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
     matmuls_->data_gradient_out(d_chunk, logits, output_weight);
     output_weight_gradient.add_matmul(logits, normed, matmuls_.get());
   }
+  divide(d_normed, config_.logits_scaling);
   const RmsNormGradients gradients = rms_norm_backward(d_normed, rows, head[0], norm.rstd, at::Tensor());
   head_gradients[0].add_row_sum(gradients.dweight_rows);
   return {weigh(losses, loss_mask).mean(), gradients.dx.view(x.sizes())};

@@ -2,23 +2,24 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numbers>
+#include <variant>
 
 #include "base/device/simulated.hpp"
 
 namespace mpzero::model {
 
-at::Tensor rope_frequencies(const ModelConfig& config) {
-  const auto options = at::TensorOptions().dtype(at::kFloat);
-  const at::Tensor exponents = at::arange(0, config.head_dim, 2, options).div_(static_cast<double>(config.head_dim));
-  at::Tensor frequencies = at::pow(config.rope_theta, exponents).reciprocal_();
-  if (!config.rope_scaling) return frequencies;
+namespace {
 
-  const Llama3RopeScaling& scaling = *config.rope_scaling;
+at::Tensor scaled(const at::Tensor& frequencies, const Llama3RopeScaling& scaling) {
   const double original = static_cast<double>(scaling.original_max_position_embeddings);
   const double low_wavelength = original / scaling.low_freq_factor;
   const double high_wavelength = original / scaling.high_freq_factor;
@@ -34,25 +35,81 @@ at::Tensor rope_frequencies(const ModelConfig& config) {
                    at::where(wavelengths.lt(high_wavelength), frequencies, blended));
 }
 
-RopeTables RopeTable::get(int64_t length, const at::TensorOptions& options) {
+at::Tensor scaled(const at::Tensor& frequencies, const YarnRopeScaling& scaling, const ModelConfig& config) {
+  const double dims = static_cast<double>(config.head_dim);
+  // The dimension that turns so many times within the original positions.
+  const auto dimension = [&](double turns) {
+    const double original = static_cast<double>(scaling.original_max_position_embeddings);
+    return dims * std::log(original / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(config.rope_theta));
+  };
+  double low = dimension(scaling.beta_fast), high = dimension(scaling.beta_slow);
+  if (scaling.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dims - 1);
+  if (low == high) high += 0.001;
+  const at::Tensor ramp =
+      at::arange(frequencies.numel(), frequencies.options()).sub_(low).div_(high - low).clamp_(0, 1);
+  return frequencies.div(scaling.factor).mul_(ramp).add_(frequencies.mul(ramp.neg().add_(1.0)));
+}
+
+}  // namespace
+
+at::Tensor rope_frequencies(const ModelConfig& config, int64_t length) {
+  const auto options = at::TensorOptions().dtype(at::kFloat);
+  const auto dims = static_cast<double>(config.head_dim);
+  const auto of = [&](double theta) {
+    return at::pow(theta, at::arange(0, config.head_dim, 2, options).div_(dims)).reciprocal_();
+  };
+  const at::Tensor frequencies = of(config.rope_theta);
+  if (!config.rope_scaling) return frequencies;
+  if (const auto* llama3 = std::get_if<Llama3RopeScaling>(&*config.rope_scaling)) return scaled(frequencies, *llama3);
+  if (const auto* yarn = std::get_if<YarnRopeScaling>(&*config.rope_scaling)) return scaled(frequencies, *yarn, config);
+  if (const auto* linear = std::get_if<LinearRopeScaling>(&*config.rope_scaling))
+    return frequencies.div(linear->factor);
+  if (length <= config.max_position_embeddings) return frequencies;
+  const double factor = std::get<DynamicRopeScaling>(*config.rope_scaling).factor;
+  const double longer = static_cast<double>(length) / static_cast<double>(config.max_position_embeddings);
+  return of(config.rope_theta * std::pow(factor * longer - factor + 1, dims / (dims - 2)));
+}
+
+double rope_magnitude(const ModelConfig& config) {
+  const auto* yarn = config.rope_scaling ? std::get_if<YarnRopeScaling>(&*config.rope_scaling) : nullptr;
+  const double scores = config.attention_multiplier
+                            ? std::sqrt(*config.attention_multiplier * std::sqrt(static_cast<double>(config.head_dim)))
+                            : 1.0;
+  return scores * (yarn ? yarn->attention_factor : 1.0);
+}
+
+RopeTables RopeTable::get(int64_t length, const at::TensorOptions& options, bool rotates) {
   const std::lock_guard lock(mutex_);
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
   if (!tables_.cos.defined() || tables_.cos.size(0) != length || tables_.cos.scalar_type() != type ||
       tables_.cos.device() != options.device()) {
     if (is_simulated(options.device())) {
-      tables_.cos = tables_.sin = at::empty({2, length, frequencies_.numel()}, options)[0];
-      return tables_;
+      tables_.cos = tables_.sin = at::empty({2, length, config_.head_dim / 2}, options)[0];
+      if (!config_.rotated_layers.empty()) {
+        identity_.cos = identity_.sin = at::empty({2, length, config_.head_dim / 2}, options)[0];
+      }
+      return rotates ? tables_ : identity_;
     }
-    const at::Tensor positions = at::arange(length, frequencies_.options());
-    const at::Tensor angles = at::outer(positions, frequencies_);
-    tables_ = {angles.cos().to(options.device(), type), angles.sin().to(options.device(), type)};
+    const at::Tensor frequencies = rope_frequencies(config_, length);
+    const at::Tensor angles = at::outer(at::arange(length, frequencies.options()), frequencies);
+    const double magnitude = rope_magnitude(config_);
+    const auto table = [&](const at::Tensor& values) {
+      return (magnitude == 1 ? values : values.to(at::kDouble).mul_(magnitude)).to(options.device(), type);
+    };
+    tables_ = {table(angles.cos()), table(angles.sin())};
+    if (!config_.rotated_layers.empty()) identity_ = {at::ones_like(tables_.cos), at::zeros_like(tables_.sin)};
   }
-  return tables_;
+  return rotates ? tables_ : identity_;
 }
 
-RopeTables RopeTable::get(const at::Tensor& x, const AttentionMask& mask) {
-  if (!mask.documents) return get(x.size(1), x.options());
-  const RopeTables tables = get(mask.documents->seq_length, x.options());
+RopeTables RopeTable::get(const at::Tensor& x, const AttentionMask& mask, bool rotates) {
+  if (!mask.documents) return get(x.size(1), x.options(), rotates);
+  const RopeTables tables = get(mask.documents->seq_length, x.options(), rotates);
   const at::Tensor& positions = mask.documents->positions;
   return {tables.cos.index_select(0, positions), tables.sin.index_select(0, positions)};
 }

@@ -106,6 +106,7 @@ default_tokenizer() {
     qwen2_5_*) echo Qwen/Qwen2.5-0.5B ;;
     llama_3_1_*) echo meta-llama/Llama-3.1-8B ;;
     llama_3_*) echo meta-llama/Meta-Llama-3-8B ;;
+    mistral_*) echo mistralai/Mistral-7B-v0.3 ;;
     *) ;; # app/check.py asks for one
   esac
 }

@@ -2,12 +2,14 @@
 
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
+
+#include "model/architecture/config_rope.hpp"
 
 namespace mpzero {
 namespace {
 
-using model::Llama3RopeScaling;
 using model::ModelConfig;
 
 std::string show(const std::string& text) { return text; }
@@ -15,14 +17,21 @@ std::string show(bool value) { return value ? "true" : "false"; }
 std::string show(int64_t value) { return fmt::to_string(value); }
 std::string show(double value) { return fmt::to_string(value); }
 std::string show(const std::optional<int64_t>& value) { return value ? fmt::to_string(*value) : "none"; }
+std::string show(const std::optional<double>& value) { return value ? fmt::to_string(*value) : "none"; }
+std::string show(const std::vector<bool>& values) {
+  return values.empty() ? "none" : fmt::to_string(fmt::join(std::vector<int>(values.begin(), values.end()), " "));
+}
 std::string show(const std::vector<int64_t>& values) {
   return values.empty() ? "none" : fmt::to_string(fmt::join(values, " "));
 }
-std::string show(const std::optional<Llama3RopeScaling>& scaling) {
+std::string show(const std::optional<model::RopeScaling>& scaling) {
   if (!scaling) return "none";
-  return fmt::format("llama3 (factor {}; low_freq_factor {}; high_freq_factor {}; original_max_position_embeddings {})",
-                     scaling->factor, scaling->low_freq_factor, scaling->high_freq_factor,
-                     scaling->original_max_position_embeddings);
+  nlohmann::json keys = model::rope_json(*scaling);
+  const auto type = keys["rope_type"].get<std::string>();
+  keys.erase("rope_type");
+  std::vector<std::string> values;
+  for (const auto& [key, value] : keys.items()) values.push_back(fmt::format("{} {}", key, value.dump()));
+  return fmt::format("{} ({})", type, fmt::join(values, "; "));
 }
 
 }  // namespace
@@ -45,6 +54,12 @@ std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelCon
   compare("rms_norm_eps", &ModelConfig::rms_norm_eps, ChangeRule::kOnPurpose);
   compare("rope_theta", &ModelConfig::rope_theta, ChangeRule::kOnPurpose);
   compare("rope_scaling", &ModelConfig::rope_scaling, ChangeRule::kOnPurpose);
+  compare("no_rope_layers", &ModelConfig::rotated_layers, ChangeRule::kRefused);
+  compare("embedding_multiplier", &ModelConfig::embedding_multiplier, ChangeRule::kRefused);
+  compare("residual_multiplier", &ModelConfig::residual_multiplier, ChangeRule::kRefused);
+  compare("logits_scaling", &ModelConfig::logits_scaling, ChangeRule::kRefused);
+  compare("attention_multiplier", &ModelConfig::attention_multiplier, ChangeRule::kRefused);
+  compare("sliding_window", &ModelConfig::sliding_window, ChangeRule::kFree);
   compare("max_position_embeddings", &ModelConfig::max_position_embeddings, ChangeRule::kFree);
   compare("initializer_range", &ModelConfig::initializer_range, ChangeRule::kFree);
   compare("bos_token_id", &ModelConfig::bos_token_id, ChangeRule::kFree);

@@ -173,7 +173,7 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
       if (!products[static_cast<size_t>(product)]) continue;
       is_any = true;
       int64_t rows = 0, columns = 0;
-      for (const model::LayerRole role : model::roles_of(product)) {
+      for (const model::LayerRole role : model::roles_of(product, layout)) {
         const std::vector<int64_t>& shape = layers.front().parameters[layout[role]].shape;
         rows += shape[0];
         columns = shape[1];
@@ -224,6 +224,13 @@ ExpectedTokens expected_tokens(const CommandLine& line, const io::InitialFolder&
 io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::vector<std::string>& warnings) {
   io::TokenDataset data(path, setup.config.seq_length, setup.config.document_mask);
   data.check_vocabulary(setup.model.vocab_size);
+  // transformers scales by the longest document so far, which depends on the order of the data.
+  if (data.masks_documents() && setup.config.seq_length > setup.model.max_position_embeddings) {
+    throw_user_error(
+        "{}: attention is masked by document, and dynamic rope scaling of --seq_length {} beyond "
+        "max_position_embeddings {} is not supported then; shorten it, or give --document_mask false",
+        path, setup.config.seq_length, setup.model.max_position_embeddings);
+  }
   check_has_checksums(data, warnings);
   return data;
 }
@@ -422,12 +429,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   const std::string source = ds_config.given() ? ds_config.path : "the command line";
   check_sizes(config, setup.model, source);
   check_fp8_products(config, setup.model, source, setup.warnings);
-  if (config.seq_length > setup.model.max_position_embeddings) {
-    throw_user_error(
-        "--seq_length {} is longer than the model's max_position_embeddings {}: shorten it or raise "
-        "--max_position_embeddings",
-        config.seq_length, setup.model.max_position_embeddings);
-  }
+  check_seq_length(config, setup.model);
   set_up_data(command_line, init, data_files, setup);
   check_no_decay(config, setup.model, setup.warnings);
   check_frozen_parameters(config, setup.model, source);

@@ -1,6 +1,8 @@
 #include "app/config/size_limits.hpp"
 
+#include <algorithm>
 #include <limits>
+#include <variant>
 
 #include "base/error.hpp"
 #include "io/data/data_loader.hpp"
@@ -16,6 +18,24 @@ constexpr int64_t kMaxStepTokens = int64_t{1} << 53;
 constexpr int64_t kMaxPlannedUses = int64_t{1} << 24;
 
 }  // namespace
+
+void check_seq_length(const RunConfig& config, const model::ModelConfig& model) {
+  if (model.sliding_window && config.seq_length > *model.sliding_window) {
+    throw_user_error(
+        "--seq_length {} is longer than the model's sliding_window {}, which is not supported: shorten it, or set "
+        "sliding_window to null in its config.json to attend to the whole sequence",
+        config.seq_length, *model.sliding_window);
+  }
+  const auto* dynamic = model.rope_scaling ? std::get_if<model::DynamicRopeScaling>(&*model.rope_scaling) : nullptr;
+  const double factor = dynamic ? std::max(1.0, dynamic->factor) : 1.0;
+  if (static_cast<double>(config.seq_length) > factor * static_cast<double>(model.max_position_embeddings)) {
+    throw_user_error(
+        "--seq_length {} is longer than the model's max_position_embeddings {}{}: shorten it or raise "
+        "--max_position_embeddings",
+        config.seq_length, model.max_position_embeddings,
+        dynamic ? fmt::format(" times the factor {} of its rope scaling", factor) : "");
+  }
+}
 
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where) {
   if (config.micro_batch_size > kMaxMicroBatchTokens / config.seq_length) {

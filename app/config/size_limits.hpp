@@ -14,6 +14,9 @@ namespace mpzero {
 // for want of memory is RunMemory's to say.
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where);
 
+// Refuses sequences that are longer than the model's positions or its sliding window.
+void check_seq_length(const RunConfig& config, const model::ModelConfig& model);
+
 // Bytes that the activations of a micro-batch take at least, whatever is computed again: each layer keeps its input,
 // and one layer at a time has its projections. A double, which no product overflows.
 double least_activation_bytes(const RunConfig& config, const model::ModelConfig& model);

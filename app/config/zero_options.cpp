@@ -54,6 +54,7 @@ void check_groups(const UnitSpec& layer, const model::LayerLayout& layout) {
     if (!layout.has(group.front())) continue;
     const ParameterSpec& first = layer.parameters[layout[group.front()]];
     for (const LayerRole role : group) {
+      if (!layout.has(role)) continue;
       const ParameterSpec& other = layer.parameters[layout[role]];
       if (other.trainable == first.trainable) continue;
       throw_user_error("--freeze_parameters: {} and {} are multiplied as one matrix; freeze both or neither",

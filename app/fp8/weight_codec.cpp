@@ -35,7 +35,7 @@ class Fp8WeightCodec final : public parallel::WeightCodec {
 
 // Of a layer's product, whose matrices are next to each other.
 parallel::CodedRange range_of(model::LayerProduct product, const UnitSpec& layer, const model::LayerLayout& layout) {
-  const std::vector<model::LayerRole> roles = model::roles_of(product);
+  const std::vector<model::LayerRole> roles = model::roles_of(product, layout);
   parallel::CodedRange range{.begin = parameter_offset(layer, layout[roles.front()])};
   for (const model::LayerRole role : roles) range.count += layer.parameters[layout[role]].numel();
   return range;

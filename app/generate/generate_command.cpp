@@ -98,17 +98,17 @@ void require_bytes(const GenerateOptions& options, const StoredModel& model) {
 }
 
 int64_t tokens_to_generate(const GenerateOptions& options, const StoredModel& model, size_t prompt) {
-  const int64_t room = model.config.max_position_embeddings - static_cast<int64_t>(prompt);
+  const int64_t room = model.config.positions() - static_cast<int64_t>(prompt);
   if (room < 1) {
     throw_user_error("the prompt has {}, and the model of {} {} positions; shorten it, so that a token can follow.",
-                     counted(static_cast<int64_t>(prompt), "token"), model.name, model.config.max_position_embeddings);
+                     counted(static_cast<int64_t>(prompt), "token"), model.name, model.config.positions());
   }
   if (!options.max_tokens) return std::min(kDefaultTokens, room);
   if (*options.max_tokens <= room) return *options.max_tokens;
   throw_user_error(
       "--max_tokens {}: after a prompt of {}, the {} positions of {} leave room for {}; give less, or shorten the "
       "prompt.",
-      *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.max_position_embeddings,
+      *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.positions(),
       model.name, room);
 }
 
@@ -188,7 +188,7 @@ int describe(const ModelRequest& request) {
                             {"model_type", model.config.model_type},
                             {"parameters", num_parameters(model.config)},
                             {"vocab_size", model.config.vocab_size},
-                            {"positions", model.config.max_position_embeddings},
+                            {"positions", model.config.positions()},
                             {"tokenizer", model.tokenizer},
                             {"eos_token_ids", model.config.eos_token_ids},
                             {"bos_token_id", model.config.bos_token_id ? json(*model.config.bos_token_id) : json()},

@@ -28,10 +28,17 @@ LayerRun::Layer LayerRun::make_layer(const plan::MicroBatchShape& shape) const {
   return made;
 }
 
+// As the model's first layer.
+model::Weights LayerRun::weights_of(const Layer& layer) {
+  model::Weights weights(layer.weights);
+  weights.layer = 0;
+  return weights;
+}
+
 Timing LayerRun::forward(const Effort& effort) {
   return measure(device_, static_cast<int>(layers_.size()), effort, [this](int index) {
     Layer& layer = layers_[static_cast<size_t>(index)];
-    return std::vector<at::Tensor>{decoder_.layer_forward(layer.weights, layer.x, &layer.kept)};
+    return std::vector<at::Tensor>{decoder_.layer_forward(weights_of(layer), layer.x, &layer.kept)};
   });
 }
 
@@ -40,7 +47,7 @@ Timing LayerRun::backward(const Effort& effort) {
     Layer& layer = layers_[static_cast<size_t>(index)];
     model::LayerActivations kept = layer.kept;
     std::vector<model::Gradient> gradients(layer.gradients.begin(), layer.gradients.end());
-    return std::vector<at::Tensor>{decoder_.layer_backward(layer.weights, layer.x, kept, gradients)};
+    return std::vector<at::Tensor>{decoder_.layer_backward(weights_of(layer), layer.x, kept, gradients)};
   });
 }
 

@@ -28,6 +28,7 @@ class LayerRun {
     model::LayerActivations kept;
   };
   Layer make_layer(const plan::MicroBatchShape& shape) const;
+  static model::Weights weights_of(const Layer& layer);
 
   model::Decoder decoder_;
   at::Device device_;

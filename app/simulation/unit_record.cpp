@@ -69,7 +69,7 @@ std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
   for (const model::LayerProduct product : model::kLayerProducts) {
     if (!products[static_cast<size_t>(product)]) continue;
     ++coded;
-    const std::vector<model::LayerRole> roles = roles_of(product);
+    const std::vector<model::LayerRole> roles = roles_of(product, layout);
     int64_t rows = 0, row = 0;
     for (const model::LayerRole role : roles) rows += weights[layout[role]].size(0);
     const at::Tensor whole = at::empty({rows, weights[layout[roles.front()]].size(1)},

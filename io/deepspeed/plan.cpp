@@ -98,13 +98,25 @@ bool DeepSpeedLayout::visit(const std::string& parameter, int64_t begin, int64_t
 
 namespace {
 
-// The order in which a layer of transformers' Llama, Qwen2 and Qwen3 yields its parameters, which is that of
-// DeepSpeed's flat groups.
-constexpr std::array<std::string_view, 14> kLayerOrder = {
-    "self_attn.q_proj.weight", "self_attn.q_proj.bias",          "self_attn.k_proj.weight", "self_attn.k_proj.bias",
-    "self_attn.v_proj.weight", "self_attn.v_proj.bias",          "self_attn.o_proj.weight", "self_attn.q_norm.weight",
-    "self_attn.k_norm.weight", "mlp.gate_proj.weight",           "mlp.up_proj.weight",      "mlp.down_proj.weight",
-    "input_layernorm.weight",  "post_attention_layernorm.weight"};
+// The order in which a layer of each of transformers' families yields its parameters, which is that of DeepSpeed's flat
+// groups.
+constexpr std::array<std::string_view, 17> kLayerOrder = {"self_attn.q_proj.weight",
+                                                          "self_attn.q_proj.bias",
+                                                          "self_attn.k_proj.weight",
+                                                          "self_attn.k_proj.bias",
+                                                          "self_attn.v_proj.weight",
+                                                          "self_attn.v_proj.bias",
+                                                          "self_attn.o_proj.weight",
+                                                          "self_attn.qkv_proj.weight",
+                                                          "self_attn.q_norm.weight",
+                                                          "self_attn.k_norm.weight",
+                                                          "mlp.gate_proj.weight",
+                                                          "mlp.gate_up_proj.weight",
+                                                          "mlp.up_proj.weight",
+                                                          "mlp.down_proj.weight",
+                                                          "input_layernorm.weight",
+                                                          "post_attention_layernorm.weight",
+                                                          "post_feedforward_layernorm.weight"};
 
 // Within a unit; the embedding, the layers and the head follow each other as the units do.
 size_t place_in_unit(const std::string& name) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "model/architecture/config_reader.hpp"
@@ -25,7 +26,7 @@ const char* kind_not_trained(std::string_view model_type) {
 }  // namespace
 
 std::span<const Architecture* const> architectures() {
-  static constexpr std::array kAll{&kLlama, &kQwen2, &kQwen3};
+  static constexpr std::array kAll{&kGranite, &kLlama, &kMistral, &kOlmo2, &kPhi3, &kQwen2, &kQwen3, &kSmolLm3};
   return kAll;
 }
 
@@ -67,6 +68,16 @@ void refuse_sliding_window(ConfigReader& reader) {
   reader.only("use_sliding_window", false, "set it to false to attend to the whole sequence");
   // No effect without use_sliding_window.
   reader.harmless({"sliding_window", "max_window_layers"});
+}
+
+void read_sliding_window(ConfigReader& reader, ModelConfig& config, std::optional<int64_t> missing) {
+  constexpr const char* kKey = "sliding_window";
+  config.sliding_window = reader.object().contains(kKey) ? std::nullopt : missing;
+  if (reader.find(kKey) != nullptr) config.sliding_window = reader.integer(kKey);
+}
+
+void write_sliding_window(const ModelConfig& config, nlohmann::json& json) {
+  json["sliding_window"] = config.sliding_window ? nlohmann::json(*config.sliding_window) : nlohmann::json(nullptr);
 }
 
 }  // namespace mpzero::model

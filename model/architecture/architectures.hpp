@@ -15,7 +15,7 @@ class ConfigReader;
 
 // The properties of a family of models. A new family needs a file that defines an Architecture, a line in
 // architectures.cpp and a test. The decoder requires kQuery, kKey, kValue next to each other, their biases likewise,
-// and kGate next to kUp, because it processes each group in one matrix product.
+// and kGate next to kUp, because it processes each group in one matrix product; see LayerLayout.
 struct Architecture {
   std::string_view model_type;       // "model_type" of config.json
   std::string_view causal_lm_class;  // "architectures" of config.json
@@ -26,8 +26,8 @@ struct Architecture {
   int64_t (*default_head_dim)(const ModelConfig& config);
   // num_key_value_heads if config.json omits it; std::nullopt: the number of query heads.
   std::optional<int64_t> default_key_value_heads;
-  // Refuses options of this family that mpzero does not support and registers its other keys with `reader`.
-  void (*check_options)(ConfigReader& reader);
+  // Reads this family's own keys, after the common ones, and refuses options that mpzero does not support.
+  void (*read_options)(ConfigReader& reader, ModelConfig& config);
   // Adds this family's own keys to the common ones in to_json.
   void (*write_options)(const ModelConfig& config, nlohmann::json& json);
   // A layer's weights in the order of the unit.
@@ -43,12 +43,22 @@ const Architecture& find_architecture(std::string_view model_type, std::string_v
 std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config,
                                                    std::vector<LayerParameter> after_values = {});
 
-// For check_options: throw UserError, naming file, key and value, if the option is on.
+// For read_options: throw UserError, naming file, key and value, if the option is on.
 void refuse_attention_bias(ConfigReader& reader);
 void refuse_sliding_window(ConfigReader& reader);
 
+// For families whose window needs no other option to be on. `missing`: the window if config.json omits the key; null is
+// none.
+void read_sliding_window(ConfigReader& reader, ModelConfig& config, std::optional<int64_t> missing);
+void write_sliding_window(const ModelConfig& config, nlohmann::json& json);
+
+extern const Architecture kGranite;
 extern const Architecture kLlama;
+extern const Architecture kMistral;
+extern const Architecture kOlmo2;
+extern const Architecture kPhi3;
 extern const Architecture kQwen2;
 extern const Architecture kQwen3;
+extern const Architecture kSmolLm3;
 
 }  // namespace mpzero::model

@@ -1,5 +1,6 @@
 #include "model/architecture/config.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -93,9 +94,6 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
   ModelConfig config;
   config.model_type = reader.text("model_type");
   const Architecture& architecture = find_architecture(config.model_type, source);
-  check_common_options(reader);
-  architecture.check_options(reader);
-
   config.vocab_size = reader.integer("vocab_size");
   config.hidden_size = reader.integer("hidden_size");
   config.intermediate_size = reader.integer("intermediate_size");
@@ -111,6 +109,8 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings", architecture.tied_by_default);
   config.initializer_range = reader.number("initializer_range", 0.02);
   read_rope(reader, architecture, config);
+  architecture.read_options(reader, config);
+  check_common_options(reader);
   read_token_ids(reader, config);
   reader.finish();
   config.unused = read_unused(object);
@@ -160,7 +160,12 @@ void ModelConfig::validate(const std::string& source) const {
   if (head_dim % 2 != 0) {
     throw_user_error("{}: head_dim {} is odd, but rotary embeddings rotate pairs; use an even one.", source, head_dim);
   }
-  const std::pair<const char*, double> positives[] = {{"rms_norm_eps", rms_norm_eps}, {"rope_theta", rope_theta}};
+  const std::pair<const char*, double> positives[] = {{"rms_norm_eps", rms_norm_eps},
+                                                      {"rope_theta", rope_theta},
+                                                      {"embedding_multiplier", embedding_multiplier},
+                                                      {"residual_multiplier", residual_multiplier},
+                                                      {"logits_scaling", logits_scaling},
+                                                      {"attention_multiplier", attention_multiplier.value_or(1.0)}};
   for (const auto& [key, value] : positives) {
     if (!(value > 0) || !std::isfinite(value)) {
       throw_user_error("{}: {} is {}, but must be greater than 0.", source, key, value);
@@ -169,15 +174,18 @@ void ModelConfig::validate(const std::string& source) const {
   if (!(initializer_range >= 0) || !std::isfinite(initializer_range)) {
     throw_user_error("{}: initializer_range is {}, but must be 0 or more.", source, initializer_range);
   }
-  if (rope_scaling && !(rope_scaling->factor > 0 && rope_scaling->low_freq_factor > 0 &&
-                        rope_scaling->high_freq_factor > rope_scaling->low_freq_factor &&
-                        rope_scaling->original_max_position_embeddings > 0)) {
-    throw_user_error(
-        "{}: the rope scaling has factor {}, low_freq_factor {}, high_freq_factor {} and "
-        "original_max_position_embeddings {}, but they must be positive and high_freq_factor the larger one.",
-        source, rope_scaling->factor, rope_scaling->low_freq_factor, rope_scaling->high_freq_factor,
-        rope_scaling->original_max_position_embeddings);
+  if (sliding_window && *sliding_window < 1) {
+    throw_user_error("{}: sliding_window is {}, but must be at least 1, or null.", source, *sliding_window);
   }
+  if (const auto entries = static_cast<int64_t>(rotated_layers.size()); entries > 0 && entries != num_hidden_layers) {
+    throw_user_error("{}: no_rope_layers has {} entries, but num_hidden_layers is {}; change one of them.", source,
+                     entries, num_hidden_layers);
+  }
+  validate_rope(*this, source);
+}
+
+int64_t ModelConfig::positions() const {
+  return std::min(max_position_embeddings, sliding_window.value_or(max_position_embeddings));
 }
 
 std::string ModelConfig::to_json(std::string_view dtype) const {
@@ -186,13 +194,8 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
   // For transformers before version 5, the old keys are written next to the new ones.
   json old_rope_scaling = nullptr;
   if (rope_scaling) {
-    rope["rope_type"] = "llama3";
-    rope["factor"] = rope_scaling->factor;
-    rope["low_freq_factor"] = rope_scaling->low_freq_factor;
-    rope["high_freq_factor"] = rope_scaling->high_freq_factor;
-    rope["original_max_position_embeddings"] = rope_scaling->original_max_position_embeddings;
-    old_rope_scaling = rope;
-    old_rope_scaling.erase("rope_theta");
+    old_rope_scaling = rope_json(*rope_scaling);
+    rope.update(old_rope_scaling);
   }
   json object = {{"architectures", {architecture.causal_lm_class}},
                  {"attention_bias", false},

@@ -8,19 +8,9 @@
 #include <vector>
 
 #include "base/parameter_spec.hpp"
+#include "model/architecture/rope_scaling.hpp"
 
 namespace mpzero::model {
-
-// Llama 3.1's scaling of the rotary frequencies: wavelengths above original_max_position_embeddings / low_freq_factor
-// are multiplied by `factor`, those below original_max_position_embeddings / high_freq_factor are unchanged, those
-// between are interpolated.
-struct Llama3RopeScaling {
-  double factor = 8.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  int64_t original_max_position_embeddings = 8192;
-  bool operator==(const Llama3RopeScaling&) const = default;
-};
 
 // The keys of a config.json that mpzero does not use (pad_token_id, use_cache), as one JSON object; empty: there are
 // none. Models that differ in them alone are equal.
@@ -43,7 +33,17 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 0;
   double rope_theta = 0;
-  std::optional<Llama3RopeScaling> rope_scaling;
+  std::optional<RopeScaling> rope_scaling;
+  // Tokens that a query attends to, itself included; std::nullopt: all before it. Longer sequences are refused.
+  std::optional<int64_t> sliding_window;
+  // By layer, whether it rotates queries and keys; empty: all do. As no_rope_layers of a config.json, whose 1 means so.
+  std::vector<bool> rotated_layers;
+  // Granite's: of the embedding's output, of the output of attention and MLP where it is added, what logits are divided
+  // by; and of the scores, std::nullopt: 1 / sqrt(head_dim).
+  double embedding_multiplier = 1.0;
+  double residual_multiplier = 1.0;
+  double logits_scaling = 1.0;
+  std::optional<double> attention_multiplier;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
   std::optional<int64_t> bos_token_id;
@@ -63,6 +63,9 @@ struct ModelConfig {
   // stored with it.
   std::string to_json(std::string_view dtype = "float32") const;
 
+  // Tokens of the longest sequence that is generated: no further position or window is computed.
+  int64_t positions() const;
+  bool rotates(size_t layer) const { return rotated_layers.empty() || rotated_layers[layer]; }
   int64_t query_size() const { return num_attention_heads * head_dim; }
   int64_t key_value_size() const { return num_key_value_heads * head_dim; }
 

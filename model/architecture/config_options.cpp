@@ -12,7 +12,7 @@ using nlohmann::json;
 constexpr const char* kUseAnother = "use a model without it";
 
 // Options of other families, or of code that comes with a model, with the value that has no effect; null: there is no
-// such value.
+// such value. The family of the model has read its own before.
 void check_computation(ConfigReader& reader) {
   reader.only("hidden_act", "silu", "only \"silu\" is");
   for (const char* key : {"attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "residual_dropout"}) {
@@ -20,7 +20,7 @@ void check_computation(ConfigReader& reader) {
   }
   for (const char* key :
        {"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale", "scale_emb"}) {
-    reader.only(key, 1.0, kUseAnother);
+    if (!reader.knows(key)) reader.only(key, 1.0, kUseAnother);
   }
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "num_nextn_predict_layers"}) {
     reader.only(key, 0, kUseAnother);
@@ -34,7 +34,7 @@ void check_computation(ConfigReader& reader) {
   for (const char* key : {"attention_multiplier", "attn_logit_softcapping", "clip_qkv", "dual_chunk_attention_config",
                           "final_logit_softcapping", "no_rope_layer_interval", "no_rope_layers",
                           "query_pre_attn_scalar", "scale_depth"}) {
-    reader.only(key, nullptr, kUseAnother);
+    if (!reader.knows(key)) reader.only(key, nullptr, kUseAnother);
   }
   reader.only("quantization_config", nullptr, "use the unquantized weights, in bf16 or fp32");
   reader.only("auto_map", nullptr, "remove it if the model is the same without the code that comes with it");

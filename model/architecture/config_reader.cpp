@@ -75,6 +75,10 @@ void ConfigReader::harmless(std::initializer_list<const char*> keys) {
   known_.insert(known_.end(), keys.begin(), keys.end());
 }
 
+bool ConfigReader::knows(const std::string& key) const {
+  return std::find(known_.begin(), known_.end(), key) != known_.end();
+}
+
 void ConfigReader::only(const std::string& key, const json& accepted, const std::string& remedy) {
   const json* value = find(key);
   if (value == nullptr || *value == accepted) return;
@@ -85,7 +89,7 @@ void ConfigReader::only(const std::string& key, const json& accepted, const std:
 
 void ConfigReader::finish() const {
   for (const auto& [key, value] : object_->items()) {
-    if (value.is_null() || std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    if (value.is_null() || knows(key)) continue;
     const std::optional<std::string> nearest = nearest_name(key, known_);
     throw_user_error("{}: key {} is not known, so the model may not be what the file says; {}", source_, path_of(key),
                      nearest ? fmt::format("did you mean {}?", path_of(*nearest))

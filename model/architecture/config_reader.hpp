@@ -28,6 +28,8 @@ class ConfigReader {
 
   // Keys that do not change what the model computes.
   void harmless(std::initializer_list<const char*> keys);
+  // Whether the key was read, or is known as harmless.
+  bool knows(const std::string& key) const;
   // An option that must be missing or `accepted`: other values change what the model computes.
   void only(const std::string& key, const nlohmann::json& accepted, const std::string& remedy);
   // Throws for the first key that was not read.

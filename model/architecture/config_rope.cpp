@@ -1,6 +1,7 @@
 #include "model/architecture/config_rope.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.hpp"
@@ -10,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kOriginal = "original_max_position_embeddings";
 constexpr const char* kFullAttention = "full_attention";
 
 // rope_theta and the path of its key, if the file has it.
@@ -20,7 +22,13 @@ struct Theta {
 
 struct Rope {
   std::optional<Theta> theta;
-  std::optional<Llama3RopeScaling> scaling;
+  std::optional<RopeScaling> scaling;
+};
+
+// Of the top level: where a scaling omits its original_max_position_embeddings, and what takes precedence over it.
+struct Positions {
+  int64_t max;
+  std::optional<int64_t> original;
 };
 
 std::optional<Theta> read_theta(ConfigReader& reader) {
@@ -38,21 +46,51 @@ std::string read_type(ConfigReader& reader) {
   return type;
 }
 
-Rope read_flat(ConfigReader reader) {
+// m of YaRN, as transformers' get_mscale.
+double yarn_magnitude(double factor, double mscale) { return factor > 1 ? 0.1 * mscale * std::log(factor) + 1 : 1.0; }
+
+YarnRopeScaling read_yarn(ConfigReader& reader, const Positions& positions) {
+  YarnRopeScaling yarn;
+  yarn.original_max_position_embeddings = positions.original.value_or(reader.integer(kOriginal, positions.max));
+  // null, unlike a missing key, is the ratio of the positions.
+  yarn.factor = reader.object().contains("factor") && reader.find("factor") == nullptr
+                    ? static_cast<double>(positions.max) / static_cast<double>(yarn.original_max_position_embeddings)
+                    : reader.number("factor");
+  const double mscale = reader.number("mscale", 0.0), all_dim = reader.number("mscale_all_dim", 0.0);
+  const double magnitude = mscale != 0 && all_dim != 0
+                               ? yarn_magnitude(yarn.factor, mscale) / yarn_magnitude(yarn.factor, all_dim)
+                               : yarn_magnitude(yarn.factor, 1);
+  yarn.attention_factor = reader.number("attention_factor", magnitude);
+  yarn.beta_fast = reader.number("beta_fast", yarn.beta_fast);
+  yarn.beta_slow = reader.number("beta_slow", yarn.beta_slow);
+  yarn.truncate = reader.boolean("truncate", yarn.truncate);
+  reader.harmless({"attn_factor", "finetuned"});  // transformers ignores them with a warning
+  return yarn;
+}
+
+Rope read_flat(ConfigReader reader, const Positions& positions) {
   Rope rope{.theta = read_theta(reader), .scaling = {}};
   reader.only("partial_rotary_factor", 1.0, "use a model that rotates all of each head");
   const std::string type = read_type(reader);
   if (type == "default") {
     reader.only("factor", 1.0, "remove it, or set rope_type to say how the frequencies are scaled");
   } else if (type == "llama3") {
-    rope.scaling =
-        Llama3RopeScaling{.factor = reader.number("factor"),
-                          .low_freq_factor = reader.number("low_freq_factor"),
-                          .high_freq_factor = reader.number("high_freq_factor"),
-                          .original_max_position_embeddings = reader.integer("original_max_position_embeddings")};
+    Llama3RopeScaling llama3{.factor = reader.number("factor"),
+                             .low_freq_factor = reader.number("low_freq_factor"),
+                             .high_freq_factor = reader.number("high_freq_factor")};
+    llama3.original_max_position_embeddings = positions.original ? *positions.original : reader.integer(kOriginal);
+    reader.harmless({kOriginal});
+    rope.scaling = llama3;
+  } else if (type == "linear") {
+    rope.scaling = LinearRopeScaling{reader.number("factor")};
+  } else if (type == "dynamic") {
+    rope.scaling = DynamicRopeScaling{reader.number("factor")};
+  } else if (type == "yarn") {
+    rope.scaling = read_yarn(reader, positions);
   } else {
-    throw_user_error("{}: {} \"{}\" is not supported; use \"default\" or \"llama3\".", reader.source(),
-                     reader.path_of("rope_type"), type);
+    throw_user_error(
+        "{}: {} \"{}\" is not supported; use \"default\", \"llama3\", \"linear\", \"dynamic\" or \"yarn\".",
+        reader.source(), reader.path_of("rope_type"), type);
   }
   reader.finish();
   return rope;
@@ -60,7 +98,7 @@ Rope read_flat(ConfigReader reader) {
 
 // One entry for each type of layer. All layers of the supported models have one type (layer_types), so entries for
 // other types have no effect.
-Rope read_by_layer_type(ConfigReader reader) {
+Rope read_by_layer_type(ConfigReader reader, int64_t max_position_embeddings) {
   reader.harmless({"sliding_attention", "chunked_attention", "linear_attention"});
   std::optional<ConfigReader> own = reader.section(kFullAttention);
   reader.finish();
@@ -68,15 +106,15 @@ Rope read_by_layer_type(ConfigReader reader) {
     throw_user_error("{}: {} is missing, which is the entry for the model's layers; add it.", reader.source(),
                      reader.path_of(kFullAttention));
   }
-  return read_flat(*own);
+  return read_flat(*own, {max_position_embeddings, {}});
 }
 
-std::optional<Rope> read_section(ConfigReader& reader, const char* key) {
+std::optional<Rope> read_section(ConfigReader& reader, const char* key, const Positions& positions) {
   std::optional<ConfigReader> section = reader.section(key);
   if (!section) return std::nullopt;
   const json& object = section->object();
   const bool by_layer_type = std::any_of(object.begin(), object.end(), [](const json& v) { return v.is_object(); });
-  return by_layer_type ? read_by_layer_type(*section) : read_flat(*section);
+  return by_layer_type ? read_by_layer_type(*section, positions.max) : read_flat(*section, positions);
 }
 
 }  // namespace
@@ -88,8 +126,10 @@ void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConf
     if (theta) thetas.push_back(*theta);
   };
   add(read_theta(reader));
-  const std::optional<Rope> rope = read_section(reader, "rope_parameters");
-  const std::optional<Rope> old_spelling = read_section(reader, "rope_scaling");
+  Positions positions{.max = config.max_position_embeddings, .original = {}};
+  if (reader.find(kOriginal) != nullptr) positions.original = reader.integer(kOriginal);
+  const std::optional<Rope> rope = read_section(reader, "rope_parameters", positions);
+  const std::optional<Rope> old_spelling = read_section(reader, "rope_scaling", positions);
   if (rope) add(rope->theta);
   if (old_spelling) add(old_spelling->theta);
   if (rope && old_spelling && rope->scaling != old_spelling->scaling) {
@@ -106,6 +146,54 @@ void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConf
     config.rope_scaling = rope->scaling;
   } else if (old_spelling) {
     config.rope_scaling = old_spelling->scaling;
+  }
+}
+
+json rope_json(const RopeScaling& scaling) {
+  if (const auto* linear = std::get_if<LinearRopeScaling>(&scaling)) {
+    return {{"rope_type", "linear"}, {"factor", linear->factor}};
+  }
+  if (const auto* dynamic = std::get_if<DynamicRopeScaling>(&scaling)) {
+    return {{"rope_type", "dynamic"}, {"factor", dynamic->factor}};
+  }
+  if (const auto* yarn = std::get_if<YarnRopeScaling>(&scaling)) {
+    return {{"rope_type", "yarn"},
+            {"factor", yarn->factor},
+            {kOriginal, yarn->original_max_position_embeddings},
+            {"attention_factor", yarn->attention_factor},
+            {"beta_fast", yarn->beta_fast},
+            {"beta_slow", yarn->beta_slow},
+            {"truncate", yarn->truncate}};
+  }
+  const auto& llama3 = std::get<Llama3RopeScaling>(scaling);
+  return {{"rope_type", "llama3"},
+          {"factor", llama3.factor},
+          {"low_freq_factor", llama3.low_freq_factor},
+          {"high_freq_factor", llama3.high_freq_factor},
+          {kOriginal, llama3.original_max_position_embeddings}};
+}
+
+void validate_rope(const ModelConfig& config, const std::string& source) {
+  if (!config.rope_scaling) return;
+  const json scaling = rope_json(*config.rope_scaling);
+  for (const auto& [key, value] : scaling.items()) {
+    if (value.is_number() && !(value.get<double>() > 0)) {
+      throw_user_error("{}: {} of the rope scaling is {}, but must be greater than 0.", source, key, value.dump());
+    }
+  }
+  const auto in_order = [&](const char* lower, const char* upper) {
+    if (!scaling.contains(lower) || scaling[lower] < scaling[upper]) return;
+    throw_user_error("{}: {} of the rope scaling is {}, but must be less than its {} {}.", source, lower,
+                     scaling[lower].dump(), upper, scaling[upper].dump());
+  };
+  in_order("low_freq_factor", "high_freq_factor");
+  in_order("beta_slow", "beta_fast");
+  if (std::holds_alternative<YarnRopeScaling>(*config.rope_scaling) && config.rope_theta <= 1) {
+    throw_user_error("{}: rope_theta is {}, but must be greater than 1 with yarn.", source, config.rope_theta);
+  }
+  if (std::holds_alternative<DynamicRopeScaling>(*config.rope_scaling) && config.head_dim <= 2) {
+    throw_user_error("{}: head_dim is {}, but must be greater than 2 with dynamic rope scaling.", source,
+                     config.head_dim);
   }
 }
 

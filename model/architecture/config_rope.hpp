@@ -1,5 +1,8 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
 #include "model/architecture/architectures.hpp"
 #include "model/architecture/config.hpp"
 #include "model/architecture/config_reader.hpp"
@@ -11,5 +14,11 @@ namespace mpzero::model {
 // write rope_scaling next to rope_theta. If several of these keys exist, they must agree. Throws UserError for an
 // unsupported type of scaling and for unknown keys.
 void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConfig& config);
+
+// The scaling as rope_scaling of a config.json.
+nlohmann::json rope_json(const RopeScaling& scaling);
+
+// Throws UserError, naming `source`, for a scaling out of range.
+void validate_rope(const ModelConfig& config, const std::string& source);
 
 }  // namespace mpzero::model

@@ -7,13 +7,13 @@ namespace mpzero::model {
 LayerLayout::LayerLayout(std::span<const LayerParameter> parameters) {
   index_.fill(kAbsent);
   for (size_t i = 0; i < parameters.size(); ++i) index_[static_cast<size_t>(parameters[i].role)] = i;
-  for (const LayerRole role : {LayerRole::kInputNorm, LayerRole::kQuery, LayerRole::kOutput,
-                               LayerRole::kPostAttentionNorm, LayerRole::kGate, LayerRole::kDown}) {
+  for (const LayerRole role : {LayerRole::kQuery, LayerRole::kOutput, LayerRole::kGate, LayerRole::kDown}) {
     if (!has(role)) throw_failure("LayerLayout: the architecture lacks the weight of role {}", static_cast<int>(role));
   }
   const auto follows = [&](LayerRole first, LayerRole second) { return (*this)[second] == (*this)[first] + 1; };
-  if (!follows(LayerRole::kQuery, LayerRole::kKey) || !follows(LayerRole::kKey, LayerRole::kValue) ||
-      !follows(LayerRole::kGate, LayerRole::kUp)) {
+  const bool fused_qkv = !has(LayerRole::kKey) && !has(LayerRole::kValue), fused_gate_up = !has(LayerRole::kUp);
+  const bool qkv = follows(LayerRole::kQuery, LayerRole::kKey) && follows(LayerRole::kKey, LayerRole::kValue);
+  if (!(fused_qkv || qkv) || !(fused_gate_up || follows(LayerRole::kGate, LayerRole::kUp))) {
     throw_failure("LayerLayout: queries, keys and values, and gate and up, must be contiguous in a layer's unit");
   }
   const bool biased = has(LayerRole::kQueryBias) || has(LayerRole::kKeyBias) || has(LayerRole::kValueBias);
@@ -21,7 +21,8 @@ LayerLayout::LayerLayout(std::span<const LayerParameter> parameters) {
                  !follows(LayerRole::kKeyBias, LayerRole::kValueBias) || !has(LayerRole::kQueryBias))) {
     throw_failure("LayerLayout: the biases of queries, keys and values must be contiguous in a layer's unit");
   }
-  if (has(LayerRole::kQueryNorm) != has(LayerRole::kKeyNorm)) {
+  if (has(LayerRole::kQueryNorm) != has(LayerRole::kKeyNorm) ||
+      has(LayerRole::kQueryTokenNorm) != has(LayerRole::kKeyTokenNorm)) {
     throw_failure("LayerLayout: queries and keys must both be normalized, or neither");
   }
 }

@@ -9,7 +9,9 @@
 
 namespace mpzero::model {
 
-// The role of a weight in a decoder layer.
+// The role of a weight in a decoder layer. A layer without kKey and kValue has all three in one weight of role kQuery;
+// one without kUp has both in one of role kGate. Norms are optional: of inputs and outputs of attention and MLP, and
+// over each query and key head, or over all query heads and all key heads of a token.
 enum class LayerRole : uint8_t {
   kInputNorm,
   kQuery,
@@ -20,11 +22,15 @@ enum class LayerRole : uint8_t {
   kValueBias,
   kQueryNorm,
   kKeyNorm,
+  kQueryTokenNorm,
+  kKeyTokenNorm,
   kOutput,
+  kAttentionOutputNorm,
   kPostAttentionNorm,
   kGate,
   kUp,
   kDown,
+  kMlpOutputNorm,
   kCount
 };
 
@@ -38,10 +44,13 @@ struct LayerParameter {
 class LayerLayout {
  public:
   // Throws Failure unless kQuery, kKey, kValue are next to each other, their biases (all or none) too, and kGate, kUp
-  // too: the decoder processes each of these groups in one matrix product.
+  // too, where they are separate weights: the decoder processes each of these groups in one matrix product.
   explicit LayerLayout(std::span<const LayerParameter> parameters);
 
   bool has(LayerRole role) const { return (*this)[role] != kAbsent; }
+  // Weights from kQuery, or kGate, on that are multiplied as one matrix.
+  size_t count_of_qkv() const { return has(LayerRole::kKey) ? 3 : 1; }
+  size_t count_of_gate_up() const { return has(LayerRole::kUp) ? 2 : 1; }
   size_t operator[](LayerRole role) const { return index_[static_cast<size_t>(role)]; }
 
  private:

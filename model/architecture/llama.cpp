@@ -8,7 +8,7 @@ namespace {
 
 int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
 
-void check_options(ConfigReader& reader) {
+void read_options(ConfigReader& reader, ModelConfig&) {
   refuse_attention_bias(reader);
   reader.only("mlp_bias", false, "use a model whose MLP has no biases");
   reader.only("sliding_window", nullptr, "use a model that attends to the whole sequence");
@@ -31,7 +31,7 @@ const Architecture kLlama{.model_type = "llama",
                           .default_rope_theta = 10000.0,
                           .default_head_dim = default_head_dim,
                           .default_key_value_heads = {},
-                          .check_options = check_options,
+                          .read_options = read_options,
                           .write_options = write_options,
                           .layer_parameters = layer_parameters};
 

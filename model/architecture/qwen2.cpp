@@ -8,7 +8,7 @@ namespace {
 
 int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
 
-void check_options(ConfigReader& reader) {
+void read_options(ConfigReader& reader, ModelConfig&) {
   reader.only("attention_bias", true, "the queries, keys and values of a qwen2 always have biases: remove the key");
   refuse_sliding_window(reader);
 }
@@ -37,7 +37,7 @@ const Architecture kQwen2{.model_type = "qwen2",
                           .default_rope_theta = 10000.0,
                           .default_head_dim = default_head_dim,
                           .default_key_value_heads = 32,
-                          .check_options = check_options,
+                          .read_options = read_options,
                           .write_options = write_options,
                           .layer_parameters = layer_parameters};
 

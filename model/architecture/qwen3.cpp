@@ -8,7 +8,7 @@ namespace {
 
 int64_t default_head_dim(const ModelConfig&) { return 128; }
 
-void check_options(ConfigReader& reader) {
+void read_options(ConfigReader& reader, ModelConfig&) {
   refuse_attention_bias(reader);
   refuse_sliding_window(reader);
 }
@@ -34,7 +34,7 @@ const Architecture kQwen3{.model_type = "qwen3",
                           .default_rope_theta = 10000.0,
                           .default_head_dim = default_head_dim,
                           .default_key_value_heads = 32,
-                          .check_options = check_options,
+                          .read_options = read_options,
                           .write_options = write_options,
                           .layer_parameters = layer_parameters};
 

@@ -14,19 +14,14 @@ bool names(const std::string& pattern, const std::string& name) {
 
 }  // namespace
 
-std::vector<LayerRole> roles_of(LayerProduct product) {
+std::vector<LayerRole> roles_of(LayerProduct product, const LayerLayout& layout) {
   using enum LayerRole;
-  switch (product) {
-    case LayerProduct::kQkv:
-      return {kQuery, kKey, kValue};
-    case LayerProduct::kOutput:
-      return {kOutput};
-    case LayerProduct::kGateUp:
-      return {kGate, kUp};
-    case LayerProduct::kDown:
-      break;
-  }
-  return {kDown};
+  std::vector<LayerRole> roles{kDown};
+  if (product == LayerProduct::kQkv) roles = {kQuery, kKey, kValue};
+  if (product == LayerProduct::kOutput) roles = {kOutput};
+  if (product == LayerProduct::kGateUp) roles = {kGate, kUp};
+  std::erase_if(roles, [&](LayerRole role) { return !layout.has(role); });
+  return roles;
 }
 
 std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
@@ -39,7 +34,7 @@ std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vect
       const bool by_place = (pattern == "first" && layer == 0) || (pattern == "last" && layer + 1 == layers.size());
       for (const LayerProduct product : kLayerProducts) {
         bool named = by_place;
-        for (const LayerRole role : roles_of(product)) {
+        for (const LayerRole role : roles_of(product, layout)) {
           named = named || names(pattern, layers[layer].parameters[layout[role]].name);
         }
         if (!named) continue;

@@ -26,7 +26,7 @@ constexpr std::string_view name(LayerProduct product) {
 using Fp8Products = std::array<bool, kLayerProducts.size()>;
 
 // The matrices that the product reads as one.
-std::vector<LayerRole> roles_of(LayerProduct product);
+std::vector<LayerRole> roles_of(LayerProduct product, const LayerLayout& layout);
 
 // What reads FP8 in each layer. `layers`: the units of the decoder layers. Throws UserError for a name of filter_fqns
 // that no product has. `source`: where the options are from.

@@ -19,9 +19,8 @@ CachedDecoder::CachedDecoder(ModelConfig config, std::vector<std::vector<at::Ten
       capacity_(capacity),
       weights_(std::move(weights)),
       rope_(config_) {
-  if (capacity < 1 || capacity > config_.max_position_embeddings) {
-    throw_failure("a cache of {} tokens was asked for, of a model with {} positions", capacity,
-                  config_.max_position_embeddings);
+  if (capacity < 1 || capacity > config_.positions()) {
+    throw_failure("a cache of {} tokens was asked for, of a model with {} positions", capacity, config_.positions());
   }
   const auto num_layers = static_cast<size_t>(config_.num_hidden_layers);
   if (weights_.size() != num_layers + 2) {
@@ -55,10 +54,11 @@ at::Tensor CachedDecoder::run(const at::Tensor& tokens) {
     throw_failure("{} tokens after {} do not fit into a cache of {}", count, length_, capacity_);
   }
   at::Tensor x = at::embedding(weights_.front().front(), tokens).unsqueeze(0);
-  const RopeTables all = rope_.get(capacity_, x.options());
-  const RopeTables rope{all.cos.narrow(0, length_, count), all.sin.narrow(0, length_, count)};
+  if (config_.embedding_multiplier != 1) x.mul_(config_.embedding_multiplier);
   for (size_t i = 0; i < layers_.size(); ++i) {
     LayerActivations unused;
+    const RopeTables all = rope_.get(capacity_, x.options(), config_.rotates(i));
+    const RopeTables rope{all.cos.narrow(0, length_, count), all.sin.narrow(0, length_, count)};
     x = layer_forward({config_, layout_, matmuls_, {}, layers_[i], rope}, x, unused, fp8::Forms::kRows,
                       [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
                         return AttentionOutput{attend(caches_[i], q, k, v), {}};
@@ -67,7 +67,8 @@ at::Tensor CachedDecoder::run(const at::Tensor& tokens) {
   length_ += count;
   const std::vector<at::Tensor>& head = weights_.back();
   const at::Tensor last = x.narrow(1, count - 1, 1).reshape({1, config_.hidden_size});
-  const at::Tensor normed = rms_norm_forward(last, head[0], config_.rms_norm_eps).y;
+  at::Tensor normed = rms_norm_forward(last, head[0], config_.rms_norm_eps).y;
+  if (config_.logits_scaling != 1) normed.div_(config_.logits_scaling);
   return matmuls_.forward(normed, config_.tie_word_embeddings ? weights_.front().front() : head[1]).squeeze(0);
 }
 

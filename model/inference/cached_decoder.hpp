@@ -22,7 +22,7 @@ class CachedDecoder {
  public:
   // `weights`: of each unit of model_units(config), in its order, adjacent in the unit's flat buffer (see
   // model/decoder.hpp); one dtype (fp64, fp32 or bf16) and device. `capacity`: the most tokens of a sequence, from 1 to
-  // max_position_embeddings. Throws Failure for another capacity, and for weights of other units.
+  // config.positions(). Throws Failure for another capacity, and for weights of other units.
   CachedDecoder(ModelConfig config, std::vector<std::vector<at::Tensor>> weights, int64_t capacity);
 
   // Begins a sequence with tokens [T] int64 on the weights' device, T from 1 to the capacity, and forgets the sequence

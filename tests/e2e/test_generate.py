@@ -83,7 +83,7 @@ def make_tokenizer(folder: Path, added: int = 0) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", ["Qwen3", "Llama", "Qwen2"])
+@pytest.mark.parametrize("family", ["Qwen3", "Llama", "Qwen2", "Mistral", "Granite", "Olmo2", "Phi3", "SmolLM3"])
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, family: str) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

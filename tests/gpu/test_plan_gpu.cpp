@@ -55,7 +55,7 @@ TEST_CASE("records the operations and the memory of the GPU") {
   if (!has_gpu()) return;
   for (const bool deterministic : {false, true}) {
     const Deterministic scope(deterministic);
-    for (const auto& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+    for (const auto& config : model::small_models()) {
       for (const bool accumulates : {false, true}) {
         for (const auto& [type, gradient_type] : std::vector<std::pair<at::ScalarType, at::ScalarType>>{
                  {at::kFloat, at::kFloat}, {at::kBFloat16, at::kBFloat16}, {at::kBFloat16, at::kFloat}}) {
@@ -84,7 +84,7 @@ TEST_CASE("records the operations and the memory of FP8 on the GPU") {
   using enum WeightCasts;
   model::Fp8Options rowwise;
   rowwise.recipe.scaling = model::fp8::Scaling::kRowwise;
-  for (const auto& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+  for (const auto& config : model::small_models()) {
     for (const WeightCasts casts : {kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes}) {
       INFO(config.model_type << ", casts " << static_cast<int>(casts));
       const auto shape = [&](const model::Fp8Options& fp8) {

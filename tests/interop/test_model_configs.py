@@ -10,6 +10,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
+ORIGINAL = "original_max_position_embeddings"
 LLAMA3_SCALING = {
     "factor": 32.0,
     "high_freq_factor": 4.0,
@@ -90,6 +91,33 @@ PUBLISHED = {
         "eos_token_id": 151645,
     },
 }
+PUBLISHED |= {
+    "mistral-0.1": {
+        "model_type": "mistral",
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "sliding_window": 4096,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+    # Of the model cards of Qwen3, for 128k tokens, and of Yarn-Llama-2.
+    "qwen3-yarn": {**PUBLISHED["qwen3"], "rope_scaling": {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 32768}},
+    "yarn-llama": {
+        **PUBLISHED["llama-3"],
+        "rope_theta": 10000.0,
+        "rope_scaling": {"type": "yarn", "factor": 16.0, ORIGINAL: 4096, "finetuned": True},
+    },
+    "linear": {**PUBLISHED["qwen2.5"], "rope_scaling": {"rope_type": "linear", "factor": 2.5}},
+    "dynamic": {**PUBLISHED["llama-3"], "rope_scaling": {"type": "dynamic", "factor": 4.0}},
+}
+PUBLISHED["mistral-0.3"] = {**PUBLISHED["mistral-0.1"], "vocab_size": 32768, "sliding_window": None, "rope_theta": 1e6}
 # Fields that transformers 4 added with to_dict(): all defaults, including those of text generation.
 VERSION_4 = {
     "_attn_implementation_autoset": False,
@@ -152,10 +180,11 @@ VERSION_4 = {
 }
 
 
-def check(programs, tmp_path: Path, fields: dict, text: str) -> None:
-    """mpzero reads `text` as the model that transformers builds from `fields`: its parameters and its frequencies."""
+def check(programs, tmp_path: Path, fields: dict, text: str, length: int = 4096) -> None:
+    """mpzero reads `text` as the model that transformers builds from `fields`: its parameters, and its frequencies for
+    sequences of `length`."""
     (tmp_path / "config.json").write_text(text)
-    seen = json.loads(programs.run("tests/read_model_config", tmp_path / "config.json").stdout)
+    seen = json.loads(programs.run("tests/read_model_config", tmp_path / "config.json", length).stdout)
     config = transformers.AutoConfig.for_model(**json.loads(json.dumps(fields)))
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
@@ -164,7 +193,9 @@ def check(programs, tmp_path: Path, fields: dict, text: str) -> None:
     assert seen["tie_word_embeddings"] == config.tie_word_embeddings
     assert seen["rms_norm_eps"] == config.rms_norm_eps
     rotary = type(model.model.rotary_emb)(config)
+    rotary(torch.zeros(1), torch.tensor([[length - 1]]))  # where they depend on the length
     assert torch.allclose(torch.tensor(seen["rope_frequencies"]), rotary.inv_freq, rtol=1e-6)
+    assert seen["rope_magnitude"] == pytest.approx(rotary.attention_scaling, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -187,3 +218,30 @@ def test_rope_of_each_type_of_layer(programs, tmp_path: Path) -> None:
     written["rope_parameters"] = {"full_attention": written["rope_parameters"]}
     assert written["rope_parameters"]["full_attention"]["rope_theta"] == 1e6
     check(programs, tmp_path, fields, json.dumps(written))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"factor": 4.0},
+        {"factor": None, ORIGINAL: 8192},
+        {"factor": 0.5},
+        {"factor": 40.0, ORIGINAL: 4096, "mscale": 1.0, "mscale_all_dim": 0.7},
+        {"factor": 40.0, ORIGINAL: 4096, "mscale": 1.0, "mscale_all_dim": 0},
+        {"factor": 8.0, ORIGINAL: 4096, "attention_factor": 1.25, "mscale": 3.0, "mscale_all_dim": 2.0},
+        {"factor": 32.0, ORIGINAL: 4096, "truncate": False},
+        {"factor": 16.0, ORIGINAL: 4096, "beta_fast": 20, "beta_slow": 2, "truncate": True},
+        {"factor": 4.0, ORIGINAL: 16},
+        {"factor": 4.0, ORIGINAL: 65536, "top": 8192},
+    ],
+)
+def test_yarn(programs, tmp_path: Path, changes: dict) -> None:
+    top = {ORIGINAL: changes.pop("top")} if "top" in changes else {}
+    fields = {**PUBLISHED["qwen3"], **top, "rope_scaling": {"rope_type": "yarn", **changes}}
+    check(programs, tmp_path, fields, json.dumps(fields))
+
+
+@pytest.mark.parametrize("length", [8191, 8192, 8193, 20000])
+def test_dynamic_scaling_follows_the_length(programs, tmp_path: Path, length: int) -> None:
+    fields = PUBLISHED["dynamic"]
+    check(programs, tmp_path, fields, json.dumps(fields), length)

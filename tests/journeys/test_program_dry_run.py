@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from refusals import the_sentence
-from tiny_run import VOCAB_SIZE, TinyRun
+from tiny_run import MODEL, VOCAB_SIZE, TinyRun
 from trainer import REPOSITORY
 
 from .program import mpzero
@@ -81,6 +81,9 @@ def test_mistakes_show_before_the_data_is_prepared(tmp_path: Path) -> None:
     assert "--seq_length 100 is longer than the model's max_position_embeddings 64" in refused(
         TinyRun(tmp_path, seq_length=100)
     )
+    window = TinyRun(tmp_path / "window")
+    (window.folder / "tiny.json").write_text(json.dumps({**MODEL, "model_type": "mistral", "sliding_window": 15}))
+    assert "--seq_length 16 is longer than the model's sliding_window 15" in refused(window)
     sentence = refused(run, "--tokenizer=bytes")
     assert f"has 257 ids, but the model's vocabulary ends at {VOCAB_SIZE - 1}" in sentence
     assert "--vocab_size 257" in sentence

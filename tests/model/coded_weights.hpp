@@ -23,7 +23,7 @@ struct CodedWeights {
     std::vector<at::Tensor> maxima, inverses;
     for (const LayerProduct product : kLayerProducts) {
       if (!decoder.fp8_products()[static_cast<size_t>(index)][static_cast<size_t>(product)]) continue;
-      const std::vector<LayerRole> roles = roles_of(product);
+      const std::vector<LayerRole> roles = roles_of(product, layout);
       const at::Tensor whole = join_rows(layer.subspan(layout[roles.front()], roles.size()));
       const fp8::CastMatrix cast = fp8::cast(whole, fp8::Format::kE4m3, fp8::Scaling::kTensorwise, fp8::Forms::kRows);
       int64_t row = 0;

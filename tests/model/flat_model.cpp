@@ -52,6 +52,12 @@ std::vector<std::string> FlatModel::names() const {
   return all;
 }
 
+Weights FlatModel::layer(int64_t index) const {
+  Weights found(weights[decoder_.layer_unit(index)]);
+  found.layer = index;
+  return found;
+}
+
 void FlatModel::reset_gradients() {
   for (auto& unit : gradients) {
     for (Gradient& gradient : unit) gradient.reset();
@@ -66,8 +72,7 @@ at::Tensor FlatModel::forward_backward(const at::Tensor& tokens, double loss_sca
   at::Tensor x = decoder_.embed_forward(weights[0], inputs);
   std::vector<LayerActivations> activations(static_cast<size_t>(layers));
   for (int64_t i = 0; i < layers; ++i) {
-    x = decoder_.layer_forward(weights[decoder_.layer_unit(i)], x, &activations[static_cast<size_t>(i)], recompute,
-                               mask);
+    x = decoder_.layer_forward(layer(i), x, &activations[static_cast<size_t>(i)], recompute, mask);
   }
   const bool tied = decoder_.tied_head();
   auto result =
@@ -76,7 +81,7 @@ at::Tensor FlatModel::forward_backward(const at::Tensor& tokens, double loss_sca
   at::Tensor dx = result.dx;
   for (int64_t i = layers - 1; i >= 0; --i) {
     const size_t unit = decoder_.layer_unit(i);
-    dx = decoder_.layer_backward(weights[unit], dx, activations[static_cast<size_t>(i)], gradients[unit]);
+    dx = decoder_.layer_backward(layer(i), dx, activations[static_cast<size_t>(i)], gradients[unit]);
   }
   decoder_.embed_backward(dx, inputs, gradients[0]);
   return result.loss;
@@ -86,7 +91,7 @@ at::Tensor FlatModel::loss(const at::Tensor& tokens, const at::Tensor& loss_mask
   const int64_t length = tokens.size(1) - 1;
   at::Tensor x = decoder_.embed_forward(weights[0], tokens.narrow(1, 0, length));
   for (int64_t i = 0; i < decoder_.config().num_hidden_layers; ++i) {
-    x = decoder_.layer_forward(weights[decoder_.layer_unit(i)], x, nullptr, Recompute::kNone, mask);
+    x = decoder_.layer_forward(layer(i), x, nullptr, Recompute::kNone, mask);
   }
   const auto& head = weights[decoder_.head_unit()];
   return decoder_.head_loss(head, decoder_.tied_head() ? weights[0][0] : head[1], x, tokens.narrow(1, 1, length),

@@ -25,6 +25,8 @@ class FlatModel {
   at::Tensor weight(const std::string& name) const { return weights[find(name).first][find(name).second]; }
   at::Tensor gradient(const std::string& name) const { return gradients[find(name).first][find(name).second].view(); }
   std::vector<std::string> names() const;
+  // The weights of a layer, with its index.
+  Weights layer(int64_t index) const;
   // The next contributions overwrite the gradients.
   void reset_gradients();
 

@@ -9,8 +9,11 @@
 #include <ATen/ops/silu.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "model/architecture/architectures.hpp"
 #include "model/decoder.hpp"
 #include "model/rope_table.hpp"
 
@@ -25,40 +28,48 @@ inline at::Tensor rope(const at::Tensor& x, const RopeTables& tables) {
   return x * cos + rotated * sin;
 }
 
-inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal = true) {
+inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal = true,
+                            std::optional<double> scale = {}) {
   const int64_t group = q.size(2) / k.size(2);
   const auto heads = [](const at::Tensor& x, int64_t repeat) { return x.repeat_interleave(repeat, 2).transpose(1, 2); };
-  return at::scaled_dot_product_attention(heads(q, 1), heads(k, group), heads(v, group), {}, 0.0, causal)
+  return at::scaled_dot_product_attention(heads(q, 1), heads(k, group), heads(v, group), {}, 0.0, causal, scale)
       .transpose(1, 2);
 }
 
-// w: the weights in the order of the layer's unit.
-inline at::Tensor layer(const ModelConfig& config, const std::vector<at::Tensor>& w, const at::Tensor& x) {
-  const bool qk_norm = config.model_type == "qwen3", biased = config.model_type == "qwen2";
-  const RopeTables tables = RopeTable(config).get(x.size(1), x.options());
-  const auto norm = [&](const at::Tensor& y, const at::Tensor& weight) {
-    return at::rms_norm(y, weight.sizes(), weight, config.rms_norm_eps);
+// Layer `index` of the model. w: the weights in the order of the layer's unit.
+inline at::Tensor layer(ModelConfig config, const std::vector<at::Tensor>& w, const at::Tensor& x, int64_t index = 0) {
+  const LayerLayout layout(find_architecture(config.model_type, "oracle").layer_parameters(config));
+  const std::optional<double> scale = std::exchange(config.attention_multiplier, {});
+  const RopeTables tables = RopeTable(config).get(x.size(1), x.options(), config.rotates(static_cast<size_t>(index)));
+  const auto of = [&](LayerRole role) { return layout.has(role) ? w[layout[role]] : at::Tensor(); };
+  const auto norm = [&](const at::Tensor& y, LayerRole role) {
+    return layout.has(role) ? at::rms_norm(y, of(role).sizes(), of(role), config.rms_norm_eps) : y;
   };
   const auto heads = [&](const at::Tensor& y) {
     return y.reshape({x.size(0), x.size(1), y.size(2) / config.head_dim, config.head_dim});
   };
-  const at::Tensor normed = norm(x, w[0]);
-  const auto project = [&](size_t i) {
-    const at::Tensor product = normed.matmul(w[i].t());
-    return heads(biased ? product + w[i + 3] : product);
+  // One product, whether the model has one weight or several.
+  const auto project = [&](const at::Tensor& y, LayerRole first, size_t count, const std::vector<int64_t>& sizes) {
+    const auto begin = w.begin() + static_cast<std::ptrdiff_t>(layout[first]);
+    const std::vector<at::Tensor> weights(begin, begin + static_cast<std::ptrdiff_t>(count));
+    return y.matmul(at::cat(weights).t()).split_with_sizes(sizes, -1);
   };
-  at::Tensor q = project(1), k = project(2);
-  const at::Tensor v = project(3);
-  size_t next = biased ? 7 : 4;
-  if (qk_norm) {
-    q = norm(q, w[next++]);
-    k = norm(k, w[next++]);
-  }
-  const at::Tensor attended = attention(rope(q, tables), rope(k, tables), v).reshape({x.size(0), x.size(1), -1});
-  const at::Tensor h = x + attended.matmul(w[next++].t());
-  const at::Tensor h_normed = norm(h, w[next++]);
-  const at::Tensor gate = h_normed.matmul(w[next].t()), up = h_normed.matmul(w[next + 1].t());
-  return h + (at::silu(gate) * up).matmul(w[next + 2].t());
+  const auto qkv = project(norm(x, LayerRole::kInputNorm), LayerRole::kQuery, layout.count_of_qkv(),
+                           {config.query_size(), config.key_value_size(), config.key_value_size()});
+  const auto biased = [&](size_t i, LayerRole bias) { return layout.has(bias) ? qkv[i] + of(bias) : qkv[i]; };
+  const auto normed_heads = [&](const at::Tensor& y, LayerRole token, LayerRole head) {
+    return rope(norm(heads(norm(y, token)), head), tables);
+  };
+  using enum LayerRole;
+  const at::Tensor attended =
+      attention(normed_heads(biased(0, kQueryBias), kQueryTokenNorm, kQueryNorm),
+                normed_heads(biased(1, kKeyBias), kKeyTokenNorm, kKeyNorm), heads(biased(2, kValueBias)), true, scale)
+          .reshape({x.size(0), x.size(1), -1});
+  const at::Tensor h = x + norm(attended.matmul(of(kOutput).t()), kAttentionOutputNorm) * config.residual_multiplier;
+  const auto gate_up = project(norm(h, kPostAttentionNorm), kGate, layout.count_of_gate_up(),
+                               {config.intermediate_size, config.intermediate_size});
+  return h +
+         norm((at::silu(gate_up[0]) * gate_up[1]).matmul(of(kDown).t()), kMlpOutputNorm) * config.residual_multiplier;
 }
 
 // The gradients of sum(output * seed) in `inputs`.

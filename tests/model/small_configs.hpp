@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "model/architecture/config.hpp"
 
 namespace mpzero::model {
@@ -38,6 +40,57 @@ inline ModelConfig small_qwen2() {
   config.tie_word_embeddings = true;
   config.rope_scaling.reset();
   return config;
+}
+
+// A window that covers any of the tests' sequences, and frequencies of which some are unchanged, some interpolated.
+inline ModelConfig small_mistral() {
+  ModelConfig config = small_llama();
+  config.model_type = "mistral";
+  config.sliding_window = 64;
+  config.rope_theta = 100.0;
+  config.rope_scaling =
+      YarnRopeScaling{.factor = 4.0, .original_max_position_embeddings = 16, .attention_factor = 1.14, .beta_fast = 2};
+  return config;
+}
+
+inline ModelConfig small_granite() {
+  ModelConfig config = small_llama();
+  config.model_type = "granite";
+  config.rope_scaling.reset();
+  config.embedding_multiplier = 6.0;
+  config.residual_multiplier = 0.22;
+  config.logits_scaling = 3.0;
+  config.attention_multiplier = 0.6;
+  config.tie_word_embeddings = true;
+  return config;
+}
+
+inline ModelConfig small_olmo2() {
+  ModelConfig config = small_llama();
+  config.model_type = "olmo2";
+  config.rope_scaling.reset();
+  return config;
+}
+
+inline ModelConfig small_phi3() {
+  ModelConfig config = small_olmo2();
+  config.model_type = "phi3";
+  return config;
+}
+
+// Its first layer does not rotate.
+inline ModelConfig small_smollm3() {
+  ModelConfig config = small_olmo2();
+  config.model_type = "smollm3";
+  config.rotated_layers = {false, true};
+  config.tie_word_embeddings = true;
+  return config;
+}
+
+// One of each family.
+inline std::vector<ModelConfig> small_models() {
+  return {small_qwen3(),   small_llama(), small_qwen2(), small_mistral(),
+          small_granite(), small_olmo2(), small_phi3(),  small_smollm3()};
 }
 
 }  // namespace mpzero::model

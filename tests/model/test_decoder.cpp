@@ -19,7 +19,7 @@ void check_same_gradients(const FlatModel& a, const FlatModel& b) {
 }  // namespace
 
 TEST_CASE("recomputed activations give the same bits") {
-  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
+  for (const ModelConfig& config : small_models()) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Decoder decoder(config);
       const at::Tensor tokens = at::randint(config.vocab_size, {2, 34}, at::kLong);
@@ -53,7 +53,7 @@ TEST_CASE("a step has reproducible bits, with or without old gradients") {
 TEST_CASE("packed documents have the losses and gradients of each document alone") {
   const std::vector<int32_t> ends{0, 5, 6, 80, 150};
   const int64_t count = ends.back();
-  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
+  for (const ModelConfig& config : small_models()) {
     const Decoder decoder(config);
     const at::Tensor tokens = at::randint(config.vocab_size, {1, count + 1}, at::kLong);
     for (const auto& [type, tolerance] : {std::pair(at::kDouble, 1e-12), std::pair(at::kFloat, 1e-6)}) {
@@ -98,7 +98,7 @@ TEST_CASE("documents that do not fill their sequence are refused") {
 }
 
 TEST_CASE("gradients of several micro-batches add up") {
-  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
+  for (const ModelConfig& config : small_models()) {
     const Decoder decoder(config);
     const at::Tensor tokens = at::randint(config.vocab_size, {4, 20}, at::kLong);
     FlatModel full(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
@@ -147,7 +147,9 @@ TEST_CASE("an architecture whose order of weights the decoder cannot use is refu
   CHECK(layout({kInputNorm, kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown})[kUp] == 7);
   CHECK_THROWS_AS(layout({kInputNorm, kKey, kQuery, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
   CHECK_THROWS_AS(layout({kInputNorm, kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kUp, kGate, kDown}), Failure);
-  CHECK_THROWS_AS(layout({kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
+  CHECK_THROWS_AS(layout({kInputNorm, kQuery, kKey, kValue, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
+  CHECK_THROWS_AS(layout({kInputNorm, kQuery, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
+  CHECK(layout({kQuery, kOutput, kGate, kDown}).count_of_qkv() == 1);
   const auto biased = [&](std::vector<LayerRole> biases) {
     std::vector<LayerRole> roles{kInputNorm, kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown};
     roles.insert(roles.end(), biases.begin(), biases.end());

@@ -32,9 +32,11 @@ void check_layer(const ModelConfig& config, Recompute recompute) {
   const auto expected_gradients = oracle::gradients(expected, inputs, dy);
 
   LayerActivations activations;
-  const at::Tensor y = decoder.layer_forward(model.weights[1], x, &activations, recompute);
+  Weights weights(model.weights[1]);
+  weights.layer = 0;
+  const at::Tensor y = decoder.layer_forward(weights, x, &activations, recompute);
   CHECK((activations.tensors().size() == 1) == (recompute == Recompute::kFull));
-  const at::Tensor dx = decoder.layer_backward(model.weights[1], dy, activations, model.gradients[1]);
+  const at::Tensor dx = decoder.layer_backward(weights, dy, activations, model.gradients[1]);
   CHECK(activations.tensors().empty());
   CHECK(relative_error(y, expected.detach()) < 1e-11);
   CHECK(relative_error(dx, expected_gradients.back()) < 1e-10);
@@ -42,7 +44,7 @@ void check_layer(const ModelConfig& config, Recompute recompute) {
     INFO(decoder.units()[1].parameters[i].name);
     CHECK(relative_error(model.gradients[1][i].view(), expected_gradients[i]) < 1e-10);
   }
-  CHECK(bitwise_equal(decoder.layer_forward(model.weights[1], x, nullptr), y));
+  CHECK(bitwise_equal(decoder.layer_forward(weights, x, nullptr), y));
 }
 
 // Without a loss mask, or with one of uneven weights that masks some tokens.
@@ -57,8 +59,10 @@ void check_embedding_and_head(const ModelConfig& config, int64_t max_logits, boo
   const at::Tensor embedding = model.weights[0][0].clone().set_requires_grad(true);
   const at::Tensor norm = model.weights[head][0].clone().set_requires_grad(true);
   const at::Tensor output = tied ? embedding : model.weights[head][1].clone().set_requires_grad(true);
-  const at::Tensor x = embedding.index_select(0, inputs.reshape(-1)).view({3, 11, config.hidden_size});
-  const at::Tensor logits = at::rms_norm(x, {config.hidden_size}, norm, config.rms_norm_eps).matmul(output.t());
+  const at::Tensor x =
+      embedding.index_select(0, inputs.reshape(-1)).view({3, 11, config.hidden_size}) * config.embedding_multiplier;
+  const at::Tensor logits =
+      at::rms_norm(x, {config.hidden_size}, norm, config.rms_norm_eps).matmul(output.t()) / config.logits_scaling;
   at::Tensor loss_mask;
   if (masked) loss_mask = at::rand({3, 11}, at::kFloat).mul_(2).sub_(0.5).clamp_min_(0);
   const at::Tensor losses = at::cross_entropy_loss(logits.reshape({33, -1}), targets.reshape(-1), {}, /*reduction=*/0);
@@ -84,7 +88,7 @@ void check_embedding_and_head(const ModelConfig& config, int64_t max_logits, boo
 }  // namespace
 
 TEST_CASE("a layer's backward agrees with autograd") {
-  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
+  for (const ModelConfig& config : small_models()) {
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       INFO(config.model_type << ", recomputed: " << name(recompute));
       check_layer(config, recompute);
@@ -97,6 +101,7 @@ TEST_CASE("embedding and head agree with autograd, in one chunk of tokens and in
     for (const bool masked : {false, true}) {
       check_embedding_and_head(small_qwen3(), max_logits, masked);
       check_embedding_and_head(small_llama(), max_logits, masked);
+      check_embedding_and_head(small_granite(), max_logits, masked);
     }
   }
 }

@@ -125,18 +125,20 @@ TEST_CASE("a product of an operand in FP8 and one in bf16 is refused") {
 }
 
 TEST_CASE("a layer in FP8 is near the one in bf16") {
-  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
+  for (const ModelConfig& config : small_models()) {
     const LayerRun exact = run(config, std::nullopt);
     for (const fp8::Scaling scaling : kScalings) {
       INFO(config.model_type << " " << fp8::name(scaling));
       const LayerRun made = run(config, options(scaling));
-      // A cast to e4m3 is off by up to 1/16, to e5m2 by up to 1/8; errors of many terms partly cancel.
-      CHECK(distance(made.y, exact.y) < 0.06);
+      // A cast to e4m3 is off by up to 1/16, to e5m2 by up to 1/8; errors of many terms partly cancel. A norm of the
+      // output of attention and MLP brings it, and its error, to the size of the residual.
+      const double share = config.model_type == "olmo2" ? 1.5 : 1.0;
+      CHECK(distance(made.y, exact.y) < 0.06 * share);
       CHECK(distance(made.y, exact.y) > 1e-4);
-      CHECK(distance(made.dx, exact.dx) < 0.12);
+      CHECK(distance(made.dx, exact.dx) < 0.12 * share);
       for (size_t i = 0; i < exact.gradients.size(); ++i) {
         INFO(i);
-        CHECK(distance(made.gradients[i], exact.gradients[i]) < 0.16);
+        CHECK(distance(made.gradients[i], exact.gradients[i]) < 0.16 * share);
       }
     }
   }

@@ -95,6 +95,14 @@ TEST_CASE("Llama 3.1 agrees with transformers") {
   SECTION("bf16 with fp32 gradients") { check_fixture("llama31", at::kBFloat16, 1e-2, 6e-2); }
 }
 
+TEST_CASE("the other families agree with transformers") {
+  for (const char* name : {"mistral", "granite", "olmo2", "phi3", "smollm3"}) {
+    check_fixture(name, at::kDouble, 1e-6, 2e-5);
+    check_fixture(name, at::kFloat, 1e-6, 2e-5);
+    check_fixture(name, at::kBFloat16, 1e-2, 6e-2);
+  }
+}
+
 TEST_CASE("the first step of the golden runs") {
   SECTION("qwen3 fp32") { check_golden("qwen3-zero2-fp32", 8, 2, at::kFloat, 5e-6); }
   SECTION("qwen3 bf16") { check_golden("qwen3-zero2-bf16", 8, 2, at::kBFloat16, 5e-3); }

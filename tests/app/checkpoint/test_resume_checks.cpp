@@ -220,7 +220,7 @@ TEST_CASE("each key of a model has its rule") {
         List{{"rope_theta", "10000", "500000", ChangeRule::kOnPurpose}});
   CHECK(change([](ModelConfig& now) { now.rope_scaling = model::Llama3RopeScaling{}; }) ==
         List{{"rope_scaling", "none",
-              "llama3 (factor 8; low_freq_factor 1; high_freq_factor 4; original_max_position_embeddings 8192)",
+              "llama3 (factor 8.0; high_freq_factor 4.0; low_freq_factor 1.0; original_max_position_embeddings 8192)",
               ChangeRule::kOnPurpose}});
   CHECK(change([](ModelConfig& now) { now.max_position_embeddings = 128; }) ==
         List{{"max_position_embeddings", "64", "128", ChangeRule::kFree}});

@@ -74,7 +74,7 @@ struct Store {
 
 // The rows that a product reads as one matrix.
 at::Tensor joined(std::span<const at::Tensor> weights, const model::LayerLayout& layout, LayerProduct product) {
-  const std::vector<model::LayerRole> roles = model::roles_of(product);
+  const std::vector<model::LayerRole> roles = model::roles_of(product, layout);
   return model::join_rows(weights.subspan(layout[roles.front()], roles.size()));
 }
 
@@ -90,7 +90,7 @@ void check_unit(Store& store, const Model& model, size_t unit, const at::Tensor&
     for (const LayerProduct product : model::kLayerProducts) {
       if (!(*products)[static_cast<size_t>(product)]) continue;
       INFO(model.units[unit].name << " " << name(product));
-      for (const model::LayerRole role : model::roles_of(product)) coded[model.layout[role]] = true;
+      for (const model::LayerRole role : model::roles_of(product, model.layout)) coded[model.layout[role]] = true;
       const model::fp8::CastMatrix whole =
           model::fp8::reference::cast(joined(expected, model.layout, product), model::fp8::Format::kE4m3,
                                       model::fp8::Scaling::kTensorwise, model::fp8::Forms::kBoth);
@@ -139,11 +139,11 @@ constexpr parallel::GatherLimits kNothingKept{
 }  // namespace
 
 TEST_CASE("a store gathers the casts of whole weights") {
-  for (const auto& small : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+  for (const auto& small : model::small_models()) {
     const model::ModelConfig config = config_of(small);
     const Model model(config);
     const size_t units = model.units.size();
-    for (const std::vector<std::string>& filter : std::vector<std::vector<std::string>>{{}, {"first", "k_proj"}}) {
+    for (const std::vector<std::string>& filter : std::vector<std::vector<std::string>>{{}, {"first", "o_proj"}}) {
       const model::Fp8Options options{.recipe = {}, .filter_fqns = filter};
       const std::shared_ptr<const parallel::WeightCodec> codec = weight_codec(options, config);
       const std::vector<model::Fp8Products> products =

@@ -5,7 +5,7 @@
 namespace mpzero::measure {
 
 TEST_CASE("layers of each family run forward and backward, again and again") {
-  for (const auto& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+  for (const auto& config : model::small_models()) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       LayerRun layer(config, {.sequences = 2, .length = 5, .type = type, .gradient_type = at::kFloat}, at::kCPU, 2);
       CHECK(layer.forward({.repeats = 2}).seconds > 0);

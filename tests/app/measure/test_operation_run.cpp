@@ -44,7 +44,7 @@ std::vector<Operation> all_operations(const model::ModelConfig& config, const Mi
 
 TEST_CASE("each operation of a step can be run by itself") {
   model::Matmuls matmuls;
-  for (const auto& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+  for (const auto& config : model::small_models()) {
     for (const bool accumulates : {false, true}) {
       const MicroBatchShape shape{.sequences = 2, .length = 6, .gradient_type = at::kFloat, .accumulates = accumulates};
       for (const Operation& operation : all_operations(config, shape)) {

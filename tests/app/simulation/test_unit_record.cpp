@@ -72,7 +72,7 @@ constexpr double kTolerance = 0.02;
 TEST_CASE("records the operations and the memory of the CPU") {
   const OneThread one;
   MemoryWatch watch;
-  for (const ModelConfig& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+  for (const ModelConfig& config : model::small_models()) {
     for (const bool accumulates : {false, true}) {
       for (const auto& [type, gradient_type] :
            std::vector<std::pair<at::ScalarType, at::ScalarType>>{{at::kDouble, at::kDouble},
@@ -100,9 +100,9 @@ TEST_CASE("records the operations and the memory of the CPU in FP8") {
   const std::vector<Fp8Options> all{
       {},
       {.recipe = {.scaling = Scaling::kRowwise, .gradients = model::fp8::Format::kE4m3}, .filter_fqns = {}},
-      {.recipe = {.fast_accumulation = FastAccumulation::kAll}, .filter_fqns = {"gate_proj"}},
+      {.recipe = {.fast_accumulation = FastAccumulation::kAll}, .filter_fqns = {"mlp"}},
       {.recipe = {.fast_accumulation = FastAccumulation::kNone}, .filter_fqns = {"self_attn", "down_proj"}}};
-  for (const ModelConfig& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+  for (const ModelConfig& config : model::small_models()) {
     for (size_t i = 0; i < all.size(); ++i) {
       for (const WeightCasts casts : {kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes}) {
         const bool by_tensor = all[i].recipe.scaling == Scaling::kTensorwise;
@@ -130,7 +130,7 @@ TEST_CASE("casts move the bytes they read and write, and read twice to find a la
 TEST_CASE("the recorded floating-point operations are those of a token") {
   // The oracle is flops_per_token(), which counts weights; attention's backward is 2.5 times its forward here, twice
   // there.
-  for (const ModelConfig& config : {model::small_qwen3(), model::small_llama(), model::small_qwen2()}) {
+  for (const ModelConfig& config : model::small_models()) {
     double products = 0, forward_attention = 0, backward_attention = 0;
     const auto add = [&](const UnitCall& call, double times) {
       for (const Operation& o : call.operations) {

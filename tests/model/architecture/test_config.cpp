@@ -57,7 +57,8 @@ TEST_CASE("a number that does not fit into a double is refused, naming the file"
 
 TEST_CASE("presets have the published sizes") {
   // Parameter counts: the sums of the published safetensors indices (Qwen/Qwen3-0.6B tied, meta-llama/Meta-Llama-3-8B,
-  // meta-llama/Llama-3.1-70B, Qwen/Qwen2.5-0.5B tied, Qwen/Qwen2.5-7B, Qwen/Qwen3-1.7B and 4B tied, Qwen/Qwen3-8B).
+  // meta-llama/Llama-3.1-70B, Qwen/Qwen2.5-0.5B tied, Qwen/Qwen2.5-7B, Qwen/Qwen3-1.7B and 4B tied, Qwen/Qwen3-8B,
+  // mistralai/Mistral-7B-v0.3).
   CHECK(num_parameters(preset("qwen3_0_6b")) == 596'049'920);
   CHECK(num_parameters(preset("qwen3_1_7b")) == 1'720'574'976);
   CHECK(num_parameters(preset("qwen3_4b")) == 4'022'468'096);
@@ -67,12 +68,13 @@ TEST_CASE("presets have the published sizes") {
   CHECK(num_parameters(preset("llama_3_1_70b")) == 70'553'706'496);
   CHECK(num_parameters(preset("qwen2_5_0_5b")) == 494'032'768);
   CHECK(num_parameters(preset("qwen2_5_7b")) == 7'615'616'512);
+  CHECK(num_parameters(preset("mistral_7b")) == 7'248'023'552);
   CHECK(num_parameters(preset("qwen3_tiny")) > 800'000);
   CHECK(num_parameters(preset("qwen3_tiny")) < 1'200'000);
   CHECK(preset("qwen3_0_6b").query_size() == 2048);
   CHECK(preset("llama_3_8b").head_dim == 128);
   CHECK_FALSE(preset("llama_3_8b").rope_scaling.has_value());
-  CHECK(preset("llama_3_1_8b").rope_scaling == Llama3RopeScaling{8.0, 1.0, 4.0, 8192});
+  CHECK(preset("llama_3_1_8b").rope_scaling == RopeScaling(Llama3RopeScaling{8.0, 1.0, 4.0, 8192}));
 }
 
 TEST_CASE("every weight of the presets begins at a multiple of 16 bytes of its unit") {
@@ -148,8 +150,8 @@ TEST_CASE("unknown or contradictory rope parameters are refused by name") {
   CHECK(contains(
       refused({{"rope_parameters", {{"full_atention", {{"rope_theta", 1e4}}}}}}),
       {file + "key rope_parameters.full_atention is not known", "did you mean rope_parameters.full_attention"}));
-  CHECK(contains(refused({{"rope_parameters", {{"full_attention", {{"rope_type", "yarn"}, {"factor", 4.0}}}}}}),
-                 {file + "rope_parameters.full_attention.rope_type \"yarn\" is not supported"}));
+  CHECK(contains(refused({{"rope_parameters", {{"full_attention", {{"rope_type", "longrope"}, {"factor", 4.0}}}}}}),
+                 {file + "rope_parameters.full_attention.rope_type \"longrope\" is not supported"}));
   CHECK(contains(refused({{"rope_scaling", {{"beta_fast", 32}}}}), {file + "key rope_scaling.beta_fast is not known"}));
   CHECK(contains(refused({{"rope_scaling", {{"rope_type", "default"}}}}), {file + "rope_scaling.factor 8.0 is not"}));
   CHECK(contains(refused({{"rope_scaling", {{"type", "linear"}}}}),
@@ -254,8 +256,8 @@ TEST_CASE("sizes that no model has are refused, and products that overflow") {
 }
 
 TEST_CASE("the output of to_json reads back the same") {
-  for (const char* name :
-       {"qwen3_0_6b", "llama_3_8b", "llama_3_1_8b", "llama_3_1_70b", "qwen3_tiny", "qwen2_5_0_5b", "qwen2_5_7b"}) {
+  for (const char* name : {"qwen3_0_6b", "llama_3_8b", "llama_3_1_8b", "llama_3_1_70b", "qwen3_tiny", "qwen2_5_0_5b",
+                           "qwen2_5_7b", "mistral_7b"}) {
     ModelConfig config = preset(name);
     config.eos_token_ids = {7, 8};
     CHECK(ModelConfig::from_json(config.to_json(), "again") == config);
@@ -286,6 +288,16 @@ TEST_CASE("keys that mpzero does not use are kept as they are, through any numbe
   }
 }
 
+TEST_CASE("rope scalings survive to_json") {
+  for (const char* type : {"linear", "dynamic", "yarn"}) {
+    json object = preset_json("llama_3_8b");
+    object["rope_scaling"] = {{"rope_type", type}, {"factor", 2}};
+    const ModelConfig config = parse(object);
+    CHECK(config.rope_scaling);
+    CHECK(ModelConfig::from_json(config.to_json(), "again") == config);
+  }
+}
+
 TEST_CASE("single fields can be overridden and are checked again") {
   ModelConfig config = preset("qwen3_0_6b");
   config.vocab_size = 128256;
@@ -299,7 +311,7 @@ TEST_CASE("options that mpzero would compute differently are refused in one sent
   const auto set = [](const char* key, json value) { return [key, value](json& object) { object[key] = value; }; };
   const auto erase = [](const char* key) { return [key](json& object) { object.erase(key); }; };
   CHECK(contains(error("qwen3_0_6b", set("model_type", "mixtral")),
-                 {"x/config.json", "mixtral", "\"llama\", \"qwen2\", \"qwen3\""}));
+                 {"x/config.json", "mixtral", "\"granite\", \"llama\"", "\"qwen3\""}));
   CHECK(contains(error("qwen3_0_6b", set("hidden_act", "gelu")), {"hidden_act \"gelu\"", "\"silu\""}));
   CHECK(contains(error("qwen3_0_6b", set("attention_bias", true)), {"attention_bias true"}));
   CHECK(contains(error("llama_3_8b", set("attention_bias", true)), {"attention_bias true"}));
@@ -311,8 +323,14 @@ TEST_CASE("options that mpzero would compute differently are refused in one sent
   CHECK(contains(error("qwen3_0_6b", set("use_sliding_window", true)), {"use_sliding_window true"}));
   CHECK(contains(error("qwen3_0_6b", set("layer_types", {"sliding_attention"})), {"layer_types", "sliding_attention"}));
   CHECK(contains(error("llama_3_8b", set("attention_dropout", 0.1)), {"attention_dropout 0.1"}));
-  CHECK(
-      contains(error("llama_3_8b", set("rope_scaling", {{"rope_type", "yarn"}})), {"rope_scaling.rope_type \"yarn\""}));
+  CHECK(contains(error("llama_3_8b", set("rope_scaling", {{"rope_type", "su"}})), {"rope_scaling.rope_type \"su\""}));
+  const auto scaling = [](const json& keys) {
+    return error("llama_3_8b", [&](json& object) { object["rope_scaling"] = keys; });
+  };
+  CHECK(contains(scaling({{"rope_type", "yarn"}}), {"\"rope_scaling.factor\" is missing"}));
+  CHECK(contains(scaling({{"type", "linear"}, {"factor", 0}}), {"factor of the rope scaling is 0.0"}));
+  CHECK(contains(scaling({{"type", "yarn"}, {"factor", 2}, {"beta_fast", 1}}), {"beta_slow", "1.0", "beta_fast 1.0"}));
+  CHECK(contains(scaling({{"type", "dynamic"}, {"factor", 2}, {"truncate", true}}), {"rope_scaling.truncate"}));
   CHECK(contains(error("llama_3_8b", set("rope_scaling", {{"rope_type", "llama3"}})),
                  {"\"rope_scaling.factor\" is missing"}));
   CHECK(contains(error("llama_3_8b", erase("hidden_size")), {"\"hidden_size\" is missing"}));

@@ -42,10 +42,17 @@ TEST_CASE("a name that no product has is refused, with the file that has it") {
 }
 
 TEST_CASE("a product's matrices are those that it reads as one") {
-  CHECK(roles_of(LayerProduct::kQkv) == std::vector{LayerRole::kQuery, LayerRole::kKey, LayerRole::kValue});
-  CHECK(roles_of(LayerProduct::kOutput) == std::vector{LayerRole::kOutput});
-  CHECK(roles_of(LayerProduct::kGateUp) == std::vector{LayerRole::kGate, LayerRole::kUp});
-  CHECK(roles_of(LayerProduct::kDown) == std::vector{LayerRole::kDown});
+  using enum LayerRole;
+  const auto roles = [](const ModelConfig& config, LayerProduct product) {
+    const LayerLayout layout(find_architecture(config.model_type, "test").layer_parameters(config));
+    return roles_of(product, layout);
+  };
+  CHECK(roles(small_qwen3(), LayerProduct::kQkv) == std::vector{kQuery, kKey, kValue});
+  CHECK(roles(small_qwen3(), LayerProduct::kOutput) == std::vector{kOutput});
+  CHECK(roles(small_qwen3(), LayerProduct::kGateUp) == std::vector{kGate, kUp});
+  CHECK(roles(small_qwen3(), LayerProduct::kDown) == std::vector{kDown});
+  CHECK(roles(small_phi3(), LayerProduct::kQkv) == std::vector{kQuery});
+  CHECK(roles(small_phi3(), LayerProduct::kGateUp) == std::vector{kGate});
 }
 
 }  // namespace mpzero::model

@@ -1,0 +1,34 @@
+#include <nlohmann/json.hpp>
+
+#include "model/architecture/architectures.hpp"
+#include "model/architecture/config_reader.hpp"
+
+namespace mpzero::model {
+namespace {
+
+int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
+
+void read_options(ConfigReader& reader, ModelConfig& config) {
+  refuse_attention_bias(reader);
+  read_sliding_window(reader, config, /*missing=*/4096);
+}
+
+void write_options(const ModelConfig& config, nlohmann::json& json) { write_sliding_window(config, json); }
+
+std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llama_layer_parameters(c); }
+
+}  // namespace
+
+// Mistral 7B: a Llama that may attend to a sliding window.
+const Architecture kMistral{.model_type = "mistral",
+                            .causal_lm_class = "MistralForCausalLM",
+                            .tied_by_default = false,
+                            .default_rms_norm_eps = 1e-6,
+                            .default_rope_theta = 10000.0,
+                            .default_head_dim = default_head_dim,
+                            .default_key_value_heads = 8,
+                            .read_options = read_options,
+                            .write_options = write_options,
+                            .layer_parameters = layer_parameters};
+
+}  // namespace mpzero::model
