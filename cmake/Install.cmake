@@ -39,6 +39,6 @@ install(DIRECTORY DESTINATION logs)
 file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
 install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)
 install(CODE [[
-  message(STATUS "mpzero: programs in ${CMAKE_INSTALL_PREFIX}/bin, start scripts in ${CMAKE_INSTALL_PREFIX}, presets and "
-    "tokenizer-free sample data in configs/ and assets/; no headers, since mpzero is used as a program")
+  message(STATUS "mpzero: programs in ${CMAKE_INSTALL_PREFIX}/bin, start scripts in ${CMAKE_INSTALL_PREFIX}, presets in "
+    "configs/, the sample text in assets/; no headers and no CMake package, since mpzero is no library")
 ]])

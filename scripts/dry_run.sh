@@ -21,3 +21,10 @@ check_run() {
   ((code == 0)) || { printf '%s\n' "$said" >&2 && end_with "$code"; }
 }
 
+# check_settings: ends the script where flags, variables or the files that they name are wrong, with all problems.
+check_settings() {
+  local variable
+  local -a variables=()
+  for variable in "${MPZERO_VARIABLES[@]}" INIT_FROM MODEL_IS_FROM_WEIGHTS; do variables+=("$variable=${!variable:-}"); done
+  env "${variables[@]}" "$(command -v python3 || echo "$MPZERO_VENV/bin/python")" -E -s "$MPZERO_ROOT/app/check.py" "${MPZERO_EXTRA_FLAGS[@]}" || exit
+}

@@ -164,14 +164,6 @@ choose_settings() {
   check_settings
 }
 
-# check_settings: ends the script where flags, variables or the files that they name are wrong, with all problems.
-check_settings() {
-  local variable
-  local -a variables=()
-  for variable in "${MPZERO_VARIABLES[@]}" INIT_FROM MODEL_IS_FROM_WEIGHTS; do variables+=("$variable=${!variable:-}"); done
-  env "${variables[@]}" "$(command -v python3 || echo "$MPZERO_VENV/bin/python")" -E -s "$MPZERO_ROOT/app/check.py" "${MPZERO_EXTRA_FLAGS[@]}" || exit
-}
-
 # ask_requeue PYTHON EVENT ARGUMENT...: has scripts/requeue decide, and does what it answers: returns where the run starts, else exits. Fails
 # without an answer.
 ask_requeue() {
@@ -289,19 +281,9 @@ prepare_data() {
     lock_data "$DATA_FOLDER"
     prepare "${arguments[@]}" "$DATASET" "$TRAIN_DATA" || end_with $?
     # It writes none where there are too few documents, and has said so.
-    if [[ ! -e $VALIDATION_DATA ]] && ! gives_any validation_data; then drop_validation; fi
+    if [[ ! -e $VALIDATION_DATA ]]; then VALIDATION_DATA="" && training_flags; fi
   fi
   unlock
-}
-
-# drop_validation: takes --validation_data, which name_data has chosen, out of MPZERO_FLAGS.
-drop_validation() {
-  local i
-  local -a kept=()
-  for ((i = 0; i < ${#MPZERO_FLAGS[@]}; ++i)); do
-    if [[ ${MPZERO_FLAGS[i]} == --validation_data ]]; then i=$((i + 1)); else kept+=("${MPZERO_FLAGS[i]}"); fi
-  done
-  MPZERO_FLAGS=("${kept[@]}")
 }
 
 # make_folder VARIABLE FOLDER: makes a folder that the run writes to, which the variable names.
