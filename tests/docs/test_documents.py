@@ -56,7 +56,8 @@ FOREIGN_FLAGS = {
     "base64": "decode",
     "Pyxis": "container-image container-mounts",
     "cmake, ctest": "build install prefix preset target test-dir",
-    "uv, aws": "aws-service-name capabilities file-system-ids file-system-type file-system-type-version filters group "
+    "uv, aws": "frozen inexact "
+    "aws-service-name capabilities file-system-ids file-system-type file-system-type-version filters group "
     "group-name instance-ids lustre-configuration name output parameter-overrides policy-arn query recursive "
     "repository-name resources role-name security-group-ids stack-name storage-capacity storage-type strategy "
     "subnet-ids tags template-file",
