@@ -231,7 +231,10 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
     mpzero::print_out(
         "There is no config.json: DeepSpeed's checkpoints do not contain it; --model_config FILE adds it.\n");
   } else if (options.format != WeightsFormat::kHdf5) {
-    mpzero::print_out("Load it, where torch and transformers are installed: transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n", options.output_dir);
+    mpzero::print_out(
+        "Load it, where torch and transformers are installed: "
+        "transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n",
+        options.output_dir);
   }
 }
 

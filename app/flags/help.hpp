@@ -14,9 +14,9 @@ std::string flag_help(const std::string& name);
 
 // What `mpzero train --help=json` prints: {"groups": [{"title", "flags": [...]}], "unknown": {flag: sentence}}. A flag
 // has "name", "takes" (its unit, or N, X, BOOL, WHAT), "type" (integer, number, boolean, text, names or choice), its
-// limits ("minimum", "more_than", "less_than", "choices"), "alone" (whether it may stand without a value), "help", "required", "default", and "ds_config" and
-// "trainer": the key and the Trainer's flag that set the same. Without a default, a key or a Trainer's flag these are
-// null. "unknown": unknown_flags().
+// limits ("minimum", "more_than", "less_than", "choices"), "alone" (whether it may stand without a value), "help",
+// "required", "default", and "ds_config" and "trainer": the key and the Trainer's flag that set the same. Without a
+// default, a key or a Trainer's flag these are null.
 std::string command_line_help_json();
 
 }  // namespace mpzero
