@@ -5,6 +5,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -69,6 +70,11 @@ at::Tensor rope_frequencies(const ModelConfig& config, int64_t length) {
   if (const auto* yarn = std::get_if<YarnRopeScaling>(&*config.rope_scaling)) return scaled(frequencies, *yarn, config);
   if (const auto* linear = std::get_if<LinearRopeScaling>(&*config.rope_scaling))
     return frequencies.div(linear->factor);
+  if (const auto* longrope = std::get_if<LongRopeScaling>(&*config.rope_scaling)) {
+    const bool is_long = length > longrope->original_max_position_embeddings;
+    const std::vector<double>& factors = is_long ? longrope->long_factor : longrope->short_factor;
+    return frequencies.div(at::tensor(factors, at::kFloat));
+  }
   if (length <= config.max_position_embeddings) return frequencies;
   const double factor = std::get<DynamicRopeScaling>(*config.rope_scaling).factor;
   const double longer = static_cast<double>(length) / static_cast<double>(config.max_position_embeddings);
@@ -80,6 +86,8 @@ double rope_magnitude(const ModelConfig& config) {
   const double scores = config.attention_multiplier
                             ? std::sqrt(*config.attention_multiplier * std::sqrt(static_cast<double>(config.head_dim)))
                             : 1.0;
+  const auto* longrope = config.rope_scaling ? std::get_if<LongRopeScaling>(&*config.rope_scaling) : nullptr;
+  if (longrope) return scores * longrope->attention_factor;
   return scores * (yarn ? yarn->attention_factor : 1.0);
 }
 

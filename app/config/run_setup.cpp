@@ -225,11 +225,11 @@ io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::
   io::TokenDataset data(path, setup.config.seq_length, setup.config.document_mask);
   data.check_vocabulary(setup.model.vocab_size);
   // transformers scales by the longest document so far, which depends on the order of the data.
-  if (data.masks_documents() && setup.config.seq_length > setup.model.max_position_embeddings) {
+  if (data.masks_documents() && setup.config.seq_length > setup.model.rope_changes_after()) {
     throw_user_error(
-        "{}: attention is masked by document, and dynamic rope scaling of --seq_length {} beyond "
-        "max_position_embeddings {} is not supported then; shorten it, or give --document_mask false",
-        path, setup.config.seq_length, setup.model.max_position_embeddings);
+        "{}: attention is masked by document, and rope scaling of --seq_length {} that changes beyond {} tokens is not "
+        "supported then; shorten it, or give --document_mask false",
+        path, setup.config.seq_length, setup.model.rope_changes_after());
   }
   check_has_checksums(data, warnings);
   return data;

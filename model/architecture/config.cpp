@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -185,7 +186,13 @@ void ModelConfig::validate(const std::string& source) const {
 }
 
 int64_t ModelConfig::positions() const {
-  return std::min(max_position_embeddings, sliding_window.value_or(max_position_embeddings));
+  return std::min({max_position_embeddings, sliding_window.value_or(max_position_embeddings), rope_changes_after()});
+}
+
+int64_t ModelConfig::rope_changes_after() const {
+  if (rope_scaling && std::holds_alternative<DynamicRopeScaling>(*rope_scaling)) return max_position_embeddings;
+  const auto* longrope = rope_scaling ? std::get_if<LongRopeScaling>(&*rope_scaling) : nullptr;
+  return longrope ? longrope->original_max_position_embeddings : std::numeric_limits<int64_t>::max();
 }
 
 std::string ModelConfig::to_json(std::string_view dtype) const {

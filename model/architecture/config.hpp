@@ -63,7 +63,9 @@ struct ModelConfig {
   // stored with it.
   std::string to_json(std::string_view dtype = "float32") const;
 
-  // Tokens of the longest sequence that is generated: no further position or window is computed.
+  // Sequences of more tokens have other rotary frequencies, as of dynamic scaling; without such, the largest number.
+  int64_t rope_changes_after() const;
+  // Tokens of the longest sequence that is generated, within the window and with the same frequencies.
   int64_t positions() const;
   bool rotates(size_t layer) const { return rotated_layers.empty() || rotated_layers[layer]; }
   int64_t query_size() const { return num_attention_heads * head_dim; }

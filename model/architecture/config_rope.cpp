@@ -68,6 +68,25 @@ YarnRopeScaling read_yarn(ConfigReader& reader, const Positions& positions) {
   return yarn;
 }
 
+std::vector<double> read_factors(ConfigReader& reader, const char* key) {
+  const json* list = reader.find(key);
+  if (list == nullptr || !list->is_array() || !std::ranges::all_of(*list, &json::is_number)) {
+    reader.wrong(key, list == nullptr ? json() : *list, "a list of numbers");
+  }
+  return list->get<std::vector<double>>();
+}
+
+LongRopeScaling read_longrope(ConfigReader& reader, const Positions& positions) {
+  LongRopeScaling made{.short_factor = read_factors(reader, "short_factor"),
+                       .long_factor = read_factors(reader, "long_factor")};
+  made.original_max_position_embeddings = positions.original.value_or(reader.integer(kOriginal, positions.max));
+  const auto original = static_cast<double>(made.original_max_position_embeddings);
+  const double factor = reader.number("factor", static_cast<double>(positions.max) / original);
+  made.attention_factor =
+      reader.number("attention_factor", factor > 1 ? std::sqrt(1 + std::log(factor) / std::log(original)) : 1.0);
+  return made;
+}
+
 Rope read_flat(ConfigReader reader, const Positions& positions) {
   Rope rope{.theta = read_theta(reader), .scaling = {}};
   reader.only("partial_rotary_factor", 1.0, "use a model that rotates all of each head");
@@ -87,9 +106,12 @@ Rope read_flat(ConfigReader reader, const Positions& positions) {
     rope.scaling = DynamicRopeScaling{reader.number("factor")};
   } else if (type == "yarn") {
     rope.scaling = read_yarn(reader, positions);
+  } else if (type == "longrope") {
+    rope.scaling = read_longrope(reader, positions);
   } else {
     throw_user_error(
-        "{}: {} \"{}\" is not supported; use \"default\", \"llama3\", \"linear\", \"dynamic\" or \"yarn\".",
+        "{}: {} \"{}\" is not supported; use \"default\", \"llama3\", \"linear\", \"dynamic\", \"yarn\" or "
+        "\"longrope\".",
         reader.source(), reader.path_of("rope_type"), type);
   }
   reader.finish();
@@ -165,6 +187,13 @@ json rope_json(const RopeScaling& scaling) {
             {"beta_slow", yarn->beta_slow},
             {"truncate", yarn->truncate}};
   }
+  if (const auto* longrope = std::get_if<LongRopeScaling>(&scaling)) {
+    return {{"rope_type", "longrope"},
+            {"short_factor", longrope->short_factor},
+            {"long_factor", longrope->long_factor},
+            {kOriginal, longrope->original_max_position_embeddings},
+            {"attention_factor", longrope->attention_factor}};
+  }
   const auto& llama3 = std::get<Llama3RopeScaling>(scaling);
   return {{"rope_type", "llama3"},
           {"factor", llama3.factor},
@@ -180,6 +209,14 @@ void validate_rope(const ModelConfig& config, const std::string& source) {
     if (value.is_number() && !(value.get<double>() > 0)) {
       throw_user_error("{}: {} of the rope scaling is {}, but must be greater than 0.", source, key, value.dump());
     }
+  }
+  const auto positive = [](const json& entry) { return entry.get<double>() > 0; };
+  for (const char* key : {"short_factor", "long_factor"}) {
+    if (!scaling.contains(key)) continue;
+    const json& list = scaling[key];
+    if (std::ssize(list) == config.head_dim / 2 && std::ranges::all_of(list, positive)) continue;
+    throw_user_error("{}: {} of the rope scaling must have {} entries, half of head_dim, all greater than 0.", source,
+                     key, config.head_dim / 2);
   }
   const auto in_order = [&](const char* lower, const char* upper) {
     if (!scaling.contains(lower) || scaling[lower] < scaling[upper]) return;

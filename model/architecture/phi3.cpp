@@ -7,18 +7,25 @@
 namespace mpzero::model {
 namespace {
 
+constexpr const char* kOriginal = "original_max_position_embeddings";
+
 int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
 
 void read_options(ConfigReader& reader, ModelConfig& config) {
   refuse_attention_bias(reader);
   read_sliding_window(reader, config, /*missing=*/{});
-  if (config.rope_scaling) {
-    throw_user_error("{}: a phi3 has no rope scaling but longrope, which is not supported; remove rope_scaling.",
-                     reader.source());
+  if (!config.rope_scaling) return;
+  if (!std::holds_alternative<LongRopeScaling>(*config.rope_scaling)) {
+    throw_user_error("{}: the rope_scaling of a phi3 must be of rope_type longrope; remove it.", reader.source());
   }
+  // transformers' default for a missing key takes precedence over the scaling's own.
+  reader.integer(kOriginal);
 }
 
-void write_options(const ModelConfig& config, nlohmann::json& json) { write_sliding_window(config, json); }
+void write_options(const ModelConfig& config, nlohmann::json& json) {
+  write_sliding_window(config, json);
+  if (config.rope_scaling) json[kOriginal] = json["rope_parameters"][kOriginal];
+}
 
 std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
   const int64_t hidden = c.hidden_size, q = c.query_size(), kv = c.key_value_size(), inner = c.intermediate_size;
@@ -32,7 +39,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
 
 }  // namespace
 
-// Phi-3 and Phi-4 without longrope: a Llama with one weight for queries, keys and values, and one for gate and up.
+// Phi-3 and Phi-4 (not mini): a Llama with one weight for queries, keys and values, and one for gate and up.
 const Architecture kPhi3{.model_type = "phi3",
                          .causal_lm_class = "Phi3ForCausalLM",
                          .tied_by_default = false,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <variant>
+#include <vector>
 
 namespace mpzero::model {
 
@@ -44,6 +45,16 @@ struct YarnRopeScaling {
   bool operator==(const YarnRopeScaling&) const = default;
 };
 
-using RopeScaling = std::variant<Llama3RopeScaling, LinearRopeScaling, DynamicRopeScaling, YarnRopeScaling>;
+// Ding et al., 2024, arXiv:2402.13753: f_i / short_factor[i], or f_i / long_factor[i] for sequences of more than
+// original_max_position_embeddings tokens. cos and sin are multiplied by attention_factor.
+struct LongRopeScaling {
+  std::vector<double> short_factor, long_factor;  // [D / 2]
+  int64_t original_max_position_embeddings = 0;
+  double attention_factor = 1.0;
+  bool operator==(const LongRopeScaling&) const = default;
+};
+
+using RopeScaling =
+    std::variant<Llama3RopeScaling, LinearRopeScaling, DynamicRopeScaling, YarnRopeScaling, LongRopeScaling>;
 
 }  // namespace mpzero::model

@@ -36,6 +36,19 @@ FAMILIES = {
     ),
     "olmo2": ("Olmo2", {"tie_word_embeddings": False}),
     "phi3": ("Phi3", {"tie_word_embeddings": False}),
+    # Sequences are longer than the original positions.
+    "phi3-longrope": (
+        "Phi3",
+        {
+            "original_max_position_embeddings": 12,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "short_factor": [1.0, 1.0, 1.5, 2.0],
+                "long_factor": [1.0, 2.0, 4.0, 8.0],
+                "rope_theta": 100.0,
+            },
+        },
+    ),
     "smollm3": ("SmolLM3", {}),
     "qwen3-yarn": ("Qwen3", {"head_dim": 8, "rope_parameters": {**YARN, "rope_theta": 100.0}}),
     "llama-linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.5, "rope_theta": 100.0}}),

@@ -241,6 +241,24 @@ def test_yarn(programs, tmp_path: Path, changes: dict) -> None:
     check(programs, tmp_path, fields, json.dumps(fields))
 
 
+@pytest.mark.parametrize("length", [4096, 4097])
+def test_longrope_changes_with_the_length(programs, tmp_path: Path, length: int) -> None:
+    """As Phi-3.5-mini has it."""
+    scaling = {"type": "longrope", "short_factor": [1 + i / 96 for i in range(48)]}
+    scaling["long_factor"] = [1 + i * i / 64 for i in range(48)]
+    fields = {
+        **PUBLISHED["llama-3"],
+        "model_type": "phi3",
+        "hidden_size": 3072,
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 131072,
+        ORIGINAL: 4096,
+        "rope_theta": 10000.0,
+        "rope_scaling": scaling,
+    }
+    check(programs, tmp_path, fields, json.dumps(fields), length)
+
+
 @pytest.mark.parametrize("length", [8191, 8192, 8193, 20000])
 def test_dynamic_scaling_follows_the_length(programs, tmp_path: Path, length: int) -> None:
     fields = PUBLISHED["dynamic"]

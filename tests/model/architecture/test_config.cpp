@@ -150,8 +150,8 @@ TEST_CASE("unknown or contradictory rope parameters are refused by name") {
   CHECK(contains(
       refused({{"rope_parameters", {{"full_atention", {{"rope_theta", 1e4}}}}}}),
       {file + "key rope_parameters.full_atention is not known", "did you mean rope_parameters.full_attention"}));
-  CHECK(contains(refused({{"rope_parameters", {{"full_attention", {{"rope_type", "longrope"}, {"factor", 4.0}}}}}}),
-                 {file + "rope_parameters.full_attention.rope_type \"longrope\" is not supported"}));
+  CHECK(contains(refused({{"rope_parameters", {{"full_attention", {{"rope_type", "axial"}, {"factor", 4.0}}}}}}),
+                 {file + "rope_parameters.full_attention.rope_type \"axial\" is not supported"}));
   CHECK(contains(refused({{"rope_scaling", {{"beta_fast", 32}}}}), {file + "key rope_scaling.beta_fast is not known"}));
   CHECK(contains(refused({{"rope_scaling", {{"rope_type", "default"}}}}), {file + "rope_scaling.factor 8.0 is not"}));
   CHECK(contains(refused({{"rope_scaling", {{"type", "linear"}}}}),

@@ -21,6 +21,7 @@ TEST_CASE("a machine is what the table of instances says") {
 
 TEST_CASE("TCP is slower than EFA, and PCIe than NVLink") {
   for (const doctor::Instance& instance : doctor::all_instances()) {
+    if (instance.efa_devices == 0) continue;
     const Links efa = machine_of_instance(instance.type, 2, "efa").links;
     const Links tcp = machine_of_instance(instance.type, 2, "socket").links;
     INFO(instance.type);
