@@ -81,6 +81,30 @@ std::string Decoder::weight_name(int64_t layer, LayerProduct product) const {
 
 double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }
 
+std::vector<LayerValues> Decoder::graph() const {
+  std::vector<LayerValues> layers;
+  for (size_t layer = 0; layer < static_cast<size_t>(config_.num_hidden_layers); ++layer) {
+    layers.push_back({.inputs = {layer}, .outputs = {layer + 1}});
+  }
+  return layers;
+}
+
+Values Decoder::embed(Weights embedding, const Batch& batch) const { return {embed_forward(embedding, batch.tokens)}; }
+
+void Decoder::add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const {
+  embed_backward(d_values.front(), batch.tokens, embedding);
+}
+
+Values Decoder::run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
+                          const Batch& batch) const {
+  return {layer_forward(layer, inputs.front(), activations, recompute, {.documents = batch.documents})};
+}
+
+Values Decoder::run_layer_backward(Weights layer, const Values& d_outputs, LayerActivations& activations,
+                                   Gradients gradients) const {
+  return {layer_backward(layer, d_outputs.front(), activations, gradients)};
+}
+
 at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) const {
   const OperationScope scope(OperationKind::kEmbeddingForward, [&] {
     Operation operation = on_matrix(embedding[0].scalar_type(), tokens.numel(), embedding[0].size(1));

@@ -60,12 +60,19 @@ struct Batch {
   std::shared_ptr<const Documents> documents = nullptr;
 };
 
-// A decoder-only language model as units that run one by one: the embedding, each decoder layer, the head. It owns no
-// weights: the caller gathers them and passes the destination of the gradients. B: micro-batch, T: sequence length, H:
-// hidden size, V: vocabulary. Weights and activations have one dtype (fp64, fp32 or bf16) and device. No autograd: pass
-// tensors that require no gradient. Bits are reproducible on the GPU under
-// at::globalContext().setDeterministicAlgorithms (otherwise matrix products are tuned when a shape is first used), and
-// always on the CPU. A simulation overrides what computes.
+// The values that pass between units, and their gradients.
+using Values = std::vector<at::Tensor>;
+// Which values a layer reads and writes, by index. A value that several layers read gets the sum of their gradients.
+struct LayerValues {
+  std::vector<size_t> inputs, outputs;
+};
+
+// A language model as units that run one by one: the embedding, each layer, the head. Values and layers form a graph;
+// here, of a decoder-only model, a chain. It owns no weights: the caller gathers them and passes the destination of the
+// gradients. B: micro-batch, T: sequence length, H: hidden size, V: vocabulary. Weights and activations have one dtype
+// (fp64, fp32 or bf16) and device. No autograd: pass tensors that require no gradient. Bits are reproducible on the GPU
+// under at::globalContext().setDeterministicAlgorithms (otherwise matrix products are tuned when a shape is first
+// used), and always on the CPU. A simulation overrides what computes.
 class Decoder {
  public:
   explicit Decoder(ModelConfig config, DecoderOptions options = {});
@@ -84,6 +91,17 @@ class Decoder {
   // of the embedding needs none; the head runs both passes at once.
   std::vector<size_t> forward_order() const;
   std::vector<size_t> training_order(int64_t micro_batches) const;
+
+  // Of each layer, in the order of the forward pass. embed() writes the first values, and the head reads the first
+  // output of the last layer. Backward passes of layers come in the reverse order.
+  virtual std::vector<LayerValues> graph() const;
+  virtual Values embed(Weights embedding, const Batch& batch) const;
+  virtual void add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const;
+  // As layer_forward and layer_backward. The gradient of an output that no layer reads is undefined.
+  virtual Values run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
+                           const Batch& batch) const;
+  virtual Values run_layer_backward(Weights layer, const Values& d_outputs, LayerActivations& activations,
+                                    Gradients gradients) const;
 
   // tokens [B, T] int64 -> [B, T, H] in the weights' dtype.
   virtual at::Tensor embed_forward(Weights embedding, const at::Tensor& tokens) const;

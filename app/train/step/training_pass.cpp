@@ -2,7 +2,9 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -101,29 +103,41 @@ TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& 
       gradients_(engine.gradients()),
       timer_(timer),
       micro_batches_(micro_batches),
-      recompute_(static_cast<size_t>(decoder.config().num_hidden_layers), model::Recompute::kNone),
-      activations_(static_cast<size_t>(decoder.config().num_hidden_layers)) {
+      graph_(decoder.graph()),
+      last_reads_(graph_.size()),
+      recompute_(graph_.size(), model::Recompute::kNone),
+      activations_(graph_.size()) {
+  std::set<size_t> read_later;
+  for (size_t layer = graph_.size(); layer-- > 0;) {
+    for (const size_t value : graph_[layer].inputs) {
+      if (read_later.insert(value).second) last_reads_[layer].push_back(value);
+    }
+    for (const size_t value : graph_[layer].outputs) num_values_ = std::max(num_values_, value + 1);
+  }
   plan(decoder_.training_order(micro_batches_));
 }
 
 void TrainingPass::plan(const std::vector<size_t>& units) { engine_.parameters().plan(engine_.parts().uses(units)); }
 
 at::Tensor TrainingPass::forward_layers(const model::Batch& batch, Mode mode) {
-  const int64_t layers = decoder_.config().num_hidden_layers;
-  at::Tensor x;
+  model::Values values;
   {
     const Gathered embedding(engine_, decoder_.embedding_unit());
     const ProfileRange range("forward", name(decoder_.embedding_unit()));
-    x = decoder_.embed_forward(embedding.weights(), batch.tokens);
+    values = decoder_.embed(embedding.weights(), batch);
+    values.resize(num_values_);
   }
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    const Gathered weights(engine_, decoder_, layer);
-    const ProfileRange range("forward", name(decoder_.layer_unit(layer)));
-    model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[static_cast<size_t>(layer)] : nullptr;
-    x = decoder_.layer_forward(weights.weights(), x, saved, recompute_[static_cast<size_t>(layer)],
-                               {.documents = batch.documents});
+  for (size_t layer = 0; layer < graph_.size(); ++layer) {
+    const Gathered weights(engine_, decoder_, static_cast<int64_t>(layer));
+    const ProfileRange range("forward", name(decoder_.layer_unit(static_cast<int64_t>(layer))));
+    model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[layer] : nullptr;
+    model::Values inputs;
+    for (const size_t value : graph_[layer].inputs) inputs.push_back(values[value]);
+    model::Values outputs = decoder_.run_layer(weights.weights(), inputs, saved, recompute_[layer], batch);
+    for (const size_t value : last_reads_[layer]) values[value].reset();
+    for (size_t i = 0; i < outputs.size(); ++i) values[graph_[layer].outputs[i]] = std::move(outputs[i]);
   }
-  return x;
+  return values[graph_.back().outputs.front()];
 }
 
 at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, bool last_of_step) {
@@ -152,24 +166,41 @@ at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, boo
   }
   gradients_.reduce(head_unit);
 
-  at::Tensor dy = std::move(head.dx);
-  for (int64_t layer = decoder_.config().num_hidden_layers - 1; layer >= 0; --layer) {
-    const size_t unit = decoder_.layer_unit(layer);
-    {
-      const Gathered weights(engine_, decoder_, layer);
-      std::vector<model::Gradient> layer_gradients = gradients_of(engine_, unit);
-      const ProfileRange range("backward", name(unit));
-      dy = decoder_.layer_backward(weights.weights(), dy, activations_[static_cast<size_t>(layer)], layer_gradients);
-    }
-    gradients_.reduce(unit);
-  }
+  const model::Values d_embedded = backward_layers(std::move(head.dx));
   {
     const ProfileRange range("backward", name(embedding_unit));
-    decoder_.embed_backward(dy, batch.tokens, embedding_gradients);
+    decoder_.add_embedding_gradient(d_embedded, batch, embedding_gradients);
   }
   gradients_.reduce(embedding_unit);
   if (last_of_step) plan(decoder_.training_order(micro_batches_));
   return head.loss;
+}
+
+model::Values TrainingPass::backward_layers(at::Tensor d_head) {
+  model::Values d_values(num_values_);
+  d_values[graph_.back().outputs.front()] = std::move(d_head);
+  for (size_t layer = graph_.size(); layer-- > 0;) {
+    const size_t unit = decoder_.layer_unit(static_cast<int64_t>(layer));
+    {
+      const Gathered weights(engine_, decoder_, static_cast<int64_t>(layer));
+      std::vector<model::Gradient> layer_gradients = gradients_of(engine_, unit);
+      const ProfileRange range("backward", name(unit));
+      model::Values d_outputs;
+      for (const size_t value : graph_[layer].outputs) d_outputs.push_back(std::exchange(d_values[value], {}));
+      model::Values d_inputs =
+          decoder_.run_layer_backward(weights.weights(), d_outputs, activations_[layer], layer_gradients);
+      for (size_t i = 0; i < d_inputs.size(); ++i) {
+        at::Tensor& sum = d_values[graph_[layer].inputs[i]];
+        if (sum.defined()) {
+          sum.add_(d_inputs[i]);
+        } else {
+          sum = std::move(d_inputs[i]);
+        }
+      }
+    }
+    gradients_.reduce(unit);
+  }
+  return d_values;
 }
 
 at::Tensor TrainingPass::validate(const model::Batch& batch) {

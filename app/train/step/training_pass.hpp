@@ -39,12 +39,17 @@ class TrainingPass {
   void plan(const std::vector<size_t>& units);
   // Everything before the head.
   at::Tensor forward_layers(const model::Batch& batch, Mode mode);
+  // From the gradient of the head's input to those of the embedding's values.
+  model::Values backward_layers(at::Tensor d_head);
 
   const model::Decoder& decoder_;
   parallel::ZeroEngine& engine_;
   parallel::GradientStore& gradients_;
   StepTimer& timer_;  // train() marks the phases in it
   int64_t micro_batches_;
+  std::vector<model::LayerValues> graph_;  // by layer
+  size_t num_values_ = 0;
+  std::vector<std::vector<size_t>> last_reads_;       // by layer: the values that no later one reads
   std::vector<model::Recompute> recompute_;           // by layer
   std::vector<model::LayerActivations> activations_;  // by layer
 };
