@@ -135,9 +135,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise PrepareError(
             f"--{flag} has {len(ids)} tokens, and the model of {shown(model['model'])} takes {model['positions']}."
         )
-    return follow(
-        [*command, "--prompt_tokens=" + ",".join(map(str, ids))], arguments.prompt or "", TextStream(tokenizer, ids)
-    )
+    shown_before, before = arguments.prompt or "", ids
+    if model["model_type"] == "t5":  # sources end with eos, and the output does not continue them
+        ids, shown_before, before = [*ids, *model["eos_token_ids"][:1]], "", []
+    return follow([*command, "--prompt_tokens=" + ",".join(map(str, ids))], shown_before, TextStream(tokenizer, before))
 
 
 def check_flags(arguments: argparse.Namespace) -> None:

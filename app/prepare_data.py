@@ -29,7 +29,7 @@ from getpass import getuser
 from itertools import chain, islice
 from pathlib import Path
 
-from prepare import PrepareError, encoders, shown, shown_count
+from prepare import PrepareError, encoders, pairs, shown, shown_count
 from prepare.arguments import parse_arguments
 from prepare.chat import TEXT
 from prepare.cutting import Cuts, cut
@@ -47,6 +47,7 @@ from prepare.finetuning import (
     units_of,
 )
 from prepare.kinds import kind_of
+from prepare.pairs import PAIRS
 from prepare.plan import TRAIN, VALIDATION, Input, Job, drop_config_name, is_local, jobs_of, plan_of, target_of
 from prepare.progress import Progress
 from prepare.records import CONTENT, TOO_FEW, is_made_already, record_of_all, record_of_format
@@ -134,7 +135,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         arguments.eos_token,
         arguments.vocab_size,
         arguments.add_bos,
-        arguments.special_tokens or ("text" if format == TEXT else "ids"),
+        arguments.special_tokens or ("text" if format in (TEXT, PAIRS) else "ids"),
     )
     left_out = {item.arguments.dataset: list(item.plan.left_out) if item.plan else [] for item in inputs}
     for job in jobs_of(inputs):
@@ -177,6 +178,10 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
     if is_text:
         work, output_of = Texts(encoder), partial(TextOutput, encoder=encoder)
         pieces = assign(source, encoder.cuts, job.validation_share, arguments.max_documents)
+    elif arguments.format == PAIRS:
+        work = pairs.work_of(encoder, arguments)
+        output_of = partial(pairs.PairsOutput, encoder=encoder, work=work, arguments=arguments)
+        pieces = units_of(source, job.validation_share, arguments.max_documents)
     else:
         unused = next((name for name in OF_TEMPLATE if name in arguments.given), None)
         renderer = renderer_of(arguments, encoder)
@@ -208,6 +213,8 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             output.finish()
         if is_text:
             check_not_empty([output.file for output in outputs], source, job.validation_share)
+        elif arguments.format == PAIRS:
+            pairs.check_pairs(outputs, source)
         else:
             check_trained(outputs, source)
         attributes = {**encoder.attributes(), "source": describe(arguments, source.split)}
@@ -225,6 +232,9 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             print(f"{shown(part.dataset)}: {note}.")
     if is_text:
         print_texts(outputs, encoder)
+    elif arguments.format == PAIRS:
+        for output in outputs:
+            pairs.print_pairs(output)
     else:
         if job.outputs[TRAIN] == arguments.output:
             print_examples(outputs[TRAIN], encoder)

@@ -51,6 +51,9 @@ inline int64_t parameter_offset(const UnitSpec& unit, size_t index) {
 
 // The Hugging Face names of the weights that files and models treat in a way of their own.
 inline constexpr const char* kEmbeddingWeight = "model.embed_tokens.weight";
+// T5's, of its encoder and its decoder.
+inline constexpr const char* kSharedEmbedding = "shared.weight";
+inline bool is_embedding(std::string_view name) { return name == kEmbeddingWeight || name == kSharedEmbedding; }
 // Of the matrix that makes logits. A model whose output is tied to its embedding has no parameter of this name.
 inline constexpr const char* kOutputWeight = "lm_head.weight";
 
@@ -60,7 +63,8 @@ inline bool has_parameter(std::span<const ParameterSpec> parameters, std::string
 
 // Whether the embedding is the output weight, too.
 inline bool is_output_tied(std::span<const ParameterSpec> parameters) {
-  return has_parameter(parameters, kEmbeddingWeight) && !has_parameter(parameters, kOutputWeight);
+  return std::ranges::any_of(parameters, is_embedding, &ParameterSpec::name) &&
+         !has_parameter(parameters, kOutputWeight);
 }
 
 // What of a parameter lies in a range of its unit's flat buffer, in elements.

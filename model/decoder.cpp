@@ -9,12 +9,14 @@
 #include "model/matmuls.hpp"
 #include "model/operation/operation.hpp"
 #include "model/rope_table.hpp"
+#include "model/t5.hpp"
 
 namespace mpzero::model {
 
 namespace {
 
-LayerLayout layout_of(const ModelConfig& config) {
+std::optional<LayerLayout> layout_of(const ModelConfig& config) {
+  if (config.t5) return std::nullopt;
   return LayerLayout(find_architecture(config.model_type, "model configuration").layer_parameters(config));
 }
 
@@ -31,7 +33,7 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
       rope_(std::make_shared<RopeTable>(config_)) {
   config_.validate("model configuration");
   if (!options_.fp8) return;
-  fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, layout_, "DecoderOptions");
+  fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, *layout_, "DecoderOptions");
   cast_watch_ = std::make_shared<CastWatch>(config_.num_hidden_layers);
   if (options_.fp8->kept_casts == KeptCasts::kAll) kept_casts_ = config_.num_hidden_layers;
 }
@@ -75,7 +77,8 @@ std::vector<size_t> Decoder::training_order(int64_t micro_batches) const {
 }
 
 std::string Decoder::weight_name(int64_t layer, LayerProduct product) const {
-  const std::string& name = units_[layer_unit(layer)].parameters[layout_[roles_of(product, layout_).front()]].name;
+  const LayerRole role = roles_of(product, *layout_).front();
+  const std::string& name = units_[layer_unit(layer)].parameters[(*layout_)[role]].name;
   return name.substr(0, name.rfind('.'));
 }
 
@@ -122,6 +125,11 @@ void Decoder::embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gra
   const at::Tensor rows = dy.reshape({-1, config_.hidden_size});
   const double multiplier = config_.embedding_multiplier;
   embedding[0].add_rows(tokens.reshape(-1), multiplier == 1 ? rows : rows.mul(multiplier));
+}
+
+std::unique_ptr<Decoder> make_model(ModelConfig config, DecoderOptions options) {
+  if (config.t5) return std::make_unique<T5>(std::move(config), std::move(options));
+  return std::make_unique<Decoder>(std::move(config), std::move(options));
 }
 
 }  // namespace mpzero::model

@@ -53,11 +53,12 @@ struct DecoderOptions {
 // A micro-batch of B sequences of T tokens on one device. Without a mask all targets count alike; without
 // documents each sequence is one.
 struct Batch {
-  at::Tensor tokens;          // [B, T] int64
+  at::Tensor tokens;          // [B, T] int64; of an encoder-decoder, those that its decoder reads
   at::Tensor targets;         // [B, T] int64
   at::Tensor loss_mask = {};  // [B, T] fp32: weights of the targets' losses
   // Packed into one sequence: B = 1.
   std::shared_ptr<const Documents> documents = nullptr;
+  at::Tensor source = {};  // [B, S] int64: what an encoder reads, padded at the end
 };
 
 // The values that pass between units, and their gradients.
@@ -153,11 +154,14 @@ class Decoder {
   // The number of tokens out of `tokens` that head_loss and head_forward_backward process at a time on this device.
   int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;
 
+ protected:
+  Matmuls& matmuls() const { return *matmuls_; }
+
  private:
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<UnitSpec> units_;
-  LayerLayout layout_;
+  std::optional<LayerLayout> layout_;  // of Llama's and its kin
   bool rotates(const Weights& layer) const;
   // Of this layer's products.
   LayerCasts casts(const Weights& layer) const;
@@ -168,5 +172,8 @@ class Decoder {
   std::shared_ptr<CastWatch> cast_watch_;
   std::shared_ptr<RopeTable> rope_;
 };
+
+// The model that its configuration names.
+std::unique_ptr<Decoder> make_model(ModelConfig config, DecoderOptions options = {});
 
 }  // namespace mpzero::model

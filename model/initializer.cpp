@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "model/architecture/architectures.hpp"
+
 // The same arithmetic for several instruction sets, chosen at program start. The results are equal because this file is
 // compiled without fused multiply-add and calls no library function except the exactly rounded square root.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
@@ -96,8 +98,15 @@ void fill_normal(uint64_t key, float deviation, int64_t begin, std::span<float> 
 
 RandomInitializer::RandomInitializer(uint64_t seed, double initializer_range, int threads)
     : seed_(seed),
-      initializer_range_(static_cast<float>(initializer_range)),
+      deviation_([initializer_range](std::string_view) { return initializer_range; }),
       threads_(threads > 0 ? threads : std::max(1, at::get_num_threads())) {}
+
+RandomInitializer::RandomInitializer(uint64_t seed, const ModelConfig& config, int threads)
+    : RandomInitializer(seed, config.initializer_range, threads) {
+  const Architecture& architecture = find_architecture(config.model_type, "model configuration");
+  if (architecture.deviation == nullptr) return;
+  deviation_ = [&architecture, config](std::string_view name) { return architecture.deviation(config, name); };
+}
 
 void RandomInitializer::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
   if (parameter.shape.size() == 1) {
@@ -105,13 +114,13 @@ void RandomInitializer::read(const ParameterSpec& parameter, int64_t begin, std:
     return;
   }
   const uint64_t key = parameter_key(seed_, parameter.name);
+  const auto deviation = static_cast<float>(deviation_(parameter.name));
   const int64_t count = static_cast<int64_t>(out.size());
   constexpr int64_t kWorthAThread = int64_t{1} << 20;
   const int64_t threads = std::clamp<int64_t>(count / kWorthAThread, 1, threads_);
   const int64_t share = (count + threads - 1) / threads;
   const auto fill = [&](int64_t from, int64_t to) {
-    fill_normal(key, initializer_range_, begin + from,
-                out.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+    fill_normal(key, deviation, begin + from, out.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
   };
   std::vector<std::jthread> helpers;
   for (int64_t t = 1; t < threads; ++t) {

@@ -261,10 +261,10 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
   saved.mask = mask;
   const LayerCasts of_layer = casts(layer);
   const bool keeps_inputs = activations != nullptr && recompute == Recompute::kNone;
-  at::Tensor y = model::layer_forward(
-      {config_, layout_, *matmuls_, of_layer,
-       by_role(layer, layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows), rope_->get(x, mask, rotates(layer))},
-      x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
+  at::Tensor y = model::layer_forward({config_, *layout_, *matmuls_, of_layer,
+                                       by_role(layer, *layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows),
+                                       rope_->get(x, mask, rotates(layer))},
+                                      x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
   if (activations == nullptr) return y;
   saved.drop(recompute);
   *activations = std::move(saved);
@@ -278,10 +278,10 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
   const bool runs_forward = !saved.gate_up.defined();
   const LayerCasts of_layer = casts(weights);
   const Layer layer{config_,
-                    layout_,
+                    *layout_,
                     *matmuls_,
                     of_layer,
-                    by_role(weights, layout_, config_.rms_norm_eps, of_layer,
+                    by_role(weights, *layout_, config_.rms_norm_eps, of_layer,
                             runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
                     rope_->get(dy, saved.mask, rotates(weights))};
   if (runs_forward) model::layer_forward(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth);

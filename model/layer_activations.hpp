@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <any>
 #include <vector>
 
 #include "model/fp8/operand.hpp"
@@ -35,6 +36,7 @@ struct LayerActivations {
   at::Tensor h_rstd;   // [N]
   at::Tensor gate_up;  // [N, 2I]
   Operand activated;   // [N, I]
+  std::any of_family;  // instead of all above: what a layer of another kind saves
 
   // Frees the tensors that backward recomputes at this level.
   void drop(Recompute recompute);

@@ -62,7 +62,7 @@ std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& u
                            ProcessGroup& group, std::vector<std::string>& warnings) {
   const RunConfig& config = setup.config;
   if (config.init_from.empty()) {
-    engine.initialize(model::RandomInitializer(config.seed, setup.model.initializer_range), group);
+    engine.initialize(model::RandomInitializer(config.seed, setup.model), group);
     return "";
   }
   std::unique_ptr<io::WeightSource> source;

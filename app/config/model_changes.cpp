@@ -33,6 +33,13 @@ std::string show(const std::optional<model::RopeScaling>& scaling) {
   for (const auto& [key, value] : keys.items()) values.push_back(fmt::format("{} {}", key, value.dump()));
   return fmt::format("{} ({})", type, fmt::join(values, "; "));
 }
+// Without dropout, which a run has none of.
+std::string show(const std::optional<model::T5Config>& t5) {
+  if (!t5) return "none";
+  return fmt::format("{} encoder layers; {} buckets up to {}; {}; pad_token_id {}; decoder_start_token_id {}",
+                     t5->encoder_layers, t5->buckets, t5->max_distance, t5->gated ? "gated-gelu" : "relu",
+                     t5->pad_token_id, t5->decoder_start_token_id);
+}
 
 }  // namespace
 
@@ -51,6 +58,9 @@ std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelCon
   compare("num_key_value_heads", &ModelConfig::num_key_value_heads, ChangeRule::kRefused);
   compare("head_dim", &ModelConfig::head_dim, ChangeRule::kRefused);
   compare("tie_word_embeddings", &ModelConfig::tie_word_embeddings, ChangeRule::kRefused);
+  if (const std::string then = show(before.t5), here = show(now.t5); then != here) {
+    changes.push_back({"t5", then, here, ChangeRule::kRefused});
+  }
   compare("rms_norm_eps", &ModelConfig::rms_norm_eps, ChangeRule::kOnPurpose);
   compare("rope_theta", &ModelConfig::rope_theta, ChangeRule::kOnPurpose);
   compare("rope_scaling", &ModelConfig::rope_scaling, ChangeRule::kOnPurpose);

@@ -108,6 +108,13 @@ InitialModel model_without_overrides(const CommandLine& command_line, const io::
 model::ModelConfig read_model(const CommandLine& command_line, const io::InitialFolder& init) {
   auto [model, source] = model_without_overrides(command_line, init);
   const ModelOverrides& overrides = command_line.model_overrides;
+  // Its layers are of two kinds, and its other sizes are of both.
+  if (ModelOverrides others = overrides; model.t5) {
+    others.dropout_rate.reset();
+    if (others != ModelOverrides{}) {
+      throw_user_error("{}: of a T5, no field but --dropout_rate can be replaced; change its config.json", source);
+    }
+  }
   override_with(model.vocab_size, overrides.vocab_size);
   override_with(model.hidden_size, overrides.hidden_size);
   override_with(model.intermediate_size, overrides.intermediate_size);
@@ -118,6 +125,11 @@ model::ModelConfig read_model(const CommandLine& command_line, const io::Initial
   override_with(model.max_position_embeddings, overrides.max_position_embeddings);
   override_with(model.rms_norm_eps, overrides.rms_norm_eps);
   override_with(model.rope_theta, overrides.rope_theta);
+  if (overrides.dropout_rate) {
+    if (!model.t5)
+      throw_user_error("--dropout_rate {}: {} has none; leave it out", *overrides.dropout_rate, model.model_type);
+    model.t5->dropout_rate = *overrides.dropout_rate;
+  }
   model.validate(source);
   return model;
 }
@@ -194,6 +206,28 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
   }
 }
 
+// Whether the run is one of a model with an encoder, and what such a run cannot have.
+void check_encoder(const RunConfig& config, const model::ModelConfig& model) {
+  if (!model.t5) {
+    if (config.source_length == 0) return;
+    throw_user_error("--source_length {}: {} has no encoder; leave it out", config.source_length, model.model_type);
+  }
+  if (config.source_length < 1 || config.source_length >= config.seq_length) {
+    throw_user_error(
+        "--source_length is {}, but for a T5 must be at least 1 and less than --seq_length {}, which counts source and "
+        "target: 640 and 512 for sources of 512 tokens and targets of 128",
+        config.source_length, config.seq_length);
+  }
+  if (model.t5->dropout_rate != 0) {
+    throw_user_error("dropout_rate {} of the model is not supported; give --dropout_rate 0 to train without dropout",
+                     model.t5->dropout_rate);
+  }
+  if (config.fp8_options) throw_user_error("--fp8 {}: a T5 does not train in FP8; leave it out", config.fp8);
+  if (config.deepspeed_format) {
+    throw_user_error("--checkpoint_format deepspeed: not supported for T5; leave it out to save mpzero's format");
+  }
+}
+
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
   if (data.has_checksums()) return;
   warnings.push_back(
@@ -220,10 +254,32 @@ ExpectedTokens expected_tokens(const CommandLine& line, const io::InitialFolder&
   return expected;
 }
 
+// Whether a model with an encoder has a file of pairs, and another model none.
+void check_pairs(const io::TokenDataset& data, const RunSetup& setup) {
+  const std::string path = data.path().string();
+  const auto& t5 = setup.model.t5;
+  if (t5.has_value() != data.pairs().has_value()) {
+    throw_user_error("{} {}; {}", path, t5 ? "is no file of pairs, which a T5 trains on" : "is a file of pairs",
+                     t5 ? "make one with app/prepare_data.py --format pairs" : "train a T5 on it");
+  }
+  if (!t5) return;
+  if (const int64_t length = data.pairs()->source_length; length != setup.config.source_length) {
+    throw_user_error("{} has sources of {} tokens, not the {} of --source_length; give --source_length {}", path,
+                     length, setup.config.source_length, length);
+  }
+  if (const int64_t padding = data.pairs()->pad_token_id; padding != t5->pad_token_id) {
+    throw_user_error(
+        "{} is padded with token {}, but pad_token_id of the model is {}; prepare it with the model's "
+        "tokenizer",
+        path, padding, t5->pad_token_id);
+  }
+}
+
 // Opens a token file and checks that its ids and its length fit the run.
 io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::vector<std::string>& warnings) {
   io::TokenDataset data(path, setup.config.seq_length, setup.config.document_mask);
   data.check_vocabulary(setup.model.vocab_size);
+  check_pairs(data, setup);
   // transformers scales by the longest document so far, which depends on the order of the data.
   if (data.masks_documents() && setup.config.seq_length > setup.model.rope_changes_after()) {
     throw_user_error(
@@ -428,6 +484,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   const RunConfig& config = setup.config;
   const std::string source = ds_config.given() ? ds_config.path : "the command line";
   check_sizes(config, setup.model, source);
+  check_encoder(config, setup.model);
   check_fp8_products(config, setup.model, source, setup.warnings);
   check_seq_length(config, setup.model);
   set_up_data(command_line, init, data_files, setup);

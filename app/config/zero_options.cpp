@@ -197,6 +197,15 @@ void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& 
   if (std::ranges::none_of(parts.units(), &UnitSpec::trainable)) {
     throw_user_error("--freeze_parameters {} freezes all parameters; leave some to train", fmt::join(patterns, ","));
   }
+  if (model.t5) {
+    for (size_t u = 0; u < units.size(); ++u) {
+      if (!parts.frozen_part(u)) continue;
+      throw_user_error(
+          "--freeze_parameters freezes some parameters of {} but not {}; freeze all of a T5's block or none",
+          units[u].name, parts.parts()[u].parameters.front().name);
+    }
+    return;
+  }
   const model::LayerLayout layout(model::find_architecture(model.model_type, source).layer_parameters(model));
   for (size_t u = 0; u < units.size(); ++u) {
     if (u > 0 && u + 1 < units.size()) check_groups(parts.units()[u], layout);

@@ -53,6 +53,13 @@ FlagGroup data_flags() {
             .help = "tokens in a sequence",
             .unit = "TOKENS",
             .recorded = Recorded{.key = "seq_length"}},
+           {.name = "source_length",
+            .value = Integer{.field = field<&Settings::source_length>, .minimum = 0},
+            .help = "of the tokens in a sequence, those of the source, which an encoder (T5) reads; the others are the "
+                    "target",
+            .unit = "TOKENS",
+            .default_text = "the model has no encoder",
+            .recorded = Recorded{.key = "source_length"}},
            {.name = "document_mask",
             .value = document_mask(),
             .help = "whether tokens attend only within their document, whose positions start at 0: auto: in packed "

@@ -81,7 +81,10 @@ FlagGroup override_flags() {
         .value = model_integer<&ModelOverrides::max_position_embeddings>(),
         .help = "tokens of the longest sequence"},
        {.name = "rms_norm_eps", .value = model_real<&ModelOverrides::rms_norm_eps>(), .help = ""},
-       {.name = "rope_theta", .value = model_real<&ModelOverrides::rope_theta>(), .help = ""}}};
+       {.name = "rope_theta", .value = model_real<&ModelOverrides::rope_theta>(), .help = ""},
+       {.name = "dropout_rate",
+        .value = Real{.field = field<&Settings::model_overrides, &ModelOverrides::dropout_rate>},
+        .help = "of T5; 0 is supported"}}};
   for (Flag& flag : group.flags) flag.default_text = "the model's";
   return group;
 }

@@ -19,6 +19,7 @@ struct ModelOverrides {
   std::optional<int64_t> max_position_embeddings;
   std::optional<double> rms_norm_eps;
   std::optional<double> rope_theta;
+  std::optional<double> dropout_rate;
 
   bool operator==(const ModelOverrides&) const = default;
 };
@@ -88,6 +89,7 @@ struct Settings {
   std::optional<bool> local_dataset;
   std::string tokenizer;
   int64_t seq_length = 2048;
+  int64_t source_length = 0;          // of these, the tokens that an encoder reads; 0: the model has none
   std::optional<bool> document_mask;  // attention within documents only; none: in packed token files
   bool shuffle = true;
   uint64_t seed = 42;

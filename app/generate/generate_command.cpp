@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,6 +29,7 @@
 #include "base/gpu_kernels.hpp"
 #include "base/output.hpp"
 #include "base/words.hpp"
+#include "model/inference/cached_t5.hpp"
 
 namespace mpzero {
 namespace {
@@ -134,6 +136,8 @@ Task task_of(const GenerateOptions& options, const StoredModel& model) {
           id, model.name, model.config.vocab_size);
     }
   }
+  // As sources of pairs end.
+  if (model.config.t5 && options.prompt) task.prompt.push_back(kEndOfText);
   task.max_tokens = tokens_to_generate(options, model, task.prompt.size());
   return task;
 }
@@ -179,6 +183,13 @@ Loaded load(const GenerateOptions& options, const ModelRequest& request, at::Dev
   return std::move(*loaded);
 }
 
+std::unique_ptr<model::CachedModel> with_cache(Loaded& loaded) {
+  const model::ModelConfig& config = loaded.model.config;
+  if (config.t5) return std::make_unique<model::CachedT5>(config, std::move(loaded.weights));
+  const int64_t length = static_cast<int64_t>(loaded.task.prompt.size()) + loaded.task.max_tokens;
+  return std::make_unique<model::CachedDecoder>(config, std::move(loaded.weights), length);
+}
+
 int describe(const ModelRequest& request) {
   read_model(
       request,
@@ -215,16 +226,16 @@ int run(const GenerateOptions& options) {
   Loaded loaded = load(options, request, device, type);
   const Task& task = loaded.task;
   limit_threads(loaded.model.config);
-  model::CachedDecoder decoder(loaded.model.config, std::move(loaded.weights),
-                               static_cast<int64_t>(task.prompt.size()) + task.max_tokens);
+  const std::unique_ptr<model::CachedModel> model = with_cache(loaded);
   Sampler sampler(options.temperature, options.top_k, options.seed);
   Utf8Stream text;
   const auto show = [&](int64_t id) {
     write(task.as_text ? text.add(static_cast<uint8_t>(id)) : fmt::format("{}\n", id));
   };
-  if (task.as_text) std::for_each(task.prompt.begin(), task.prompt.end(), show);
+  // A T5's output does not continue its source.
+  if (task.as_text && !loaded.model.config.t5) std::for_each(task.prompt.begin(), task.prompt.end(), show);
   const Generated done =
-      generate(decoder, device, task.prompt,
+      generate(*model, device, task.prompt,
                {.max_tokens = task.max_tokens, .ids = task.ids, .end_of_text = task.end_of_text}, sampler, show);
   if (task.as_text) write(text.finish() + "\n");
   print_err("mpzero: {}: {}\n", loaded.model.name, speed(done, task.prompt.size()));

@@ -22,7 +22,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-Generated generate(model::CachedDecoder& decoder, at::Device device, std::span<const int64_t> prompt,
+Generated generate(model::CachedModel& decoder, at::Device device, std::span<const int64_t> prompt,
                    const GenerationLimits& limits, Sampler& sampler, const std::function<void(int64_t)>& on_token) {
   Generated done;
   auto start = Clock::now();

@@ -98,7 +98,7 @@ void read_untrained(const io::StoredCheckpoint& checkpoint, StoredModel model, c
                      checkpoint.folder().string(), checkpoint.run().init_from);
   }
   model.name = fmt::format("step 0 of the run of {}", checkpoint.folder().string());
-  use(model, model::RandomInitializer(checkpoint.progress().seed, model.config.initializer_range, /*threads=*/1));
+  use(model, model::RandomInitializer(checkpoint.progress().seed, model.config, /*threads=*/1));
 }
 
 void use_checkpoint(const io::StoredCheckpoint& checkpoint, const ModelRequest& request, const Use& use,

@@ -14,9 +14,9 @@ std::optional<PeakTime> peak_step_time(const RunSetup& setup, at::Device device,
   if (!peak) return std::nullopt;
   const double tokens = static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length);
   const double per_flop = tokens / world_size / *peak;
-  const double products = model::flops_per_token(setup.model, 0);
-  return PeakTime{.products = products * per_flop,
-                  .attention = (model::flops_per_token(setup.model, config.seq_length) - products) * per_flop};
+  const double all = model::flops_per_token(setup.model, config.seq_length, config.source_length);
+  const double products = setup.model.t5 ? all : model::flops_per_token(setup.model, 0);
+  return PeakTime{.products = products * per_flop, .attention = (all - products) * per_flop};
 }
 
 std::string missing_peak(const RunSetup& setup) {

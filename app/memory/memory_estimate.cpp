@@ -60,6 +60,7 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::Scala
                                              plan::WeightCasts casts) const {
   plan::MicroBatchShape shape{.sequences = micro_batch_size,
                               .length = config_.seq_length,
+                              .source_length = config_.source_length,
                               .type = zero_options(config_, device_).dtype,
                               .gradient_type = gradient_type,
                               .accumulates = accumulates,

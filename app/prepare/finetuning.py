@@ -19,6 +19,7 @@ from .examples import CUT, SPECIAL, STRADDLING, Made, Unit
 from .masks import LEFT_OUT, REWRITTEN, SPLIT, UNTAGGED, Renderer
 from .offsets import decoding
 from .packing import GROUP, best_fit_decreasing, laid_out
+from .pairs import OF_PAIRS, PAIRS, check_lengths
 from .plan import Input, source_of, target_of
 from .sources import Source
 from .token_file import TokenFile
@@ -52,10 +53,16 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
             )
         format = next(iter(formats.values()))
     unused = OF_CHAT if format == TEXT else OF_TEXT + (("add_bos",) if format == CHAT else ())
+    unused += OF_PAIRS
+    if format == PAIRS:
+        unused = (*OF_TEMPLATE, *OF_TEXT, "packing", "add_bos")
     for name in unused:
         if name in arguments.given:
             raise PrepareError(f"--{name} has no effect with --format {format}: leave it out.")
     if format == TEXT:
+        return format
+    if format == PAIRS:
+        check_lengths(arguments)
         return format
     if arguments.seq_length is None:
         raise PrepareError(f"--format {format} needs --seq_length, to which examples are packed: give that of the run.")

@@ -9,6 +9,7 @@ from . import OVERWRITE, PrepareError, encoders, legacy, shown, shown_count, sho
 from .chat import TEXT
 from .fingerprints import File, is_unchanged
 from .masks import SPLIT
+from .pairs import OF_PAIRS, PAIRS
 from .plan import Input
 from .token_file import arguments_of, is_hdf5
 
@@ -44,6 +45,10 @@ def record_of_format(arguments: argparse.Namespace, format: str | None) -> dict:
     """What more determines examples of this format; nothing for plain text, as in files of before there were others."""
     if format in (None, TEXT):
         return {}
+    if format == PAIRS:
+        return {"format": format, "seq_length": arguments.seq_length} | {
+            name: getattr(arguments, name) for name in OF_PAIRS
+        }
     return {
         "format": format,
         "seq_length": arguments.seq_length,

@@ -22,8 +22,10 @@ std::vector<LayerKind> layer_kinds(const model::Decoder& decoder, const std::vec
     for (const ParameterSpec& parameter : parts.units()[decoder.layer_unit(layer)].parameters) {
       kind.trainable.push_back(parameter.trainable);
     }
+    if (decoder.config().t5) kind.place = model::t5_layer(decoder.config(), layer);
     const auto same = std::ranges::find_if(kinds, [&](const LayerKind& other) {
-      return other.products == kind.products && other.trainable == kind.trainable && other.more == kind.more;
+      return other.products == kind.products && other.trainable == kind.trainable && other.more == kind.more &&
+             other.place == kind.place;
     });
     ++(same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).count;
   }
@@ -36,7 +38,8 @@ UnitRecorder::UnitRecorder(const model::ModelConfig& config, const MicroBatchSha
       device_(real.value_or(RealDevice{SimulatedDevice::device(), [] { return simulated_memory().now(); },
                                        [] { return simulated_memory().take_peak(); }})),
       options_(at::TensorOptions().dtype(shape.type).device(device_.device)),
-      decoder_(config, {.max_logits = max_logits, .fp8 = shape.fp8}) {
+      model_(model::make_model(config, {.max_logits = max_logits, .fp8 = shape.fp8})) {
+  if (config.t5) place_ = model::t5_layer(config, shape.layer);
   if (!real) simulated_.emplace(SimulatedDevice::Costs(), target.type());
 }
 
@@ -85,17 +88,32 @@ std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
   return weights;
 }
 
-at::Tensor UnitRecorder::hidden() const {
-  return at::empty({shape_.sequences, shape_.length, decoder_.config().hidden_size}, options_);
+at::Tensor UnitRecorder::hidden(bool of_source) const {
+  const int64_t length = of_source ? shape_.source_length : shape_.length - shape_.source_length;
+  return at::empty({shape_.sequences, length, decoder_.config().hidden_size}, options_);
 }
 
-at::Tensor UnitRecorder::tokens() const {
-  return at::zeros({shape_.sequences, shape_.length}, options_.dtype(at::kLong));
+at::Tensor UnitRecorder::tokens(bool of_source) const {
+  const int64_t length = of_source ? shape_.source_length : shape_.length - shape_.source_length;
+  return at::zeros({shape_.sequences, length}, options_.dtype(at::kLong));
+}
+
+model::Batch UnitRecorder::batch() const {
+  return {.tokens = tokens(), .targets = {}, .source = place_ ? tokens(/*of_source=*/true) : at::Tensor()};
+}
+
+model::Values UnitRecorder::inputs() const {
+  model::Values made{hidden(in_encoder())};
+  if (!place_) return made;
+  const model::ModelConfig& config = decoder_.config();
+  if (!place_->first) made.push_back(at::empty({config.t5->buckets, config.num_attention_heads}, options_));
+  if (place_->decoder) made.push_back(hidden(/*of_source=*/true));
+  return made;
 }
 
 int64_t UnitRecorder::hidden_bytes() const {
   const int64_t before = device_.live_bytes();
-  const at::Tensor made = hidden();
+  const at::Tensor made = hidden(in_encoder());
   return device_.live_bytes() - before;
 }
 
@@ -116,9 +134,9 @@ UnitCall UnitRecorder::record(const Run& run) const {
 
 UnitCall UnitRecorder::embedding_forward() {
   const std::vector<at::Tensor> weights = weights_of(decoder_.embedding_unit());
-  const at::Tensor inputs = tokens();
-  at::Tensor x;
-  return record([&] { x = decoder_.embed_forward(weights, inputs); });
+  const model::Batch inputs = batch();
+  model::Values x;
+  return record([&] { x = decoder_.embed(weights, inputs); });
 }
 
 UnitCall UnitRecorder::embedding_backward() {
@@ -126,8 +144,9 @@ UnitCall UnitRecorder::embedding_backward() {
   // A tied head has written to it before.
   if (decoder_.tied_head() && gradients.front().wanted())
     gradients.front() = model::Gradient(gradients.front().view(), /*empty=*/false);
-  const at::Tensor inputs = tokens(), dy = hidden();
-  return record([&] { decoder_.embed_backward(dy, inputs, gradients); });
+  const model::Batch inputs = batch();
+  const model::Values dy = place_ ? model::Values{hidden(/*of_source=*/true), hidden()} : model::Values{hidden()};
+  return record([&] { decoder_.add_embedding_gradient(dy, inputs, gradients); });
 }
 
 UnitCall UnitRecorder::head() {
@@ -155,25 +174,30 @@ UnitRecorder::Layer UnitRecorder::layer(model::Recompute recompute) {
   weights.scales = scales;
   const bool keeps = shape_.casts == kKept || shape_.casts == kFirstUse;
   decoder_.keep_casts(keeps ? decoder_.config().num_hidden_layers : 0);
-  at::Tensor x = hidden();
+  model::Values x = inputs();
+  const model::Batch read = batch();
+  const auto forward = [&](model::LayerActivations* saved) {
+    return decoder_.run_layer(weights, x, saved, recompute, read);
+  };
   Layer made;
   // The rotary tables are kept from the first call on; casts and maxima of weights for one version of them.
-  decoder_.layer_forward(weights, x, nullptr);
+  forward(nullptr);
   const int64_t before = device_.live_bytes();
   if (shape_.casts != kEachUse && !in_codes) {
     weights.version = 0;
-    decoder_.layer_forward(weights, x, nullptr);
+    forward(nullptr);
     made.casts = device_.live_bytes() - before;
     if (shape_.casts == kFirstUse || shape_.casts == kFirstMaxima) weights.version = 1;
   }
   model::LayerActivations activations;
-  at::Tensor y;
-  made.forward = record([&] { y = decoder_.layer_forward(weights, x, &activations, recompute); });
+  model::Values y;
+  made.forward = record([&] { y = forward(&activations); });
   made.forward.kept += hidden_bytes();
-  x.reset();
-  const at::Tensor dy = hidden();
-  at::Tensor dx;
-  made.backward = record([&] { dx = decoder_.layer_backward(weights, dy, activations, gradients); });
+  x.clear();
+  model::Values dy{hidden(in_encoder())};
+  if (place_ && place_->first) dy.emplace_back();
+  model::Values dx;
+  made.backward = record([&] { dx = decoder_.run_layer_backward(weights, dy, activations, gradients); });
   return made;
 }
 

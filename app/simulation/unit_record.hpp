@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,6 +25,7 @@ enum class WeightCasts : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKn
 // One micro-batch of one rank.
 struct MicroBatchShape {
   int64_t sequences = 1, length = 1;
+  int64_t source_length = 0;                     // of the length, what an encoder reads
   at::ScalarType type = at::kBFloat16;           // of weights and activations
   at::ScalarType gradient_type = at::kBFloat16;  // of the weights' gradients
   bool accumulates = false;                      // adds to the gradients of an earlier micro-batch of the step
@@ -48,6 +50,7 @@ struct LayerKind {
   model::Fp8Products products{};
   std::vector<bool> trainable;  // by parameter
   std::pair<bool, bool> more;
+  model::T5Layer place{};  // of a T5's layer
   int64_t first = 0, count = 0;
 };
 std::vector<LayerKind> layer_kinds(
@@ -78,7 +81,7 @@ class UnitRecorder {
     int64_t casts = 0;  // bytes of weights in FP8 that are kept from micro-batch to micro-batch
   };
   Layer layer(model::Recompute recompute);
-  // Bytes of the tensor [B, T, H] that layers pass on.
+  // Bytes of the tensor [B, T, H] that the shape's layer passes on.
   int64_t hidden_bytes() const;
 
  private:
@@ -86,8 +89,12 @@ class UnitRecorder {
   std::vector<at::Tensor> weights_of(size_t unit) const;
   std::vector<model::Gradient> gradients_of(size_t unit) const;
   std::vector<at::Tensor> codes_of_layer(at::Tensor& scales) const;
-  at::Tensor hidden() const;
-  at::Tensor tokens() const;
+  bool in_encoder() const { return place_ && !place_->decoder; }
+  at::Tensor hidden(bool of_source = false) const;
+  at::Tensor tokens(bool of_source = false) const;
+  model::Batch batch() const;
+  // What the shape's layer reads, its hidden states first.
+  model::Values inputs() const;
   template <typename Run>
   UnitCall record(const Run& run) const;
 
@@ -95,7 +102,9 @@ class UnitRecorder {
   std::optional<SimulatedDevice> simulated_;
   RealDevice device_;
   at::TensorOptions options_;
-  model::Decoder decoder_;
+  std::unique_ptr<model::Decoder> model_;
+  model::Decoder& decoder_ = *model_;
+  std::optional<model::T5Layer> place_;  // of the shape's layer
 };
 
 }  // namespace mpzero::plan

@@ -30,7 +30,7 @@ nlohmann::ordered_json start_facts(const RunSetup& setup, const RunStart& start,
           {"steps_done", start.steps_done},
           {"max_steps", config.max_steps},
           {"zero_stage", config.zero.stage},
-          {"flops_per_token", model::flops_per_token(setup.model, config.seq_length)},
+          {"flops_per_token", model::flops_per_token(setup.model, config.seq_length, config.source_length)},
           {"settings", settings_rows(setup)},
           {"memory", memory.breakdown()}};
 }

@@ -62,7 +62,8 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .shuffle = setup.config.shuffle,
           .vocab_limit = setup.model.vocab_size,
           .first_window = position.sequences_seen,
-          .sources = position.sources};
+          .sources = position.sources,
+          .decoder_start = setup.model.t5 ? std::optional(setup.model.t5->decoder_start_token_id) : std::nullopt};
 }
 
 }  // namespace
@@ -76,14 +77,14 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       config_(setup_.config),
       device_(device),
       zero_options_(engine_options(setup_, device, memory, mpi)),
-      decoder_(setup_.model, {.fp8 = setup_.config.fp8_options}),
+      decoder_(model::make_model(setup_.model, {.fp8 = setup_.config.fp8_options})),
       timeline_(parallel::make_timeline(device)),
       communicators_(network, setup_.layout, control.watchdog, *timeline_),
       timer_(*timeline_, communicators_.parameters(), communicators_.gradients()),
-      engine_(decoder_.units(), zero_options_, communicators_.parameters().levels(),
+      engine_(decoder_->units(), zero_options_, communicators_.parameters().levels(),
               communicators_.gradients().levels()),
       placement_(config_, device, engine_, memory, mpi),
-      pass_(decoder_, engine_, timer_, config_.gradient_accumulation_steps),
+      pass_(*decoder_, engine_, timer_, config_.gradient_accumulation_steps),
       profiler_(config_, mpi.rank(), device),
       endpoint_(config_),
       log_(config_, mpi, peak_step_time(setup_, device, mpi.world_size())),
@@ -94,7 +95,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
   engine_.parameters().measure_waits(*timeline_);
   if (!config_.fp8_options) return;
   zero_share_.emplace(config_.fp8_options->recipe.scaling, [this](int64_t layer, model::LayerProduct product) {
-    return decoder_.weight_name(layer, product);
+    return decoder_->weight_name(layer, product);
   });
 }
 
@@ -310,7 +311,7 @@ void Trainer::start() {
     if (std::ranges::any_of(config_.allow_changed, is_of_model))
       log_.warn("--allow_changed has no effect: the run resumes from no checkpoint.");
     std::vector<std::string> of_weights;
-    setup_.run.init_from_hash = initialize_run(setup_, decoder_.units(), engine_, mpi_, of_weights);
+    setup_.run.init_from_hash = initialize_run(setup_, decoder_->units(), engine_, mpi_, of_weights);
     for (const std::string& warning : of_weights) log_.warn(warning);
     if (!config_.init_from.empty()) {
       log_.say(fmt::format("Weights: {}, {} parameters, xxh3 {}", config_.init_from,
@@ -324,7 +325,7 @@ void Trainer::start() {
       log_.say(fmt::format("Changed since the checkpoint: recompute {} -> {}", *resumed->recompute, setup_.recompute));
     }
   }
-  decoder_.keep_casts(memory_.kept_casts());
+  decoder_->keep_casts(memory_.kept_casts());
   log_memory();
   run_on_all_ranks(mpi_, [&] {
     const io::LoaderOptions options = loader_options(setup_, mpi_, position_);
@@ -357,7 +358,7 @@ StepReport Trainer::train_step() {
   double blocked_by_checkpoints = 0;
   attention_share_ = 0;
   // What it sees arrives with the step's other figures.
-  model::CastWatch* const watch = log_.is_logged(update) ? decoder_.cast_watch() : nullptr;
+  model::CastWatch* const watch = log_.is_logged(update) ? decoder_->cast_watch() : nullptr;
   if (watch != nullptr) watch->begin();
   const OptimizerStepResult result =
       run_optimizer_step(engine_, pass_, timer_,

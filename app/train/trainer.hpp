@@ -99,7 +99,7 @@ class Trainer {
   const RunConfig& config_;
   at::Device device_;
   parallel::ZeroOptions zero_options_;
-  model::Decoder decoder_;
+  std::unique_ptr<model::Decoder> decoder_;
   std::unique_ptr<parallel::Timeline> timeline_;
   RunCommunicators communicators_;
   StepTimer timer_;

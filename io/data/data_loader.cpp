@@ -75,16 +75,36 @@ struct Window {
   int64_t index;
 };
 
-MicroBatch read_batch(std::span<const Window> windows, int64_t vocab_limit) {
+// A row of a file of pairs: the source, then the target, each padded.
+void append_pair(const TokenDataset& dataset, int64_t index, std::span<const int64_t> row, int64_t decoder_start,
+                 MicroBatch& batch) {
+  const int64_t source = dataset.pairs()->source_length;
+  const std::span<const int64_t> target(row.begin() + source, row.end() - 1);
+  batch.source.insert(batch.source.end(), row.begin(), row.begin() + source);
+  batch.tokens.push_back(decoder_start);
+  batch.tokens.insert(batch.tokens.end(), target.begin(), target.end() - 1);
+  batch.targets.insert(batch.targets.end(), target.begin(), target.end());
+  std::vector<float> weights(static_cast<size_t>(dataset.seq_length()));
+  dataset.read_loss_mask(std::span(&index, 1), weights);
+  // The file's weights are those of a window's targets, which come one token later.
+  batch.loss_mask.insert(batch.loss_mask.end(), weights.begin() + source - 1, weights.end() - 1);
+}
+
+MicroBatch read_batch(std::span<const Window> windows, const LoaderOptions& options) {
   const auto any = [&](auto has) { return std::ranges::any_of(windows, has, &Window::dataset); };
   const bool masks_losses = any(std::mem_fn(&TokenDataset::has_loss_mask));
   const bool masks_documents = any(std::mem_fn(&TokenDataset::masks_documents));
   MicroBatch batch;
+  batch.sequences = std::ssize(windows);
   for (const auto& [dataset, index] : windows) {
     const std::span<const int64_t> one(&index, 1);
     const int64_t seq_length = dataset->seq_length();
     std::vector<int64_t> tokens(static_cast<size_t>(seq_length + 1));
-    dataset->read_windows(one, vocab_limit, tokens);
+    dataset->read_windows(one, options.vocab_limit, tokens);
+    if (options.decoder_start) {
+      append_pair(*dataset, index, tokens, *options.decoder_start, batch);
+      continue;
+    }
     const auto begin = static_cast<int64_t>(batch.tokens.size());
     batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end() - 1);
     batch.targets.insert(batch.targets.end(), tokens.begin() + 1, tokens.end());
@@ -218,7 +238,7 @@ MicroBatch DataLoader::Impl::read() {
       draw(sources);
     }
   }
-  MicroBatch batch = read_batch(mine, options.vocab_limit);
+  MicroBatch batch = read_batch(mine, options);
   batch.epoch = (position + begin) / num_windows;
   position += all;
   return batch;
@@ -307,7 +327,7 @@ ValidationBatch ValidationSet::read(int64_t batch) const {
   std::vector<Window> windows;
   for (int64_t i = 0; i < result.num_windows; ++i) windows.push_back({&dataset_, begin + i});
   if (windows.empty()) windows.push_back({&dataset_, 0});
-  result.tokens = read_batch(windows, options_.vocab_limit);
+  result.tokens = read_batch(windows, options_);
   return result;
 }
 

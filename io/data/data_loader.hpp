@@ -47,6 +47,8 @@ struct LoaderOptions {
   std::optional<int64_t> first_window;
   // Of a mixture, one for each data set, as they are at first_window; empty: one data set, in the order of `seed`.
   std::vector<MixtureSource> sources{};
+  // Of files of pairs, and of those only: what the decoder reads before a target's first token.
+  std::optional<int64_t> decoder_start = {};
 };
 
 // Number of windows that one optimizer step consumes on all ranks together.
@@ -56,13 +58,15 @@ int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int6
 
 // [B, T] row-major each; targets are tokens shifted by one.
 struct MicroBatch {
+  std::vector<int64_t> source;  // [B, S], of pairs: what an encoder reads; then T is the sequence length minus S
   std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
   std::vector<float> loss_mask;  // weights of the targets' losses; empty: all 1
   // The end of each document among the B * T tokens, ascending to B * T; each sequence ends one. Tokens attend within
   // their document. Empty: each sequence is one document.
   std::vector<int32_t> document_ends;
-  int64_t epoch = 0;  // epoch of its first window, from 0
+  int64_t sequences = 0;  // B
+  int64_t epoch = 0;      // epoch of its first window, from 0
 
   double weight() const;  // the mean of loss_mask
   // Pairs of tokens of one document, as a share of those of full sequences: the sum of squared document lengths,

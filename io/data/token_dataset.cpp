@@ -119,7 +119,7 @@ bool FileWatch::was_replaced(const struct stat& now) const {
   return named.st_dev != now.st_dev || named.st_ino != now.st_ino;
 }
 
-constexpr int64_t kPlain = 1, kPacked = 2;  // format versions
+constexpr int64_t kPlain = 1, kPacked = 2, kPairs = 3;  // format versions
 
 }  // namespace
 
@@ -144,7 +144,8 @@ struct TokenDataset::Impl {
   std::vector<uint64_t> offsets;  // of documents; empty: they are not masked
   std::optional<TokenBlocks> blocks;
   std::optional<hdf5::Dataset> loss_mask;
-  std::optional<int64_t> row_length;  // of a packed file
+  std::optional<int64_t> row_length;  // of a packed file, and of one of pairs
+  std::optional<Pairs> pairs;
   FileWatch watch;
   Tokenization tokenization;
   std::optional<int64_t> max_token_id;
@@ -160,11 +161,15 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length, std::o
       document_offsets(file.dataset("document_offsets")),
       watch(path, file.descriptor()) {
   const auto version = file.attribute<int64_t>("format_version");
-  if (version != kPlain && version != kPacked) {
-    throw_user_error("{} has format version {}, but this program reads versions {} and {}", path.string(), version,
-                     kPlain, kPacked);
+  if (version < kPlain || version > kPairs) {
+    throw_user_error("{} has format version {}, but this program reads versions {} to {}", path.string(), version,
+                     kPlain, kPairs);
   }
-  if (version == kPacked) row_length = file.attribute<int64_t>("packed_sequence_length");
+  if (version == kPairs) {
+    pairs = {.source_length = file.attribute<int64_t>("source_length"),
+             .pad_token_id = file.attribute<int64_t>("pad_token_id")};
+  }
+  if (version != kPlain) row_length = file.attribute<int64_t>("packed_sequence_length");
   tokenization = read_tokenization(file);
   if (const int64_t id = tokenization.end_of_turn_token_id.value_or(0); id < 0 || id >= tokenization.vocab_size) {
     throw_user_error("{} has end_of_turn_token_id {} and vocab_size {}", path.string(), id, tokenization.vocab_size);
@@ -177,7 +182,7 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length, std::o
   if (file.contains(TokenBlocks::kName)) blocks.emplace(tokens, file.dataset(TokenBlocks::kName));
   if (tokens.has_attribute(kTokensHashName)) content_hash = tokens.text_attribute(kTokensHashName);
   check_ends();
-  if (!row_length && !document_mask.value_or(false)) return;
+  if (pairs || (!row_length && !document_mask.value_or(false))) return;
   std::vector<uint64_t> all = read_offsets();
   if (document_mask.value_or(true)) offsets = std::move(all);
 }
@@ -190,6 +195,9 @@ void TokenDataset::Impl::check_rows() const {
                      path.string(), tokens.size(), row);
   }
   if (!loss_mask) throw_user_error("{} is packed, but has no /loss_mask", path.string());
+  if (pairs && (pairs->source_length < 1 || pairs->source_length >= *row_length)) {
+    throw_user_error("{} has source_length {} and rows of {} tokens", path.string(), pairs->source_length, *row_length);
+  }
 }
 
 std::vector<uint64_t> TokenDataset::Impl::read_offsets() const {
@@ -363,6 +371,8 @@ void TokenDataset::read_loss_mask(std::span<const int64_t> windows, std::span<fl
   impl_->for_windows(windows,
                      [&](size_t i, int64_t window) { impl_->read_loss_mask(window, out.subspan(i * length, length)); });
 }
+
+const std::optional<TokenDataset::Pairs>& TokenDataset::pairs() const { return impl_->pairs; }
 
 bool TokenDataset::masks_documents() const { return !impl_->offsets.empty(); }
 

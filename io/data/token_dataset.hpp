@@ -21,10 +21,16 @@ namespace mpzero::io {
 // A packed file (format version 2) holds rows of packed_sequence_length tokens and one token more; no document crosses
 // the end of a row, and /loss_mask is required. It is read with that seq_length only.
 //
+// A file of pairs (format version 3) is packed, too: a row is a source of source_length tokens, then its target, both
+// padded at their end with pad_token_id.
+//
 // A window is a training sequence with its targets: seq_length + 1 tokens, of which the first seq_length are inputs and
 // the last seq_length are targets.
 class TokenDataset {
  public:
+  struct Pairs {
+    int64_t source_length = 0, pad_token_id = 0;
+  };
   // `document_mask`: whether documents() reports each document of a window, for which all document offsets are kept in
   // memory (8 bytes each); by default only for a packed file.
   TokenDataset(std::filesystem::path path, int64_t seq_length, std::optional<bool> document_mask = std::nullopt);
@@ -60,6 +66,8 @@ class TokenDataset {
   // The weights of the windows' targets (seq_length each) into `out`. Throws UserError if one is negative or not
   // finite, and as read_windows() does. Not thread-safe.
   void read_loss_mask(std::span<const int64_t> windows, std::span<float> out) const;
+  // Of a file of pairs.
+  const std::optional<Pairs>& pairs() const;
   bool masks_documents() const;
   // Appends to `ends` where documents end among the inputs of a window, ascending, the window's end included; its first
   // input counts as position `begin`. The first and last document may be clipped.

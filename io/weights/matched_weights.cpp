@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <map>
@@ -50,7 +51,7 @@ class MatchedWeights final : public WeightSource {
     for (const ParameterSpec& parameter : wanted_) check(parameter);
     if (!tied_head_) return;
     // Most heads differ here already, before anything large is allocated.
-    const auto embedding = std::ranges::find(wanted_, kEmbeddingWeight, &ParameterSpec::name);
+    const auto embedding = std::ranges::find_if(wanted_, is_embedding, &ParameterSpec::name);
     source_->check({*tied_head_, embedding->shape});
     std::vector<float> first(std::min(kComparedAtOnce, static_cast<size_t>(embedding->numel())));
     read(*embedding, 0, first);
@@ -64,7 +65,7 @@ class MatchedWeights final : public WeightSource {
   }
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
     source_->read(as_stored(parameter), begin, out);
-    if (tied_head_ && parameter.name == kEmbeddingWeight) compare_head(parameter, begin, out);
+    if (tied_head_ && is_embedding(parameter.name)) compare_head(parameter, begin, out);
   }
   void verify_what_was_read(ProcessGroup& group) const override { source_->verify_what_was_read(group); }
 
@@ -75,6 +76,7 @@ class MatchedWeights final : public WeightSource {
   }
 
   void name_tensors(std::span<const ParameterSpec> stored) {
+    if (has_parameter(wanted_, kSharedEmbedding)) return name_tensors_of_t5(stored);
     const std::string_view leaf = std::string_view(kEmbeddingWeight).substr(kBase.size());
     const ParameterSpec* embedding = find_ending(stored, leaf);
     if (embedding == nullptr) {
@@ -101,6 +103,15 @@ class MatchedWeights final : public WeightSource {
     }
   }
 
+  // Which have no prefix.
+  void name_tensors_of_t5(std::span<const ParameterSpec> stored) {
+    if (!has_parameter(stored, kSharedEmbedding)) {
+      throw_user_error("{} holds no tensor {}: give the weights of a T5 with one embedding for encoder and decoder",
+                       folder_, kSharedEmbedding);
+    }
+    for (const ParameterSpec& parameter : wanted_) stored_names_[parameter.name] = parameter.name;
+  }
+
   void check_head(std::span<const ParameterSpec> stored, TiedHead tied) {
     const ParameterSpec* head = find_ending(stored, kOutputWeight);
     const bool has_own = has_parameter(wanted_, kOutputWeight);
@@ -119,8 +130,13 @@ class MatchedWeights final : public WeightSource {
     std::sort(used.begin(), used.end());
     std::vector<std::string> unused;
     for (const ParameterSpec& tensor : stored) {
-      // Old Llama checkpoints hold their table of rotations.
-      if (std::ranges::binary_search(used, tensor.name) || tensor.name.ends_with(".rotary_emb.inv_freq")) continue;
+      // Old Llama checkpoints hold their table of rotations, those of T5 the embedding under three names and a table
+      // that nothing reads.
+      constexpr std::array kOldNames = {".rotary_emb.inv_freq", "encoder.embed_tokens.weight",
+                                        "decoder.embed_tokens.weight",
+                                        "EncDecAttention.relative_attention_bias.weight"};
+      const auto is_old = [&](const char* name) { return tensor.name.ends_with(name); };
+      if (std::ranges::binary_search(used, tensor.name) || std::ranges::any_of(kOldNames, is_old)) continue;
       unused.push_back(fmt::format("{} [{}]", tensor.name, fmt::join(tensor.shape, ", ")));
     }
     if (unused.empty()) return;

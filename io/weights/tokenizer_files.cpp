@@ -82,7 +82,7 @@ std::vector<int64_t> generation_eos_ids(const fs::path& folder, int64_t vocab_si
 
 int64_t vocab_size_of(const StoredCheckpoint& checkpoint) {
   const auto all = checkpoint.parameters();
-  const auto found = std::ranges::find(all, kEmbeddingWeight, &ParameterSpec::name);
+  const auto found = std::ranges::find_if(all, is_embedding, &ParameterSpec::name);
   return found == all.end() ? kAnyVocabulary : found->shape.at(0);
 }
 

@@ -63,8 +63,9 @@ int64_t bytes_of_weights(const StoredCheckpoint& checkpoint, WeightType type) {
 std::vector<StoredCheckpoint::Alias> aliases_of(const StoredCheckpoint& checkpoint) {
   const auto listed = checkpoint.aliases();
   if (!listed.empty()) return {listed.begin(), listed.end()};
-  if (!is_output_tied(checkpoint.parameters())) return {};
-  return {{kOutputWeight, kEmbeddingWeight}};
+  const auto parameters = checkpoint.parameters();
+  if (!is_output_tied(parameters)) return {};
+  return {{kOutputWeight, std::ranges::find_if(parameters, is_embedding, &ParameterSpec::name)->name}};
 }
 
 std::vector<std::string> write_weights(const fs::path& folder, const StoredCheckpoint& checkpoint,
@@ -115,7 +116,7 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   config["torch_dtype"] = dtype;
   config["tie_word_embeddings"] = !has_parameter(checkpoint.parameters(), kOutputWeight);
   for (const ParameterSpec& parameter : checkpoint.parameters()) {
-    if (parameter.name == kEmbeddingWeight) config["vocab_size"] = parameter.shape.at(0);
+    if (is_embedding(parameter.name)) config["vocab_size"] = parameter.shape.at(0);
   }
   if (!config.contains("architectures") && options.causal_lm_class) {
     const json model_type = config.value("model_type", json());

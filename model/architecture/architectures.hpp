@@ -19,19 +19,28 @@ class ConfigReader;
 struct Architecture {
   std::string_view model_type;       // "model_type" of config.json
   std::string_view causal_lm_class;  // "architectures" of config.json
-  bool tied_by_default;              // tie_word_embeddings if config.json omits it
-  double default_rms_norm_eps;
-  double default_rope_theta;
+  bool tied_by_default = false;      // tie_word_embeddings if config.json omits it
+  double default_rms_norm_eps = 0;
+  double default_rope_theta = 0;
   // The head size if config.json omits it.
-  int64_t (*default_head_dim)(const ModelConfig& config);
+  int64_t (*default_head_dim)(const ModelConfig& config) = nullptr;
   // num_key_value_heads if config.json omits it; std::nullopt: the number of query heads.
-  std::optional<int64_t> default_key_value_heads;
+  std::optional<int64_t> default_key_value_heads = {};
   // Reads this family's own keys, after the common ones, and refuses options that mpzero does not support.
-  void (*read_options)(ConfigReader& reader, ModelConfig& config);
+  void (*read_options)(ConfigReader& reader, ModelConfig& config) = nullptr;
   // Adds this family's own keys to the common ones in to_json.
-  void (*write_options)(const ModelConfig& config, nlohmann::json& json);
+  void (*write_options)(const ModelConfig& config, nlohmann::json& json) = nullptr;
   // A layer's weights in the order of the unit.
-  std::vector<LayerParameter> (*layer_parameters)(const ModelConfig& config);
+  std::vector<LayerParameter> (*layer_parameters)(const ModelConfig& config) = nullptr;
+
+  // A model that is no decoder of such layers has these five instead of the above: config.json with keys of its own
+  // (model_type and token ids aside), its units, the deviation of a parameter's random weights, and its work for one
+  // token.
+  ModelConfig (*read)(ConfigReader& reader) = nullptr;
+  nlohmann::json (*write)(const ModelConfig& config) = nullptr;
+  std::vector<UnitSpec> (*units)(const ModelConfig& config) = nullptr;
+  double (*deviation)(const ModelConfig& config, std::string_view name) = nullptr;
+  double (*flops_per_token)(const ModelConfig& config, int64_t seq_length, int64_t source_length) = nullptr;
 };
 
 std::span<const Architecture* const> architectures();
@@ -60,5 +69,6 @@ extern const Architecture kPhi3;
 extern const Architecture kQwen2;
 extern const Architecture kQwen3;
 extern const Architecture kSmolLm3;
+extern const Architecture kT5;
 
 }  // namespace mpzero::model

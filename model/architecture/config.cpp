@@ -58,8 +58,12 @@ constexpr std::array kWrittenKeys = {"architectures",
                                      "torch_dtype",
                                      "vocab_size"};
 
-UnusedKeys read_unused(json object) {
+UnusedKeys read_unused(json object, const Architecture& architecture, const ModelConfig& config) {
   for (const char* key : kWrittenKeys) object.erase(key);
+  if (architecture.write != nullptr) {
+    const json written = architecture.write(config);
+    for (const auto& [key, value] : written.items()) object.erase(key);
+  }
   return {.json = object.empty() ? "" : object.dump()};
 }
 
@@ -85,6 +89,28 @@ int64_t read_key_value_heads(ConfigReader& reader, const Architecture& architect
   return architecture.default_key_value_heads.value_or(num_attention_heads);
 }
 
+ModelConfig read_decoder(ConfigReader& reader, const Architecture& architecture) {
+  ModelConfig config;
+  config.vocab_size = reader.integer("vocab_size");
+  config.hidden_size = reader.integer("hidden_size");
+  config.intermediate_size = reader.integer("intermediate_size");
+  config.num_hidden_layers = reader.integer("num_hidden_layers");
+  config.num_attention_heads = reader.integer("num_attention_heads");
+  config.num_key_value_heads = read_key_value_heads(reader, architecture, config.num_attention_heads);
+  if (config.num_attention_heads < 1) {
+    reader.wrong("num_attention_heads", reader.object()["num_attention_heads"], "at least 1");
+  }
+  config.head_dim = reader.integer("head_dim", architecture.default_head_dim(config));
+  config.max_position_embeddings = reader.integer("max_position_embeddings");
+  config.rms_norm_eps = reader.number("rms_norm_eps", architecture.default_rms_norm_eps);
+  config.tie_word_embeddings = reader.boolean("tie_word_embeddings", architecture.tied_by_default);
+  config.initializer_range = reader.number("initializer_range", 0.02);
+  read_rope(reader, architecture, config);
+  architecture.read_options(reader, config);
+  check_common_options(reader);
+  return config;
+}
+
 }  // namespace
 
 ModelConfig ModelConfig::from_json(std::string_view text, const std::string& source) {
@@ -95,26 +121,11 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
   ModelConfig config;
   config.model_type = reader.text("model_type");
   const Architecture& architecture = find_architecture(config.model_type, source);
-  config.vocab_size = reader.integer("vocab_size");
-  config.hidden_size = reader.integer("hidden_size");
-  config.intermediate_size = reader.integer("intermediate_size");
-  config.num_hidden_layers = reader.integer("num_hidden_layers");
-  config.num_attention_heads = reader.integer("num_attention_heads");
-  config.num_key_value_heads = read_key_value_heads(reader, architecture, config.num_attention_heads);
-  if (config.num_attention_heads < 1) {
-    reader.wrong("num_attention_heads", object["num_attention_heads"], "at least 1");
-  }
-  config.head_dim = reader.integer("head_dim", architecture.default_head_dim(config));
-  config.max_position_embeddings = reader.integer("max_position_embeddings");
-  config.rms_norm_eps = reader.number("rms_norm_eps", architecture.default_rms_norm_eps);
-  config.tie_word_embeddings = reader.boolean("tie_word_embeddings", architecture.tied_by_default);
-  config.initializer_range = reader.number("initializer_range", 0.02);
-  read_rope(reader, architecture, config);
-  architecture.read_options(reader, config);
-  check_common_options(reader);
+  config = architecture.read != nullptr ? architecture.read(reader) : read_decoder(reader, architecture);
+  config.model_type = architecture.model_type;
   read_token_ids(reader, config);
   reader.finish();
-  config.unused = read_unused(object);
+  config.unused = read_unused(object, architecture, config);
   config.validate(source);
   return config;
 }
@@ -158,11 +169,11 @@ void ModelConfig::validate(const std::string& source) const {
     throw_user_error("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}; change one of them.",
                      source, num_attention_heads, num_key_value_heads);
   }
-  if (head_dim % 2 != 0) {
+  if (!t5 && head_dim % 2 != 0) {
     throw_user_error("{}: head_dim {} is odd, but rotary embeddings rotate pairs; use an even one.", source, head_dim);
   }
   const std::pair<const char*, double> positives[] = {{"rms_norm_eps", rms_norm_eps},
-                                                      {"rope_theta", rope_theta},
+                                                      {"rope_theta", t5 ? 1 : rope_theta},
                                                       {"embedding_multiplier", embedding_multiplier},
                                                       {"residual_multiplier", residual_multiplier},
                                                       {"logits_scaling", logits_scaling},
@@ -197,6 +208,24 @@ int64_t ModelConfig::rope_changes_after() const {
 
 std::string ModelConfig::to_json(std::string_view dtype) const {
   const Architecture& architecture = find_architecture(model_type, "model configuration");
+  const auto finished = [&](json object) {
+    object["eos_token_id"] = eos_token_ids;
+    if (eos_token_ids.empty()) object["eos_token_id"] = nullptr;
+    if (eos_token_ids.size() == 1) object["eos_token_id"] = eos_token_ids.front();
+    if (!unused.json.empty()) object.update(json::parse(unused.json));
+    return object.dump(2) + "\n";
+  };
+  const json common = {{"architectures", {architecture.causal_lm_class}},
+                       {"bos_token_id", bos_token_id ? json(*bos_token_id) : json(nullptr)},
+                       {"dtype", dtype},
+                       {"model_type", model_type},
+                       {"torch_dtype", dtype},
+                       {"use_cache", true}};
+  if (architecture.write != nullptr) {
+    json object = architecture.write(*this);
+    object.update(common);
+    return finished(object);
+  }
   json rope = {{"rope_theta", rope_theta}, {"rope_type", "default"}};
   // For transformers before version 5, the old keys are written next to the new ones.
   json old_rope_scaling = nullptr;
@@ -204,18 +233,14 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
     old_rope_scaling = rope_json(*rope_scaling);
     rope.update(old_rope_scaling);
   }
-  json object = {{"architectures", {architecture.causal_lm_class}},
-                 {"attention_bias", false},
+  json object = {{"attention_bias", false},
                  {"attention_dropout", 0.0},
-                 {"bos_token_id", bos_token_id ? json(*bos_token_id) : json(nullptr)},
-                 {"dtype", dtype},
                  {"head_dim", head_dim},
                  {"hidden_act", "silu"},
                  {"hidden_size", hidden_size},
                  {"initializer_range", initializer_range},
                  {"intermediate_size", intermediate_size},
                  {"max_position_embeddings", max_position_embeddings},
-                 {"model_type", model_type},
                  {"num_attention_heads", num_attention_heads},
                  {"num_hidden_layers", num_hidden_layers},
                  {"num_key_value_heads", num_key_value_heads},
@@ -224,19 +249,15 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
                  {"rope_scaling", old_rope_scaling},
                  {"rope_theta", rope_theta},
                  {"tie_word_embeddings", tie_word_embeddings},
-                 {"torch_dtype", dtype},
-                 {"use_cache", true},
                  {"vocab_size", vocab_size}};
-  if (eos_token_ids.empty()) object["eos_token_id"] = nullptr;
-  if (eos_token_ids.size() == 1) object["eos_token_id"] = eos_token_ids.front();
-  if (eos_token_ids.size() > 1) object["eos_token_id"] = eos_token_ids;
+  object.update(common);
   architecture.write_options(*this, object);
-  if (!unused.json.empty()) object.update(json::parse(unused.json));
-  return object.dump(2) + "\n";
+  return finished(object);
 }
 
 std::vector<UnitSpec> model_units(const ModelConfig& config) {
   const Architecture& architecture = find_architecture(config.model_type, "model configuration");
+  if (architecture.units != nullptr) return architecture.units(config);
   std::vector<UnitSpec> units;
   units.push_back({"embedding", {{kEmbeddingWeight, {config.vocab_size, config.hidden_size}}}});
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -258,7 +279,9 @@ int64_t num_parameters(const ModelConfig& config) {
   return sum;
 }
 
-double flops_per_token(const ModelConfig& config, int64_t seq_length) {
+double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length) {
+  const Architecture& architecture = find_architecture(config.model_type, "model configuration");
+  if (architecture.flops_per_token != nullptr) return architecture.flops_per_token(config, seq_length, source_length);
   int64_t multiplied = config.tie_word_embeddings ? 0 : -config.vocab_size * config.hidden_size;
   for (const UnitSpec& unit : model_units(config)) {
     for (const ParameterSpec& parameter : unit.parameters) {

@@ -12,6 +12,16 @@
 
 namespace mpzero::model {
 
+// What only T5 has. Its num_hidden_layers counts the encoder's layers, then the decoder's.
+struct T5Config {
+  int64_t encoder_layers = 0;
+  int64_t buckets = 32, max_distance = 128;  // of relative positions
+  bool gated = false;                        // wo(gelu(wi_0 x) * wi_1 x), else wo(relu(wi x))
+  double dropout_rate = 0.1;
+  int64_t pad_token_id = 0, decoder_start_token_id = 0;
+  bool operator==(const T5Config&) const = default;
+};
+
 // The keys of a config.json that mpzero does not use (pad_token_id, use_cache), as one JSON object; empty: there are
 // none. Models that differ in them alone are equal.
 struct UnusedKeys {
@@ -45,6 +55,7 @@ struct ModelConfig {
   double logits_scaling = 1.0;
   std::optional<double> attention_multiplier;
   bool tie_word_embeddings = false;
+  std::optional<T5Config> t5;
   double initializer_range = 0.02;
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;
@@ -77,12 +88,20 @@ struct ModelConfig {
 // The units of the model in the order of the forward pass: "embedding", "layers.0" …, "head".
 std::vector<UnitSpec> model_units(const ModelConfig& config);
 
+// The place of a T5 layer.
+struct T5Layer {
+  bool decoder = false, first = false, last_of_encoder = false;  // first: of its stack
+  bool operator==(const T5Layer&) const = default;
+};
+T5Layer t5_layer(const ModelConfig& config, int64_t layer);
+
 // Number of trainable parameters; a tied head counts once.
 int64_t num_parameters(const ModelConfig& config);
 
 // Floating-point operations of forward and backward for one token of a sequence of `seq_length`, without recomputation:
 // 6 for each weight in a matrix product (all matrices except the input embedding; a tied head counts) plus 6 * layers *
-// heads * head_dim * seq_length for causal attention (the masked half is not counted).
-double flops_per_token(const ModelConfig& config, int64_t seq_length);
+// heads * head_dim * seq_length for causal attention (the masked half is not counted). `source_length`: the tokens of
+// the sequence that an encoder reads.
+double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length = 0);
 
 }  // namespace mpzero::model

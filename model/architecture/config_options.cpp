@@ -13,7 +13,7 @@ constexpr const char* kUseAnother = "use a model without it";
 
 // Options of other families, or of code that comes with a model, with the value that has no effect; null: there is no
 // such value. The family of the model has read its own before.
-void check_computation(ConfigReader& reader) {
+void check_computation(ConfigReader& reader, bool encoder_decoder) {
   reader.only("hidden_act", "silu", "only \"silu\" is");
   for (const char* key : {"attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "residual_dropout"}) {
     reader.only(key, 0.0, "set it to 0");
@@ -25,10 +25,11 @@ void check_computation(ConfigReader& reader) {
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "num_nextn_predict_layers"}) {
     reader.only(key, 0, kUseAnother);
   }
-  for (const char* key : {"add_cross_attention", "alibi", "is_encoder_decoder", "rope_interleaved",
-                          "use_bidirectional_attention", "use_mrope"}) {
+  for (const char* key :
+       {"add_cross_attention", "alibi", "rope_interleaved", "use_bidirectional_attention", "use_mrope"}) {
     reader.only(key, false, kUseAnother);
   }
+  reader.only("is_encoder_decoder", encoder_decoder, kUseAnother);
   reader.only("is_causal", true, kUseAnother);
   reader.only("pruned_heads", json::object(), kUseAnother);
   for (const char* key : {"attention_multiplier", "attn_logit_softcapping", "clip_qkv", "dual_chunk_attention_config",
@@ -129,8 +130,8 @@ void pass_over(ConfigReader& reader) {
 
 }  // namespace
 
-void check_common_options(ConfigReader& reader) {
-  check_computation(reader);
+void check_common_options(ConfigReader& reader, bool encoder_decoder) {
+  check_computation(reader, encoder_decoder);
   check_layer_types(reader);
   pass_over(reader);
 }

@@ -51,6 +51,43 @@ def write_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
     return path
 
 
+def write_pairs(
+    path: Path,
+    sources: list[np.ndarray],
+    targets: list[np.ndarray],
+    source_length: int,
+    target_length: int,
+    padding: int,
+    vocab_size: int,
+) -> Path:
+    """A token file of source and target pairs."""
+    row = source_length + target_length
+    tokens = np.full((len(sources), row), padding)
+    mask = np.zeros((len(sources), row), np.uint8)
+    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        tokens[i, : len(source)] = source
+        tokens[i, source_length : source_length + len(target)] = target
+        mask[i, source_length : source_length + len(target)] = 1
+    file = TokenFile(path, np.dtype(np.uint16), masked=True)
+    try:
+        file.append(np.append(tokens, padding), np.append(np.arange(1, len(sources) + 1) * row, tokens.size + 1))
+        file.append_mask(np.append(mask, np.uint8(0)))
+        attributes = {
+            "format_version": 3,
+            "packed_sequence_length": row,
+            "source_length": source_length,
+            "pad_token_id": padding,
+            "vocab_size": vocab_size,
+            "eos_token_id": 1,
+            "tokenizer": "pairs",
+            "source": "pairs",
+        }
+        file.commit(attributes, None)
+    finally:
+        file.discard()
+    return path
+
+
 def write_older_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
     """The same, as versions before checksums wrote it."""
     with h5py.File(path, "w") as file:

@@ -294,7 +294,8 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   const double tokens = static_cast<double>(plan.tokens_per_step) / machine.world_size();
   plan.tokens_per_second_per_gpu = tokens / plan.step.seconds;
   if (const auto peak = dense_bf16_flops(machine.gpu); peak && config.dtype == "bf16") {
-    plan.mfu = tokens * model::flops_per_token(setup.model, config.seq_length) / *peak / plan.step.seconds;
+    plan.mfu = tokens * model::flops_per_token(setup.model, config.seq_length, config.source_length) / *peak /
+               plan.step.seconds;
   }
   plan.bottleneck = what_holds_up(plan, config, machine, setup.layout.ranks_per_node == 1);
   return plan;

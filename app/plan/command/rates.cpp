@@ -131,6 +131,7 @@ Calibration calibration_of(const PlanMachine& machine, const std::string& file) 
 
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
                          int64_t kept_casts) {
+  if (setup.model.t5) throw MissingTimes("no calibration has the attention of T5");
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const bool accumulates = options.gradient_accumulation_steps > 1;

@@ -81,13 +81,14 @@ std::vector<model::Gradient> gradients_of(parallel::ZeroEngine& engine, size_t u
 model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length) {
   const bool packed = !batch.document_ends.empty();
   const auto copy = [&](const auto& values, at::ScalarType type) {
-    const int64_t length = packed ? std::ssize(values) : seq_length, sequences = std::ssize(values) / length;
+    const int64_t sequences = packed ? 1 : batch.sequences, length = std::ssize(values) / sequences;
     // from_blob wants a mutable pointer; the copy that to() makes is the only reader.
     void* const data = const_cast<void*>(static_cast<const void*>(values.data()));
     return at::from_blob(data, {sequences, length}, type).to(device, /*non_blocking=*/false, /*copy=*/true);
   };
   model::Batch copied{.tokens = copy(batch.tokens, at::kLong), .targets = copy(batch.targets, at::kLong)};
   if (!batch.loss_mask.empty()) copied.loss_mask = copy(batch.loss_mask, at::kFloat);
+  if (!batch.source.empty()) copied.source = copy(batch.source, at::kLong);
   if (packed) {
     std::vector<int32_t> ends{0};
     ends.insert(ends.end(), batch.document_ends.begin(), batch.document_ends.end());

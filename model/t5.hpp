@@ -1,0 +1,37 @@
+#pragma once
+
+#include "model/decoder.hpp"
+
+namespace mpzero::model {
+
+// [B, T or S, heads, k]
+struct KeysValues {
+  at::Tensor keys, values;
+};
+// What a layer of the decoder keeps for later tokens: of earlier ones, and of the encoder's output.
+struct T5Cache {
+  KeysValues self, cross;
+};
+
+// T5 (Raffel et al., 2020, arXiv:1910.10683), v1.0 and v1.1: an encoder of the batch's source, and a decoder of its
+// tokens that attends to the encoder's output. Layers are the encoder's, then the decoder's.
+class T5 final : public Decoder {
+ public:
+  explicit T5(ModelConfig config, DecoderOptions options = {}) : Decoder(std::move(config), std::move(options)) {}
+
+  // The first layer of a stack passes its table of relative position biases on, so that later ones need not gather it.
+  std::vector<LayerValues> graph() const override;
+  Values embed(Weights embedding, const Batch& batch) const override;
+  void add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const override;
+  Values run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
+                   const Batch& batch) const override;
+  Values run_layer_backward(Weights layer, const Values& d_outputs, LayerActivations& activations,
+                            Gradients gradients) const override;
+
+  // The forward of a decoder's layer on the tokens that follow those in the cache, to which it adds them.
+  Values run_cached(Weights layer, const Values& inputs, const Batch& batch, T5Cache& cache) const;
+  // x [B, T, d], of the last layer -> [B * T, V].
+  at::Tensor logits(Weights head, const at::Tensor& embedding, const at::Tensor& x) const;
+};
+
+}  // namespace mpzero::model
