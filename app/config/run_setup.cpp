@@ -223,6 +223,7 @@ void check_encoder(const RunConfig& config, const model::ModelConfig& model) {
                      model.t5->dropout_rate);
   }
   if (config.fp8_options) throw_user_error("--fp8 {}: a T5 does not train in FP8; leave it out", config.fp8);
+  if (config.document_mask) throw_user_error("--document_mask: the pairs of a T5 are no documents; leave it out");
   if (config.deepspeed_format) {
     throw_user_error("--checkpoint_format deepspeed: not supported for T5; leave it out to save mpzero's format");
   }

@@ -19,7 +19,9 @@ namespace {
 at::Tensor wide_heads(const at::Tensor& x) { return x.transpose(1, 2).to(accumulate_type(x.scalar_type())); }
 
 at::Tensor buckets_on(const at::Tensor& x, int64_t queries, int64_t keys, const RelativeAttention& call) {
-  return relative_buckets(queries, keys, call.table.size(0), call.max_distance, call.causal).to(x.device());
+  // A copy that the host waits for would wait for all work that is queued.
+  return relative_buckets(queries, keys, call.table.size(0), call.max_distance, call.causal)
+      .to(x.device(), /*non_blocking=*/true);
 }
 
 // Of `rows` [heads, T, S + T - 1], a value for each distance in each row: that of each query and key, [heads, T, S].
@@ -54,7 +56,7 @@ at::Tensor table_gradient(const at::Tensor& ds, const RelativeAttention& call) {
   by_query_and_key(rows, keys).copy_(ds.sum(0));
   const at::Tensor buckets = relative_buckets(queries, keys, call.table.size(0), call.max_distance, call.causal);
   const at::Tensor one_hot = at::arange(call.table.size(0), at::kLong).unsqueeze(1).eq(buckets);
-  return at::matmul(one_hot.to(ds.options()), rows.sum(1).t());
+  return at::matmul(one_hot.to(ds.options(), /*non_blocking=*/true), rows.sum(1).t());
 }
 
 }  // namespace

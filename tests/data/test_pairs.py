@@ -1,5 +1,7 @@
 """app/prepare_data.py makes token files of source and target pairs."""
 
+import json
+
 import h5py
 import numpy as np
 import pytest
@@ -68,3 +70,29 @@ def test_refusals(prepare, tmp_path, rows, flags, named):
 def test_a_tokenizer_without_padding_is_refused(prepare, tmp_path, small_bpe):
     write_rows(tmp_path / "a.jsonl", ROWS)
     assert "pad_token" in prepare("a.jsonl", "a.h5", *FORMAT, "--tokenizer", small_bpe, fails=True).stderr
+
+
+def test_ids_are_those_of_a_t5_tokenizer(prepare, tmp_path):
+    """The oracle is the library with the tokenizer's post-processor, which appends eos and truncates before it."""
+    tokenizers = pytest.importorskip("tokenizers")
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *((letter, -3.0) for letter in "abcde")]
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram([*pieces, ("▁ab", -2.5), ("cd", -2.5)], 2, False))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    library.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    library.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    library.save(str(folder / "tokenizer.json"))
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    rows = [{"source": "ab cd e", "target": "ab"}, {"source": "abc de abcd ab ecd a b c", "target": "x {ab} cd abc ab"}]
+    write_rows(tmp_path / "a.jsonl", rows)
+    prepare("a.jsonl", "a.h5", *FORMAT, "--tokenizer", folder)
+    with h5py.File(tmp_path / "a.h5") as file:
+        tokens, padding = file["tokens"][:-1].reshape(2, -1), file.attrs["pad_token_id"]
+    assert padding == 0
+    for row, expected in zip(tokens, rows, strict=True):
+        for ids, text, length in ((row[:SOURCE], "source", SOURCE), (row[SOURCE:], "target", TARGET)):
+            library.enable_truncation(length)
+            library.enable_padding(length=length)
+            assert ids.tolist() == library.encode(expected[text]).ids, text

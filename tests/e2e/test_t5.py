@@ -211,6 +211,7 @@ def test_validation_is_the_mean_over_targets(tmp_path: Path) -> None:
         (["--source_length=0"], "--source_length"),
         (["--dropout_rate=0.1"], "--dropout_rate 0"),
         (["--checkpoint_format=deepspeed"], "--checkpoint_format"),
+        (["--document_mask=true"], "--document_mask"),
         (["--num_hidden_layers=3"], "--dropout_rate"),
         (["--freeze_parameters=block.0.layer.0.layer_norm"], "encoder.block.0"),
     ],

@@ -82,10 +82,14 @@ void write_masked_file(const std::filesystem::path& path, const std::vector<Toke
 // A packed file of rows of `row` tokens.
 inline void write_packed_file(const std::filesystem::path& path, const std::vector<uint32_t>& tokens,
                               int64_t vocab_size, const std::vector<uint64_t>& document_offsets,
-                              const std::vector<uint8_t>& mask, int64_t row) {
+                              const std::vector<uint8_t>& mask, int64_t row, int64_t source_length = 0) {
   hdf5::File file = hdf5::File::create(path);
-  add_tokens(file, tokens, vocab_size, document_offsets, 2);
+  add_tokens(file, tokens, vocab_size, document_offsets, source_length > 0 ? 3 : 2);
   file.set_attribute("packed_sequence_length", row);
+  if (source_length > 0) {
+    file.set_attribute("source_length", source_length);
+    file.set_attribute("pad_token_id", int64_t{0});
+  }
   if (!mask.empty()) {
     file.create_dataset<uint8_t>("loss_mask", mask.size()).write(0, std::span<const uint8_t>(mask));
   }

@@ -4,6 +4,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -88,6 +89,21 @@ TEST_CASE("records the operations and the memory of the CPU") {
           CHECK(differences(wide(config), shape, watch.cpu(), max_logits, kTolerance) == std::vector<std::string>());
         }
       }
+    }
+  }
+}
+
+TEST_CASE("records the operations and the memory of each kind of a T5's layers") {
+  const OneThread one;
+  MemoryWatch watch;
+  const std::filesystem::path fixtures = std::filesystem::path(MPZERO_SOURCE_DIR) / "tests/model/fixtures";
+  for (const char* name : {"t5.json", "t5_v1_1.json"}) {
+    ModelConfig config = wide(ModelConfig::from_file(fixtures / name));
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      INFO(name << ", layer " << layer);
+      const MicroBatchShape shape{
+          .sequences = 2, .length = 160, .source_length = 100, .type = at::kFloat, .layer = layer};
+      CHECK(differences(config, shape, watch.cpu(), 800 * 16, kTolerance) == std::vector<std::string>());
     }
   }
 }

@@ -349,9 +349,9 @@ TEST_CASE("Another format version or element type is refused") {
   file.set_attribute("tokenizer", "none");
   file.set_attribute("source", "none");
   SECTION("version") {
-    file.set_attribute("format_version", 3);
+    file.set_attribute("format_version", 4);
     file.close();
-    CHECK(lacks(opening_error(folder / "tokens.h5"), {"format version 3", "reads versions 1 and 2"}) == "");
+    CHECK(lacks(opening_error(folder / "tokens.h5"), {"format version 4", "versions 1 to 3"}) == "");
   }
   SECTION("type") {
     file.set_attribute("format_version", 1);
