@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 
+#include "app/config/encoder_checks.hpp"
 #include "app/config/model_changes.hpp"
 #include "app/config/prepare_data_command.hpp"
 #include "app/config/size_limits.hpp"
@@ -206,29 +207,6 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
   }
 }
 
-// Whether the run is one of a model with an encoder, and what such a run cannot have.
-void check_encoder(const RunConfig& config, const model::ModelConfig& model) {
-  if (!model.t5) {
-    if (config.source_length == 0) return;
-    throw_user_error("--source_length {}: {} has no encoder; leave it out", config.source_length, model.model_type);
-  }
-  if (config.source_length < 1 || config.source_length >= config.seq_length) {
-    throw_user_error(
-        "--source_length is {}, but for a T5 must be at least 1 and less than --seq_length {}, which counts source and "
-        "target: 640 and 512 for sources of 512 tokens and targets of 128",
-        config.source_length, config.seq_length);
-  }
-  if (model.t5->dropout_rate != 0) {
-    throw_user_error("dropout_rate {} of the model is not supported; give --dropout_rate 0 to train without dropout",
-                     model.t5->dropout_rate);
-  }
-  if (config.fp8_options) throw_user_error("--fp8 {}: a T5 does not train in FP8; leave it out", config.fp8);
-  if (config.document_mask) throw_user_error("--document_mask: the pairs of a T5 are no documents; leave it out");
-  if (config.deepspeed_format) {
-    throw_user_error("--checkpoint_format deepspeed: not supported for T5; leave it out to save mpzero's format");
-  }
-}
-
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
   if (data.has_checksums()) return;
   warnings.push_back(
@@ -255,32 +233,11 @@ ExpectedTokens expected_tokens(const CommandLine& line, const io::InitialFolder&
   return expected;
 }
 
-// Whether a model with an encoder has a file of pairs, and another model none.
-void check_pairs(const io::TokenDataset& data, const RunSetup& setup) {
-  const std::string path = data.path().string();
-  const auto& t5 = setup.model.t5;
-  if (t5.has_value() != data.pairs().has_value()) {
-    throw_user_error("{} {}; {}", path, t5 ? "is no file of pairs, which a T5 trains on" : "is a file of pairs",
-                     t5 ? "make one with app/prepare_data.py --format pairs" : "train a T5 on it");
-  }
-  if (!t5) return;
-  if (const int64_t length = data.pairs()->source_length; length != setup.config.source_length) {
-    throw_user_error("{} has sources of {} tokens, not the {} of --source_length; give --source_length {}", path,
-                     length, setup.config.source_length, length);
-  }
-  if (const int64_t padding = data.pairs()->pad_token_id; padding != t5->pad_token_id) {
-    throw_user_error(
-        "{} is padded with token {}, but pad_token_id of the model is {}; prepare it with the model's "
-        "tokenizer",
-        path, padding, t5->pad_token_id);
-  }
-}
-
 // Opens a token file and checks that its ids and its length fit the run.
 io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::vector<std::string>& warnings) {
   io::TokenDataset data(path, setup.config.seq_length, setup.config.document_mask);
   data.check_vocabulary(setup.model.vocab_size);
-  check_pairs(data, setup);
+  check_pairs(data, setup.config, setup.model);
   // transformers scales by the longest document so far, which depends on the order of the data.
   if (data.masks_documents() && setup.config.seq_length > setup.model.rope_changes_after()) {
     throw_user_error(
