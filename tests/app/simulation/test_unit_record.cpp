@@ -101,8 +101,12 @@ TEST_CASE("records the operations and the memory of each kind of a T5's layers")
     ModelConfig config = wide(ModelConfig::from_file(fixtures / name));
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
       INFO(name << ", layer " << layer);
-      const MicroBatchShape shape{
-          .sequences = 2, .length = 164, .source_length = 100, .type = at::kFloat, .layer = layer};
+      const MicroBatchShape shape{.sequences = 2,
+                                  .length = 164,
+                                  .source_length = 100,
+                                  .type = at::kFloat,
+                                  .gradient_type = at::kFloat,
+                                  .layer = layer};
       CHECK(differences(config, shape, watch.cpu(), 800 * 16, kTolerance) == std::vector<std::string>());
     }
   }

@@ -1,4 +1,4 @@
-#include "app/config/encoder_checks.hpp"
+#include "app/tokens/encoder_checks.hpp"
 
 #include <string>
 
@@ -6,29 +6,29 @@
 
 namespace mpzero {
 
-void check_encoder(const RunConfig& config, const model::ModelConfig& model) {
+void check_encoder(const Settings& settings, const model::ModelConfig& model) {
   if (!model.t5) {
-    if (config.source_length == 0) return;
-    throw_user_error("--source_length {}: {} has no encoder; leave it out", config.source_length, model.model_type);
+    if (settings.source_length == 0) return;
+    throw_user_error("--source_length {}: {} has no encoder; leave it out", settings.source_length, model.model_type);
   }
-  if (config.source_length < 1 || config.source_length >= config.seq_length) {
+  if (settings.source_length < 1 || settings.source_length >= settings.seq_length) {
     throw_user_error(
         "--source_length is {}, but for a T5 must be at least 1 and less than --seq_length {}, which counts source and "
         "target: 640 and 512 for sources of 512 tokens and targets of 128",
-        config.source_length, config.seq_length);
+        settings.source_length, settings.seq_length);
   }
   if (model.t5->dropout_rate != 0) {
     throw_user_error("dropout_rate {} of the model is not supported; give --dropout_rate 0 to train without dropout",
                      model.t5->dropout_rate);
   }
-  if (config.fp8_options) throw_user_error("--fp8 {}: a T5 does not train in FP8; leave it out", config.fp8);
-  if (config.document_mask) throw_user_error("--document_mask: the pairs of a T5 are no documents; leave it out");
-  if (config.deepspeed_format) {
+  if (settings.fp8 != "none") throw_user_error("--fp8 {}: a T5 does not train in FP8; leave it out", settings.fp8);
+  if (settings.document_mask) throw_user_error("--document_mask: the pairs of a T5 are no documents; leave it out");
+  if (settings.deepspeed_format) {
     throw_user_error("--checkpoint_format deepspeed: not supported for T5; leave it out to save mpzero's format");
   }
 }
 
-void check_pairs(const io::TokenDataset& data, const RunConfig& config, const model::ModelConfig& model) {
+void check_pairs(const io::TokenDataset& data, const Settings& settings, const model::ModelConfig& model) {
   const std::string path = data.path().string();
   const auto& t5 = model.t5;
   if (t5.has_value() != data.pairs().has_value()) {
@@ -36,9 +36,9 @@ void check_pairs(const io::TokenDataset& data, const RunConfig& config, const mo
                      t5 ? "make one with app/prepare_data.py --format pairs" : "train a T5 on it");
   }
   if (!t5) return;
-  if (const int64_t length = data.pairs()->source_length; length != config.source_length) {
+  if (const int64_t length = data.pairs()->source_length; length != settings.source_length) {
     throw_user_error("{} has sources of {} tokens, not the {} of --source_length; give --source_length {}", path,
-                     length, config.source_length, length);
+                     length, settings.source_length, length);
   }
   if (const int64_t padding = data.pairs()->pad_token_id; padding != t5->pad_token_id) {
     throw_user_error(
