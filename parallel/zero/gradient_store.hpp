@@ -15,8 +15,8 @@
 #include "parallel/comm/communicator.hpp"
 #include "parallel/host/memory_use.hpp"
 #include "parallel/zero/buffer_pool.hpp"
-#include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/exchange.hpp"
+#include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/levels.hpp"
 #include "parallel/zero/zero_limits.hpp"
 

@@ -17,9 +17,9 @@
 #include "parallel/host/memory_use.hpp"
 #include "parallel/optimizer/optimizer_shard.hpp"
 #include "parallel/trace/timeline.hpp"
+#include "parallel/zero/exchange.hpp"
 #include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/gather_schedule.hpp"
-#include "parallel/zero/exchange.hpp"
 #include "parallel/zero/levels.hpp"
 
 namespace mpzero::parallel {

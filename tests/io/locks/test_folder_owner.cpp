@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "io/locks/folder_owner.hpp"
 #include "io/locks/folder_lock.hpp"
+#include "io/locks/folder_owner.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 #include "tests/io/faulty_disk.hpp"
 
