@@ -110,8 +110,7 @@ int64_t tokens_to_generate(const GenerateOptions& options, const StoredModel& mo
   throw_user_error(
       "--max_tokens {}: after a prompt of {}, the {} positions of {} leave room for {}; give less, or shorten the "
       "prompt.",
-      *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.positions(),
-      model.name, room);
+      *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.positions(), model.name, room);
 }
 
 Task task_of(const GenerateOptions& options, const StoredModel& model) {
