@@ -28,7 +28,7 @@ const std::vector<Meant>& renamed() {
       {"recompute", {"activation_checkpointing"}},
       {"resume_from_checkpoint", {"resume", "resume_from", "load", "load_checkpoint"}},
       {"seed", {"data_seed"}},
-      {"seq_length", {"max_seq_length", "max_length", "block_size", "context_length", "seq_len"}},
+      {"seq_length", {"sequence_length", "max_seq_length", "max_length", "block_size", "context_length", "seq_len"}},
       {"shuffle", {"train_sampling_strategy"}},
       {"stuck_after", {"ddp_timeout"}},
       {"tokenizer", {"tokenizer_name"}},

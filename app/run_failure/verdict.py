@@ -4,7 +4,8 @@ Absence alone blames nobody: a rank that has left no evidence is blamed only whe
 or stopped, or where the cluster says that its host is down. The first of these that holds decides:
 
     1  a user error            nobody is to blame
-    2  ranks that were dead, without evidence, in the first view of their host that shows a death
+    2  ranks that were dead, without evidence, in the first view of their host that shows a death; where no rank failed
+       otherwise, also those that had written that they were asked to stop
     3  ranks that an error names as its cause
     4  the rank that a device failed on
     5  ranks whose process was stopped, unless a rank met an error
@@ -46,10 +47,13 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     if mistakes := by_why.get("user_error"):
         return Verdict((), mistakes[0].error or "a user error", user_error=True)
     lost = [record for record in records if record.died_first]
+    if not {"error", "device_error", "stuck"} & by_why.keys():
+        # They had been asked to stop, too. A launcher also kills ranks that wrote a signal, but after one that failed.
+        lost += [records[rank] for rank in named_by(by_why.get("signal", [])) if not records[rank].died_first]
     if lost:
         return of_lost(records, lost)
     errors = [*by_why.get("device_error", []), *by_why.get("error", []), *by_why.get("communicator_error", [])]
-    if named := sorted({rank for record in errors for rank in record.culprits}):
+    if named := named_by(errors):
         first = next(record for record in errors if record.culprits)
         return Verdict(tuple(named), f"{rank_list(named)}: {error_of(first)} ({where(first)})", CHECK_AGAIN)
     if errors and errors[0].why == "device_error":
@@ -59,11 +63,7 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     stopped = [record for record in records if record.stopped and (failed or not record.wrote)]
     if stopped and not by_why.get("error"):
         return of_stopped(records, stopped)
-    # It was asked to stop, and died before it ended.
-    died = sorted({rank for record in by_why.get("signal", []) for rank in record.culprits})
-    if died and not failed:
-        return of_lost(records, [records[rank] for rank in died])
-    if not failed and not (wrote and evidence.silent_hosts):
+    if not failed:
         return None
     if silent := evidence.silent_hosts:
         return of_silent(evidence, silent, down, errors)
@@ -72,6 +72,10 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     if len(errors) == 1:
         return of_failed(errors[0])
     return of_broken(records, errors) if errors else of_stuck(records)
+
+
+def named_by(records: list[Record]) -> list[int]:
+    return sorted({rank for record in records for rank in record.culprits})
 
 
 def order(evidence: Evidence) -> Callable[[Record], tuple]:

@@ -76,7 +76,7 @@ struct alignas(64) HostBoard::Line {
 };
 
 struct alignas(64) HostBoard::Header {
-  std::atomic<int32_t> report_is_claimed;
+  std::atomic<int32_t> stop_is_claimed, failure_is_claimed;
 };
 
 HostBoard::Line& HostBoard::line(int number) const { return reinterpret_cast<Line*>(memory_ + 1)[number]; }
@@ -152,7 +152,8 @@ void HostBoard::write(const RankActivity::Report& report, const std::vector<para
 void HostBoard::announce_end(int exit_status) { own().ended = exit_status + 1; }
 void HostBoard::leave() { own().has_left = 1; }
 void HostBoard::mark_recorded() { own().has_recorded = 1; }
-bool HostBoard::claim_report() { return memory_->report_is_claimed.exchange(1) == 0; }
+bool HostBoard::claim_stop() { return memory_->stop_is_claimed.exchange(1) == 0; }
+bool HostBoard::claim_failure() { return memory_->failure_is_claimed.exchange(1) == 0; }
 
 bool HostBoard::rank_0_will_record() const {
   for (int i = 0; i < ranks_; ++i) {

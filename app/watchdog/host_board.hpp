@@ -49,8 +49,9 @@ class HostBoard {
   void mark_recorded();
   // Whether rank 0 is a live neighbor that has not recorded the end yet.
   bool rank_0_will_record() const;
-  // True for the first rank of this host that asks: it prints how the run ends.
-  bool claim_report();
+  // True for the first rank of this host that asks: it prints that the run stops, or fails.
+  bool claim_stop();
+  bool claim_failure();
 
   std::vector<Neighbor> neighbors() const;
 

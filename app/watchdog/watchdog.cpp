@@ -42,9 +42,6 @@ constexpr milliseconds kLook(300);
 // In seconds. A launcher also signals all ranks after one has died, and the death is then the cause. A rank that trains
 // ignores the signal this long, so that a step in progress tells the two apart.
 constexpr double kSettle = 0.5;
-// The same before the first step, where nothing else does: longer than the ranks of the host on which one died need to
-// record it (kLook twice and kLostLimit).
-constexpr double kEarlySettle = 1.5;
 // Maximum delay of an early stop while `first` cannot be read, in seconds.
 constexpr double kFirstReadLimit = std::chrono::duration<double>(kDiskLimit).count();
 // A dead neighbor is reported after this delay: if the launcher kills the whole step, this rank is killed first.
@@ -223,7 +220,10 @@ void Watchdog::follow_neighbors() {
     return now.phase == RunPhase::kEnding || now.progress == then.progress;
   };
   if (report_.phase == RunPhase::kEnding && !std::ranges::equal(neighbors_, before, waits)) activity_.moved_on();
-  if (lost.empty()) return;
+  if (lost.empty()) {
+    lost_since_.reset();
+    return;
+  }
   if (!lost_since_) lost_since_ = Clock::now();
   if (Clock::now() - *lost_since_ < kLostLimit) return;
   end_failed(evidence(Why::kSignal, "ended without reporting an error", kFailureExitCode, lost));
@@ -243,8 +243,9 @@ void Watchdog::handle_stop() {
   }
   const int first = writer_.poll_first();
   if (first >= 0) end_as_victim(fmt::format("rank {} has ended", first), kFailureExitCode);
-  const double limit = first == EvidenceWriter::kUnknown ? kSettle + kFirstReadLimit : kEarlySettle;
-  if (is_early && !lost_since_ && stop_.seconds_since() >= limit) end_stopped(kStoppedExitCode);
+  const bool is_known = first != EvidenceWriter::kUnknown || stop_.seconds_since() >= kSettle + kFirstReadLimit;
+  // A neighbor that died before is the cause, and is reported soon.
+  if (is_early && is_known && !lost_since_) end_stopped(kStoppedExitCode);
 }
 
 Evidence Watchdog::evidence(Why why, std::string error, int exit_status, std::vector<int> culprits) const {
@@ -287,7 +288,7 @@ void Watchdog::end_failed(const Evidence& evidence) {
   const EvidenceWriter::Outcome outcome = write(evidence, /*claims=*/true);
   // If the folder responds to only some ranks, two folders may hold a `first`: one rank of each host reports.
   const bool is_first = (outcome.first == start_.rank || outcome.first == EvidenceWriter::kUnknown) &&
-                        (!board_ || board_->claim_report());
+                        (!board_ || board_->claim_failure());
   const std::string reason = describe(evidence, start_);
   // A user error needs no evidence.
   const bool is_elsewhere = !outcome.elsewhere.empty() && evidence.why != Why::kUserError;
@@ -316,7 +317,7 @@ void Watchdog::add_host_condition(const Evidence& evidence) const {
 
 void Watchdog::end_stopped(int exit_status) {
   std::unique_lock lock(end_mutex_);
-  if (board_ && !board_->claim_report()) {
+  if (board_ && !board_->claim_stop()) {
     // Another rank of this host reports it, and is followed.
     if (stop_.seconds_since() < kReportLimit) return;
     end_after_neighbors(exit_status);

@@ -173,7 +173,7 @@ std::vector<int64_t> FolderOwner::numbers() const {
     int64_t number = 0;
     const char* last = name.data() + name.size();
     const auto [stop, failed] = std::from_chars(name.data() + prefix_.size(), last, number);
-    if (failed == std::errc{} && stop == last && number > 0 && number <= kMaxNumber) numbers.push_back(number);
+    if (failed == std::errc{} && stop == last && number > 0 && number < kMaxNumber) numbers.push_back(number);
   }
   if (error) throw_system_error("list", folder_, error.value());
   std::sort(numbers.begin(), numbers.end());

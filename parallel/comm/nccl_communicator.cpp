@@ -17,20 +17,26 @@
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/comm/shard_sum.hpp"
 
-// Throws CommunicatorFailure naming the NCCL call, the rank and NCCL's last error; an out-of-memory error if that is
+// Throws as throw_nccl_error, naming the NCCL call, the rank and NCCL's last error; an out-of-memory error if that is
 // the cause.
-#define MPZERO_NCCL_CHECK(call)                                                                          \
-  do {                                                                                                   \
-    const ncclResult_t nccl_result_ = (call);                                                            \
-    if (nccl_result_ != ncclSuccess) {                                                                   \
-      if (nccl_result_ == ncclUnhandledCudaError) check_memory_left(#call);                              \
-      throw CommunicatorFailure(fmt::format("{} failed on rank {}: {} ({})", #call, rank_,               \
-                                            ncclGetErrorString(nccl_result_), ncclGetLastError(comm_))); \
-    }                                                                                                    \
+#define MPZERO_NCCL_CHECK(call)                                                                               \
+  do {                                                                                                        \
+    const ncclResult_t nccl_result_ = (call);                                                                 \
+    if (nccl_result_ != ncclSuccess) {                                                                        \
+      if (nccl_result_ == ncclUnhandledCudaError) check_memory_left(#call);                                   \
+      throw_nccl_error(nccl_result_, fmt::format("{} failed on rank {}: {} ({})", #call, rank_,               \
+                                                 ncclGetErrorString(nccl_result_), ncclGetLastError(comm_))); \
+    }                                                                                                         \
   } while (false)
 
 namespace mpzero::parallel {
 namespace {
+
+// A CUDA error is this rank's own; the cause of others may be a peer.
+[[noreturn]] void throw_nccl_error(ncclResult_t result, const std::string& message) {
+  if (result == ncclUnhandledCudaError) throw Failure(message);
+  throw CommunicatorFailure(message);
+}
 
 // NCCL's MAXCHANNELS. It takes no lower limit without an upper one.
 constexpr int kMostChannels = 64;

@@ -158,7 +158,12 @@ def killed_after_it_was_asked_to_stop(found):
     stuck(found, 0, 1, why="signal")
 
 
-def host_lost_before_the_others_were_asked_to_stop(found):
+def killed_after_it_was_asked_to_stop_and_missed(found):
+    killed_after_it_was_asked_to_stop(found)
+    stuck(found, 0, why="communicator_error")
+
+
+def stopped_while_one_host_writes_late(found):
     stuck(found, 0, 1, why="signal")
 
 
@@ -187,7 +192,7 @@ CASES = [
     (first_error, (2,), "the disk is full"),
     (killed_after_it_was_asked_to_stop, (3,), "rank 3 on node1 (pid 103) ended without reporting an error"),
     (dead_host, (), "node1"),
-    (host_lost_before_the_others_were_asked_to_stop, (), "node1"),
+    (killed_after_it_was_asked_to_stop_and_missed, (3,), "rank 3 on node1 (pid 103) ended without reporting an error"),
     (late_host_without_evidence, (), "node1"),
     (everyone_at_one_place, (), "all ranks in all_gather 8"),
     (one_level_waits_for_the_other, (3,), "all_gather 3 of parameters (1.0 MiB, ranks 1, 3)"),
@@ -224,6 +229,7 @@ def run(checkpoints: Path, *arguments: str) -> subprocess.CompletedProcess:
         (user_error, 143, 2),
         (only_ended, 143, 143),
         (suspended_and_ended, 143, 143),
+        (stopped_while_one_host_writes_late, 143, 143),
         (crash, 75, 75),
         (crash, 2, 2),
         (None, 9, 9),

@@ -87,8 +87,10 @@ TEST_CASE("Only one rank of a host reports a stop, and rank 0 records the end if
   const TemporaryFolder folder;
   HostBoard zero("start", 2, 0, 0, folder.path());
   HostBoard one("start", 2, 1, 1, folder.path());
-  CHECK(one.claim_report());
-  CHECK_FALSE(zero.claim_report());
+  CHECK(one.claim_stop());
+  CHECK_FALSE(zero.claim_stop());
+  CHECK(zero.claim_failure());
+  CHECK_FALSE(one.claim_failure());
   CHECK(one.rank_0_will_record());
   CHECK_FALSE(zero.rank_0_will_record());
   zero.mark_recorded();

@@ -19,6 +19,7 @@ model::ModelConfig small_model(std::string_view model_type) {
 
 TEST_CASE("DeepSpeed's files have a place for each weight of each architecture") {
   for (const model::Architecture* architecture : model::architectures()) {
+    if (architecture->layer_parameters == nullptr) continue;  // T5 is refused in that format
     const std::vector<UnitSpec> units = model::model_units(small_model(architecture->model_type));
     for (const int stage : {2, 3}) {
       INFO(architecture->model_type << ", stage " << stage);
