@@ -264,7 +264,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
   };
   bool follows_unknown = false;
   for (const po::option& option : parse(normalize(arguments), options).options) {
-    // The value of a flag that is not known is no problem of its own.
+    // Skip the value of an unknown flag: it is not a second error.
     const bool is_value = option.position_key >= 0 && follows_unknown;
     follows_unknown = option.unregistered && option.original_tokens.front().find('=') == std::string::npos;
     if (!is_value) collect([&] { read(option); });

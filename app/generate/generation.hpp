@@ -22,8 +22,8 @@ struct Generated {
   double seconds = 0;         // of the tokens after it
 };
 
-// Goes on from `prompt`, of one id or more: passes on each token as soon as it is known. The model has room for the
-// prompt and all tokens but the last. Throws UserError where logits are not finite.
+// Completes `prompt` (at least one id) and calls `on_token` for each new token. The model's cache must hold the prompt
+// and all new tokens but the last. Throws UserError where logits are not finite.
 Generated generate(model::CachedModel& decoder, at::Device device, std::span<const int64_t> prompt,
                    const GenerationLimits& limits, Sampler& sampler, const std::function<void(int64_t)>& on_token);
 

@@ -22,8 +22,8 @@ struct Architecture {
   bool tied_by_default = false;      // tie_word_embeddings if config.json omits it
   double default_rms_norm_eps = 0;
   double default_rope_theta = 0;
-  // The head size if config.json omits it.
-  int64_t (*default_head_dim)(const ModelConfig& config) = nullptr;
+  // head_dim if config.json omits it; std::nullopt: hidden_size / num_attention_heads.
+  std::optional<int64_t> default_head_dim = {};
   // num_key_value_heads if config.json omits it; std::nullopt: the number of query heads.
   std::optional<int64_t> default_key_value_heads = {};
   // Reads this family's own keys, after the common ones, and refuses options that mpzero does not support.
@@ -33,9 +33,8 @@ struct Architecture {
   // A layer's weights in the order of the unit.
   std::vector<LayerParameter> (*layer_parameters)(const ModelConfig& config) = nullptr;
 
-  // A model that is no decoder of such layers has these five instead of the above: config.json with keys of its own
-  // (model_type and token ids aside), its units, the deviation of a parameter's random weights, and its work for one
-  // token.
+  // A model that is not a decoder-only transformer sets these five instead: reading and writing its config.json (except
+  // model_type and token ids), its units, the standard deviation of a parameter's random weights, FLOPs per token.
   ModelConfig (*read)(ConfigReader& reader) = nullptr;
   nlohmann::json (*write)(const ModelConfig& config) = nullptr;
   std::vector<UnitSpec> (*units)(const ModelConfig& config) = nullptr;

@@ -100,7 +100,8 @@ ModelConfig read_decoder(ConfigReader& reader, const Architecture& architecture)
   if (config.num_attention_heads < 1) {
     reader.wrong("num_attention_heads", reader.object()["num_attention_heads"], "at least 1");
   }
-  config.head_dim = reader.integer("head_dim", architecture.default_head_dim(config));
+  config.head_dim = reader.integer(
+      "head_dim", architecture.default_head_dim.value_or(config.hidden_size / config.num_attention_heads));
   config.max_position_embeddings = reader.integer("max_position_embeddings");
   config.rms_norm_eps = reader.number("rms_norm_eps", architecture.default_rms_norm_eps);
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings", architecture.tied_by_default);

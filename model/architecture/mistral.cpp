@@ -6,8 +6,6 @@
 namespace mpzero::model {
 namespace {
 
-int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
-
 void read_options(ConfigReader& reader, ModelConfig& config) {
   refuse_attention_bias(reader);
   read_sliding_window(reader, config, /*missing=*/4096);
@@ -25,7 +23,6 @@ const Architecture kMistral{.model_type = "mistral",
                             .tied_by_default = false,
                             .default_rms_norm_eps = 1e-6,
                             .default_rope_theta = 10000.0,
-                            .default_head_dim = default_head_dim,
                             .default_key_value_heads = 8,
                             .read_options = read_options,
                             .write_options = write_options,

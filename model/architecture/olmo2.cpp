@@ -6,8 +6,6 @@
 namespace mpzero::model {
 namespace {
 
-int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
-
 void read_options(ConfigReader& reader, ModelConfig&) { refuse_attention_bias(reader); }
 
 void write_options(const ModelConfig&, nlohmann::json&) {}
@@ -36,7 +34,6 @@ const Architecture kOlmo2{.model_type = "olmo2",
                           .tied_by_default = false,
                           .default_rms_norm_eps = 1e-5,
                           .default_rope_theta = 10000.0,
-                          .default_head_dim = default_head_dim,
                           .default_key_value_heads = {},
                           .read_options = read_options,
                           .write_options = write_options,

@@ -9,8 +9,6 @@ namespace {
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
-int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
-
 void read_options(ConfigReader& reader, ModelConfig& config) {
   refuse_attention_bias(reader);
   read_sliding_window(reader, config, /*missing=*/{});
@@ -45,7 +43,6 @@ const Architecture kPhi3{.model_type = "phi3",
                          .tied_by_default = false,
                          .default_rms_norm_eps = 1e-5,
                          .default_rope_theta = 10000.0,
-                         .default_head_dim = default_head_dim,
                          .default_key_value_heads = {},
                          .read_options = read_options,
                          .write_options = write_options,

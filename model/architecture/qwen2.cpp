@@ -6,8 +6,6 @@
 namespace mpzero::model {
 namespace {
 
-int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
-
 void read_options(ConfigReader& reader, ModelConfig&) {
   reader.only("attention_bias", true, "the queries, keys and values of a qwen2 always have biases: remove the key");
   refuse_sliding_window(reader);
@@ -35,7 +33,6 @@ const Architecture kQwen2{.model_type = "qwen2",
                           .tied_by_default = false,
                           .default_rms_norm_eps = 1e-6,
                           .default_rope_theta = 10000.0,
-                          .default_head_dim = default_head_dim,
                           .default_key_value_heads = 32,
                           .read_options = read_options,
                           .write_options = write_options,

@@ -6,8 +6,6 @@
 namespace mpzero::model {
 namespace {
 
-int64_t default_head_dim(const ModelConfig&) { return 128; }
-
 void read_options(ConfigReader& reader, ModelConfig&) {
   refuse_attention_bias(reader);
   refuse_sliding_window(reader);
@@ -32,7 +30,7 @@ const Architecture kQwen3{.model_type = "qwen3",
                           .tied_by_default = false,
                           .default_rms_norm_eps = 1e-6,
                           .default_rope_theta = 10000.0,
-                          .default_head_dim = default_head_dim,
+                          .default_head_dim = 128,
                           .default_key_value_heads = 32,
                           .read_options = read_options,
                           .write_options = write_options,

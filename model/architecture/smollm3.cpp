@@ -6,8 +6,6 @@
 namespace mpzero::model {
 namespace {
 
-int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
-
 // 1: the layer rotates queries and keys. transformers' default leaves out every no_rope_layer_interval-th one.
 std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t layers) {
   const int64_t interval = reader.integer("no_rope_layer_interval", 4);
@@ -51,7 +49,6 @@ const Architecture kSmolLm3{.model_type = "smollm3",
                             .tied_by_default = true,
                             .default_rms_norm_eps = 1e-6,
                             .default_rope_theta = 2000000.0,
-                            .default_head_dim = default_head_dim,
                             .default_key_value_heads = 4,
                             .read_options = read_options,
                             .write_options = write_options,
