@@ -57,6 +57,11 @@ inline bool is_embedding(std::string_view name) { return name == kEmbeddingWeigh
 // Of the matrix that makes logits. A model whose output is tied to its embedding has no parameter of this name.
 inline constexpr const char* kOutputWeight = "lm_head.weight";
 
+// The ends of the names of adapters, as PEFT has them.
+inline constexpr const char* kLoraA = ".lora_A.weight";
+inline constexpr const char* kLoraB = ".lora_B.weight";
+inline bool is_adapter(std::string_view name) { return name.ends_with(kLoraA) || name.ends_with(kLoraB); }
+
 inline bool has_parameter(std::span<const ParameterSpec> parameters, std::string_view name) {
   return std::ranges::any_of(parameters, [&](const ParameterSpec& parameter) { return parameter.name == name; });
 }

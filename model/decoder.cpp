@@ -5,6 +5,7 @@
 
 #include "base/device/simulated.hpp"
 #include "base/error.hpp"
+#include "model/adapters.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/matmuls.hpp"
 #include "model/operation/operation.hpp"
@@ -32,6 +33,10 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
       cast_weights_(std::make_shared<CastWeights>()),
       rope_(std::make_shared<RopeTable>(config_)) {
   config_.validate("model configuration");
+  if (config_.lora) {
+    lora_ = lora_layout(*config_.lora,
+                        find_architecture(config_.model_type, "model configuration").layer_parameters(config_));
+  }
   if (!options_.fp8) return;
   fp8_ = model::fp8_products(*options_.fp8, {units_.begin() + 1, units_.end() - 1}, *layout_, "DecoderOptions");
   cast_watch_ = std::make_shared<CastWatch>(config_.num_hidden_layers);
@@ -57,6 +62,10 @@ bool Decoder::rotates(const Weights& layer) const {
   if (config_.rotated_layers.empty()) return true;
   if (!layer.layer) throw_failure("a layer of a model that rotates in some layers is run without its index");
   return config_.rotates(static_cast<size_t>(*layer.layer));
+}
+
+LayerAdapters Decoder::adapters(const Weights& layer) const {
+  return lora_ ? LayerAdapters(*lora_, config_.lora->scale(), layer, *matmuls_) : LayerAdapters();
 }
 
 std::vector<size_t> Decoder::forward_order() const {

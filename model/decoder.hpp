@@ -18,6 +18,7 @@
 
 namespace mpzero::model {
 
+class LayerAdapters;
 class Matmuls;
 class RopeTable;
 
@@ -165,6 +166,8 @@ class Decoder {
   bool rotates(const Weights& layer) const;
   // Of this layer's products.
   LayerCasts casts(const Weights& layer) const;
+  LayerAdapters adapters(const Weights& layer) const;
+  std::optional<LoraLayout> lora_;
   std::vector<Fp8Products> fp8_;
   int64_t kept_casts_ = 0;
   std::shared_ptr<Matmuls> matmuls_;

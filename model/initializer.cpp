@@ -113,7 +113,20 @@ void RandomInitializer::read(const ParameterSpec& parameter, int64_t begin, std:
     std::fill(out.begin(), out.end(), parameter.name.ends_with(".bias") ? 0.0f : 1.0f);
     return;
   }
+  if (parameter.name.ends_with(kLoraB)) {
+    std::ranges::fill(out, 0.0f);
+    return;
+  }
   const uint64_t key = parameter_key(seed_, parameter.name);
+  if (parameter.name.ends_with(kLoraA)) {
+    const float bound = 1.0f / std::sqrt(static_cast<float>(parameter.shape[1]));
+    for (size_t i = 0; i < out.size(); ++i) {
+      // 24 bits: exact in fp32.
+      const auto bits = static_cast<int32_t>(mix(key + (static_cast<uint64_t>(begin) + i + 1) * kGolden) >> 40);
+      out[i] = (static_cast<float>(bits) * 0x1p-23f - 1.0f) * bound;
+    }
+    return;
+  }
   const auto deviation = static_cast<float>(deviation_(parameter.name));
   const int64_t count = static_cast<int64_t>(out.size());
   constexpr int64_t kWorthAThread = int64_t{1} << 20;

@@ -15,36 +15,45 @@
 namespace mpzero::model {
 namespace {
 
+at::Tensor& of(std::array<at::Tensor, 4>& tensors, LayerProduct product) {
+  return tensors[static_cast<size_t>(product)];
+}
+
 // Attention or MLP: the norms of its input and its output, where the model has them, and what they save.
 struct Sublayer {
-  LayerProduct first;
+  LayerProduct first, last;
   LayerRole input_role, output_role;
   const at::Tensor &input_norm, &output_norm;
   at::Tensor& rstd;
   Operand& normed;
   NormedOutput& output;
+  std::array<at::Tensor, 4>& low_rank;
 };
 
 Sublayer attention_of(const Layer& layer, LayerActivations& s) {
   return {LayerProduct::kQkv,
+          LayerProduct::kOutput,
           LayerRole::kInputNorm,
           LayerRole::kAttentionOutputNorm,
           layer.w.input_norm,
           layer.w.attention_output_norm,
           s.rstd,
           s.normed,
-          s.attention_output};
+          s.attention_output,
+          s.low_rank};
 }
 
 Sublayer mlp_of(const Layer& layer, LayerActivations& s) {
   return {LayerProduct::kGateUp,
+          LayerProduct::kDown,
           LayerRole::kPostAttentionNorm,
           LayerRole::kMlpOutputNorm,
           layer.w.post_attention_norm,
           layer.w.mlp_output_norm,
           s.h_rstd,
           s.h_normed,
-          s.mlp_output};
+          s.mlp_output,
+          s.low_rank};
 }
 
 // Of x [N, H], what the first product of attention or MLP reads.
@@ -64,8 +73,10 @@ at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operan
                       const at::Tensor& residual) {
   const double multiplier = layer.config.residual_multiplier;
   const bool normed = sublayer.output_norm.defined();
-  if (!normed && multiplier == 1) return layer.matmuls.forward_add(a, weight, residual);
-  at::Tensor out = layer.matmuls.forward(a, weight);
+  const bool adds = !normed && multiplier == 1;
+  at::Tensor out = adds ? layer.matmuls.forward_add(a, weight, residual) : layer.matmuls.forward(a, weight);
+  of(sublayer.low_rank, sublayer.last) = layer.adapters.forward(sublayer.last, a, out);
+  if (adds) return out;
   if (normed) {
     RmsNormOutput norm = rms_norm_forward(out, sublayer.output_norm, layer.config.rms_norm_eps);
     sublayer.output = {out, norm.rstd};
@@ -77,7 +88,7 @@ at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operan
 
 // The queries and keys of s.qkv, normalized and rotated: [B, T, heads + kv_heads, D].
 at::Tensor rotated(const Layer& layer, LayerActivations& s) {
-  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
+  const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
   if (!w.token_norm.defined()) return qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor rows = s.qkv.view({s.qkv.size(0), s.qkv.size(1), -1});
   const RmsNormOutput q =
@@ -94,13 +105,15 @@ at::Tensor rotated(const Layer& layer, LayerActivations& s) {
 
 at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
                          const Attend& attend) {
-  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
+  const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
   const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
   s.x = x;
   const at::Tensor rows = x.reshape({-1, hidden});
   normalize(layer, attention_of(layer, s), rows, inputs);
-  s.qkv = (w.qkv_bias.defined() ? matmuls.forward_bias(s.normed, w.qkv, w.qkv_bias) : matmuls.forward(s.normed, w.qkv))
-              .view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
+  const at::Tensor qkv =
+      w.qkv_bias.defined() ? matmuls.forward_bias(s.normed, w.qkv, w.qkv_bias) : matmuls.forward(s.normed, w.qkv);
+  of(s.low_rank, LayerProduct::kQkv) = adapters.forward(LayerProduct::kQkv, s.normed, qkv);
+  s.qkv = qkv.view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.normed.drop_rows();
   s.qk = rotated(layer, s);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query), k = s.qk.narrow(2, heads.query, heads.key_value);
@@ -113,6 +126,7 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
                    w.output, rows);
   normalize(layer, mlp_of(layer, s), s.h, inputs);
   s.gate_up = matmuls.forward(s.h_normed, w.gate_up);
+  of(s.low_rank, LayerProduct::kGateUp) = adapters.forward(LayerProduct::kGateUp, s.h_normed, s.gate_up);
   s.h_normed.drop_rows();
   const at::Tensor maximum = casts.maximum(LayerProduct::kDown, x.device());
   s.activated = casts.input(LayerProduct::kDown, swiglu_forward(s.gate_up, maximum), inputs, maximum);
@@ -159,11 +173,12 @@ at::Tensor normalize_backward(const Layer& layer, const Sublayer& sublayer, at::
 // dy [N, H] -> dh [N, H], through the MLP and its residual connection. `maximum_of_dh`: see rms_norm_backward.
 at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients,
                         RowSums& sums, const at::Tensor& maximum_of_dh) {
-  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
+  const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
   const Sublayer mlp = mlp_of(layer, s);
   const Operand d = casts.gradient(LayerProduct::kDown, output_backward(layer, mlp, dy, gradients, sums));
   const at::Tensor maximum = casts.maximum(LayerProduct::kGateUp, dy.device());
   at::Tensor d_activated = matmuls.data_gradient(d, w.down), d_gate_up;
+  const at::Tensor dz_down = adapters.data_gradient(LayerProduct::kDown, d, d_activated);
   if (s.activated.defined()) {
     d_gate_up = swiglu_backward(d_activated, s.gate_up, maximum);
   } else {
@@ -175,12 +190,18 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
   d_activated.reset();
   s.gate_up.reset();
   gradients[layout[LayerRole::kDown]].add_matmul(d, s.activated, &matmuls);
+  adapters.weight_gradients(LayerProduct::kDown, d, dz_down, s.activated, of(s.low_rank, LayerProduct::kDown),
+                            gradients);
   s.activated.reset();
 
   const Operand d_mlp = casts.gradient(LayerProduct::kGateUp, std::exchange(d_gate_up, {}), maximum);
-  at::Tensor dh = normalize_backward(layer, mlp, matmuls.data_gradient(d_mlp, w.gate_up), std::exchange(s.h, {}), dy,
-                                     gradients, sums, maximum_of_dh);
+  at::Tensor d_normed = matmuls.data_gradient(d_mlp, w.gate_up);
+  const at::Tensor dz = adapters.data_gradient(LayerProduct::kGateUp, d_mlp, d_normed);
+  at::Tensor dh =
+      normalize_backward(layer, mlp, std::move(d_normed), std::exchange(s.h, {}), dy, gradients, sums, maximum_of_dh);
   add_matmul(gradients.subspan(layout[LayerRole::kGate], layout.count_of_gate_up()), d_mlp, s.h_normed, &matmuls);
+  adapters.weight_gradients(LayerProduct::kGateUp, d_mlp, dz, s.h_normed, of(s.low_rank, LayerProduct::kGateUp),
+                            gradients);
   s.h_normed.reset();
   return dh;
 }
@@ -205,7 +226,7 @@ void token_norm_backward(const Layer& layer, const at::Tensor& dqkv, const Layer
 // qk_rope_backward.
 at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActivations& s, Gradients gradients,
                           RowSums& sums, const at::Tensor& maximum) {
-  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
+  const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
   if (!s.qk.defined()) s.qk = rotated(layer, s);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   const AttentionGradients attention =
@@ -229,7 +250,7 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
 // dh [N, H] -> dx [N, H], through attention and its residual connection. `maximum_of_dh`: of dh, where it is known.
 at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, LayerActivations& s, Gradients gradients,
                                    RowSums& sums, const at::Tensor& maximum_of_dh) {
-  const auto& [config, layout, matmuls, casts, w, rope, heads] = layer;
+  const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
   const Sublayer attention = attention_of(layer, s);
   Operand d =
       casts.gradient(LayerProduct::kOutput, output_backward(layer, attention, dh, gradients, sums), maximum_of_dh);
@@ -239,6 +260,9 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
                   s.attended_maximum),
       &matmuls);
   at::Tensor d_attended = matmuls.data_gradient(d, w.output);
+  const at::Tensor dz_output = adapters.data_gradient(LayerProduct::kOutput, d, d_attended);
+  adapters.weight_gradients(LayerProduct::kOutput, d, dz_output, s.attended.out.reshape({-1, config.query_size()}),
+                            of(s.low_rank, LayerProduct::kOutput), gradients);
   d.reset();
   // Norms of tokens write the gradient last.
   const at::Tensor maximum = w.token_norm.defined() ? at::Tensor() : casts.maximum(LayerProduct::kQkv, dh.device());
@@ -247,9 +271,13 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
     sums.add(gradients.subspan(layout[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
   }
   const Operand d_heads = casts.gradient(LayerProduct::kQkv, std::exchange(dqkv, {}), maximum);
-  at::Tensor dx = normalize_backward(layer, attention, matmuls.data_gradient(d_heads, w.qkv),
-                                     s.x.reshape({-1, config.hidden_size}), dh, gradients, sums);
+  at::Tensor d_normed = matmuls.data_gradient(d_heads, w.qkv);
+  const at::Tensor dz_heads = adapters.data_gradient(LayerProduct::kQkv, d_heads, d_normed);
+  at::Tensor dx = normalize_backward(layer, attention, std::move(d_normed), s.x.reshape({-1, config.hidden_size}), dh,
+                                     gradients, sums);
   add_matmul(gradients.subspan(layout[LayerRole::kQuery], layout.count_of_qkv()), d_heads, s.normed, &matmuls);
+  adapters.weight_gradients(LayerProduct::kQkv, d_heads, dz_heads, s.normed, of(s.low_rank, LayerProduct::kQkv),
+                            gradients);
   return dx;
 }
 
@@ -261,9 +289,13 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
   saved.mask = mask;
   const LayerCasts of_layer = casts(layer);
   const bool keeps_inputs = activations != nullptr && recompute == Recompute::kNone;
-  at::Tensor y = model::layer_forward({config_, *layout_, *matmuls_, of_layer,
-                                       by_role(layer, *layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows),
-                                       rope_->get(x, mask, rotates(layer))},
+  at::Tensor y = model::layer_forward({.config = config_,
+                                       .layout = *layout_,
+                                       .matmuls = *matmuls_,
+                                       .casts = of_layer,
+                                       .w = by_role(layer, *layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows),
+                                       .rope = rope_->get(x, mask, rotates(layer)),
+                                       .adapters = adapters(layer)},
                                       x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
   if (activations == nullptr) return y;
   saved.drop(recompute);
@@ -277,13 +309,14 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
   // gate_up is missing only if the whole forward has to run again.
   const bool runs_forward = !saved.gate_up.defined();
   const LayerCasts of_layer = casts(weights);
-  const Layer layer{config_,
-                    *layout_,
-                    *matmuls_,
-                    of_layer,
-                    by_role(weights, *layout_, config_.rms_norm_eps, of_layer,
-                            runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
-                    rope_->get(dy, saved.mask, rotates(weights))};
+  const Layer layer{.config = config_,
+                    .layout = *layout_,
+                    .matmuls = *matmuls_,
+                    .casts = of_layer,
+                    .w = by_role(weights, *layout_, config_.rms_norm_eps, of_layer,
+                                 runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
+                    .rope = rope_->get(dy, saved.mask, rotates(weights)),
+                    .adapters = adapters(weights)};
   if (runs_forward) model::layer_forward(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth);
   RowSums sums;
   // Of the gradient of attention's product, where it is dh itself, which the norm of the MLP's input writes.

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "model/adapters.hpp"
 #include "model/architecture/config.hpp"
 #include "model/architecture/layer_layout.hpp"
 #include "model/kernels/qk_rope.hpp"
@@ -23,6 +24,7 @@ struct Layer {
   LayerWeights w;
   RopeTables rope;
   HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
+  LayerAdapters adapters = {};
 };
 
 // Attention of rotated queries [B, T, heads, D] over keys and values [B, T, kv_heads, D].

@@ -26,6 +26,9 @@ std::vector<at::Tensor> LayerActivations::tensors() const {
                                    attention_output.rstd, h, h_rstd, gate_up, mlp_output.x, mlp_output.rstd}) {
     if (tensor.defined()) found.push_back(tensor);
   }
+  for (const at::Tensor& tensor : low_rank) {
+    if (tensor.defined()) found.push_back(tensor);
+  }
   for (const Operand* operand : {&normed, &h_normed, &activated}) {
     for (const at::Tensor& tensor : operand->tensors()) found.push_back(tensor);
   }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <any>
+#include <array>
 #include <vector>
 
 #include "model/fp8/operand.hpp"
@@ -36,6 +37,8 @@ struct LayerActivations {
   at::Tensor h_rstd;   // [N]
   at::Tensor gate_up;  // [N, 2I]
   Operand activated;   // [N, I]
+  // By LayerProduct: see LayerAdapters::forward.
+  std::array<at::Tensor, 4> low_rank;
   std::any of_family;  // instead of all above: what a layer of another kind saves
 
   // Frees the tensors that backward recomputes at this level.

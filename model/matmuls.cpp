@@ -188,6 +188,10 @@ at::Tensor Matmuls::forward_add(const Operand& a, const Operand& weight, const a
   return out;
 }
 
+void Matmuls::add_forward(at::Tensor& out, const Operand& a, const Operand& weight) {
+  multiply(Layout::kABTransposed, out, a, weight, out);
+}
+
 at::Tensor Matmuls::data_gradient(const Operand& dy, const Operand& weight) {
   at::Tensor out = result(dy, weight.size(1));
   multiply(Layout::kAB, out, dy, weight);
@@ -196,6 +200,10 @@ at::Tensor Matmuls::data_gradient(const Operand& dy, const Operand& weight) {
 
 void Matmuls::data_gradient_out(at::Tensor& out, const Operand& dy, const Operand& weight) {
   multiply(Layout::kAB, out, dy, weight);
+}
+
+void Matmuls::add_data_gradient(at::Tensor& out, const Operand& dy, const Operand& weight) {
+  multiply(Layout::kAB, out, dy, weight, out);
 }
 
 void Matmuls::weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate) {

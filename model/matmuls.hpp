@@ -51,10 +51,14 @@ class Matmuls {
   // The same plus `bias` [out] in each row, or plus `addend` [N, out]; rounded once on a GPU.
   at::Tensor forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias);
   at::Tensor forward_add(const Operand& a, const Operand& weight, const at::Tensor& addend);
+  // out [N, out] += a weight^T.
+  void add_forward(at::Tensor& out, const Operand& a, const Operand& weight);
   // dy weight: dy [N, out], weight [out, in] -> [N, in].
   at::Tensor data_gradient(const Operand& dy, const Operand& weight);
   // The same, written to a given tensor.
   void data_gradient_out(at::Tensor& out, const Operand& dy, const Operand& weight);
+  // out [N, in] += dy weight.
+  void add_data_gradient(at::Tensor& out, const Operand& dy, const Operand& weight);
   // out = dy^T x, or out += dy^T x: dy [N, out], x [N, in] of one type, -> [out, in] of that type or a wider one.
   void weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate = false);
   // The same with ATen's product.

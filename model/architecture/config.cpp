@@ -1,5 +1,7 @@
 #include "model/architecture/config.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -33,6 +35,8 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+constexpr const char* kLoraKey = "mpzero_lora";
+
 // The keys that to_json() makes of the fields of ModelConfig, and those that belong to other weights (a list with an
 // entry for each layer, how weights were stored).
 constexpr std::array kWrittenKeys = {"architectures",
@@ -47,6 +51,7 @@ constexpr std::array kWrittenKeys = {"architectures",
                                      "max_position_embeddings",
                                      "max_window_layers",
                                      "model_type",
+                                     kLoraKey,
                                      "num_attention_heads",
                                      "num_hidden_layers",
                                      "num_key_value_heads",
@@ -71,6 +76,7 @@ UnusedKeys read_unused(json object, const Architecture& architecture, const Mode
 // than a second.
 constexpr double kMaxParameters = 1e16;
 constexpr int64_t kMaxLayers = 10'000;
+constexpr int64_t kMaxRank = 65'536;
 
 // Without biases and norms, and without overflow.
 double roughly_num_parameters(const ModelConfig& c) {
@@ -80,6 +86,21 @@ double roughly_num_parameters(const ModelConfig& c) {
   const double layer =
       hidden * (heads * static_cast<double>(c.head_dim) + 3.0 * static_cast<double>(c.intermediate_size));
   return static_cast<double>(c.vocab_size) * hidden + static_cast<double>(c.num_hidden_layers) * layer;
+}
+
+void read_lora(ConfigReader& reader, ModelConfig& config) {
+  auto section = reader.section(kLoraKey);
+  if (!section) return;
+  LoraConfig& lora = config.lora.emplace();
+  lora.r = section->integer("r");
+  lora.alpha = section->number("lora_alpha");
+  lora.rslora = section->boolean("use_rslora", false);
+  const json* targets = section->find("target_modules");
+  if (targets == nullptr || !targets->is_array() || !std::ranges::all_of(*targets, &json::is_string)) {
+    section->wrong("target_modules", targets == nullptr ? json() : *targets, "a list of names");
+  }
+  lora.targets = targets->get<std::vector<std::string>>();
+  section->finish();
 }
 
 // transformers reads null as the number of query heads, and uses its own default if the key is missing.
@@ -112,6 +133,24 @@ ModelConfig read_decoder(ConfigReader& reader, const Architecture& architecture)
   return config;
 }
 
+void check_lora(const ModelConfig& config, const std::string& source) {
+  const LoraConfig& lora = *config.lora;
+  const std::vector<std::string> known = lora_targets(config, source);
+  if (lora.r < 1 || lora.r > kMaxRank) {
+    throw_user_error("{}: the rank of the adapters (lora r) is {}, but must be 1 to {}.", source, lora.r, kMaxRank);
+  }
+  if (!(lora.alpha > 0) || !std::isfinite(lora.alpha)) {
+    throw_user_error("{}: lora alpha is {}, but must be greater than 0.", source, lora.alpha);
+  }
+  for (const std::string& target : lora.targets) {
+    if (std::ranges::find(known, target) != known.end()) continue;
+    throw_user_error("{}: lora targets has \"{}\", which adapters cannot be attached to; choose from {}.", source,
+                     target, fmt::join(known, ", "));
+  }
+  if (lora.targets.empty())
+    throw_user_error("{}: lora targets is empty; choose from {}.", source, fmt::join(known, ", "));
+}
+
 }  // namespace
 
 ModelConfig ModelConfig::from_json(std::string_view text, const std::string& source) {
@@ -125,6 +164,7 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
   config = architecture.read != nullptr ? architecture.read(reader) : read_decoder(reader, architecture);
   config.model_type = architecture.model_type;
   read_token_ids(reader, config);
+  read_lora(reader, config);
   reader.finish();
   config.unused = read_unused(object, architecture, config);
   config.validate(source);
@@ -187,6 +227,7 @@ void ModelConfig::validate(const std::string& source) const {
   if (!(initializer_range >= 0) || !std::isfinite(initializer_range)) {
     throw_user_error("{}: initializer_range is {}, but must be 0 or more.", source, initializer_range);
   }
+  if (lora) check_lora(*this, source);
   if (sliding_window && *sliding_window < 1) {
     throw_user_error("{}: sliding_window is {}, but must be at least 1, or null.", source, *sliding_window);
   }
@@ -213,6 +254,10 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
     object["eos_token_id"] = eos_token_ids;
     if (eos_token_ids.empty()) object["eos_token_id"] = nullptr;
     if (eos_token_ids.size() == 1) object["eos_token_id"] = eos_token_ids.front();
+    if (lora) {
+      object[kLoraKey] = {
+          {"r", lora->r}, {"lora_alpha", lora->alpha}, {"target_modules", lora->targets}, {"use_rslora", lora->rslora}};
+    }
     if (!unused.json.empty()) object.update(json::parse(unused.json));
     return object.dump(2) + "\n";
   };
@@ -256,6 +301,12 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
   return finished(object);
 }
 
+ModelConfig ModelConfig::base() const {
+  ModelConfig without = *this;
+  without.lora.reset();
+  return without;
+}
+
 std::vector<UnitSpec> model_units(const ModelConfig& config) {
   const Architecture& architecture = find_architecture(config.model_type, "model configuration");
   if (architecture.units != nullptr) return architecture.units(config);
@@ -271,6 +322,12 @@ std::vector<UnitSpec> model_units(const ModelConfig& config) {
   UnitSpec head{"head", {{"model.norm.weight", {config.hidden_size}}}};
   if (!config.tie_word_embeddings) head.parameters.push_back({kOutputWeight, {config.vocab_size, config.hidden_size}});
   units.push_back(std::move(head));
+  if (!config.lora) return units;
+  for (UnitSpec& unit : units) {
+    for (ParameterSpec& parameter : unit.parameters) parameter.trainable = false;
+  }
+  const LoraLayout layout = lora_layout(*config.lora, architecture.layer_parameters(config));
+  for (size_t u = 1; u + 1 < units.size(); ++u) append_adapters(*config.lora, layout, units[u]);
   return units;
 }
 
@@ -281,17 +338,24 @@ int64_t num_parameters(const ModelConfig& config) {
 }
 
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length) {
+  return flops_per_token(config, seq_length, source_length, model_units(config));
+}
+
+double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length,
+                       const std::vector<UnitSpec>& units) {
   const Architecture& architecture = find_architecture(config.model_type, "model configuration");
   if (architecture.flops_per_token != nullptr) return architecture.flops_per_token(config, seq_length, source_length);
-  int64_t multiplied = config.tie_word_embeddings ? 0 : -config.vocab_size * config.hidden_size;
-  for (const UnitSpec& unit : model_units(config)) {
+  double products = 0;
+  for (const UnitSpec& unit : units) {
     for (const ParameterSpec& parameter : unit.parameters) {
-      if (parameter.shape.size() == 2) multiplied += parameter.numel();
+      const bool is_multiplied = parameter.name != kEmbeddingWeight || config.tie_word_embeddings;
+      if (parameter.shape.size() != 2 || !is_multiplied) continue;
+      products += (parameter.trainable ? 6.0 : 4.0) * static_cast<double>(parameter.numel());
     }
   }
   const double attention = static_cast<double>(config.num_hidden_layers) * static_cast<double>(config.query_size()) *
                            static_cast<double>(seq_length);
-  return 6.0 * static_cast<double>(multiplied) + 6.0 * attention;
+  return products + 6.0 * attention;
 }
 
 }  // namespace mpzero::model

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/parameter_spec.hpp"
+#include "model/architecture/lora.hpp"
 #include "model/architecture/rope_scaling.hpp"
 
 namespace mpzero::model {
@@ -59,6 +60,7 @@ struct ModelConfig {
   double initializer_range = 0.02;
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;
+  std::optional<LoraConfig> lora;  // none: all weights are trained. Of a key of mpzero's own, in checkpoints
   UnusedKeys unused;
 
   // Reads a Hugging Face config.json. Throws UserError, naming `source`, key and value, for anything that mpzero would
@@ -74,6 +76,9 @@ struct ModelConfig {
   // stored with it.
   std::string to_json(std::string_view dtype = "float32") const;
 
+  // The model without adapters.
+  ModelConfig base() const;
+
   // Sequences of more tokens have other rotary frequencies, as of dynamic scaling; without such, the largest number.
   int64_t rope_changes_after() const;
   // Tokens of the longest sequence that is generated, within the window and with the same frequencies.
@@ -85,7 +90,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// The units of the model in the order of the forward pass: "embedding", "layers.0" …, "head".
+// The units of the model in the order of the forward pass: "embedding", "layers.0" …, "head". With adapters all other
+// parameters are frozen.
 std::vector<UnitSpec> model_units(const ModelConfig& config);
 
 // The place of a T5 layer.
@@ -95,13 +101,16 @@ struct T5Layer {
 };
 T5Layer t5_layer(const ModelConfig& config, int64_t layer);
 
-// Number of trainable parameters; a tied head counts once.
+// Number of parameters, frozen ones and adapters among them; a tied head counts once.
 int64_t num_parameters(const ModelConfig& config);
 
 // Floating-point operations of forward and backward for one token of a sequence of `seq_length`, without recomputation:
-// 6 for each weight in a matrix product (all matrices except the input embedding; a tied head counts) plus 6 * layers *
-// heads * head_dim * seq_length for causal attention (the masked half is not counted). `source_length`: the tokens of
-// the sequence that an encoder reads.
+// 6 for each weight in a matrix product (all matrices except the input embedding; a tied head counts), 4 if it is
+// frozen, plus 6 * layers * heads * head_dim * seq_length for causal attention (the masked half is not counted).
+// `source_length`: the tokens of the sequence that an encoder reads.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length = 0);
+// The same where `units`, those of the model, say what is frozen.
+double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length,
+                       const std::vector<UnitSpec>& units);
 
 }  // namespace mpzero::model

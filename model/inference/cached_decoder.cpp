@@ -26,6 +26,10 @@ CachedDecoder::CachedDecoder(ModelConfig config, std::vector<std::vector<at::Ten
   if (weights_.size() != num_layers + 2) {
     throw_failure("weights of {} units were given, the model has {}", weights_.size(), num_layers + 2);
   }
+  if (config_.lora) {
+    lora_ = lora_layout(*config_.lora,
+                        find_architecture(config_.model_type, "model configuration").layer_parameters(config_));
+  }
   const at::TensorOptions options = weights_.front().front().options();
   for (size_t i = 0; i < num_layers; ++i) {
     layers_.push_back(by_role(weights_[i + 1], layout_, config_.rms_norm_eps));
@@ -58,9 +62,15 @@ at::Tensor CachedDecoder::run(const at::Tensor& tokens) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     LayerActivations unused;
     const RopeTables all = rope_.get(capacity_, x.options(), config_.rotates(i));
-    const RopeTables rope{all.cos.narrow(0, length_, count), all.sin.narrow(0, length_, count)};
-    x = layer_forward({config_, layout_, matmuls_, {}, layers_[i], rope}, x, unused, fp8::Forms::kRows,
-                      [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const LayerAdapters adapters(lora_, config_.lora ? config_.lora->scale() : 1, weights_[i + 1], matmuls_);
+    x = layer_forward({.config = config_,
+                       .layout = layout_,
+                       .matmuls = matmuls_,
+                       .casts = {},
+                       .w = layers_[i],
+                       .rope = {all.cos.narrow(0, length_, count), all.sin.narrow(0, length_, count)},
+                       .adapters = adapters},
+                      x, unused, fp8::Forms::kRows, [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
                         return AttentionOutput{attend(caches_[i], q, k, v), {}};
                       });
   }

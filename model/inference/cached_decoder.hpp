@@ -64,6 +64,7 @@ class CachedDecoder final : public CachedModel {
   int64_t length_ = 0;
   std::vector<std::vector<at::Tensor>> weights_;
   std::vector<LayerWeights> layers_;
+  LoraLayout lora_;  // empty without adapters
   std::vector<Cache> caches_;
   Matmuls matmuls_;
   RopeTable rope_;

@@ -36,8 +36,22 @@ inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::
       .transpose(1, 2);
 }
 
-// Layer `index` of the model. w: the weights in the order of the layer's unit.
-inline at::Tensor layer(ModelConfig config, const std::vector<at::Tensor>& w, const at::Tensor& x, int64_t index = 0) {
+// The layer's own weights, with s B A added where the configuration has adapters.
+inline std::vector<at::Tensor> merged(const ModelConfig& config, std::vector<at::Tensor> w) {
+  if (!config.lora) return w;
+  const std::vector<LayerParameter> own = find_architecture(config.model_type, "oracle").layer_parameters(config);
+  for (const std::vector<LoraAdapter>& adapters : lora_layout(*config.lora, own)) {
+    for (const LoraAdapter& adapter : adapters) {
+      w[adapter.weight] = w[adapter.weight] + config.lora->scale() * w[adapter.b].matmul(w[adapter.a]);
+    }
+  }
+  return w;
+}
+
+// Layer `index` of the model. all: the weights in the order of the layer's unit.
+inline at::Tensor layer(ModelConfig config, const std::vector<at::Tensor>& all, const at::Tensor& x,
+                        int64_t index = 0) {
+  const std::vector<at::Tensor> w = merged(config, all);
   const LayerLayout layout(find_architecture(config.model_type, "oracle").layer_parameters(config));
   const std::optional<double> scale = std::exchange(config.attention_multiplier, {});
   const RopeTables tables = RopeTable(config).get(x.size(1), x.options(), config.rotates(static_cast<size_t>(index)));

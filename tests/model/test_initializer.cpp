@@ -75,6 +75,21 @@ TEST_CASE("the bits are the same on every machine") {
   CHECK(hash == 0x81113d55a0c6cb66u);
 }
 
+TEST_CASE("adapters begin as PEFT's: A uniform in 1 / sqrt(in), B zero") {
+  const ParameterSpec a{"model.layers.0.mlp.up_proj.lora_A.weight", {16, 4096}};
+  const std::vector<float> x = read(RandomInitializer(3, 0.02), a, 0, a.numel());
+  const double bound = 1 / std::sqrt(4096.0), n = static_cast<double>(x.size());
+  CHECK(std::ranges::max(x) < bound);
+  CHECK(std::ranges::min(x) >= -static_cast<float>(bound));
+  CHECK(std::ranges::max(x) > 0.999 * bound);
+  // Five standard errors; the variance of a uniform distribution is bound^2 / 3.
+  CHECK(std::abs(moment(x, 1)) < 5 * bound / std::sqrt(3 * n));
+  CHECK(moment(x, 2) * 3 / (bound * bound) == Approx(1).margin(5 * std::sqrt(0.8 / n)));
+  CHECK(read(RandomInitializer(3, 0.02), a, 777, 5000) == std::vector<float>(x.begin() + 777, x.begin() + 5777));
+  const ParameterSpec b{"model.layers.0.mlp.up_proj.lora_B.weight", {4096, 16}};
+  CHECK(read(RandomInitializer(3, 0.02), b, 5, 100) == std::vector<float>(100, 0.0f));
+}
+
 TEST_CASE("seeds and names give different weights; norms are ones, biases zeros") {
   const ParameterSpec other{"model.layers.2.mlp.up_proj.weight", {3000, 1001}};
   const std::vector<float> x = read(RandomInitializer(1, 0.02), kMatrix, 0, 4096);

@@ -96,6 +96,35 @@ TEST_CASE("a layer's backward agrees with autograd") {
   }
 }
 
+TEST_CASE("a layer's backward with adapters agrees with autograd") {
+  for (ModelConfig config : small_models()) {
+    const std::vector<std::string> all = lora_targets(config, "a test");
+    for (const size_t part : {0, 1, 2}) {  // every second target, or all
+      std::vector<std::string> targets;
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (part == 2 || i % 2 == part) targets.push_back(all[i]);
+      }
+      config.lora = LoraConfig{.r = 3, .alpha = 5, .targets = targets, .rslora = part == 0};
+      for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+        INFO(config.model_type << ", part " << part << ", recomputed: " << name(recompute));
+        check_layer(config, recompute);
+      }
+    }
+  }
+}
+
+TEST_CASE("adapters have the number of values that PEFT's have") {
+  // ../shared/reference/finetuning.md, test 24.
+  const auto count = [](const std::string& preset) {
+    ModelConfig config = ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/" + preset + ".json");
+    const int64_t base = num_parameters(config);
+    config.lora = LoraConfig{.r = 16, .alpha = 16, .targets = lora_targets(config, preset)};
+    return num_parameters(config) - base;
+  };
+  CHECK(count("llama_3_8b") == 41'943'040);
+  CHECK(count("qwen3_0_6b") == 10'092'544);
+}
+
 TEST_CASE("embedding and head agree with autograd, in one chunk of tokens and in several") {
   for (const int64_t max_logits : {0, 53 * 33, 53 * 7, 1}) {
     for (const bool masked : {false, true}) {

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+#include "model/architecture/lora.hpp"
+#include "model/fp8/layer_product.hpp"
+#include "model/gradient.hpp"
+#include "model/matmuls.hpp"
+
+namespace mpzero::model {
+
+// The adapters of one layer. No gradient of a frozen weight, and no matrix of its shape, is ever made. N: tokens; a
+// product without adapters leaves everything as it is, and its tensors are undefined.
+class LayerAdapters {
+ public:
+  LayerAdapters() = default;
+  // `layer`: the weights of the layer's unit. All must outlive this object.
+  LayerAdapters(const LoraLayout& layout, double scale, std::span<const at::Tensor> layer, Matmuls& matmuls)
+      : layout_(&layout), scale_(scale), layer_(layer), matmuls_(&matmuls) {}
+
+  // y [N, out] += scale * x A^T B^T, x [N, in]. Returns scale * x A^T [N, adapters * r], which backward reads.
+  at::Tensor forward(LayerProduct product, const Operand& x, const at::Tensor& y) const;
+  // dx [N, in] += dz A, where dz [N, adapters * r] = scale * dy B is returned. dy: [N, out].
+  at::Tensor data_gradient(LayerProduct product, const Operand& dy, at::Tensor& dx) const;
+  // dA += dz^T x, dB += dy^T z. `z`: of forward; `dz`: of data_gradient.
+  void weight_gradients(LayerProduct product, const Operand& dy, const at::Tensor& dz, const Operand& x,
+                        const at::Tensor& z, std::span<Gradient> gradients) const;
+
+ private:
+  std::span<const LoraAdapter> of(LayerProduct product) const;
+  at::Tensor joined_a(std::span<const LoraAdapter> adapters) const;
+
+  const LoraLayout* layout_ = nullptr;
+  double scale_ = 1;
+  std::span<const at::Tensor> layer_;
+  Matmuls* matmuls_ = nullptr;
+};
+
+}  // namespace mpzero::model
