@@ -29,6 +29,8 @@ struct ParameterSpec {
 struct UnitSpec {
   std::string name;  // e.g. "layers.0"
   std::vector<ParameterSpec> parameters;
+  // Frozen, and the same as in the weights that the run began with: a checkpoint refers to them instead.
+  bool in_base = false;
 
   int64_t numel() const {
     int64_t sum = 0;
@@ -102,8 +104,9 @@ enum class StateKind { kMaster, kExpAvg, kExpAvgSq };
 inline constexpr std::array kStateKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
 // Those of a unit whose parameters are all trainable or all frozen: of frozen ones the master weights, which have the
-// values of the parameters.
+// values of the parameters, and nothing where a checkpoint refers to the weights that the run began with.
 inline std::span<const StateKind> states_of(const UnitSpec& unit) {
+  if (unit.in_base) return {};
   return std::span(kStateKinds).first(unit.trainable() ? kStateKinds.size() : 1);
 }
 

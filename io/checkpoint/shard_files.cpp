@@ -99,6 +99,7 @@ json to_json(std::span<const UnitSpec> units) {
       if (!parameter.trainable) parameters.back()["trainable"] = false;
     }
     list.push_back({{"unit", unit.name}, {"parameters", std::move(parameters)}});
+    if (unit.in_base) list.back()["in_base"] = true;
   }
   return list;
 }
@@ -106,7 +107,7 @@ json to_json(std::span<const UnitSpec> units) {
 std::vector<UnitSpec> units_from_json(const json& list) {
   std::vector<UnitSpec> units;
   for (const json& entry : list) {
-    UnitSpec unit{entry.at("unit").get<std::string>(), {}};
+    UnitSpec unit{entry.at("unit").get<std::string>(), {}, entry.value("in_base", false)};
     for (const json& parameter : entry.at("parameters")) {
       unit.parameters.push_back({parameter.at("name").get<std::string>(),
                                  parameter.at("shape").get<std::vector<int64_t>>(),

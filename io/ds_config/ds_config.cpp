@@ -196,6 +196,24 @@ void read_fp8(ObjectReader& root, Fp8Section& fp8) {
   section->finish();
 }
 
+void read_lora(ObjectReader& root, LoraSection& lora) {
+  auto section = root.section("lora");
+  if (!section) return;
+  section->read("r", lora.r, Auto::kRefused, 1);
+  section->read("alpha", lora.alpha, Auto::kRefused, 0.0, kInfinity);
+  section->read("targets", lora.targets);
+  section->read("dropout", lora.dropout, Auto::kRefused, 0.0, 1.0);
+  section->read("rslora", lora.rslora, Auto::kRefused);
+  // Methods of PEFT that compute something else.
+  for (const char* key : {"use_dora", "use_qalora", "lora_bias", "load_in_4bit", "load_in_8bit"}) {
+    section->only(key, false, kRemoveIt);
+  }
+  for (const char* key : {"modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform"}) {
+    section->only(key, nullptr, kRemoveIt);
+  }
+  section->finish();
+}
+
 void refuse_other_methods(ObjectReader& root) {
   root.only("sequence_parallel_size", 1, "set it to 1");
   root.only("data_parallel_size", nullptr, "remove it: every rank is data parallel");
@@ -298,6 +316,7 @@ DsConfig parse_ds_config(const std::string& text, const std::string& path) {
   read_precision(root, config, not_acted_on);
   read_data_types(root, config);
   read_fp8(root, config.fp8);
+  read_lora(root, config.lora);
   read_optimizer(root, config.optimizer);
   read_scheduler(root, config.scheduler);
   read_zero(root, config.zero);

@@ -94,6 +94,15 @@ struct Fp8Section {
   Setting<std::vector<std::string>> filter_fqns;
 };
 
+// `lora`, which is mpzero's own: low-rank adapters (docs/finetuning.md).
+struct LoraSection {
+  Setting<int64_t> r;
+  Setting<double> alpha;
+  Setting<std::vector<std::string>> targets;
+  Setting<double> dropout;
+  Setting<bool> rslora;
+};
+
 // A ds_config.json as DeepSpeed 0.19 defines it. A default-constructed one means that no file was given.
 struct DsConfig {
   std::string path;  // empty: no file
@@ -113,6 +122,7 @@ struct DsConfig {
   SchedulerSection scheduler;
   ZeroSection zero;
   Fp8Section fp8;
+  LoraSection lora;
 
   // Known keys in the file that mpzero does not act on, and what happens instead: one line each.
   std::vector<std::string> warnings;

@@ -197,8 +197,40 @@ fs::path weights_folder(const fs::path& given) {
   return folder == given || has_safetensors(folder) || has_other_weights(folder) ? folder : given;
 }
 
-InitialFolder find_initial_folder(const fs::path& given) {
-  const fs::path folder = weights_folder(given);
+namespace {
+
+// The base of adapters, whose folder is `adapters`. `recorded`: the base that they name.
+InitialFolder find_base(const fs::path& adapters, const fs::path& recorded, const fs::path& base,
+                        AdapterSettings settings) {
+  const fs::path given = base.empty() ? recorded : base;
+  if (given.empty() || !has_initial_weights(weights_folder(given))) {
+    throw_user_error("--init_from {}: its adapters need their base, {}: name its folder with --base_model",
+                     adapters.string(),
+                     given.empty() ? "which they do not name" : given.string() + ", which holds no weights here");
+  }
+  InitialFolder found = find_initial_folder(given);
+  if (!found.adapters.empty()) {
+    throw_user_error("--init_from {}: its base {} has adapters itself: merge them first (zero_to_fp32 --format merged)",
+                     adapters.string(), given.string());
+  }
+  found.adapters = adapters;
+  found.adapter_settings = std::move(settings);
+  return found;
+}
+
+}  // namespace
+
+InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
+  const fs::path folder = holds_peft_adapters(given) ? given : weights_folder(given);
+  if (holds_peft_adapters(folder)) {
+    const PeftConfig config = read_peft_config(folder);
+    InitialFolder found = find_base(folder, config.base, base, config.settings);
+    if (config.lora_dropout > 0) {
+      found.warnings.push_back(fmt::format("{}: lora_dropout {} is not used: adapters are trained without dropout.",
+                                           (folder / kAdapterConfigName).string(), config.lora_dropout));
+    }
+    return found;
+  }
   InitialFolder found;
   found.folder = folder;
   if (!is_folder(folder)) return found;
@@ -212,6 +244,9 @@ InitialFolder find_initial_folder(const fs::path& given) {
   const auto warn = [&](const std::string& warning) { found.warnings.push_back(warning + "."); };
   if (found.is_checkpoint) {
     const auto checkpoint = open_checkpoint(found.folder);
+    if (const auto settings = adapters_of(*checkpoint); settings && !checkpoint->run().init_from_hash.empty()) {
+      return find_base(found.folder, checkpoint->run().init_from, base, *settings);
+    }
     found.model_config_json = checkpoint->progress().model_config_json;
     found.eos_token_ids = more_eos_ids(*checkpoint, tokenizer_folder(*checkpoint, warn), warn);
     found.tokenizer_hash = recorded_tokenization(*checkpoint).tokenizer_hash;

@@ -11,6 +11,7 @@
 #include "base/parameter_source.hpp"
 #include "base/process_group.hpp"
 #include "io/bytes/float_formats.hpp"
+#include "io/weights/adapters.hpp"
 #include "io/weights/weight_source.hpp"
 
 namespace mpzero::io {
@@ -49,7 +50,7 @@ std::string hash_of(const WeightSource& weights, std::span<const UnitSpec> units
 // What --init_from names: a Hugging Face folder, the name of a model on the hub, which means its snapshot in the cache,
 // a checkpoint, or a folder of checkpoints, which means the one that its `latest` names.
 struct InitialFolder {
-  std::filesystem::path folder;  // of Hugging Face weights, or of one checkpoint
+  std::filesystem::path folder;  // of Hugging Face weights, or of one checkpoint; of adapters their base
   bool is_checkpoint = false;
   bool is_latest = false;                // the checkpoint was found by `latest`
   bool is_gone = false;                  // the folder holds no weights any more; a run recorded the path and its model
@@ -57,6 +58,8 @@ struct InitialFolder {
   std::vector<int64_t> eos_token_ids{};  // beside those of config.json: see more_eos_ids() in tokenizer_files.hpp
   std::string tokenizer_hash{};          // of the tokenizer there, as Tokenization has it; empty: not known
   std::vector<std::string> warnings{};   // of files of the tokenizer
+  std::filesystem::path adapters{};      // the folder of the adapters that were named, of PEFT or a checkpoint
+  AdapterSettings adapter_settings{};    // theirs
   std::string problem{};                 // of such files in a Hugging Face folder: why what they say is not known
 };
 
@@ -65,8 +68,8 @@ std::filesystem::path weights_folder(const std::filesystem::path& given);
 
 // Safetensors come first where the folder holds several, pytorch_model.bin, which DeepSpeed's zero_to_fp32.py writes
 // beside the checkpoints, comes last. A folder that holds nothing is returned as it is. Throws as
-// open_checkpoint, and where `latest` names nothing.
-InitialFolder find_initial_folder(const std::filesystem::path& given);
+// open_checkpoint, and where `latest` names nothing. `base`: replaces the base that adapters record.
+InitialFolder find_initial_folder(const std::filesystem::path& given, const std::filesystem::path& base = {});
 
 // Whether there are weights in the folder, which is one of Hugging Face weights or of one checkpoint. Also true if the
 // system cannot tell.

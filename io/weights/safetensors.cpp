@@ -183,15 +183,16 @@ std::string safetensors_header(std::span<const ParameterSpec> parameters, Weight
   return bytes + text;
 }
 
-std::string shard_name(size_t index, size_t count) {
-  return count == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
+std::string shard_name(const std::string& stem, size_t index, size_t count) {
+  return count == 1 ? stem + ".safetensors" : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, index + 1, count);
 }
 
 }  // namespace
 
 std::vector<std::string> write_safetensors(const fs::path& folder, std::span<const ParameterSpec> parameters,
                                            const ParameterSource& source, int64_t max_shard_bytes,
-                                           const OnWritten& on_written, WeightType type, FileSystem& file_system) {
+                                           const OnWritten& on_written, WeightType type, FileSystem& file_system,
+                                           const std::string& stem) {
   const auto shards = split_into_shards(parameters, max_shard_bytes, type);
   std::vector<std::string> names;
   std::deque<File> files;
@@ -199,7 +200,7 @@ std::vector<std::string> write_safetensors(const fs::path& folder, std::span<con
   nlohmann::json weight_map = nlohmann::json::object();
   int64_t total_numel = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
-    names.push_back(shard_name(i, shards.size()));
+    names.push_back(shard_name(stem, i, shards.size()));
     File& file = files.emplace_back(File::create(folder / names.back(), file_system));
     const std::string header = safetensors_header(shards[i], type);
     file.write(0, std::as_bytes(std::span(header)));
@@ -218,7 +219,7 @@ std::vector<std::string> write_safetensors(const fs::path& folder, std::span<con
     const nlohmann::json index = {
         {"metadata", {{"total_parameters", total_numel}, {"total_size", total_numel * bytes_of(type)}}},
         {"weight_map", std::move(weight_map)}};
-    names.emplace_back("model.safetensors.index.json");
+    names.push_back(stem + ".safetensors.index.json");
     write_text_file(folder / names.back(), index.dump(2) + "\n", file_system);
   }
   return names;
