@@ -20,6 +20,8 @@
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/hub/hub_cache.hpp"
+#include "io/weights/adapters.hpp"
+#include "io/weights/initial_weights.hpp"
 #include "io/weights/tokenizer_files.hpp"
 #include "io/weights/weights_export.hpp"
 #include "model/architecture/architectures.hpp"
@@ -60,11 +62,21 @@ int64_t parse_size(const std::string& text) {
   throw_user_error("--max_shard_size {} is not a size: write it as 5GB, 500MB or a number of bytes", text);
 }
 
+// What adapters are written as; std::nullopt: full weights.
+enum class AdapterFormat : uint8_t { kPeft, kMerged };
+
+std::optional<AdapterFormat> adapter_format_of(const std::string& format) {
+  if (format == "peft") return AdapterFormat::kPeft;
+  if (format == "merged") return AdapterFormat::kMerged;
+  return std::nullopt;
+}
+
 WeightsFormat parse_format(const std::string& text) {
+  if (text.empty() || adapter_format_of(text)) return WeightsFormat::kSafetensors;
   if (text == "safetensors") return WeightsFormat::kSafetensors;
   if (text == "hdf5") return WeightsFormat::kHdf5;
   if (text == "pt") return WeightsFormat::kTorch;
-  throw_user_error("--format {} is unknown: choose safetensors, pt or hdf5", text);
+  throw_user_error("--format {} is unknown: choose safetensors, pt, hdf5, peft or merged", text);
 }
 
 WeightType parse_dtype(const std::string& text) {
@@ -78,8 +90,10 @@ struct Options {
   std::string output_dir;
   std::string tag;
   int64_t max_shard_bytes = 0;
+  std::string given_format;  // empty: as suits the checkpoint
   WeightsFormat format = WeightsFormat::kSafetensors;
   WeightType type = WeightType::kFloat32;
+  std::string base_model;    // of adapters: a folder, or a name on the hub; empty: the run's
   std::string model_config;  // a file
   std::string tokenizer;     // a folder, also the snapshot of a name on the hub; empty: the run's
   bool help = false;
@@ -112,7 +126,9 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   }
   options.tag = values["tag"].as<std::string>();
   options.max_shard_bytes = parse_size(values["max_shard_size"].as<std::string>());
-  options.format = parse_format(values["format"].as<std::string>());
+  options.given_format = values["format"].as<std::string>();
+  options.format = parse_format(options.given_format);
+  options.base_model = mpzero::io::weights_folder(values["base_model"].as<std::string>()).string();
   options.type = parse_dtype(values["dtype"].as<std::string>());
   options.model_config = values["model_config"].as<std::string>();
   options.tokenizer = mpzero::io::hub_snapshot_or(values["tokenizer"].as<std::string>()).string();
@@ -238,17 +254,48 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   }
 }
 
+// A checkpoint of adapters has no plain weights: they are written for PEFT, or merged into those of their base.
+void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
+  using namespace mpzero;
+  if (!options.given_format.empty() && !adapter_format_of(options.given_format)) {
+    throw_user_error("--format {}: {} has adapters: choose peft, or merged for weights of the whole model",
+                     options.given_format, checkpoint.folder().string());
+  }
+  if (options.given_format == "merged") {
+    SingleProcess alone;
+    return convert(io::MergedCheckpoint(checkpoint, options.base_model, alone), options);
+  }
+  if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty()) {
+    throw_user_error("--format peft writes adapters alone; leave --model_config, --tokenizer and --base_model out");
+  }
+  const std::vector<std::string> files = io::export_adapters(checkpoint, options.output_dir, options.type);
+  mpzero::print_out("Wrote the adapters of step {} of {} to {}: {}\n", checkpoint.progress().step,
+                    checkpoint.folder().string(), options.output_dir, fmt::join(files, ", "));
+  mpzero::print_out("Load them: peft.PeftModel.from_pretrained(base_model, \"{}\")\n", options.output_dir);
+}
+
+void convert_checkpoint(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
+  if (mpzero::io::adapters_of(checkpoint)) return convert_adapters(checkpoint, options);
+  if (adapter_format_of(options.given_format) || !options.base_model.empty()) {
+    throw_user_error("{} has no adapters: leave --base_model and --format {} out", checkpoint.folder().string(),
+                     options.given_format.empty() ? "peft" : options.given_format);
+  }
+  convert(checkpoint, options);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     po::options_description visible("Options");
-    visible.add_options()                                                                                           //
-        ("help,h", "show this text")                                                                                //
-        ("tag,t", po::value<std::string>()->default_value("", "what `latest` names"),                               //
-         "the checkpoint, e.g. qwen3_0_6b-500steps")                                                                //
-        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start a new file beyond this size")     //
-        ("format", po::value<std::string>()->default_value("safetensors"), "safetensors, pt (torch.load) or hdf5")  //
+    visible.add_options()                                                                                        //
+        ("help,h", "show this text")                                                                             //
+        ("tag,t", po::value<std::string>()->default_value("", "what `latest` names"),                            //
+         "the checkpoint, e.g. qwen3_0_6b-500steps")                                                             //
+        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start a new file beyond this size")  //
+        ("format", po::value<std::string>()->default_value("", "safetensors; of adapters peft"),
+         "safetensors, pt (torch.load) or hdf5; of adapters peft or merged")                                       //
+        ("base_model", po::value<std::string>()->default_value("", "the run's"), "the base of adapters to merge")  //
         ("dtype", po::value<std::string>()->default_value("fp32"), "fp32 or bf16")(
             "model_config", po::value<std::string>()->default_value("", "the checkpoint's"), "the model's config.json")(
             "tokenizer", po::value<std::string>()->default_value("", "the run's"),
@@ -258,16 +305,18 @@ int main(int argc, char** argv) {
     if (options.help) {
       std::ostringstream text;
       text << "Converts a checkpoint of mpzero or DeepSpeed into plain weights that transformers can load.\n\n"
-              "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format safetensors|pt|hdf5]\n"
-              "             [--dtype fp32|bf16] [--model_config config.json] [--tokenizer FOLDER]\n\n"
+              "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format FORMAT]\n"
+              "             [--dtype fp32|bf16] [--model_config config.json] [--tokenizer FOLDER] [--base_model "
+              "FOLDER]\n\n"
               "CHECKPOINT_DIR is the folder that contains `latest`, or the folder of one checkpoint.\n\n"
            << visible;
       mpzero::write_output(mpzero::Output::kStdout, text.str());
       return 0;
     }
-    mpzero::io::read_checkpoint([&] { return mpzero::io::find_checkpoint(options.checkpoint_dir, options.tag); },
-                                [&](const mpzero::io::StoredCheckpoint& checkpoint) { convert(checkpoint, options); },
-                                [](const std::string& what) { mpzero::print_err("zero_to_fp32: {}\n", what); });
+    mpzero::io::read_checkpoint(
+        [&] { return mpzero::io::find_checkpoint(options.checkpoint_dir, options.tag); },
+        [&](const mpzero::io::StoredCheckpoint& checkpoint) { convert_checkpoint(checkpoint, options); },
+        [](const std::string& what) { mpzero::print_err("zero_to_fp32: {}\n", what); });
     mpzero::check_stdout();
     return 0;
   } catch (const mpzero::UserError& error) {

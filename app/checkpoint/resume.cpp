@@ -17,6 +17,7 @@
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/files/damaged.hpp"
 #include "io/files/retry.hpp"
+#include "io/weights/adapters.hpp"
 
 namespace mpzero {
 
@@ -165,7 +166,7 @@ std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<Unit
     try {
       Resumed resumed = restore_patiently(folder, [&] { return restore_stable(folder, choices.run, resumption); });
       const std::string other_weights =
-          problem_of_initial_weights(setup, resumed.run, folder, units, weights_check, group, warnings);
+          problem_of_initial_weights(setup, resumed.run, folder, weights_check, group, warnings);
       if (!other_weights.empty()) {
         throw UserError(other_weights + (resumption.names_checkpoint() ? "" : start_new_run(resumption.setup.config)),
                         ErrorScope::kAllRanks);
@@ -203,10 +204,11 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
     // Of no interest where the checkpoint turns out to be damaged, or is read again.
     std::vector<std::string> about_carried;
     const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, about_carried);
+    const io::CheckpointWithBase whole(stored, setup.model.lora ? setup.config.init_from : "", group);
     engine.restore([&](size_t unit, StateKind kind, int64_t begin,
-                       std::span<float> out) { stored.read_unit(units[unit], kind, begin, out); },
+                       std::span<float> out) { whole.read_unit(units[unit], kind, begin, out); },
                    group, carried);
-    stored.verify_what_was_read(group);
+    whole.verify_what_was_read(group);
     warnings.insert(warnings.end(), about_carried.begin(), about_carried.end());
   };
   return resume_with(setup, units, fill, WeightsCheck::kContent, group, warnings);

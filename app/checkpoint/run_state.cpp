@@ -8,6 +8,7 @@
 #include "app/config/recorded_settings.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "io/weights/adapters.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/matched_weights.hpp"
 #include "model/initializer.hpp"
@@ -48,6 +49,12 @@ std::string describe_weights(const io::RunRecord& run) {
 
 }  // namespace
 
+std::vector<UnitSpec> saved_units(const RunSetup& setup, std::vector<UnitSpec> parts) {
+  if (!setup.model.lora || setup.config.init_from.empty()) return parts;
+  for (UnitSpec& part : parts) part.in_base = !part.trainable();
+  return parts;
+}
+
 std::string checkpoint_tag(const RunConfig& config, int64_t step) {
   return fmt::format("{}-{}steps", config.model_type, step);
 }
@@ -58,28 +65,37 @@ void check_initial_weights(const std::string& folder, const std::vector<UnitSpec
   warnings.insert(warnings.end(), weights->warnings().begin(), weights->warnings().end());
 }
 
-std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
-                           ProcessGroup& group, std::vector<std::string>& warnings) {
+std::string initialize_run(const RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group,
+                           std::vector<std::string>& warnings) {
   const RunConfig& config = setup.config;
+  const model::RandomInitializer random(config.seed, setup.model);
   if (config.init_from.empty()) {
-    engine.initialize(model::RandomInitializer(config.seed, setup.model), group);
+    engine.initialize(random, group);
     return "";
   }
+  const std::vector<UnitSpec> units = model_units(setup.model.base());
   std::unique_ptr<io::WeightSource> source;
   run_on_all_ranks(group, [&] { source = open_weights(config.init_from, units); });
   warnings.insert(warnings.end(), source->warnings().begin(), source->warnings().end());
   const io::InitialWeights weights(*source,
                                    config.dtype == "bf16" ? io::WeightType::kBFloat16 : io::WeightType::kFloat32);
-  engine.initialize(weights, group);
+  std::unique_ptr<io::WeightSource> adapters;
+  if (!setup.init_adapters.empty()) {
+    run_on_all_ranks(group, [&] { adapters = io::open_adapters(setup.init_adapters, model_units(setup.model)); });
+  }
+  engine.initialize(io::WithAdapters(weights, adapters ? static_cast<const ParameterSource&>(*adapters) : random),
+                    group);
   source->verify_what_was_read(group);
+  if (adapters) adapters->verify_what_was_read(group);
   // Unsharded states are read by every rank.
   return weights.hash(units, config.zero.stage > 0 || group.rank() == 0, group);
 }
 
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,
-                                       const std::vector<UnitSpec>& units, WeightsCheck check, ProcessGroup& group,
-                                       std::vector<std::string>& warnings) {
+                                       WeightsCheck check, ProcessGroup& group, std::vector<std::string>& warnings) {
   if (run.id.empty() || setup.config.init_from.empty()) return "";
+  // The base of adapters has been compared when it was read.
+  if (setup.model.lora && check == WeightsCheck::kContent) return "";
   const fs::path folder = weights_to_compare(setup, run);
   const auto others = [&](const std::string& hash) {
     return fmt::format("{} is of a run that began with {}, not with those of --init_from {}{}: leave out --init_from{}",
@@ -103,6 +119,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
     }
     return "";
   }
+  const std::vector<UnitSpec> units = model_units(setup.model.base());
   std::unique_ptr<io::WeightSource> source;
   run_on_all_ranks(group, [&] { source = open_weights(folder, units, io::TiedHead::kPassOver); });
   if (same_path && check == WeightsCheck::kContentOfOtherPath) return "";
@@ -118,7 +135,7 @@ std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std:
   const bool writes = config.zero.stage > 0 || rank == 0;
   for (size_t u = 0; u < units.size(); ++u) {
     const parallel::ZeroEngine::Shard mine = engine.shard(u);
-    shards.push_back({.unit = &units[u], .begin = mine.begin, .count = writes ? mine.count : 0});
+    shards.push_back({.unit = &units[u], .begin = mine.begin, .count = writes && !units[u].in_base ? mine.count : 0});
   }
   return shards;
 }

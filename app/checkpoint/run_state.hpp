@@ -14,10 +14,10 @@
 namespace mpzero {
 
 // Fills the engine with --init_from's weights, or with random ones. Returns the hash of the former
-// (io/weights/initial_weights.hpp), and nothing for the latter. Adds to `warnings` what should be known of the folder.
-// Collective.
-std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
-                           ProcessGroup& group, std::vector<std::string>& warnings);
+// (io/weights/initial_weights.hpp), and nothing for the latter. Adapters begin as new ones. Adds to `warnings` what
+// should be known of the folder. Collective.
+std::string initialize_run(const RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group,
+                           std::vector<std::string>& warnings);
 
 // Throws UserError unless `folder` holds a tensor for each parameter, with its shape, and no others. Reads headers, and
 // the beginning of a head that should be tied.
@@ -32,8 +32,11 @@ enum class WeightsCheck : uint8_t { kContent, kContentOfOtherPath };
 // same on all ranks: by their hash, for which they are read, or by their path where the run has recorded none or they
 // are gone. Empty where they are the same, or the flag is not given. Collective.
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run,
-                                       const std::filesystem::path& checkpoint, const std::vector<UnitSpec>& units,
-                                       WeightsCheck check, ProcessGroup& group, std::vector<std::string>& warnings);
+                                       const std::filesystem::path& checkpoint, WeightsCheck check, ProcessGroup& group,
+                                       std::vector<std::string>& warnings);
+
+// The engine's parts as checkpoints have them: those of a base that --init_from names are referred to.
+std::vector<UnitSpec> saved_units(const RunSetup& setup, std::vector<UnitSpec> parts);
 
 // What this rank writes of a checkpoint, unit by unit. Unsharded states are the same on every rank; rank 0 writes them.
 std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std::vector<UnitSpec>& units,

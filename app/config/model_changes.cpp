@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/config/lora_settings.hpp"
 #include "model/architecture/config_rope.hpp"
 
 namespace mpzero {
@@ -41,6 +42,8 @@ std::string show(const std::optional<model::T5Config>& t5) {
                      t5->pad_token_id, t5->decoder_start_token_id);
 }
 
+std::string show(const std::optional<model::LoraConfig>& lora) { return lora ? describe_lora(*lora) : "none"; }
+
 }  // namespace
 
 std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelConfig& now) {
@@ -58,6 +61,7 @@ std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelCon
   compare("num_key_value_heads", &ModelConfig::num_key_value_heads, ChangeRule::kRefused);
   compare("head_dim", &ModelConfig::head_dim, ChangeRule::kRefused);
   compare("tie_word_embeddings", &ModelConfig::tie_word_embeddings, ChangeRule::kRefused);
+  compare("lora", &ModelConfig::lora, ChangeRule::kRefused);
   if (const std::string then = show(before.t5), here = show(now.t5); then != here) {
     changes.push_back({"t5", then, here, ChangeRule::kRefused});
   }

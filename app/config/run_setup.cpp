@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 
+#include "app/config/lora_settings.hpp"
 #include "app/config/model_changes.hpp"
 #include "app/config/prepare_data_command.hpp"
 #include "app/config/size_limits.hpp"
@@ -397,8 +398,16 @@ std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps) 
 }
 
 io::InitialFolder find_init_from(const CommandLine& command_line) {
-  if (command_line.init_from.empty()) return {};
-  io::InitialFolder found = io::find_initial_folder(command_line.init_from);
+  if (command_line.init_from.empty()) {
+    if (command_line.base_model.empty()) return {};
+    throw_user_error("--base_model {} needs the adapters of --init_from; give the base alone as --init_from",
+                     command_line.base_model);
+  }
+  io::InitialFolder found = io::find_initial_folder(command_line.init_from, command_line.base_model);
+  if (!command_line.base_model.empty() && found.adapters.empty()) {
+    throw_user_error("--base_model {}: --init_from {} has no adapters that need a base; leave one of the two out",
+                     command_line.base_model, command_line.init_from);
+  }
   if (io::has_initial_weights(found.folder)) {
     // A run that resumes has its weights; that of the tokenizer's files it can do without.
     if (!found.problem.empty() && checkpoints_of_run(command_line).empty()) throw UserError(found.problem);
@@ -433,6 +442,14 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   RunSetup setup;
   setup.model = read_model(command_line, init);
   check_init_model(command_line, init, setup.model);
+  if (!init.adapters.empty()) {
+    const io::AdapterSettings& adapters = init.adapter_settings;
+    setup.init_adapters = init.adapters;
+    setup.model.lora = model::LoraConfig{.r = adapters.r,
+                                         .alpha = adapters.lora_alpha,
+                                         .targets = adapters.target_modules,
+                                         .rslora = adapters.use_rslora};
+  }
   setup.layout = {.nodes = 1, .ranks_per_node = world_size};
   setup.init_from_latest = init.is_latest;
   append(setup.warnings, init.warnings);
@@ -441,6 +458,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
                          ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
   const RunConfig& config = setup.config;
   const std::string source = ds_config.given() ? ds_config.path : "the command line";
+  set_up_lora(config, source, setup.model);
   check_sizes(config, setup.model, source);
   check_encoder(config, setup.model);
   check_fp8_products(config, setup.model, source, setup.warnings);

@@ -32,6 +32,7 @@ struct RunSetup {
   std::string device = "cpu";              // or the name of the GPUs; likewise
   std::string recompute;                   // that --recompute auto has chosen; empty: not yet, or the flag is not auto
   std::optional<double> host_ratio;        // that offload_optimizer.ratio "auto" has chosen; likewise
+  std::filesystem::path init_adapters;     // the folder of adapters that a new run begins with; empty: new ones
   bool init_from_latest = false;           // config.init_from is what the `latest` of a folder of checkpoints names
   bool names_model = false;                // by --model_type or --model_config
   std::vector<TrainFile> train_files;      // with weights and sizes; empty: one is missing

@@ -8,6 +8,7 @@
 #include <set>
 #include <variant>
 
+#include "app/config/lora_settings.hpp"
 #include "app/flags/training_flags.hpp"
 #include "app/schedule/lr_schedule_record.hpp"
 #include "base/words.hpp"
@@ -253,6 +254,9 @@ std::vector<Row> rows_of(const RunConfig& config, int nodes) {
 
 std::vector<Row> rows_of(const RunSetup& setup) {
   std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes);
+  if (const auto& lora = setup.model.lora) {
+    rows.push_back({"adapters", describe_lora(*lora), describe(setup.config.origins.of("lora_r"))});
+  }
   add_layout(setup, rows);
   return rows;
 }

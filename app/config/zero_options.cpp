@@ -182,6 +182,11 @@ void check_no_decay(const RunConfig& config, const model::ModelConfig& model, st
   warnings.push_back(fmt::format("--no_decay {}: no parameter of the model has such a name.", fmt::join(unused, ",")));
 }
 
+double training_flops_per_token(const RunConfig& config, const model::ModelConfig& model, int64_t seq_length) {
+  const parallel::UnitParts parts(model::model_units(model), config.freeze_parameters);
+  return model::flops_per_token(model, seq_length, config.source_length, parts.units());
+}
+
 void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source) {
   const std::vector<std::string>& patterns = config.freeze_parameters;
   if (patterns.empty()) return;

@@ -46,6 +46,9 @@ std::string describe_levels(const parallel::ParallelLayout& layout);
 // Refuses names that no parameter has. One of several may: norm,bias is right for models without biases, too.
 void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings);
 
+// model::flops_per_token of the run: gradients of frozen weights are not computed.
+double training_flops_per_token(const RunConfig& config, const model::ModelConfig& model, int64_t seq_length);
+
 // Throws UserError unless --freeze_parameters names parameters of the model, leaves some to train, and freezes all or
 // none of the weights that the model multiplies as one matrix. `source`: of the model's type, for messages.
 void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source);

@@ -32,10 +32,17 @@ FlagGroup model_flags() {
         .unit = "FILE"},
        {.name = "init_from",
         .value = Text{field<&Settings::init_from>},
-        .help = "weights to start from: a Hugging Face folder, the name of a model in the Hugging Face cache, or a "
-                "checkpoint, of which only the weights are taken; its model is trained where no other is named",
+        .help = "weights to start from: a Hugging Face folder, the name of a model in the Hugging Face cache, adapters "
+                "of PEFT, or a checkpoint, of which only the weights are taken; its model is trained where no other is "
+                "named",
         .unit = "DIR",
         .default_text = "random weights"},
+       {.name = "base_model",
+        .value = Text{field<&Settings::base_model>},
+        .help = "base of the adapters that --init_from names: a folder, or the name of a model in the Hugging Face "
+                "cache",
+        .unit = "DIR",
+        .default_text = "as the adapters record it"},
        {.name = "bf16",
         .value = Boolean{kIsBf16},
         .help = "bf16 weights and activations with fp32 master weights; false: fp32",

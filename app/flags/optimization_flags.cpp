@@ -81,6 +81,33 @@ std::vector<Flag> batch_flags() {
            .recorded = Recorded{.section = Recorded::Section::kBatch, .label = "accumulation"}}};
 }
 
+std::vector<Flag> lora_flags() {
+  return {
+      {.name = "lora_r",
+       .value = Integer{.field = field<&Settings::lora, &LoraSettings::r>, .minimum = 1},
+       .help = "rank of low-rank adapters (LoRA), which are trained in place of the weights",
+       .default_text = "no adapters",
+       .file = FileKey{.name = "lora.r", .read = [](const io::DsConfig& file) { return file.lora.r; }}},
+      {.name = "lora_alpha",
+       .value = Real{.field = field<&Settings::lora, &LoraSettings::alpha>, .may_be_minimum = false},
+       .help = "adapters are scaled by this / r",
+       .default_text = "r",
+       .file = FileKey{.name = "lora.alpha", .read = [](const io::DsConfig& file) { return file.lora.alpha; }}},
+      {.name = "lora_target_modules",
+       .value = Names{.field = field<&Settings::lora, &LoraSettings::targets>, .remark = "; write it as q_proj,v_proj"},
+       .help = "projections that get adapters, as in q_proj,v_proj",
+       .default_text = "all-linear: every projection of the layers",
+       .file = FileKey{.name = "lora.targets", .read = [](const io::DsConfig& file) { return file.lora.targets; }}},
+      {.name = "lora_dropout",
+       .value = Real{.field = field<&Settings::lora, &LoraSettings::dropout>, .limit = 1},
+       .help = "dropout of the adapters' input; only 0 is supported",
+       .file = FileKey{.name = "lora.dropout", .read = [](const io::DsConfig& file) { return file.lora.dropout; }}},
+      {.name = "use_rslora",
+       .value = Boolean{field<&Settings::lora, &LoraSettings::rslora>},
+       .help = "adapters are scaled by alpha / sqrt(r)",
+       .file = FileKey{.name = "lora.rslora", .read = [](const io::DsConfig& file) { return file.lora.rslora; }}}};
+}
+
 std::vector<Flag> adamw_flags() {
   return {{.name = "learning_rate",
            .value = Real{.field = of_optimizer<&OptimizerConfig::lr>},
@@ -198,7 +225,7 @@ FlagGroup optimization_flags() {
                     .value = Boolean{field<&Settings::deepspeed_config_yields>},
                     .help = "flags replace the values of --deepspeed_config instead of having to be the same; the "
                             "scripts give it with a file that the user has not named"}}};
-  for (const std::vector<Flag>& flags : {batch_flags(), adamw_flags(), schedule_flags()}) {
+  for (const std::vector<Flag>& flags : {batch_flags(), lora_flags(), adamw_flags(), schedule_flags()}) {
     group.flags.insert(group.flags.end(), flags.begin(), flags.end());
   }
   return group;

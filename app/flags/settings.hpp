@@ -36,6 +36,17 @@ struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
 };
 
+// Low-rank adapters, with PEFT's names.
+struct LoraSettings {
+  std::optional<int64_t> r;          // none: no adapters
+  std::optional<double> alpha;       // none: r
+  std::vector<std::string> targets;  // empty: every projection of the layers
+  double dropout = 0;
+  bool rslora = false;
+
+  bool operator==(const LoraSettings&) const = default;
+};
+
 // What decoder layers compute again in the backward pass instead of keeping it: nothing, what is cheap, all but their
 // input, or, layer by layer, no more than the GPU's memory asks for.
 enum class Recomputation : uint8_t { kNone, kSelective, kFull, kAuto };
@@ -74,6 +85,7 @@ struct Settings {
   std::string model_type = "qwen3_0_6b";  // names the checkpoint folders, and the preset where model_config is empty
   std::string model_config;               // path of the Hugging Face config.json; empty: the preset `model_type`
   std::string init_from;                  // a folder, or a name on the hub; empty: random weights from `seed`
+  std::string base_model;                 // the same of the base, where init_from has adapters; empty: as they say
   ModelOverrides model_overrides;
   std::string dtype = "bf16";  // of weights and activations: "bf16" or "fp32"
   std::string fp8 = "none";    // of the matrix products of layers: "none", "tensorwise" or "rowwise"
@@ -104,11 +116,12 @@ struct Settings {
   bool deepspeed_config_yields = false;  // flags replace its values; else both must be the same
   OptimizerConfig optimizer;
   std::vector<std::string> freeze_parameters;  // regular expressions of names: see parallel::UnitParts
-  double gradient_clipping = 1.0;              // largest global L2 norm; 0: off
-  int64_t quantized_gradient_bits = 8;         // between nodes, with zero_quantized_gradients: 8 or 4
-  std::string lr_scheduler_type;               // see schedule_flags()
-  std::optional<int64_t> warmup_steps;         // of the schedule
-  std::optional<int64_t> num_decay_steps;      // of warmup_stable_decay
+  LoraSettings lora;
+  double gradient_clipping = 1.0;          // largest global L2 norm; 0: off
+  int64_t quantized_gradient_bits = 8;     // between nodes, with zero_quantized_gradients: 8 or 4
+  std::string lr_scheduler_type;           // see schedule_flags()
+  std::optional<int64_t> warmup_steps;     // of the schedule
+  std::optional<int64_t> num_decay_steps;  // of warmup_stable_decay
   ScheduleOnResume schedule_on_resume = ScheduleOnResume::kUnset;
   std::optional<double> warmup_ratio;  // the same as a share of max_steps; see fit_schedule
 

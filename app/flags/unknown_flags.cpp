@@ -107,6 +107,10 @@ const std::vector<Answer>& trainers() {
       {{"ignore_data_skip"}, "a resumed run reads the next sequences at once; leave it out"},
       {{"label_smoothing_factor"}, "the loss is the cross entropy without smoothing; leave it out"},
       {{"neftune_noise_alpha"}, "mpzero adds no noise to embeddings; leave it out"},
+      {{"use_peft"}, "--lora_r RANK trains adapters; leave it out"},
+      {{"use_dora"}, "adapters are plain LoRA or --use_rslora; leave it out"},
+      {{"load_in_4bit", "load_in_8bit"}, "the base of adapters is in bf16 or fp32; leave it out"},
+      {{"modules_to_save"}, "adapters alone are trained; leave it out"},
       {{"torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"},
        "the kernels are compiled and fused already; leave it out"},
   };

@@ -213,6 +213,7 @@ int describe(const ModelRequest& request) {
 int run(const GenerateOptions& options) {
   const ModelRequest request{.folder = options.folder,
                              .tag = options.tag,
+                             .base_model = options.base_model,
                              .model_config = options.model_config,
                              .untrained = options.untrained};
   if (options.describe) return describe(request);

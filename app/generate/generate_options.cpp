@@ -44,6 +44,7 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
       {"device", [&o](const std::string& value) { o.device = one_of("device", value, {"auto", "cpu", "cuda"}); }},
       {"dtype", [&o](const std::string& value) { o.dtype = one_of("dtype", value, {"fp32", "bf16"}); }},
       {"tag", [&o](const std::string& value) { o.tag = value; }},
+      {"base_model", [&o](const std::string& value) { o.base_model = value; }},
       {"model_config", [&o](const std::string& value) { o.model_config = value; }},
       {"tokenizer",
        [&o](const std::string& value) {
@@ -117,7 +118,7 @@ std::string generate_help() {
          "  CHECKPOINT            a folder of checkpoints (the one that `latest` names), one checkpoint of mpzero or "
          "of\n"
          "                        DeepSpeed, or a Hugging Face folder (config.json and weights) or a cached\n"
-         "                        model's name, such as Qwen/Qwen3-0.6B\n"
+         "                        model's name, such as Qwen/Qwen3-0.6B, or adapters of PEFT\n"
          "  --prompt TEXT         what to go on from, where the model was trained on bytes; app/generate.py takes the\n"
          "                        same flags, runs Hugging Face's tokenizers and answers in a chat (--chat TEXT)\n"
          "  --prompt_tokens IDS   or ids, as 1,2,3; the ids that follow are printed, one a line\n"
@@ -129,6 +130,7 @@ std::string generate_help() {
          "  --dtype TYPE          fp32 or bf16 (default: bf16 on a GPU, fp32 on a CPU)\n"
          "  --tag TAG             the checkpoint of the folder (default: the one that `latest` names)\n"
          "  --tokenizer bytes     for a folder that does not record that its model was trained on bytes\n"
+         "  --base_model DIR      the base of adapters (default: as they record it)\n"
          "  --model_config FILE   the model's config.json, where the folder has none, as DeepSpeed's checkpoints\n"
          "  --untrained           the random weights that the run began with, before its first step\n"
          "  --describe            print one line of JSON about the model, and generate nothing\n";

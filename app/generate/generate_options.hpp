@@ -13,6 +13,7 @@ struct GenerateOptions {
   std::filesystem::path folder;  // of a checkpoint, of checkpoints, or of Hugging Face
   std::string tag;
   std::string model_config;  // a file
+  std::string base_model;    // of adapters: a folder, or the name of a cached model
   std::string tokenizer;     // "bytes"; empty: the one that the folder records
   std::optional<std::string> prompt;
   std::optional<std::vector<int64_t>> prompt_tokens;

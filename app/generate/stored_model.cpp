@@ -14,6 +14,7 @@
 #include "io/data/tokenization.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/hub/hub_cache.hpp"
+#include "io/weights/adapters.hpp"
 #include "io/weights/folder_weights.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/matched_weights.hpp"
@@ -40,6 +41,32 @@ void append_new(std::vector<int64_t>& ids, const std::vector<int64_t>& more) {
   for (const int64_t id : more) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }
+}
+
+// Adapters of PEFT, with their base.
+void read_adapters(const ModelRequest& request, const Use& use, const Say& say) {
+  const io::InitialFolder base = io::find_initial_folder(request.folder, request.base_model);
+  for (const std::string& warning : base.warnings) say(warning);
+  const fs::path file = base.folder / "config.json";
+  StoredModel model{.name = request.folder.string(),
+                    .config = base.is_checkpoint
+                                  ? parse_config(base.model_config_json, base.folder.string() + ", config.json")
+                                  : parse_config(io::read_text_file(file, kMaxConfigBytes), file.string()),
+                    .tokenizer = ""};
+  append_new(model.config.eos_token_ids, base.eos_token_ids);
+  const auto weights = io::match_weights(io::open_initial_weights(base.folder), model_units(model.config), base.folder);
+  model.config.lora = model::LoraConfig{.r = base.adapter_settings.r,
+                                        .alpha = base.adapter_settings.lora_alpha,
+                                        .targets = base.adapter_settings.target_modules,
+                                        .rslora = base.adapter_settings.use_rslora};
+  model.config.validate((request.folder / io::kAdapterConfigName).string());
+  const auto adapters = io::open_adapters(request.folder, model_units(model.config));
+  for (const fs::path& folder : {base.folder, request.folder}) {
+    if (io::holds_tokenizer(folder)) model.tokenizer = folder.string();
+  }
+  use(model, io::WithAdapters(*weights, *adapters));
+  SingleProcess alone;
+  weights->verify_what_was_read(alone);
 }
 
 void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
@@ -113,9 +140,10 @@ void use_checkpoint(const io::StoredCheckpoint& checkpoint, const ModelRequest& 
       .chat_template = tokens.chat_template,
       .add_bos = tokens.add_bos};
   if (request.untrained) return read_untrained(checkpoint, model, use);
-  use(model, io::StoredWeights(checkpoint));
   SingleProcess alone;
-  checkpoint.verify_what_was_read(alone);
+  const io::CheckpointWithBase whole(checkpoint, io::weights_folder(request.base_model), alone);
+  use(model, io::StoredWeights(whole));
+  whole.verify_what_was_read(alone);
 }
 
 }  // namespace
@@ -126,6 +154,7 @@ void read_model(const ModelRequest& given, const Use& use, const Say& say) {
   if (io::is_hub_name(request.folder.native()) && !io::path_exists(request.folder)) {
     throw_user_error("{}: {}.", request.folder.string(), io::explain_missing_weights(request.folder));
   }
+  if (request.tag.empty() && io::holds_peft_adapters(request.folder)) return read_adapters(request, use, say);
   if (request.tag.empty() && io::is_hugging_face_folder(request.folder)) return read_folder(request, use, say);
   io::read_checkpoint([&] { return io::find_checkpoint(request.folder, request.tag); },
                       [&](const io::StoredCheckpoint& checkpoint) { use_checkpoint(checkpoint, request, use, say); },

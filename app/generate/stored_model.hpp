@@ -14,6 +14,7 @@ namespace mpzero {
 struct ModelRequest {
   std::filesystem::path folder;  // or the name of a cached model on the hub
   std::string tag{};             // of a checkpoint in the folder; empty: the folder's own, or what `latest` names
+  std::string base_model{};      // of adapters; empty: as they record it
   std::string model_config{};    // a config.json in place of the folder's; empty: the folder's
   bool untrained = false;        // the random weights that the checkpoint's run began with
 };

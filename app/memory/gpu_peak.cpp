@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "app/config/zero_options.hpp"
 #include "app/gpu/gpu_models.hpp"
 #include "parallel/comm/gpu_address.hpp"
 
@@ -14,8 +15,8 @@ std::optional<PeakTime> peak_step_time(const RunSetup& setup, at::Device device,
   if (!peak) return std::nullopt;
   const double tokens = static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length);
   const double per_flop = tokens / world_size / *peak;
-  const double all = model::flops_per_token(setup.model, config.seq_length, config.source_length);
-  const double products = setup.model.t5 ? all : model::flops_per_token(setup.model, 0);
+  const double all = training_flops_per_token(config, setup.model, config.seq_length);
+  const double products = setup.model.t5 ? all : training_flops_per_token(config, setup.model, 0);
   return PeakTime{.products = products * per_flop, .attention = (all - products) * per_flop};
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/config/settings_table.hpp"
+#include "app/config/zero_options.hpp"
 #include "app/log/version.hpp"
 #include "app/machine/device.hpp"
 #include "base/collectives.hpp"
@@ -30,7 +31,7 @@ nlohmann::ordered_json start_facts(const RunSetup& setup, const RunStart& start,
           {"steps_done", start.steps_done},
           {"max_steps", config.max_steps},
           {"zero_stage", config.zero.stage},
-          {"flops_per_token", model::flops_per_token(setup.model, config.seq_length, config.source_length)},
+          {"flops_per_token", training_flops_per_token(config, setup.model, config.seq_length)},
           {"settings", settings_rows(setup)},
           {"memory", memory.breakdown()}};
 }

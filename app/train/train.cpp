@@ -89,12 +89,15 @@ io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, para
   run_on_all_ranks(mpi, [&] {
     if (mpi.rank() == 0) init = find_init_from(command_line);
   });
-  std::string folder = init.folder.string();
+  std::string folder = init.folder.string(), adapters = init.adapters.string();
+  auto& [r, lora_alpha, target_modules, use_rslora] = init.adapter_settings;
   std::tie(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json, init.eos_token_ids,
-           init.tokenizer_hash, init.warnings) =
+           init.tokenizer_hash, init.warnings, adapters, r, lora_alpha, target_modules, use_rslora) =
       broadcast(mpi, std::tuple(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json,
-                                init.eos_token_ids, init.tokenizer_hash, init.warnings));
+                                init.eos_token_ids, init.tokenizer_hash, init.warnings, adapters, r, lora_alpha,
+                                target_modules, use_rslora));
   init.folder = folder;
+  init.adapters = adapters;
   return init;
 }
 

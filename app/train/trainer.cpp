@@ -89,7 +89,8 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       endpoint_(config_),
       log_(config_, mpi, peak_step_time(setup_, device, mpi.world_size())),
       folder_(config_, mpi, log_),
-      checkpointer_(setup_, engine_.parts().parts(), engine_, device, mpi, log_, folder_),
+      saved_units_(saved_units(setup_, engine_.parts().parts())),
+      checkpointer_(setup_, saved_units_, engine_, device, mpi, log_, folder_),
       stop_(control.stop, config_, mpi, log_),
       watch_(control.watchdog, communicators_.all()) {
   engine_.parameters().measure_waits(*timeline_);
@@ -288,7 +289,7 @@ void Trainer::start() {
   folder_.open();
   setup_.data = identify_data(config_, mpi_);
   std::vector<std::string> warnings;
-  const std::optional<Resumed> resumed = resume_run(setup_, engine_.parts().parts(), engine_, mpi_, warnings);
+  const std::optional<Resumed> resumed = resume_run(setup_, saved_units_, engine_, mpi_, warnings);
   for (const std::string& warning : warnings) log_.warn(warning);
   setup_.run = folder_.identify(resumed);
   setup_.start = broadcast(mpi_, io::new_run_id());
@@ -311,11 +312,12 @@ void Trainer::start() {
     if (std::ranges::any_of(config_.allow_changed, is_of_model))
       log_.warn("--allow_changed has no effect: the run resumes from no checkpoint.");
     std::vector<std::string> of_weights;
-    setup_.run.init_from_hash = initialize_run(setup_, decoder_->units(), engine_, mpi_, of_weights);
+    setup_.run.init_from_hash = initialize_run(setup_, engine_, mpi_, of_weights);
     for (const std::string& warning : of_weights) log_.warn(warning);
     if (!config_.init_from.empty()) {
       log_.say(fmt::format("Weights: {}, {} parameters, xxh3 {}", config_.init_from,
-                           model::num_parameters(setup_.model), setup_.run.init_from_hash));
+                           model::num_parameters(setup_.model.base()), setup_.run.init_from_hash));
+      if (!setup_.init_adapters.empty()) log_.say(fmt::format("Adapters: {}", setup_.init_adapters.string()));
     }
   }
   pass_.recompute(placement_.plan());

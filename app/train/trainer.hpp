@@ -116,6 +116,7 @@ class Trainer {
   std::unique_ptr<NodeRecorder> node_recorder_;
   StepLog log_;
   RunFolder folder_;
+  std::vector<UnitSpec> saved_units_;
   Checkpointer checkpointer_;
   StopAgreement stop_;
   bool stops_ = false;   // as all ranks have agreed

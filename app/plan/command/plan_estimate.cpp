@@ -233,7 +233,9 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   const int64_t moment = config.moment_dtype == "bf16" ? 2 : 4;
   const parallel::UnitParts units(model::model_units(setup.model), config.freeze_parameters);
   for (const UnitSpec& unit : units.parts()) {
-    plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 4 + 2 * moment : 4);
+    // A checkpoint of adapters refers to their base.
+    const int64_t frozen = setup.model.lora ? 0 : 4;
+    plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 4 + 2 * moment : frozen);
   }
   const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;
   const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : known_rate;
@@ -294,8 +296,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   const double tokens = static_cast<double>(plan.tokens_per_step) / machine.world_size();
   plan.tokens_per_second_per_gpu = tokens / plan.step.seconds;
   if (const auto peak = dense_bf16_flops(machine.gpu); peak && config.dtype == "bf16") {
-    plan.mfu = tokens * model::flops_per_token(setup.model, config.seq_length, config.source_length) / *peak /
-               plan.step.seconds;
+    plan.mfu = tokens * training_flops_per_token(config, setup.model, config.seq_length) / *peak / plan.step.seconds;
   }
   plan.bottleneck = what_holds_up(plan, config, machine, setup.layout.ranks_per_node == 1);
   return plan;

@@ -38,7 +38,7 @@ class Saves {
     setup_.run = folder_.identify(std::nullopt);
     setup_.start = broadcast(parallel::mpi(), io::new_run_id());
     std::vector<std::string> warnings;
-    initialize_run(setup_, tiny_.decoder.units(), tiny_.engine, parallel::mpi(), warnings);
+    initialize_run(setup_, tiny_.engine, parallel::mpi(), warnings);
     checkpointer_.prepare({}, available_bytes);
   }
 

@@ -112,6 +112,19 @@ TEST_CASE("records the operations and the memory of each kind of a T5's layers")
   }
 }
 
+TEST_CASE("records the operations and the memory of adapters") {
+  const OneThread one;
+  MemoryWatch watch;
+  for (ModelConfig config : model::small_models()) {
+    config.lora = model::LoraConfig{.r = 32, .alpha = 16, .targets = model::lora_targets(config, "a test")};
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      INFO(config.model_type << " " << type);
+      const MicroBatchShape shape{.sequences = 2, .length = 100, .type = type, .gradient_type = type};
+      CHECK(differences(wide(config), shape, watch.cpu(), 800 * 16, kTolerance) == std::vector<std::string>());
+    }
+  }
+}
+
 TEST_CASE("records the operations and the memory of the CPU in FP8") {
   using enum WeightCasts;
   using model::fp8::FastAccumulation, model::fp8::Scaling;
@@ -150,7 +163,11 @@ TEST_CASE("casts move the bytes they read and write, and read twice to find a la
 TEST_CASE("the recorded floating-point operations are those of a token") {
   // The oracle is flops_per_token(), which counts weights; attention's backward is 2.5 times its forward here, twice
   // there.
-  for (const ModelConfig& config : model::small_models()) {
+  ModelConfig adapted = model::small_qwen3();
+  adapted.lora = model::LoraConfig{.r = 4, .alpha = 8, .targets = {"q_proj", "v_proj", "gate_proj", "down_proj"}};
+  std::vector<ModelConfig> models = model::small_models();
+  models.push_back(adapted);
+  for (const ModelConfig& config : models) {
     double products = 0, forward_attention = 0, backward_attention = 0;
     const auto add = [&](const UnitCall& call, double times) {
       for (const Operation& o : call.operations) {

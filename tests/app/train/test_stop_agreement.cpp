@@ -30,7 +30,7 @@ class AskedToStop {
     folder_.open();
     setup_.run = folder_.identify(std::nullopt);
     std::vector<std::string> warnings;
-    initialize_run(setup_, tiny_.decoder.units(), tiny_.engine, parallel::mpi(), warnings);
+    initialize_run(setup_, tiny_.engine, parallel::mpi(), warnings);
     if (is_last_rank() && seconds_left) request_.request("the end of host x", *seconds_left);
     if (is_last_rank() && !seconds_left) ::raise(SIGUSR1);
   }

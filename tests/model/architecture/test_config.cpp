@@ -97,6 +97,10 @@ TEST_CASE("FLOPs per token count matrices, not norms and biases") {
   const double large_layer = 3584.0 * (3584 + 2 * 512) + 3584.0 * 3584 + 3.0 * 3584 * 18944;
   const double large = 6 * (28 * large_layer + 152064.0 * 3584) + 6.0 * 28 * 3584 * 8192;
   CHECK(flops_per_token(preset("qwen2_5_7b"), 8192) == large);
+  // Of frozen matrices the gradients are not computed.
+  std::vector<UnitSpec> frozen = model_units(preset("qwen2_5_7b"));
+  for (ParameterSpec& parameter : frozen[1].parameters) parameter.trainable = false;
+  CHECK(flops_per_token(preset("qwen2_5_7b"), 8192, 0, frozen) == large - 2 * large_layer);
 }
 
 TEST_CASE("FLOPs per token agree with the published figures") {

@@ -1,0 +1,80 @@
+#include "app/config/lora_settings.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "model/architecture/lora.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr const char* kAllLinear = "all-linear";  // PEFT's name for every projection of the layers
+
+// The targets in the order of the layer's products, each once.
+std::vector<std::string> ordered_targets(const std::vector<std::string>& given, const std::vector<std::string>& known) {
+  if (given.empty() || given == std::vector<std::string>{kAllLinear}) return known;
+  std::vector<std::string> ordered;
+  const auto is_given = [&](const std::string& name) { return std::ranges::find(given, name) != given.end(); };
+  std::ranges::copy_if(known, std::back_inserter(ordered), is_given);
+  // Unknown ones, for validate() to refuse.
+  std::ranges::copy_if(given, std::back_inserter(ordered),
+                       [&](const std::string& name) { return std::ranges::find(known, name) == known.end(); });
+  return ordered;
+}
+
+void refuse_other_methods(const RunConfig& config, const std::string& source) {
+  if (config.lora.dropout > 0) {
+    throw_user_error("{}: --lora_dropout {} is not supported; leave it out, or set it to 0", source,
+                     config.lora.dropout);
+  }
+  if (!config.freeze_parameters.empty()) {
+    throw_user_error(
+        "{}: --freeze_parameters {} has no place beside adapters, which freeze all other parameters; "
+        "leave it out",
+        source, fmt::join(config.freeze_parameters, ","));
+  }
+  if (config.fp8_options) {
+    throw_user_error("{}: adapters (--lora_r) do not support products in FP8; leave --fp8 out", source);
+  }
+  if (config.deepspeed_format) {
+    throw_user_error("{}: --checkpoint_format deepspeed has no place for adapters (--lora_r); leave one of the two out",
+                     source);
+  }
+}
+
+}  // namespace
+
+void set_up_lora(const RunConfig& config, const std::string& source, model::ModelConfig& model) {
+  const LoraSettings& lora = config.lora;
+  if (!lora.r && !model.lora) {
+    if (lora == LoraSettings{}) return;
+    throw_user_error(
+        "{}: settings of adapters (--lora_alpha, --lora_target_modules, --lora_dropout, --use_rslora) "
+        "need a rank: give --lora_r",
+        source);
+  }
+  const std::vector<std::string> known = model::lora_targets(model, source);
+  // Adapters that the run begins with hold where nothing else is given.
+  if (model.lora) model.lora->targets = ordered_targets(model.lora->targets, known);
+  model::LoraConfig wanted = model.lora.value_or(model::LoraConfig{});
+  if (lora.r) wanted.r = *lora.r;
+  if (lora.alpha || !model.lora) wanted.alpha = lora.alpha.value_or(static_cast<double>(wanted.r));
+  if (!lora.targets.empty() || !model.lora) wanted.targets = ordered_targets(lora.targets, known);
+  if (lora.rslora) wanted.rslora = true;
+  if (model.lora && wanted != *model.lora) {
+    throw_user_error("--init_from {}: its adapters have {}, and {} has {}; give the same, or start from the base model",
+                     config.init_from, describe_lora(*model.lora), source, describe_lora(wanted));
+  }
+  model.lora = std::move(wanted);
+  model.validate(source);
+  refuse_other_methods(config, source);
+}
+
+std::string describe_lora(const model::LoraConfig& lora) {
+  return fmt::format("r {}, alpha {}{}, {}", lora.r, lora.alpha, lora.rslora ? ", rslora" : "",
+                     fmt::join(lora.targets, " "));
+}
+
+}  // namespace mpzero

@@ -1,0 +1,86 @@
+#include "app/config/lora_settings.hpp"
+#include "tests/app/resolved_run.hpp"
+#include "tests/catch.hpp"
+#include "tests/model/small_configs.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+using model::LoraConfig;
+using Names = std::vector<std::string>;
+
+const Names kAll{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+
+model::ModelConfig adapted(const std::string& lora, const Names& flags,
+                           model::ModelConfig model = model::small_qwen3()) {
+  const std::string file = R"({"train_micro_batch_size_per_gpu": 1)" + lora + "}";
+  set_up_lora(run(file, flags).config, "the settings", model);
+  return model;
+}
+
+std::string refusal_of(const Names& flags, const std::string& lora = "",
+                       const model::ModelConfig& model = model::small_qwen3()) {
+  return error_from([&] { adapted(lora, flags, model); });
+}
+
+}  // namespace
+
+TEST_CASE("adapters are settings of the file or of flags, with PEFT's names") {
+  CHECK(!adapted("", {}).lora);
+  CHECK(adapted("", {"--lora_r=8"}).lora == LoraConfig{.r = 8, .alpha = 8, .targets = kAll});
+  CHECK(adapted("", {"--lora_r=8", "--lora_target_modules=all-linear"}).lora->targets == kAll);
+  const LoraConfig expected{.r = 16, .alpha = 32, .targets = {"q_proj", "v_proj"}, .rslora = true};
+  CHECK(adapted("", {"--lora_r=16", "--lora_alpha=32", "--lora_target_modules=v_proj,q_proj", "--use_rslora"}).lora ==
+        expected);
+  CHECK(
+      adapted(R"(, "lora": {"r": 16, "alpha": 32, "targets": ["v_proj", "q_proj"], "dropout": 0, "rslora": true})", {})
+          .lora == expected);
+}
+
+TEST_CASE("fused weights are targets as they are") {
+  CHECK(adapted("", {"--lora_r=8"}, model::small_phi3()).lora->targets ==
+        Names{"qkv_proj", "o_proj", "gate_up_proj", "down_proj"});
+  CHECK_THAT(refusal_of({"--lora_r=8", "--lora_target_modules=q_proj"}, "", model::small_phi3()),
+             Contains("\"q_proj\"") && Contains("qkv_proj"));
+}
+
+TEST_CASE("the scale is alpha / r, and with rslora alpha / sqrt(r)") {
+  // ../shared/reference/finetuning.md, test 23.
+  CHECK(LoraConfig{.r = 16, .alpha = 16, .targets = {}}.scale() == 1);
+  CHECK(LoraConfig{.r = 16, .alpha = 16, .targets = {}, .rslora = true}.scale() == 4);
+}
+
+TEST_CASE("what adapters do not support is refused by its name") {
+  CHECK_THAT(refusal_of({"--lora_alpha=8"}), Contains("--lora_r"));
+  CHECK_THAT(refusal_of({"--lora_r=8", "--lora_dropout=0.1"}), Contains("--lora_dropout 0.1"));
+  CHECK_THAT(refusal_of({"--lora_r=8", "--freeze_parameters=mlp"}), Contains("--freeze_parameters mlp"));
+  CHECK_THAT(refusal_of({"--lora_r=8", "--fp8=tensorwise"}), Contains("--fp8"));
+  CHECK_THAT(refusal_of({"--lora_r=8", "--checkpoint_format=deepspeed"}), Contains("deepspeed"));
+  CHECK_THAT(refusal_of({"--lora_r=8", "--lora_target_modules=lm_head"}),
+             Contains("\"lm_head\"") && Contains("q_proj"));
+  const auto t5 = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json");
+  CHECK_THAT(refusal_of({"--lora_r=8"}, "", t5), Contains("\"t5\""));
+  for (const char* key : {"use_dora", "load_in_4bit", "load_in_8bit"}) {
+    const std::string file = std::string(R"(, "lora": {"r": 8, ")") + key + R"(": true})";
+    CHECK_THAT(refusal_of({}, file), Contains(std::string("lora.") + key));
+  }
+  CHECK_THAT(refusal_of({}, R"(, "lora": {"r": 8, "modules_to_save": ["lm_head"]})"), Contains("lora.modules_to_save"));
+}
+
+TEST_CASE("adapters that a run begins with hold, and others are refused") {
+  model::ModelConfig model = model::small_qwen3();
+  model.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"q_proj"}};
+  CHECK(adapted("", {}, model).lora == model.lora);
+  CHECK(adapted("", {"--lora_r=4"}, model).lora == model.lora);
+  CHECK_THAT(refusal_of({"--lora_r=8"}, "", model), Contains("r 4") && Contains("r 8"));
+  CHECK_THAT(refusal_of({"--lora_target_modules=v_proj"}, "", model), Contains("q_proj") && Contains("v_proj"));
+}
+
+TEST_CASE("a config.json of a checkpoint has the adapters, and that of the base has none") {
+  model::ModelConfig model = adapted("", {"--lora_r=3", "--use_rslora"});
+  CHECK(model::ModelConfig::from_json(model.to_json(), "x") == model);
+  CHECK(model::ModelConfig::from_json(model.base().to_json(), "x") == model::small_qwen3());
+}
+
+}  // namespace mpzero

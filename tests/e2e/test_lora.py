@@ -1,0 +1,303 @@
+"""Adapters: losses, gradients and weights are those of PEFT, on any ranks; PEFT loads what is exported, and back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import h5py
+import pytest
+from tiny_run import MODEL, TinyRun
+from trainer import BUILD
+
+pytestmark = pytest.mark.e2e
+
+SEQ_LENGTH, BATCH, STEPS = 16, 6, 20
+SHAPE = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")}
+TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+# Classes of transformers, and keys of their configurations.
+MODELS = {
+    "qwen3": ("Qwen3", {}),
+    "llama": ("Llama", {"tie_word_embeddings": False}),
+    "phi3": ("Phi3", {"tie_word_embeddings": False, "eos_token_id": None, "pad_token_id": None}),
+}
+# Settings of adapters, as PEFT names them.
+SETTINGS = {
+    "qwen3": {"r": 4, "lora_alpha": 8, "target_modules": TARGETS},
+    "llama": {"r": 3, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "down_proj"], "use_rslora": True},
+    "phi3": {"r": 2, "lora_alpha": 6, "target_modules": ["qkv_proj", "gate_up_proj", "down_proj"]},
+}
+
+
+def base_model(kind: str):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    name, own = MODELS[kind]
+    config = getattr(transformers, f"{name}Config")(**SHAPE | own)
+    model = getattr(transformers, f"{name}ForCausalLM")(config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    return model
+
+
+class Reference:
+    """PEFT's run in fp32: base/ and adapters/, losses and gradient norms by step, the first gradients, the result."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        torch = pytest.importorskip("torch")
+        peft = pytest.importorskip("peft")
+        self.folder = folder
+        base_model(kind).save_pretrained(folder / "base")
+        model = base_model(kind)
+        model.name_or_path = str(folder / "base")
+        model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **SETTINGS[kind]))
+        adapters = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        with torch.no_grad():
+            # B, too, so that both matrices have gradients from the first step on.
+            for name, weight in adapters.items():
+                if "lora_B" in name:
+                    weight.add_(torch.randn_like(weight) * 0.05)
+        model.peft_config["default"].base_model_name_or_path = str(folder / "base")
+        model.save_pretrained(folder / "adapters")
+        optimizer = torch.optim.AdamW(adapters.values(), lr=0.002, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+        with h5py.File(TinyRun(folder / "data").data) as file:
+            tokens = torch.tensor(file["tokens"][: STEPS * BATCH * SEQ_LENGTH + 1].astype("int64"))
+        self.losses, self.norms = [], []
+        for step in range(STEPS):
+            window = tokens[step * BATCH * SEQ_LENGTH :][: BATCH * SEQ_LENGTH + 1]
+            logits = model(input_ids=window[:-1].view(BATCH, SEQ_LENGTH)).logits
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), window[1:])
+            optimizer.zero_grad()
+            loss.backward()
+            if step == 0:
+                self.gradients = {
+                    self.own_name(name): weight.grad.flatten().clone() for name, weight in adapters.items()
+                }
+            self.norms.append(torch.nn.utils.clip_grad_norm_(adapters.values(), 1e9).item())
+            optimizer.step()
+            self.losses.append(loss.item())
+        self.tokens = tokens[:SEQ_LENGTH].view(1, SEQ_LENGTH)
+        self.model = model.eval()
+        with torch.no_grad():
+            self.logits = self.model(self.tokens).logits
+
+    @staticmethod
+    def own_name(name: str) -> str:
+        return name.removeprefix("base_model.model.").replace(".default.", ".")
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def reference(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return Reference(tmp_path_factory.mktemp(request.param), request.param)
+
+
+def run_in(folder: Path, base: Path, ranks: int, stage: int, **config: object) -> TinyRun:
+    run = TinyRun(folder, ranks=ranks, stage=stage, micro_batch=1)
+    (folder / "tiny.json").write_text((base / "config.json").read_text())
+    run.config = {
+        "gradient_accumulation_steps": BATCH // ranks,
+        "gradient_clipping": 0,
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.002, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+        "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0.002, "warmup_max_lr": 0.002}},
+        **config,
+    }
+    return run
+
+
+def convert(run: TinyRun, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    words = [str(BUILD / "bin" / "zero_to_fp32"), str(run.checkpoints), str(out), *flags]
+    return subprocess.run(words, check=True, capture_output=True, text=True)
+
+
+def first_gradients(run: TinyRun, beta1: float = 0.9) -> dict:
+    """By name, from the first moments of a checkpoint after one step on one rank: (1 - beta1) times the gradient."""
+    gradients = {}
+    with h5py.File(run.latest / "mp_rank_00_model_states.h5") as file:
+        units = json.loads(file.attrs["param_shapes"])
+    with h5py.File(run.latest / "zero_pp_rank_0_mp_rank_00_optim_states.h5") as file:
+        assert all(unit["unit"] in file for unit in units if not unit.get("in_base"))
+        for unit in units:
+            if unit.get("in_base"):
+                assert unit["unit"] not in file
+                continue
+            values, begin = file[unit["unit"]]["exp_avg"][:] / (1 - beta1), 0
+            for parameter in unit["parameters"]:
+                end = begin + parameter["shape"][0] * parameter["shape"][1]
+                gradients[parameter["name"]] = values[begin:end]
+                begin = end
+    return gradients
+
+
+def test_first_gradients_are_those_of_peft(reference: Reference, tmp_path: Path) -> None:
+    run = run_in(tmp_path, reference.folder / "base", ranks=1, stage=2)
+    run.train("--max_steps=1", "--shuffle=false", f"--init_from={reference.folder / 'adapters'}")
+    found = first_gradients(run)
+    assert found.keys() == reference.gradients.keys()
+    for name, gradient in reference.gradients.items():
+        largest = gradient.abs().max().item()
+        assert found[name] == pytest.approx(gradient.numpy(), abs=1e-5 * largest), name
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((1, 0), (2, 3)), ((2, 2), (3, 1)), ((3, 3), (1, 2))], ids=lambda pair: f"{pair[0]}x{pair[1]}"
+)
+def test_trains_as_peft_does(
+    reference: Reference, tmp_path: Path, before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    """Ranks and stage, before and after a resume."""
+    torch = pytest.importorskip("torch")
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    for steps, (ranks, stage) in ((STEPS // 2, before), (STEPS, after)):
+        run = run_in(tmp_path, reference.folder / "base", ranks, stage)
+        run.train(f"--max_steps={steps}", "--shuffle=false", f"--init_from={reference.folder / 'adapters'}")
+    steps = run.metrics()
+    assert [step["loss"] for step in steps] == pytest.approx(reference.losses, rel=1e-5)
+    assert [step["grad_norm"] for step in steps] == pytest.approx(reference.norms, rel=1e-4)
+
+    # PEFT loads the adapters, and transformers the merged weights.
+    peft_out, merged_out = tmp_path / "peft", tmp_path / "merged"
+    convert(run, peft_out)
+    base = transformers.AutoModelForCausalLM.from_pretrained(reference.folder / "base")
+    loaded = peft.PeftModel.from_pretrained(base, peft_out).eval()
+    convert(run, merged_out, "--format=merged")
+    assert "mpzero" not in (merged_out / "config.json").read_text()
+    merged = transformers.AutoModelForCausalLM.from_pretrained(merged_out).eval()
+    with torch.no_grad():
+        for model in (loaded, merged):
+            logits = model(reference.tokens).logits
+            assert torch.allclose(logits, reference.logits, atol=2e-4, rtol=1e-4)
+        # The two exports are one model.
+        assert torch.allclose(merged(reference.tokens).logits, loaded(reference.tokens).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_peft_reads_what_was_read_from_peft(reference: Reference, tmp_path: Path) -> None:
+    """Adapters made elsewhere, after a step of rate 0: logits to 1e-5, and nothing else in the folder's settings."""
+    torch = pytest.importorskip("torch")
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    schedule = {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0}}
+    optimizer = {"type": "AdamW", "params": {"lr": 0, "weight_decay": 0}}
+    run = run_in(tmp_path, reference.folder / "base", 2, 2, scheduler=schedule, optimizer=optimizer)
+    run.train("--max_steps=1", f"--init_from={reference.folder / 'adapters'}")
+    convert(run, tmp_path / "out", "--format=peft")
+    with torch.no_grad():
+        logits = []
+        for folder in (reference.folder / "adapters", tmp_path / "out"):
+            base = transformers.AutoModelForCausalLM.from_pretrained(reference.folder / "base")
+            logits.append(peft.PeftModel.from_pretrained(base, folder).eval()(reference.tokens).logits)
+    assert torch.allclose(*logits, atol=1e-5, rtol=1e-5)
+    theirs, ours = (
+        json.loads((folder / "adapter_config.json").read_text())
+        for folder in (reference.folder / "adapters", tmp_path / "out")
+    )
+    for key in ("peft_type", "r", "lora_alpha", "use_rslora", "bias", "base_model_name_or_path"):
+        assert ours[key] == theirs[key], key
+    assert set(ours["target_modules"]) == set(theirs["target_modules"])
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lora") / "base"
+    base_model("qwen3").save_pretrained(folder)
+    return folder
+
+
+def losses_of(run: TinyRun, *flags: object, steps: int = 4) -> list[float]:
+    run.train(f"--max_steps={steps}", *flags)
+    return [step["loss"] for step in run.metrics()]
+
+
+def test_new_adapters_are_the_same_on_any_ranks_stage_and_recomputation(base: Path, tmp_path: Path) -> None:
+    """A begins from the seed alone, and B at zero: the first loss is that of the base."""
+    flags = [f"--init_from={base}", "--lora_r=4", "--lora_alpha=8"]
+    first = losses_of(run_in(tmp_path / "first", base, 1, 0), *flags)
+    of_base = losses_of(run_in(tmp_path / "base", base, 1, 0), f"--init_from={base}", steps=1)
+    assert first[0] == of_base[0]
+    offload = {"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}
+    for number, (ranks, stage, config, more) in enumerate(
+        [
+            (2, 1, {}, ["--recompute=full"]),
+            (3, 2, {}, ["--recompute=selective"]),
+            (2, 3, {"zero_optimization": offload}, []),
+            (6, 3, {"lora": {"r": 4, "alpha": 8, "targets": TARGETS}}, []),
+        ]
+    ):
+        run = run_in(tmp_path / str(number), base, ranks, stage, **config)
+        assert losses_of(run, *flags, *more) == pytest.approx(first, rel=1e-5), (ranks, stage)
+
+
+def test_a_checkpoint_refers_to_its_base(base: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(base, moved)
+    run = run_in(tmp_path / "run", base, 2, 2)
+    whole = losses_of(run_in(tmp_path / "whole", base, 2, 2), f"--init_from={base}", "--lora_r=4")
+    flags = ["--lora_r=4", f"--init_from={moved}"]
+    losses_of(run, *flags, steps=2)
+    size = sum(path.stat().st_size for path in run.latest.iterdir())
+    assert size < (base / "model.safetensors").stat().st_size
+
+    # A changed base is refused, with its folder and both hashes.
+    weights = moved / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-2] ^= 1
+    weights.write_bytes(content)
+    hashes = json.loads((run.latest / "manifest.json").read_text())["content"]["run"]["init_from_xxh3_64"]
+    refused = run.train("--max_steps=4", *flags, check=False)
+    assert refused.returncode == 2
+    assert str(moved) in refused.stderr and hashes in refused.stderr
+    words = [str(BUILD / "bin" / "zero_to_fp32"), str(run.checkpoints), str(tmp_path / "out"), "--format=merged"]
+    refused = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert refused.returncode == 2 and str(moved) in refused.stderr and hashes in refused.stderr
+    subprocess.run([*words, f"--base_model={base}"], check=True, capture_output=True)
+
+    # The same weights elsewhere are the same base.
+    shutil.rmtree(moved)
+    run.ranks, run.stage, run.config["gradient_accumulation_steps"] = 3, 3, 2
+    assert losses_of(run, "--lora_r=4", f"--init_from={base}") == pytest.approx(whole, rel=1e-5)
+
+
+def test_other_adapters_are_refused(base: Path, tmp_path: Path) -> None:
+    flags = [f"--init_from={base}", "--max_steps=1"]
+    run = run_in(tmp_path / "run", base, 1, 2)
+    run.train(*flags, "--lora_r=4")
+    out = tmp_path / "adapters"
+    convert(run, out)
+
+    def refusal(folder: str, *more: str) -> str:
+        result = run_in(tmp_path / folder, base, 1, 2).train(*more, "--max_steps=1", check=False)
+        assert result.returncode == 2, result.stderr
+        return result.stderr
+
+    error = refusal("1", f"--init_from={out}", "--lora_r=8")
+    assert "r 4" in error and "r 8" in error
+    settings = json.loads((out / "adapter_config.json").read_text())
+    for key, value in {"use_dora": True, "r": 8, "rank_pattern": {"q_proj": 2}, "modules_to_save": ["lm_head"]}.items():
+        (out / "adapter_config.json").write_text(json.dumps({**settings, key: value}))
+        error = refusal(f"of_{key}", f"--init_from={out}")
+        assert key in error or "lora_A" in error
+    (out / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": None}))
+    assert "--base_model" in refusal("unnamed", f"--init_from={out}")
+    run_in(tmp_path / "named", base, 1, 2).train(f"--init_from={out}", f"--base_model={base}", "--max_steps=1")
+
+
+def test_generate_reads_adapters(base: Path, tmp_path: Path) -> None:
+    """The likeliest tokens are those that transformers generates with the merged weights."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    run = run_in(tmp_path, base, 2, 2)
+    run.train(f"--init_from={base}", "--lora_r=4", "--lora_alpha=40", "--max_steps=6")
+    convert(run, tmp_path / "merged", "--format=merged")
+    convert(run, tmp_path / "peft")
+    prompt = [3, 6, 9, 12]
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    expected = model.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False, eos_token_id=None)
+    for folder in (run.checkpoints, tmp_path / "peft"):
+        words = [str(BUILD / "bin" / "mpzero"), "generate", str(folder), "--prompt_tokens=3,6,9,12"]
+        words += ["--max_tokens=12", "--temperature=0", "--device=cpu"]
+        result = subprocess.run(words, check=True, capture_output=True, text=True)
+        assert [int(line) for line in result.stdout.split()] == expected[0, len(prompt) :].tolist()
