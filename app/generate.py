@@ -31,7 +31,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]|\\r(?!\\n)")
 # Tokens that may wait for the rest of a character: of four bytes, and as many of another that never ends.
 MOST_WAITING = 8
-PASSED_ON = ("tag", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
+PASSED_ON = ("tag", "base_model", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as a shell tells of a program that SIGPIPE has ended
 
@@ -95,7 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
     given = {name: value for name in PASSED_ON if (value := getattr(arguments, name)) is not None}
     command = [str(program()), "generate", arguments.checkpoint]
     described = subprocess.run(
-        [*command, "--describe", *flags(given, "tag", "model_config")], stdout=subprocess.PIPE, check=False
+        [*command, "--describe", *flags(given, "tag", "base_model", "model_config")],
+        stdout=subprocess.PIPE,
+        check=False,
     )
     if described.returncode != 0:
         return described.returncode

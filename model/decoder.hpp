@@ -14,7 +14,6 @@
 #include "model/gradient.hpp"
 #include "model/layer_activations.hpp"
 #include "model/layer_casts.hpp"
-#include "model/recompute.hpp"
 
 namespace mpzero::model {
 

@@ -13,11 +13,11 @@
 #include "app/checkpoint/resume_checks.hpp"
 #include "app/checkpoint/resume_choice.hpp"
 #include "base/error.hpp"
+#include "io/adapters/checkpoint_with_base.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/files/damaged.hpp"
 #include "io/files/retry.hpp"
-#include "io/weights/adapters.hpp"
 
 namespace mpzero {
 

@@ -8,7 +8,7 @@
 #include "app/config/recorded_settings.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
-#include "io/weights/adapters.hpp"
+#include "io/adapters/peft_files.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/matched_weights.hpp"
 #include "model/initializer.hpp"

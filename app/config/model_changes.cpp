@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "app/config/lora_settings.hpp"
+#include "app/lora/lora_settings.hpp"
 #include "model/architecture/config_rope.hpp"
 
 namespace mpzero {

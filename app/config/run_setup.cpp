@@ -11,13 +11,13 @@
 #include <optional>
 #include <set>
 
-#include "app/config/lora_settings.hpp"
 #include "app/config/model_changes.hpp"
 #include "app/config/prepare_data_command.hpp"
 #include "app/config/size_limits.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/flags/options.hpp"
 #include "app/flags/validation_data.hpp"
+#include "app/lora/lora_settings.hpp"
 #include "app/tokens/encoder_checks.hpp"
 #include "app/tokens/token_checks.hpp"
 #include "base/error.hpp"

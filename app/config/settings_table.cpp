@@ -8,8 +8,8 @@
 #include <set>
 #include <variant>
 
-#include "app/config/lora_settings.hpp"
 #include "app/flags/training_flags.hpp"
+#include "app/lora/lora_settings.hpp"
 #include "app/schedule/lr_schedule_record.hpp"
 #include "base/words.hpp"
 

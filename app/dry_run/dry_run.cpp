@@ -74,11 +74,13 @@ std::string describe_start(const RunSetup& setup, const ResumePreview& preview) 
                                               config.checkpoint_dir, preview.moved_to->string())
                                 : std::string();
   if (!resumed) {
+    const std::string adapters =
+        setup.init_adapters.empty() ? "" : " and the adapters of " + setup.init_adapters.string();
     const std::string weights = config.init_from.empty() ? fmt::format("random weights of seed {}", config.seed)
                                                          : "the weights of " + config.init_from;
     const std::string nothing =
         moves.empty() ? fmt::format("; {} holds no checkpoint to resume from", config.checkpoint_dir) : moves;
-    return fmt::format("from the beginning, with {}{}", weights, nothing);
+    return fmt::format("from the beginning, with {}{}{}", weights, adapters, nothing);
   }
   const int64_t step = resumed->position.step;
   std::string rest;

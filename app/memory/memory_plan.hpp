@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/config/run_config.hpp"
-#include "model/recompute.hpp"
+#include "model/layer_activations.hpp"
 
 namespace mpzero {
 

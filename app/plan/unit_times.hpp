@@ -8,7 +8,7 @@
 #include "app/plan/calibration.hpp"
 #include "app/simulation/unit_record.hpp"
 #include "model/architecture/config.hpp"
-#include "model/recompute.hpp"
+#include "model/layer_activations.hpp"
 
 namespace mpzero::plan {
 

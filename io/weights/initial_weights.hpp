@@ -11,7 +11,7 @@
 #include "base/parameter_source.hpp"
 #include "base/process_group.hpp"
 #include "io/bytes/float_formats.hpp"
-#include "io/weights/adapters.hpp"
+#include "io/peft/peft_config.hpp"
 #include "io/weights/weight_source.hpp"
 
 namespace mpzero::io {

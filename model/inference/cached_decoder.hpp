@@ -7,7 +7,7 @@
 
 #include "model/architecture/config.hpp"
 #include "model/architecture/layer_layout.hpp"
-#include "model/layer_weights.hpp"
+#include "model/layer.hpp"
 #include "model/matmuls.hpp"
 #include "model/rope_table.hpp"
 

@@ -157,7 +157,7 @@ def test_trains_as_peft_does(
         run.train(f"--max_steps={steps}", "--shuffle=false", f"--init_from={reference.folder / 'adapters'}")
     steps = run.metrics()
     assert [step["loss"] for step in steps] == pytest.approx(reference.losses, rel=1e-5)
-    assert [step["grad_norm"] for step in steps] == pytest.approx(reference.norms, rel=1e-4)
+    assert [step["grad_norm"] for step in steps] == pytest.approx(reference.norms, rel=1e-5)
 
     # PEFT loads the adapters, and transformers the merged weights.
     peft_out, merged_out = tmp_path / "peft", tmp_path / "merged"
@@ -167,10 +167,13 @@ def test_trains_as_peft_does(
     convert(run, merged_out, "--format=merged")
     assert "mpzero" not in (merged_out / "config.json").read_text()
     merged = transformers.AutoModelForCausalLM.from_pretrained(merged_out).eval()
+    theirs = dict(reference.model.named_parameters())
+    for name, weight in loaded.named_parameters():
+        assert torch.allclose(weight, theirs[name], atol=1e-5, rtol=1e-5), name
     with torch.no_grad():
         for model in (loaded, merged):
             logits = model(reference.tokens).logits
-            assert torch.allclose(logits, reference.logits, atol=2e-4, rtol=1e-4)
+            assert torch.allclose(logits, reference.logits, atol=1e-5, rtol=1e-5)
         # The two exports are one model.
         assert torch.allclose(merged(reference.tokens).logits, loaded(reference.tokens).logits, atol=1e-5, rtol=1e-5)
 

@@ -1,4 +1,4 @@
-#include "app/config/lora_settings.hpp"
+#include "app/lora/lora_settings.hpp"
 
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ std::vector<std::string> ordered_targets(const std::vector<std::string>& given, 
   return ordered;
 }
 
-void refuse_other_methods(const RunConfig& config, const std::string& source) {
+void refuse_other_methods(const Settings& config, const std::string& source) {
   if (config.lora.dropout > 0) {
     throw_user_error("{}: --lora_dropout {} is not supported; leave it out, or set it to 0", source,
                      config.lora.dropout);
@@ -35,7 +35,7 @@ void refuse_other_methods(const RunConfig& config, const std::string& source) {
         "leave it out",
         source, fmt::join(config.freeze_parameters, ","));
   }
-  if (config.fp8_options) {
+  if (config.fp8 != "none") {
     throw_user_error("{}: adapters (--lora_r) do not support products in FP8; leave --fp8 out", source);
   }
   if (config.deepspeed_format) {
@@ -46,7 +46,7 @@ void refuse_other_methods(const RunConfig& config, const std::string& source) {
 
 }  // namespace
 
-void set_up_lora(const RunConfig& config, const std::string& source, model::ModelConfig& model) {
+void set_up_lora(const Settings& config, const std::string& source, model::ModelConfig& model) {
   const LoraSettings& lora = config.lora;
   if (!lora.r && !model.lora) {
     if (lora == LoraSettings{}) return;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -10,39 +9,10 @@
 #include <vector>
 
 #include "base/parameter_spec.hpp"
-#include "io/bytes/float_formats.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/weights/weight_source.hpp"
 
-// Low-rank adapters in files: those of PEFT, and checkpoints that hold adapters and refer to their base by its hash.
 namespace mpzero::io {
-
-inline constexpr const char* kAdapterConfigName = "adapter_config.json";
-
-// As adapter_config.json has them.
-struct AdapterSettings {
-  int64_t r = 0;
-  double lora_alpha = 0;
-  std::vector<std::string> target_modules;
-  bool use_rslora = false;
-};
-
-// An adapter_config.json and the base that it names, which may be empty. Throws UserError, naming file and key, for
-// what is not plain LoRA of projections (DoRA, other ranks for some layers, modules that are trained whole).
-struct PeftConfig {
-  AdapterSettings settings;
-  std::string base;
-  double lora_dropout = 0;
-};
-bool holds_peft_adapters(const std::filesystem::path& folder);
-PeftConfig read_peft_config(const std::filesystem::path& folder);
-
-// The adapters of a checkpoint; std::nullopt: it has none.
-std::optional<AdapterSettings> adapters_of(const StoredCheckpoint& checkpoint);
-
-// The adapters in a folder of PEFT or a checkpoint, under the model's names ("model.layers.0.self_attn.q_proj.lora_A.
-// weight"). Throws UserError unless they are those of `units`, with their shapes.
-std::unique_ptr<WeightSource> open_adapters(const std::filesystem::path& folder, std::span<const UnitSpec> units);
 
 // A checkpoint with all weights: where it refers to its base, they are read there, and the others are its own.
 class CheckpointWithBase : public StoredCheckpoint {
@@ -91,23 +61,5 @@ class MergedCheckpoint final : public CheckpointWithBase {
   TrainingProgress progress_;  // with the base's config.json
   std::vector<ParameterSpec> parameters_;
 };
-
-// The weights of a base and adapters.
-class WithAdapters final : public ParameterSource {
- public:
-  WithAdapters(const ParameterSource& base, const ParameterSource& adapters) : base_(base), adapters_(adapters) {}
-  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
-    (is_adapter(parameter.name) ? adapters_ : base_).read(parameter, begin, out);
-  }
-
- private:
-  const ParameterSource& base_;
-  const ParameterSource& adapters_;
-};
-
-// Writes the adapters of a checkpoint as PEFT does: adapter_model.safetensors and adapter_config.json, under PEFT's
-// names. Returns the names of the files. Throws UserError where the checkpoint has none.
-std::vector<std::string> export_adapters(const StoredCheckpoint& checkpoint, const std::filesystem::path& output,
-                                         WeightType type);
 
 }  // namespace mpzero::io

@@ -1,4 +1,4 @@
-#include "app/config/lora_settings.hpp"
+#include "app/lora/lora_settings.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/small_configs.hpp"
@@ -43,12 +43,6 @@ TEST_CASE("fused weights are targets as they are") {
         Names{"qkv_proj", "o_proj", "gate_up_proj", "down_proj"});
   CHECK_THAT(refusal_of({"--lora_r=8", "--lora_target_modules=q_proj"}, "", model::small_phi3()),
              Contains("\"q_proj\"") && Contains("qkv_proj"));
-}
-
-TEST_CASE("the scale is alpha / r, and with rslora alpha / sqrt(r)") {
-  // ../shared/reference/finetuning.md, test 23.
-  CHECK(LoraConfig{.r = 16, .alpha = 16, .targets = {}}.scale() == 1);
-  CHECK(LoraConfig{.r = 16, .alpha = 16, .targets = {}, .rslora = true}.scale() == 4);
 }
 
 TEST_CASE("what adapters do not support is refused by its name") {

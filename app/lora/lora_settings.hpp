@@ -2,14 +2,14 @@
 
 #include <string>
 
-#include "app/config/run_config.hpp"
+#include "app/flags/settings.hpp"
 #include "model/architecture/config.hpp"
 
 namespace mpzero {
 
 // Gives the model the adapters of "lora". Throws UserError, naming flag or key, for settings that are incomplete, that
 // adapters do not support, or that differ from the adapters that the model has already. `source`: of the settings.
-void set_up_lora(const RunConfig& config, const std::string& source, model::ModelConfig& model);
+void set_up_lora(const Settings& config, const std::string& source, model::ModelConfig& model);
 
 // "r 16, alpha 16, q_proj v_proj".
 std::string describe_lora(const model::LoraConfig& lora);

@@ -1,0 +1,132 @@
+#include "io/adapters/checkpoint_with_base.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/collectives.hpp"
+#include "base/error.hpp"
+#include "base/parameter_spec.hpp"
+#include "io/peft/peft_config.hpp"
+#include "io/weights/initial_weights.hpp"
+#include "io/weights/matched_weights.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+using nlohmann::json;
+namespace {
+
+std::vector<UnitSpec> base_unit(std::span<const ParameterSpec> parameters) {
+  UnitSpec base{"base", {}};
+  for (const ParameterSpec& parameter : parameters) {
+    if (!is_adapter(parameter.name)) base.parameters.push_back({parameter.name, parameter.shape});
+  }
+  return {base};
+}
+
+// "model.layers.0.self_attn.q_proj" of a weight or an adapter of it.
+std::string projection_of(std::string_view name, std::string_view end) {
+  return std::string(name.substr(0, name.size() - end.size()));
+}
+
+}  // namespace
+
+CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::path base, ProcessGroup& group)
+    : checkpoint_(checkpoint) {
+  const RunRecord& run = checkpoint.run();
+  if (run.init_from_hash.empty() || !adapters_of(checkpoint)) return;
+  const std::string recorded = run.init_from;
+  if (base.empty()) base = recorded;
+  const std::vector<UnitSpec> units = base_unit(checkpoint.parameters());
+  run_on_all_ranks(group, [&] {
+    if (!has_initial_weights(base)) {
+      throw_user_error(
+          "{} refers to its base {}, where there are no weights (xxh3 {}): name its folder with "
+          "--base_model, or --init_from of mpzero train",
+          checkpoint.folder().string(), base.string(), run.init_from_hash);
+    }
+    base_ = match_weights(open_initial_weights(base), units, base, TiedHead::kPassOver);
+  });
+  const std::string hash = hash_of(*base_, units, group);
+  base_->verify_what_was_read(group);
+  if (hash == run.init_from_hash) return;
+  throw UserError(fmt::format("{} has adapters of the base {} (xxh3 {}), and {} has other weights now (xxh3 {}): give "
+                              "the weights that they were trained on",
+                              checkpoint.folder().string(), recorded, run.init_from_hash, base.string(), hash),
+                  ErrorScope::kAllRanks);
+}
+
+const ParameterSpec& CheckpointWithBase::find(std::string_view parameter) const {
+  const auto all = checkpoint_.parameters();
+  const auto found = std::ranges::find(all, parameter, &ParameterSpec::name);
+  if (found == all.end()) {
+    throw_user_error("{} is a checkpoint of another model: it has no parameter {}", folder().string(), parameter);
+  }
+  return *found;
+}
+
+void CheckpointWithBase::read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const {
+  if (base_ && !is_adapter(parameter)) {
+    base_->read(find(parameter), begin, out);
+  } else {
+    checkpoint_.read(parameter, kind, begin, out);
+  }
+}
+
+void CheckpointWithBase::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
+  if (base_) {
+    StoredCheckpoint::read_unit(unit, kind, begin, out);
+  } else {
+    checkpoint_.read_unit(unit, kind, begin, out);
+  }
+}
+
+void CheckpointWithBase::verify_what_was_read(ProcessGroup& group) const {
+  checkpoint_.verify_what_was_read(group);
+  if (base_) base_->verify_what_was_read(group);
+}
+
+MergedCheckpoint::MergedCheckpoint(const StoredCheckpoint& checkpoint, fs::path base, ProcessGroup& group)
+    : CheckpointWithBase(checkpoint, std::move(base), group),
+      progress_(checkpoint.progress()),
+      parameters_(base_unit(checkpoint.parameters()).front().parameters) {
+  const std::optional<AdapterSettings> settings = adapters_of(checkpoint);
+  if (!settings) throw_user_error("{} has no adapters to merge: leave the format out", checkpoint.folder().string());
+  const auto rank = static_cast<double>(settings->r);
+  scale_ = settings->lora_alpha / (settings->use_rslora ? std::sqrt(rank) : rank);
+  json config = json::parse(progress_.model_config_json);
+  config.erase(kLoraKey);
+  progress_.model_config_json = config.dump(2) + "\n";
+}
+
+void MergedCheckpoint::read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const {
+  constexpr std::string_view kWeight = ".weight";
+  CheckpointWithBase::read(parameter, kind, begin, out);
+  const std::string projection = projection_of(parameter, kWeight);
+  const auto all = CheckpointWithBase::parameters();
+  const auto found = std::ranges::find(all, projection + kLoraA, &ParameterSpec::name);
+  if (found == all.end()) return;
+  const ParameterSpec& a = *found;
+  const ParameterSpec& b = find(projection + kLoraB);
+  const int64_t r = a.shape[0], in = a.shape[1], end = begin + static_cast<int64_t>(out.size());
+  const int64_t first_row = begin / in, rows = (end + in - 1) / in - first_row;
+  std::vector<float> a_values(static_cast<size_t>(a.numel())), b_values(static_cast<size_t>(rows * r));
+  CheckpointWithBase::read(a.name, kind, 0, a_values);
+  CheckpointWithBase::read(b.name, kind, first_row * r, b_values);
+  std::vector<float> row(static_cast<size_t>(in));
+  for (int64_t i = 0; i < rows; ++i) {
+    std::ranges::fill(row, 0.0F);
+    for (int64_t k = 0; k < r; ++k) {
+      const float factor = b_values[static_cast<size_t>(i * r + k)];
+      const float* const of_a = a_values.data() + k * in;
+      for (int64_t j = 0; j < in; ++j) row[static_cast<size_t>(j)] += factor * of_a[j];
+    }
+    const int64_t row_begin = (first_row + i) * in;
+    for (int64_t j = std::max(begin, row_begin); j < std::min(end, row_begin + in); ++j) {
+      out[static_cast<size_t>(j - begin)] += static_cast<float>(scale_) * row[static_cast<size_t>(j - row_begin)];
+    }
+  }
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,178 @@
+#include "io/adapters/peft_files.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/checkpoint_dir/formats.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/peft/peft_config.hpp"
+#include "io/weights/folder_weights.hpp"
+#include "io/weights/safetensors.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+using nlohmann::json;
+namespace {
+
+constexpr const char* kTensorsStem = "adapter_model";
+constexpr std::string_view kPeftPrefix = "base_model.model.";
+
+class PeftWeights final : public WeightSource {
+ public:
+  explicit PeftWeights(const fs::path& folder)
+      : file_(open_weight_file(folder / fmt::format("{}.safetensors", kTensorsStem))) {}
+
+  std::vector<ParameterSpec> parameters() const override {
+    std::vector<ParameterSpec> all;
+    for (const auto& [name, tensor] : file_->tensors()) {
+      if (!name.starts_with(kPeftPrefix)) {
+        throw_user_error("{} holds {}, which is not a name of PEFT's ({}...); save the adapters with PEFT again",
+                         file_->path().string(), name, kPeftPrefix);
+      }
+      all.push_back({name.substr(kPeftPrefix.size()), tensor.shape});
+    }
+    return all;
+  }
+  std::span<const std::string> warnings() const override { return {}; }
+  void check(const ParameterSpec& parameter) const override {
+    const auto found = file_->tensors().find(std::string(kPeftPrefix) + parameter.name);
+    if (element_bytes(found->second.dtype) > 0) return;
+    throw_user_error("tensor {} of {} has type {}, which cannot be read: convert it to F32, BF16 or F16", found->first,
+                     file_->path().string(), found->second.dtype);
+  }
+  const fs::path& file_of(const ParameterSpec&) const override { return file_->path(); }
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
+    file_->read(std::string(kPeftPrefix) + parameter.name, begin, out);
+  }
+
+ private:
+  std::unique_ptr<WeightFile> file_;
+};
+
+class CheckpointAdapters final : public WeightSource {
+ public:
+  explicit CheckpointAdapters(std::unique_ptr<StoredCheckpoint> checkpoint) : checkpoint_(std::move(checkpoint)) {}
+
+  std::vector<ParameterSpec> parameters() const override {
+    const auto all = checkpoint_->parameters();
+    std::vector<ParameterSpec> adapters;
+    std::ranges::copy_if(all, std::back_inserter(adapters),
+                         [](const ParameterSpec& parameter) { return is_adapter(parameter.name); });
+    return adapters;
+  }
+  std::span<const std::string> warnings() const override { return checkpoint_->warnings(); }
+  void check(const ParameterSpec&) const override {}
+  const fs::path& file_of(const ParameterSpec&) const override { return checkpoint_->folder(); }
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
+    checkpoint_->read(parameter.name, StateKind::kMaster, begin, out);
+  }
+  void verify_what_was_read(ProcessGroup& group) const override { checkpoint_->verify_what_was_read(group); }
+
+ private:
+  std::unique_ptr<StoredCheckpoint> checkpoint_;
+};
+
+std::string text_of(const ParameterSpec& parameter) {
+  return fmt::format("{} [{}]", parameter.name, fmt::join(parameter.shape, ", "));
+}
+
+// Throws unless `stored` are the adapters of `units`.
+void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<const UnitSpec> units,
+                         const fs::path& folder) {
+  std::vector<std::string> found, wanted;
+  for (const ParameterSpec& parameter : stored) found.push_back(text_of(parameter));
+  for (const UnitSpec& unit : units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (is_adapter(parameter.name)) wanted.push_back(text_of(parameter));
+    }
+  }
+  std::ranges::sort(found);
+  std::ranges::sort(wanted);
+  std::vector<std::string> lacks, unknown;
+  std::ranges::set_difference(wanted, found, std::back_inserter(lacks));
+  std::ranges::set_difference(found, wanted, std::back_inserter(unknown));
+  if (!lacks.empty()) {
+    throw_user_error("{} are adapters of another model: it lacks {}{}; give the base model that they were trained on",
+                     folder.string(), lacks.front(), unknown.empty() ? "" : ", and has " + unknown.front());
+  }
+  if (!unknown.empty()) {
+    throw_user_error(
+        "{} are adapters of another model: it has {}, for which the model has no place; give the base "
+        "model that they were trained on",
+        folder.string(), unknown.front());
+  }
+}
+
+// Adapters under PEFT's names.
+class AsPeft final : public ParameterSource {
+ public:
+  explicit AsPeft(const StoredCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
+    checkpoint_.read(parameter.name.substr(kPeftPrefix.size()), StateKind::kMaster, begin, out);
+  }
+
+ private:
+  const StoredCheckpoint& checkpoint_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_adapters(const fs::path& folder, std::span<const UnitSpec> units) {
+  std::unique_ptr<WeightSource> source;
+  if (holds_peft_adapters(folder)) {
+    source = std::make_unique<PeftWeights>(folder);
+  } else {
+    source = std::make_unique<CheckpointAdapters>(open_checkpoint(folder));
+  }
+  const std::vector<ParameterSpec> stored = source->parameters();
+  check_same_adapters(stored, units, folder);
+  for (const ParameterSpec& parameter : stored) source->check(parameter);
+  return source;
+}
+
+std::vector<std::string> export_adapters(const StoredCheckpoint& checkpoint, const fs::path& output, WeightType type) {
+  const std::optional<AdapterSettings> settings = adapters_of(checkpoint);
+  if (!settings) throw_user_error("{} has no adapters to write: leave the format out", checkpoint.folder().string());
+  std::vector<ParameterSpec> parameters;
+  for (const ParameterSpec& parameter : checkpoint.parameters()) {
+    if (is_adapter(parameter.name)) parameters.push_back({std::string(kPeftPrefix) + parameter.name, parameter.shape});
+  }
+  const std::string& base = checkpoint.run().init_from;
+  // Few keys: an older PEFT refuses those that it does not know.
+  const json config = {{"peft_type", "LORA"},
+                       {"task_type", "CAUSAL_LM"},
+                       {"base_model_name_or_path", base.empty() ? json() : json(base)},
+                       {"r", settings->r},
+                       {"lora_alpha", settings->lora_alpha},
+                       {"lora_dropout", 0.0},
+                       {"target_modules", settings->target_modules},
+                       {"bias", "none"},
+                       {"use_rslora", settings->use_rslora},
+                       {"fan_in_fan_out", false},
+                       {"init_lora_weights", true},
+                       {"modules_to_save", nullptr},
+                       {"inference_mode", true}};
+  make_folders(output, disk());
+  // PEFT finds nothing without the settings, which come last.
+  const fs::path settings_file = output / kAdapterConfigName;
+  if (const int error = disk().remove_file(settings_file); error != 0 && error != ENOENT) {
+    throw_system_error("remove", settings_file, error);
+  }
+  std::vector<std::string> files = write_safetensors(
+      output, parameters, AsPeft(checkpoint), std::numeric_limits<int64_t>::max(), nullptr, type, disk(), kTensorsStem);
+  SingleProcess alone;
+  checkpoint.verify_what_was_read(alone);
+  replace_text_file(settings_file, config.dump(2) + "\n");
+  files.emplace_back(kAdapterConfigName);
+  return files;
+}
+
+}  // namespace mpzero::io

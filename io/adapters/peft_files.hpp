@@ -1,0 +1,38 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/parameter_spec.hpp"
+#include "io/bytes/float_formats.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/weights/weight_source.hpp"
+
+namespace mpzero::io {
+
+// The adapters in a folder of PEFT or a checkpoint, under the model's names ("model.layers.0.self_attn.q_proj.lora_A.
+// weight"). Throws UserError unless they are those of `units`, with their shapes.
+std::unique_ptr<WeightSource> open_adapters(const std::filesystem::path& folder, std::span<const UnitSpec> units);
+
+// The weights of a base and adapters.
+class WithAdapters final : public ParameterSource {
+ public:
+  WithAdapters(const ParameterSource& base, const ParameterSource& adapters) : base_(base), adapters_(adapters) {}
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
+    (is_adapter(parameter.name) ? adapters_ : base_).read(parameter, begin, out);
+  }
+
+ private:
+  const ParameterSource& base_;
+  const ParameterSource& adapters_;
+};
+
+// Writes the adapters of a checkpoint as PEFT does: adapter_model.safetensors and adapter_config.json, under PEFT's
+// names. Returns the names of the files. Throws UserError where the checkpoint has none.
+std::vector<std::string> export_adapters(const StoredCheckpoint& checkpoint, const std::filesystem::path& output,
+                                         WeightType type);
+
+}  // namespace mpzero::io

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/weights/initial_weights.hpp"
+#include "io/weights/safetensors.hpp"
+#include "tests/io/temporary_folder.hpp"
+
+namespace mpzero::io::testing {
+
+namespace fs = std::filesystem;
+
+inline const std::string kProjection = "model.layers.0.self_attn.q_proj";
+
+// Weights in memory.
+class Values final : public ParameterSource {
+ public:
+  explicit Values(std::map<std::string, std::vector<float>> values) : values_(std::move(values)) {}
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
+    const std::vector<float>& all = values_.at(parameter.name);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = all.at(static_cast<size_t>(begin) + i);
+  }
+
+ private:
+  std::map<std::string, std::vector<float>> values_;
+};
+
+// A model of an embedding and a projection [2, 3].
+inline std::vector<ParameterSpec> base_parameters() {
+  return {{"model.embed_tokens.weight", {2, 2}}, {kProjection + ".weight", {2, 3}}};
+}
+
+// The folder of a base, and a checkpoint in memory that holds adapters of it: r 1, alpha 2.
+class AdaptedCheckpoint final : public StoredCheckpoint {
+ public:
+  AdaptedCheckpoint() {
+    write_base(1);
+    SingleProcess alone;
+    run_.init_from = base().string();
+    run_.init_from_hash =
+        hash_of(*open_initial_weights(base()), std::vector<UnitSpec>{{"base", base_parameters()}}, alone);
+    progress_.model_config_json =
+        R"({"model_type": "llama", "mpzero_lora": {"r": 1, "lora_alpha": 2, "target_modules": ["q_proj"]}})";
+  }
+  // The projection is first, first + 1, ...
+  void write_base(float first) const {
+    std::vector<float> projection(6);
+    for (size_t i = 0; i < projection.size(); ++i) projection[i] = first + static_cast<float>(i);
+    fs::create_directories(base());
+    write_safetensors(base(), base_parameters(),
+                      Values({{"model.embed_tokens.weight", {1, 2, 3, 4}}, {kProjection + ".weight", projection}}),
+                      int64_t{1} << 30);
+  }
+  fs::path base() const { return temporary_.path() / "base"; }
+  fs::path path(const std::string& name) const { return temporary_.path() / name; }
+
+  const fs::path& folder() const override { return folder_; }
+  const RunRecord& run() const override { return run_; }
+  const TrainingProgress& progress() const override { return progress_; }
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
+  void read(const std::string& parameter, StateKind, int64_t begin, std::span<float> out) const override {
+    adapters_.read({parameter, {}}, begin, out);
+  }
+  void verify_what_was_read(ProcessGroup&) const override {}
+  void verify() const override {}
+
+ private:
+  TemporaryFolder temporary_;
+  fs::path folder_ = "checkpoints/tiny-1steps";
+  RunRecord run_;
+  TrainingProgress progress_;
+  std::vector<ParameterSpec> parameters_ = {base_parameters()[0],
+                                            base_parameters()[1],
+                                            {kProjection + ".lora_A.weight", {1, 3}},
+                                            {kProjection + ".lora_B.weight", {2, 1}}};
+  Values adapters_{{{kProjection + ".lora_A.weight", {1, 10, 100}}, {kProjection + ".lora_B.weight", {1, -1}}}};
+};
+
+}  // namespace mpzero::io::testing

@@ -1,0 +1,52 @@
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "io/peft/peft_config.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
+
+namespace mpzero::io {
+using Catch::Contains;
+using nlohmann::json;
+namespace {
+
+PeftConfig read(const json& config) {
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder.path() / kAdapterConfigName) << config.dump();
+  return read_peft_config(folder.path());
+}
+
+json plain() { return {{"peft_type", "LORA"}, {"r", 8}, {"lora_alpha", 16}, {"target_modules", {"q_proj", "v_proj"}}}; }
+
+}  // namespace
+
+TEST_CASE("the settings of plain LoRA are read, and empty ones of other methods have no effect") {
+  json config = plain();
+  config.update({{"use_rslora", true},
+                 {"use_dora", false},
+                 {"rank_pattern", json::object()},
+                 {"modules_to_save", nullptr},
+                 {"lora_dropout", 0.05},
+                 {"base_model_name_or_path", "org/model"}});
+  const PeftConfig found = read(config);
+  CHECK((found.settings.r == 8 && found.settings.lora_alpha == 16 && found.settings.use_rslora));
+  CHECK((found.base == "org/model" && found.lora_dropout == 0.05));
+  CHECK(read(plain()).base.empty());
+}
+
+TEST_CASE("other methods, and settings of another type, are refused by their key") {
+  for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{{"peft_type", "IA3"},
+                                                                            {"use_dora", true},
+                                                                            {"bias", "all"},
+                                                                            {"modules_to_save", {"lm_head"}},
+                                                                            {"rank_pattern", {{"q_proj", 4}}},
+                                                                            {"target_modules", "all-linear"},
+                                                                            {"r", "8"}}) {
+    json config = plain();
+    config[key] = value;
+    CHECK_THROWS_WITH(read(config), Contains(key) && Contains(kAdapterConfigName));
+  }
+}
+
+}  // namespace mpzero::io
