@@ -204,7 +204,9 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
     // Of no interest where the checkpoint turns out to be damaged, or is read again.
     std::vector<std::string> about_carried;
     const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, about_carried);
-    const io::CheckpointWithBase whole(stored, setup.model.lora ? setup.config.init_from : "", group);
+    // What the `latest` of a folder of checkpoints names may have changed since the run began.
+    const std::string base = setup.model.lora && !setup.init_from_latest ? setup.config.init_from : "";
+    const io::CheckpointWithBase whole(stored, base, group);
     engine.restore([&](size_t unit, StateKind kind, int64_t begin,
                        std::span<float> out) { whole.read_unit(units[unit], kind, begin, out); },
                    group, carried);

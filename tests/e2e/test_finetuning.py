@@ -146,7 +146,8 @@ def test_losses_are_those_of_trl(folder: Path) -> None:
     assert ours[-1]["loss"] < 0.6 * ours[0]["loss"]
 
 
-def test_packed_examples_have_the_loss_of_each_alone(folder: Path) -> None:
+@pytest.mark.parametrize("adapters", [(), ("--lora_r=4",)], ids=["full", "adapters"])
+def test_packed_examples_have_the_loss_of_each_alone(folder: Path, adapters: tuple[str, ...]) -> None:
     """One step over all examples, packed and one in a row."""
     packed, padded = prepared(folder, "packed.h5"), prepared(folder, "padded.h5", "--packing=false")
     import h5py
@@ -156,9 +157,11 @@ def test_packed_examples_have_the_loss_of_each_alone(folder: Path) -> None:
         with h5py.File(file) as data:
             rows = (len(data["tokens"]) - 1) // LENGTH
         flags = ("--train_micro_batch_size_per_gpu=1", f"--gradient_accumulation_steps={rows}", "--max_grad_norm=0")
-        results[file], rows_of = trained(folder, file.stem, file, 1, *flags)[0], rows
+        name = f"{file.stem}_{len(adapters)}"
+        results[file], rows_of = trained(folder, name, file, 1, *flags, *adapters)[0], rows
     assert rows_of == STEPS * BATCH  # padded
     for key, tolerance in (("loss", 1e-6), ("grad_norm", 1e-5)):
         assert results[packed][key] == pytest.approx(results[padded][key], rel=tolerance)
     unmasked = ("--document_mask=false", "--train_micro_batch_size_per_gpu=1", "--gradient_accumulation_steps=105")
-    assert abs(trained(folder, "unmasked", packed, 1, *unmasked)[0]["loss"] / results[packed]["loss"] - 1) > 1e-5
+    other = trained(folder, f"unmasked_{len(adapters)}", packed, 1, *unmasked, *adapters)
+    assert abs(other[0]["loss"] / results[packed]["loss"] - 1) > 1e-5
