@@ -184,7 +184,7 @@ void add_compression(const RunConfig& config, int nodes, std::vector<Row>& rows)
 }
 
 // Likewise.
-void add_fp8(const RunConfig& config, std::vector<Row>& rows) {
+void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
   if (!config.fp8_options) return;
   const model::Fp8Options& options = *config.fp8_options;
   const bool hybrid = options.recipe.gradients == model::fp8::Format::kE5m2;
@@ -197,8 +197,10 @@ void add_fp8(const RunConfig& config, std::vector<Row>& rows) {
   if (!options.filter_fqns.empty()) value += fmt::format(" without {}", fmt::join(options.filter_fqns, " "));
   std::string shown = value;
   if (config.zero.stage == 3) {
-    // Codes of rows are not those of columns; offloaded weights are gathered as they are in host memory.
-    const bool in_codes = options.recipe.scaling == model::fp8::Scaling::kTensorwise && !config.zero.offload_param;
+    // Codes of rows are not those of columns; offloaded weights are gathered as they are in host memory; see also
+    // weight_codec().
+    const bool in_codes =
+        options.recipe.scaling == model::fp8::Scaling::kTensorwise && !config.zero.offload_param && !adapters;
     shown += in_codes ? ", weights gathered in FP8 within a node" : ", weights gathered in bf16";
   }
   rows.push_back({"FP8 products", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
@@ -240,20 +242,20 @@ void add_layout(const RunSetup& setup, std::vector<Row>& rows) {
       {"recomputation", flag_named("recompute").show(config) + chosen, describe(config.origins.of("recompute"))});
 }
 
-std::vector<Row> rows_of(const RunConfig& config, int nodes) {
+std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters) {
   std::vector<Row> rows;
   add_optimizer(config, rows);
   add_schedule(config, rows);
   add_batch(config, rows);
   add_validation(config, rows);
   add_types(config, rows);
-  add_fp8(config, rows);
+  add_fp8(config, adapters, rows);
   add_compression(config, nodes, rows);
   return rows;
 }
 
 std::vector<Row> rows_of(const RunSetup& setup) {
-  std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes);
+  std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes, setup.model.lora.has_value());
   if (const auto& lora = setup.model.lora) {
     rows.push_back({"adapters", describe_lora(*lora), describe(setup.config.origins.of("lora_r"))});
   }
@@ -289,7 +291,7 @@ std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup) {
 
 nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
-  for (const Row& row : rows_of(config, /*nodes=*/1)) record.update(row.record);
+  for (const Row& row : rows_of(config, /*nodes=*/1, /*adapters=*/false)) record.update(row.record);
   if (config.epoch_batch > 0 && config.epoch_batch != config.train_batch_size) record[kEpochBatch] = config.epoch_batch;
   // As it is in force: a resumed run may have changed it.
   if (config.resumed_schedule) record[kScheduleInForce] = schedule_record(*config.resumed_schedule);

@@ -45,7 +45,8 @@ parallel::CodedRange range_of(model::LayerProduct product, const UnitSpec& layer
 
 std::shared_ptr<const parallel::WeightCodec> weight_codec(const std::optional<model::Fp8Options>& options,
                                                           const model::ModelConfig& model) {
-  if (!options || options->recipe.scaling != model::fp8::Scaling::kTensorwise) return nullptr;
+  // A unit with adapters is two parts, and codes are made of whole units.
+  if (!options || options->recipe.scaling != model::fp8::Scaling::kTensorwise || model.lora) return nullptr;
   const std::vector<UnitSpec> units = model::model_units(model);
   const model::LayerLayout layout(
       model::find_architecture(model.model_type, "model configuration").layer_parameters(model));

@@ -226,3 +226,10 @@ def test_products_that_are_not_in_fp8_are_said(tmp_path: Path) -> None:
     odd = run_of(tmp_path / "odd", "tensorwise").train("--max_steps=1", "--intermediate_size=40").stderr
     assert "down [32, 40]" in odd and "multiples of 16" in odd
     assert "multiples of 16" not in run_of(tmp_path / "even", "tensorwise").train("--max_steps=1").stderr
+
+
+def test_adapters_beside_products_in_fp8(tmp_path: Path) -> None:
+    in_bf16 = losses(run_of(tmp_path / "bf16", None), "--lora_r=4")
+    for stage in (2, 3):
+        made = losses(run_of(tmp_path / str(stage), "tensorwise", ranks=2, stage=stage), "--lora_r=4")
+        assert 0 < np.max(np.abs(made - in_bf16)) < 0.05

@@ -402,8 +402,8 @@ TEST_CASE("a layer in FP8 on the GPU is near that on the CPU and that in bf16") 
         const LayerRun made = run(model, options, at::kCUDA, recompute, keeps_weights);
         // The two devices' sums differ by up to 6e-3, as above, which moves up to a tenth of the codes to their
         // neighbours, 7% away in the mean: 0.02 at each of the products that follow another. An H200 was seen at 0.025,
-        // 0.059, 0.060 and 0.086.
-        CHECK(distance(made.y, on_cpu.y) < 0.03);
+        // 0.059, 0.060 and 0.086; with adapters, whose results are as large as the products', an H100 at 0.033.
+        CHECK(distance(made.y, on_cpu.y) < (model.lora ? 0.045 : 0.03));
         CHECK(distance(made.dx, on_cpu.dx) < 0.07);
         CHECK(distance(made.y, in_bf16.y) < 0.07);
         CHECK(distance(made.dx, in_bf16.dx) < 0.12);

@@ -43,7 +43,7 @@ class Gathered {
   Gathered(parallel::ZeroEngine& engine, const model::Decoder& decoder, int64_t layer)
       : Gathered(engine, decoder.layer_unit(layer)) {
     weights_.layer = layer;
-    weights_.version = store_.version(unit_);
+    weights_.version = store_.version(frozen_part_.value_or(unit_));
     weights_.scales = store_.scales(unit_);
   }
   ~Gathered() {
