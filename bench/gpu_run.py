@@ -159,7 +159,7 @@ def speeds(visit: Visit) -> None:
             flags = {"lora_r": 16, "lora_alpha": 32, **recipe}
             for ranks in {1, visit.gpus}:
                 several = f"_{ranks}gpu" if ranks > 1 else ""
-                visit.train(f"{name}{several}", ranks=ranks, stage=3, flags=flags, **recompute, **adapters)
+                visit.train(f"{name}{several}", ranks=ranks, stage=2, flags=flags, **recompute, **adapters)
     ranks = visit.gpus
     if ranks < 2:
         return

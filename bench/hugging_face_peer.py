@@ -76,6 +76,7 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
             first_step = time.monotonic() - started
     median = statistics.median(seconds[warm_up:])
     speed = work.micro_batch * work.seq_length / median
+    flops = flops_per_token(config, work.seq_length, frozen=work.lora_r > 0)
     result = {
         "peer": "Hugging Face compiled" if compiled else "Hugging Face",
         "work": name,
@@ -83,10 +84,7 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
         "steps": steps,
         "step_ms": round(median * 1e3, 2),
         "tokens_per_second_per_gpu": round(speed),
-        # Without gradients of frozen weights there is no such figure.
-        "mfu_percent": None
-        if work.lora_r
-        else round(speed * flops_per_token(config, work.seq_length) / PEAK_FLOPS * 100, 1),
+        "mfu_percent": round(speed * flops / PEAK_FLOPS * 100, 1),
         "first_step_seconds": round(first_step, 1),
     }
     if device.type == "cuda":

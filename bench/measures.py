@@ -35,14 +35,16 @@ def read_model(name: str, vocab_size: int | None = None) -> dict:
     return config if vocab_size is None else {**config, "vocab_size": vocab_size}
 
 
-def flops_per_token(config: dict, seq_length: int) -> float:
+def flops_per_token(config: dict, seq_length: int, frozen: bool = False) -> float:
     """Forward and backward, as flops_per_token in model/architecture/config.hpp counts: 6 for each weight of a matrix
-    product (a tied head counts, the input embedding does not), and causal attention once."""
+    product (a tied head counts, the input embedding does not), 4 for a frozen one, and causal attention once. Adapters
+    beside frozen weights are left out."""
     hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
     kv_heads = config.get("num_key_value_heads") or heads
     layer = hidden * head_dim * (2 * heads + 2 * kv_heads) + 3 * hidden * config["intermediate_size"]
-    return 6 * (layers * layer + config["vocab_size"] * hidden) + 6 * layers * heads * head_dim * seq_length
+    weights = layers * layer + config["vocab_size"] * hidden
+    return (4 if frozen else 6) * weights + 6 * layers * heads * head_dim * seq_length
 
 
 def read_metrics(path: Path) -> list[dict]:

@@ -44,8 +44,10 @@ def main() -> None:
     config.dropout_rate = 0.0
     config.use_cache = False
     torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = T5ForConditionalGeneration(config)
     model = FullyShardedDataParallel(
-        T5ForConditionalGeneration(config),
+        model,
         auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={T5Block}),
         mixed_precision=MixedPrecision(torch.bfloat16, torch.bfloat16, torch.bfloat16),
         sharding_strategy=ShardingStrategy.FULL_SHARD,
