@@ -374,23 +374,17 @@ int prune(const Arguments& arguments) {
 std::string checkpoint_command_help() {
   return "Usage: mpzero checkpoint COMMAND DIR\n"
          "\n"
-         "  ls DIR                                list the checkpoints of a folder, the newest first; complete: all "
-         "files\n"
-         "                                        exist with the sizes in the manifest; verify reads them\n"
-         "  verify DIR [-t TAG]                   read and check every byte of all checkpoints, or of one; status 1 "
-         "if\n"
-         "                                        something is damaged\n"
-         "  show DIR [-t TAG]                     print what a checkpoint records: run, step, model, settings, layout\n"
-         "  diff A B                              print what differs between two checkpoints, except their weights;\n"
-         "                                        status 0: nothing, 1: something, 2: one cannot be read. A folder of\n"
-         "                                        checkpoints means the one that its latest names\n"
-         "  prune DIR --keep_last N [--dry_run]   remove checkpoints older than the newest N good ones, and the "
-         "remains\n"
-         "                                        of unfinished saves; --dry_run only prints what would be removed. "
-         "If\n"
-         "                                        the folder has several runs, prune the run of the newest "
-         "checkpoint,\n"
-         "                                        or --run ID, as ls shows it (none: those without an id)\n";
+         "  ls DIR              list checkpoints, newest first; a complete one has all files of its manifest, with\n"
+         "                      their sizes\n"
+         "  verify DIR [-t TAG] verify the checksums of all checkpoints, or of one; status 1 if one is damaged\n"
+         "  show DIR [-t TAG]   print run, step, model, settings and layout of a checkpoint\n"
+         "  diff A B            compare two checkpoints except their weights: status 0 if equal, 1 if different, 2 if\n"
+         "                      unreadable. A folder of checkpoints stands for its latest\n"
+         "  prune DIR --keep_last N [--run ID] [--dry_run]\n"
+         "                      remove all but the newest N good checkpoints of a run, and unfinished saves. --run: "
+         "the\n"
+         "                      run's ID in ls, or none for checkpoints without one (default: the run of the newest\n"
+         "                      checkpoint). --dry_run only lists what it would remove\n";
 }
 
 int checkpoint_command(const std::vector<std::string>& arguments) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Converts a data set into the token file that mpzero trains on.
+"""Tokenizes datasets into a token file for mpzero train.
 
     prepare_data.py assets/tiny_corpus/train.txt data/train.h5 --tokenizer bytes
     prepare_data.py allenai/c4 data/c4.h5 --dataset_config_name en --tokenizer Qwen/Qwen3-0.6B --max_documents 1000000
@@ -7,13 +7,12 @@
     prepare_data.py conversations.jsonl data/sft.h5 --tokenizer Qwen/Qwen3-0.6B --seq_length 4096
     prepare_data.py --rewrite data/old.h5
 
-DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet, the first four also as .gz or .zst, or saved with
-save_to_disk), or the name of a Hugging Face data set, which is streamed. The ids of each document are followed by the
-end-of-text id, and preceded by BOS where the tokenizer adds it (--add_bos). The final report lists what was read, and
-what was not and why (docs/data.md).
+DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet; all but the last also .gz or .zst; save_to_disk)
+or a Hugging Face dataset, which is streamed. Each document ends with the end-of-text id. The final report lists what
+was read and what was skipped (docs/data.md).
 
-Conversations are rendered with the tokenizer's chat template, and packed into rows of --seq_length tokens, of which the
-assistant's are trained (docs/finetuning.md).
+Conversations are rendered with the chat template and packed into rows of --seq_length tokens; the loss covers
+assistant turns only (docs/finetuning.md).
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ def events_of(folder: Path) -> list[dict]:
     ("flags", "sentence"),
     [
         (["--metrics_port=70000"], "--metrics_port 70000 is too large; it must be 65535 or less"),
-        (["--metrics_port=9410", "--metrics_address=localhost"], '"localhost" is no IP address; give 127.0.0.1'),
+        (["--metrics_port=9410", "--metrics_address=localhost"], '--metrics_address "localhost" is not an IP address'),
         (
             ["--metrics_port=9410", "--metrics_sd_dir=targets"],
-            "--metrics_address 127.0.0.1 answers that node alone; give --metrics_address 0.0.0.0",
+            "give --metrics_address 0.0.0.0",
         ),
     ],
 )

@@ -38,9 +38,7 @@ TEST_CASE("--profile_steps that make no sense get one sentence") {
   for (const char* value : {"x", "3-", "-3", "0-2", "1-2-3", "1.5-2", "2-99999999999999999999"}) {
     INFO(value);
     CHECK_THROWS_WITH(config_of({std::string("--profile_steps=") + value}),
-                      std::string("--profile_steps must be the first and the last step, counted from 1, as in 5-7, "
-                                  "not \"") +
-                          value + "\".");
+                      Catch::Contains("--profile_steps") && Catch::EndsWith(fmt::format("not \"{}\".", value)));
   }
   CHECK_THROWS_WITH(config_of({"--profile_steps=3-2"}), "--profile_steps 3-2 ends before it begins; did you mean 2-3?");
   CHECK_THROWS_WITH(config_of({"--profile_steps=8-11", "--max_steps=10"}),

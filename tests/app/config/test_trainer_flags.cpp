@@ -62,9 +62,7 @@ TEST_CASE("booleans have the words of the Trainer's parser") {
 
 TEST_CASE("a setting under two names must have one value") {
   CHECK(parse_command_line({"--grad_clip=1", "--max_grad_norm=1.0"}).gradient_clipping == 1.0);
-  CHECK(parse_error({"--grad_clip=1", "--max_grad_norm=2"}) ==
-        "--grad_clip 1 and --max_grad_norm 2 contradict each other: they are two names of one setting; keep one of the "
-        "two.");
+  CHECK_THAT(parse_error({"--grad_clip=1", "--max_grad_norm=2"}), Contains("--grad_clip 1 and --max_grad_norm 2"));
   CHECK_THAT(parse_error({"--save_steps=10", "--checkpoint_freq=20"}),
              Contains("--save_steps 10 and --checkpoint_freq 20 contradict each other"));
   CHECK(parse_error({"--max_grad_norm=2", "--max_grad_norm=2"}) ==
@@ -90,9 +88,8 @@ TEST_CASE("gradient_checkpointing is a recomputation of everything, or of nothin
   CHECK(run("", {"--gradient_checkpointing"}).config.recompute == Recomputation::kFull);
   CHECK(run("", {"--gradient_checkpointing=false"}).config.recompute == Recomputation::kNone);
   CHECK(run("", {"--gradient_checkpointing", "--recompute=full"}).config.recompute == Recomputation::kFull);
-  CHECK(parse_error({"--gradient_checkpointing", "--recompute=selective"}) ==
-        "--recompute selective and --gradient_checkpointing true, which is --recompute full, contradict each other; "
-        "keep one of the two.");
+  CHECK_THAT(parse_error({"--gradient_checkpointing", "--recompute=selective"}),
+             Contains("--recompute selective and --gradient_checkpointing true (--recompute full)"));
 }
 
 // The walk-through's file leaves to the Trainer what is "auto" or missing.
