@@ -142,8 +142,7 @@ int run_alone(const std::function<int()>& command) {
   const fs::path tree = io::tree_of(fs::read_symlink("/proc/self/exe", error));
   const fs::path program = tree / "app" / name;
   if (!fs::exists(program, error)) {
-    throw_user_error("{} is missing: mpzero runs from its checkout, or from what cmake --install has made",
-                     program.string());
+    throw_user_error("{} is missing; run mpzero from its checkout or from a cmake --install folder", program.string());
   }
   // An environment is known by the path in argv[0].
   for (const std::string& python : {(tree / ".venv/bin/python").string(), std::string("python3")}) {
@@ -154,8 +153,7 @@ int run_alone(const std::function<int()>& command) {
     argv.push_back(nullptr);
     ::execvp(python.c_str(), argv.data());
   }
-  throw_user_error("python3, which {} needs, cannot be started ({}): install it", program.string(),
-                   std::strerror(errno));
+  throw_user_error("cannot start python3 for {} ({}); install it", program.string(), std::strerror(errno));
 }
 
 // Returns 0 if `check` does not throw. Before MPI has joined the tasks, each of them runs it; one of them prints the

@@ -113,7 +113,7 @@ def test_more_memory_than_there_is(tmp_path: Path) -> None:
             "the run does not fit into host memory: a micro-batch of 100000000",
         ),
         ("train_micro_batch_size_per_gpu", 10**18, [], "more than the 2147483647 tokens"),
-        ("gradient_accumulation_steps", 10**12, [], "more than the 2396745 micro-batches that a step"),
+        ("gradient_accumulation_steps", 10**12, [], "the maximum of 2396745 micro-batches per step"),
         ("gradient_accumulation_steps", 10**7, ["--num_hidden_layers=4000"], "of a model of 4000 layers"),
         ("gradient_accumulation_steps", 9 * 10**18, [], "the batch is too large"),
     ],

@@ -94,7 +94,7 @@ def test_overwrite_moves_the_full_old_run_aside(tmp_path: Path) -> None:
     before = files_in(run.checkpoints)
     old = run_id(run.latest)
     result = run.train("--max_steps=3", "--checkpoint_freq=0", inside, "--resume_from_checkpoint=none", "--overwrite")
-    assert f"Moved the checkpoints of another run to {run.checkpoints / 'old-1'}" in result.stdout
+    assert f"Moved the other run's checkpoints to {run.checkpoints / 'old-1'}" in result.stdout
     assert "Resumed" not in result.stdout
     # Files of the job or the user are not moved.
     moved = files_in(run.checkpoints / "old-1")
@@ -193,6 +193,6 @@ def test_metrics_of_a_run_that_saved_nothing_are_kept(tmp_path: Path) -> None:
     before = (run.folder / "metrics.jsonl").read_bytes()
     result = run.train("--max_steps=2")
     kept = run.folder / "metrics.old-1.jsonl"
-    assert f"{run.folder / 'metrics.jsonl'} had steps of another run: it was renamed to {kept}." in result.stderr
+    assert f"{run.folder / 'metrics.jsonl'} had steps of another run; renamed it to {kept}." in result.stderr
     assert kept.read_bytes() == before
     assert [line["step"] for line in run.metrics()] == [1, 2]

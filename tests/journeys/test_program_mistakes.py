@@ -70,7 +70,7 @@ def test_a_checkpoint_folder_that_cannot_be_written(run: TinyRun) -> None:
         flags = [flag for flag in run.flags() if not flag.startswith("--checkpoint_dir")]
         result = mpzero("train", *flags, "--dry_run", f"--checkpoint_dir={folder}")
         assert result.returncode == 2
-        assert f"--checkpoint_dir {folder}: no checkpoint could be written there" in the_sentence(result.stderr)
+        assert f"--checkpoint_dir {folder} is not writable" in the_sentence(result.stderr)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

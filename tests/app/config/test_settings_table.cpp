@@ -138,7 +138,7 @@ TEST_CASE("compression is shown where there are nodes, and else that there is no
   const std::string of_weights = " file: zero_optimization.zero_quantized_weights";
   CHECK(line_of(two, "gradients between nodes") == "gradients between nodes int4" + of_gradients);
   CHECK(line_of(two, "parameters between nodes") == "parameters between nodes int8" + of_weights);
-  const std::string none = " not compressed: all ranks are one node";
+  const std::string none = " not compressed: one shard group";
   CHECK(line_of(one, "gradients between nodes") == "gradients between nodes" + none + of_gradients);
   CHECK(line_of(one, "parameters between nodes") == "parameters between nodes" + none + of_weights);
   CHECK(settings_record(config)["zero_quantized_gradients"] == "int4");

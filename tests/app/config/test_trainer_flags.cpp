@@ -126,9 +126,9 @@ TEST_CASE("the Trainer's flags fill what the file leaves open") {
 TEST_CASE("mpzero's own value where the Trainer would take another gets a line that says how to set it") {
   const Result missing = run(kMissing, {"--per_device_train_batch_size=4"});
   REQUIRE(missing.warnings.size() == 2);
-  CHECK(missing.warnings[0] ==
-        "ds.json: optimizer is missing, so that mpzero's own values hold: beta2 0.95, weight decay 0.1. The Hugging "
-        "Face Trainer's are 0.999, 0. Set them with --adam_beta2, --weight_decay, or in the file.");
+  CHECK_THAT(missing.warnings[0], Contains("ds.json: optimizer is missing") &&
+                                      Contains(": beta2 0.95, weight decay 0.1. ") && Contains("are 0.999, 0. ") &&
+                                      Contains("--adam_beta2, --weight_decay"));
   CHECK_THAT(missing.warnings[1], Contains("ds.json: scheduler is missing") && Contains("stays at 5e-05") &&
                                       Contains("--lr_scheduler_type linear"));
   const Result open = run(kAuto, {"--learning_rate=2e-5", "--adam_beta2=0.999", "--lr_scheduler_type=constant"});
@@ -186,7 +186,7 @@ TEST_CASE("DeepSpeed's schedules take a warm-up of 0 steps as 2, with a warning"
   const std::string two = with_warmup(2), none = with_warmup(0);
   for (const Result& result :
        {run(none), run("", {"--warmup_ratio=0", "--max_steps=10"}), run("", {"--warmup_steps=0"})}) {
-    CHECK(warnings_with(result, " 0: DeepSpeed's schedules warm up for two steps at least").size() == 1);
+    CHECK(warnings_with(result, " 0: DeepSpeed's schedules warm up").size() == 1);
     CHECK(result.config.schedule.lr(2) == 0);
     CHECK(result.config.schedule.lr(3) == result.config.optimizer.lr);
   }
@@ -266,7 +266,7 @@ TEST_CASE("no_decay takes parts of names") {
     CHECK_THAT(error_of("", {std::string("--no_decay=") + names}), Contains("has an empty name"));
   }
   CHECK_THAT(error_of("", {"--no_decay=norm,bias", "--checkpoint_format=deepspeed"}),
-             Contains("go on without --no_decay norm,bias") && Contains("leave one of the two flags out"));
+             Contains("--no_decay norm,bias") && Contains("--checkpoint_format deepspeed"));
 }
 
 TEST_CASE("DeepSpeed's files have no place for the Trainer's schedule, of which the user hears") {
