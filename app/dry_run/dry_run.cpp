@@ -97,7 +97,8 @@ void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, s
   const std::optional<TokenizerSize> size = read_tokenizer_size(line.tokenizer);
   if (!size || size->all <= model.vocab_size) return;
   const std::string sentence = fmt::format(
-      "--tokenizer {} has {} ids, but the model's vocabulary has {}; use the model's tokenizer, or --vocab_size {}.",
+      "--tokenizer {} has {} ids, but the model's vocabulary ends at {}; use the model's tokenizer, or --vocab_size "
+      "{}.",
       line.tokenizer, size->all, model.vocab_size - 1, size->all);
   if (size->regular > model.vocab_size) throw UserError(sentence);
   warnings.push_back(sentence);

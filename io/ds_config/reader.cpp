@@ -39,7 +39,7 @@ std::vector<std::string> NotActedOn::lines(const std::string& file) const {
   std::vector<std::string> lines;
   lines.reserve(keys_by_reason_.size());
   for (const auto& [reason, keys] : keys_by_reason_) {
-    lines.push_back(fmt::format("{}: mpzero does not act on {}: {}.", file, join(keys), reason));
+    lines.push_back(fmt::format("{}: mpzero ignores {}: {}.", file, join(keys), reason));
   }
   return lines;
 }
@@ -186,8 +186,7 @@ void ObjectReader::not_acted_on(std::initializer_list<const char*> keys, const j
 void ObjectReader::only(const std::string& key, const json& accepted, const std::string& remedy) {
   const json* value = find(key);
   if (value != nullptr && *value != "auto" && *value != accepted) {
-    fail(key,
-         fmt::format("is {}, which mpzero does not support and which changes the training; {}", value->dump(), remedy));
+    fail(key, fmt::format("is {}, which mpzero does not support; {}", value->dump(), remedy));
   }
 }
 
@@ -201,7 +200,7 @@ void ObjectReader::refuse_enabled(const std::string& key, const std::string& rem
       return;
     }
   }
-  fail(key, "asks for something that mpzero does not support and that changes the training; " + remedy);
+  fail(key, "enables a feature that mpzero does not support; " + remedy);
 }
 
 void ObjectReader::finish() const {

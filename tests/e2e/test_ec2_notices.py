@@ -74,7 +74,7 @@ def test_an_interruption_saves_the_run_and_names_the_host(tmp_path: Path, monkey
         assert live.finish() == STOPPED, live.errors
     reason = "EC2 takes back the spot instance i-0123456789abcdef0 at 2100-01-01T00:00:00Z (terminate) on host node-7"
     step = run.metrics()[-1]["step"]
-    assert f"Stopped by {reason} after step {step}, with the state saved" in live.output
+    assert f"Stopped by {reason} after step {step} and saved" in live.output
     report = json.loads((run.checkpoints / "stop.json").read_text())
     assert report == {"job": "17", "restart": 2, "reason": reason, "hosts": ["node-7"]}
     assert not (run.checkpoints / "failures").exists()

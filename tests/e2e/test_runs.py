@@ -160,7 +160,7 @@ def test_ls_and_prune_tell_runs_apart(tmp_path: Path) -> None:
 
     pruned = checkpoint_command("prune", run.checkpoints, "--keep_last", 1)
     assert pruned.returncode == 0, pruned.stderr
-    assert f"left alone: {run.checkpoints / 'tiny-8steps'} (run {theirs[:8]})" in pruned.stdout
+    assert f"skipped: {run.checkpoints / 'tiny-8steps'} (run {theirs[:8]})" in pruned.stdout
     assert names_in(run.checkpoints) == ["latest", "tiny-4steps", "tiny-6steps", "tiny-8steps"]
     shutil.copytree(tmp_path / "other" / "checkpoints" / "tiny-4steps", run.checkpoints / "tiny-1steps")
     assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1, "--run", theirs[:8]).returncode == 0

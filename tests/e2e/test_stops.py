@@ -25,7 +25,7 @@ ENDLESS = ("--max_steps=100000", "--checkpoint_freq=0")
 
 
 def stopped_step(live: LiveRun) -> int:
-    found = re.search(r"^Stopped by (\w+)( to rank \d+)? after step (\d+), with the state saved", live.output, re.M)
+    found = re.search(r"^Stopped by (\w+)( to rank \d+)? after step (\d+) and saved", live.output, re.M)
     assert found, live.output + live.errors
     return int(found.group(3))
 

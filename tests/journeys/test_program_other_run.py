@@ -34,7 +34,7 @@ def both(run: TinyRun, *flags: object, **options) -> str:
 def test_a_finished_run_is_not_taken_for_one_with_another_learning_rate(finished: TinyRun) -> None:
     finished.config = {"optimizer": {"type": "AdamW", "params": {"lr": 0.001, "betas": [0.9, 0.95]}}}
     sentence = both(finished, "--max_steps=2")
-    assert f"{finished.latest} is at or past step " in sentence
+    assert f"{finished.latest} is at or past the last step " in sentence
     assert "lr 0.01 -> 0.001" in sentence
     assert "raise --max_steps above 2" in sentence
     assert "in another --checkpoint_dir, or with --overwrite" in sentence
@@ -46,7 +46,7 @@ def test_a_finished_run_is_not_taken_for_one_with_another_learning_rate(finished
 def test_a_sentence_ends_once(finished: TinyRun) -> None:
     finished.config = {"scheduler": scheduler(total_num_steps=2)}
     sentence = both(finished, "--max_steps=4", "--schedule_on_resume=rewarm")
-    assert "so that --max_steps holds, or start a new run: in another --checkpoint_dir" in sentence
+    assert "or start a new run: in another --checkpoint_dir" in sentence
 
 
 def test_tasks_of_a_job_array_are_told_to_have_folders_of_their_own(finished: TinyRun) -> None:

@@ -53,7 +53,7 @@ def test_a_mistyped_flag_is_answered_before_mpi_starts(tmp_path: Path) -> None:
 def test_a_vocabulary_that_is_too_small_says_how_large_it_must_be(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, ranks=1)
     write_tokens(run.data, np.full(3001, 99), 100)
-    assert "give --vocab_size 100 or more" in the_sentence(run.train(check=False).stderr)
+    assert "pass --vocab_size 100 or more" in the_sentence(run.train(check=False).stderr)
 
 
 def test_a_text_of_white_space_is_no_text(tmp_path: Path) -> None:
@@ -102,4 +102,4 @@ def test_weights_come_with_their_tokenizer(tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "other").iterdir()}
     wrong = mpzero(run.checkpoints, out, f"--tokenizer={tmp_path}", program="zero_to_fp32")
     assert wrong.returncode == 2
-    assert "holds neither tokenizer.json" in wrong.stderr
+    assert "has neither tokenizer.json" in wrong.stderr

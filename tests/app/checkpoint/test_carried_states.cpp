@@ -239,7 +239,7 @@ TEST_CASE("where one rank's file differs, all ranks take the same") {
         "for rank 1, error feedback of the gradients");
   check({ranks, mine([](Contents& contents) { contents.state.nodes = 4; })}, false, false,
         "has 4 nodes of 1 rank, this run 2 nodes of 1 rank");
-  check({ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "does not hold, for rank 1,");
+  check({ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "lacks, for rank 1,");
   // As from two manifests.
   check({is_last_rank() ? 0 : ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "which is left out");
 }

@@ -483,13 +483,13 @@ TEST_CASE("settings that are none are refused by name") {
   Saved saved(setup_of());
   saved.progress_made.settings_json = "[1]";
   CHECK(refusal(saved, setup_of()) ==
-        "the settings of checkpoints/tiny-5steps: holds no JSON object; choose another checkpoint.");
+        "the settings of checkpoints/tiny-5steps is not a JSON object; choose another checkpoint.");
   saved.progress_made.settings_json = "{";
   CHECK_THAT(refusal(saved, setup_of()), Contains("the settings of checkpoints/tiny-5steps"));
   // Any value of a key is shown, and one that is too long is cut.
   saved.progress_made.settings_json = R"({"beta2": {"a": 1}, "lr": ")" + std::string(5000, 'x') + R"(", "later": 1})";
   CHECK(changes(saved, setup_of()) ==
-        "lr " + std::string(100, 'x') + " -> 0.001, beta2 {\"a\":1} -> 0.95, later 1 -> unknown to this mpzero");
+        "lr " + std::string(100, 'x') + " -> 0.001, beta2 {\"a\":1} -> 0.95, later 1 -> unknown to this version");
 }
 
 TEST_CASE("the training data is what its tokens are") {
@@ -533,7 +533,7 @@ TEST_CASE("a jump of the learning rate is a warning") {
   now.config.schedule = now.config.schedule.with_peak_lr(1e-2);
   now.config.optimizer.lr = 1e-2;
   REQUIRE(warnings(saved, now).size() == 1);
-  CHECK_THAT(warnings(saved, now).front(), Contains("the schedule is not that of") && Contains("step 15 was taken"));
+  CHECK_THAT(warnings(saved, now).front(), Contains("the schedule differs from that of") && Contains("step 15 used"));
   CHECK(changes(saved, now) == "lr 0.001 -> 0.01");
 }
 

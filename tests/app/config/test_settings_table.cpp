@@ -80,7 +80,7 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
     CHECK(settings_record(config)["fp8"] == recipe + " hybrid");
     return line_of(table_of(config), "FP8 products");
   };
-  CHECK_THAT(at_stage_3("", "tensorwise"), Contains("tensorwise hybrid, weights gathered in FP8 within a node"));
+  CHECK_THAT(at_stage_3("", "tensorwise"), Contains("tensorwise hybrid, weights gathered in FP8 within a shard group"));
   CHECK_THAT(at_stage_3("", "rowwise"), Contains("rowwise hybrid, weights gathered in bf16"));
   CHECK_THAT(at_stage_3(R"(, "offload_param": {"device": "cpu"})", "tensorwise"),
              Contains("tensorwise hybrid, weights gathered in bf16"));

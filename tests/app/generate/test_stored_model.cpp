@@ -67,7 +67,7 @@ TEST_CASE("a model is found by its checkpoint, the folder of checkpoints, or a t
   const TemporaryFolder empty;
   CHECK(error({.folder = empty / "none"}) ==
         "checkpoint folder " + (empty / "none").string() + " does not exist: check the path");
-  CHECK(error({.folder = empty.path()}).starts_with(empty.path().string() + " holds neither a file 'latest' nor"));
+  CHECK(error({.folder = empty.path()}).starts_with(empty.path().string() + " has neither a file 'latest' nor"));
 }
 
 TEST_CASE("untrained weights are those that the run began with") {

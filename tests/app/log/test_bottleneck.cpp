@@ -129,7 +129,7 @@ TEST_CASE("a throttled GPU explains all others") {
 TEST_CASE("a small micro-batch with which the GPU is not busy") {
   BottleneckFacts facts = on_gpus();
   facts.mfu = 0.1;
-  CHECK_THAT(said(step(0, 0, 0, 0), facts), Contains("micro-batches of 2048 tokens use 10%") && Contains("20.0 GiB"));
+  CHECK_THAT(said(step(0, 0, 0, 0), facts), Contains("micro-batches of 2048 tokens reach 10%") && Contains("20.0 GiB"));
   facts.micro_batch_tokens = 16'384;
   CHECK(said(step(0, 0, 0, 0), facts).empty());
   facts.micro_batch_tokens = 2048;

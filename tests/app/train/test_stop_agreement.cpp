@@ -74,7 +74,7 @@ TEST_CASE("a run that is asked to stop saves and says which signal it was") {
   run.save_and_stop();
   CHECK(run.is_saved());
   CHECK_THAT(output.text(), Contains("Stopping on " + reason() + " after step 3: saving") &&
-                                Contains("with the state saved: the same command resumes from there"));
+                                Contains("and saved: the same command resumes from there"));
 }
 
 TEST_CASE("within the grace period a run saves") {
@@ -86,7 +86,7 @@ TEST_CASE("within the grace period a run saves") {
 TEST_CASE("after the grace period a run stops without saving, and fails") {
   AskedToStop run({"--grace_period=1e-9"});
   CHECK_THROWS_WITH(run.save_and_stop(), Contains("stopped by " + reason() + " after step 3 without saving it") &&
-                                             Contains("there is no checkpoint yet; ask for more time"));
+                                             Contains("there is no checkpoint yet; request more time"));
   CHECK_FALSE(run.is_saved());
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("of a stop for the end of a host, stop.json names the host") {
   AskedToStop run({"--grace_period=0"}, 3600);
   run.save_and_stop();
   CHECK(run.is_saved());
-  CHECK_THAT(output.text(), Contains("Stopped by the end of host x after step 3, with the state saved"));
+  CHECK_THAT(output.text(), Contains("Stopped by the end of host x after step 3 and saved"));
   if (parallel::mpi().rank() != 0) return;
   const nlohmann::json report = nlohmann::json::parse(run.report());
   CHECK(report["reason"] == "the end of host x");
