@@ -72,9 +72,9 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         i += 1
         if not word.startswith("--"):
             what = (
-                "a token file is --train_data FILE, a data set DATASET="
+                "for a token file, write --train_data FILE; for a dataset, DATASET="
                 if os.path.exists(word)
-                else "flags are written --name value or --name=value"
+                else "write --name value or --name=value"
             )
             yield f'"{word}" is not a flag; {what}.'
             continue
@@ -129,11 +129,11 @@ def problems_of_variables() -> Iterator[str]:
     for name, least in NUMBERS.items():
         value = variable(name)
         if value and not (re.fullmatch("[0-9]{1,15}", value) and int(value) >= least):
-            yield f"{name}={value} is not a whole number of at least {least} and at most 15 digits; fix or unset it."
+            yield f"{name}={value} must be a whole number of at least {least}, with at most 15 digits; fix or unset it."
     if variable("LOCAL_DATASET") not in ("", "true", "false"):
-        yield f"LOCAL_DATASET={variable('LOCAL_DATASET')} is neither true (a folder or file) nor false (Hugging Face)."
+        yield f"LOCAL_DATASET={variable('LOCAL_DATASET')} must be true (a folder or file) or false (Hugging Face)."
     if variable("SINK") not in ("", *SINKS):
-        yield f"SINK={variable('SINK')} is none of {', '.join(SINKS)}; set it to one of them, or unset it."
+        yield f"SINK={variable('SINK')} must be one of {', '.join(SINKS)}; fix or unset it."
     for name, source in ARGUMENTS.items():
         known = re.findall(r'"--(\w+)"', (ROOT / source).read_text(encoding="utf-8"))
         for given in re.findall(r"(?:^|\s)--([\w-]+)", variable(name)):
@@ -160,9 +160,9 @@ def problems_of_model() -> Iterator[str]:
 def problems_of_json(name: str, path: str) -> Iterator[str]:
     try:
         if not isinstance(json.loads(Path(path).read_text(encoding="utf-8")), dict):
-            yield f"{name}={path} is no JSON object; give another file."
+            yield f"{name}={path} is not a JSON object; use another file."
     except OSError as error:
-        yield f"{name}={path} cannot be read ({error.strerror}; looked for from {os.getcwd()}); give another file."
+        yield f"{name}={path} cannot be read ({error.strerror}; relative to {os.getcwd()}); use another file."
     except ValueError as error:
         yield f"{name}={path} is not JSON: {error}; fix it."
 
@@ -171,8 +171,8 @@ def problems_of_data() -> Iterator[str]:
     tokenizer, data, local = variable("TOKENIZER"), variable("DATASET"), variable("LOCAL_DATASET")
     if not tokenizer and (ROOT / f"configs/models/{variable('MODEL_TYPE')}.json").exists():
         yield (
-            f"TOKENIZER: none is known for MODEL_TYPE={variable('MODEL_TYPE')}; set it to a Hugging Face name, a "
-            "folder or 'bytes'."
+            f"TOKENIZER is missing: MODEL_TYPE={variable('MODEL_TYPE')} has no default; set it to a Hugging Face "
+            "name, a folder or 'bytes'."
         )
     elif tokenizer and not os.path.exists(tokenizer) and not HUB_NAME.fullmatch(tokenizer):
         yield f"TOKENIZER={tokenizer} does not exist; give a folder, a Hugging Face name or 'bytes'."
@@ -205,12 +205,12 @@ def problems_of_token_file(name: str, path: str) -> Iterator[str]:
     try:
         with open(path, "rb") as file:
             if os.path.isfile(path) and file.read(len(HDF5)) != HDF5:
-                yield f"{name}={path} is not a token file; DATASET=... prepares one from texts."
+                yield f"{name}={path} is not a token file; set DATASET to prepare one from text."
     except FileNotFoundError:
         if not any(re.match("--dry_run(=|$)", word) for word in sys.argv):  # which plans with data to come
-            yield f"{name}={path} does not exist; give a token file, or DATASET=... to make one."
+            yield f"{name}={path} does not exist; use a token file, or set DATASET to prepare one."
     except OSError as error:
-        yield f"{name}={path} cannot be read ({error.strerror}); fix its permissions, or give another."
+        yield f"{name}={path} cannot be read ({error.strerror}); fix its permissions, or use another."
 
 
 def first_table(data: Path) -> Path | None:

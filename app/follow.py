@@ -42,7 +42,8 @@ def main() -> int:
             return 0
         if not metrics.exists() and not arguments.wait:
             raise FollowError(
-                f"{metrics} does not exist: give a run's --checkpoint_dir or --metrics_file, or --wait to wait for it."
+                f"{metrics} does not exist: give a run's --checkpoint_dir or --metrics_file, or wait for it with "
+                "--wait."
             )
         return follow(Pump(Follower(metrics), sink, folder), arguments)
     except (FollowError, SinkMissing) as error:
@@ -159,14 +160,14 @@ class Progress:
         self.said = 0.0
         self.damaged = 0  # lines that were named
         source = pump.follower.path
-        say(f"{source} is passed on to {pump.sink.target}.")
+        say(f"forwarding {source} to {pump.sink.target}.")
         if not source.exists():
-            say(f"waiting for {source}, which does not exist yet.")
+            say(f"waiting for {source}.")
 
     def report(self) -> None:
         pump, now = self.pump, time.monotonic()
         if pump.run_id and (pump.run_id != self.run_id or now - self.said >= PROGRESS_SECONDS):
-            say(f"run {pump.run_id} has been passed on to step {pump.last_step}.")
+            say(f"forwarded run {pump.run_id} up to step {pump.last_step}.")
             self.run_id, self.said = pump.run_id, now
         if pump.follower.damaged > self.damaged:
             warn(f"{pump.follower.path.parent}: {pump.follower.damage()}")

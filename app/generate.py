@@ -107,9 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
     command += flags(given, *PASSED_ON) + ["--untrained"] * arguments.untrained
     if name == "bytes":
         if arguments.chat is not None:
-            raise PrepareError("--chat needs a Hugging Face tokenizer, and that of the model is 'bytes': use --prompt.")
+            raise PrepareError("--chat needs a Hugging Face tokenizer, but the model's is 'bytes': use --prompt.")
         if arguments.add_bos == "true":
-            raise PrepareError("Tokenizer 'bytes' has no BOS: leave --add_bos true out.")
+            raise PrepareError("Tokenizer 'bytes' has no BOS: leave out --add_bos true.")
         sys.stdout.flush()
         tokenizer = ["--tokenizer=bytes"] if arguments.tokenizer else []
         os.execv(command[0], [*command, f"--prompt={arguments.prompt}", *tokenizer])
@@ -117,15 +117,15 @@ def run(arguments: argparse.Namespace) -> int:
     tokenizer, vocab_size = loaded.library, max(loaded.vocabulary().values()) + 1
     if vocab_size > model["vocab_size"]:
         raise PrepareError(
-            f"Tokenizer '{shown(name)}' has {vocab_size} ids, and the model of {shown(model['model'])} "
-            f"{model['vocab_size']}: give the --tokenizer that the model was trained with."
+            f"Tokenizer '{shown(name)}' has {vocab_size} ids, the model of {shown(model['model'])} "
+            f"{model['vocab_size']}: give the model's --tokenizer."
         )
     flag, text = ("prompt", arguments.prompt) if arguments.chat is None else ("chat", chat_of(arguments, model, loaded))
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise PrepareError(f"--{flag} is not UTF-8: only a model trained on bytes completes arbitrary bytes.")
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if not ids:
-        raise PrepareError(f"--{flag} holds no token: give a text of one character or more.")
+        raise PrepareError(f"--{flag} has no tokens: give a text of at least one character.")
     if arguments.chat is None:
         bos, adds_bos, note = loaded.bos(add_bos_of(arguments, model))
         ids = [bos] * adds_bos + ids
@@ -134,7 +134,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"generate.py: {f'BOS {bos}' if adds_bos else 'no BOS'} precedes the prompt.", file=sys.stderr)
     if len(ids) > model["positions"]:
         raise PrepareError(
-            f"--{flag} has {len(ids)} tokens, and the model of {shown(model['model'])} takes {model['positions']}."
+            f"--{flag} has {len(ids)} tokens, but the model of {shown(model['model'])} has {model['positions']} "
+            "positions."
         )
     shown_before, before = arguments.prompt or "", ids
     if model["model_type"] == "t5":  # sources end with eos, and the output does not continue them

@@ -56,7 +56,7 @@ def main(picture_is_last: bool = False) -> int:
     sys.stdout.reconfigure(errors="surrogateescape")
     try:
         if arguments.png is not None and (arguments.png.is_dir() or arguments.png.suffix == ".jsonl"):
-            raise ReportError(f"{arguments.png} is a run: give the picture's name, such as loss.png.")
+            raise ReportError(f"{arguments.png} is a run: give a picture file, e.g. loss.png.")
         runs = read_runs(arguments.runs)
         for run in runs:
             for sentence in run.damage:
@@ -91,7 +91,7 @@ def write(path: Path, fill: Callable[[Path], object]) -> None:
         with replacing(path) as file:
             fill(file)
     except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror}; choose another place.") from error
+        raise ReportError(f"{path} cannot be written: {error.strerror}; use another path.") from error
     print(path)
 
 

@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
 def interval(text: str) -> float:
     seconds = float(text)
     if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"'{text}': give seconds from 0.1 to 3600")
+        raise argparse.ArgumentTypeError(f"'{text}' must be seconds from 0.1 to 3600")
     return seconds
 
 
@@ -92,9 +92,7 @@ def run_named(name: str) -> Path:
         return Path(name)
     log = log_of_job(name)
     if not log:
-        raise TopError(
-            f"'{name}' is no folder, and Slurm does not show a job of this number: name the --checkpoint_dir."
-        )
+        raise TopError(f"'{name}' is not a folder, and Slurm has no such job: give the --checkpoint_dir.")
     metrics = b""
     try:
         with open_regular(Path(log), MOST_LOG_BYTES) as file:
@@ -105,8 +103,8 @@ def run_named(name: str) -> Path:
         pass
     if not metrics:
         raise TopError(
-            f"the log of job {name}, {log}, does not yet say where its metrics are: try again when the job trains, or "
-            "name the --checkpoint_dir."
+            f"the log of job {name}, {log}, has no metrics path yet: try again when the job trains, or give the "
+            "--checkpoint_dir."
         )
     return Path(os.fsdecode(metrics))
 

@@ -69,7 +69,7 @@ def test_csv_and_tsv_with_the_requested_column(prepare, tmp_path, kind, delimite
     (tmp_path / f"a.{kind}").write_bytes(b"\xef\xbb\xbf" + lines.encode())
     process = prepare(f"a.{kind}", "a.h5", "--text_column", "body")
     assert read_tokens(tmp_path / "a.h5").texts() == [text for _, text in ROWS if text]
-    assert "1 of 5 rows hold no text" in process.stdout
+    assert "1 of 5 rows have no text" in process.stdout
     error = prepare(f"a.{kind}", "b.h5", fails=True).stderr
     assert f"a.{kind} has no column 'text', only body, id: name one with --text_column." in error
 

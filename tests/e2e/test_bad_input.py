@@ -41,7 +41,7 @@ def test_presets_are_those_of_the_programs_tree(tmp_path: Path, place: str) -> N
     (tree / "pyproject.toml").touch()
     result = train_with(tree / place / "mpzero", TinyRun(tmp_path), tmp_path)
     assert result.returncode == 2, result.stderr
-    assert f"there are no presets in {tmp_path}/configs/models or {tree}/configs/models," in result.stderr
+    assert f"no presets in {tmp_path}/configs/models or {tree}/configs/models;" in result.stderr
 
 
 def test_unwritable_checkpoint_folder(tmp_path: Path) -> None:

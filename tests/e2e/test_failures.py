@@ -411,7 +411,7 @@ def test_errors_that_nobody_reads_do_not_keep_a_run_from_ending(tmp_path: Path) 
 def test_ranks_that_wait_in_vain_to_meet_another_one_end(tmp_path: Path, rank: int) -> None:
     status, errors = failing_rank("absent", rank, tmp_path, stuck_after=2)
     assert status == 1
-    assert "mpzero: error: the ranks have not met for" in errors
+    assert "mpzero: error: the ranks have not connected for" in errors
 
 
 @pytest.mark.parametrize("rank", [0, 1])

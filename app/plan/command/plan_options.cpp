@@ -40,13 +40,12 @@ std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& tex
     const std::string one = text.substr(begin, end - begin);
     const size_t colon = one.find(':');
     if (one.empty() || colon == 0) {
-      throw_user_error("--instances must be types with their hosts, as p4d.24xlarge:2,p5.48xlarge:1, not \"{}\".",
-                       text);
+      throw_user_error("--instances must be types with counts, e.g. p4d.24xlarge:2,p5.48xlarge:1, not \"{}\".", text);
     }
     all.emplace_back(one.substr(0, colon),
                      colon == std::string::npos ? 1 : hosts_of("instances", one.substr(colon + 1)));
     if (std::count(all.begin(), all.end(), all.back()) > 1) {
-      throw_user_error("--instances names {} twice; leave one out.", one);
+      throw_user_error("--instances has {} twice; keep one of the two.", one);
     }
     begin = end + 1;
   }
@@ -60,17 +59,16 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
       {"nodes", [&o](const std::string& value) { o.nodes = hosts_of("nodes", value); }},
       {"instances", [&o](const std::string& value) { o.instances = instances_of(value); }},
       {"tokens",
-       [&o](const std::string& value) { o.tokens = number("tokens", value, 1, "a number of tokens, as 15e9"); }},
+       [&o](const std::string& value) { o.tokens = number("tokens", value, 1, "a number of tokens, e.g. 15e9"); }},
       {"json", [&o](const std::string&) { o.json = true; }, true},
       {"compare", [&o](const std::string&) { o.compare = true; }, true},
       {"host_gigabits",
        [&o](const std::string& value) {
-         o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s of a host's network, as 400");
+         o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s per host, e.g. 400");
        }},
       {"network_rate",
        [&o](const std::string& value) {
-         o.network_rate =
-             number("network_rate", value, 1e-3, "GB/s that a host sends in collectives between hosts, as 4.6");
+         o.network_rate = number("network_rate", value, 1e-3, "GB/s per host in collectives, e.g. 4.6");
        }},
       {"straggler_factor",
        [&o](const std::string& value) {
@@ -80,14 +78,12 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
        [&o](const std::string& value) { o.network_factor = number("network_factor", value, 1, kFactor, kMostFactor); }},
       {"price",
        [&o](const std::string& value) {
-         o.price = number("price", value, 0, "what a host costs in an hour, as 55.04");
+         o.price = number("price", value, 0, "the price per host and hour, e.g. 55.04");
        }},
       {"prices", [&o](const std::string& value) { o.prices = value; }},
       {"calibration", [&o](const std::string& value) { o.calibration = value; }},
       {"disk_rate",
-       [&o](const std::string& value) {
-         o.disk_rate = number("disk_rate", value, 1e-3, "GB/s that a host writes, as 2.5");
-       }},
+       [&o](const std::string& value) { o.disk_rate = number("disk_rate", value, 1e-3, "GB/s per host, e.g. 2.5"); }},
   };
 }
 
@@ -104,13 +100,12 @@ bool asks_for_cpu(const std::vector<std::string>& rest) {
 void read_instances(PlanOptions& options, bool gives_nodes) {
   if (options.instances.empty()) return;
   const auto refuse = [](const std::string& flag, const char* why) {
-    throw_user_error("{} and --instances contradict each other: {}; leave one of them out.", flag, why);
+    throw_user_error("{} and --instances contradict each other: {}; keep one of the two.", flag, why);
   };
-  if (!options.instance.empty()) refuse("--instance " + options.instance, "both say what to plan for");
-  if (!options.gpu.empty()) refuse("--gpu " + options.gpu, "both say what to plan for");
-  if (gives_nodes) refuse("--nodes", "the list has the hosts of each type, as p4d.24xlarge:2");
-  if (options.price) refuse("--price", "it is of one type of hosts; --prices has those of several");
-  if (options.network_rate) refuse("--network_rate", "it is of one type of hosts");
+  if (!options.instance.empty()) refuse("--instance " + options.instance, "both select hosts"(!options.gpu.empty()) refuse("--gpu " + options.gpu, "both say what to plan for");
+  if (gives_nodes) refuse("--nodes", "the list has the number of hosts, e.g. p4d.24xlarge:2");
+  if (options.price) refuse("--price", "it applies to one type of hosts; use --prices");
+  if (options.network_rate) refuse("--network_rate", "it applies to one type of hosts");
   options.compare = true;
   std::tie(options.instance, options.nodes) = options.instances.front();
 }
@@ -130,30 +125,29 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
       if (!nearest) continue;
       throw_user_error("{} is not a known flag; did you mean --{}?", argument.substr(0, argument.find('=')), *nearest);
     }
-    throw_user_error(
-        "what to plan for is missing: give --instance, as p5.48xlarge, or --gpu, as H200, or --device cpu.");
+    throw_user_error("--instance, --gpu or --device cpu is missing; give e.g. --instance p5.48xlarge or --gpu H200.");
   }
   if (!options.instance.empty() && !options.gpu.empty()) {
-    throw_user_error("--instance {} and --gpu {} both say what to plan for; keep one of the two.", options.instance,
+    throw_user_error("--instance {} and --gpu {} exclude each other; keep one of the two.", options.instance,
                      options.gpu);
   }
   if (options.host_gigabits && options.gpu.empty()) {
-    throw_user_error("--host_gigabits {}: --instance {} says how fast its network is; leave it out.",
+    throw_user_error("--host_gigabits {}: --instance {} sets the network's bandwidth; leave it out.",
                      *options.host_gigabits, options.instance);
   }
   if (options.host_gigabits && options.nodes == 1) {
-    throw_user_error("--host_gigabits {}: one host sends nothing to others; give --nodes, or leave it out.",
+    throw_user_error("--host_gigabits {} has no effect on one host; give --nodes, or leave it out.",
                      *options.host_gigabits);
   }
   if (options.network_rate && options.host_gigabits) {
-    throw_user_error("--network_rate and --host_gigabits both say how fast the network is; keep one of the two.");
+    throw_user_error("--network_rate and --host_gigabits both set the network's bandwidth; keep one of the two.");
   }
   if (options.network_rate && options.nodes == 1) {
-    throw_user_error("--network_rate {}: one host sends nothing to others; give --nodes, or leave it out.",
+    throw_user_error("--network_rate {} has no effect on one host; give --nodes, or leave it out.",
                      *options.network_rate);
   }
   if (options.price && !options.prices.empty()) {
-    throw_user_error("--price and --prices both say what a host costs; keep one of the two.");
+    throw_user_error("--price and --prices both set the price; keep one of the two.");
   }
   return options;
 }

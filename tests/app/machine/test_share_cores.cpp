@@ -67,7 +67,7 @@ TEST_CASE("OMP_NUM_THREADS has set the threads, and binds nobody") {
   CHECK(!machine.threads);
   CHECK(!machine.bound);
   CHECK_THAT(use.line, Catch::Contains(std::to_string(ranks()) + (ranks() == 1 ? " rank" : " ranks") +
-                                       " of 1 thread on cores 0-7 (NUMA domains 0-1), not bound, since they use " +
+                                       " of 1 thread on cores 0-7 (NUMA domains 0-1), not bound, as they use " +
                                        std::to_string(ranks()) + " of 8 cores"));
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("a system that refuses to bind is said, and the threads stay") {
   const CpuUse use = machine.share();
   CHECK(machine.threads == 8 / ranks());
   CHECK(machine.bound.has_value());
-  CHECK_THAT(use.line, Catch::EndsWith("not bound, since the system refuses to bind a process"));
+  CHECK_THAT(use.line, Catch::EndsWith("not bound, as the system denies binding"));
 }
 
 TEST_CASE("beside GPUs only the threads are set") {
@@ -95,8 +95,8 @@ TEST_CASE("ranks that their launcher has bound to a core each stay there, and ar
   const CpuUse use = machine.share();
   CHECK(machine.threads == 1);
   CHECK(!machine.bound);
-  CHECK_THAT(use.line, Catch::Contains("as what started them has bound them: rank 0 to core 0"));
-  CHECK_THAT(use.warning.value_or(""), Catch::Contains("one core each, of 16 hardware threads"));
+  CHECK_THAT(use.line, Catch::Contains("bound by the launcher: rank 0 to core 0"));
+  CHECK_THAT(use.warning.value_or(""), Catch::Contains("one core of 16 hardware threads"));
 }
 
 TEST_CASE("on this machine the process has the threads and the cores of its share") {

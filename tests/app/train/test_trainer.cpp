@@ -154,7 +154,7 @@ TEST_CASE("a loss or a gradient norm that is no number ends the run, after the c
     });
     const CapturedOutput output;
     CHECK_THROWS_WITH(run.train({"--max_steps=9", "--checkpoint_freq=1", "--lr_scheduler_type=constant"}),
-                      Contains(problem + std::string("no checkpoint was saved yet; lower the learning rate")));
+                      Contains(problem + std::string("there is no checkpoint yet; lower the learning rate")));
     CHECK_THAT(output.text(), Contains("Waiting for the save of step 1"));
     CHECK(io::open_checkpoint(run.checkpoint(1))->progress().step == 1);
     CHECK_FALSE(std::filesystem::exists(run.checkpoint(2)));
