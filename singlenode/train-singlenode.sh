@@ -55,11 +55,11 @@ run_on_host() {
   local host=$1 cpus="" resources=""
   shift
   if [[ -e $(users_path "$host") ]] && ! sinfo --noheader --nodes="$host" 2>/dev/null | grep -q .; then
-    die "'$host' is a file or folder and no node of Slurm; DATASET=$(printf %q "$host") trains on it."
+    die "'$host' is a file or folder, not a Slurm node; DATASET=$(printf %q "$host") trains on it."
   fi
-  command -v srun >/dev/null || die "'$host' asks for another node, but srun is not installed here; run ./train-singlenode.sh there instead."
+  command -v srun >/dev/null || die "'$host' is another node, but srun is not installed here; run ./train-singlenode.sh there."
   read -r cpus resources < <(sinfo --noheader --nodes="$host" --format='%c %G' 2>/dev/null) || true
-  [[ -n $cpus ]] || die "Slurm knows no node named '$host'; 'sinfo -N' lists the nodes."
+  [[ -n $cpus ]] || die "Slurm has no node '$host'; 'sinfo -N' lists the nodes."
   local -a user_arguments
   read_words SRUN_ARGS
   user_arguments=("${MPZERO_WORDS[@]}")
@@ -100,7 +100,7 @@ read_arguments() {
         ;;
       -*) break ;;
       *)
-        [[ -z $host ]] || die "'$host' and '$1' would both be nodes of Slurm; give one, and the flags of mpzero train after it."
+        [[ -z $host ]] || die "'$host' and '$1' both look like Slurm nodes; give one, then the flags of mpzero train."
         host=$1
         ;;
     esac
@@ -108,7 +108,7 @@ read_arguments() {
   done
   MPZERO_EXTRA_FLAGS=("$@")
   [[ " $* " != *" --build-only "* ]] || die "--build-only is a flag of this script; give it before those of mpzero train."
-  [[ $build_only == false || $# == 0 ]] || die "--build-only trains nothing, so that '$*' would have no effect; leave it out."
+  [[ $build_only == false || $# == 0 ]] || die "'$*' has no effect with --build-only; leave it out."
 }
 
 # catch_signals: before mpirun or srun starts. The first signal to this script is passed on as SIGUSR1, at which mpzero saves and ends
@@ -123,7 +123,7 @@ catch_signals() {
 
 stop_ranks() {
   signals=$((signals + 1))
-  ((signals > 1)) || say "Saving and stopping; once more to stop at once."
+  ((signals > 1)) || say "Saving and stopping; press again to stop at once."
   [[ -z $ranks_pid ]] || signal_ranks
 }
 

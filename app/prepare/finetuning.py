@@ -65,7 +65,7 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
         check_lengths(arguments)
         return format
     if arguments.seq_length is None:
-        raise PrepareError(f"--format {format} needs --seq_length, to which examples are packed: give that of the run.")
+        raise PrepareError(f"--format {format} needs --seq_length, the length of packed rows: give that of the run.")
     if arguments.special_tokens == "text":
         raise PrepareError(f"--special_tokens text has no effect with --format {format}: leave it out.")
     return format
@@ -159,8 +159,8 @@ def check_trained(outputs: list[PackedOutput], source: Source) -> None:
         why = "; ".join(_dropped(output.made)) or "no row went there"
         missing = "end-of-turn token is" if output.num_trained else "token is"
         raise PrepareError(
-            f"{shown(source.dataset)}: no {missing} trained in {shown(output.file.path)} ({why}): nothing was written; "
-            "give other rows, or a larger --seq_length."
+            f"{shown(source.dataset)}: {shown(output.file.path)} would have no trained {missing} ({why}): nothing "
+            "was written; use other rows, or a larger --seq_length."
         )
 
 
@@ -192,27 +192,28 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
     ends = ", ".join(f"{shown(decode([i]))} ({i}): {count:,}" for i, count in made.ends.most_common())
     print(f"{path}: trained turns by the token that ends them: {ends}.")
     if made.counts[CUT]:
-        print(f"{path}: cut to --seq_length {arguments.seq_length}: {shown_count(made.counts[CUT], 'example')}.")
+        examples = shown_count(made.counts[CUT], "example")
+        print(f"{path}: truncated to --seq_length {arguments.seq_length}: {examples}.")
     for reason in _dropped(made):
         print(f"{path}: dropped {reason}.")
     if made.counts[REWRITTEN]:
         became = "each an example of its own" if (arguments.rewritten_turns or SPLIT) == SPLIT else "not trained"
         print(
-            f"{path}: answers that the template writes differently once others follow them, {became} "
+            f"{path}: answers that the template renders differently in later context, {became} "
             f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."
         )
     if made.counts[UNTAGGED]:
-        print(f"{path}: assistant messages without generation tags, which are not trained: {made.counts[UNTAGGED]:,}.")
+        print(f"{path}: assistant messages without generation tags, excluded from the loss: {made.counts[UNTAGGED]:,}.")
     for name, count in sorted(made.counts.items()):
         if name.startswith(LEFT_OUT) and count:
-            print(f"{path}: the template leaves out {name.removeprefix(LEFT_OUT)}, times: {count:,}.")
+            print(f"{path}: the template drops {name.removeprefix(LEFT_OUT)}, times: {count:,}.")
     if made.counts[STRADDLING]:
         print(
-            f"{path}: tokens across the begin or end of an answer, which are not trained: {made.counts[STRADDLING]:,}; "
-            "does the text before end with a space?"
+            f"{path}: tokens across the begin or end of an answer, excluded from the loss: "
+            f"{made.counts[STRADDLING]:,}; does the text before end with a space?"
         )
     if made.counts[SPECIAL]:
-        print(f"{path}: names of special tokens within messages, which became their ids: {made.counts[SPECIAL]:,}.")
+        print(f"{path}: special token names in messages, encoded as their ids: {made.counts[SPECIAL]:,}.")
 
 
 def _dropped(made: Made) -> list[str]:

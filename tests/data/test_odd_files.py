@@ -71,7 +71,7 @@ def test_names_of_any_bytes(prepare, tmp_path, name):
     assert read_tokens(tmp_path / "a.h5").texts() == ["text"]
     assert len(process.stdout.strip().splitlines()) == 4
     prepare(tmp_path / "corpus" / name, "b.h5")
-    assert "already made" in prepare(tmp_path / "corpus" / name, "b.h5", "--if_missing").stdout
+    assert "up to date" in prepare(tmp_path / "corpus" / name, "b.h5", "--if_missing").stdout
     (tmp_path / "corpus" / name).write_bytes(b"\xff")
     assert "is not UTF-8" in prepare("corpus", "c.h5", fails=True).stderr
 

@@ -174,7 +174,7 @@ def test_several_data_sets_are_read_in_order_each_with_its_column(prepare, tmp_p
 def test_several_data_sets_are_compared_with_what_a_file_was_made_from(prepare, tmp_path):
     write_sources(tmp_path)
     prepare(*SEVERAL, "a.h5", *COLUMN)
-    assert "already made" in prepare(*SEVERAL, "a.h5", *COLUMN, "--if_missing").stdout
+    assert "up to date" in prepare(*SEVERAL, "a.h5", *COLUMN, "--if_missing").stdout
     assert "text_field" in prepare(*SEVERAL, "a.h5", "--if_missing", fails=True).stderr
     assert "dataset" in prepare("a.jsonl", "b.parquet", "a.h5", *COLUMN, "--if_missing", fails=True).stderr
     (tmp_path / "c/train.txt").write_text("changed")

@@ -222,7 +222,7 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(prepare, tmp_path, name,
 
 def test_empty_folder(prepare, tmp_path):
     (tmp_path / "corpus").mkdir()
-    assert "holds no file that can be read" in prepare("corpus", "out.h5", fails=True).stderr
+    assert "has no readable file" in prepare("corpus", "out.h5", fails=True).stderr
 
 
 def test_no_network_names_the_local_alternatives(prepare, monkeypatch):

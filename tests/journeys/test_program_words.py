@@ -77,7 +77,7 @@ def test_without_a_network_a_name_is_looked_for_in_the_cache_at_once(tmp_path: P
     result = prepare(tmp_path, "a.txt", "train.h5", "--tokenizer=Qwen/Qwen3-0.6B", **offline)
     assert result.returncode == 2
     first, last = result.stderr.splitlines()
-    assert first == "http://127.0.0.1:9 cannot be reached: only what is in the cache of Hugging Face is used."
+    assert first == "http://127.0.0.1:9 cannot be reached: using only the Hugging Face cache."
     assert "Tokenizer 'Qwen/Qwen3-0.6B' could not be fetched" in last
     assert "give a local folder" in last
 
