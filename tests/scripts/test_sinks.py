@@ -75,7 +75,7 @@ def test_its_crash_is_one_line_and_the_run_is_not_affected(checkout, begin, end,
     said = [line for line in (result.stdout + result.stderr).splitlines() if "follow" in line]
     assert said == [
         f"mpzero: warning: SINK=tensorboard: app/follow.py exited with status {status}; the run is not affected. "
-        "Later, '.venv/bin/python app/follow.py 'my run/metrics.jsonl' --sink tensorboard --once' passes the rest on."
+        "Later, '.venv/bin/python app/follow.py 'my run/metrics.jsonl' --sink tensorboard --once' forwards the rest."
     ]
     if begin is start:
         (log,) = (checkout.root / "logs").glob("*.out")
@@ -111,7 +111,7 @@ def refused(checkout, begin, **variables) -> str:
 
 @pytest.mark.parametrize("begin", [start, submit])
 def test_an_unknown_sink_is_refused(checkout, begin):
-    assert "SINK=tensorbord is none of tensorboard, wandb, mlflow, trainjob" in refused(
+    assert "SINK=tensorbord must be one of tensorboard, wandb, mlflow, trainjob" in refused(
         checkout, begin, SINK="tensorbord"
     )
 
@@ -126,7 +126,7 @@ def test_a_package_that_is_missing_is_refused_before_any_work(checkout, tmp_path
     (tmp_path / "none" / sink).mkdir(parents=True)
     (tmp_path / "none" / sink / "__init__.py").write_text("raise ImportError\n")
     said = refused(checkout, begin, SINK=sink, PYTHONPATH=str(tmp_path / "none"))
-    assert said.startswith(f"mpzero: error: SINK={sink}: {sink} is not installed: '") and " install " in said
+    assert said.startswith(f"mpzero: error: SINK={sink}: {sink} is not installed: ") and " install " in said
     said = refused(checkout, begin, SINK=sink, SINK_ARGS="--projekt llama")
     assert "SINK_ARGS: --projekt" in said and "--project?" in said
     assert "SINK_ARGS=--project 'llama cannot be read" in refused(
