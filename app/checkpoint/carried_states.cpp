@@ -187,12 +187,12 @@ CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel
   }
   for (const CarriedFound& one : found) {
     if (one.holders != std::ssize(found)) {
-      choice.left_out = fmt::format("the checkpoint has {}, this run {}"un {}", counted(one.holders, "rank"), found.size());
+      choice.left_out = fmt::format("the checkpoint has {}, this run {}", counted(one.holders, "rank"), found.size());
       return choice;
     }
     const bool is_known = one.is_there && one.damage.empty();
     if (is_known && (one.nodes != layout.nodes || one.ranks_per_node != layout.ranks_per_node)) {
-      choice.left_out = fmt::format("it is of {}, this run has {}", describe(one.nodes, one.ranks_per_node),
+      choice.left_out = fmt::format("the checkpoint has {}, this run {}", describe(one.nodes, one.ranks_per_node),
                                     describe(layout.nodes, layout.ranks_per_node));
       return choice;
     }

@@ -131,9 +131,10 @@ Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<p
       case parallel::NetworkPlan::Proof::kSocket:
         return warning("network", "TCP, as requested",
                        own.efa_devices > 0 ? "--network auto uses EFA, 2.2 times as fast"
-                                           : "EFA runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)"se parallel::NetworkPlan::Proof::kAnything:
+                                           : "EFA runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
+      case parallel::NetworkPlan::Proof::kAnything:
         return warning("network", "no node has EFA, so NCCL uses TCP unless it finds InfiniBand",
-                       "instances with EFA were measured 2.2 times as fast (docs/ec2.md)");
+                       "EFA runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
     }
   } catch (const UserError& error) {
     return failure("network", error.what());

@@ -280,14 +280,14 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
     const fs::path named = folder.has_filename() ? folder : folder.parent_path();
     const fs::path parent = named.parent_path().empty() ? fs::path(".") : named.parent_path();
     if (tag.empty() && is_folder(parent) && latest_tag(parent)) {
-      throw_user_error("checkpoint '{}' does not exist in {}; {}" {} ", named.filename().string(), parent.string(),
+      throw_user_error("checkpoint '{}' does not exist in {}; {}", named.filename().string(), parent.string(),
                        show_tags_in(parent));
     }
     throw_user_error("checkpoint folder {} does not exist; check the path", folder.string());
   }
   if (!tag.empty()) {
     if (!is_plain_name(tag) || !is_folder(folder / tag)) {
-      throw_user_error("there is no checkpoint '{}' in {}: {}", tag, folder.string(), show_tags_in(folder));
+      throw_user_error("checkpoint '{}' does not exist in {}; {}", tag, folder.string(), show_tags_in(folder));
     }
     return folder / tag;
   }

@@ -102,7 +102,8 @@ void read_instances(PlanOptions& options, bool gives_nodes) {
   const auto refuse = [](const std::string& flag, const char* why) {
     throw_user_error("{} and --instances contradict each other: {}; keep one of the two.", flag, why);
   };
-  if (!options.instance.empty()) refuse("--instance " + options.instance, "both select hosts"(!options.gpu.empty()) refuse("--gpu " + options.gpu, "both say what to plan for");
+  if (!options.instance.empty()) refuse("--instance " + options.instance, "both select hosts");
+  if (!options.gpu.empty()) refuse("--gpu " + options.gpu, "both select hosts");
   if (gives_nodes) refuse("--nodes", "the list has the number of hosts, e.g. p4d.24xlarge:2");
   if (options.price) refuse("--price", "it applies to one type of hosts; use --prices");
   if (options.network_rate) refuse("--network_rate", "it applies to one type of hosts");
