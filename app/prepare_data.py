@@ -30,7 +30,6 @@ from pathlib import Path
 
 from prepare import PrepareError, encoders, pairs, shown, shown_count
 from prepare.arguments import parse_arguments
-from prepare.chat import TEXT
 from prepare.cutting import Cuts, cut
 from prepare.encoders import Encoder
 from prepare.encoding import Part, Piece, Texts, default_workers, encode
@@ -52,6 +51,7 @@ from prepare.progress import Progress
 from prepare.records import CONTENT, TOO_FEW, is_made_already, record_of_all, record_of_format
 from prepare.report import print_files_left_out, print_files_read
 from prepare.rewriting import rewrite
+from prepare.row_kinds import TEXT
 from prepare.selection import some
 from prepare.separators import separator_of
 from prepare.sources import FileSource, Source

@@ -11,6 +11,7 @@
 #include "app/flags/options.hpp"
 #include "app/flags/training_flags.hpp"
 #include "app/flags/unknown_flags.hpp"
+#include "io/ds_config/keys.hpp"
 
 namespace mpzero {
 namespace {
@@ -137,7 +138,8 @@ std::string command_line_help_json() {
     for (const Flag& flag : group.flags) flags.push_back(to_json(flag));
     groups.push_back({{"title", group.title}, {"flags", flags}});
   }
-  return ordered_json({{"groups", groups}, {"unknown", unknown_flags()}}).dump(2) + "\n";
+  return ordered_json({{"groups", groups}, {"unknown", unknown_flags()}, {"ds_config", io::ds_config_keys()}}).dump(2) +
+         "\n";
 }
 
 }  // namespace mpzero

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .chat import FORMATS
 from .masks import MASK, REFUSE, SPLIT
 from .pairs import PAIRS
+from .row_kinds import FORMATS
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ import numpy as np
 from chat_template import load_chat_template, variables_of
 
 from . import PrepareError, shown, shown_count
-from .chat import CHAT, RENDERED, TEXT, detected
+from .chat import RENDERED, detected
 from .encoders import Encoder
 from .examples import CUT, SPECIAL, STRADDLING, Made, Unit
 from .masks import LEFT_OUT, REWRITTEN, SPLIT, UNTAGGED, Renderer
@@ -21,6 +21,7 @@ from .offsets import decoding
 from .packing import GROUP, best_fit_decreasing, laid_out
 from .pairs import OF_PAIRS, PAIRS, check_lengths
 from .plan import Input, source_of, target_of
+from .row_kinds import CHAT, TEXT
 from .sources import Source
 from .token_file import TokenFile
 

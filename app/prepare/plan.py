@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import PrepareError, shown
-from .chat import TEXT
 from .configurations import has_none
 from .fingerprints import File
 from .kinds import KINDS
+from .row_kinds import TEXT
 from .selection import select
 from .sources import (
     ChainedSource,

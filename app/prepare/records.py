@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 from . import OVERWRITE, PrepareError, encoders, legacy, shown, shown_count, shown_size
-from .chat import TEXT
 from .fingerprints import File, is_unchanged
 from .masks import SPLIT
 from .pairs import OF_PAIRS, PAIRS
 from .plan import Input
+from .row_kinds import TEXT
 from .token_file import arguments_of, is_hdf5
 
 CONTENT = "content"

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "io/ds_config/keys.hpp"
 #include "io/ds_config/reader.hpp"
 #include "io/ds_config/remedies.hpp"
 #include "io/ds_config/zero.hpp"
@@ -293,15 +294,9 @@ void read_checkpoint_and_memory(ObjectReader& root) {
                  "use_data_before_expert_parallelism"});
 }
 
-}  // namespace
-
-DsConfig parse_ds_config(const std::string& text, const std::string& path) {
-  const json document = parse_user_json(text, path, kConfigurationLimits);
-  if (!document.is_object()) throw_user_error("{} must be a JSON object {{...}}, not {}.", path, document.type_name());
+DsConfig read_document(const json& document, const std::string& path, NotActedOn& not_acted_on) {
   DsConfig config;
   config.path = path;
-  config.json = text;
-  NotActedOn not_acted_on;
   ObjectReader root(document, "", path, not_acted_on);
   root.read("train_batch_size", config.train_batch_size, Auto::kAllowed, 1);
   root.read("train_micro_batch_size_per_gpu", config.train_micro_batch_size_per_gpu, Auto::kAllowed, 1);
@@ -323,6 +318,32 @@ DsConfig parse_ds_config(const std::string& text, const std::string& path) {
   root.finish();
   config.warnings = not_acted_on.lines(path);
   return config;
+}
+
+}  // namespace
+
+DsConfig parse_ds_config(const std::string& text, const std::string& path) {
+  const json document = parse_user_json(text, path, kConfigurationLimits);
+  if (!document.is_object()) throw_user_error("{} must be a JSON object {{...}}, not {}.", path, document.type_name());
+  NotActedOn not_acted_on;
+  DsConfig config = read_document(document, path, not_acted_on);
+  config.json = text;
+  return config;
+}
+
+nlohmann::ordered_json ds_config_keys() {
+  NotActedOn keys;
+  // Every section, and the optimizers and schedules whose keys differ.
+  read_document(json::parse(R"({"bf16": {}, "fp16": {}, "data_types": {}, "fp8": {}, "lora": {},
+      "optimizer": {"type": "AdamW", "params": {}}, "scheduler": {"type": "WarmupDecayLR", "params": {}},
+      "zero_optimization": {"offload_optimizer": {}, "offload_param": {}}, "tensorboard": {}, "csv_monitor": {},
+      "wandb": {}, "comet": {}, "flops_profiler": {}, "comms_logger": {}, "checkpoint": {},
+      "activation_checkpointing": {}})"),
+                "", keys);
+  read_document(json::parse(R"({"bfloat16": {}, "optimizer": {"type": "Adam", "params": {}},
+      "scheduler": {"type": "WarmupCosineLR", "params": {}}})"),
+                "", keys);
+  return keys.accepted;
 }
 
 DsConfig read_ds_config(const std::filesystem::path& path) {
