@@ -58,7 +58,7 @@ struct Foreign {
   std::string_view remedy;
 };
 
-// The outer folder before what it may hold: of several marks the first counts.
+// Outer folders before their contents: the first matching mark applies.
 constexpr std::array kForeign = {
     Foreign{"zero/optimizer_state.pt", "DeepSpeed's universal checkpoint (ds_to_universal)",
             "resume from the ZeRO checkpoint that it was converted from, on any number of ranks"},

@@ -60,7 +60,7 @@ TEST_CASE("booleans have the words of the Trainer's parser") {
   CHECK(parse_error({"--gradient_checkpointing=2"}) == "--gradient_checkpointing must be true or false, not \"2\".");
 }
 
-TEST_CASE("a setting under two names must have one value") {
+TEST_CASE("aliases of a setting must agree") {
   CHECK(parse_command_line({"--grad_clip=1", "--max_grad_norm=1.0"}).gradient_clipping == 1.0);
   CHECK_THAT(parse_error({"--grad_clip=1", "--max_grad_norm=2"}), Contains("--grad_clip 1 and --max_grad_norm 2"));
   CHECK_THAT(parse_error({"--save_steps=10", "--checkpoint_freq=20"}),
@@ -123,7 +123,7 @@ TEST_CASE("the Trainer's flags fill what the file leaves open") {
   }
 }
 
-TEST_CASE("mpzero's own value where the Trainer would take another gets a line that says how to set it") {
+TEST_CASE("warns of defaults that differ from the Trainer's, with the flags that set them") {
   const Result missing = run(kMissing, {"--per_device_train_batch_size=4"});
   REQUIRE(missing.warnings.size() == 2);
   CHECK_THAT(missing.warnings[0], Contains("ds.json: optimizer is missing") &&

@@ -32,7 +32,7 @@ TEST_CASE("flags of a command, and what is none of them") {
   CHECK(read({"--text=a=b"}).text == "a=b");
 }
 
-TEST_CASE("a flag twice, or without its value, is one sentence") {
+TEST_CASE("refuses a repeated flag and a missing value") {
   const auto error = [](const std::vector<std::string>& arguments) { return error_from([&] { read(arguments); }); };
   CHECK(error({"--name=a", "--name", "b"}) == "--name is given twice; keep one of the two.");
   const std::string needed = "--name needs a value; if it begins with --, write --name=VALUE.";

@@ -50,7 +50,7 @@ TEST_CASE("a text goes on, and a line tells the speed") {
              Catch::Contains("mpzero: step 0 of the run of "));
 }
 
-TEST_CASE("ids go on with ids, one a line") {
+TEST_CASE("completes ids with ids, one per line") {
   const TemporaryFolder folder;
   save_model(folder.path(), {.tokenizer = "an-org/Model-1B"});
   const std::string text =

@@ -45,7 +45,7 @@ TEST_CASE("the flags of mpzero generate") {
   CHECK(parse_generate_options({"run", "--describe"}).describe);
 }
 
-TEST_CASE("each wrong flag of mpzero generate has its sentence") {
+TEST_CASE("refuses each wrong flag of mpzero generate") {
   CHECK_THAT(error({"--prompt", "a"}), Catch::Contains("no model is given"));
   CHECK_THAT(error({"run"}), Catch::Contains("--prompt TEXT") && Catch::Contains("--prompt_tokens IDS"));
   CHECK(error({"run", "--prompt="}) == "--prompt is empty; give a text of one character or more.");

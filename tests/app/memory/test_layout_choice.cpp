@@ -36,7 +36,7 @@ bool is(const LayoutChoice& choice, int nodes, int ranks_per_node) {
   return choice.layout.nodes == nodes && choice.layout.ranks_per_node == ranks_per_node;
 }
 
-TEST_CASE("a file that says nothing gets a node a host, but one level on hosts of several GPUs") {
+TEST_CASE("by default each host is a shard group, but hosts with several GPUs get one level") {
   CHECK(is(choose(R"("stage": 3)", kTwoHostsOfOne), 2, 1));
   const RunSetup setup = setup_of(R"("stage": 1)");
   CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfFour, kMuch), 2, 4));
@@ -55,7 +55,7 @@ TEST_CASE("hosts that NVLink connects are one level unless the file says otherwi
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": "auto")", near), 2, 4));
 }
 
-TEST_CASE("the file says what a node is") {
+TEST_CASE("the file sets the shard groups") {
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": "auto")", kTwoHostsOfFour), 2, 4));
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": 2)", kTwoHostsOfFour), 4, 2));
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": 8)", kTwoHostsOfFour), 1, 8));
@@ -76,7 +76,7 @@ TEST_CASE("one level where there is one host, hosts are uneven, or nothing is sh
   CHECK(is(choose(R"("stage": 0, "mics_shard_size": 4)", kTwoHostsOfFour), 1, 8));
 }
 
-TEST_CASE("hosts that cannot be nodes are named with the remedy") {
+TEST_CASE("hosts that cannot be shard groups are reported with the remedy") {
   const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
   const LayoutChoice uneven = choose(open, placement_of({0, 0, 0, 1}));
   CHECK(is(uneven, 1, 4));
@@ -89,7 +89,7 @@ TEST_CASE("hosts that cannot be nodes are named with the remedy") {
              !Contains("with one level"));
 }
 
-TEST_CASE("a number that makes nodes across hosts is warned of") {
+TEST_CASE("warns of shard groups that span hosts") {
   CHECK(choose(R"("stage": 3, "mics_shard_size": 4)", {.world_size = 8, .per_host = 2}).warning ==
         "ds.json: zero_optimization.mics_shard_size 4 makes shard groups that span hosts, so the traffic of every "
         "micro-batch crosses the network; unless NVLink connects the hosts, use 2, the ranks per host, or a divisor.");
@@ -120,7 +120,7 @@ TEST_CASE("of the layouts that fit the one with the shorter predicted step is ta
   CHECK(is(choose(open, kTwoHostsOfFour, kMuch, not_all), 2, 4));
 }
 
-TEST_CASE("of layouts with as many bytes one level is taken, and no time is made up") {
+TEST_CASE("of layouts with equal traffic, one level is chosen, without an invented time") {
   RunSetup setup = setup_of(R"("stage": 1)");
   const LayoutChoice one = choose_layout(setup, at::kCPU, kTwoHostsOfOne, kMuch);
   CHECK(is(one, 1, 2));
@@ -192,7 +192,7 @@ TEST_CASE("the hint is printed only where what it proposes fits") {
   CHECK_THAT(choose(R"("stage": 3)", kTwoHostsOfFour, {.device = 1, .host = kMuch.host}).line, !Contains("auto"));
 }
 
-TEST_CASE("ranks that do not fill nodes are refused") {
+TEST_CASE("refuses a group size that does not divide the ranks") {
   CHECK_THROWS_MATCHES(
       choose(R"("stage": 3, "mics_shard_size": 3)", kTwoHostsOfFour), UserError,
       Message("ds.json: zero_optimization.mics_shard_size is 3, which does not divide the run's 8 ranks; use a divisor "
@@ -200,7 +200,7 @@ TEST_CASE("ranks that do not fill nodes are refused") {
   CHECK_THROWS_AS(choose(R"("stage": 3, "zero_hpz_partition_size": 16)", kTwoHostsOfFour), UserError);
 }
 
-TEST_CASE("nodes that the file leaves open must fit") {
+TEST_CASE("shard groups chosen automatically must fit into memory") {
   const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
   const RunSetup setup = setup_of(open);
   const MemoryEstimate one(setup.config, setup.model, at::kCUDA, {.nodes = 1, .ranks_per_node = 8});
@@ -215,7 +215,7 @@ TEST_CASE("nodes that the file leaves open must fit") {
   CHECK(is(choose(R"("stage": 3, "mics_shard_size": 4)", kTwoHostsOfFour, {.device = 1, .host = 1}), 2, 4));
 }
 
-TEST_CASE("the bytes between nodes follow the formulas of the papers") {
+TEST_CASE("internode bytes follow the papers' formulas") {
   constexpr int64_t kParameters = 8'000'000;
   parallel::ZeroOptions options;
   options.gradient_accumulation_steps = 4;
@@ -258,7 +258,7 @@ TEST_CASE("compression makes the bytes between nodes fewer, and the line says so
   CHECK(choice.warning.empty());
 }
 
-TEST_CASE("compression without nodes is named") {
+TEST_CASE("reports compression without shard groups") {
   const std::string gradients = R"("stage": 3, "zero_quantized_gradients": true)";
   const LayoutChoice hosts = choose(gradients, kTwoHostsOfFour);
   CHECK_THAT(hosts.warning,

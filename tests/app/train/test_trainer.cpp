@@ -142,7 +142,7 @@ TEST_CASE("a run that is asked to stop during its last step finishes") {
   CHECK(io::open_checkpoint(run.checkpoint(2))->progress().step == 2);
 }
 
-TEST_CASE("a loss or a gradient norm that is no number ends the run, after the checkpoint that is being written") {
+TEST_CASE("a NaN loss or gradient norm ends the run after the pending save") {
   for (const auto& [lr, problem] : {std::pair("3e38", "the loss is NaN at step 2: "),
                                     {"1e30", "the gradient norm is NaN at step 2 while the loss is finite: "}}) {
     const TinyTraining run;

@@ -110,7 +110,7 @@ TEST_CASE("parameters are found in their units") {
   CHECK_THROWS_AS(reader.read_unit(model[2], StateKind::kMaster, 0, part), UserError);
 }
 
-TEST_CASE("a run that groups the parameters into other units reads them, too") {
+TEST_CASE("reads parameters that the run groups into other units") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), "tiny-1steps", progress_at(1), model, 3);
@@ -129,7 +129,7 @@ TEST_CASE("a run that groups the parameters into other units reads them, too") {
              Contains("another model") && Contains("model.layers.1.q.weight"));
 }
 
-TEST_CASE("latest may end in blanks, and the checkpoint that it names must exist") {
+TEST_CASE("latest may have trailing blanks and must refer to an existing checkpoint") {
   const TemporaryFolder folder;
   CHECK(latest_checkpoint(folder.path()) == std::nullopt);
   CHECK(latest_checkpoint(folder / "absent") == std::nullopt);
@@ -154,7 +154,7 @@ TEST_CASE("latest may end in blanks, and the checkpoint that it names must exist
   }
 }
 
-TEST_CASE("pruning keeps what was saved last, whatever its step, and never removes what latest names") {
+TEST_CASE("pruning keeps the most recently saved checkpoints, whatever their steps, and never removes latest") {
   const TemporaryFolder folder;
   // A run of 100 steps, then another run that started over in the same folder.
   for (const int step : {10, 100, 2, 9}) {

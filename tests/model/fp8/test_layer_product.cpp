@@ -21,7 +21,7 @@ std::vector<Fp8Products> products(std::vector<std::string> names) {
 
 }  // namespace
 
-TEST_CASE("filter_fqns names products by layer and by components of names") {
+TEST_CASE("filter_fqns matches products by layer and by components of names") {
   using All = std::vector<Fp8Products>;
   CHECK((products({}) == All{{true, true, true, true}, {true, true, true, true}}));
   CHECK((products({"down_proj"}) == All{{true, true, true, false}, {true, true, true, false}}));
