@@ -14,8 +14,8 @@ namespace mpzero::model {
 // The frequencies [D/2] in radians per position, fp32 on the CPU: rope_theta^(-2i/D), scaled if the model says so, for
 // sequences of `length` tokens.
 at::Tensor rope_frequencies(const ModelConfig& config, int64_t length);
-// Factor on cos and sin: the attention_factor of YaRN or LongRoPE times sqrt(s * sqrt(D)), where s is the model's attention scale instead
-// of 1 / sqrt(D). The square root is because both queries and keys get the factor.
+// Factor on cos and sin: the attention_factor of YaRN or LongRoPE times sqrt(s * sqrt(D)), where s is the model's
+// attention scale instead of 1 / sqrt(D). The square root is because both queries and keys get the factor.
 double rope_magnitude(const ModelConfig& config);
 
 // Caches the rotary tables of the last requested length, type and device. Safe to use from several threads.

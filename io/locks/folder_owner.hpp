@@ -12,8 +12,8 @@
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
 
-// Excludes other processes from a folder without file locks: for file systems without flock(2), or whose locks only work
-// within one host.
+// Excludes other processes from a folder without file locks: for file systems without flock(2), or whose locks only
+// work within one host.
 //
 // The owner is the file `.owner-<n>` with the largest n. It holds one record: who the owner is and how often it has
 // renewed the record. No process writes to another process's file, and files are only created with O_EXCL.
