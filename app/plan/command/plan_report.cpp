@@ -141,7 +141,7 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   const char* const of_pcie = facts.machine.pcie_bytes_per_second > 0 ? kOfInstance : "";
   part("PCIe to the host", step.down, of_pcie);
   part("PCIe to the GPU", step.up, of_pcie);
-  for (const auto& [name, time] : step.collectives) part(name, time.seconds, fmt::format("{} a step", time.calls));
+  for (const auto& [name, time] : step.collectives) part(name, time.seconds, fmt::format("{} per step", time.calls));
   lines.push_back(fmt::format("Throughput: {:.0f} tokens/s/{}, {:.0f} in total{}", plan.tokens_per_second_per_gpu,
                               cpu ? "rank" : "GPU", plan.tokens_per_second_per_gpu * facts.machine.world_size(),
                               plan.mfu ? fmt::format(", MFU {:.1f}%", 100 * *plan.mfu) : ""));
