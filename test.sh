@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs all tests: ./test.sh [--quick] [--tidy]
 #
-# Installs what the tests need, builds, and runs the C++ tests (ctest), the Python tests (pytest) and the checks of format and style.
-#   --quick  leaves out training runs from end to end and the virtual Slurm cluster
-#   --tidy   adds clang-tidy on the sources (not the tests) that differ from origin/main (all of them where there is no such branch)
-# The last line sums up: N passed, N failed, N skipped.
+# Installs dependencies, builds, and runs the C++ tests (ctest), the Python tests (pytest), linters and formatters.
+#   --quick  skip end-to-end training and the virtual Slurm cluster
+#   --tidy   run clang-tidy on sources (not tests) changed since origin/main, or on all without that branch
+# The last line counts tests: N passed, N failed, N skipped.
 set -uo pipefail
 
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -27,7 +27,7 @@ for argument in "$@"; do
       sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
       exit 0
       ;;
-    *) die "test.sh knows no '$argument'; it takes --quick and --tidy." ;;
+    *) die "'$argument' is not a flag of test.sh; use --quick or --tidy." ;;
   esac
 done
 

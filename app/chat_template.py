@@ -23,7 +23,7 @@ def load_chat_template(folder: Path, override: Path | None = None) -> str:
     """folder: of the tokenizer. override: a file that is used instead of the folder's template."""
     if override is not None:
         if (template := read_text(override)) is None:
-            raise PrepareError(f"--chat_template {shown(override)} does not exist: give a file with a Jinja template.")
+            raise PrepareError(f"--chat_template {shown(override)} does not exist: give a Jinja file.")
         return template
     if (template := read_text(folder / TEMPLATE)) is not None:
         return template
@@ -32,8 +32,8 @@ def load_chat_template(folder: Path, override: Path | None = None) -> str:
         template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
     if not isinstance(template, str):
         raise PrepareError(
-            f"{shown(folder)} has no chat template ({TEMPLATE}, or 'chat_template' in {CONFIG}), as is usual for the "
-            "tokenizer of a base model: give --chat_template FILE, such as the template of the instruct model."
+            f"{shown(folder)} has no chat template ({TEMPLATE}, or 'chat_template' in {CONFIG}): it may be a base "
+            "model's tokenizer; give --chat_template FILE, e.g. that of the instruct model."
         )
     return template
 
@@ -76,10 +76,10 @@ def render(
     except PrepareError:
         raise
     except Exception as error:  # a template may fail in any way
-        raise PrepareError(f"the chat template does not render the messages ({shown(error)})") from error
+        raise PrepareError(f"the chat template cannot render the messages ({shown(error)})") from error
     text = "".join(blocks)
     if any(not text.startswith(block, begin) for begin, block in spans):
-        raise PrepareError("the chat template has a {% generation %} tag in a macro or filter: move it out of that")
+        raise PrepareError("the chat template has a {% generation %} tag in a macro or filter: move it out")
     return text, [(begin, begin + len(block)) for begin, block in spans]
 
 
@@ -141,4 +141,4 @@ def _compiled(template: str):
         return _environment().from_string(template)
     except TemplateError as error:
         line = getattr(error, "lineno", "?")
-        raise PrepareError(f"the chat template is not valid Jinja (line {line}: {shown(error)}): repair it") from error
+        raise PrepareError(f"the chat template is not valid Jinja (line {line}: {shown(error)}): fix it") from error

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the flags and variables of a run, and the files that they name, before anything is installed or built.
+"""Checks a run's flags, variables, ds_config.json and columns of data before anything is installed or built.
 
 check.py FLAGS OF mpzero train
 
@@ -11,20 +11,38 @@ from __future__ import annotations
 
 import csv
 import json
+import operator
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from prepare import shown
 from prepare.not_trained import refusal_of
+from prepare.row_kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 # `mpzero train --help=json`, written by docs/flag_table.py.
 TABLE = json.loads((ROOT / "scripts/flags.json").read_text(encoding="utf-8"))
 FLAGS = {name: flag for group in TABLE["groups"] for flag in group["flags"] for name in (flag["name"], flag["trainer"])}
+KEYS = TABLE["ds_config"]
 OTHERS = ("help", "local_rank")  # flags of no setting
+TYPES = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "pair": "a pair of numbers such as [0.9, 0.95]",
+    "names": 'a list of names such as ["a", "b"]',
+    "text": "a string",
+    "object": "an object {...}",
+}
+LIMITS = {
+    "minimum": ("at least", operator.ge),
+    "maximum": ("at most", operator.le),
+    "more_than": ("more than", operator.gt),
+    "less_than": ("less than", operator.lt),
+}
 BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
 # The least value of each variable that is a number.
 NUMBERS = {"MAX_STEPS": 1, "SEQ_LENGTH": 1, "MAX_DOCUMENTS": 1, "CHECKPOINT_FREQ": 0, "VALIDATION_FREQ": 0, "NPROC": 1}
@@ -72,9 +90,9 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         i += 1
         if not word.startswith("--"):
             what = (
-                "a token file is --train_data FILE, a data set DATASET="
+                "for a token file, write --train_data FILE; for a dataset, DATASET="
                 if os.path.exists(word)
-                else "flags are written --name value or --name=value"
+                else "write --name value or --name=value"
             )
             yield f'"{word}" is not a flag; {what}.'
             continue
@@ -115,13 +133,16 @@ def wanted_of(flag: dict, text: str) -> str | None:
         value = int(text) if flag["type"] == "integer" else float(text)
     except ValueError:
         return "a whole number" if flag["type"] == "integer" else "a number"
-    limits = {
-        "minimum": ("at least", value.__ge__),
-        "maximum": ("at most", value.__le__),
-        "more_than": ("more than", value.__gt__),
-        "less_than": ("less than", value.__lt__),
-    }
-    wrong = [f"{words} {flag[key]}" for key, (words, holds) in limits.items() if key in flag and not holds(flag[key])]
+    return beyond(flag, value)
+
+
+def beyond(accepted: dict, value: float) -> str | None:
+    """The limits that the value exceeds."""
+    wrong = [
+        f"{words} {accepted[key]}"
+        for key, (words, holds) in LIMITS.items()
+        if key in accepted and not holds(value, accepted[key])
+    ]
     return " and ".join(wrong) or None
 
 
@@ -129,11 +150,11 @@ def problems_of_variables() -> Iterator[str]:
     for name, least in NUMBERS.items():
         value = variable(name)
         if value and not (re.fullmatch("[0-9]{1,15}", value) and int(value) >= least):
-            yield f"{name}={value} is not a whole number of at least {least} and at most 15 digits; fix or unset it."
+            yield f"{name}={value} must be a whole number of at least {least}, with at most 15 digits; fix or unset it."
     if variable("LOCAL_DATASET") not in ("", "true", "false"):
-        yield f"LOCAL_DATASET={variable('LOCAL_DATASET')} is neither true (a folder or file) nor false (Hugging Face)."
+        yield f"LOCAL_DATASET={variable('LOCAL_DATASET')} must be true (a folder or file) or false (Hugging Face)."
     if variable("SINK") not in ("", *SINKS):
-        yield f"SINK={variable('SINK')} is none of {', '.join(SINKS)}; set it to one of them, or unset it."
+        yield f"SINK={variable('SINK')} must be one of {', '.join(SINKS)}; fix or unset it."
     for name, source in ARGUMENTS.items():
         known = re.findall(r'"--(\w+)"', (ROOT / source).read_text(encoding="utf-8"))
         for given in re.findall(r"(?:^|\s)--([\w-]+)", variable(name)):
@@ -154,25 +175,91 @@ def problems_of_model() -> Iterator[str]:
             yield f"MODEL_TYPE={model} is not in configs/models; {also} has {', '.join(presets)}."
     if weights and not os.path.exists(weights) and not HUB_NAME.fullmatch(weights):
         yield f"--init_from {weights} does not exist; give a folder, or a model's name on Hugging Face."
-    yield from problems_of_json("DS_CONFIG", variable("DS_CONFIG"))
+    yield from problems_of_json("DS_CONFIG", variable("DS_CONFIG"), problems_of_keys)
 
 
-def problems_of_json(name: str, path: str) -> Iterator[str]:
+def problems_of_json(
+    name: str, path: str, of_keys: Callable[[str, dict], Iterator[str]] = lambda _, __: iter(())
+) -> Iterator[str]:
     try:
-        if not isinstance(json.loads(Path(path).read_text(encoding="utf-8")), dict):
-            yield f"{name}={path} is no JSON object; give another file."
+        values = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=without_doubles)
+        if not isinstance(values, dict):
+            yield f"{name}={path} is not a JSON object; use another file."
+        else:
+            yield from of_keys(f"{name}={path}", values)
     except OSError as error:
-        yield f"{name}={path} cannot be read ({error.strerror}; looked for from {os.getcwd()}); give another file."
+        yield f"{name}={path} cannot be read ({error.strerror}; relative to {os.getcwd()}); use another file."
     except ValueError as error:
         yield f"{name}={path} is not JSON: {error}; fix it."
+
+
+def without_doubles(pairs: list[tuple[str, object]]) -> dict:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)} appears twice")
+    return values
+
+
+def problems_of_keys(where: str, values: dict, path: str = "") -> Iterator[str]:
+    """Of a ds_config.json, as io/ds_config reads it; `path`: of the section, with a dot."""
+    known = [key[len(path) :] for key in KEYS if key.startswith(path) and "." not in key[len(path) :]]
+    for name, value in values.items():
+        key = path + name
+        if name not in known:
+            meant = nearest(name, known)
+            yield f"{where}: unknown key {key}; " + (f"did you mean {path}{meant}?" if meant else "remove it.")
+        elif value is None:
+            continue
+        elif wanted := wanted_of_key(KEYS[key], value):
+            yield f"{where}: {key} is {json.dumps(value)}{wanted}."
+        elif KEYS[key]["type"] == "object":
+            yield from problems_of_keys(where, value, key + ".")
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def wanted_of_key(accepted: dict, value: object) -> str | None:
+    """What follows the value, if the key does not accept it."""
+    kind = accepted["type"]
+    if kind == "any" or (value == "auto" and (kind == "only" or accepted.get("auto"))):
+        return None
+    if kind in ("only", "disabled"):
+        if kind == "disabled":
+            enabled = value.get("enabled", bool(value)) if isinstance(value, dict) else value
+            supported = enabled is False or enabled is None or enabled == "auto"
+        else:
+            supported = value == accepted["value"] and isinstance(value, bool) == isinstance(accepted["value"], bool)
+        return None if supported else f", which mpzero does not support; {accepted['remedy']}"
+    wrong = {
+        "integer": lambda: not is_number(value) or value % 1 != 0,
+        "number": lambda: not is_number(value),
+        "boolean": lambda: not isinstance(value, bool),
+        "choice": lambda: not isinstance(value, str) or value.lower() not in map(str.lower, accepted["choices"]),
+        "pair": lambda: not isinstance(value, list) or len(value) != 2 or not all(map(is_number, value)),
+        "names": lambda: not isinstance(value, list) or not all(isinstance(name, str) and name for name in value),
+        "text": lambda: not isinstance(value, str),
+        "object": lambda: not isinstance(value, dict),
+    }
+    if wrong[kind]():
+        wanted = f"one of {', '.join(accepted['choices'])}" if kind == "choice" else TYPES[kind]
+    else:
+        wanted = next(filter(None, (beyond(accepted, one) for one in numbers_in(value))), None)
+    return f"; it must be {wanted}" if wanted else None
+
+
+def numbers_in(value: object) -> list[float]:
+    return [one for one in (value if isinstance(value, list) else [value]) if is_number(one)]
 
 
 def problems_of_data() -> Iterator[str]:
     tokenizer, data, local = variable("TOKENIZER"), variable("DATASET"), variable("LOCAL_DATASET")
     if not tokenizer and (ROOT / f"configs/models/{variable('MODEL_TYPE')}.json").exists():
         yield (
-            f"TOKENIZER: none is known for MODEL_TYPE={variable('MODEL_TYPE')}; set it to a Hugging Face name, a "
-            "folder or 'bytes'."
+            f"TOKENIZER is missing: MODEL_TYPE={variable('MODEL_TYPE')} has no default; set it to a Hugging Face "
+            "name, a folder or 'bytes'."
         )
     elif tokenizer and not os.path.exists(tokenizer) and not HUB_NAME.fullmatch(tokenizer):
         yield f"TOKENIZER={tokenizer} does not exist; give a folder, a Hugging Face name or 'bytes'."
@@ -183,14 +270,32 @@ def problems_of_data() -> Iterator[str]:
         return
     if os.path.exists(data) and local != "false":
         path = first_table(Path(data))
-        if (
-            path is not None
-            and "--text_column" not in variable("PREPARE_ARGS")
-            and (sentence := refusal_of(columns(path)))
-        ):
+        names = columns(path) if path is not None else []
+        if names and (sentence := refusal_of_columns(names, path == Path(data))):
             yield f"DATASET={data} has {sentence}"
     elif local == "true" or not HUB_NAME.fullmatch(data):
         yield f"DATASET={data} does not exist; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
+
+
+def refusal_of_columns(names: list[str], alone: bool) -> str | None:
+    """What follows "DATASET has". `alone`: all rows have these columns; else other files may have others."""
+    arguments = variable("PREPARE_ARGS")
+    given = [one.rpartition("=")[2] for one in re.findall(r"--text_(?:column|field)[=\s]+(\S+)", arguments)]
+    if not given and (sentence := refusal_of(names)):
+        return sentence
+    if not alone or re.search(r"--(format|skip_empty)|['\"]", arguments):
+        return None
+    if not given and any(set(kind) <= set(names) for kind, _ in KINDS):
+        return None
+    wanted = given or ["text"]
+    if any(name in names for name in wanted):
+        return None
+    meant = nearest(wanted[0], names)
+    return f"no column '{wanted[0]}', only {', '.join(names)}; " + (
+        f'did you mean PREPARE_ARGS="--text_column {meant}"?'
+        if meant
+        else 'choose one with PREPARE_ARGS="--text_column NAME".'
+    )
 
 
 def token_files(value: str) -> list[str]:
@@ -205,12 +310,12 @@ def problems_of_token_file(name: str, path: str) -> Iterator[str]:
     try:
         with open(path, "rb") as file:
             if os.path.isfile(path) and file.read(len(HDF5)) != HDF5:
-                yield f"{name}={path} is not a token file; DATASET=... prepares one from texts."
+                yield f"{name}={path} is not a token file; set DATASET to prepare one from text."
     except FileNotFoundError:
         if not any(re.match("--dry_run(=|$)", word) for word in sys.argv):  # which plans with data to come
-            yield f"{name}={path} does not exist; give a token file, or DATASET=... to make one."
+            yield f"{name}={path} does not exist; use a token file, or set DATASET to prepare one."
     except OSError as error:
-        yield f"{name}={path} cannot be read ({error.strerror}); fix its permissions, or give another."
+        yield f"{name}={path} cannot be read ({error.strerror}); fix its permissions, or use another."
 
 
 def first_table(data: Path) -> Path | None:

@@ -88,10 +88,8 @@ Arguments parse(const std::string& command, const std::vector<std::string>& argu
     throw_user_error("mpzero checkpoint {}: {}; see `mpzero checkpoint --help`", command, error.what());
   }
   if (!values.contains("folder")) {
-    throw_user_error(
-        "mpzero checkpoint {} needs the folder of the checkpoints; give it, as in `mpzero checkpoint {} "
-        "checkpoints`",
-        command, command);
+    throw_user_error("mpzero checkpoint {} needs a folder of checkpoints, e.g. `mpzero checkpoint {} checkpoints`",
+                     command, command);
   }
   Arguments parsed;
   parsed.folder = values["folder"].as<std::string>();
@@ -100,13 +98,12 @@ Arguments parse(const std::string& command, const std::vector<std::string>& argu
   if (values.contains("run")) parsed.run = values["run"].as<std::string>();
   if (values.contains("dry_run")) parsed.dry_run = values["dry_run"].as<bool>();
   if (compares && !values.contains("other")) {
-    throw_user_error(
-        "mpzero checkpoint diff needs two checkpoints; give two folders, as in `mpzero checkpoint diff A B`");
+    throw_user_error("mpzero checkpoint diff needs two folders, e.g. `mpzero checkpoint diff A B`");
   }
   if (compares) parsed.other = values["other"].as<std::string>();
   for (const fs::path& folder : {parsed.folder, parsed.other}) {
     if (!folder.empty() && !fs::is_directory(folder)) {
-      throw_user_error("there is no folder {}: check the path", folder.string());
+      throw_user_error("folder {} does not exist; check the path", folder.string());
     }
   }
   return parsed;
@@ -198,7 +195,7 @@ int list(const Arguments& arguments) {
     if (!found.problem.empty()) problems.push_back(found.problem);
   }
   if (rows.size() == 1) {
-    print_out("{} holds no checkpoints\n", arguments.folder.string());
+    print_out("{} contains no checkpoints\n", arguments.folder.string());
   } else {
     print_table(rows);
   }
@@ -222,7 +219,7 @@ int verify_command(const Arguments& arguments) {
     }
   }
   if (to_check.empty()) io::refuse_foreign(io::OpenFolder(arguments.folder));
-  if (to_check.empty()) throw_user_error("{} holds no checkpoints: check the path", arguments.folder.string());
+  if (to_check.empty()) throw_user_error("{} contains no checkpoints; check the path", arguments.folder.string());
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "size", "read at", "state"}};
   std::vector<std::string> problems;
   std::vector<std::string> notes;
@@ -309,14 +306,14 @@ std::string run_to_prune(const Arguments& arguments, const std::vector<io::Catal
       found.push_back(id);
   }
   if (found.size() == 1) return found.front();
-  throw_user_error(
-      "--run {}: {} runs in {} have an id that begins with this; `mpzero checkpoint ls` shows the first digits",
-      *arguments.run, found.empty() ? "no" : std::to_string(found.size()), arguments.folder.string());
+  throw_user_error("--run {}: {} runs in {} have such an id; `mpzero checkpoint ls` lists them", *arguments.run,
+                   found.empty() ? "no" : std::to_string(found.size()), arguments.folder.string());
 }
 
 int prune(const Arguments& arguments) {
   if (!arguments.keep_last || *arguments.keep_last < 1) {
-    throw_user_error("mpzero checkpoint prune needs --keep_last N, the number of good checkpoints to keep, 1 or more");
+    throw_user_error(
+        "mpzero checkpoint prune needs --keep_last N, the number of good checkpoints to keep (at least 1)");
   }
   io::FolderLock lock(arguments.folder, {.purpose = io::FolderLock::Purpose::kPruning,
                                          .say = [](const std::string& line) { print_out("{}\n", line); },
@@ -327,7 +324,7 @@ int prune(const Arguments& arguments) {
   std::map<std::string, std::vector<io::CatalogEntry>> of_model;
   for (io::CatalogEntry& entry : entries) {
     if (entry.run_id.value_or(run) != run) {
-      print_out("left alone: {} ({})\n", entry.folder.string(), io::show_run(*entry.run_id));
+      print_out("skipped: {} ({})\n", entry.folder.string(), io::show_run(*entry.run_id));
     } else if (entry.step) {
       of_model[entry.tag.substr(0, entry.tag.rfind('-'))].push_back(std::move(entry));
     }
@@ -365,7 +362,7 @@ int prune(const Arguments& arguments) {
     if (named.insert(leftover.path).second) print_err("stays: {}\n", leftover.problem);
   }
   if (doomed.empty())
-    print_out("nothing to remove: no checkpoint is older than the newest {} good ones\n", *arguments.keep_last);
+    print_out("nothing to remove: the folder has at most {} good checkpoints\n", *arguments.keep_last);
   return left.empty() ? 0 : kFailureExitCode;
 }
 
@@ -374,23 +371,17 @@ int prune(const Arguments& arguments) {
 std::string checkpoint_command_help() {
   return "Usage: mpzero checkpoint COMMAND DIR\n"
          "\n"
-         "  ls DIR                                list the checkpoints of a folder, the newest first; complete: all "
-         "files\n"
-         "                                        exist with the sizes in the manifest; verify reads them\n"
-         "  verify DIR [-t TAG]                   read and check every byte of all checkpoints, or of one; status 1 "
-         "if\n"
-         "                                        something is damaged\n"
-         "  show DIR [-t TAG]                     print what a checkpoint records: run, step, model, settings, layout\n"
-         "  diff A B                              print what differs between two checkpoints, except their weights;\n"
-         "                                        status 0: nothing, 1: something, 2: one cannot be read. A folder of\n"
-         "                                        checkpoints means the one that its latest names\n"
-         "  prune DIR --keep_last N [--dry_run]   remove checkpoints older than the newest N good ones, and the "
-         "remains\n"
-         "                                        of unfinished saves; --dry_run only prints what would be removed. "
-         "If\n"
-         "                                        the folder has several runs, prune the run of the newest "
-         "checkpoint,\n"
-         "                                        or --run ID, as ls shows it (none: those without an id)\n";
+         "  ls DIR              list checkpoints, newest first; a complete one has all files of its manifest, with\n"
+         "                      their sizes\n"
+         "  verify DIR [-t TAG] verify the checksums of all checkpoints, or of one; status 1 if one is damaged\n"
+         "  show DIR [-t TAG]   print run, step, model, settings and layout of a checkpoint\n"
+         "  diff A B            compare two checkpoints except their weights: status 0 if equal, 1 if different, 2 if\n"
+         "                      unreadable. A folder of checkpoints stands for its latest\n"
+         "  prune DIR --keep_last N [--run ID] [--dry_run]\n"
+         "                      remove all but the newest N good checkpoints of a run, and unfinished saves. --run: "
+         "the\n"
+         "                      run's ID in ls, or none for checkpoints without one (default: the run of the newest\n"
+         "                      checkpoint). --dry_run only lists what it would remove\n";
 }
 
 int checkpoint_command(const std::vector<std::string>& arguments) {
@@ -404,8 +395,8 @@ int checkpoint_command(const std::vector<std::string>& arguments) {
   const auto found = commands.find(command);
   if (found == commands.end()) {
     throw_user_error(
-        "mpzero checkpoint knows ls, verify, show, diff and prune, not \"{}\"; `mpzero checkpoint --help` explains "
-        "them",
+        "mpzero checkpoint has the commands ls, verify, show, diff and prune, not \"{}\"; see `mpzero checkpoint "
+        "--help`",
         command);
   }
   return found->second(parse(command, {arguments.begin() + 1, arguments.end()}));

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Names who is to blame for a run that failed: reads failures/START of its checkpoint folder, writes failure.json.
+"""Finds the rank and host that failed a run: reads failures/START in the checkpoint folder, writes failure.json.
 
-mpzero failure checkpoints                the newest start
-mpzero failure checkpoints --status 143   prints, and ends with, the status of a run whose launcher ended with 143
+mpzero failure checkpoints                report the newest start
+mpzero failure checkpoints --status 143   print, and exit with, the run's status; its launcher exited with 143
 
-`mpzero failure` starts this program, and so do the scripts after a run that failed. Ranks that cannot write to the
-folder write to failures/START of MPZERO_LOG_DIR, LOG_DIR, TMPDIR or /tmp, which are read, too.
+The scripts run it after a failed run. Also reads failures/START in MPZERO_LOG_DIR, LOG_DIR, TMPDIR and /tmp, where
+ranks write if the folder is not writable.
 """
 
 from __future__ import annotations
@@ -29,12 +29,16 @@ def main() -> int:
         prog="mpzero failure", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the run's --checkpoint_dir")
-    parser.add_argument("--status", type=int, help="the exit status of the launcher")
+    parser.add_argument("--status", type=int, help="exit status of the launcher")
     parser.add_argument(
-        "--since", type=float, default=0, metavar="TIME", help="only a start after this time (date +%%s)"
+        "--since", type=float, default=0, metavar="TIME", help="ignore starts before this time (date +%%s; default: 0)"
     )
     parser.add_argument(
-        "--wait", type=float, default=0, metavar="SECONDS", help="for evidence that a file system delays"
+        "--wait",
+        type=float,
+        default=0,
+        metavar="SECONDS",
+        help="time to wait for delayed evidence on a network file system (default: 0)",
     )
     arguments = parser.parse_args()
     start = newest_start(arguments.folder, arguments.since)
@@ -65,7 +69,7 @@ def show(folder: Path, start: str | None, failure: Failure | None) -> int:
         print(f"mpzero: error: {folder} cannot be read: {error.strerror}.", file=sys.stderr)
         return USER_ERROR
     if not is_of_run:
-        print(f"mpzero: error: no run has written to {folder}: give the run's --checkpoint_dir.", file=sys.stderr)
+        print(f"mpzero: error: {folder} has no files of a run: give the run's --checkpoint_dir.", file=sys.stderr)
         return USER_ERROR
     print(f"mpzero: {folder} has no evidence of a failure.", file=sys.stderr)
     return 0

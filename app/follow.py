@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Follows a run's metrics and passes each step on to TensorBoard, W&B, MLflow or a TrainJob, while the run trains.
+"""Forwards a run's metrics to TensorBoard, W&B, MLflow or a TrainJob while it trains.
 
 follow.py checkpoints --sink tensorboard
 tensorboard --logdir checkpoints/tensorboard
 
-It only reads what the run has written, so that nothing it does touches training. It may be stopped and started at any
-time: it resumes with the first step that it has not passed on. Starts of a run after a requeue are the same run.
-SIGINT, SIGTERM or SIGUSR2 ends it once it has passed on what is there; a second SIGINT or SIGTERM ends it at once.
+Only reads the run's files, so it cannot affect training. After a restart, it resumes at the first step not yet
+forwarded. Requeued starts are one run. SIGINT, SIGTERM or SIGUSR2 flushes and ends it; a second SIGINT or SIGTERM ends
+it at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def main() -> int:
             return 0
         if not metrics.exists() and not arguments.wait:
             raise FollowError(
-                f"{metrics} does not exist: give a run's --checkpoint_dir or --metrics_file, or --wait to wait for it."
+                f"{metrics} does not exist: give a run's --checkpoint_dir or --metrics_file, or wait for it with "
+                "--wait."
             )
         return follow(Pump(Follower(metrics), sink, folder), arguments)
     except (FollowError, SinkMissing) as error:
@@ -58,19 +59,21 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's --checkpoint_dir or --metrics_file")
-    parser.add_argument("--sink", choices=sorted(SINKS), default="tensorboard", help="default: tensorboard")
+    parser.add_argument(
+        "--sink", choices=sorted(SINKS), default="tensorboard", help="destination (default: tensorboard)"
+    )
     parser.add_argument(
         "--logdir",
         type=Path,
-        help="folder of TensorBoard's or W&B's files, and of what has been passed on; default: named as the sink, next "
-        "to the metrics",
+        help="folder for TensorBoard's or W&B's files and the forwarding state (default: the sink's name, next to the "
+        "metrics)",
     )
-    parser.add_argument("--project", default="mpzero", help="W&B's project or MLflow's experiment; default: mpzero")
-    parser.add_argument("--pid", type=int, help="end with this process, once all that is there has been passed on")
+    parser.add_argument("--project", default="mpzero", help="W&B project or MLflow experiment (default: mpzero)")
+    parser.add_argument("--pid", type=int, help="flush and end when this process ends")
     until = parser.add_mutually_exclusive_group()
-    until.add_argument("--once", action="store_true", help="pass on what is there, and end")
-    until.add_argument("--wait", action="store_true", help="wait for a run that has not begun")
-    until.add_argument("--check", action="store_true", help="only look whether the sink's package is installed")
+    until.add_argument("--once", action="store_true", help="forward existing metrics and end")
+    until.add_argument("--wait", action="store_true", help="wait for the run to start")
+    until.add_argument("--check", action="store_true", help="only check that the sink's package is installed")
     return parser.parse_args()
 
 
@@ -157,14 +160,14 @@ class Progress:
         self.said = 0.0
         self.damaged = 0  # lines that were named
         source = pump.follower.path
-        say(f"{source} is passed on to {pump.sink.target}.")
+        say(f"forwarding {source} to {pump.sink.target}.")
         if not source.exists():
-            say(f"waiting for {source}, which does not exist yet.")
+            say(f"waiting for {source}.")
 
     def report(self) -> None:
         pump, now = self.pump, time.monotonic()
         if pump.run_id and (pump.run_id != self.run_id or now - self.said >= PROGRESS_SECONDS):
-            say(f"run {pump.run_id} has been passed on to step {pump.last_step}.")
+            say(f"forwarded run {pump.run_id} up to step {pump.last_step}.")
             self.run_id, self.said = pump.run_id, now
         if pump.follower.damaged > self.damaged:
             warn(f"{pump.follower.path.parent}: {pump.follower.damage()}")

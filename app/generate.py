@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
-"""Completes a prompt, or answers in a chat, with the Hugging Face tokenizer that the model was trained with.
+"""Completes a prompt or answers a chat message with the model's Hugging Face tokenizer.
 
     generate.py checkpoints --prompt "Once upon a time"
     generate.py checkpoints --chat "How far is the moon?" --system "Answer in one sentence."
     generate.py checkpoints/fp32 --prompt "Once upon a time" --tokenizer Qwen/Qwen3-0.6B --temperature 0
 
-The tokenizer is the one that the checkpoint records, or whose files the folder holds, unless --tokenizer names one.
-The text begins with BOS if the training documents did (--add_bos). Names of special tokens in it become their ids.
---chat renders the chat template of the training data, or else of the tokenizer, and prints the answer. All other flags
-are those of `mpzero generate`, which computes.
+Special token names in the prompt become their ids. The other flags are those of `mpzero generate`, which runs the
+model.
 """
 
 from __future__ import annotations
@@ -60,33 +58,34 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a folder, as for mpzero generate")
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of the model, as for mpzero generate")
     prompt = parser.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT", help="the text to complete")
-    prompt.add_argument("--chat", metavar="TEXT", help="the user's message to answer")
-    parser.add_argument("--system", metavar="TEXT", help="with --chat: the system message")
+    prompt.add_argument("--prompt", metavar="TEXT", help="text to complete")
+    prompt.add_argument("--chat", metavar="TEXT", help="user message to answer")
+    parser.add_argument("--system", metavar="TEXT", help="with --chat: system message")
     parser.add_argument(
         "--chat_template",
         metavar="FILE",
-        help="with --chat: a Jinja file (default: the template of the training data, if it is recorded, else "
-        "that of the tokenizer)",
+        help="with --chat: Jinja file (default: the template of the training data if recorded, else the tokenizer's)",
     )
     parser.add_argument(
         "--chat_template_kwargs",
         metavar="JSON",
-        help="with --chat: variables of the template, as an object: '{\"enable_thinking\": false}'",
+        help="with --chat: template variables, e.g. '{\"enable_thinking\": false}'",
     )
-    parser.add_argument("--tokenizer", metavar="NAME", help="a folder, tokenizer.json, Hugging Face name, or bytes")
+    parser.add_argument(
+        "--tokenizer", metavar="NAME", help="folder, tokenizer.json, Hugging Face name, or bytes (default: the run's)"
+    )
     parser.add_argument(
         "--add_bos",
         choices=("auto", "true", "false"),
         default="auto",
-        help="whether the text begins with BOS; auto: as the training documents did, if the checkpoint records that, "
-        "else as the tokenizer's post-processor does",
+        help="whether the prompt begins with BOS; auto: like the training documents if recorded, else as in the "
+        "tokenizer's post-processor",
     )
     for name in PASSED_ON:
-        parser.add_argument(f"--{name}", metavar="VALUE", help="as in `mpzero generate --help`")
-    parser.add_argument("--untrained", action="store_true", help="the weights before the first step")
+        parser.add_argument(f"--{name}", metavar="VALUE", help="see `mpzero generate --help`")
+    parser.add_argument("--untrained", action="store_true", help="use the run's initial random weights")
     return parser.parse_args()
 
 
@@ -108,9 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
     command += flags(given, *PASSED_ON) + ["--untrained"] * arguments.untrained
     if name == "bytes":
         if arguments.chat is not None:
-            raise PrepareError("--chat needs a Hugging Face tokenizer, and that of the model is 'bytes': use --prompt.")
+            raise PrepareError("--chat needs a Hugging Face tokenizer, but the model's is 'bytes': use --prompt.")
         if arguments.add_bos == "true":
-            raise PrepareError("Tokenizer 'bytes' has no BOS: leave --add_bos true out.")
+            raise PrepareError("Tokenizer 'bytes' has no BOS: leave out --add_bos true.")
         sys.stdout.flush()
         tokenizer = ["--tokenizer=bytes"] if arguments.tokenizer else []
         os.execv(command[0], [*command, f"--prompt={arguments.prompt}", *tokenizer])
@@ -118,15 +117,15 @@ def run(arguments: argparse.Namespace) -> int:
     tokenizer, vocab_size = loaded.library, max(loaded.vocabulary().values()) + 1
     if vocab_size > model["vocab_size"]:
         raise PrepareError(
-            f"Tokenizer '{shown(name)}' has {vocab_size} ids, and the model of {shown(model['model'])} "
-            f"{model['vocab_size']}: give the --tokenizer that the model was trained with."
+            f"Tokenizer '{shown(name)}' has {vocab_size} ids, the model of {shown(model['model'])} "
+            f"{model['vocab_size']}: give the model's --tokenizer."
         )
     flag, text = ("prompt", arguments.prompt) if arguments.chat is None else ("chat", chat_of(arguments, model, loaded))
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise PrepareError(f"--{flag} is not UTF-8: only a model trained on bytes completes arbitrary bytes.")
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if not ids:
-        raise PrepareError(f"--{flag} holds no token: give a text of one character or more.")
+        raise PrepareError(f"--{flag} has no tokens: give a text of at least one character.")
     if arguments.chat is None:
         bos, adds_bos, note = loaded.bos(add_bos_of(arguments, model))
         ids = [bos] * adds_bos + ids
@@ -135,7 +134,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"generate.py: {f'BOS {bos}' if adds_bos else 'no BOS'} precedes the prompt.", file=sys.stderr)
     if len(ids) > model["positions"]:
         raise PrepareError(
-            f"--{flag} has {len(ids)} tokens, and the model of {shown(model['model'])} takes {model['positions']}."
+            f"--{flag} has {len(ids)} tokens, but the model of {shown(model['model'])} has {model['positions']} "
+            "positions."
         )
     shown_before, before = arguments.prompt or "", ids
     if model["model_type"] == "t5":  # sources end with eos, and the output does not continue them

@@ -43,20 +43,22 @@ namespace mpzero {
 namespace {
 
 constexpr const char* kUsage =
-    "mpzero trains Llama- and Qwen3-style language models.\n"
+    "mpzero trains Llama, Qwen and T5 language models.\n"
     "\n"
-    "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
-    "  mpirun -n RANKS mpzero doctor        check every node for problems; `mpzero doctor --help`\n"
-    "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
-    "  mpzero checkpoint show|diff DIR         print what checkpoints record of their runs, and what differs\n"
-    "  mpzero plan FLAGS                    what a run would take, before it; `mpzero plan --help`\n"
-    "  mpzero plan --calibrate FILE         measure this machine's kernels, for plans\n"
-    "  mpzero generate CHECKPOINT --prompt TEXT   let a model go on with a text; `mpzero generate --help`\n"
-    "  mpzero top RUN|JOB                   look at a run on the terminal; `mpzero top --help`\n"
-    "  mpzero failure DIR                   name the rank that failed or held up a run; `mpzero failure --help`\n"
-    "  mpzero help COMMAND                  the command's flags; `mpzero train --help FLAG` explains one\n"
-    "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
-    "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
+    "  mpirun -n RANKS mpzero train FLAGS         train a model\n"
+    "  mpirun -n RANKS mpzero doctor              check the nodes of a job\n"
+    "  mpzero checkpoint ls|verify|prune DIR      list, verify or remove checkpoints\n"
+    "  mpzero checkpoint show DIR                 print a checkpoint's settings\n"
+    "  mpzero checkpoint diff A B                 compare the settings of two checkpoints\n"
+    "  mpzero plan FLAGS                          estimate memory, throughput and cost of a run\n"
+    "  mpzero plan --calibrate FILE               measure this machine's kernels for plans\n"
+    "  mpzero generate CHECKPOINT --prompt TEXT   complete a prompt\n"
+    "  mpzero top RUN|JOB                         monitor a run on the terminal\n"
+    "  mpzero failure DIR                         find the rank that failed\n"
+    "  mpzero help COMMAND                        list the command's flags\n"
+    "  mpzero train --help FLAG                   explain one flag\n"
+    "  mpzero --version                           print the versions of mpzero and its libraries\n"
+    "  zero_to_fp32 CHECKPOINT OUTPUT             export fp32 safetensors\n";
 
 const std::vector<std::string> kCommands = {"train", "doctor",  "checkpoint", "plan",   "generate",
                                             "top",   "failure", "help",       "version"};
@@ -140,8 +142,7 @@ int run_alone(const std::function<int()>& command) {
   const fs::path tree = io::tree_of(fs::read_symlink("/proc/self/exe", error));
   const fs::path program = tree / "app" / name;
   if (!fs::exists(program, error)) {
-    throw_user_error("{} is missing: mpzero runs from its checkout, or from what cmake --install has made",
-                     program.string());
+    throw_user_error("{} is missing; run mpzero from its checkout or from a cmake --install folder", program.string());
   }
   // An environment is known by the path in argv[0].
   for (const std::string& python : {(tree / ".venv/bin/python").string(), std::string("python3")}) {
@@ -152,8 +153,7 @@ int run_alone(const std::function<int()>& command) {
     argv.push_back(nullptr);
     ::execvp(python.c_str(), argv.data());
   }
-  throw_user_error("python3, which {} needs, cannot be started ({}): install it", program.string(),
-                   std::strerror(errno));
+  throw_user_error("cannot start python3 for {} ({}); install it", program.string(), std::strerror(errno));
 }
 
 // Returns 0 if `check` does not throw. Before MPI has joined the tasks, each of them runs it; one of them prints the

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Converts a data set into the token file that mpzero trains on.
+"""Tokenizes datasets into a token file for mpzero train.
 
     prepare_data.py assets/tiny_corpus/train.txt data/train.h5 --tokenizer bytes
     prepare_data.py allenai/c4 data/c4.h5 --dataset_config_name en --tokenizer Qwen/Qwen3-0.6B --max_documents 1000000
@@ -7,13 +7,12 @@
     prepare_data.py conversations.jsonl data/sft.h5 --tokenizer Qwen/Qwen3-0.6B --seq_length 4096
     prepare_data.py --rewrite data/old.h5
 
-DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet, the first four also as .gz or .zst, or saved with
-save_to_disk), or the name of a Hugging Face data set, which is streamed. The ids of each document are followed by the
-end-of-text id, and preceded by BOS where the tokenizer adds it (--add_bos). The final report lists what was read, and
-what was not and why (docs/data.md).
+DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet; all but the last also .gz or .zst; save_to_disk)
+or a Hugging Face dataset, which is streamed. Each document ends with the end-of-text id. The final report lists what
+was read and what was skipped (docs/data.md).
 
-Conversations are rendered with the tokenizer's chat template, and packed into rows of --seq_length tokens, of which the
-assistant's are trained (docs/finetuning.md).
+Conversations are rendered with the chat template and packed into rows of --seq_length tokens; the loss covers
+assistant turns only (docs/finetuning.md).
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from pathlib import Path
 
 from prepare import PrepareError, encoders, pairs, shown, shown_count
 from prepare.arguments import parse_arguments
-from prepare.chat import TEXT
 from prepare.cutting import Cuts, cut
 from prepare.encoders import Encoder
 from prepare.encoding import Part, Piece, Texts, default_workers, encode
@@ -53,6 +51,7 @@ from prepare.progress import Progress
 from prepare.records import CONTENT, TOO_FEW, is_made_already, record_of_all, record_of_format
 from prepare.report import print_files_left_out, print_files_read
 from prepare.rewriting import rewrite
+from prepare.row_kinds import TEXT
 from prepare.selection import some
 from prepare.separators import separator_of
 from prepare.sources import FileSource, Source
@@ -76,15 +75,15 @@ def main() -> int:
         return 2
     except BrokenProcessPool:
         print(
-            "prepare_data.py: A worker died, most likely because it ran out of memory: use fewer --workers.",
+            "prepare_data.py: A worker died, probably out of memory: use fewer --workers.",
             file=sys.stderr,
         )
         return 1
     except PermissionError as error:
         path = place_of(error, arguments)
         print(
-            f"prepare_data.py: {path} cannot be read or written ({error.strerror}): give {getuser()} permission, or "
-            "choose other files.",
+            f"prepare_data.py: {path} cannot be read or written ({error.strerror}): give {getuser()} permission, "
+            "or use other files.",
             file=sys.stderr,
         )
         return 2
@@ -92,7 +91,7 @@ def main() -> int:
         print(f"prepare_data.py: {place_of(error, arguments)}: {error.strerror or error}.", file=sys.stderr)
         return 1
     except RecursionError:  # of pickle, which sends rows to workers
-        print("prepare_data.py: A row is nested too deep for several workers: give --workers 1.", file=sys.stderr)
+        print("prepare_data.py: A row is nested too deep for several workers: use --workers 1.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("prepare_data.py: Interrupted; nothing was written.", file=sys.stderr)
@@ -122,7 +121,7 @@ def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
 def prepare(arguments: argparse.Namespace) -> None:
     if arguments.output.is_dir() or kind_of(arguments.output.name):
         name = shown(arguments.output)
-        raise PrepareError(f"OUTPUT is missing: {name} is a data set; end with the token file, such as data/train.h5.")
+        raise PrepareError(f"OUTPUT is missing: {name} is a dataset; end with the token file, e.g. data/train.h5.")
     inputs = [input_of(arguments, dataset) for dataset in arguments.datasets]
     record = record_of_all(inputs)
     if is_made_already(inputs, record):
@@ -206,7 +205,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             outputs.pop(VALIDATION).file.discard()
             record = {**record, "validation": TOO_FEW}
             print(
-                f"{shown(source.dataset)} has too few documents to hold some out: there is no validation, and "
+                f"{shown(source.dataset)} has too few documents for a validation split: "
                 f"{shown(job.outputs.pop(VALIDATION))} is not written. --document_separator cuts texts into documents."
             )
         for output in outputs:
@@ -275,13 +274,15 @@ def notes_of(source: Source) -> list[str]:
     """Notes for the user about the documents."""
     notes = list(source.notes)
     if source.num_empty_rows:
-        notes.append(f"{source.num_empty_rows:,} of {source.num_rows:,} rows hold no text, and are left out")
+        notes.append(f"{source.num_empty_rows:,} of {source.num_rows:,} rows have no text and are skipped")
     if isinstance(source, FileSource) and (copies := source.copies()):
         names = some([f"{copy.name} (as {original.name})" for copy, original in copies])
-        notes.append(f"{shown_count(len(copies), 'file')} read again, under another name with the same bytes: {names}")
+        notes.append(f"{shown_count(len(copies), 'file')} with the same bytes as another: {names}")
     if isinstance(source, FileSource) and source.blank:
         blank = some([path.name for path in source.blank])
-        notes.append(f"{shown_count(len(source.blank), 'file')} of white space alone, kept as empty documents: {blank}")
+        notes.append(
+            f"{shown_count(len(source.blank), 'file')} with only white space, kept as empty documents: {blank}"
+        )
     read = isinstance(source, FileSource) and source.num_read > 0
     if read and source.num_rows == 0 and source.reading.column != "text":
         notes.append(f"no file has columns, so --text_column {source.reading.column} has no effect")
@@ -296,11 +297,11 @@ def describe(arguments: argparse.Namespace, split: str) -> str:
 def check_not_empty(files: list[TokenFile], source: Source, share: float) -> None:
     if isinstance(source, FileSource) and 0 < len(source.blank) == source.num_read:
         raise PrepareError(
-            f"{shown(source.dataset)} holds white space alone ({some([path.name for path in source.blank])}): nothing "
-            "was written; give a file with text."
+            f"{shown(source.dataset)} has only white space ({some([path.name for path in source.blank])}): "
+            "nothing was written; use a file with text."
         )
     if all(file.num_tokens == 0 for file in files):
-        raise PrepareError(f"Data set {source.dataset} (split {source.split}) holds no text: nothing was written.")
+        raise PrepareError(f"Data set {source.dataset} (split {source.split}) has no text: nothing was written.")
     for target, file in enumerate(files):
         if file.num_tokens == 0:
             kind = "validation" if target == VALIDATION else "training"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes one HTML page about a run, or about several runs compared: settings, curves, where the time went, memory,
-checkpoints, starts and warnings. The page needs no network and no server. --png draws the main curves as a picture.
+"""Writes a self-contained HTML report of one run, or a comparison of several: settings, curves, time breakdown, memory,
+checkpoints, starts and warnings. --png plots the main curves instead.
 
 report.py checkpoints
 report.py checkpoints/a checkpoints/b --output compared.html
-report.py sweep                                        # all runs below this folder
+report.py sweep                                        # all runs in this folder
 report.py checkpoints --png loss.png
 """
 
@@ -34,17 +34,19 @@ def main(picture_is_last: bool = False) -> int:
     parser.add_argument(
         "--output",
         type=Path,
-        help="the page; default: report.html next to metrics.jsonl, report-NAME.html next to another NAME.jsonl, "
-        "compared.html here for several runs",
+        help="report file (default: report.html next to metrics.jsonl, report-NAME.html next to another NAME.jsonl, "
+        "./compared.html for several runs)",
     )
     parser.add_argument(
         "--png",
         type=Path,
         metavar="FILE",
-        help="draw the curves into this .png, .svg or .pdf file; the page is then written only with --output",
+        help="plot to this .png, .svg or .pdf file; writes the report only if --output is given",
     )
-    parser.add_argument("--title", help="of the picture; default: the runs' names")
-    parser.add_argument("--smoothing", type=int, metavar="STEPS", help="that the picture's mean covers; default: 2%%")
+    parser.add_argument("--title", help="title of the plot (default: the runs' names)")
+    parser.add_argument(
+        "--smoothing", type=int, metavar="STEPS", help="moving average of the plot (default: 2%% of the steps)"
+    )
     arguments = parser.parse_args()
     if picture_is_last:
         *arguments.runs, arguments.png = arguments.runs
@@ -54,7 +56,7 @@ def main(picture_is_last: bool = False) -> int:
     sys.stdout.reconfigure(errors="surrogateescape")
     try:
         if arguments.png is not None and (arguments.png.is_dir() or arguments.png.suffix == ".jsonl"):
-            raise ReportError(f"{arguments.png} is a run: give the picture's name, such as loss.png.")
+            raise ReportError(f"{arguments.png} is a run: give a picture file, e.g. loss.png.")
         runs = read_runs(arguments.runs)
         for run in runs:
             for sentence in run.damage:
@@ -89,7 +91,7 @@ def write(path: Path, fill: Callable[[Path], object]) -> None:
         with replacing(path) as file:
             fill(file)
     except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror}; choose another place.") from error
+        raise ReportError(f"{path} cannot be written: {error.strerror}; use another path.") from error
     print(path)
 
 

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""Shows a run on the terminal: step, loss, throughput, where the time goes, each rank's own time and, with
---metrics_port, hosts and GPUs. q or Ctrl-C ends it; the run does not notice.
-
-`mpzero top` starts this program.
+"""Monitors a run on the terminal: step, loss, throughput, time breakdown, compute time per rank and, with
+--metrics_port, hosts and GPUs. q or Ctrl-C quits without affecting the run.
 """
 
 from __future__ import annotations
@@ -65,12 +63,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "run",
         metavar="RUN|JOB",
-        help="the run's --checkpoint_dir, or its metrics file; or the number of a Slurm job of train.sbatch, 1234 or "
-        "1234_5",
+        help="a run's --checkpoint_dir or --metrics_file, or a Slurm job id of train.sbatch: 1234 or 1234_5",
     )
-    parser.add_argument("--once", action="store_true", help="print one view and end, as where stdout is no terminal")
     parser.add_argument(
-        "--interval", type=interval, default=2.0, metavar="SECONDS", help="between two views (default: 2)"
+        "--once", action="store_true", help="print one snapshot and exit (default if stdout is not a terminal)"
+    )
+    parser.add_argument(
+        "--interval", type=interval, default=2.0, metavar="SECONDS", help="refresh interval (default: 2)"
     )
     return parser.parse_args()
 
@@ -83,7 +82,7 @@ class Parser(argparse.ArgumentParser):
 def interval(text: str) -> float:
     seconds = float(text)
     if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"'{text}': give seconds from 0.1 to 3600")
+        raise argparse.ArgumentTypeError(f"'{text}' must be seconds from 0.1 to 3600")
     return seconds
 
 
@@ -93,9 +92,7 @@ def run_named(name: str) -> Path:
         return Path(name)
     log = log_of_job(name)
     if not log:
-        raise TopError(
-            f"'{name}' is no folder, and Slurm does not show a job of this number: name the --checkpoint_dir."
-        )
+        raise TopError(f"'{name}' is not a folder, and Slurm has no such job: give the --checkpoint_dir.")
     metrics = b""
     try:
         with open_regular(Path(log), MOST_LOG_BYTES) as file:
@@ -106,8 +103,8 @@ def run_named(name: str) -> Path:
         pass
     if not metrics:
         raise TopError(
-            f"the log of job {name}, {log}, does not yet say where its metrics are: try again when the job trains, or "
-            "name the --checkpoint_dir."
+            f"the log of job {name}, {log}, has no metrics path yet: try again when the job trains, or give the "
+            "--checkpoint_dir."
         )
     return Path(os.fsdecode(metrics))
 

@@ -57,11 +57,11 @@ int64_t parse_size(const std::string& text) {
   for (const Suffix& suffix : kSuffixes) {
     const double bytes = number * static_cast<double>(suffix.bytes);
     if (error == std::errc{} && unit.empty() && suffix.name.empty() && bytes < kFewestBareBytes) {
-      throw_user_error("--max_shard_size {} would be {} bytes: write the unit, as in {}GB", text, text, text);
+      throw_user_error("--max_shard_size {} means {} bytes; add the unit, e.g. {}GB", text, text, text);
     }
     if (error == std::errc{} && unit == suffix.name && bytes >= 1 && bytes < 1e18) return static_cast<int64_t>(bytes);
   }
-  throw_user_error("--max_shard_size {} is not a size: write it as 5GB, 500MB or a number of bytes", text);
+  throw_user_error("--max_shard_size {} is not a size; write 5GB, 500MB or a number of bytes", text);
 }
 
 // What adapters are written as; std::nullopt: full weights.
@@ -78,13 +78,13 @@ WeightsFormat parse_format(const std::string& text) {
   if (text == "safetensors") return WeightsFormat::kSafetensors;
   if (text == "hdf5") return WeightsFormat::kHdf5;
   if (text == "pt") return WeightsFormat::kTorch;
-  throw_user_error("--format {} is unknown: choose safetensors, pt, hdf5, peft or merged", text);
+  throw_user_error("--format must be one of safetensors, pt, hdf5, peft, merged, not \"{}\"", text);
 }
 
 WeightType parse_dtype(const std::string& text) {
   if (text == "fp32" || text == "float32") return WeightType::kFloat32;
   if (text == "bf16" || text == "bfloat16") return WeightType::kBFloat16;
-  throw_user_error("--dtype {} is unknown: choose fp32 or bf16", text);
+  throw_user_error("--dtype must be fp32 or bf16, not \"{}\"", text);
 }
 
 struct Options {
@@ -116,14 +116,14 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   options.help = values.contains("help");
   if (options.help) return options;
   if (!values.contains("checkpoint_dir") || !values.contains("output_dir")) {
-    throw_user_error("two folders are needed, CHECKPOINT_DIR and OUTPUT_DIR: see zero_to_fp32 --help");
+    throw_user_error("CHECKPOINT_DIR or OUTPUT_DIR is missing; see zero_to_fp32 --help");
   }
   options.checkpoint_dir = values["checkpoint_dir"].as<std::string>();
   options.output_dir = values["output_dir"].as<std::string>();
   // What older versions of DeepSpeed's script wrote was one file.
   for (const char* suffix : {".bin", ".pt", ".pth", ".safetensors"}) {
     if (!options.output_dir.ends_with(suffix) || std::filesystem::is_directory(options.output_dir)) continue;
-    throw_user_error("OUTPUT_DIR {} has the name of a file, and zero_to_fp32 writes a folder: give a folder's name",
+    throw_user_error("OUTPUT_DIR {} looks like a file, but zero_to_fp32 writes a folder; give a folder",
                      options.output_dir);
   }
   options.tag = values["tag"].as<std::string>();
@@ -135,8 +135,7 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   options.model_config = values["model_config"].as<std::string>();
   options.tokenizer = mpzero::io::hub_snapshot_or(values["tokenizer"].as<std::string>()).string();
   if (options.format == WeightsFormat::kHdf5 && options.type != WeightType::kFloat32) {
-    throw_user_error(
-        "--dtype bf16 cannot be combined with --format hdf5, which has no such type: choose safetensors or pt");
+    throw_user_error("--format hdf5 does not support --dtype bf16; choose --format safetensors or pt");
   }
   return options;
 }
@@ -166,11 +165,11 @@ void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options
   const bool given = !options.tokenizer.empty();
   if (folder.empty()) {
     const std::string name = io::recorded_tokenizer(checkpoint);
-    mpzero::print_out(
-        "There is no tokenizer in the output: {}; --tokenizer FOLDER adds it with generation_config.json.\n",
-        name.empty()                  ? "the checkpoint does not record it"
-        : name == io::kBytesTokenizer ? "that of the run is the built-in bytes, which has no files"
-                                      : fmt::format("that of the run, {}, is not to be found here", name));
+    mpzero::print_out("The output has no tokenizer: {}; add it and generation_config.json with --tokenizer FOLDER.\n",
+                      name.empty() ? "the checkpoint does not record it"
+                      : name == io::kBytesTokenizer
+                          ? "the run used bytes, which has no files"
+                          : fmt::format("the run's tokenizer {} is not available locally", name));
     return;
   }
   const std::vector<std::string> copied = io::copy_tokenizer(folder, options.output_dir, /*replaces=*/given);
@@ -260,15 +259,15 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
 void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   using namespace mpzero;
   if (!options.given_format.empty() && !adapter_format_of(options.given_format)) {
-    throw_user_error("--format {}: {} has adapters: choose peft, or merged for weights of the whole model",
-                     options.given_format, checkpoint.folder().string());
+    throw_user_error("--format {}: {} contains adapters; choose peft, or merged for full weights", options.given_format,
+                     checkpoint.folder().string());
   }
   if (options.given_format == "merged") {
     SingleProcess alone;
     return convert(io::MergedCheckpoint(checkpoint, options.base_model, alone), options);
   }
   if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty()) {
-    throw_user_error("--format peft writes adapters alone; leave --model_config, --tokenizer and --base_model out");
+    throw_user_error("--format peft writes only adapters; leave out --model_config, --tokenizer and --base_model");
   }
   const std::vector<std::string> files = io::export_adapters(checkpoint, options.output_dir, options.type);
   mpzero::print_out("Wrote the adapters of step {} of {} to {}: {}\n", checkpoint.progress().step,
@@ -279,7 +278,7 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
 void convert_checkpoint(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   if (mpzero::io::adapters_of(checkpoint)) return convert_adapters(checkpoint, options);
   if (adapter_format_of(options.given_format) || !options.base_model.empty()) {
-    throw_user_error("{} has no adapters: leave --base_model and --format {} out", checkpoint.folder().string(),
+    throw_user_error("{} contains no adapters; leave out --base_model and --format {}", checkpoint.folder().string(),
                      options.given_format.empty() ? "peft" : options.given_format);
   }
   convert(checkpoint, options);
@@ -290,27 +289,27 @@ void convert_checkpoint(const mpzero::io::StoredCheckpoint& checkpoint, const Op
 int main(int argc, char** argv) {
   try {
     po::options_description visible("Options");
-    visible.add_options()                                                                                        //
-        ("help,h", "show this text")                                                                             //
-        ("tag,t", po::value<std::string>()->default_value("", "what `latest` names"),                            //
-         "the checkpoint, e.g. qwen3_0_6b-500steps")                                                             //
-        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start a new file beyond this size")  //
-        ("format", po::value<std::string>()->default_value("", "safetensors; of adapters peft"),
-         "safetensors, pt (torch.load) or hdf5; of adapters peft or merged")                                       //
-        ("base_model", po::value<std::string>()->default_value("", "the run's"), "the base of adapters to merge")  //
+    visible.add_options()                                                                             //
+        ("help,h", "show this text")                                                                  //
+        ("tag,t", po::value<std::string>()->default_value("", "latest"),                              //
+         "checkpoint in the folder, e.g. qwen3_0_6b-500steps")                                        //
+        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "maximum size of a file")  //
+        ("format", po::value<std::string>()->default_value("", "safetensors; adapters: peft"),
+         "safetensors, pt (torch.load) or hdf5; adapters: peft or merged")                                     //
+        ("base_model", po::value<std::string>()->default_value("", "the run's"), "base of adapters to merge")  //
         ("dtype", po::value<std::string>()->default_value("fp32"), "fp32 or bf16")(
             "model_config", po::value<std::string>()->default_value("", "the checkpoint's"), "the model's config.json")(
             "tokenizer", po::value<std::string>()->default_value("", "the run's"),
-            "a folder with tokenizer.json, which is copied into the output with generation_config.json")(
-            "safe_serialization", "accepted because DeepSpeed's script has it: safetensors is the default here");
+            "folder with tokenizer.json, copied to the output with generation_config.json")(
+            "safe_serialization", "no effect, for compatibility with DeepSpeed: safetensors is the default");
     const Options options = parse_options(argc, argv, visible);
     if (options.help) {
       std::ostringstream text;
-      text << "Converts a checkpoint of mpzero or DeepSpeed into plain weights that transformers can load.\n\n"
+      text << "Exports a checkpoint of mpzero or DeepSpeed as weights for transformers.\n\n"
               "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format FORMAT]\n"
               "             [--dtype fp32|bf16] [--model_config config.json] [--tokenizer FOLDER] [--base_model "
               "FOLDER]\n\n"
-              "CHECKPOINT_DIR is the folder that contains `latest`, or the folder of one checkpoint.\n\n"
+              "CHECKPOINT_DIR: folder of checkpoints (with `latest`), or one checkpoint.\n\n"
            << visible;
       mpzero::write_output(mpzero::Output::kStdout, text.str());
       return 0;

@@ -7,9 +7,8 @@ namespace mpzero {
 bool built_with_gpu_kernels() { return MPZERO_GPU_KERNELS != 0; }
 
 std::string no_gpu_kernels() {
-  return "this build of mpzero has no GPU kernels, since there was no GPU where it was built; build them with "
-         "./train-singlenode.sh --build-only on a machine with GPUs, or anywhere with MPZERO_GPU_ARCHITECTURES=all "
-         "./train-singlenode.sh --build-only";
+  return "this build has no GPU kernels, as its build machine had no GPU; rebuild with ./train-singlenode.sh "
+         "--build-only on a machine with GPUs, or with MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only";
 }
 
 void throw_no_gpu_kernels() { throw UserError(no_gpu_kernels() + "; --device cpu trains without them"); }

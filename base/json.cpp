@@ -121,11 +121,10 @@ std::string JsonError::about(std::string_view source) const {
 
 json parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.bytes) {
-    throw JsonError(
-        fmt::format("it is longer than {} bytes, the limit for such a file; give another file", limits.bytes));
+    throw JsonError(fmt::format("it exceeds the limit of {} bytes for such a file; use another file", limits.bytes));
   }
   if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c); })) {
-    throw JsonError("it is empty; it must hold a JSON object {...}");
+    throw JsonError("it is empty; it must contain a JSON object {...}");
   }
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
     throw JsonError("it is UTF-16 text; save it as UTF-8");
@@ -136,7 +135,7 @@ json parse_json(std::string_view text, const JsonLimits& limits) {
   } catch (const json::parse_error& error) {
     throw syntax_error(text, error);
   } catch (const json::out_of_range& error) {
-    throw JsonError(fmt::format("{}; write a number that a double can hold", without_library_tag(error.what())));
+    throw JsonError(fmt::format("{}; use a number within the range of a double", without_library_tag(error.what())));
   }
 }
 
@@ -157,8 +156,7 @@ std::optional<std::string> read_json_text(const std::filesystem::path& path, con
   const std::unique_ptr<FILE, int (*)(FILE*)> file(is_socket ? nullptr : ::fdopen(descriptor, "rb"), &std::fclose);
   if (!is_socket && (!file || ::fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode))) return std::nullopt;
   if (!S_ISREG(status.st_mode)) {
-    throw UserError(
-        fmt::format("{} is a FIFO, a socket or a device, expected a regular file: name a regular file", path.string()));
+    throw UserError(fmt::format("{} is a FIFO, a socket or a device; use a regular file", path.string()));
   }
   constexpr size_t kPiece = size_t{64} << 10;
   std::string text;

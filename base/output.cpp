@@ -111,7 +111,7 @@ void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
 
 void check_stdout() {
   if (const int error = last_stdout_error; error != 0) {
-    throw_failure("cannot write the output to stdout: {}", std::generic_category().message(error));
+    throw_failure("cannot write to stdout: {}", std::generic_category().message(error));
   }
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Puts the flags that `mpzero train --help=json` lists into docs/configuration.md, between the marks of its tables,
-into scripts/flags.json, by which the scripts check them before a build, and into scripts/completion.bash.
+"""Writes the flags of `mpzero train --help=json` into docs/configuration.md, between the marks of its tables, and into
+scripts/completion.bash; and that JSON, with the keys of ds_config.json, into scripts/flags.json, for app/check.py.
 
 docs/flag_table.py [HELP]      HELP: a file with that JSON; by default that of build/bin/mpzero
 """

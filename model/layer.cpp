@@ -56,7 +56,7 @@ Sublayer mlp_of(const Layer& layer, LayerActivations& s) {
           s.low_rank};
 }
 
-// Of x [N, H], what the first product of attention or MLP reads.
+// The input of the first product of attention or MLP, from x [N, H].
 void normalize(const Layer& layer, const Sublayer& sublayer, const at::Tensor& x, fp8::Forms forms) {
   if (!sublayer.input_norm.defined()) {
     sublayer.normed = layer.casts.input(sublayer.first, x, forms);
@@ -119,7 +119,7 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
   const at::Tensor q = s.qk.narrow(2, 0, heads.query), k = s.qk.narrow(2, heads.query, heads.key_value);
   const at::Tensor v = s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value);
   s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
-  // Attention's backward reads its output itself, so what the product reads is not kept.
+  // Attention's backward reads its own output, so the product's input is not saved.
   const at::Tensor attended = s.attended.out.reshape({-1, config.query_size()});
   s.h = add_output(layer, attention_of(layer, s),
                    casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, at::Tensor(), &s.attended_maximum),
@@ -151,7 +151,7 @@ at::Tensor output_backward(const Layer& layer, const Sublayer& sublayer, at::Ten
   return norm.dx;
 }
 
-// dresidual plus the gradient of x, of the gradient of its norm; makes the product's operand anew where it was dropped.
+// dresidual plus the norm's backward; recomputes the product's operand if it was dropped.
 // `maximum`: see rms_norm_backward.
 at::Tensor normalize_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d_normed, at::Tensor x,
                               const at::Tensor& dresidual, Gradients gradients, RowSums& sums,

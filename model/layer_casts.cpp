@@ -22,7 +22,7 @@ CastWeights::Kept CastWeights::get(const Key& key, uint64_t version, const at::T
   if (found != casts_.end() && found->second.version == version && found->second.address == address) {
     return found->second;
   }
-  // The old one goes first, so that the new one takes its memory.
+  // Free the old one first, so that the new one reuses its memory.
   if (found != casts_.end()) casts_.erase(found);
   fp8::CastMatrix cast = fp8::cast(weight, fp8::Format::kE4m3, scaling, fp8::Forms::kBoth);
   const at::Tensor maxima = std::move(cast.maxima);

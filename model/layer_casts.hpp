@@ -31,7 +31,7 @@ class CastWeights {
     Operand operand;
     at::Tensor maxima;  // as in fp8::CastMatrix
   };
-  // The cast of `weight` [out, in], made anew if `version` or its address is not that of the last call with this key.
+  // The cast of `weight` [out, in]; recast if `version` or its address differs from the last call with this key.
   Kept get(const Key& key, uint64_t version, const at::Tensor& weight, fp8::Scaling scaling);
   // fp8::maximum of `weight`, if it was kept with this version and address; else undefined.
   at::Tensor maximum(const Key& key, uint64_t version, const at::Tensor& weight);

@@ -91,7 +91,7 @@ class Matmuls {
     bool accumulates = false;                    // some caller accumulates into such a result
     // Bit i: algorithm i was seen to add no matrix, which cuBLASLt does not say beforehand.
     std::shared_ptr<std::atomic<uint32_t>> cannot_add = std::make_shared<std::atomic<uint32_t>>(0);
-    // The same of algorithms that do not run at all; tuning leaves them out, and what is not tuned finds them so.
+    // The same for algorithms that fail to run; tuning skips them, and untuned products detect them so.
     std::shared_ptr<std::atomic<uint32_t>> cannot_run = std::make_shared<std::atomic<uint32_t>>(0);
     Choice first() const { return {matmul.algorithms() > 0 ? std::optional<size_t>(0) : std::nullopt}; }
   };

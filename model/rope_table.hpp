@@ -14,8 +14,8 @@ namespace mpzero::model {
 // The frequencies [D/2] in radians per position, fp32 on the CPU: rope_theta^(-2i/D), scaled if the model says so, for
 // sequences of `length` tokens.
 at::Tensor rope_frequencies(const ModelConfig& config, int64_t length);
-// What cos and sin of the angles are multiplied by: YaRN's attention_factor, and the square root of the model's own
-// scale of scores over attention's 1 / sqrt(D), since queries and keys both take it.
+// Factor on cos and sin: the attention_factor of YaRN or LongRoPE times sqrt(s * sqrt(D)), where s is the model's
+// attention scale instead of 1 / sqrt(D). The square root is because both queries and keys get the factor.
 double rope_magnitude(const ModelConfig& config);
 
 // Caches the rotary tables of the last requested length, type and device. Safe to use from several threads.
@@ -24,9 +24,9 @@ class RopeTable {
   explicit RopeTable(ModelConfig config) : config_(std::move(config)) {}
 
   // magnitude * cos and sin of position * frequency for positions 0 … length - 1, angles computed in fp32, then rounded
-  // to the type in `options`. Unless the layer rotates: 1 and 0.
+  // to the type in `options`; 1 and 0 if the layer does not rotate.
   RopeTables get(int64_t length, const at::TensorOptions& options, bool rotates = true);
-  // Of the positions of x [B, T, ...]; with packed documents, of each token in its document.
+  // For the positions of x [B, T, ...], which restart at 0 in each packed document.
   RopeTables get(const at::Tensor& x, const AttentionMask& mask, bool rotates = true);
 
  private:

@@ -64,7 +64,7 @@ asked_gpus() {
     echo "$per_node"
   elif ((total > 0)); then
     ((total % nodes == 0)) ||
-      die "$total GPUs cannot be shared out evenly among $nodes nodes, and each node has equally many ranks; submit with --gpus-per-node instead of --gpus or --gpus-per-task."
+      die "$total GPUs do not divide evenly among $nodes nodes; submit with --gpus-per-node instead of --gpus or --gpus-per-task."
     echo $((total / nodes))
   fi
 }
@@ -83,7 +83,7 @@ slurm_gpus() {
   if ((${most:-0} == 0)); then
     installed=$(ask_slurm sinfo --noheader --nodes="$SLURM_JOB_NODELIST" --format=%G | sort -u | paste --serial --delimiters=,)
     (($(gpus_in "$installed") == 0)) ||
-      die "Slurm has given this job none of the GPUs of its nodes ($SLURM_JOB_NODELIST, $installed); submit it with --gpus-per-node or --exclusive, or give --device cpu to train without them."
+      die "Slurm assigned this job none of its nodes' GPUs ($SLURM_JOB_NODELIST, $installed); submit it with --gpus-per-node or --exclusive, or pass --device cpu."
     echo 0
     return
   fi
@@ -95,7 +95,7 @@ slurm_gpus() {
     return
   fi
   ((fewest == most)) ||
-    warn "This job has $most GPUs on $most_nodes but $fewest on $fewest_nodes: it uses $fewest of each node, and the others are idle. --constraint or --nodelist picks nodes that are alike."
+    warn "This job has $most GPUs on $most_nodes but $fewest on $fewest_nodes: it uses $fewest per node. --constraint or --nodelist selects equal nodes."
   echo "$fewest"
 }
 
@@ -119,7 +119,7 @@ build_slurm_environment() {
 # refuse_heterogeneous RECORD: of a heterogeneous job, only the first component runs its script, and the others would be idle.
 refuse_heterogeneous() {
   [[ -z $(record_field "$1" HetJobId) ]] ||
-    die "This is a heterogeneous job, of which only the first component would train; submit it without ':' and #SBATCH hetjob, with equal options for all nodes."
+    die "heterogeneous jobs are not supported; submit without ':' and #SBATCH hetjob, with equal options for all nodes."
 }
 
 # report_memory RECORD: where Slurm manages memory, a job that does not ask for it has the cluster's default, which may be little of a node.

@@ -95,7 +95,7 @@ build_programs() {
   from=$(moved_from)
   source=$(cached_path CMAKE_HOME_DIRECTORY)
   if [[ -n $from ]]; then
-    say "$MPZERO_BUILD was copied or moved from $from: configuring and building it anew."
+    say "$MPZERO_BUILD was copied or moved from $from: rebuilding it."
     forget_configuration
     hash=""
   elif [[ -n $source && ! $source -ef $MPZERO_ROOT ]]; then
@@ -146,7 +146,7 @@ require_build_of_another() {
   (($1 == 0)) || ! lacks_gpu_kernels ||
     die "The programs in $MPZERO_BUILD were built without GPU kernels; have their owner run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' in $MPZERO_ROOT."
   is_built mpzero zero_to_fp32 ||
-    warn "The programs in $MPZERO_BUILD are not those of the sources in $MPZERO_ROOT, and you may not build there: they are used as they are, until their owner runs './train-singlenode.sh --build-only'."
+    warn "The programs in $MPZERO_BUILD do not match the sources in $MPZERO_ROOT, which you cannot write; to update them, have their owner run './train-singlenode.sh --build-only'."
 }
 
 # require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
@@ -168,11 +168,11 @@ lacks_gpu_kernels() {
 build_gpu_kernels() {
   local missing
   [[ ${MPZERO_GPU_ARCHITECTURES:-} != none ]] ||
-    die "MPZERO_GPU_ARCHITECTURES=none keeps the GPU kernels out of the programs, and this job has GPUs ($1 a node); leave it unset, or train with --device cpu."
+    die "MPZERO_GPU_ARCHITECTURES=none builds no GPU kernels, but this job has GPUs ($1 per node); unset it, or train with --device cpu."
   missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
   [[ -z $missing ]] ||
     die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
-  say "The programs were built without GPU kernels: building those now."
+  say "The programs have no GPU kernels: building them now."
   sync_environment cuda
   build_programs off "$1" mpzero zero_to_fp32
 }

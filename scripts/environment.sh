@@ -9,7 +9,7 @@ select_cuda() {
   if [[ ! -d $folder ]]; then
     local there
     there=$(find "${folder%/*}" -maxdepth 1 -name 'cuda-*' -printf '%f ' 2>/dev/null)
-    die "CUDA_VERSION=$CUDA_VERSION asks for $folder, which does not exist on $(hostname -s); leave CUDA_VERSION unset or pick one of: ${there:-none installed }"
+    die "CUDA_VERSION=$CUDA_VERSION needs $folder, which does not exist on $(hostname -s); leave CUDA_VERSION unset or pick one of: ${there:-none installed }"
   fi
   export MPZERO_TOOLKIT=$folder CUDA_HOME=$folder CUDA_PATH=$folder PATH=$folder/bin:$PATH
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/lib64
@@ -179,10 +179,10 @@ set_efa_for_mpi() {
     # Open MPI takes only one of the two.
     [[ -n ${OMPI_MCA_mtl_ofi_provider_exclude:-} ]] ||
       export OMPI_MCA_mtl_ofi_provider_include=${OMPI_MCA_mtl_ofi_provider_include:-efa}
-    say "Ranks on CPUs reach each other over EFA (Open MPI's cm and ofi); OMPI_MCA_pml=ob1 chooses TCP."
+    say "MPI uses EFA between CPU ranks (Open MPI's cm and ofi); OMPI_MCA_pml=ob1 selects TCP."
   else
     export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self,vader
-    warn "Ranks on CPUs reach each other over TCP: this Open MPI has no mtl ofi, which EFA needs; that of Amazon's EFA installer has it."
+    warn "MPI uses TCP between CPU ranks: this Open MPI lacks mtl ofi, which EFA needs; use the Open MPI of Amazon's EFA installer."
   fi
 }
 

@@ -9,7 +9,7 @@ MPZERO_FOLLOW_ARGUMENTS=()
 require_sink() {
   local said
   if [[ -z ${SINK:-} ]]; then
-    [[ -z ${SINK_ARGS:-} ]] || warn "SINK_ARGS=$SINK_ARGS says nothing, since no SINK is set."
+    [[ -z ${SINK_ARGS:-} ]] || warn "SINK_ARGS=$SINK_ARGS has no effect: SINK is not set."
     return 0
   fi
   read_words SINK_ARGS
@@ -67,7 +67,7 @@ follow_run() {
   (trap - ALRM && trap '' USR2 && follow --wait --pid "$1") &
   child=$!
   wait_for_child "$child" || code=$?
-  ((code == 0)) || warn "SINK=$SINK: app/follow.py has ended with status $code; the run is not affected. Later, $(follow_command) passes the rest on."
+  ((code == 0)) || warn "SINK=$SINK: app/follow.py exited with status $code; the run is not affected. Later, $(follow_command) forwards the rest."
 }
 
 # follow_command: what the user types to do the same.

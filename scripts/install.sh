@@ -123,7 +123,7 @@ install_packages() {
     return
   fi
   if ! command -v apt-get >/dev/null; then
-    die "This system has neither apt-get nor dnf and lacks what these Debian packages hold; install their equivalents: ${missing[*]}."
+    die "neither apt-get nor dnf is available; install the equivalents of these Debian packages: ${missing[*]}."
   fi
   if [[ ${missing[0]} == g++ ]]; then missing[0]=$(compiler_package); fi
   read -r -a rights < <(install_rights) ||
@@ -145,7 +145,7 @@ install_with_dnf() {
     if [[ -n $name && -n $(dnf --quiet repoquery "$name" 2>/dev/null) ]]; then
       names+=("$name")
     elif [[ $package == ccache ]]; then
-      say "dnf has no ccache here: building without it."
+      say "dnf has no ccache: building without it."
     else
       missing+=("${name:-$package}")
     fi
@@ -180,7 +180,7 @@ can_make_environments() { python3 -c 'import ensurepip'; }
 # ensurepip, pip's --target serves as well and is not refused.
 install_uv() {
   find_uv >/dev/null && return
-  command -v python3 >/dev/null || die "There is no python3 on this machine: install Python 3.11, 3.12 or 3.13."
+  command -v python3 >/dev/null || die "python3 is missing: install Python 3.11, 3.12 or 3.13."
   local folder=$MPZERO_ROOT/.venv-uv log=$MPZERO_ROOT/logs/uv.log
   local -a pinned=(--quiet --require-hashes --only-binary :all: --no-deps --requirement "$MPZERO_ROOT/scripts/uv-requirements.txt")
   say "Installing uv into .venv-uv."
@@ -253,7 +253,7 @@ sync_environment() {
     if [[ ${have[0]:-} != "$hash" ]]; then
       have=()
     elif [[ $installed != "$(installed_hash)" ]]; then
-      say "The packages in .venv are not those that were installed for mpzero: installing what is missing."
+      say "The packages in .venv have changed: installing what is missing."
       mapfile -t want < <(printf '%s\n' "${have[@]:1}" "${want[@]}" | sort -u)
       have=()
     fi
@@ -312,7 +312,7 @@ link_cuda_runtime() {
 # require_installation: what the programs of an installed tree need in addition.
 require_installation() {
   find_mpi
-  command -v mpirun >/dev/null || die "There is no mpirun on $(hostname -s); install the Open MPI that mpzero was built with."
+  command -v mpirun >/dev/null || die "mpirun is missing on $(hostname -s); install the Open MPI that mpzero was built with."
   require_environment
 }
 

@@ -67,7 +67,7 @@ check_nodes() {
   if slurm_binds_cores; then options+=(--cpu-bind=none); fi
   (($4 == 0)) || options+=("--gpus-per-node=$4")
   address=$(slurm_address) || true
-  file=$(mktemp) || die "No file can be made in ${TMPDIR:-/tmp}; free some of it, or set TMPDIR to another folder."
+  file=$(mktemp) || die "cannot create a file in ${TMPDIR:-/tmp}; free some space, or set TMPDIR to another folder."
   # Where Slurm cannot start this, it says why, and what comes next fails for the same reason.
   # shellcheck disable=SC2016 # expanded on the nodes
   run_long srun "${options[@]}" env "MPZERO_ROOT=$MPZERO_ROOT" "BUILD_DIR=$MPZERO_BUILD" bash -ec '
@@ -122,7 +122,7 @@ run_step() {
       break
     fi
     if ((code != 0)) && [[ -z $MPZERO_STOP ]] && srun_refuses "$log_bytes"; then
-      warn "srun does not start the ranks, for the reason above, which is none of a node's: the job is not requeued."
+      warn "srun cannot start the ranks (see above), and no node is at fault: the job is not requeued."
       code=$MPZERO_USER_ERROR
       break
     fi
@@ -133,7 +133,7 @@ run_step() {
     fi
     if ((code != MPZERO_NO_STEP)) || [[ -n $MPZERO_STOP ]]; then break; fi
     if ((attempt >= 3)) && { (($(date +%s) >= until)) || ! srun_got_no_answer "$log_bytes"; }; then break; fi
-    warn "Slurm did not create the step of the ranks, and srun says why above: it is asked again."
+    warn "Slurm did not create the job step (see above): retrying."
     run_interruptibly sleep "$(((attempt < 10 ? attempt : 10) * $(retry_seconds)))" || true
     [[ $(show_job) =~ $MPZERO_RUNNING ]] || break
   done
@@ -216,7 +216,7 @@ choose_job_settings() {
   require_number STUCK_AFTER 1
   require_number GRACE_PERIOD 0
   [[ $CHECK_NODES == true || $CHECK_NODES == false ]] ||
-    die "CHECK_NODES=$CHECK_NODES is neither true (ask 'mpzero doctor' before the run) nor false."
+    die "CHECK_NODES=$CHECK_NODES must be true (run 'mpzero doctor' first) or false."
   require_stop_signal "$1"
   setting GRACE_PERIOD grace_period "$(stop_grace "$1")"
   flag_value grace_period >/dev/null || bound_grace

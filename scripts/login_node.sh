@@ -20,7 +20,7 @@ plan_job() {
     ((count <= gpus)) || gpus=$count
   done < <(sinfo --noheader --format='%c %G' ${SBATCH_PARTITION:+--partition="$SBATCH_PARTITION"} 2>/dev/null)
   if on_cpu; then gpus=0; fi
-  ((gpus > 0)) || gives_any device || say "Slurm lists no GPU here: ranks on CPUs are planned. NPROC=8 with --device cuda plans 8 GPUs a node."
+  ((gpus > 0)) || gives_any device || say "Slurm lists no GPUs here: planning for CPUs. NPROC=8 with --device cuda plans 8 GPUs per node."
   choose_settings "$gpus" qwen3_0_6b
   complete_defaults
   require_environment

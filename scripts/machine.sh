@@ -15,7 +15,7 @@ require_machine() {
 # require_toolkit: the folder that select_cuda, if it was called, has found on the job's first node.
 require_toolkit() {
   [[ -z ${CUDA_VERSION:-} || -d ${MPZERO_TOOLKIT:-/} ]] ||
-    refuse_machine "CUDA_VERSION=$CUDA_VERSION asks for $MPZERO_TOOLKIT, which does not exist; install it, exclude the node, or leave CUDA_VERSION unset."
+    refuse_machine "CUDA_VERSION=$CUDA_VERSION needs $MPZERO_TOOLKIT, which does not exist; install it, exclude the node, or leave CUDA_VERSION unset."
 }
 
 # require_libraries GPUS: mpzero and every library of it are here, those of CUDA from the wheels, and the driver is new enough for them.
@@ -32,7 +32,7 @@ require_libraries() {
   # "PROGRAM: /lib/libc.so.6: version `GLIBC_2.38' not found (required by PROGRAM)"
   missing=$(sed -n "s/.*: version [\`']\([A-Za-z_0-9.]*\)' not found.*/\1/p" <<<"$said" | sort --unique | paste --serial --delimiters=,)
   [[ -z $missing ]] ||
-    refuse_machine "$program needs $missing, which this system is too old for; build mpzero on the oldest system that it is to run on."
+    refuse_machine "$program needs $missing, newer than this system; build mpzero on the oldest system that it should run on."
   foreign=$(sed -n 's/^[[:space:]]*lib\(cudart\|nccl\|cublasLt\)\.so[^ ]* => \([^ ]*\) .*/\2/p' <<<"$said" | grep -v -m 1 -- '-packages/') || true
   [[ -z $foreign ]] ||
     refuse_machine "$program loads $foreign instead of the library of its Python environment; unset LD_PRELOAD and LD_LIBRARY_PATH, or build it again with './train-singlenode.sh --build-only'."
@@ -85,7 +85,7 @@ require_limits() {
   require_room "$folder" 1 "Open MPI puts its sockets there; free some of it, or set TMPDIR to another folder"
   # The ranks of a machine exchange messages in it, each through 4 MiB.
   [[ ! -d $shared ]] ||
-    require_room "$shared" $((4 * ranks + 1)) "the ranks exchange messages in it; remove what is in it, or enlarge it: mount -o remount,size=50% $shared"
+    require_room "$shared" $((4 * ranks + 1)) "the ranks exchange messages in it; delete files there, or enlarge it: mount -o remount,size=50% $shared"
   limit=$(process_limit)
   if [[ $limit != unlimited ]]; then
     # Without `ps`, none are counted.
@@ -103,7 +103,7 @@ process_limit() { if ((EUID == 0)); then echo unlimited; else ulimit -u; fi; }
 # require_room FOLDER MIB WORDS: ends the script where so much cannot be written there.
 require_room() {
   local folder=$1 file code=0
-  file=$(mktemp "$folder/mpzero-room.XXXXXX" 2>/dev/null) || refuse_machine "No file can be made in $folder ($(reason_of mktemp "$folder/mpzero-room.XXXXXX")): $3."
+  file=$(mktemp "$folder/mpzero-room.XXXXXX" 2>/dev/null) || refuse_machine "cannot create a file in $folder ($(reason_of mktemp "$folder/mpzero-room.XXXXXX")): $3."
   head -c "$(($2 * 1048576))" /dev/zero 2>/dev/null >"$file" || code=$?
   rm -f "$file"
   ((code == 0)) || refuse_machine "$folder has no room for $2 MiB: $3."
@@ -143,7 +143,7 @@ judge_machines() {
   fi
   without=$(sed -n 's/^\([^ ]*\) route none$/\1/p' <<<"$report" | sort --unique | paste --serial --delimiters=,)
   [[ -z $without ]] || chosen_by_user OMPI_MCA_btl_tcp_if ||
-    die "$without has no route to the other nodes ($(join_lines "${routes[@]}")); see 'ip route' there, or set OMPI_MCA_btl_tcp_if_include to the interface that MPI is to use."
+    die "$without has no route to the other nodes ($(join_lines "${routes[@]}")); see 'ip route' there, or set OMPI_MCA_btl_tcp_if_include to MPI's interface."
   set_mpi_network "${routes[@]}"
 }
 

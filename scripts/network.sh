@@ -91,7 +91,7 @@ mpi_network() {
   elif ((${#networks[@]} == $#)); then
     printf '%s\n' "${networks[@]}" | sort --unique | paste --serial --delimiters=,
   else
-    die "The nodes reach each other by interfaces of different names, not all of which have an IPv4 network ($(join_lines "$@")); set OMPI_MCA_btl_tcp_if_include to the interfaces or networks that MPI is to use."
+    die "The nodes use interfaces with different names, not all with an IPv4 network ($(join_lines "$@")); set OMPI_MCA_btl_tcp_if_include to MPI's interfaces or networks."
   fi
 }
 
@@ -117,9 +117,9 @@ set_mpi_network() {
   if [[ -z ${network:-} ]]; then
     network=$(mpi_network "$@") || exit
     if [[ " $* " =~ \ ipv6\  && $(ompi_info --parsable 2>/dev/null) == *options:ipv6:no* ]]; then
-      die "These nodes have IPv6 alone, which this Open MPI cannot use ($(command -v mpirun)); give them IPv4 addresses, or build with an Open MPI that was configured with --enable-ipv6."
+      die "These nodes only have IPv6, which this Open MPI cannot use ($(command -v mpirun)); give them IPv4 addresses, or build with an Open MPI that was configured with --enable-ipv6."
     fi
-    say "MPI uses the network $network between nodes; OMPI_MCA_btl_tcp_if_include chooses another."
+    say "MPI uses the network $network between nodes; OMPI_MCA_btl_tcp_if_include selects another."
   fi
   for prefix in "${MPZERO_MPI_NETWORKS[@]}"; do
     chosen_by_user "$prefix" || export "${prefix}_$words=$network"
@@ -129,7 +129,7 @@ set_mpi_network() {
 # avoid_bridges: where no node has told its network, MPI chooses, but no bridge that has one address on every node.
 avoid_bridges() {
   local prefix
-  warn "No node has told by which network it reaches the others: MPI chooses one."
+  warn "no node reported its network: MPI chooses one."
   for prefix in "${MPZERO_MPI_NETWORKS[@]:0:2}"; do
     chosen_by_user "$prefix" || export "${prefix}_exclude=lo,docker0,virbr0,veth_def_agent"
   done

@@ -90,18 +90,18 @@ forget_restarts() {
 # forget_doctor: removes what an earlier doctor reported.
 forget_doctor() {
   rm -f -- "$CHECKPOINT_DIR"/doctor.json* 2>/dev/null ||
-    warn "$CHECKPOINT_DIR/doctor.json* cannot be removed, so that an old report may be taken for that of this start; remove it by hand."
+    warn "$CHECKPOINT_DIR/doctor.json* cannot be deleted and may be mistaken for this start's report; delete it by hand."
 }
 
 # go_on_without_answer EVENT STATUS: a start goes on, unless it could undo what an earlier one has saved; after a run only Slurm counts
 # the starts, whatever ended them, and no host is left out.
 go_on_without_answer() {
   local event=$1 status=$2 starts=0 answer
-  warn "scripts/requeue does not run on $(hostname -s), neither with $MPZERO_VENV/bin/python nor with python3; what it says is above: no host is left out, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
+  warn "scripts/requeue does not run on $(hostname -s), neither with $MPZERO_VENV/bin/python nor with python3; see above: no host is excluded, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
   if [[ ${SLURM_RESTART_COUNT:-} =~ ^[0-9]{1,9}$ ]]; then starts=$((10#$SLURM_RESTART_COUNT)); fi
   if [[ $event == start ]]; then
     ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; } || return 0
-    warn "Another start with --resume_from_checkpoint or --overwrite could undo what this job has saved: the job ends. 'sbatch train.sbatch' without these flags resumes from the last checkpoint."
+    warn "Another start with --resume_from_checkpoint or --overwrite could undo this job's progress: the job ends. 'sbatch train.sbatch' without these flags resumes from the last checkpoint."
     exit 1
   fi
   ((status != MPZERO_USER_ERROR && status != MPZERO_NO_STEP)) || exit "$MPZERO_USER_ERROR"

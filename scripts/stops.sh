@@ -101,7 +101,7 @@ require_stop_signal() {
   name=${name^^}
   if [[ $name =~ ^[0-9]{1,2}$ ]]; then name=$(kill -l "$name" 2>/dev/null || true); fi
   [[ -z $text || $signals == *" ${name#SIG} "* ]] ||
-    die "--signal=$text asks for a signal on which $whom would not save; give one of$signals, as --signal=B:USR1@300 does."
+    die "--signal=$text sends a signal on which $whom would not save; use one of$signals, as --signal=B:USR1@300 does."
 }
 
 # signal_lead SCRIPT: the seconds between that and the time limit.
@@ -129,7 +129,7 @@ stop_grace() {
 bound_grace() {
   local left
   if left=$(seconds_left) && ((left > 1 && 10#$GRACE_PERIOD > left / 2)); then
-    say "This job has $left s, half of which it keeps to train in: GRACE_PERIOD is $((left / 2)) instead of $GRACE_PERIOD."
+    say "This job has $left s, half of them for training: GRACE_PERIOD is $((left / 2)) instead of $GRACE_PERIOD."
     GRACE_PERIOD=$((left / 2))
   fi
 }
@@ -159,6 +159,6 @@ watch_the_clock() {
     nap=$!
     wait "$nap"
   done
-  say "$left s of the job's time are left, and GRACE_PERIOD is $grace s: the run is stopped."
+  say "$left s of the job's time are left, GRACE_PERIOD is $grace s: stopping the run."
   kill -USR1 $$
 }

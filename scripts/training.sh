@@ -91,7 +91,7 @@ warn_replaced() {
   [[ -n ${!variable:-} ]] || return 0
   for name in "${@:2}"; do
     value=$(flag_value "$name") || continue
-    warn "$variable=${!variable} says nothing, since --$name $value is given."
+    warn "$variable=${!variable} has no effect: --$name $value is given."
     return
   done
 }
@@ -262,11 +262,11 @@ prepare_data() {
   [[ -n $DATA_FOLDER ]] || return 0
   if [[ -z $DATASET ]]; then
     local text=$MPZERO_ROOT/assets/tiny_corpus
-    say "No DATASET is set: training on the text that is shipped in assets/tiny_corpus."
+    say "DATASET is not set: training on the bundled text in assets/tiny_corpus."
     local variable
     for variable in DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS; do
       [[ -z ${!variable:-} || "$variable ${#PREPARATION[@]}" == "PREPARE_ARGS 0" ]] ||
-        warn "$variable=${!variable} says nothing, since no DATASET is set."
+        warn "$variable=${!variable} has no effect: DATASET is not set."
     done
     lock_data "$DATA_FOLDER"
     prepare "$text/train.txt" "$TRAIN_DATA" || end_with $?
@@ -342,7 +342,7 @@ show_samples() {
   local before after
   [[ ${MODEL_TYPE:-} == qwen3_tiny && ${TOKENIZER:-} == bytes ]] || return 0
   if ! after=$(sample 2>/dev/null); then
-    warn "The model's text could not be made; the command below says why."
+    warn "generating the sample completion failed; the command below shows the reason."
     return 0
   fi
   # A run that began with weights has none to show.
@@ -371,7 +371,7 @@ closing_message() {
   # The job still has its nodes, for five minutes at most.
   if [[ -s $METRICS_FILE ]] && ! timeout --foreground --kill-after=10 300 "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/report.py" \
     "$METRICS_FILE" --output "$report" --png "$plot" >/dev/null; then
-    warn "The loss plot and the report could not be made from $METRICS_FILE."
+    warn "cannot make the loss plot and the report from $METRICS_FILE."
     plot="" report=""
   fi
   tag=$(latest_tag) || true

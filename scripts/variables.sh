@@ -35,6 +35,6 @@ mistyped_variables() {
 warn_of_mistyped() {
   local given meant
   while read -r given meant; do
-    warn "$given has no effect; the variable that is closest to it is $meant ('unset $given' ends this warning)."
+    warn "$given has no effect; did you mean $meant? ('unset $given' ends this warning)."
   done < <(mistyped_variables)
 }

@@ -1,38 +1,36 @@
 #!/usr/bin/env bash
-# Trains on one machine, from a fresh checkout to a loss plot: installs what is missing, builds, prepares data, trains.
+# Trains on one host from a fresh checkout: installs packages, builds, prepares data, trains and plots the loss.
 #
 #   ./train-singlenode.sh [HOST] [--build-only] [--] [FLAGS OF mpzero train]
 #
-# --build-only installs and builds, and trains nothing.
-# With GPUs: one rank for each of them. Without: a small Qwen3 and a text shipped with mpzero, on the CPU: a rank for each NUMA domain,
-# two in a single one.
-# HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder. SRUN_ARGS holds
-# further options of srun: SRUN_ARGS="--partition=gpu --gpus-per-node=4".
-# Relative paths, in variables and flags, count from the folder in which you start this.
-# Ctrl-C, or SIGTERM, SIGHUP or SIGUSR1 to this script: the run saves and ends with status 75. A second Ctrl-C ends it at once, with
-# status 130 where nothing was saved.
-# Run again after an interruption, it resumes from the last checkpoint.
+# --build-only: install and build only.
+# With GPUs, one rank per GPU. Without, a small Qwen3 on a bundled text, one rank per NUMA domain, at least two.
+# HOST: run on this Slurm node through srun; the checkout must be on a shared file system. SRUN_ARGS has more options for srun, e.g.
+# SRUN_ARGS="--partition=gpu --gpus-per-node=4".
+# Relative paths in variables and flags refer to the current folder.
+# Ctrl-C, SIGTERM, SIGHUP or SIGUSR1: save and exit with status 75. A second Ctrl-C exits at once, with status 130 if nothing was saved.
+# The same command resumes from the last checkpoint.
 set -euo pipefail
 
 # What to train. A variable of the environment overrides the value here: MAX_STEPS=50 ./train-singlenode.sh
 DATASET=${DATASET:-}                         # folder, file or Hugging Face name; empty: the shipped text
-DATASET_CONFIG_NAME=${DATASET_CONFIG_NAME:-} # the data set's configuration, such as "en" of allenai/c4
-LOCAL_DATASET=${LOCAL_DATASET:-}             # true: DATASET is a path; false: a Hugging Face name; empty: look
-MAX_DOCUMENTS=${MAX_DOCUMENTS:-}             # how much of a large data set to prepare; empty: all of it
-PREPARE_ARGS=${PREPARE_ARGS:-}               # further flags of app/prepare_data.py, such as "--text_column body"
+DATASET_CONFIG_NAME=${DATASET_CONFIG_NAME:-} # configuration of a Hugging Face dataset, e.g. "en" of allenai/c4
+LOCAL_DATASET=${LOCAL_DATASET:-}             # true: DATASET is a path; false: a Hugging Face name; empty: a path if it exists
+MAX_DOCUMENTS=${MAX_DOCUMENTS:-}             # maximum number of documents to prepare; empty: all
+PREPARE_ARGS=${PREPARE_ARGS:-}               # more flags for app/prepare_data.py, e.g. "--text_column body"
 TOKENIZER=${TOKENIZER:-}                     # Hugging Face name, folder or "bytes"; empty: the model's
-MODEL_TYPE=${MODEL_TYPE:-}                   # a file of configs/models/; empty: the model of --init_from, or qwen3_0_6b on GPUs, qwen3_tiny without
+MODEL_TYPE=${MODEL_TYPE:-}                   # preset in configs/models/; empty: the model of --init_from, else qwen3_0_6b (CPU: qwen3_tiny)
 DS_CONFIG=${DS_CONFIG:-}                     # empty: configs/ds_config.json, or configs/ds_config_tiny.json for qwen3_tiny
-SEQ_LENGTH=${SEQ_LENGTH:-}                   # tokens in a sequence; empty: as mpzero has it, or 256 for qwen3_tiny
-MAX_STEPS=${MAX_STEPS:-}                     # empty: as mpzero has it, or 2000 for qwen3_tiny
-CHECKPOINT_FREQ=${CHECKPOINT_FREQ:-}         # steps between checkpoints, 0: at the end only; empty: as mpzero has it
+SEQ_LENGTH=${SEQ_LENGTH:-}                   # tokens per sequence; empty: the default of mpzero train, or 256 for qwen3_tiny
+MAX_STEPS=${MAX_STEPS:-}                     # optimizer steps; empty: the default of mpzero train, or 2000 for qwen3_tiny
+CHECKPOINT_FREQ=${CHECKPOINT_FREQ:-}         # steps between checkpoints; 0: only at the end; empty: the default of mpzero train
 CHECKPOINT_DIR=${CHECKPOINT_DIR:-}           # empty: checkpoints, or checkpoints/first_run for qwen3_tiny
-DATA_DIR=${DATA_DIR:-}                       # where prepared data is kept; empty: data
-LOG_DIR=${LOG_DIR:-}                         # where the run's log goes; empty: logs
-NPROC=${NPROC:-}                             # ranks; empty: one for each GPU, or NUMA domain without
-CUDA_VERSION=${CUDA_VERSION:-}               # 12.9 takes the tools of /usr/local/cuda-12.9
-SINK=${SINK:-}                               # tensorboard, wandb or mlflow: gets each step while the run trains; empty: none
-SINK_ARGS=${SINK_ARGS:-}                     # further flags of app/follow.py, such as "--project llama"
+DATA_DIR=${DATA_DIR:-}                       # folder for prepared data; empty: data
+LOG_DIR=${LOG_DIR:-}                         # folder for the log; empty: logs
+NPROC=${NPROC:-}                             # number of ranks; empty: one per GPU or, without GPUs, per NUMA domain
+CUDA_VERSION=${CUDA_VERSION:-}               # CUDA toolkit to build with: 12.9 selects /usr/local/cuda-12.9
+SINK=${SINK:-}                               # tensorboard, wandb or mlflow: forward metrics while training; empty: none
+SINK_ARGS=${SINK_ARGS:-}                     # more flags for app/follow.py, e.g. "--project llama"
 
 usage() {
   sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
@@ -57,11 +55,11 @@ run_on_host() {
   local host=$1 cpus="" resources=""
   shift
   if [[ -e $(users_path "$host") ]] && ! sinfo --noheader --nodes="$host" 2>/dev/null | grep -q .; then
-    die "'$host' is a file or folder and no node of Slurm; DATASET=$(printf %q "$host") trains on it."
+    die "'$host' is a file or folder, not a Slurm node; DATASET=$(printf %q "$host") trains on it."
   fi
-  command -v srun >/dev/null || die "'$host' asks for another node, but srun is not installed here; run ./train-singlenode.sh there instead."
+  command -v srun >/dev/null || die "'$host' is another node, but srun is not installed here; run ./train-singlenode.sh there."
   read -r cpus resources < <(sinfo --noheader --nodes="$host" --format='%c %G' 2>/dev/null) || true
-  [[ -n $cpus ]] || die "Slurm knows no node named '$host'; 'sinfo -N' lists the nodes."
+  [[ -n $cpus ]] || die "Slurm has no node '$host'; 'sinfo -N' lists the nodes."
   local -a user_arguments
   read_words SRUN_ARGS
   user_arguments=("${MPZERO_WORDS[@]}")
@@ -102,7 +100,7 @@ read_arguments() {
         ;;
       -*) break ;;
       *)
-        [[ -z $host ]] || die "'$host' and '$1' would both be nodes of Slurm; give one, and the flags of mpzero train after it."
+        [[ -z $host ]] || die "'$host' and '$1' both look like Slurm nodes; give one, then the flags of mpzero train."
         host=$1
         ;;
     esac
@@ -110,7 +108,7 @@ read_arguments() {
   done
   MPZERO_EXTRA_FLAGS=("$@")
   [[ " $* " != *" --build-only "* ]] || die "--build-only is a flag of this script; give it before those of mpzero train."
-  [[ $build_only == false || $# == 0 ]] || die "--build-only trains nothing, so that '$*' would have no effect; leave it out."
+  [[ $build_only == false || $# == 0 ]] || die "'$*' has no effect with --build-only; leave it out."
 }
 
 # catch_signals: before mpirun or srun starts. The first signal to this script is passed on as SIGUSR1, at which mpzero saves and ends
@@ -125,7 +123,7 @@ catch_signals() {
 
 stop_ranks() {
   signals=$((signals + 1))
-  ((signals > 1)) || say "Saving and stopping; once more to stop at once."
+  ((signals > 1)) || say "Saving and stopping; press again to stop at once."
   [[ -z $ranks_pid ]] || signal_ranks
 }
 

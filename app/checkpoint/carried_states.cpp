@@ -104,30 +104,29 @@ std::string describe_loss(const std::string& settings) {
   };
   std::vector<const char*> parts;
   if (compressed("zero_quantized_gradients")) {
-    parts.push_back("what was not sent yet of the gradients, less than one step's rounding");
+    parts.push_back("the gradients' error feedback, less than one step's rounding");
   }
   if (compressed("zero_quantized_weights")) {
-    parts.push_back("the parameters as all nodes had them, instead of which all nodes get those of the checkpoint");
+    parts.push_back("the parameters' error feedback");
   }
-  return parts.empty() ? "" : fmt::format("; that is {}", fmt::join(parts, ", and "));
+  return parts.empty() ? "" : fmt::format("; this drops {}", fmt::join(parts, ", and "));
 }
 
 std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const CarriedChoice& choice) {
   const std::string folder = checkpoint.folder().string();
   if (!choice.left_out.empty()) {
-    return {fmt::format("{} holds what compression between nodes carried, which is left out: {}{}.", folder,
+    return {fmt::format("{}: the state of compression between shard groups is discarded: {}{}.", folder,
                         choice.left_out, describe_loss(checkpoint.progress().settings_json))};
   }
   std::vector<std::string> all;
   const auto add = [&](const char* what, const char* missing, const std::string& ranks) {
     if (ranks.empty()) return;
     all.push_back(
-        fmt::format("{} does not hold, for {}, {} in this run's shapes and type: compression of {} begins as "
-                    "in a new run.",
+        fmt::format("{} lacks, for {}, {} in this run's shapes and type: compression of {} starts as in a new run.",
                     folder, ranks, missing, what));
   };
-  add("gradients", "what was not sent yet of the gradients", choice.gradients_missing);
-  add("parameters", "the parameters as all nodes had them", choice.parameters_missing);
+  add("gradients", "error feedback of the gradients", choice.gradients_missing);
+  add("parameters", "error feedback of the parameters", choice.parameters_missing);
   return all;
 }
 
@@ -188,12 +187,12 @@ CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel
   }
   for (const CarriedFound& one : found) {
     if (one.holders != std::ssize(found)) {
-      choice.left_out = fmt::format("it is of {}, this run has {}", counted(one.holders, "rank"), found.size());
+      choice.left_out = fmt::format("the checkpoint has {}, this run {}", counted(one.holders, "rank"), found.size());
       return choice;
     }
     const bool is_known = one.is_there && one.damage.empty();
     if (is_known && (one.nodes != layout.nodes || one.ranks_per_node != layout.ranks_per_node)) {
-      choice.left_out = fmt::format("it is of {}, this run has {}", describe(one.nodes, one.ranks_per_node),
+      choice.left_out = fmt::format("the checkpoint has {}, this run {}", describe(one.nodes, one.ranks_per_node),
                                     describe(layout.nodes, layout.ranks_per_node));
       return choice;
     }
@@ -230,10 +229,8 @@ std::vector<parallel::Carried> read_carried(const io::StoredCheckpoint& checkpoi
   const std::string folder = checkpoint.folder().string();
   if (std::ranges::all_of(found, [](const CarriedFound& one) { return one.holders == 0; })) {
     if (engine.carries()) {
-      warnings.push_back(
-          fmt::format("{} holds nothing of the compression between nodes, as its run did not compress "
-                      "or could not save it: this run begins to compress as a new run does.",
-                      folder));
+      warnings.push_back(fmt::format(
+          "{} has no state of compression between shard groups: compression starts as in a new run.", folder));
     }
     return {};
   }

@@ -102,10 +102,10 @@ void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
     if (excess(need) > excess(tightest)) tightest = need;
   }
   if (excess(tightest) > 0) {
-    log_.warn(fmt::format(
-        "training will pause while checkpoints are written: a copy of the states would take {:.1f} GiB of host "
-        "memory on a machine that has {:.1f} GiB left; more machines, or a smaller model, make room for it.",
-        static_cast<double>(tightest.wanted) / kGibibyte, static_cast<double>(tightest.left) / kGibibyte));
+    log_.warn(
+        fmt::format("saving will pause training: a copy of the states needs {:.1f} GiB of host memory, and the host "
+                    "has {:.1f} GiB left; use more hosts or a smaller model.",
+                    static_cast<double>(tightest.wanted) / kGibibyte, static_cast<double>(tightest.left) / kGibibyte));
     return;
   }
   snapshot_ = std::move(snapshot);
@@ -115,8 +115,8 @@ void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
 
 void Checkpointer::save(const RunPosition& position) {
   if (save_) {
-    log_.say(fmt::format("Step {} is to be saved, but the checkpoint of step {} is still being written: waiting for it",
-                         position.step, save_->job().progress.step));
+    log_.say(fmt::format("The save of step {} waits for the save of step {} to finish", position.step,
+                         save_->job().progress.step));
     wait_for_save();
   }
   blocked_by_save_ = 0;
@@ -228,7 +228,7 @@ void Checkpointer::conclude() {
   log_.say(fmt::format(
       "Saved checkpoint: {} (written in {:.1f} s during training, {:.2f} GB/s{}; training paused for {:.3f} s)",
       (job.checkpoint_dir / job.tag).string(), seconds, static_cast<double>(published.bytes) / kGigabyte / seconds,
-      held_back ? fmt::format(", held back to spare the steps: {:.1f} s at full speed", save->unhindered_seconds())
+      held_back ? fmt::format(", throttled to spare training; {:.1f} s at full speed", save->unhindered_seconds())
                 : std::string(),
       blocked_by_save_));
   log_.saved(job.progress.step, seconds, published.bytes, blocked_by_save_);
@@ -236,9 +236,9 @@ void Checkpointer::conclude() {
 }
 
 void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
-  last_error_ = fmt::format(
-      "the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
-      saved_step_ ? fmt::format("that of step {} remains", *saved_step_) : std::string("there is no earlier one"));
+  last_error_ = fmt::format("the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
+                            saved_step_ ? fmt::format("that of step {} remains", *saved_step_)
+                                        : std::string("there is no earlier checkpoint"));
   log_.save_failed();
   // The last one's failure is for finish() to tell.
   if (job.progress.step >= last_step_.value_or(config_.max_steps)) return;
@@ -273,7 +273,7 @@ void Checkpointer::finish(const RunPosition& last) {
   for (const std::chrono::seconds wait : last_save_waits_) {
     if (!failed()) return;
     folder_.stop_where_taken();
-    log_.warn(fmt::format("{}; trying again in {} s.", last_error_, wait.count()));
+    log_.warn(fmt::format("{}; retrying in {} s.", last_error_, wait.count()));
     std::this_thread::sleep_for(wait);
     save(last);
     wait_for_save();
@@ -284,8 +284,7 @@ void Checkpointer::finish(const RunPosition& last) {
 void Checkpointer::finish_after_error() {
   try {
     if (!save_) return;
-    log_.say(
-        fmt::format("The checkpoint of step {} is still being written: waiting for it", save_->job().progress.step));
+    log_.say(fmt::format("Waiting for the save of step {} to finish", save_->job().progress.step));
     save_->wait();
     conclude();
   } catch (const std::exception& error) {

@@ -120,8 +120,8 @@ Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resume
   } catch (const Error& error) {
     if (error.system_error() == 0) throw;
     const std::string sentence = fmt::format(
-        "{} cannot be read now, which does not mean that it is damaged: {}; fix that and start again, or name an "
-        "older checkpoint with --resume_from_checkpoint DIR",
+        "{} cannot be read: {}; it may be intact: fix the error and start again, or pass an older checkpoint with "
+        "--resume_from_checkpoint DIR",
         checkpoint.string(), error.what());
     if (error.exit_code() == kUserErrorExitCode) throw UserError(sentence, error.scope(), error.system_error());
     throw Failure(sentence, error.scope(), error.system_error());
@@ -144,8 +144,8 @@ Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candi
     } catch (const Error& error) {
       if (error.scope() != ErrorScope::kAllRanks || is_last()) throw;
     }
-    resumption.warnings.push_back(
-        fmt::format("{} was replaced by another process while it was read; it is read again.", checkpoint.string()));
+    resumption.warnings.push_back(fmt::format(
+        "{} was replaced by another process while it was being read; reading it again.", checkpoint.string()));
   }
 }
 
@@ -173,7 +173,7 @@ std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<Unit
       }
       if (!first_problem.empty()) {
         const std::string who =
-            choices.problem_of_run.empty() ? ": the run" : ", so its run is not known: " + io::show_run(resumed.run.id);
+            choices.problem_of_run.empty() ? ": the run" : ", so its run is unknown: " + io::show_run(resumed.run.id);
         warnings.push_back(fmt::format("{}{} resumes from {}, the newest complete checkpoint{}.", first_problem, who,
                                        folder.string(), left_out));
       }
@@ -190,11 +190,10 @@ std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<Unit
     }
   }
   if (first_problem.empty()) return std::nullopt;
-  throw UserError(
-      fmt::format("{}; no other checkpoint of the run is complete{}, so give --resume_from_checkpoint another one, or "
-                  "--overwrite to start a new run",
-                  first_problem, left_out),
-      ErrorScope::kAllRanks);
+  throw UserError(fmt::format("{}; the run has no other complete checkpoint{}; pass another with "
+                              "--resume_from_checkpoint, or start a new run with --overwrite",
+                              first_problem, left_out),
+                  ErrorScope::kAllRanks);
 }
 
 std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,

@@ -38,9 +38,8 @@ void check_same_model(const std::string& folder, const std::vector<ModelChange>&
     descriptions.push_back(fmt::format("{} was {} and is {}", change.key, change.before, change.now));
   }
   if (descriptions.empty()) return;
-  throw_user_error(
-      "{} is a checkpoint of another model: {}; give the --model_type or --model_config that it was trained with",
-      folder, fmt::join(descriptions, ", "));
+  throw_user_error("{} is a checkpoint of another model: {}; pass the --model_type or --model_config of its training",
+                   folder, fmt::join(descriptions, ", "));
 }
 
 void check_meant(const std::string& folder, const std::vector<ModelChange>& changes, const RunConfig& config) {
@@ -52,16 +51,16 @@ void check_meant(const std::string& folder, const std::vector<ModelChange>& chan
     now.push_back(change.now);
   }
   if (keys.empty()) return;
-  throw_user_error("{} was trained with {}, this run has {}: give the same, or --allow_changed {} if that is intended",
-                   folder, fmt::join(before, " and "), fmt::join(now, " and "), fmt::join(keys, ","));
+  throw_user_error(
+      "{} was trained with {}, this run has {}; use the same, or --allow_changed {} if the change is intended", folder,
+      fmt::join(before, " and "), fmt::join(now, " and "), fmt::join(keys, ","));
 }
 
 void check_optimizer(const std::string& folder, const nlohmann::json& known) {
   if (!known.contains("optimizer") || known["optimizer"] == "AdamW") return;
   throw_user_error(
-      "{} was trained with the optimizer {:.100}, whose states AdamW cannot continue from: convert it with "
-      "zero_to_fp32 "
-      "and give the result to --init_from",
+      "{} was trained with the optimizer {:.100}, whose states AdamW cannot use; convert it with zero_to_fp32 and pass "
+      "the result as --init_from",
       folder, known["optimizer"].dump());
 }
 
@@ -117,8 +116,8 @@ void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& 
   const std::string data_now = show_data(setup.data_order, now);
   if (!is_same) run.differences.push_back(fmt::format("{} {} -> {}", kTrainData, data_before, data_now));
   run.warnings.push_back(
-      fmt::format("the data is not that of {} ({}; now {}): the run continues at sequence {} of the new order, and "
-                  "may repeat sequences that it has seen.",
+      fmt::format("the training data differs from that of {} ({}; now {}): the run continues at sequence {} of the new "
+                  "order and may repeat sequences.",
                   checkpoint.folder().string(), data_before, data_now, run.position.sequences_seen));
 }
 
@@ -129,11 +128,10 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
   const io::TrainingProgress& progress = checkpoint.progress();
   const double lr = config.schedule.lr(progress.step);
   if (progress.step == 0 || std::isnan(progress.lr) || same_lr(lr, progress.lr)) return;
-  run.warnings.push_back(
-      fmt::format("the schedule is not that of {}: step {} was taken with learning rate {:.6g}, where this run's "
-                  "schedule has {:.6g}; to continue as before, give the same learning rate and total_num_steps (or "
-                  "--max_steps, where total_num_steps is left out).",
-                  checkpoint.folder().string(), progress.step, progress.lr, lr));
+  run.warnings.push_back(fmt::format(
+      "the schedule differs from that of {}: step {} used learning rate {:.6g}, this run's schedule has {:.6g}; to "
+      "keep it, use the same learning rate and total_num_steps (or --max_steps, if total_num_steps is missing).",
+      checkpoint.folder().string(), progress.step, progress.lr, lr));
 }
 
 // A batch that nobody has given follows micro-batch, accumulation and ranks, and with it what a step trains on.
@@ -142,7 +140,7 @@ void note_batch(const nlohmann::json& known, const RunConfig& config, Continuati
   if (before == known.end() || !before->is_number_integer() || *before == config.train_batch_size) return;
   if (config.origins.of("train_batch_size").kind != Origin::Kind::kComputed) return;
   run.warnings.push_back(
-      fmt::format("the global batch (micro-batch x accumulation x ranks) changes from {} to {} sequences; give "
+      fmt::format("the global batch (micro-batch x accumulation x ranks) changes from {} to {} sequences; pass "
                   "--train_batch_size {} to keep it.",
                   before->get<int64_t>(), config.train_batch_size, before->get<int64_t>()));
 }
@@ -151,10 +149,10 @@ void note_batch(const nlohmann::json& known, const RunConfig& config, Continuati
 void note_deepspeeds_order(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run) {
   const io::TrainingProgress& progress = checkpoint.progress();
   if (config.shuffle) {
-    run.warnings.push_back(fmt::format(
-        "{} was saved by DeepSpeed, which does not record the order of the data: the run continues at sequence "
-        "{} of its own order, and may repeat sequences that it has seen.",
-        checkpoint.folder().string(), progress.sequences_seen));
+    run.warnings.push_back(
+        fmt::format("{} was saved by DeepSpeed, which does not record the data order: the run continues at sequence {} "
+                    "of its own order and may repeat sequences.",
+                    checkpoint.folder().string(), progress.sequences_seen));
   }
 }
 
@@ -163,8 +161,8 @@ void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunCo
   const double lr = config.schedule.lr(progress.step + 1);
   if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;
   run.warnings.push_back(
-      fmt::format("the schedule is not that of {}: step {} would have had learning rate {:.6g}, where this run's "
-                  "schedule has {:.6g}; to continue as before, give the same scheduler and total_num_steps.",
+      fmt::format("the schedule differs from that of {}: step {} would have had learning rate {:.6g}, this run's "
+                  "schedule has {:.6g}; to keep it, use the same scheduler and total_num_steps.",
                   checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
 }
 
@@ -194,15 +192,14 @@ void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::j
   const std::string folder = checkpoint.folder().string();
   const auto recorded = known.find(kValidationSequences), data = known.find(kValidationData);
   if (recorded == known.end() && data != known.end() && !data->is_null()) {
-    run.changes.push_back(
-        fmt::format("{} does not record how many sequences a validation read, as an older mpzero saved it: the "
-                    "validation loss may be that of other sequences than before",
-                    folder));
+    run.changes.push_back(fmt::format(
+        "{} does not record the size of its validations (older mpzero): validation losses may not be comparable",
+        folder));
   }
   if (recorded == known.end() || !recorded->is_number_integer() || *recorded < 0) return;
   if (!config.validation_batches || *recorded == config.validation_sequences) return;
   run.changes.push_back(
-      fmt::format("Validation continues with the {} sequences of {}: --validation_batches {} is {} on this layout",
+      fmt::format("Validation keeps the {} sequences of {}; --validation_batches {} means {} on this layout",
                   recorded->get<int64_t>(), folder, *config.validation_batches, config.validation_sequences));
   config.validation_sequences = recorded->get<int64_t>();
 }
@@ -212,15 +209,13 @@ void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, c
   const std::string folder = checkpoint.folder().string();
   if (!model_is_known) {
     run.warnings.push_back(
-        fmt::format("{} does not hold the configuration of its model: whether it had this run's heads, rope_theta, "
-                    "rope_scaling and rms_norm_eps could not be compared.",
+        fmt::format("{} does not record its model configuration: heads, rope_theta, rope_scaling and rms_norm_eps were "
+                    "not compared.",
                     folder));
   }
   if (checkpoint.made_by_mpzero() && !train_data_of(known)) {
     run.changes.push_back(
-        fmt::format("{} does not record its run's settings, as an older mpzero saved it: only what its ds_config.json "
-                    "gives was compared",
-                    folder));
+        fmt::format("{} does not record its settings (older mpzero): only its ds_config.json was compared", folder));
   }
 }
 
@@ -238,7 +233,7 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
   check_optimizer(folder, known);
   if (checkpoint.made_by_mpzero() && checkpoint.progress().seed != setup.config.seed) {
     throw_user_error(
-        "{} was trained with --seed {}, this run has --seed {}: the order of the data would change; give the same seed",
+        "{} was trained with --seed {}, this run has --seed {}, which would change the data order; use the same seed",
         folder, checkpoint.progress().seed, setup.config.seed);
   }
 }
@@ -275,7 +270,7 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   if (!all.empty()) run.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(all, ", ")));
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
     run.changes.push_back(
-        fmt::format("The tokens of {} could not be compared with those of {}: as many, but no checksum in common",
+        fmt::format("The tokens of {} and {} could not be compared: equal counts, but no checksum in common",
                     fmt::join(keys, " and "), checkpoint.folder().string()));
   }
   note_batch(known, run.config, run);
@@ -295,8 +290,8 @@ void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& se
   const bool is_finished = setup.knows_length() && step >= run.config.max_steps;
   if (!is_finished || run.differences.empty()) return;
   throw_user_error(
-      "{} is at or past step {}, where this start would end, and of a run with other settings ({}), so that nothing "
-      "would be trained: raise {} to continue that run with these settings",
+      "{} is at or past the last step {} and has other settings ({}), so nothing would be trained; raise {} to "
+      "continue with these settings",
       checkpoint.folder().string(), run.config.max_steps, fmt::join(run.differences, ", "),
       run.config.num_train_epochs ? "--num_train_epochs"
       : run.config.sequences      ? "--epochs"

@@ -38,7 +38,7 @@ void check_one_run(const io::ResumeCandidates& candidates) {
   for (const io::CatalogEntry& entry : candidates.newest_of_runs) {
     ways.push_back(fmt::format("--resume_from_checkpoint {} ({})", entry.folder.string(), io::show_run(*entry.run_id)));
   }
-  throw_user_error("{}, so its run is not known, and {} runs have checkpoints in the same folder: give {}",
+  throw_user_error("{}, so its run is unknown, and the folder has checkpoints of {} runs; pass {}",
                    without_remedy(candidates.problem_of_run), ways.size(), fmt::join(ways, " or "));
 }
 
@@ -49,8 +49,8 @@ std::string start_new_run(const RunConfig& config) {
   const bool can_overwrite =
       config.init_from.empty() || !starts_from_any_of(config, io::list_checkpoints(config.checkpoint_dir));
   return fmt::format(", or start a new run: in another --checkpoint_dir{}{}",
-                     is_array ? ", one for each task of the array, such as checkpoints/$SLURM_ARRAY_TASK_ID" : "",
-                     can_overwrite ? ", or here with --overwrite, which moves the old run aside" : "");
+                     is_array ? ", e.g. checkpoints/$SLURM_ARRAY_TASK_ID for each array task" : "",
+                     can_overwrite ? ", or with --overwrite, which moves the old run to old-<n>" : "");
 }
 
 std::string without_remedy(std::string text) {
@@ -69,7 +69,7 @@ ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group) {
     io::ResumeCandidates candidates;
     io::retry_reading([&] { candidates = candidates_of(config); });
     if (!candidates.problem_of_latest.empty() && config.resume_strict) {
-      throw_user_error("{}; name a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
+      throw_user_error("{}; pass a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
                        candidates.problem_of_latest);
     }
     // With --resume_strict no other than the damaged one is tried.

@@ -21,7 +21,7 @@ constexpr int64_t kLongest = int64_t{1} << 31;
 int64_t windows_of(int64_t num_tokens, int64_t seq_length) {
   const int64_t windows = seq_length < 1 ? 0 : (num_tokens - 1) / seq_length;
   if (windows < 1) {
-    throw_user_error("the checkpoint's settings have seq_length {}, and its data {} tokens; choose another checkpoint",
+    throw_user_error("the checkpoint records seq_length {} and {} training tokens; choose another checkpoint",
                      seq_length, num_tokens);
   }
   return windows;
@@ -137,8 +137,8 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
                           .line = "",
                           .warning = ""};
   if (before < 1 || before > kLongest) {
-    throw_user_error("the settings of {} have seq_length {}, which no run can have; choose another checkpoint.",
-                     checkpoint.folder().string(), before);
+    throw_user_error("{} records an invalid seq_length {}; choose another checkpoint.", checkpoint.folder().string(),
+                     before);
   }
   const bool same_order = before == config.seq_length && was_shuffled == config.shuffle;
   const std::string change =
@@ -149,8 +149,8 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
     if (same_order) return resumed;
     resumed.position.sequences_seen = round_up(progress.sequences_seen * before, config.seq_length);
     resumed.warning = fmt::format(
-        "the order of the sequences has changed ({}): each file continues at the same share of its epoch; some of its "
-        "tokens are repeated and about as many are left out.",
+        "the sequence order has changed ({}): each file continues at the same fraction of its epoch; some of its "
+        "tokens are repeated and about as many skipped.",
         change);
     return resumed;
   }
@@ -174,14 +174,14 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
     const auto tokens = static_cast<int64_t>(share * (1 - share) * static_cast<double>(windows_before * before));
     std::string& report = tokens > 0 ? resumed.warning : resumed.line;
     report = fmt::format(
-        "the order of the sequences has changed ({}): epoch {} continues after {} tokens; about {} of its tokens are "
-        "repeated and about as many are left out.",
+        "the sequence order has changed ({}): epoch {} continues after {} tokens; about {} of its tokens are repeated "
+        "and about as many skipped.",
         change, epoch + 1, seen, tokens);
     return resumed;
   }
   const int64_t left_out = std::max<int64_t>(0, next * config.seq_length - seen);
   std::string& report = left_out > 0 ? resumed.warning : resumed.line;
-  report = fmt::format("{}: training continues at token {} of epoch {}; {} tokens before it are left out.", change,
+  report = fmt::format("{}: training continues at token {} of epoch {}, skipping {} tokens.", change,
                        next * config.seq_length, epoch + 1, left_out);
   return resumed;
 }

@@ -30,8 +30,8 @@ void check_could_be_written(const fs::path& folder) {
     error = errno;
   }
   if (error == 0) return;
-  throw_user_error("--checkpoint_dir {}: no checkpoint could be written there ({}: {}); choose another folder.",
-                   folder.string(), existing.string(), std::generic_category().message(error));
+  throw_user_error("--checkpoint_dir {} is not writable ({}: {}); choose another folder.", folder.string(),
+                   existing.string(), std::generic_category().message(error));
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   if (schedule.warmup_num_steps() == 0) {
     if (lr < kAlmostNothing * schedule.peak_lr()) {
       throw_user_error(
-          "the schedule has no warm-up, and no decay can begin at the checkpoint's learning rate {:.4g}: give "
-          "--warmup_steps to warm up again, or --schedule_on_resume keep or extend.",
+          "the schedule has no warm-up, and a decay cannot start at the checkpoint's learning rate {:.4g}; pass "
+          "--warmup_steps, or --schedule_on_resume keep or extend.",
           lr);
     }
     schedule = schedule.with_peak_lr(lr);
@@ -70,8 +70,8 @@ LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   const int64_t total = *schedule.total_num_steps();
   if (*steps < 1) {
     throw_user_error(
-        "--schedule_on_resume rewarm: the schedule's total_num_steps {} is not beyond the checkpoint's step {}; "
-        "raise it, or leave it out so that --max_steps holds.",
+        "--schedule_on_resume rewarm: total_num_steps {} of the schedule is not beyond the checkpoint's step {}; raise "
+        "it, or leave it out to use --max_steps.",
         total, step);
   }
   if (*steps == 1) return schedule;
@@ -104,19 +104,19 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
   const auto rates = [&](const LrSchedule& schedule) { return describe_rates(schedule, step + 1, config.max_steps); };
   if (warms_up && trains_at_almost_nothing(chosen, config, step)) {
     throw_user_error(
-        "the schedule has ended, and most of the {} steps up to --max_steps {} would train at less than a hundredth of "
-        "the peak learning rate ({}): train longer, or give --schedule_on_resume keep, rewarm or extend.",
+        "the schedule has ended: most of the {} steps up to --max_steps {} would train at less than 1% of the peak "
+        "learning rate ({}); train longer, or pass --schedule_on_resume keep, rewarm or extend.",
         config.max_steps - step, config.max_steps, rates(chosen));
   }
-  const char* again = chosen.warmup_num_steps() > 0 ? "the rate warms up again" : "it decays anew from its rate there";
-  const std::string what =
-      warms_up ? fmt::format("the schedule of the checkpoint would end at almost nothing, so that {}", again)
-               : "the schedule of the checkpoint is kept, and after it its last rate";
+  const char* again =
+      chosen.warmup_num_steps() > 0 ? "the learning rate warms up again" : "the learning rate decays again from there";
+  const std::string what = warms_up ? fmt::format("the checkpoint's schedule ends near 0, so {}", again)
+                                    : "the checkpoint's schedule is kept, then its last learning rate";
   return {.schedule = chosen,
           .is_explained = true,
           .line = "",
-          .warning = fmt::format("the length of the schedule has changed: {} (learning rate {}); --schedule_on_resume "
-                                 "keep, rewarm or extend chooses, where extend has {}.",
+          .warning = fmt::format("the schedule's length has changed: {} (learning rate {}); choose another with "
+                                 "--schedule_on_resume keep, rewarm or extend (extend: {}).",
                                  what, rates(chosen), rates(config.schedule))};
 }
 
@@ -147,8 +147,7 @@ LrSchedule chosen_by_flag(const std::optional<LrSchedule>& before, const RunConf
   if (config.schedule_on_resume == ScheduleOnResume::kExtend) return config.schedule;
   if (!lr) {
     throw_user_error(
-        "--schedule_on_resume {}: the checkpoint does not record its learning rate; give extend, or leave the flag "
-        "out.",
+        "--schedule_on_resume {}: the checkpoint does not record its learning rate; use extend, or leave the flag out.",
         flag_named("schedule_on_resume").show(config));
   }
   if (config.schedule_on_resume == ScheduleOnResume::kRewarm) return rewarmed(config, step, *lr);
@@ -189,7 +188,7 @@ ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const Run
   if (!std::isnan(checkpoint.progress().lr)) lr = checkpoint.progress().lr;
   return {.schedule = chosen_by_flag(before, config, step, lr),
           .is_explained = true,
-          .line = fmt::format("--schedule_on_resume {} holds from step {} on",
+          .line = fmt::format("--schedule_on_resume {} applies from step {}",
                               flag_named("schedule_on_resume").show(config), step + 1),
           .warning = ""};
 }

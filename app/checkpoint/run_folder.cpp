@@ -56,7 +56,7 @@ std::string show_tags(const std::vector<io::CatalogEntry>& entries) {
 std::string show_runs(const std::vector<io::CatalogEntry>& entries) {
   std::set<std::string> runs;
   for (const io::CatalogEntry& entry : entries) {
-    runs.insert(entry.run_id ? io::show_run(*entry.run_id) : "a run that is not known");
+    runs.insert(entry.run_id ? io::show_run(*entry.run_id) : "an unknown run");
   }
   return fmt::to_string(fmt::join(runs, ", "));
 }
@@ -95,9 +95,8 @@ void check_init_from_stays(const RunConfig& config, const std::vector<io::Catalo
   if (!starts_from_any_of(config, to_move)) return;
   const fs::path folder = config.checkpoint_dir;
   throw_user_error(
-      "--init_from {}: --overwrite would move these weights to {}, where the same command would not find them when the "
-      "job starts again: give another --checkpoint_dir, or --init_from a checkpoint in one of the folders old-<n> of "
-      "{}, which are not moved",
+      "--init_from {}: --overwrite would move these weights to {}, where a restart of the same command would not find "
+      "them; use another --checkpoint_dir, or a checkpoint in a folder old-<n> of {}, which stay in place",
       config.init_from, (folder / io::next_old_name(folder)).string(), folder.string());
 }
 
@@ -137,7 +136,7 @@ void RunFolder::open() {
     name_leftovers(io::clean_up(config_.checkpoint_dir).left);
   });
   if (!finished.empty()) {
-    log_.warn(fmt::format("a start with --overwrite was interrupted: what it was moving is in {} now.", finished));
+    log_.warn(fmt::format("a start with --overwrite was interrupted; its files are now in {}.", finished));
   }
 }
 
@@ -172,17 +171,16 @@ void RunFolder::stop_where_taken() {
 void RunFolder::name_leftovers(const std::vector<io::Leftover>& left) {
   const std::vector<std::string> problems = new_problems(left);
   if (problems.empty()) return;
-  log_.warn(fmt::format(
-      "files that earlier saves left remain in {}: {}. They take up space and do no other harm: remove them by hand.",
-      config_.checkpoint_dir, fmt::join(problems, "; ")));
+  log_.warn(
+      fmt::format("{} contains leftover files of earlier saves: {}. They only take up space; delete them by hand.",
+                  config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
 void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {
   const std::vector<std::string> problems = new_problems(unread);
   if (problems.empty()) return;
-  log_.warn(fmt::format(
-      "checkpoints in {} cannot be read, so it is not known whether they are newer than what this run saves: {}.",
-      config_.checkpoint_dir, fmt::join(problems, "; ")));
+  log_.warn(fmt::format("checkpoints in {} cannot be read, and may be newer than this run's: {}.",
+                        config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
 std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
@@ -193,10 +191,10 @@ std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const
   const fs::path folder = config.checkpoint_dir;
   const std::string overwrite = starts_from_any_of(config, others)
                                     ? ""
-                                    : fmt::format(", or --overwrite, which moves the files of the other run to {}",
+                                    : fmt::format(", or --overwrite, which moves the other run to {}",
                                                   (folder / io::next_old_name(folder)).string());
   throw_user_error(
-      "{} holds {} of another run ({}), and {}: give another --checkpoint_dir{}", folder.string(), show_tags(others),
+      "{} contains {} of another run ({}), and {}; use another --checkpoint_dir{}", folder.string(), show_tags(others),
       show_runs(others),
       resumed ? fmt::format("this one ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
               : std::string("this one starts from the beginning"),
@@ -234,7 +232,7 @@ void RunFolder::make_room() {
   });
   if (moved_to.empty()) return;
   log_.say(
-      fmt::format("Moved the checkpoints of another run to {}; --checkpoint_dir {} resumes it", moved_to, moved_to));
+      fmt::format("Moved the other run's checkpoints to {}; resume it with --checkpoint_dir {}", moved_to, moved_to));
 }
 
 }  // namespace mpzero

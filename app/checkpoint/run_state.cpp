@@ -29,7 +29,7 @@ std::unique_ptr<io::WeightSource> open_weights(const fs::path& folder, const std
 std::string missing_weights(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return "no longer exists";
-  return io::has_initial_weights(folder) ? "" : "no longer holds weights";
+  return io::has_initial_weights(folder) ? "" : "no longer contains weights";
 }
 
 // The folder of --init_from. Where that is one of checkpoints, its `latest` may have changed since `run` began: then
@@ -98,9 +98,10 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   if (setup.model.lora && check == WeightsCheck::kContent) return "";
   const fs::path folder = weights_to_compare(setup, run);
   const auto others = [&](const std::string& hash) {
-    return fmt::format("{} is of a run that began with {}, not with those of --init_from {}{}: leave out --init_from{}",
-                       checkpoint.string(), describe_weights(run), folder.string(), hash,
-                       setup.names_model ? "" : ", and give the run's model with --model_config or --model_type");
+    return fmt::format(
+        "{} belongs to a run that started from {}, not from the weights of --init_from {}{}; leave out --init_from{}",
+        checkpoint.string(), describe_weights(run), folder.string(), hash,
+        setup.names_model ? "" : ", and pass the run's model with --model_config or --model_type");
   };
   const bool same_path = folder == run.init_from || recorded_init_from(setup.config) == run.init_from;
   // The weights that a run started from may have been removed; it continues without them. Rank 0 decides for all.
@@ -113,8 +114,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
     if (!same_path) return others("");
     if (!missing.empty()) {
       warnings.push_back(
-          fmt::format("--init_from {} {}, so it is not known whether the run began with its weights; its "
-                      "path is the same.",
+          fmt::format("--init_from {} {}, so its weights were not compared with the run's; the path is the same.",
                       folder.string(), missing));
     }
     return "";

@@ -18,36 +18,34 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
     const nlohmann::json::json_pointer place("/zero_optimization/" + std::string(key));
     if (!json.contains(place) || json[place] != true) continue;
     throw_user_error(
-        "zero_optimization.{} lets DeepSpeed lay out its files in a way that --checkpoint_format deepspeed does not "
-        "write: set it to false or leave the flag out.",
+        "zero_optimization.{} changes DeepSpeed's file layout, which --checkpoint_format deepspeed does not support; "
+        "set it to false or leave the flag out.",
         key);
   }
   if (!config.optimizer.no_decay.empty()) {
     throw_user_error(
-        "--checkpoint_format deepspeed writes one group of parameters with one weight decay, so that DeepSpeed would "
-        "go on without --no_decay {}; leave one of the two flags out.",
+        "--checkpoint_format deepspeed writes one parameter group, so DeepSpeed would resume without --no_decay {}; "
+        "leave out one of the two flags.",
         fmt::join(config.optimizer.no_decay, ","));
   }
   if (!config.freeze_parameters.empty()) {
     throw_user_error(
-        "--checkpoint_format deepspeed does not support --freeze_parameters {}; leave one of the two flags out.",
+        "--checkpoint_format deepspeed does not support --freeze_parameters {}; leave out one of the two flags.",
         fmt::join(config.freeze_parameters, ","));
   }
   if (std::holds_alternative<parallel::TrainerLr>(config.schedule.variant())) {
     warnings.emplace_back(
-        "--checkpoint_format deepspeed keeps no state of --lr_scheduler_type's schedule: DeepSpeed resumes from the "
-        "files "
-        "with load_lr_scheduler_states=False.");
+        "--checkpoint_format deepspeed does not save the state of --lr_scheduler_type; resume in DeepSpeed with "
+        "load_lr_scheduler_states=False.");
   }
   if (config.zero.quantized_gradient_bits > 0 || config.zero.quantized_weights) {
     warnings.emplace_back(
-        "--checkpoint_format deepspeed has no place for what zero_quantized_gradients and zero_quantized_weights carry "
-        "from step to step: a resumed run goes on without it, which changes its losses a little.");
+        "--checkpoint_format deepspeed does not save the error feedback of zero_quantized_gradients and "
+        "zero_quantized_weights: a resume restarts it, which changes losses slightly.");
   }
   if (config.zero.stage == 0) {
     warnings.emplace_back(
-        "--checkpoint_format deepspeed writes the files of ZeRO stage 1: give DeepSpeed stage 1 or 2 to go on from "
-        "them.");
+        "--checkpoint_format deepspeed writes files of ZeRO stage 1; resume in DeepSpeed with stage 1 or 2.");
   }
 }
 

@@ -46,9 +46,8 @@ void warn(const std::string& path, const std::vector<OwnValue>& values, std::vec
   }
   if (own.empty()) return;
   warnings.push_back(fmt::format(
-      "{}: {}, so that mpzero's own values hold: {}. The Hugging Face Trainer's are {}. Set them with {}, or "
-      "in the file.",
-      path, fmt::join(reasons, ", "), fmt::join(own, ", "), fmt::join(trainers, ", "), fmt::join(flags, ", ")));
+      "{}: {}; mpzero's defaults apply: {}. The Hugging Face Trainer's are {}. Set them with {}, or in the file.", path,
+      fmt::join(reasons, ", "), fmt::join(own, ", "), fmt::join(trainers, ", "), fmt::join(flags, ", ")));
 }
 
 }  // namespace
@@ -66,7 +65,7 @@ void warn_of_own_values(const io::DsConfig& file, const RunConfig& config, std::
         own_value(config, "lr_scheduler_type", fmt::format("the learning rate stays at {}", optimizer.lr),
                   " linear (or cosine, constant)");
     schedule.origin = config.origins.schedule;
-    schedule.trainers = "a line from there to 0";
+    schedule.trainers = "linear to 0";
     warn(file.path, {schedule}, warnings);
   } else {
     OwnValue warmup =

@@ -48,7 +48,7 @@ void check_are_different(const std::vector<io::TokenIdentity>& sources, const Ru
     for (size_t j = 0; j < i; ++j) {
       if (!io::same_tokens(sources[i], sources[j]).value_or(false)) continue;
       throw_user_error(
-          "--train_data {}: files {} and {} hold the same tokens; name one of them, with the weight of both.",
+          "--train_data {}: {} and {} contain the same tokens; keep one of them, with the sum of the weights.",
           config.train_data, j + 1, i + 1);
     }
   }
@@ -105,7 +105,7 @@ json settings_in(const json& ds_config) {
 // As an object; `what` names it where it is none.
 json parse_object(const std::string& text, const std::string& what) {
   json object = parse_user_json(text, what, kConfigurationLimits);
-  if (!object.is_object()) throw_user_error("{}: holds no JSON object; choose another checkpoint.", what);
+  if (!object.is_object()) throw_user_error("{} is not a JSON object; choose another checkpoint.", what);
   return object;
 }
 
@@ -251,7 +251,7 @@ std::vector<std::string> changed_settings(const json& known, ordered_json now) {
   // Of a newer mpzero, which does not refuse to be gone on from by this one.
   for (const auto& [key, value] : known.items()) {
     if (!now.contains(key) && !is_told_apart(key))
-      changes.push_back(fmt::format("{:.100} {} -> unknown to this mpzero", key, show_setting(value)));
+      changes.push_back(fmt::format("{:.100} {} -> unknown to this version", key, show_setting(value)));
   }
   return changes;
 }
@@ -306,8 +306,8 @@ std::vector<RecordedSource> recorded_sources(const json& settings, const std::st
       }
     }
   } catch (const std::exception& error) {
-    throw_user_error("the settings of {} have {}.{} without positions ({}); choose another checkpoint.", checkpoint,
-                     kTrainData, kSources, error.what());
+    throw_user_error("{} records {}.{} without positions ({}); choose another checkpoint.", checkpoint, kTrainData,
+                     kSources, error.what());
   }
   return sources;
 }

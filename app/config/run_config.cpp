@@ -91,7 +91,7 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
   const std::string where = file.given() ? file.path : std::string("the command line");
   if (!total && !micro) {
     if (file.given() && !file.train_micro_batch_size_per_gpu.is_auto() && !file.train_batch_size.is_auto()) {
-      throw_user_error("{} gives neither train_micro_batch_size_per_gpu nor train_batch_size; add one of them.", where);
+      throw_user_error("{} sets neither train_micro_batch_size_per_gpu nor train_batch_size; add one of them.", where);
     }
     micro = 1;
     if (file.given()) {
@@ -100,18 +100,17 @@ void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& con
     }
   }
   if (total && micro) {
-    if (!accumulation) origins.set(kAccumulation, computed("the global batch, the micro-batch and the ranks"));
+    if (!accumulation) origins.set(kAccumulation, computed("global batch, micro-batch and ranks"));
     accumulation = accumulation.value_or(*total / *micro / data_parallel_size);
   } else {
     accumulation = accumulation.value_or(1);
     if (total) {
       micro = *total / data_parallel_size / *accumulation;
-      origins.set(kMicroBatch, computed("the global batch, the accumulation and the ranks"));
+      origins.set(kMicroBatch, computed("global batch, accumulation and ranks"));
     }
   }
   const int64_t product = saturating_product(*micro, *accumulation, data_parallel_size);
-  if (product == std::numeric_limits<int64_t>::max())
-    throw_user_error("{}: the batch is too large; make it smaller.", where);
+  if (product == std::numeric_limits<int64_t>::max()) throw_user_error("{}: the batch is too large; reduce it.", where);
   if (!total) origins.set(kTrainBatch, computed("micro-batch x accumulation x ranks"));
   total = total.value_or(product);
   if (!asked.fits(data_parallel_size)) refuse_batch(asked, where, data_parallel_size);
@@ -124,7 +123,7 @@ void check_allow_changed(const std::vector<std::string>& keys) {
   for (const std::string& key : keys) {
     if (std::find(kChangedOnPurpose.begin(), kChangedOnPurpose.end(), key) != kChangedOnPurpose.end()) continue;
     throw_user_error(
-        "--allow_changed {}: the flag is for {}; other keys may change without it, or not at all (docs/runs.md).", key,
+        "--allow_changed {}: only {} can be allowed; other keys may always change, or never (docs/runs.md).", key,
         fmt::join(kChangedOnPurpose, ", "));
   }
 }
@@ -198,15 +197,12 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
   config.origins.set("fp8", origin);
   if (config.fp8 == "none") return;
   if (config.dtype != "bf16") {
-    throw_user_error(
-        "{}: FP8 products need weights and activations in bf16, and bf16.enabled (--bf16) is false; set it to true or "
-        "turn FP8 off.",
-        origin.kind == Origin::Kind::kFlag ? "--fp8 " + config.fp8 : file.path + ": fp8.enabled");
+    throw_user_error("{}: FP8 needs bf16, but bf16.enabled (--bf16) is false; set it to true, or disable FP8.",
+                     origin.kind == Origin::Kind::kFlag ? "--fp8 " + config.fp8 : file.path + ": fp8.enabled");
   }
   if (section.cache_weights.given() && section.cache_weights.value && config.zero.stage == 3) {
-    warnings.push_back(fmt::format(
-        "{}: fp8.cache_weights has no effect at ZeRO stage 3, where weights are gathered anew and not kept.",
-        file.path));
+    warnings.push_back(
+        fmt::format("{}: fp8.cache_weights has no effect at ZeRO stage 3, which regathers weights.", file.path));
   }
   using model::fp8::FastAccumulation;
   const std::string& fast = section.fast_accumulation.value;
@@ -224,11 +220,10 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
 void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings) {
   constexpr int64_t kMultiple = 16;  // of what Hopper's FP8 products read
   if (config.fp8 == "none" || config.micro_batch_size * config.seq_length % kMultiple == 0) return;
-  warnings.push_back(
-      fmt::format("the {} x {} tokens of a micro-batch are no multiple of {}, which a GPU's products in FP8 need: what "
-                  "they read is rounded to FP8 and multiplied in bf16, which is slower than bf16 alone; change "
-                  "--seq_length or the micro-batch",
-                  config.micro_batch_size, config.seq_length, kMultiple));
+  warnings.push_back(fmt::format(
+      "the {} x {} tokens of a micro-batch are not a multiple of {}, as FP8 products on GPUs need: operands are "
+      "rounded to FP8 and multiplied in bf16, slower than bf16 alone; change --seq_length or the micro-batch",
+      config.micro_batch_size, config.seq_length, kMultiple));
 }
 
 // HF Trainer's sizes for "auto", from the width of the model.
@@ -252,8 +247,7 @@ void resolve_levels(const DsConfig& file, ZeroConfig& zero, std::vector<std::str
   if (mics.is_auto() || (mics.given() && mics.value > 0)) take(mics, "mics_shard_size");
   if (zero.stage > 0) return;
   if (zero.ranks_per_node.value_or(kOneLevel) != kOneLevel) {
-    warnings.push_back(
-        fmt::format("{}: {} has no effect at ZeRO stage 0, which shards nothing.", file.path, zero.ranks_per_node_key));
+    warnings.push_back(fmt::format("{}: {} has no effect at ZeRO stage 0.", file.path, zero.ranks_per_node_key));
   }
   zero.ranks_per_node = kOneLevel;
 }
@@ -270,8 +264,7 @@ void resolve_compression(const DsConfig& file, const CommandLine& line, ZeroConf
   }
   if (zero.quantized_weights && zero.offload_param) {
     throw_user_error(
-        "{}: zero_optimization.zero_quantized_weights needs the parameters of all nodes on the GPU, and offload_param "
-        "keeps them in host memory: remove one of the two.",
+        "{}: zero_optimization.zero_quantized_weights does not support offload_param; remove one of the two.",
         file.path);
   }
 }
@@ -290,16 +283,14 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
   zero.offload_ratio_automatic = zero.offload_optimizer && ratio.is_auto();
   if (zero.offload_optimizer && zero.stage != 3 && (ratio.is_auto() || ratio.value < 1)) {
     warnings.push_back(fmt::format(
-        "{}: zero_optimization.offload_optimizer.ratio works at stage 3 only in DeepSpeed; mpzero divides the updates "
-        "at stage {} too.",
+        "{}: DeepSpeed applies zero_optimization.offload_optimizer.ratio only at stage 3; mpzero also at stage {}.",
         file.path, zero.stage));
   }
   zero.offload_param = section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage == 3;
   if (section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage != 3) {
-    warnings.push_back(fmt::format(
-        "{}: mpzero does not act on zero_optimization.offload_param: parameters stay on the device at stage "
-        "{}, only stage 3 offloads them.",
-        file.path, zero.stage));
+    warnings.push_back(
+        fmt::format("{}: zero_optimization.offload_param has no effect at stage {}; only stage 3 offloads parameters.",
+                    file.path, zero.stage));
   }
   zero.pin_memory = section.offload_optimizer.pin_memory.value && section.offload_param.pin_memory.value;
   // Overlapping costs buffers, not correctness, so only a file that says no goes without.
@@ -317,8 +308,7 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
 void check_model_name(const std::string& name) {
   if (!name.starts_with('.') && name.find('/') == std::string::npos) return;
   throw_user_error(
-      "--model_type {}: checkpoints are named after it, so it must hold no / and not begin with a dot; give a plain "
-      "name.",
+      "--model_type {} is not a valid checkpoint name: it must not contain / or start with a dot; choose another.",
       name);
 }
 
@@ -341,7 +331,7 @@ void settle_flags(const CommandLine& line, RunConfig& config) {
 
 void check_flags(const CommandLine& line, std::vector<std::string>& warnings) {
   if (line.train_data.empty()) {
-    throw_user_error("--train_data is missing; make a token file with {} and name it.",
+    throw_user_error("--train_data is missing; make a token file with {} and pass it.",
                      prepare_data_command(line, "data/train.h5"));
   }
   const bool has_ranks = line.gives("profile_ranks");

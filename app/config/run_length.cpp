@@ -39,8 +39,7 @@ int64_t steps_of_num_train_epochs(const RunConfig& config, int64_t num_windows) 
   check_one_step("num_train_epochs", epochs, num_windows, steps, config);
   const auto refuse = [&](const char* other, int64_t value, const std::string& remark) {
     throw_user_error(
-        "--num_train_epochs {}, which is {} steps of {} sequences, and --{} {}{} contradict each other; "
-        "keep one of the two.",
+        "--num_train_epochs {} ({} steps of {} sequences) and --{} {}{} contradict each other; keep one of the two.",
         epochs, steps, epoch_batch(config), other, value, remark);
   };
   if (config.max_steps_given != kNoLimit && config.max_steps_given != steps) {
@@ -48,7 +47,7 @@ int64_t steps_of_num_train_epochs(const RunConfig& config, int64_t num_windows) 
   }
   if (config.epochs) {
     const int64_t other = saturating_product(num_windows, *config.epochs) / epoch_batch(config);
-    if (other != steps) refuse("epochs", *config.epochs, fmt::format(", which is {},", other));
+    if (other != steps) refuse("epochs", *config.epochs, fmt::format(" ({} steps)", other));
   }
   return steps;
 }
@@ -57,7 +56,7 @@ void check_epochs(const RunConfig& config, int64_t num_windows, std::vector<std:
   const int64_t steps = saturating_product(num_windows, *config.epochs) / config.train_batch_size;
   check_one_step("epochs", static_cast<double>(*config.epochs), num_windows, steps, config);
   if (config.max_steps_given != kNoLimit) {
-    warnings.push_back(fmt::format("--epochs {} is {} steps and --max_steps is {}: the run ends at the smaller, {}.",
+    warnings.push_back(fmt::format("--epochs {} is {} steps, --max_steps {}: the run ends at the smaller, {}.",
                                    *config.epochs, steps, config.max_steps_given,
                                    steps < config.max_steps_given ? "--epochs" : "--max_steps"));
   }
@@ -72,7 +71,7 @@ void resolve_length(const CommandLine& line, RunConfig& config) {
 
 void check_profile_steps(const RunConfig& config) {
   if (!config.profile_steps || config.profile_steps->last <= config.max_steps) return;
-  throw_user_error("--profile_steps {}-{} goes beyond the run's last step, {}; name earlier steps or train longer.",
+  throw_user_error("--profile_steps {}-{} ends after the run's last step, {}; choose earlier steps or train longer.",
                    config.profile_steps->first, config.profile_steps->last, config.max_steps);
 }
 

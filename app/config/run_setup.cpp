@@ -50,15 +50,15 @@ fs::path preset_path(const std::string& model_type) {
   }
   if (known.empty()) {
     throw_user_error(
-        "--model_type {}: there are no presets in {}, where mpzero looks for them; start it in its checkout, or give a "
-        "Hugging Face config.json with --model_config",
+        "--model_type {}: no presets in {}; start mpzero in its checkout, or pass a Hugging Face config.json as "
+        "--model_config",
         model_type, fmt::join(folders, " or "));
   }
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
   throw_user_error(
-      "--model_type {}: there is no such preset in configs/models (there are {}); or give a Hugging Face config.json "
-      "with --model_config",
+      "--model_type {} is not a preset in configs/models (there: {}); choose one, or pass a Hugging Face config.json "
+      "as --model_config",
       model_type, fmt::join(known, ", "));
 }
 
@@ -84,10 +84,8 @@ InitialModel read_initial_model(const io::InitialFolder& init) {
   }
   const std::string source = "the model configuration of " + init.folder.string();
   if (init.model_config_json.empty()) {
-    throw_user_error(
-        "--init_from {}: the checkpoint does not hold the configuration of its model; give it with --model_config or "
-        "--model_type.",
-        init.folder.string());
+    throw_user_error("--init_from {}: the checkpoint has no model configuration; pass --model_config or --model_type.",
+                     init.folder.string());
   }
   return {.config = model::ModelConfig::from_json(init.model_config_json, source), .source = source};
 }
@@ -114,7 +112,7 @@ model::ModelConfig read_model(const CommandLine& command_line, const io::Initial
   if (ModelOverrides others = overrides; model.t5) {
     others.dropout_rate.reset();
     if (others != ModelOverrides{}) {
-      throw_user_error("{}: of a T5, no field but --dropout_rate can be replaced; change its config.json", source);
+      throw_user_error("{}: --dropout_rate is the only override for T5; change its config.json", source);
     }
   }
   override_with(model.vocab_size, overrides.vocab_size);
@@ -129,7 +127,7 @@ model::ModelConfig read_model(const CommandLine& command_line, const io::Initial
   override_with(model.rope_theta, overrides.rope_theta);
   if (overrides.dropout_rate) {
     if (!model.t5)
-      throw_user_error("--dropout_rate {}: {} has none; leave it out", *overrides.dropout_rate, model.model_type);
+      throw_user_error("--dropout_rate {}: {} has no dropout; leave it out", *overrides.dropout_rate, model.model_type);
     model.t5->dropout_rate = *overrides.dropout_rate;
   }
   model.validate(source);
@@ -151,9 +149,9 @@ void check_init_model(const CommandLine& command_line, const io::InitialFolder& 
   const bool by_type = command_line.model_config.empty();
   const std::string flag = by_type ? "model_type" : "model_config";
   throw_user_error(
-      "--init_from {}: {} is not the model of --{} {}: {}; leave out --{} to train the folder's model, or "
-      "give flags such as --rope_theta so that the two agree.",
-      command_line.init_from, init.is_checkpoint ? "the model that the checkpoint records" : "its config.json", flag,
+      "--init_from {}: {} differs from --{} {}: {}; leave out --{} to use the folder's model, or override the "
+      "difference with flags such as --rope_theta.",
+      command_line.init_from, init.is_checkpoint ? "the checkpoint's model" : "its config.json", flag,
       by_type ? command_line.model_type : command_line.model_config, fmt::join(differences, ", "), flag);
 }
 
@@ -164,7 +162,7 @@ bool has_data_file(const std::string& path, const std::string& given, const Comm
   if (fs::exists(path)) return true;
   const std::string command = prepare_data_command(command_line, path);
   if (data_files == DataFiles::kMustExist) {
-    throw_user_error("{}: there is no such file; make it with: {}", given, command);
+    throw_user_error("{} does not exist; make it with: {}", given, command);
   }
   if (setup.missing_data.empty()) setup.prepare_command = command;
   setup.missing_data.push_back(given);
@@ -198,22 +196,20 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
     }
   }
   if (!is_any) {
-    warnings.push_back(fmt::format("{}: fp8.filter_fqns names all products: nothing is in FP8.", source));
+    warnings.push_back(fmt::format("{}: fp8.filter_fqns matches all products, so nothing runs in FP8.", source));
   } else if (!odd.empty()) {
-    warnings.push_back(fmt::format(
-        "{}: a GPU's products in FP8 need sizes that are multiples of {}, and these weights have others: {}. "
-        "What they read is rounded to FP8 and multiplied in bf16, which is slower than bf16 alone; name them "
-        "in fp8.filter_fqns.",
-        source, kMultiple, fmt::join(odd, ", ")));
+    warnings.push_back(
+        fmt::format("{}: FP8 products on GPUs need sizes that are multiples of {}, unlike those of {}. Their operands "
+                    "are rounded to FP8 and multiplied in bf16, slower than bf16 alone; add them to fp8.filter_fqns.",
+                    source, kMultiple, fmt::join(odd, ", ")));
   }
 }
 
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
   if (data.has_checksums()) return;
-  warnings.push_back(
-      fmt::format("{} was made by an older version or another program and holds no checksums of its tokens: a changed "
-                  "byte would go unnoticed. This adds them: {}",
-                  data.path().string(), rewrite_data_command(data.path().string())));
+  warnings.push_back(fmt::format(
+      "{} has no checksums (older version or another program), so corruption would go unnoticed; add them: {}",
+      data.path().string(), rewrite_data_command(data.path().string())));
 }
 
 void append(std::vector<std::string>& all, std::vector<std::string> more) {
@@ -242,8 +238,8 @@ io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::
   // transformers scales by the longest document so far, which depends on the order of the data.
   if (data.masks_documents() && setup.config.seq_length > setup.model.rope_changes_after()) {
     throw_user_error(
-        "{}: attention is masked by document, and rope scaling of --seq_length {} that changes beyond {} tokens is not "
-        "supported then; shorten it, or give --document_mask false",
+        "{}: the document mask does not support --seq_length {} with rope scaling that changes beyond {} tokens; "
+        "shorten it, or pass --document_mask false",
         path, setup.config.seq_length, setup.model.rope_changes_after());
   }
   check_has_checksums(data, warnings);
@@ -287,7 +283,7 @@ std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles da
       if (chat->tokens.chat_template != used) {
         setup.warnings.push_back(
             fmt::format("--train_data: {} and {} were rendered with different chat templates; exports and "
-                        "app/generate.py use that of the former.",
+                        "app/generate.py use the first.",
                         chat->path, opened.path));
       }
     }
@@ -310,7 +306,7 @@ void use_train_data(const TokenFile& first, RunSetup& setup) {
   apply_epochs(config, setup.train_windows, setup.warnings);
   if (config.train_batch_size > setup.train_windows) {
     setup.warnings.push_back(
-        fmt::format("train_batch_size {} is more than the {} sequences of {}, so that every step repeats some of them.",
+        fmt::format("train_batch_size {} exceeds the {} sequences of {}: each step repeats some of them.",
                     config.train_batch_size, setup.train_windows, config.train_data));
   }
   setup.data_order = fmt::format("{} sequences of {} tokens, tokenizer {}, {}", setup.train_windows, config.seq_length,
@@ -400,7 +396,7 @@ std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps) 
 io::InitialFolder find_init_from(const CommandLine& command_line) {
   if (command_line.init_from.empty()) {
     if (command_line.base_model.empty()) return {};
-    throw_user_error("--base_model {} needs the adapters of --init_from; give the base alone as --init_from",
+    throw_user_error("--base_model {}: --init_from is missing; pass the adapters, or the base alone as --init_from",
                      command_line.base_model);
   }
   io::InitialFolder found = io::find_initial_folder(command_line.init_from, command_line.base_model);

@@ -102,8 +102,8 @@ double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge
   const double max_lr = section.warmup_max_lr.value;
   if (max_lr != peak) {
     warnings.push_back(
-        fmt::format("{}: scheduler.params.warmup_max_lr is missing, so that the learning rate rises to DeepSpeed's "
-                    "default {} and not to the optimizer's {}.",
+        fmt::format("{}: scheduler.params.warmup_max_lr is missing: the learning rate rises to DeepSpeed's default {}, "
+                    "not to the optimizer's {}.",
                     file.path, max_lr, peak));
   }
   return max_lr;
@@ -120,9 +120,8 @@ void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& mer
   config.schedule_ends_at_max_steps = has_end && !end_is_given;
   const int64_t total = end_is_given ? section.total_num_steps.value : config.max_steps;
   if (end_is_given && !config.counts_epochs() && total != config.max_steps) {
-    warnings.push_back(
-        fmt::format("{}: the schedule ends at scheduler.params.total_num_steps {}, the run at --max_steps {}.",
-                    file.path, total, config.max_steps));
+    warnings.push_back(fmt::format("{}: scheduler.params.total_num_steps is {}, but the run ends at --max_steps {}.",
+                                   file.path, total, config.max_steps));
   }
   config.origins.schedule = {Origin::Kind::kFile, "scheduler.type"};
   if (end_is_given) config.origins.schedule_end = {Origin::Kind::kFile, "scheduler.params.total_num_steps"};
@@ -149,8 +148,8 @@ void fit_decay(RunConfig& config, int64_t steps) {
   fitted.num_decay_steps = config.num_decay_steps.value_or((steps + 9) / 10);
   if (fitted.warmup_num_steps + fitted.num_decay_steps > steps) {
     throw_user_error(
-        "--lr_scheduler_type warmup_stable_decay: {} warm-up steps and --num_decay_steps {} are more than the {} steps "
-        "of the run; make one of them smaller.",
+        "--lr_scheduler_type warmup_stable_decay: {} warm-up steps and --num_decay_steps {} exceed the run's {} steps; "
+        "reduce one of them.",
         fitted.warmup_num_steps, fitted.num_decay_steps, steps);
   }
   config.schedule = fitted;
@@ -161,10 +160,9 @@ void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warn
       [&](const auto& schedule) {
         if constexpr (requires { schedule.total_num_steps; }) {
           if (schedule.total_num_steps < schedule.warmup_num_steps) {
-            warnings.push_back(
-                fmt::format("the schedule's {} warm-up steps are more than its {} steps in all, so that the "
-                            "learning rate never reaches its peak.",
-                            schedule.warmup_num_steps, schedule.total_num_steps));
+            warnings.push_back(fmt::format(
+                "the schedule's {} warm-up steps exceed its {} steps: the learning rate never reaches its peak.",
+                schedule.warmup_num_steps, schedule.total_num_steps));
           }
         }
       },
@@ -181,10 +179,10 @@ void warn_of_no_warmup(const RunConfig& config, std::vector<std::string>& warnin
       is_trainers(config.schedule) || std::holds_alternative<parallel::ConstantLr>(config.schedule.variant());
   if (may_have_none || config.schedule.warmup_num_steps() >= 1) return;
   const Origin& origin = config.origins.warmup;
-  warnings.push_back(fmt::format(
-      "{}{} 0: DeepSpeed's schedules warm up for two steps at least, and this run does the same; --lr_scheduler_type "
-      "linear, cosine or constant has no warm-up.",
-      origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name));
+  warnings.push_back(
+      fmt::format("{}{} 0: DeepSpeed's schedules warm up for at least two steps, and so does this run; use "
+                  "--lr_scheduler_type linear, cosine or constant for no warm-up.",
+                  origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name));
 }
 
 // The warm-up as a share of the run's steps.

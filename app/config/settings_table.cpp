@@ -43,7 +43,7 @@ std::string describe(const Origin& origin) {
 
 // Before apply_epochs, --epochs alone sets no limit.
 std::string show_steps(int64_t steps) {
-  return steps == std::numeric_limits<int64_t>::max() ? "as many as --train_data gives" : fmt::to_string(steps);
+  return steps == std::numeric_limits<int64_t>::max() ? "as many as in --train_data" : fmt::to_string(steps);
 }
 
 // The kind of the schedule and the rates that it runs through.
@@ -174,7 +174,7 @@ void add_validation(const RunConfig& config, std::vector<Row>& rows) {
 // Only where it is asked for, so that other runs' records stay as they are.
 void add_compression(const RunConfig& config, int nodes, std::vector<Row>& rows) {
   const auto add = [&](const char* name, std::string key, const std::string& type) {
-    const std::string value = nodes > 1 ? type : "not compressed: all ranks are one node";
+    const std::string value = nodes > 1 ? type : "not compressed: one shard group";
     const Origin origin{Origin::Kind::kFile, "zero_optimization." + key};
     rows.push_back({name, value, describe(origin), {{std::move(key), type}}});
   };
@@ -201,7 +201,7 @@ void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
     // weight_codec().
     const bool in_codes =
         options.recipe.scaling == model::fp8::Scaling::kTensorwise && !config.zero.offload_param && !adapters;
-    shown += in_codes ? ", weights gathered in FP8 within a node" : ", weights gathered in bf16";
+    shown += in_codes ? ", weights gathered in FP8 within a shard group" : ", weights gathered in bf16";
   }
   rows.push_back({"FP8 products", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
 }
@@ -278,7 +278,8 @@ std::vector<std::string> settings_table(const RunSetup& setup) {
     lines.push_back(fmt::format("  {:<{}}  {:<{}}  {}", row.name, name_width, row.value, kValueWidth, row.origin));
   }
   if (!config.replaced.empty()) {
-    lines.push_back(fmt::format("  {} yields to flags: {}", config.ds_config_path, fmt::join(config.replaced, ", ")));
+    lines.push_back(
+        fmt::format("  {} is overridden by flags: {}", config.ds_config_path, fmt::join(config.replaced, ", ")));
   }
   return lines;
 }

@@ -22,39 +22,38 @@ constexpr int64_t kMaxPlannedUses = int64_t{1} << 24;
 void check_seq_length(const RunConfig& config, const model::ModelConfig& model) {
   if (model.sliding_window && config.seq_length > *model.sliding_window) {
     throw_user_error(
-        "--seq_length {} is longer than the model's sliding_window {}, which is not supported: shorten it, or set "
-        "sliding_window to null in its config.json to attend to the whole sequence",
+        "--seq_length {} is longer than the model's sliding_window {}, which is not supported; shorten it, or set "
+        "sliding_window to null in its config.json for full attention",
         config.seq_length, *model.sliding_window);
   }
   const auto* dynamic = model.rope_scaling ? std::get_if<model::DynamicRopeScaling>(&*model.rope_scaling) : nullptr;
   const double factor = dynamic ? std::max(1.0, dynamic->factor) : 1.0;
   if (static_cast<double>(config.seq_length) > factor * static_cast<double>(model.max_position_embeddings)) {
     throw_user_error(
-        "--seq_length {} is longer than the model's max_position_embeddings {}{}: shorten it or raise "
+        "--seq_length {} is longer than the model's max_position_embeddings {}{}; shorten it or raise "
         "--max_position_embeddings",
         config.seq_length, model.max_position_embeddings,
-        dynamic ? fmt::format(" times the factor {} of its rope scaling", factor) : "");
+        dynamic ? fmt::format(" times the rope scaling factor {}", factor) : "");
   }
 }
 
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where) {
   if (config.micro_batch_size > kMaxMicroBatchTokens / config.seq_length) {
     throw_user_error(
-        "{}: train_micro_batch_size_per_gpu {} x --seq_length {} is more than the {} tokens that a micro-batch can "
-        "have; make one of them smaller.",
+        "{}: train_micro_batch_size_per_gpu {} x --seq_length {} exceeds the maximum of {} tokens per micro-batch; "
+        "reduce one of them.",
         where, config.micro_batch_size, config.seq_length, kMaxMicroBatchTokens);
   }
   const int64_t uses = 2 * model.num_hidden_layers + 3;
   if (config.gradient_accumulation_steps > kMaxPlannedUses / uses) {
     throw_user_error(
-        "{}: gradient_accumulation_steps {} is more than the {} micro-batches that a step of a model of {} layers can "
-        "have; make it smaller.",
+        "{}: gradient_accumulation_steps {} exceeds the maximum of {} micro-batches per step with {} layers; reduce "
+        "it.",
         where, config.gradient_accumulation_steps, kMaxPlannedUses / uses, model.num_hidden_layers);
   }
   if (config.train_batch_size > kMaxStepTokens / config.seq_length) {
     throw_user_error(
-        "{}: train_batch_size {} x --seq_length {} is more than the 2^53 tokens that a step can have; make one of them "
-        "smaller.",
+        "{}: train_batch_size {} x --seq_length {} exceeds the maximum of 2^53 tokens per step; reduce one of them.",
         where, config.train_batch_size, config.seq_length);
   }
 }

@@ -33,9 +33,8 @@ bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
     regex = std::regex(pattern);
   } catch (const std::regex_error& error) {
     throw_user_error(
-        "--freeze_parameters {}: it is not a regular expression (ECMAScript): {}; commas separate expressions: give "
-        "one with "
-        "a comma as \"freeze\" in ds_config.json",
+        "--freeze_parameters {} is not a regular expression (ECMAScript): {}; commas separate expressions: write one "
+        "with a comma as \"freeze\" in ds_config.json",
         pattern, error.what());
   }
   return std::ranges::any_of(units, [&](const UnitSpec& unit) {
@@ -57,8 +56,8 @@ void check_groups(const UnitSpec& layer, const model::LayerLayout& layout) {
       if (!layout.has(role)) continue;
       const ParameterSpec& other = layer.parameters[layout[role]];
       if (other.trainable == first.trainable) continue;
-      throw_user_error("--freeze_parameters: {} and {} are multiplied as one matrix; freeze both or neither",
-                       first.name, other.name);
+      throw_user_error("--freeze_parameters: {} and {} form one matrix product; freeze both or neither", first.name,
+                       other.name);
     }
   }
 }
@@ -118,9 +117,9 @@ std::string describe_unevenness(const RankPlacement& ranks) {
   const auto [fewest, most] = std::minmax_element(counts.begin(), counts.end(),
                                                   [](const auto& a, const auto& b) { return a.second < b.second; });
   if (fewest->second != most->second) {
-    return fmt::format("hosts have {} to {} ranks: start as many on each", fewest->second, most->second);
+    return fmt::format("hosts have {} to {} ranks; start the same number on each", fewest->second, most->second);
   }
-  return "the ranks of a host are not consecutive: start them host by host (mpirun --map-by slot, srun "
+  return "the ranks of a host are not consecutive; start them host by host (mpirun --map-by slot, srun "
          "--distribution=block)";
 }
 
@@ -137,10 +136,8 @@ parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlac
   if (size == kRanksOfHost) size = ranks.per_host.value_or(kOneLevel);
   if (size == kOneLevel) size = ranks.world_size;
   if (ranks.world_size % size != 0) {
-    throw_user_error(
-        "{}: {} is {}, which does not divide the run's {} ranks; give a divisor, or \"auto\", which takes "
-        "nodes of one host or one level",
-        config.ds_config_path, config.zero.ranks_per_node_key, size, ranks.world_size);
+    throw_user_error("{}: {} is {}, which does not divide the run's {} ranks; use a divisor or \"auto\"",
+                     config.ds_config_path, config.zero.ranks_per_node_key, size, ranks.world_size);
   }
   return {.nodes = static_cast<int>(ranks.world_size / size), .ranks_per_node = static_cast<int>(size)};
 }
@@ -156,7 +153,7 @@ std::string describe_compression(const RunConfig& config) {
 
 std::string describe_levels(const parallel::ParallelLayout& layout) {
   if (layout.nodes == 1) return "";
-  return fmt::format(" over {} nodes of {}", layout.nodes, counted(layout.ranks_per_node, "rank"));
+  return fmt::format(" over {} shard groups of {}", layout.nodes, counted(layout.ranks_per_node, "rank"));
 }
 
 void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings) {
@@ -175,11 +172,10 @@ void check_no_decay(const RunConfig& config, const model::ModelConfig& model, st
   if (unused.empty()) return;
   if (unused.size() == patterns.size()) {
     throw_user_error(
-        "--no_decay {}: no parameter of the model has such a name; write parts of Hugging Face's names, as in "
-        "norm,bias.",
+        "--no_decay {} matches no parameter of the model; use parts of Hugging Face's names, e.g. norm,bias.",
         fmt::join(patterns, ","));
   }
-  warnings.push_back(fmt::format("--no_decay {}: no parameter of the model has such a name.", fmt::join(unused, ",")));
+  warnings.push_back(fmt::format("--no_decay {} matches no parameter of the model.", fmt::join(unused, ",")));
 }
 
 double training_flops_per_token(const RunConfig& config, const model::ModelConfig& model, int64_t seq_length) {
@@ -194,20 +190,19 @@ void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& 
   for (const std::string& pattern : patterns) {
     if (matches(units, pattern)) continue;
     throw_user_error(
-        "--freeze_parameters {}: it matches no parameter of the model; write a regular expression for "
-        "Hugging Face's names, as in embed_tokens or layers\\.[0-7]\\.",
+        "--freeze_parameters {} matches no parameter of the model; use a regular expression on Hugging Face's names, "
+        "e.g. embed_tokens or layers\\.[0-7]\\.",
         pattern);
   }
   const parallel::UnitParts parts(units, patterns);
   if (std::ranges::none_of(parts.units(), &UnitSpec::trainable)) {
-    throw_user_error("--freeze_parameters {} freezes all parameters; leave some to train", fmt::join(patterns, ","));
+    throw_user_error("--freeze_parameters {} freezes all parameters; leave some trainable", fmt::join(patterns, ","));
   }
   if (model.t5) {
     for (size_t u = 0; u < units.size(); ++u) {
       if (!parts.frozen_part(u)) continue;
-      throw_user_error(
-          "--freeze_parameters freezes some parameters of {} but not {}; freeze all of a T5's block or none",
-          units[u].name, parts.parts()[u].parameters.front().name);
+      throw_user_error("--freeze_parameters freezes some parameters of {} but not {}; freeze whole blocks of a T5",
+                       units[u].name, parts.parts()[u].parameters.front().name);
     }
     return;
   }
@@ -215,10 +210,8 @@ void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& 
   for (size_t u = 0; u < units.size(); ++u) {
     if (u > 0 && u + 1 < units.size()) check_groups(parts.units()[u], layout);
     if (config.fp8_options && parts.frozen_part(u)) {
-      throw_user_error(
-          "--freeze_parameters freezes some parameters of {} but not {}; with FP8 freeze all of a layer "
-          "or none",
-          units[u].name, parts.parts()[u].parameters.front().name);
+      throw_user_error("--freeze_parameters freezes some parameters of {} but not {}; freeze whole layers with FP8",
+                       units[u].name, parts.parts()[u].parameters.front().name);
     }
   }
 }

@@ -57,7 +57,7 @@ std::string describe_instructions(const Processor& processor) {
   if (!processor.has_avx512()) {
     text += "AVX2, no AVX-512";
   } else {
-    text += processor.has("avx512_bf16") ? "AVX-512 with bf16" : "AVX-512, without instructions for bf16";
+    text += processor.has("avx512_bf16") ? "AVX-512 with bf16" : "AVX-512, without bf16 instructions";
     if (!processor.has_amx()) text += ", no AMX";
   }
   return processor.name.empty() ? text : fmt::format("{} ({})", text, processor.name);
@@ -91,17 +91,17 @@ std::optional<std::pair<std::string, std::string>> forbidden_by(const Processor&
     } else if (processor.has_avx512() && !avx512) {
       kept_from = "AVX-512";
     } else if (processor.has("avx512_bf16") && !bf16) {
-      kept_from = "AVX-512's instructions for bf16";
+      kept_from = "bf16 instructions of AVX-512";
     }
     if (kept_from != nullptr) {
-      return std::pair(fmt::format("{}={} keeps products of matrices from {}", name, *environment(name), kept_from),
+      return std::pair(fmt::format("{}={} disables {} for matrix products", name, *environment(name), kept_from),
                        fmt::format("unset {}", name));
     }
   }
   const std::string value = environment("ATEN_CPU_CAPABILITY").value_or("");
   const bool less = value == "default" || (value == "avx2" && processor.has_avx512());
   if (!less) return std::nullopt;
-  return std::pair(fmt::format("ATEN_CPU_CAPABILITY={} keeps PyTorch's operators from {}", value,
+  return std::pair(fmt::format("ATEN_CPU_CAPABILITY={} disables {} for PyTorch's operators", value,
                                processor.has_avx512() ? "AVX-512" : "AVX2"),
                    std::string("unset ATEN_CPU_CAPABILITY"));
 }
@@ -112,21 +112,21 @@ Finding check_instructions(const System& system, const parallel::Environment& en
   if (processor.flags.empty()) return warning(kCheck, "cannot be read", "/proc/cpuinfo should list the flags");
   if (!processor.has("avx2") || !processor.has("fma")) {
     return warning(kCheck, fmt::format("no AVX2 with FMA{}{}", processor.name.empty() ? "" : ": ", processor.name),
-                   "use another machine; a virtual one shows its host's instructions with qemu -cpu host");
+                   "use another machine; virtual machines expose the host's instructions with qemu -cpu host");
   }
   const std::string seen = describe_instructions(processor);
   if (!processor.has_amx() && processor.should_have_amx()) {
     const std::string release = read_line(system.root / "proc/sys/kernel/osrelease").value_or("");
     if (is_before_amx(release)) {
-      return warning(kCheck, fmt::format("{}: the processor has AMX, but not for Linux {}", seen, release),
+      return warning(kCheck, fmt::format("{}: the processor has AMX, but Linux {} does not support it", seen, release),
                      "use Linux 5.16 or later");
     }
-    return warning(kCheck, fmt::format("{}: the processor has AMX, but it is hidden", seen),
-                   processor.has("hypervisor") ? "let the hypervisor show it: qemu -cpu host; not all clouds do"
+    return warning(kCheck, fmt::format("{}: the processor's AMX is hidden", seen),
+                   processor.has("hypervisor") ? "expose it in the hypervisor (qemu -cpu host); some clouds do not"
                                                : "remove clearcpuid= from the kernel's command line");
   }
   if (processor.has_amx() && !system.may_use_amx()) {
-    return warning(kCheck, fmt::format("{}: the system does not let a process use AMX", seen),
+    return warning(kCheck, fmt::format("{}: the system denies AMX to processes", seen),
                    "allow arch_prctl in the container's seccomp profile; gVisor has no AMX");
   }
   if (const auto forbidden = forbidden_by(processor, environment)) {
@@ -175,17 +175,15 @@ Finding check_domains(const System& system, const Job& job) {
   const std::vector<int> memory = numbers_in(value_of(system.root / "proc/self/status", "Mems_allowed_list"));
   for (const Domain& domain : domains) {
     if (memory.empty() || std::binary_search(memory.begin(), memory.end(), domain.number)) continue;
-    return warning(kCheck, fmt::format("{}; memory of domain {} may not be used", seen, domain.number),
-                   "give the job or container memory of the domains whose CPUs it has: cpuset.mems, docker run "
-                   "--cpuset-mems");
+    return warning(kCheck, fmt::format("{}; memory of domain {} is not allowed", seen, domain.number),
+                   "allow the job or container memory of its CPUs' domains: cpuset.mems, docker run --cpuset-mems");
   }
   const auto count = static_cast<int>(domains.size());
   if (job.world_size > 1 && job.local_ranks % count != 0) {
-    return warning(
-        kCheck,
-        fmt::format("{}; {} here {} memory of several", seen, counted(job.local_ranks, "rank"),
-                    job.local_ranks == 1 ? "uses" : "use"),
-        fmt::format("start {} ranks, or a multiple of them, on each host (NPROC; the scripts' own choice)", count));
+    return warning(kCheck,
+                   fmt::format("{}; {} here {} memory of several domains", seen, counted(job.local_ranks, "rank"),
+                               job.local_ranks == 1 ? "uses" : "use"),
+                   fmt::format("start {} ranks, or a multiple, on each host (NPROC; the scripts' default)", count));
   }
   return ok(kCheck, seen);
 }
@@ -193,10 +191,10 @@ Finding check_domains(const System& system, const Job& job) {
 Finding check_huge_pages(const System& system) {
   constexpr const char* kCheck = "huge_pages";
   const std::string modes = read_line(system.root / "sys/kernel/mm/transparent_hugepage/enabled").value_or("");
-  if (modes.find("[madvise]") != std::string::npos) return ok(kCheck, "transparent, for memory that asks for them");
-  if (modes.find("[always]") != std::string::npos) return ok(kCheck, "transparent, for all memory");
-  return warning(
-      kCheck, modes.empty() ? "the kernel has no transparent huge pages" : "transparent huge pages are switched off");
+  if (modes.find("[madvise]") != std::string::npos) return ok(kCheck, "transparent, on request (madvise)");
+  if (modes.find("[always]") != std::string::npos) return ok(kCheck, "transparent, always");
+  return warning(kCheck,
+                 modes.empty() ? "the kernel has no transparent huge pages" : "transparent huge pages are disabled");
 }
 
 }  // namespace

@@ -125,16 +125,16 @@ Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<p
         parallel::plan_network(choice, nodes, own, parallel::process_environment, system.plugin_files);
     switch (plan.proof) {
       case parallel::NetworkPlan::Proof::kNone:
-        return ok("network", "one node: GPUs reach each other without a network");
+        return ok("network", "one node: no network between GPUs");
       case parallel::NetworkPlan::Proof::kEfa:
-        return ok("network", "EFA; a run ends if NCCL cannot use it");
+        return ok("network", "EFA; a run fails if NCCL cannot use it");
       case parallel::NetworkPlan::Proof::kSocket:
         return warning("network", "TCP, as requested",
-                       own.efa_devices > 0 ? "--network auto uses EFA, measured 2.2 times as fast"
-                                           : "instances with EFA were measured 2.2 times as fast (docs/ec2.md)");
+                       own.efa_devices > 0 ? "--network auto uses EFA, 2.2 times as fast"
+                                           : "EFA runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
       case parallel::NetworkPlan::Proof::kAnything:
         return warning("network", "no node has EFA, so NCCL uses TCP unless it finds InfiniBand",
-                       "instances with EFA were measured 2.2 times as fast (docs/ec2.md)");
+                       "EFA runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
     }
   } catch (const UserError& error) {
     return failure("network", error.what());
@@ -229,7 +229,7 @@ std::vector<Finding> measure_unless_broken(const Options& options, const std::ve
     for (const Finding& finding : report.findings) {
       const bool of_storage = fault_of(finding.check) == Fault::kFolder;
       if (finding.status != Status::kFailure || of_storage || finding.check == "clock") continue;
-      return {warning("bandwidth", fmt::format("not measured, since {} fails on {}", finding.check, report.host),
+      return {warning("bandwidth", fmt::format("not measured: {} fails on {}", finding.check, report.host),
                       "fix that first")};
     }
   }
@@ -258,8 +258,8 @@ Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std
   const auto agreeing = static_cast<size_t>(std::count_if(
       sorted.begin(), sorted.end(), [&](double offset) { return std::abs(offset - median) <= kHarmful; }));
   if (2 * agreeing <= hosts.size()) {
-    return warning("clock", "no more than half of the clocks agree, so that the wrong ones are unknown: " +
-                                list_clocks(hosts, offsets));
+    return warning("clock",
+                   "no majority of the clocks agrees, so the wrong ones are unknown: " + list_clocks(hosts, offsets));
   }
   const double offset = offsets[own] - median;
   const std::string seen = fmt::format("{:+.3f} s relative to the median of the hosts", offset);

@@ -99,25 +99,23 @@ Options parse_options(const std::vector<std::string>& arguments) {
 }
 
 std::string options_help() {
-  return "mpzero doctor checks for problems that would make a run fail or slow: on this machine or, started with "
-         "mpirun\n"
-         "or srun like a run, on all nodes of the job. Exit status: 0 if a run should work, 1 if a node would make it\n"
-         "fail, 2 if the job's own settings, or something that all nodes share, would.\n"
+  return "Usage: mpzero doctor [FLAGS], or mpirun -n RANKS mpzero doctor [FLAGS]\n"
+         "\n"
+         "Checks this machine or, under mpirun or srun, all nodes of the job. Exit status: 0 if a run should work, 1 "
+         "if\n"
+         "a node is at fault, 2 if the job's settings or a shared resource is.\n"
          "\n"
          "  --quick               skip checks that take seconds (write speed)\n"
          "  --bandwidth           measure all-gather and reduce-scatter, and compare with the instance type's figures\n"
          "  --json FILE           also write the report as JSON\n"
-         "  --checkpoint_dir DIR  the folder to check (default: checkpoints)\n"
-         "  --device WHAT         auto, cuda or cpu, as for mpzero train: with cuda a host without GPUs is a failure, "
-         "with\n"
-         "                        cpu GPUs are not checked (default: auto)\n"
-         "  --network WHAT        auto, efa or socket, as for mpzero train (default: auto)\n"
-         "  --patience SECONDS    time after which a host that hangs is given up and reported in FILE.HOST.hung, next "
-         "to\n"
-         "                        the report (default: 120 with --quick, 900 without)\n"
+         "  --checkpoint_dir DIR  folder to check (default: checkpoints)\n"
+         "  --device VALUE        auto, cuda (a host without GPUs fails) or cpu (skips GPUs) (default: auto)\n"
+         "  --network VALUE       auto, efa or socket, as for mpzero train (default: auto)\n"
+         "  --patience SECONDS    timeout per host; a hung host is reported in FILE.HOST.hung next to the report\n"
+         "                        (default: 120 with --quick, else 900)\n"
          "\n"
-         "For tests: --system_root DIR (where /proc, /sys and /dev are), --nvml_library, --cuda_library,\n"
-         "--fabric_library and --plugin_library FILE (instead of the system's).\n";
+         "For tests: --system_root DIR (parent of /proc, /sys and /dev), --nvml_library, --cuda_library,\n"
+         "--fabric_library and --plugin_library FILE.\n";
 }
 
 }  // namespace mpzero::doctor

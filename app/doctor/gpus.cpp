@@ -79,14 +79,13 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   if (!survey.library && std::max(on_bus, expected) > 0) {
     return failure(
         "driver",
-        fmt::format(
-            "{} GPUs exist, but libnvidia-ml.so.1 cannot be loaded: there is no driver, or none in this container",
-            std::max(on_bus, expected)));
+        fmt::format("{} GPUs exist, but libnvidia-ml.so.1 cannot be loaded: no driver, or not in this container",
+                    std::max(on_bus, expected)));
   }
   if (found < expected) {
-    return failure("gpus", given > 0
-                               ? fmt::format("{} GPUs, but {} gave {} to the job", found, job.given_gpus.by, expected)
-                               : fmt::format("{} GPUs, but a {} has {}", found, type, expected));
+    return failure("gpus",
+                   given > 0 ? fmt::format("{} GPUs, but {} assigned {} to the job", found, job.given_gpus.by, expected)
+                             : fmt::format("{} GPUs, but a {} has {}", found, type, expected));
   }
   // A container or a job's control group may intentionally show only some of them.
   if (found < on_bus && given == 0) {
@@ -94,9 +93,9 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
                    "unless this is intended (a container with some of the GPUs), reboot or replace the node");
   }
   if (found == 0 && job.device == "cuda") {
-    return failure("driver", "shows no GPU, but the run is to train on GPUs (--device cuda)");
+    return failure("driver", "no GPU, but --device cuda is set");
   }
-  if (found == 0) return ok("gpus", "none: mpzero trains on the CPU here");
+  if (found == 0) return ok("gpus", "none: mpzero trains on the CPU");
   if (job.local_ranks > found) {
     return failure("ranks_per_gpu", fmt::format("{} ranks share {} GPUs", job.local_ranks, found));
   }
@@ -106,7 +105,7 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   for (const auto& [model, count] : models) list += fmt::format("{}{} x {}", list.empty() ? "" : ", ", count, model);
   if (models.size() > 1) {
     return warning("gpus", list + ": not all the same model",
-                   "the slowest GPU sets the pace; leave out those that differ");
+                   "the slowest GPU limits all ranks; exclude those that differ");
   }
   return ok("gpus", list);
 }
@@ -115,10 +114,8 @@ Finding check_driver(const GpuSurvey& survey, int cuda_runtime) {
   const std::string driver = fmt::format("{}, up to CUDA {}", survey.driver, release_text(survey.cuda_version));
   // From CUDA 11 on, a driver runs every release of its own major version.
   if (survey.cuda_version / 1000 < cuda_runtime / 1000) {
-    return failure(
-        "driver", fmt::format("{}; mpzero is built with CUDA {}", driver, release_text(cuda_runtime)),
-        "update NVIDIA's driver; on a single node, its compatibility package (cuda-compat) in LD_LIBRARY_PATH "
-        "is enough");
+    return failure("driver", fmt::format("{}; mpzero is built with CUDA {}", driver, release_text(cuda_runtime)),
+                   "update NVIDIA's driver; on a single node, cuda-compat in LD_LIBRARY_PATH suffices");
   }
   return ok("driver", driver);
 }
@@ -172,7 +169,7 @@ GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys) {
 
 std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime,
                                 const std::optional<std::vector<std::string>>& shown) {
-  if (job.device == "cpu") return {ok("gpus", "not checked: the run is to train on the CPU (--device cpu)")};
+  if (job.device == "cpu") return {ok("gpus", "not checked: --device cpu")};
   std::vector<Finding> findings = {check_count(system, job, survey)};
   if (survey.gpus.empty()) return findings;
   findings.push_back(check_driver(survey, cuda_runtime));
@@ -185,7 +182,7 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
     // A cluster gives a GPU to one job at a time, so that processes of an earlier one are left.
     return job.given_gpus.count > 0
                ? Trouble{Status::kFailure,
-                         fmt::format("{} in use, of a GPU that {} gave to this job", used, job.given_gpus.by)}
+                         fmt::format("{} in use on a GPU that {} assigned to this job", used, job.given_gpus.by)}
                : Trouble{Status::kWarning, used + " in use already"};
   };
   const GpuCheck checks[] = {{"gpu_memory_errors", "none", memory_errors},
@@ -200,7 +197,7 @@ Finding check_gpu_kernels(const Job& job, const GpuSurvey& survey, bool built_wi
   constexpr const char* kCheck = "gpu_kernels";
   if (built_with_them) return ok(kCheck, "built");
   if (job.device == "cpu" || survey.gpus.empty()) return ok(kCheck, "not built, and not needed on the CPU");
-  return failure(kCheck, "not built: the machine that built mpzero had no GPU");
+  return failure(kCheck, "not built: no GPU on the build machine");
 }
 
 }  // namespace mpzero::doctor

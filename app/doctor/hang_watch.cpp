@@ -54,11 +54,11 @@ void HangWatch::change(const Look* next) {
 std::string HangWatch::last_message() {
   const Look* look = look_;
   if (look == nullptr) {
-    const Finding answer = ok("report", "the file system of --json responds; this host waits for others");
+    const Finding answer = ok("report", "the file system of --json responds; this host waits for the others");
     if (folder_answered_ && !json_.empty() && write_report(answer_report(json_, host_), answer))
       print_line("answers", answer);
     std::this_thread::sleep_for(kPrecedence);
-    return fmt::format("{} has waited for other ranks for {} s: the hosts that hang report where", host_,
+    return fmt::format("{} has waited for other ranks for {} s: the hung hosts report where", host_,
                        patience_.count() / 1000);
   }
   const std::string seen =

@@ -53,9 +53,9 @@ Finding check_locked_memory(const System& system, bool rdma) {
   const std::optional<int64_t> allowed = limit(system.root, "Max locked memory");
   if (!allowed) return warning(kCheck, "the limit cannot be read", "/proc/self/limits should exist");
   if (*allowed == kUnlimited) return ok(kCheck, "unlimited");
-  const std::string seen = fmt::format("{} may be locked", bytes_text(*allowed));
-  if (rdma) return failure(kCheck, seen + ", and EFA and InfiniBand lock what they send and receive");
-  if (*allowed < kMebi) return warning(kCheck, seen + ": too little for any network card with remote memory access");
+  const std::string seen = fmt::format("{} lockable", bytes_text(*allowed));
+  if (rdma) return failure(kCheck, seen + ", but EFA and InfiniBand lock send and receive buffers");
+  if (*allowed < kMebi) return warning(kCheck, seen + ": too little for RDMA network cards");
   return ok(kCheck, seen + ", which is enough without EFA");
 }
 
@@ -83,9 +83,9 @@ Finding check_shared_memory(const System& system, const Job& job, bool gpus) {
   const int64_t free = block * static_cast<int64_t>(disk.f_bavail);
   const std::string seen = fmt::format("{} of {} free in {}", bytes_text(free), bytes_text(size), folder.string());
   if (free < needed) {
-    return failure(kCheck, fmt::format("{}, but {} rank{} here need{} up to {} (less ends in \"Bus error\")", seen,
-                                       job.local_ranks, job.local_ranks == 1 ? "" : "s",
-                                       job.local_ranks == 1 ? "s" : "", bytes_text(needed)));
+    return failure(
+        kCheck, fmt::format("{}, but {} rank{} here need{} up to {} (otherwise \"Bus error\")", seen, job.local_ranks,
+                            job.local_ranks == 1 ? "" : "s", job.local_ranks == 1 ? "s" : "", bytes_text(needed)));
   }
   if (gpus && size < kGibi) return warning(kCheck, seen + ", the default of containers");
   return ok(kCheck, seen);
@@ -100,7 +100,7 @@ Finding check_memory(const System& system) {
   const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(*total));
   if (available < kGibi) return failure(kCheck, seen);
   if (static_cast<double>(available) < kLittle * static_cast<double>(*total)) {
-    return warning(kCheck, seen + ": other processes or the job's control group take the rest");
+    return warning(kCheck, seen + ": other processes or the job's control group use the rest");
   }
   return ok(kCheck, seen);
 }
@@ -113,7 +113,7 @@ Finding check_governor(const System& system) {
   // Intel's and AMD's own drivers scale up under "powersave" too.
   const bool slow = *governor == "powersave" && driver.find("pstate") == std::string::npos;
   if (!slow) return ok("cpu_frequency", fmt::format("governor {} ({})", *governor, driver));
-  return warning("cpu_frequency", fmt::format("governor {} ({}): always the lowest frequency", *governor, driver));
+  return warning("cpu_frequency", fmt::format("governor {} ({}): fixed at the lowest frequency", *governor, driver));
 }
 
 }  // namespace

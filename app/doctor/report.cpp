@@ -116,12 +116,10 @@ std::string closing_sentence(const std::vector<HostReport>& reports) {
     if (finding.status == Status::kFailure && finding.of_job) shared.push_back(finding.check);
   }
   if (shared.empty()) {
-    return fmt::format("All {} hosts fail, each by itself: none is left to train on. Repair them, or request others.\n",
-                       reports.size());
+    return fmt::format("All {} hosts fail for reasons of their own. Repair them, or request others.\n", reports.size());
   }
   return fmt::format(
-      "All {} hosts fail in {}, which is not the fault of any one of them: change the job's settings or what the hosts "
-      "share, as said above; other hosts would fail alike.\n",
+      "All {} hosts fail in {}: fix the job's settings or the shared resource; other hosts would fail too.\n",
       reports.size(), fmt::join(shared, ", "));
 }
 

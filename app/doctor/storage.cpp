@@ -65,7 +65,7 @@ Finding check_writing(const fs::path& folder, int64_t probe_bytes, int64_t free)
   ProbeFile file(folder);
   if (!file.opened()) {
     return failure("checkpoint_write",
-                   fmt::format("no file can be created in {}: {}", folder.string(), std::strerror(errno)));
+                   fmt::format("cannot create a file in {}: {}", folder.string(), std::strerror(errno)));
   }
   const int64_t bytes = std::max(kPage, std::min(probe_bytes, free / 4));
   const auto start = std::chrono::steady_clock::now();
@@ -80,8 +80,8 @@ Finding check_writing(const fs::path& folder, int64_t probe_bytes, int64_t free)
       fmt::format("{:.2f} GB/s ({} in {:.2f} s, one file per host)", rate / 1e9, bytes_text(bytes), seconds);
   if (rate < kSlow) {
     return warning(
-        "checkpoint_write", seen + ": a checkpoint of 1 GiB per host takes more than 5 s",
-        "on Lustre stripe the folder over more targets (lfs setstripe -c -1), elsewhere save to a faster disk");
+        "checkpoint_write", seen + ": 1 GiB per host takes more than 5 s",
+        "on Lustre, stripe the folder over more targets (lfs setstripe -c -1); otherwise, save to a faster disk");
   }
   return ok("checkpoint_write", seen);
 }

@@ -30,7 +30,7 @@ std::string describe_length(const RunSetup& setup, const RunPosition& at) {
   const RunConfig& config = setup.config;
   const int64_t tokens = config.train_batch_size * config.seq_length;
   if (!setup.knows_length()) {
-    return fmt::format("as many steps of {} tokens as --train_data gives once it is prepared", tokens);
+    return fmt::format("as many steps of {} tokens as the prepared --train_data gives", tokens);
   }
   const int64_t steps = std::max<int64_t>(0, config.max_steps - at.step);
   const int64_t left = saturating_product(steps, tokens);
@@ -50,10 +50,10 @@ std::string describe_length(const RunSetup& setup, const RunPosition& at) {
 std::string learning_rates(const RunSetup& setup, int64_t step) {
   const RunConfig& config = setup.config;
   if (!setup.knows_length() && (config.schedule_ends_at_max_steps || step > 0)) {
-    return "known once --train_data is prepared, since the schedule depends on the number of steps";
+    return "known once --train_data is prepared (the schedule depends on the number of steps)";
   }
   const parallel::LrSchedule& schedule = config.schedule_in_force();
-  if (setup.knows_length() && step >= config.max_steps) return "none: no step remains";
+  if (setup.knows_length() && step >= config.max_steps) return "none: no steps left";
   const int64_t last = setup.knows_length() ? config.max_steps : step + schedule.warmup_num_steps() + 2;
   return describe_rates(schedule, step + 1, std::max(last, step + 1));
 }
@@ -62,15 +62,14 @@ std::string describe_data(const RunSetup& setup) {
   const std::string data = setup.data_order.empty() ? "--train_data " + setup.config.train_data
                                                     : setup.data_order + ", " + setup.config.train_data;
   if (setup.missing_data.empty()) return data;
-  return fmt::format("not yet prepared: {}; this makes it: {}", fmt::join(setup.missing_data, ", "),
-                     setup.prepare_command);
+  return fmt::format("not prepared: {}; make it with: {}", fmt::join(setup.missing_data, ", "), setup.prepare_command);
 }
 
 std::string describe_start(const RunSetup& setup, const ResumePreview& preview) {
   const RunConfig& config = setup.config;
   const std::optional<Resumed>& resumed = preview.resumed;
   const std::string moves = preview.moved_to
-                                ? fmt::format("; --overwrite moves the checkpoints of another run in {} to {}",
+                                ? fmt::format("; --overwrite moves the other run's checkpoints in {} to {}",
                                               config.checkpoint_dir, preview.moved_to->string())
                                 : std::string();
   if (!resumed) {
@@ -79,18 +78,16 @@ std::string describe_start(const RunSetup& setup, const ResumePreview& preview) 
     const std::string weights = config.init_from.empty() ? fmt::format("random weights of seed {}", config.seed)
                                                          : "the weights of " + config.init_from;
     const std::string nothing =
-        moves.empty() ? fmt::format("; {} holds no checkpoint to resume from", config.checkpoint_dir) : moves;
-    return fmt::format("from the beginning, with {}{}{}", weights, adapters, nothing);
+        moves.empty() ? fmt::format("; {} contains no checkpoint", config.checkpoint_dir) : moves;
+    return fmt::format("from step 0, with {}{}{}", weights, adapters, nothing);
   }
   const int64_t step = resumed->position.step;
   std::string rest;
   if (setup.knows_length()) {
     const int64_t left = config.max_steps - step;
     rest = left > 0 ? fmt::format("; {} remain{}", counted(left, "step"), left == 1 ? "s" : "")
-                    : fmt::format(
-                          "; nothing is left to train, since the run ends at step {}: raise --max_steps to "
-                          "continue",
-                          config.max_steps);
+                    : fmt::format("; nothing to train: the run ends at step {}; raise --max_steps to continue",
+                                  config.max_steps);
   }
   return fmt::format("after step {}, from {}{}{}", step, resumed->checkpoint.string(), rest, moves);
 }
@@ -100,8 +97,8 @@ void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, s
   const std::optional<TokenizerSize> size = read_tokenizer_size(line.tokenizer);
   if (!size || size->all <= model.vocab_size) return;
   const std::string sentence = fmt::format(
-      "--tokenizer {} has {} ids, but the model's vocabulary ends at {}: use the model's tokenizer, or "
-      "give --vocab_size {}.",
+      "--tokenizer {} has {} ids, but the model's vocabulary ends at {}; use the model's tokenizer, or --vocab_size "
+      "{}.",
       line.tokenizer, size->all, model.vocab_size - 1, size->all);
   if (size->regular > model.vocab_size) throw UserError(sentence);
   warnings.push_back(sentence);
@@ -127,8 +124,8 @@ DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& l
   ranks.started = !line.world_size && launch.world_size > 1;
   ranks.consecutive = line.world_size.has_value() || !launch.around_hosts;
   if (all % ranks.per_host != 0) {
-    throw_user_error("{} ranks do not fill hosts of --nproc_per_node {} evenly; give --world_size, or another number.",
-                     all, ranks.per_host);
+    throw_user_error("{} ranks are not a multiple of --nproc_per_node {}; change it or --world_size.", all,
+                     ranks.per_host);
   }
   return ranks;
 }
@@ -208,7 +205,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   if (!nodes.line.empty()) lines.push_back("  " + nodes.line);
   add(memory_report(setup, ranks, on_gpus));
   add(settings_table(setup));
-  lines.emplace_back("Not checked: GPUs and network (mpzero doctor), the bytes of data, weights and checkpoint.");
+  lines.emplace_back("Not checked: GPUs and network (mpzero doctor), checksums of data, weights and checkpoint.");
   for (const std::string& warning : setup.warnings) print_warning(warning);
   for (const std::string& text : lines) print_out("{}\n", text);
   return EXIT_SUCCESS;

@@ -71,13 +71,13 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   std::vector<std::string> lines;
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (on_gpus) {
-    lines.push_back(fmt::format("Memory of each GPU: {} or more, and what CUDA and NCCL take", gibibytes(need.device)));
+    lines.push_back(fmt::format("Memory per GPU: at least {}, plus CUDA and NCCL", gibibytes(need.device)));
     add(device_lines(use, activations(estimate, setup.config)));
-    lines.push_back(fmt::format("Memory of each host: {} for {}{}", gibibytes(need.host * ranks.per_host),
-                                counted(ranks.per_host, "rank"), need.host == 0 ? ", since nothing is offloaded" : ""));
+    lines.push_back(fmt::format("Memory per host: {} for {}{}", gibibytes(need.host * ranks.per_host),
+                                counted(ranks.per_host, "rank"), need.host == 0 ? ", as nothing is offloaded" : ""));
     return lines;
   }
-  lines.push_back(fmt::format("Memory of each host, on the CPU: {} or more for {}, of each rank:",
+  lines.push_back(fmt::format("Memory per host, on the CPU: at least {} for {}, per rank:",
                               gibibytes(need.device * ranks.per_host), counted(ranks.per_host, "rank")));
   add(device_lines(use, activations(estimate, setup.config)));
   return lines;
@@ -92,17 +92,16 @@ std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRan
     const auto changes = changes_that_fit(estimate.scenario(), ranks.world_size,
                                           {.device = *machine.smallest_gpu, .host = machine.host / ranks.per_host},
                                           [&](const MemoryScenario& changed) { return estimate.need(changed); });
-    return fmt::format("the run does not fit: it needs {} of GPU memory as planned, and a GPU has {}; {}",
-                       gibibytes(need.device), gibibytes(*machine.smallest_gpu), describe_changes(changes));
+    return fmt::format("the run does not fit: it needs {} of GPU memory, a GPU has {}; {}", gibibytes(need.device),
+                       gibibytes(*machine.smallest_gpu), describe_changes(changes));
   }
   // What is needed at least: spare states are left out where there is no room for them.
   const int64_t host = host_bytes(estimate.states_of(estimate.scenario(), 0)) * ranks.per_host;
   if (host <= machine.host) return std::nullopt;
   return fmt::format(
-      "the run does not fit into host memory: the {} ranks of a host need {}, and {} are available here; use more "
-      "hosts "
-      "or ranks to shard the states, keep a part of them on the GPUs with \"ratio\" in offload_optimizer, or raise the "
-      "memory limit of the job or container",
+      "the run does not fit into host memory: the {} ranks of a host need {}, {} are available here; use more hosts or "
+      "ranks, keep a part of the states on the GPUs with \"ratio\" in offload_optimizer, or raise the memory limit of "
+      "the job or container",
       ranks.per_host, gibibytes(host), gibibytes(machine.host));
 }
 

@@ -41,7 +41,7 @@ std::optional<TokenizerSize> read_tokenizer_size(const std::string& tokenizer) {
     throw_user_error("--tokenizer {}: the folder has neither tokenizer.json nor vocab.json and merges.txt.", tokenizer);
   }
   if (!is_path(tokenizer)) return std::nullopt;
-  throw_user_error("--tokenizer {} does not exist: give a file, a folder, a Hugging Face name, or bytes.", tokenizer);
+  throw_user_error("--tokenizer {} does not exist; pass a file, a folder, a Hugging Face name, or bytes.", tokenizer);
 }
 
 }  // namespace mpzero

@@ -90,12 +90,11 @@ std::string describe(const Ec2Notice& notice, const std::string& instance) {
   const std::string name = instance.empty() ? "" : " " + instance;
   switch (notice.kind) {
     case Ec2Notice::Kind::kInterruption:
-      return fmt::format("EC2 takes back the spot instance{} at {} ({})", name, notice.moment, notice.what);
+      return fmt::format("EC2 reclaims the spot instance{} at {} ({})", name, notice.moment, notice.what);
     case Ec2Notice::Kind::kRebalance:
-      return fmt::format("EC2 expects to take back the spot instance{} (rebalance recommendation of {})", name,
-                         notice.moment);
+      return fmt::format("EC2 may reclaim the spot instance{} (rebalance recommendation of {})", name, notice.moment);
     case Ec2Notice::Kind::kEvent:
-      return fmt::format("EC2 has scheduled {} of the instance{} not before {}", notice.what, name, notice.moment);
+      return fmt::format("EC2 scheduled {} of the instance{} not before {}", notice.what, name, notice.moment);
   }
   return "";
 }

@@ -47,7 +47,7 @@ enum class Ec2Response : uint8_t { kWarn, kStop };
 // do a step. An interruption always stops it.
 Ec2Response respond(const Ec2Notice& notice, double began, double now, double lead);
 
-// "EC2 takes back the spot instance i-0123 at 2026-01-02T03:04:05Z (terminate)"; `instance` may be empty.
+// "EC2 reclaims the spot instance i-0123 at 2026-01-02T03:04:05Z (terminate)"; `instance` may be empty.
 std::string describe(const Ec2Notice& notice, const std::string& instance);
 
 }  // namespace mpzero

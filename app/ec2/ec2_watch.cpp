@@ -119,8 +119,8 @@ void Ec2Watch::take_events(const std::string& page) {
   for (const std::string& problem : events.unreadable) {
     if (unreadable_.size() == kMostNotices || !unreadable_.insert(problem).second) continue;
     warn_(
-        fmt::format("EC2 has scheduled an event of the instance {0} on host {1} that cannot be read ({2}): look at it "
-                    "with aws ec2 describe-instance-status --instance-ids {0}; the run does not stop for it",
+        fmt::format("EC2 scheduled an event of the instance {0} on host {1} that cannot be parsed ({2}): check aws ec2 "
+                    "describe-instance-status --instance-ids {0}; the run does not stop for it",
                     instance_, options_.host, problem));
   }
 }
@@ -139,9 +139,8 @@ void Ec2Watch::act_on(const Ec2Notice& notice) {
   } else if (warned_.insert(notice).second) {
     const bool later = notice.kind == Ec2Notice::Kind::kEvent && now < notice.at - kEventLead;
     warn_(fmt::format("{}: {}", text,
-                      later ? "the run saves and stops a quarter of an hour before"
-                            : "that was known when this start of the run began, which goes on; drain the node to move "
-                              "the run"));
+                      later ? "the run saves and stops 15 minutes before"
+                            : "known at this start of the run, which continues; drain the node to move the run"));
   }
 }
 
@@ -153,10 +152,10 @@ void Ec2Watch::complain(const std::string& problem) {
   }
   if (missed.empty()) return;
   const bool all = missed.size() == sources_.size();
-  warn_(fmt::format("EC2's metadata service ({}:{}) is of no use to host {}: {}. Not noticed there: {}{}",
+  warn_(fmt::format("EC2's metadata service ({}:{}) does not work on host {}: {}. Not watched there: {}{}",
                     options_.endpoint.host, options_.endpoint.port, options_.host, problem, fmt::join(missed, ", "),
-                    all ? ". A container needs two hops (aws ec2 modify-instance-metadata-options "
-                          "--http-put-response-hop-limit 2); AWS_EC2_METADATA_DISABLED=true asks no more"
+                    all ? ". Containers need two hops (aws ec2 modify-instance-metadata-options "
+                          "--http-put-response-hop-limit 2); AWS_EC2_METADATA_DISABLED=true disables this check"
                         : ""));
 }
 

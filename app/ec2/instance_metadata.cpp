@@ -52,9 +52,8 @@ std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& e
     throw_user_error("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE is '{}': set it to IPv4 or IPv6, or unset it.", mode);
   }
   const auto refuse = [&url] {
-    throw_user_error(
-        "AWS_EC2_METADATA_SERVICE_ENDPOINT is '{}', which is not of the form http://ADDRESS:PORT: correct or unset it.",
-        url);
+    throw_user_error("AWS_EC2_METADATA_SERVICE_ENDPOINT is '{}', not of the form http://ADDRESS:PORT: fix or unset it.",
+                     url);
   };
   constexpr std::string_view kScheme = "http://";
   if (!url.starts_with(kScheme)) refuse();

@@ -21,7 +21,7 @@ void DiskSpace::collect(Families& to) {
     to.gauge("mpzero_host_disk_up", "1 while the file system answers, 0 while it hangs.", answer ? 1 : 0, labels);
     if (!answer) continue;
     to.gauge("mpzero_host_disk_bytes", "Size of the file system.", (*answer)->total, labels);
-    to.gauge("mpzero_host_disk_available_bytes", "What may still be written.", (*answer)->available, labels);
+    to.gauge("mpzero_host_disk_available_bytes", "Free space.", (*answer)->available, labels);
   }
 }
 

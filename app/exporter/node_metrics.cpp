@@ -45,15 +45,15 @@ void collect_cpu(const fs::path& root, Families& to) {
   for (const char* mode : {"user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"}) {
     double value = 0;
     if (!(file >> value)) return;
-    to.counter("mpzero_host_cpu_seconds_total", "Time of all cores together.", value / ticks, {{"mode", mode}});
+    to.counter("mpzero_host_cpu_seconds_total", "Time of all cores.", value / ticks, {{"mode", mode}});
   }
 }
 
 void collect_memory(const fs::path& root, Families& to) {
   static const std::map<std::string, std::pair<const char*, const char*>> kShown = {
       {"MemTotal:", {"mpzero_host_memory_bytes", "Memory of the host."}},
-      {"MemAvailable:", {"mpzero_host_memory_available_bytes", "Memory that processes can still take."}},
-      {"Shmem:", {"mpzero_host_memory_shared_bytes", "Memory that processes share, /dev/shm among it."}}};
+      {"MemAvailable:", {"mpzero_host_memory_available_bytes", "Available memory."}},
+      {"Shmem:", {"mpzero_host_memory_shared_bytes", "Shared memory, including /dev/shm."}}};
   std::ifstream file(root / "proc/meminfo");
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
@@ -68,10 +68,10 @@ void collect_memory(const fs::path& root, Families& to) {
 
 void collect_interfaces(const fs::path& root, Families& to) {
   static constexpr std::array<std::array<const char*, 3>, 4> kShown = {
-      {{"rx_bytes", "mpzero_network_receive_bytes_total", "Bytes that the interface has received."},
-       {"tx_bytes", "mpzero_network_transmit_bytes_total", "Bytes that the interface has sent."},
-       {"rx_dropped", "mpzero_network_receive_drops_total", "Packets that were dropped when received."},
-       {"tx_dropped", "mpzero_network_transmit_drops_total", "Packets that were dropped when sent."}}};
+      {{"rx_bytes", "mpzero_network_receive_bytes_total", "Received bytes."},
+       {"tx_bytes", "mpzero_network_transmit_bytes_total", "Sent bytes."},
+       {"rx_dropped", "mpzero_network_receive_drops_total", "Dropped received packets."},
+       {"tx_dropped", "mpzero_network_transmit_drops_total", "Dropped sent packets."}}};
   for (const fs::path& interface : entries_of(root / "sys/class/net")) {
     for (const auto& [file, name, help] : kShown) {
       const auto value = number_in(interface / "statistics" / file);
@@ -115,20 +115,19 @@ struct Value {
 };
 
 constexpr Value kValuesOfGpu[] = {
-    {"mpzero_gpu_utilization_ratio", "Share of the time with a kernel at work.", &GpuReading::utilization},
-    {"mpzero_gpu_memory_utilization_ratio", "Share of the time with memory being read or written.",
-     &GpuReading::memory_utilization},
-    {"mpzero_gpu_sm_clock_hertz", "Clock of the multiprocessors.", &GpuReading::sm_clock},
-    {"mpzero_gpu_memory_clock_hertz", "Clock of the memory.", &GpuReading::memory_clock},
-    {"mpzero_gpu_power_watts", "Power that the GPU draws.", &GpuReading::power},
+    {"mpzero_gpu_utilization_ratio", "Fraction of time with a kernel running.", &GpuReading::utilization},
+    {"mpzero_gpu_memory_utilization_ratio", "Fraction of time with memory accesses.", &GpuReading::memory_utilization},
+    {"mpzero_gpu_sm_clock_hertz", "SM clock.", &GpuReading::sm_clock},
+    {"mpzero_gpu_memory_clock_hertz", "Memory clock.", &GpuReading::memory_clock},
+    {"mpzero_gpu_power_watts", "Power draw of the GPU.", &GpuReading::power},
     {"mpzero_gpu_temperature_celsius", "Temperature of the GPU.", &GpuReading::temperature},
-    {"mpzero_gpu_memory_used_bytes", "Memory that all processes hold.", &GpuReading::memory_used},
+    {"mpzero_gpu_memory_used_bytes", "Memory in use by all processes.", &GpuReading::memory_used},
     {"mpzero_gpu_memory_bytes", "Memory of the GPU.", &GpuReading::memory_total},
     {"mpzero_gpu_energy_joules_total", "Energy since the driver was loaded.", &GpuReading::energy},
-    {"mpzero_gpu_last_xid", "Number of the newest Xid error.", &GpuReading::last_xid, true},
+    {"mpzero_gpu_last_xid", "Number of the latest Xid error.", &GpuReading::last_xid, true},
     {"mpzero_gpu_nvlink_errors_total", "Replays, recoveries and CRC errors of all NVLinks.", &GpuReading::nvlink_errors,
      true},
-    {"mpzero_gpu_pcie_replays_total", "Packets that PCIe has sent again.", &GpuReading::pcie_replays, true},
+    {"mpzero_gpu_pcie_replays_total", "Retransmitted PCIe packets.", &GpuReading::pcie_replays, true},
     {"mpzero_gpu_xid_errors_total", "Xid errors since this start of the run.", &GpuReading::xid_errors, true}};
 
 std::string with_age(const char* help) {
@@ -176,7 +175,7 @@ void collect_gpus(const std::optional<std::vector<GpuReading>>& gpus, const std:
         to.gauge(value.name, help, *read, labels);
       }
     }
-    const std::string ecc_help = with_age("Errors of memory since the driver was loaded.");
+    const std::string ecc_help = with_age("Memory errors since the driver was loaded.");
     if (gpu.corrected_errors) {
       to.counter("mpzero_gpu_ecc_errors_total", ecc_help, *gpu.corrected_errors, with("type", "corrected"));
     }
@@ -185,7 +184,7 @@ void collect_gpus(const std::optional<std::vector<GpuReading>>& gpus, const std:
     }
     if (!gpu.throttle_reasons) continue;
     for (const doctor::ThrottleReason& reason : doctor::kThrottleReasons) {
-      to.gauge("mpzero_gpu_throttled", "1 while the GPU runs slower for this reason.",
+      to.gauge("mpzero_gpu_throttled", "1 while the GPU is throttled for this reason.",
                (*gpu.throttle_reasons & reason.bit) != 0 ? 1 : 0, with("reason", label_of(reason.name)));
     }
   }

@@ -5,54 +5,54 @@ namespace mpzero {
 FlagGroup checkpoint_flags() {
   return {
       "Checkpoints",
-      {{.name = "checkpoint_dir", .value = Text{field<&Settings::checkpoint_dir>}, .help = "", .unit = "DIR"},
+      {{.name = "checkpoint_dir",
+        .value = Text{field<&Settings::checkpoint_dir>},
+        .help = "folder of checkpoints and metrics",
+        .unit = "DIR"},
        {.name = "checkpoint_freq",
         .value = Integer{.field = field<&Settings::checkpoint_freq>},
-        .help = "steps between checkpoints; 0: only at the end",
+        .help = "steps between checkpoints; 0 saves only at the end",
         .unit = "STEPS",
         .trainer = TrainersFlag{.name = "save_steps"}},
        {.name = "save_strategy",
         .value = choice<SaveStrategy>(
             field<&Settings::save_strategy>,
             {{"no", SaveStrategy::kNo}, {"steps", SaveStrategy::kSteps}, {"epoch", SaveStrategy::kEpoch}}),
-        .help = "as the Trainer has it: steps: as --checkpoint_freq says, and at the end; epoch: whenever --train_data "
-                "has been seen, and at the end; no: never, as --checkpoint_freq 0 --save_final=false",
+        .help = "the Trainer's flag: steps (every --checkpoint_freq steps and at the end), epoch (after each pass over "
+                "--train_data and at the end), no (never)",
         .trainer = TrainersFlag{}},
        {.name = "keep_last",
         .value = Integer{.field = field<&Settings::keep_last>},
-        .help = "whole checkpoints of this run to keep, those saved last; 0: all",
+        .help = "number of latest complete checkpoints of this run to keep; 0 keeps all",
         .trainer = TrainersFlag{.name = "save_total_limit"}},
        {.name = "save_final",
         .value = Boolean{field<&Settings::save_final>},
-        .help = "save the state after the last step; a run that is stopped before it saves all the same"},
+        .help = "save after the last step; a run that is stopped earlier always saves"},
        {.name = "async_save",
         .value = Boolean{field<&Settings::async_save>},
-        .help = "write a copy of the training state while training continues, where host memory has room for the copy"},
+        .help = "save in the background if host memory fits a copy of the training state"},
        {.name = "checkpoint_format",
         .value = choice<bool>(field<&Settings::deepspeed_format>, {{"hdf5", false}, {"deepspeed", true}}),
-        .help = "hdf5, or deepspeed: files that DeepSpeed and its zero_to_fp32.py read"},
+        .help = "hdf5, or deepspeed (readable by DeepSpeed and its zero_to_fp32.py)"},
        {.name = "resume_from_checkpoint",
         .value = Text{field<&Settings::resume_from_checkpoint>},
-        .help =
-            "a checkpoint folder; true: the newest of --checkpoint_dir, which must exist; none or false: start anew",
+        .help = "checkpoint folder to resume from; true: the newest in --checkpoint_dir, or fail; none or false: start "
+                "a new run",
         .unit = "DIR",
-        .default_text = "resume from --checkpoint_dir if it holds a checkpoint, none with --overwrite",
+        .default_text = "the newest in --checkpoint_dir, if any; none with --overwrite",
         .trainer = TrainersFlag{}},
        {.name = "allow_changed",
         .value = Names{.field = field<&Settings::allow_changed>, .remark = "; write it as rope_theta,rms_norm_eps"},
-        .help =
-            "keys of the model that may differ from the checkpoint's, of rope_theta, rope_scaling and rms_norm_eps, "
-            "as when a context is extended; and tokenizer, where the token files may be of another one than the "
-            "model, or than those that the run had before",
+        .help = "keys that may differ from the checkpoint: rope_theta, rope_scaling, rms_norm_eps (e.g. to extend the "
+                "context), tokenizer (of the token files)",
         .unit = "KEYS",
         .default_text = "none"},
        {.name = "overwrite",
         .value = Boolean{field<&Settings::overwrite>},
-        .help = "move what another run has left in --checkpoint_dir into a folder old-<n> there; without it a new run "
-                "does not start among another's checkpoints"},
+        .help = "move another run's files in --checkpoint_dir to old-<n>; without it, a new run refuses such a folder"},
        {.name = "resume_strict",
         .value = Boolean{field<&Settings::resume_strict>},
-        .help = "stop where the newest checkpoint is damaged instead of resuming from the one before"}}};
+        .help = "fail if the newest checkpoint is damaged, instead of resuming from the previous one"}}};
 }
 
 }  // namespace mpzero

@@ -30,7 +30,7 @@ void read_command_flags(const std::vector<std::string>& arguments, const std::ve
       value = arguments[++i];
     }
     if (!flag->is_switch && (!value || (value->empty() && !flag->may_be_empty))) {
-      throw_user_error("{} needs a value; one that begins with -- is given as {}=VALUE.", name, name);
+      throw_user_error("{} needs a value; if it begins with --, write {}=VALUE.", name, name);
     }
     flag->set(value.value_or(""));
   }

@@ -11,6 +11,7 @@
 #include "app/flags/options.hpp"
 #include "app/flags/training_flags.hpp"
 #include "app/flags/unknown_flags.hpp"
+#include "io/ds_config/keys.hpp"
 
 namespace mpzero {
 namespace {
@@ -36,7 +37,7 @@ std::string placeholder(const Flag& flag) {
   if (type == "integer") return "N";
   if (type == "number") return "X";
   if (type == "boolean") return "BOOL";
-  return type == "names" ? "NAMES" : "WHAT";
+  return type == "names" ? "NAMES" : "VALUE";
 }
 
 // As a user would write it: 5e-5 for 5e-05.
@@ -101,7 +102,7 @@ ordered_json to_json(const Flag& flag) {
 
 std::string command_line_help() {
   po::options_description all("", kLineLength, kHelpLength);
-  po::options_description aliases("Other names, as the Hugging Face Trainer has them", kLineLength, kHelpLength);
+  po::options_description aliases("Aliases from the Hugging Face Trainer", kLineLength, kHelpLength);
   for (const FlagGroup& group : training_flags()) {
     po::options_description section(group.title, kLineLength, kHelpLength);
     for (const Flag& flag : group.flags) {
@@ -109,13 +110,13 @@ std::string command_line_help() {
         const bool own = name == flag.name;
         (own ? section : aliases)
             .add_options()(name.c_str(), po::value<std::string>()->value_name(placeholder(flag)),
-                           own ? explain(flag).c_str() : ("the same as --" + flag.name).c_str());
+                           own ? explain(flag).c_str() : ("alias of --" + flag.name).c_str());
       }
     }
     all.add(section);
   }
   po::options_description other("Other", kLineLength, kHelpLength);
-  other.add_options()("help", "print this; also -h, and --help=json for programs");
+  other.add_options()("help", "show this help; also -h; --help=json prints JSON; --help FLAG explains one flag");
   std::ostringstream text;
   text << "Usage: mpzero train --train_data FILE [--flag value | --flag=value ...]\n" << all.add(aliases).add(other);
   return text.str();
@@ -137,7 +138,8 @@ std::string command_line_help_json() {
     for (const Flag& flag : group.flags) flags.push_back(to_json(flag));
     groups.push_back({{"title", group.title}, {"flags", flags}});
   }
-  return ordered_json({{"groups", groups}, {"unknown", unknown_flags()}}).dump(2) + "\n";
+  return ordered_json({{"groups", groups}, {"unknown", unknown_flags()}, {"ds_config", io::ds_config_keys()}}).dump(2) +
+         "\n";
 }
 
 }  // namespace mpzero

@@ -20,64 +20,61 @@ Real model_real() {
 }  // namespace
 
 FlagGroup model_flags() {
-  return {
-      "Model",
-      {{.name = "model_type",
-        .value = Text{field<&Settings::model_type>},
-        .help = "a preset of configs/models; also names the checkpoints",
-        .unit = "NAME"},
-       {.name = "model_config",
-        .value = Text{field<&Settings::model_config>},
-        .help = "a Hugging Face config.json, or its folder, instead of a preset",
-        .unit = "FILE"},
-       {.name = "init_from",
-        .value = Text{field<&Settings::init_from>},
-        .help = "weights to start from: a Hugging Face folder, the name of a model in the Hugging Face cache, adapters "
-                "of PEFT, or a checkpoint, of which only the weights are taken; its model is trained where no other is "
-                "named",
-        .unit = "DIR",
-        .default_text = "random weights"},
-       {.name = "base_model",
-        .value = Text{field<&Settings::base_model>},
-        .help = "base of the adapters that --init_from names: a folder, or the name of a model in the Hugging Face "
-                "cache",
-        .unit = "DIR",
-        .default_text = "as the adapters record it"},
-       {.name = "bf16",
-        .value = Boolean{kIsBf16},
-        .help = "bf16 weights and activations with fp32 master weights; false: fp32",
-        .file = FileKey{.name = "bf16.enabled",
-                        .read = [](const io::DsConfig& file) { return file.bf16_enabled; },
-                        .has_section = [](const io::DsConfig& file) { return file.given(); }},
-        .trainer = TrainersFlag{.default_value = "false"}},
-       {.name = "fp8",
-        .value = choice(field<&Settings::fp8>, {"none", "tensorwise", "rowwise"}, /*alone=*/"tensorwise"),
-        .help = "matrix products of decoder layers in FP8, with a scale for each tensor (also without a value) or for "
-                "each row; needs bf16, and on GPUs compute capability 8.9 (L40S, H100) or more",
-        .file = FileKey{.name = "fp8.recipe"}},
-       {.name = "recompute",
-        .value = choice<Recomputation>(field<&Settings::recompute>, {{"none", Recomputation::kNone},
-                                                                     {"selective", Recomputation::kSelective},
-                                                                     {"full", Recomputation::kFull},
-                                                                     {"auto", Recomputation::kAuto}}),
-        .help = "what a layer does not keep for its backward but computes again: none; selective: what is cheap; full: "
-                "all but its input; auto: as little as the GPU's memory asks for, on the CPU nothing"},
-       {.name = "gradient_checkpointing",
-        .value = Boolean{field<&Settings::gradient_checkpointing>},
-        .help = "as the Trainer has it: true is --recompute full, false --recompute none",
-        .default_text = "as --recompute says",
-        .trainer = TrainersFlag{.default_value = "false"}},
-       {.name = "deterministic",
-        .value = Boolean{field<&Settings::deterministic>},
-        .help = "repeat bit for bit on the GPU too, with slower attention; the CPU always does"}}};
+  return {"Model",
+          {{.name = "model_type",
+            .value = Text{field<&Settings::model_type>},
+            .help = "model preset in configs/models; also the prefix of checkpoint names",
+            .unit = "NAME"},
+           {.name = "model_config",
+            .value = Text{field<&Settings::model_config>},
+            .help = "Hugging Face config.json, or its folder, used instead of a preset",
+            .unit = "FILE"},
+           {.name = "init_from",
+            .value = Text{field<&Settings::init_from>},
+            .help = "initial weights: Hugging Face folder, model name in the Hugging Face cache, PEFT adapters, or "
+                    "checkpoint (weights only); also sets the model unless --model_type or --model_config does",
+            .unit = "DIR",
+            .default_text = "random weights"},
+           {.name = "base_model",
+            .value = Text{field<&Settings::base_model>},
+            .help = "base of the adapters in --init_from: folder, or model name in the Hugging Face cache",
+            .unit = "DIR",
+            .default_text = "the base that the adapters record"},
+           {.name = "bf16",
+            .value = Boolean{kIsBf16},
+            .help = "bf16 weights and activations with fp32 master weights; false trains in fp32",
+            .file = FileKey{.name = "bf16.enabled",
+                            .read = [](const io::DsConfig& file) { return file.bf16_enabled; },
+                            .has_section = [](const io::DsConfig& file) { return file.given(); }},
+            .trainer = TrainersFlag{.default_value = "false"}},
+           {.name = "fp8",
+            .value = choice(field<&Settings::fp8>, {"none", "tensorwise", "rowwise"}, /*alone=*/"tensorwise"),
+            .help = "FP8 matrix products in decoder layers, with one scale per tensor (tensorwise, the value of a bare "
+                    "--fp8) or per row (rowwise); needs bf16 and, on GPUs, compute capability 8.9 or later",
+            .file = FileKey{.name = "fp8.recipe"}},
+           {.name = "recompute",
+            .value = choice<Recomputation>(field<&Settings::recompute>, {{"none", Recomputation::kNone},
+                                                                         {"selective", Recomputation::kSelective},
+                                                                         {"full", Recomputation::kFull},
+                                                                         {"auto", Recomputation::kAuto}}),
+            .help = "activation checkpointing: none; selective (recomputes cheap operations); full (keeps only layer "
+                    "inputs); auto (the least that fits into GPU memory; none on the CPU)"},
+           {.name = "gradient_checkpointing",
+            .value = Boolean{field<&Settings::gradient_checkpointing>},
+            .help = "the Trainer's flag: true means --recompute full, false --recompute none",
+            .default_text = "set by --recompute",
+            .trainer = TrainersFlag{.default_value = "false"}},
+           {.name = "deterministic",
+            .value = Boolean{field<&Settings::deterministic>},
+            .help = "bit-identical results on GPUs, with slower attention; the CPU is always deterministic"}}};
 }
 
 FlagGroup override_flags() {
   FlagGroup group{
-      "Model fields that replace those of the preset or config.json",
+      "Model overrides",
       {{.name = "vocab_size",
         .value = model_integer<&ModelOverrides::vocab_size>(),
-        .help = "tokens in the vocabulary"},
+        .help = "vocabulary size in tokens"},
        {.name = "hidden_size", .value = model_integer<&ModelOverrides::hidden_size>(), .help = ""},
        {.name = "intermediate_size", .value = model_integer<&ModelOverrides::intermediate_size>(), .help = ""},
        {.name = "num_hidden_layers", .value = model_integer<&ModelOverrides::num_hidden_layers>(), .help = ""},
@@ -86,13 +83,13 @@ FlagGroup override_flags() {
        {.name = "head_dim", .value = model_integer<&ModelOverrides::head_dim>(), .help = ""},
        {.name = "max_position_embeddings",
         .value = model_integer<&ModelOverrides::max_position_embeddings>(),
-        .help = "tokens of the longest sequence"},
+        .help = "maximum sequence length in tokens"},
        {.name = "rms_norm_eps", .value = model_real<&ModelOverrides::rms_norm_eps>(), .help = ""},
        {.name = "rope_theta", .value = model_real<&ModelOverrides::rope_theta>(), .help = ""},
        {.name = "dropout_rate",
         .value = Real{.field = field<&Settings::model_overrides, &ModelOverrides::dropout_rate>},
-        .help = "of T5; 0 is supported"}}};
-  for (Flag& flag : group.flags) flag.default_text = "the model's";
+        .help = "dropout of T5; only 0 is supported"}}};
+  for (Flag& flag : group.flags) flag.default_text = "from the model";
   return group;
 }
 

@@ -32,8 +32,8 @@ Recorded optimizer_setting(const std::string& label, const std::string& key) {
 void read_warmup_ratio(CommandLine& line, const std::string& flag, const std::string& text) {
   const double ratio = parse_real(flag, text, 0.0, 1.0);
   if (line.warmup_ratio && *line.warmup_ratio != ratio) {
-    throw_user_error("--warmup_steps and --warmup_ratio say {} and {}; keep one of the two.", *line.warmup_ratio,
-                     ratio);
+    throw_user_error("--warmup_steps {} and --warmup_ratio {} both set the warm-up; keep one of the two.",
+                     *line.warmup_ratio, ratio);
   }
   line.warmup_ratio = ratio;
   if (flag != "warmup_ratio") line.given["warmup_ratio"] = flag;
@@ -59,14 +59,14 @@ std::string show_number(const std::optional<T>& number) {
 std::vector<Flag> batch_flags() {
   return {{.name = "train_batch_size",
            .value = Integer{.field = field<&Settings::train_batch_size>, .minimum = 1},
-           .help = "sequences in an optimizer step",
+           .help = "sequences per optimizer step on all ranks",
            .unit = "SEQUENCES",
-           .default_text = "the product of the next two and the ranks",
+           .default_text = "micro-batch x accumulation x ranks",
            .file = FileKey{.name = "train_batch_size",
                            .read = [](const io::DsConfig& file) { return file.train_batch_size; }}},
           {.name = "train_micro_batch_size_per_gpu",
            .value = Integer{.field = field<&Settings::micro_batch_size>, .minimum = 1},
-           .help = "sequences that a rank runs at once",
+           .help = "sequences per forward pass of a rank (micro-batch)",
            .unit = "SEQUENCES",
            .file = FileKey{.name = "train_micro_batch_size_per_gpu",
                            .read = [](const io::DsConfig& file) { return file.train_micro_batch_size_per_gpu; }},
@@ -74,7 +74,7 @@ std::vector<Flag> batch_flags() {
            .recorded = Recorded{.section = Recorded::Section::kBatch, .label = "micro-batch"}},
           {.name = "gradient_accumulation_steps",
            .value = Integer{.field = field<&Settings::gradient_accumulation_steps>, .minimum = 1},
-           .help = "micro-batches of a rank in an optimizer step",
+           .help = "micro-batches per rank in an optimizer step",
            .file = FileKey{.name = "gradient_accumulation_steps",
                            .read = [](const io::DsConfig& file) { return file.gradient_accumulation_steps; }},
            .trainer = TrainersFlag{},
@@ -85,17 +85,17 @@ std::vector<Flag> lora_flags() {
   return {
       {.name = "lora_r",
        .value = Integer{.field = field<&Settings::lora, &LoraSettings::r>, .minimum = 1},
-       .help = "rank of low-rank adapters (LoRA), which are trained in place of the weights",
+       .help = "rank of the LoRA adapters, which train instead of the weights",
        .default_text = "no adapters",
        .file = FileKey{.name = "lora.r", .read = [](const io::DsConfig& file) { return file.lora.r; }}},
       {.name = "lora_alpha",
        .value = Real{.field = field<&Settings::lora, &LoraSettings::alpha>, .may_be_minimum = false},
-       .help = "adapters are scaled by this / r",
+       .help = "LoRA scaling factor: adapters are multiplied by alpha / r",
        .default_text = "r",
        .file = FileKey{.name = "lora.alpha", .read = [](const io::DsConfig& file) { return file.lora.alpha; }}},
       {.name = "lora_target_modules",
        .value = Names{.field = field<&Settings::lora, &LoraSettings::targets>, .remark = "; write it as q_proj,v_proj"},
-       .help = "projections that get adapters, as in q_proj,v_proj",
+       .help = "projections that get adapters, e.g. q_proj,v_proj",
        .default_text = "all-linear: every projection of the layers",
        .file = FileKey{.name = "lora.targets", .read = [](const io::DsConfig& file) { return file.lora.targets; }}},
       {.name = "lora_dropout",
@@ -104,66 +104,67 @@ std::vector<Flag> lora_flags() {
        .file = FileKey{.name = "lora.dropout", .read = [](const io::DsConfig& file) { return file.lora.dropout; }}},
       {.name = "use_rslora",
        .value = Boolean{field<&Settings::lora, &LoraSettings::rslora>},
-       .help = "adapters are scaled by alpha / sqrt(r)",
+       .help = "multiply adapters by alpha / sqrt(r) instead of alpha / r",
        .file = FileKey{.name = "lora.rslora", .read = [](const io::DsConfig& file) { return file.lora.rslora; }}}};
 }
 
 std::vector<Flag> adamw_flags() {
-  return {{.name = "learning_rate",
-           .value = Real{.field = of_optimizer<&OptimizerConfig::lr>},
-           .help = "AdamW's, at the schedule's peak",
-           .file = optimizer_key("lr", [](const io::DsConfig& file) { return file.optimizer.lr; }),
-           .trainer = TrainersFlag{.default_value = "5e-05"},
-           .recorded = optimizer_setting("learning rate", "lr")},
-          {.name = "beta1",
-           .value = Real{.field = of_optimizer<&OptimizerConfig::beta1>, .limit = 1},
-           .help = "decay of AdamW's first moment",
-           .file = optimizer_key("betas[0]",
-                                 [](const io::DsConfig& file) { return beta(file, file.optimizer.betas.value.first); }),
-           .trainer = TrainersFlag{.name = "adam_beta1"},
-           .recorded = optimizer_setting("beta1", "beta1")},
-          {.name = "beta2",
-           .value = Real{.field = of_optimizer<&OptimizerConfig::beta2>, .limit = 1},
-           .help = "decay of AdamW's second moment",
-           .file = optimizer_key(
-               "betas[1]", [](const io::DsConfig& file) { return beta(file, file.optimizer.betas.value.second); }),
-           .trainer = TrainersFlag{.name = "adam_beta2", .default_value = "0.999"},
-           .recorded = optimizer_setting("beta2", "beta2")},
-          {.name = "adam_epsilon",
-           .value = Real{.field = of_optimizer<&OptimizerConfig::eps>},
-           .help = "added to the root of AdamW's second moment",
-           .file = optimizer_key("eps", [](const io::DsConfig& file) { return file.optimizer.eps; }),
-           .trainer = TrainersFlag{},
-           .recorded = optimizer_setting("eps", "eps")},
-          {.name = "weight_decay",
-           .value = Real{.field = of_optimizer<&OptimizerConfig::weight_decay>},
-           .help = "decoupled from the gradient, as AdamW has it",
-           .file = optimizer_key("weight_decay", [](const io::DsConfig& file) { return file.optimizer.weight_decay; }),
-           .trainer = TrainersFlag{.default_value = "0"}},
-          {.name = "no_decay",
-           .value = Names{.field = field<&Settings::optimizer, &OptimizerConfig::no_decay>,
-                          .remark = ", which would be part of every other; write it as norm,bias"},
-           .help = "no weight decay for parameters whose names contain one of these, as in norm,bias",
-           .default_text = "all decay"},
-          {.name = "freeze_parameters",
-           .value = Names{.field = field<&Settings::freeze_parameters>,
-                          .remark = ", which would match every parameter; write it as embed_tokens,norm"},
-           .help = "parameters whose names one of these regular expressions matches are not trained, as in "
-                   "embed_tokens,layers\\.[0-7]\\.",
-           .unit = "REGEXES",
-           .default_text = "all are trained",
-           .file = FileKey{.name = "freeze", .read = [](const io::DsConfig& file) { return file.freeze; }}},
-          {.name = "grad_clip",
-           .value = Real{.field = field<&Settings::gradient_clipping>},
-           .help = "largest L2 norm of the gradient over all parameters; 0: no clipping",
-           .file = FileKey{.name = "gradient_clipping",
-                           .read = [](const io::DsConfig& file) { return file.gradient_clipping; },
-                           .has_section = is_given},
-           .trainer = TrainersFlag{.name = "max_grad_norm"}},
-          {.name = "quantized_gradient_bits",
-           .value = choice<int64_t>(field<&Settings::quantized_gradient_bits>, {{"8", 8}, {"4", 4}}),
-           .help = "bits of a gradient between nodes, where zero_quantized_gradients is true",
-           .unit = "BITS"}};
+  return {
+      {.name = "learning_rate",
+       .value = Real{.field = of_optimizer<&OptimizerConfig::lr>},
+       .help = "peak learning rate of AdamW",
+       .file = optimizer_key("lr", [](const io::DsConfig& file) { return file.optimizer.lr; }),
+       .trainer = TrainersFlag{.default_value = "5e-05"},
+       .recorded = optimizer_setting("learning rate", "lr")},
+      {.name = "beta1",
+       .value = Real{.field = of_optimizer<&OptimizerConfig::beta1>, .limit = 1},
+       .help = "decay rate of AdamW's first moment",
+       .file = optimizer_key("betas[0]",
+                             [](const io::DsConfig& file) { return beta(file, file.optimizer.betas.value.first); }),
+       .trainer = TrainersFlag{.name = "adam_beta1"},
+       .recorded = optimizer_setting("beta1", "beta1")},
+      {.name = "beta2",
+       .value = Real{.field = of_optimizer<&OptimizerConfig::beta2>, .limit = 1},
+       .help = "decay rate of AdamW's second moment",
+       .file = optimizer_key("betas[1]",
+                             [](const io::DsConfig& file) { return beta(file, file.optimizer.betas.value.second); }),
+       .trainer = TrainersFlag{.name = "adam_beta2", .default_value = "0.999"},
+       .recorded = optimizer_setting("beta2", "beta2")},
+      {.name = "adam_epsilon",
+       .value = Real{.field = of_optimizer<&OptimizerConfig::eps>},
+       .help = "term added to AdamW's denominator",
+       .file = optimizer_key("eps", [](const io::DsConfig& file) { return file.optimizer.eps; }),
+       .trainer = TrainersFlag{},
+       .recorded = optimizer_setting("eps", "eps")},
+      {.name = "weight_decay",
+       .value = Real{.field = of_optimizer<&OptimizerConfig::weight_decay>},
+       .help = "decoupled weight decay of AdamW",
+       .file = optimizer_key("weight_decay", [](const io::DsConfig& file) { return file.optimizer.weight_decay; }),
+       .trainer = TrainersFlag{.default_value = "0"}},
+      {.name = "no_decay",
+       .value = Names{.field = field<&Settings::optimizer, &OptimizerConfig::no_decay>,
+                      .remark = ", which would be part of every other; write it as norm,bias"},
+       .help = "exclude parameters whose names contain any of these from weight decay, e.g. norm,bias",
+       .default_text = "none"},
+      {.name = "freeze_parameters",
+       .value = Names{.field = field<&Settings::freeze_parameters>,
+                      .remark = ", which would match every parameter; write it as embed_tokens,norm"},
+       .help =
+           "freeze parameters whose names match any of these regular expressions, e.g. embed_tokens,layers\\.[0-7]\\.",
+       .unit = "REGEXES",
+       .default_text = "none",
+       .file = FileKey{.name = "freeze", .read = [](const io::DsConfig& file) { return file.freeze; }}},
+      {.name = "grad_clip",
+       .value = Real{.field = field<&Settings::gradient_clipping>},
+       .help = "maximum L2 norm of the gradient over all parameters; 0 disables clipping",
+       .file = FileKey{.name = "gradient_clipping",
+                       .read = [](const io::DsConfig& file) { return file.gradient_clipping; },
+                       .has_section = is_given},
+       .trainer = TrainersFlag{.name = "max_grad_norm"}},
+      {.name = "quantized_gradient_bits",
+       .value = choice<int64_t>(field<&Settings::quantized_gradient_bits>, {{"8", 8}, {"4", 4}}),
+       .help = "bits per gradient value between nodes if zero_quantized_gradients is true",
+       .unit = "BITS"}};
 }
 
 // resolve_schedule brings these and the file's scheduler section together.
@@ -173,58 +174,55 @@ std::vector<Flag> schedule_flags() {
        .value = choice(
            field<&Settings::lr_scheduler_type>,
            std::vector<std::string>{"linear", "cosine", "constant", "constant_with_warmup", "warmup_stable_decay"}),
-       .help = "the Trainer's schedule in place of a scheduler section: linear or cosine, both to 0 at the last "
-               "step; constant; constant_with_warmup; warmup_stable_decay: constant, then a cosine to 0 in the last "
-               "--num_decay_steps",
-       .default_text = "without --deepspeed_config DeepSpeed's WarmupCosineLR; with it, as its scheduler section "
-                       "says, and without one constant",
+       .help = "the Trainer's learning rate schedule, instead of a scheduler section: linear or cosine (to 0 at the "
+               "last step), constant, constant_with_warmup, warmup_stable_decay (constant, then cosine to 0 over "
+               "--num_decay_steps)",
+       .default_text = "WarmupCosineLR without --deepspeed_config, else its scheduler section or constant",
        .file = FileKey{.name = "scheduler.type"},
        .trainer = TrainersFlag{.default_value = "linear"}},
       {.name = "warmup_steps",
        .value = Custom{.read = read_warmup_steps,
                        .show = [](const Settings& settings) { return show_number(settings.warmup_steps); }},
-       .help = "steps until the schedule's peak; below 1 a share of all steps",
+       .help = "steps until the peak learning rate; a value below 1 is a fraction of all steps",
        .unit = "STEPS",
-       .default_text = "100; with --lr_scheduler_type 0",
+       .default_text = "100; 0 with --lr_scheduler_type",
        .file = FileKey{.name = "scheduler.params.warmup_num_steps"},
        .trainer = TrainersFlag{.default_value = "0"}},
       {.name = "num_decay_steps",
        .value = Integer{.field = field<&Settings::num_decay_steps>, .minimum = 1},
-       .help = "steps of warmup_stable_decay's decay, as lr_scheduler_kwargs has it",
+       .help = "decay steps of warmup_stable_decay",
        .unit = "STEPS",
-       .default_text = "a tenth of all steps"},
+       .default_text = "10% of all steps"},
       {.name = "schedule_on_resume",
        .value = choice<ScheduleOnResume>(field<&Settings::schedule_on_resume>, {{"keep", ScheduleOnResume::kKeep},
                                                                                 {"rewarm", ScheduleOnResume::kRewarm},
                                                                                 {"extend", ScheduleOnResume::kExtend}}),
-       .help = "where the schedule has changed since the checkpoint: keep: the checkpoint's to its end, then its "
-               "last rate; rewarm: a new warm-up from the checkpoint's rate and a new decay in the remaining steps; "
-               "extend: the new schedule, as if the run had begun with it",
-       .default_text = "the rate does not jump: keep, or rewarm where the checkpoint's ends at almost 0",
+       .help =
+           "learning rate after a resume with a changed schedule: keep (the old schedule, then its last rate), rewarm "
+           "(warm up from the old rate, decay over the remaining steps), extend (the new schedule from step 1)",
+       .default_text = "keep, or rewarm if the checkpoint's schedule ends near 0",
        .recorded = Recorded{.section = Recorded::Section::kSchedule, .key = "schedule_on_resume"}},
       {.name = "warmup_ratio",
        .value = Custom{.read = read_warmup_ratio,
                        .show = [](const Settings& settings) { return show_number(settings.warmup_ratio); }},
-       .help = "the same as a share of all steps, rounded up",
+       .help = "warm-up as a fraction of all steps, rounded up",
        .unit = "X",
-       .default_text = "as --warmup_steps says",
+       .default_text = "set by --warmup_steps",
        .trainer = TrainersFlag{}}};
 }
 
 }  // namespace
 
 FlagGroup optimization_flags() {
-  FlagGroup group{"Batch and optimization; where --deepspeed_config has the value too, both must be the same",
+  FlagGroup group{"Batch and optimization; must match --deepspeed_config if both set a value",
                   {{.name = "deepspeed_config",
                     .value = Text{field<&Settings::deepspeed_config>},
-                    .help = "ds_config.json as DeepSpeed reads it",
+                    .help = "DeepSpeed's ds_config.json",
                     .unit = "FILE",
-                    .default_text = "none; ZeRO stage 2 with the optimizer in host memory, and the defaults given "
-                                    "here"},
+                    .default_text = "none: ZeRO stage 2, optimizer in host memory, and the defaults listed here"},
                    {.name = "deepspeed_config_yields",
                     .value = Boolean{field<&Settings::deepspeed_config_yields>},
-                    .help = "flags replace the values of --deepspeed_config instead of having to be the same; the "
-                            "scripts give it with a file that the user has not named"}}};
+                    .help = "let flags override --deepspeed_config; the scripts set it for their default file"}}};
   for (const std::vector<Flag>& flags : {batch_flags(), lora_flags(), adamw_flags(), schedule_flags()}) {
     group.flags.insert(group.flags.end(), flags.begin(), flags.end());
   }

@@ -91,8 +91,8 @@ struct GivenFlag {
 void check_repetition(const Flag& flag, const GivenFlag& first, const GivenFlag& second) {
   if (first.name == second.name) throw_user_error("--{} is given twice; keep one of the two.", first.name);
   if (first.read(flag) == second.read(flag)) return;
-  throw_user_error("--{} {} and --{} {} contradict each other: they are two names of one setting; keep one of the two.",
-                   first.name, first.value, second.name, second.value);
+  throw_user_error("--{} {} and --{} {} contradict each other: they are aliases; keep one of the two.", first.name,
+                   first.value, second.name, second.value);
 }
 
 // A share of 0 says nothing where a number of steps is given too, and alone the same as no steps.
@@ -111,17 +111,19 @@ void check_warmup(const CommandLine& line) {
                      *line.warmup_steps, *line.warmup_ratio);
   }
   if (line.lr_scheduler_type == "constant" && (has_steps || line.warmup_ratio)) {
+    const char* const flag = has_steps ? "warmup_steps" : "warmup_ratio";
     throw_user_error(
-        "--lr_scheduler_type constant has no warm-up, but --{} asks for one; give --lr_scheduler_type "
-        "constant_with_warmup, or leave the warm-up out.",
-        has_steps ? "warmup_steps" : "warmup_ratio");
+        "--lr_scheduler_type constant has no warm-up, but --{} is set; give --lr_scheduler_type constant_with_warmup, "
+        "or "
+        "leave out --{}.",
+        flag, flag);
   }
 }
 
 void check_decay(const CommandLine& line) {
   if (!line.num_decay_steps || line.lr_scheduler_type == "warmup_stable_decay") return;
   throw_user_error(
-      "--num_decay_steps {} is for --lr_scheduler_type warmup_stable_decay; give that schedule, or leave the flag out.",
+      "--num_decay_steps {} needs --lr_scheduler_type warmup_stable_decay; give that, or leave the flag out.",
       *line.num_decay_steps);
 }
 
@@ -142,8 +144,7 @@ void settle_recompute(CommandLine& line) {
   const Recomputation asked = *line.gradient_checkpointing ? Recomputation::kFull : Recomputation::kNone;
   if (line.gives("recompute") && line.recompute != asked) {
     throw_user_error(
-        "--recompute {} and --gradient_checkpointing {}, which is --recompute {}, contradict each other; keep one of "
-        "the two.",
+        "--recompute {} and --gradient_checkpointing {} (--recompute {}) contradict each other; keep one of the two.",
         flag_named("recompute").show(line), *line.gradient_checkpointing,
         *line.gradient_checkpointing ? "full" : "none");
   }
@@ -162,9 +163,8 @@ void settle_resume(CommandLine& line) {
 void check_dry_run(const CommandLine& line) {
   for (const char* flag : {"world_size", "nproc_per_node"}) {
     if (line.dry_run || !line.gives(flag)) continue;
-    throw_user_error(
-        "--{} {} is for --dry_run: a run has the ranks that mpirun or srun starts; leave it out, or add --dry_run.",
-        flag, flag_named(flag).show(line));
+    throw_user_error("--{} {} needs --dry_run: mpirun or srun sets a run's ranks; leave it out, or add --dry_run.",
+                     flag, flag_named(flag).show(line));
   }
   if (!line.world_size || !line.nproc_per_node || *line.world_size % *line.nproc_per_node == 0) return;
   throw_user_error("--world_size {} is not a multiple of --nproc_per_node {}; change one of them.", *line.world_size,
@@ -177,18 +177,18 @@ void check_metrics(const CommandLine& line) {
   if (line.metrics_port == 0 || line.metrics_sd_dir.empty() || !(address.starts_with("127.") || address == "::1"))
     return;
   throw_user_error(
-      "--metrics_sd_dir {} tells Prometheus to ask each node by its name, but --metrics_address {} answers that node "
-      "alone; give --metrics_address 0.0.0.0, or leave out --metrics_sd_dir.",
+      "--metrics_sd_dir {} lets Prometheus discover nodes, but --metrics_address {} is reachable only on the node "
+      "itself; give --metrics_address 0.0.0.0, or leave out --metrics_sd_dir.",
       line.metrics_sd_dir, address);
 }
 
 void check_contradictions(const CommandLine& line) {
   const ModelOverrides& model = line.model_overrides;
   if (line.local_dataset.value_or(false) && line.dataset.empty()) {
-    throw_user_error("--local_dataset true needs --dataset with the folder or file; add it.");
+    throw_user_error("--local_dataset true needs --dataset PATH; add it.");
   }
   if (line.gives("seq_length") && model.max_position_embeddings && line.seq_length > *model.max_position_embeddings) {
-    throw_user_error("--seq_length {} is longer than --max_position_embeddings {}; shorten the one or raise the other.",
+    throw_user_error("--seq_length {} is longer than --max_position_embeddings {}; change one of them.",
                      line.seq_length, *model.max_position_embeddings);
   }
   if (model.num_attention_heads && model.num_key_value_heads &&
@@ -202,16 +202,16 @@ void check_contradictions(const CommandLine& line) {
 
 void refuse_flag(const std::string& argument, const std::vector<std::string>& of_command, const std::string& help) {
   if (argument.ends_with(".h5")) {
-    throw_user_error("\"{0}\" is not a flag; a token file is given as --train_data {0}.", argument);
+    throw_user_error("\"{0}\" is not a flag; for a token file, write --train_data {0}.", argument);
   }
   if (is_data_set(argument)) {
     throw_user_error(
-        "\"{0}\" is not a flag; a data set is given as --dataset {0} to the scripts, which prepare it. `mpzero train` "
-        "reads the token file that app/prepare_data.py makes of it: --train_data FILE.",
+        "\"{0}\" is not a flag; tokenize a dataset with app/prepare_data.py, then give --train_data FILE, or let the "
+        "scripts do both: --dataset {0}.",
         argument);
   }
   if (argument.rfind("--", 0) != 0) {
-    throw_user_error("\"{}\" is not a flag; flags are written --name value or --name=value.", argument);
+    throw_user_error("\"{}\" is not a flag; write --name value or --name=value.", argument);
   }
   const std::string name = argument.substr(2, argument.find('=') - 2);
   if (const auto sentence = unknown_flags().find(name); sentence != unknown_flags().end()) {

@@ -27,7 +27,7 @@ ValidationFile read_set(const std::string& flag, const std::string& text, const 
   if (has_name(item)) set = {.name = item.substr(0, item.find('=')), .path = item.substr(item.find('=') + 1)};
   if (set.path.empty()) throw_user_error("--{} {}: \"{}\" has no file; write NAME=FILE.", flag, text, item);
   if (set.name.empty() || set.name.find_first_not_of(kNameCharacters) != std::string::npos) {
-    throw_user_error("--{} {}: the name \"{}\" may hold letters, digits, _ and - only; write NAME=FILE.", flag, text,
+    throw_user_error("--{} {}: the name \"{}\" may contain only letters, digits, _ and -; write NAME=FILE.", flag, text,
                      set.name);
   }
   return set;
@@ -75,16 +75,15 @@ void settle_validation(const CommandLine& line, int64_t sequences_of_batch, Sett
   if (!settings.validation_batches || settings.validation_data.empty()) return;
   if (line.gives("validation_sequences")) {
     throw_user_error(
-        "--validation_sequences {} and --validation_batches {} both set the length of a validation; leave out "
+        "--validation_sequences {} and --validation_batches {} both set the size of a validation; leave out "
         "--validation_batches.",
         line.validation_sequences, *settings.validation_batches);
   }
   settings.validation_sequences = saturating_product(*settings.validation_batches, sequences_of_batch);
   origins.set("validation_sequences", {Origin::Kind::kFlag, "validation_batches"});
-  warnings.push_back(
-      fmt::format("--validation_batches {} depends on ranks and micro-batch; give --validation_sequences {}, which is "
-                  "the same on this layout, in its place.",
-                  *settings.validation_batches, settings.validation_sequences));
+  warnings.push_back(fmt::format(
+      "--validation_batches {} is deprecated; give --validation_sequences {}, the same size on this layout.",
+      *settings.validation_batches, settings.validation_sequences));
 }
 
 }  // namespace mpzero

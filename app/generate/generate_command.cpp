@@ -48,9 +48,7 @@ at::Device find_device(const std::string& wanted) {
   if (seen && built_with_gpu_kernels()) return {at::kCUDA, 0};
   if (wanted == "auto") return at::kCPU;
   if (seen) throw_no_gpu_kernels();
-  throw_user_error(
-      "--device cuda: CUDA shows no GPU here; start it on a node with one (`nvidia-smi` lists them), or use --device "
-      "cpu.");
+  throw_user_error("--device cuda: CUDA shows no GPU; use a node with one (`nvidia-smi` lists them), or --device cpu.");
 }
 
 at::ScalarType find_type(const std::string& dtype, at::Device device) {
@@ -80,35 +78,35 @@ void require_bytes(const GenerateOptions& options, const StoredModel& model) {
   const std::string& tokenizer = options.tokenizer.empty() ? model.tokenizer : options.tokenizer;
   if (tokenizer.empty()) {
     throw_user_error(
-        "{} does not record a tokenizer; give --tokenizer bytes if the model was trained on bytes, else run "
-        "app/generate.py with --tokenizer FOLDER, or give --prompt_tokens.",
+        "{} does not record a tokenizer; give --tokenizer bytes if the model was trained on bytes, else use "
+        "app/generate.py --tokenizer FOLDER, or --prompt_tokens.",
         model.name);
   }
   if (tokenizer != "bytes") {
     throw_user_error(
-        "the tokenizer of {} is {}, and mpzero itself has only bytes; run app/generate.py with the same flags, or give "
-        "--prompt_tokens.",
+        "the tokenizer of {} is {}, but mpzero generate supports only bytes; use app/generate.py with the same flags, "
+        "or --prompt_tokens.",
         model.name, tokenizer);
   }
   if (!options.tokenizer.empty() && !model.tokenizer.empty() && model.tokenizer != "bytes") {
     throw_user_error("--tokenizer bytes: the tokenizer of {} is {}; leave the flag out.", model.name, model.tokenizer);
   }
   if (model.config.vocab_size < kByteIds) {
-    throw_user_error("the tokenizer bytes has {} ids, and the model of {} {}; give --prompt_tokens.", kByteIds,
-                     model.name, model.config.vocab_size);
+    throw_user_error("the tokenizer bytes has {} ids, the model of {} {}; use --prompt_tokens.", kByteIds, model.name,
+                     model.config.vocab_size);
   }
 }
 
 int64_t tokens_to_generate(const GenerateOptions& options, const StoredModel& model, size_t prompt) {
   const int64_t room = model.config.positions() - static_cast<int64_t>(prompt);
   if (room < 1) {
-    throw_user_error("the prompt has {}, and the model of {} {} positions; shorten it, so that a token can follow.",
+    throw_user_error("the prompt has {}, the model of {} {} positions; shorten it to leave room for a token.",
                      counted(static_cast<int64_t>(prompt), "token"), model.name, model.config.positions());
   }
   if (!options.max_tokens) return std::min(kDefaultTokens, room);
   if (*options.max_tokens <= room) return *options.max_tokens;
   throw_user_error(
-      "--max_tokens {}: after a prompt of {}, the {} positions of {} leave room for {}; give less, or shorten the "
+      "--max_tokens {}: after a prompt of {}, the {} positions of {} have room for {}; lower it, or shorten the "
       "prompt.",
       *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.positions(), model.name, room);
 }
@@ -129,9 +127,7 @@ Task task_of(const GenerateOptions& options, const StoredModel& model) {
     for (const int64_t id : task.prompt) {
       if (id < model.config.vocab_size) continue;
       throw_user_error(
-          "--prompt_tokens: {} is no id of the model of {}, whose vocabulary has {}; encode the text with the "
-          "tokenizer "
-          "that the model was trained with.",
+          "--prompt_tokens: {} is not an id of the model of {}, whose vocabulary has {}; use the model's tokenizer.",
           id, model.name, model.config.vocab_size);
     }
   }
@@ -251,7 +247,7 @@ int generate_command(const std::vector<std::string>& arguments) {
     return EXIT_SUCCESS;
   }
   constexpr const char* kNoHostMemory =
-      "the model does not fit into this host's memory; use --dtype bf16, or a host with more.";
+      "the model does not fit into host memory; use --dtype bf16, or a host with more memory.";
   try {
     return run(parse_generate_options(arguments));
   } catch (const std::bad_alloc&) {
@@ -259,8 +255,8 @@ int generate_command(const std::vector<std::string>& arguments) {
   } catch (const c10::Error& error) {
     if (is_out_of_gpu_memory(error)) {
       throw_user_error(
-          "the model does not fit into the GPU's free memory; use --device cpu, or end the other processes "
-          "that `nvidia-smi` lists.");
+          "the model does not fit into free GPU memory; use --device cpu, or stop the processes that `nvidia-smi` "
+          "lists.");
     }
     // The message of torch's host allocator, which has no error class.
     if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {

@@ -50,16 +50,16 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
        [&o](const std::string& value) {
          if (value != "bytes") {
            throw_user_error(
-               "--tokenizer {}: mpzero itself has only the tokenizer bytes; app/generate.py takes the same flags and "
-               "runs other tokenizers.",
+               "--tokenizer {}: mpzero generate supports only bytes; use app/generate.py, with the same flags, for "
+               "other "
+               "tokenizers.",
                value);
          }
          o.tokenizer = value;
        }},
       {"chat",
        [](const std::string&) {
-         throw_user_error(
-             "--chat: mpzero itself renders no chat template; app/generate.py takes the same flags and does.");
+         throw_user_error("--chat: mpzero generate has no chat templates; use app/generate.py, with the same flags.");
        }},
       {"untrained", [&o](const std::string&) { o.untrained = true; }, true},
       {"describe", [&o](const std::string&) { o.describe = true; }, true},
@@ -77,14 +77,14 @@ std::vector<CommandFlag> generate_flags(GenerateOptions& o) {
 void check(const GenerateOptions& options) {
   if (options.folder.empty()) {
     throw_user_error(
-        "no model is given; name its folder, as in `mpzero generate checkpoints --prompt \"Once upon a time\"`.");
+        "no model is given; pass its folder, e.g. `mpzero generate checkpoints --prompt \"Once upon a time\"`.");
   }
   if (options.describe) return;
   if (options.prompt && options.prompt_tokens) {
-    throw_user_error("--prompt and --prompt_tokens both say what to go on from; keep one of the two.");
+    throw_user_error("--prompt and --prompt_tokens exclude each other; keep one of the two.");
   }
   if (!options.prompt && !options.prompt_tokens) {
-    throw_user_error("what to go on from is missing; give --prompt TEXT, or --prompt_tokens with the ids of a text.");
+    throw_user_error("the prompt is missing; give --prompt TEXT or --prompt_tokens IDS.");
   }
   if (options.prompt && options.prompt->empty()) {
     throw_user_error("--prompt is empty; give a text of one character or more.");
@@ -99,9 +99,8 @@ GenerateOptions parse_generate_options(const std::vector<std::string>& arguments
   read_command_flags(arguments, known, [&](const std::string& argument) {
     if (argument.starts_with("-") && argument != "-") throw_unknown(argument, known);
     if (!options.folder.empty()) {
-      throw_user_error(
-          "mpzero generate reads one model, and \"{}\" and \"{}\" are given; quote a prompt of several words.",
-          options.folder.string(), argument);
+      throw_user_error("mpzero generate needs one model, not both \"{}\" and \"{}\"; quote a prompt of several words.",
+                       options.folder.string(), argument);
     }
     options.folder = argument;
   });
@@ -112,28 +111,27 @@ GenerateOptions parse_generate_options(const std::vector<std::string>& arguments
 std::string generate_help() {
   return "Usage: mpzero generate CHECKPOINT --prompt TEXT\n"
          "\n"
-         "Lets a model go on with a text, to look at what it has learned. One sequence, one process; no MPI is "
-         "needed.\n"
+         "Completes a prompt in one process, without MPI.\n"
          "\n"
-         "  CHECKPOINT            a folder of checkpoints (the one that `latest` names), one checkpoint of mpzero or "
-         "of\n"
-         "                        DeepSpeed, or a Hugging Face folder (config.json and weights) or a cached\n"
-         "                        model's name, such as Qwen/Qwen3-0.6B, or adapters of PEFT\n"
-         "  --prompt TEXT         what to go on from, where the model was trained on bytes; app/generate.py takes the\n"
-         "                        same flags, runs Hugging Face's tokenizers and answers in a chat (--chat TEXT)\n"
-         "  --prompt_tokens IDS   or ids, as 1,2,3; the ids that follow are printed, one a line\n"
-         "  --max_tokens N        tokens to generate (default: 200, or what the model's positions leave room for)\n"
-         "  --temperature T       0: always the likeliest token; else how freely to draw (default: 0.8)\n"
-         "  --top_k K             draw from the K likeliest tokens (default: 0, from all)\n"
-         "  --seed S              of the draws; the same seed gives the same text (default: 42)\n"
-         "  --device DEVICE       auto, cpu or cuda (default: auto, a GPU where there is one)\n"
+         "  CHECKPOINT            folder of checkpoints, checkpoint of mpzero or DeepSpeed, PEFT adapters, Hugging "
+         "Face\n"
+         "                        folder (config.json and weights), or cached model, e.g. Qwen/Qwen3-0.6B\n"
+         "  --prompt TEXT         prompt for a model trained on bytes; app/generate.py accepts the same flags for "
+         "other\n"
+         "                        tokenizers and --chat TEXT\n"
+         "  --prompt_tokens IDS   token ids instead of a text, e.g. 1,2,3; prints one id per line\n"
+         "  --max_tokens N        maximum number of new tokens (default: 200, within the model's positions)\n"
+         "  --temperature T       sampling temperature; 0 is greedy (default: 0.8)\n"
+         "  --top_k K             sample from the K most likely tokens; 0: from all (default: 0)\n"
+         "  --seed S              random seed of the sampling (default: 42)\n"
+         "  --device DEVICE       auto, cpu or cuda (default: auto, a GPU if there is one)\n"
          "  --dtype TYPE          fp32 or bf16 (default: bf16 on a GPU, fp32 on a CPU)\n"
-         "  --tag TAG             the checkpoint of the folder (default: the one that `latest` names)\n"
-         "  --tokenizer bytes     for a folder that does not record that its model was trained on bytes\n"
-         "  --base_model DIR      the base of adapters (default: as they record it)\n"
-         "  --model_config FILE   the model's config.json, where the folder has none, as DeepSpeed's checkpoints\n"
-         "  --untrained           the random weights that the run began with, before its first step\n"
-         "  --describe            print one line of JSON about the model, and generate nothing\n";
+         "  --tag TAG             checkpoint in the folder (default: latest)\n"
+         "  --tokenizer bytes     for checkpoints that do not record their tokenizer\n"
+         "  --base_model DIR      base of adapters (default: the base that they record)\n"
+         "  --model_config FILE   config.json for checkpoints without one, e.g. DeepSpeed's\n"
+         "  --untrained           use the run's initial random weights\n"
+         "  --describe            print a JSON description of the model instead of a completion\n";
 }
 
 }  // namespace mpzero

@@ -73,14 +73,13 @@ void read_adapters(const ModelRequest& request, const Use& use, const Say& say) 
 
 void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
   if (request.untrained) {
-    throw_user_error(
-        "--untrained: {} is no checkpoint of mpzero, which records the seed of its first weights; leave the flag out.",
-        request.folder.string());
+    throw_user_error("--untrained: {} is not a checkpoint of mpzero, so it has no seed; leave the flag out.",
+                     request.folder.string());
   }
   auto source = std::make_unique<io::FolderWeights>(request.folder);
   const fs::path file = request.model_config.empty() ? request.folder / "config.json" : fs::path(request.model_config);
   if (request.model_config.empty() && !io::path_exists(file)) {
-    throw_user_error("{} holds weights and no config.json; copy the model's config.json there, or give --model_config.",
+    throw_user_error("{} has weights but no config.json; copy it there, or pass --model_config.",
                      request.folder.string());
   }
   StoredModel model{.name = request.folder.string(),
@@ -107,9 +106,8 @@ model::ModelConfig config_of(const io::StoredCheckpoint& checkpoint, const Model
   if (tokens.add_bos.value_or(false)) options.bos_token_id = tokens.bos_token_id;
   const std::string text = io::exported_config(checkpoint, options);
   if (text.empty()) {
-    throw_user_error(
-        "{} records no config.json, as DeepSpeed's checkpoints do not; give the model's with --model_config.",
-        checkpoint.folder().string());
+    throw_user_error("{} has no config.json, like all checkpoints of DeepSpeed; pass it with --model_config.",
+                     checkpoint.folder().string());
   }
   const model::ModelConfig config = parse_config(
       text, request.model_config.empty() ? checkpoint.folder().string() + ", config.json" : request.model_config);
@@ -123,7 +121,7 @@ void read_untrained(const io::StoredCheckpoint& checkpoint, StoredModel model, c
                      checkpoint.folder().string());
   }
   if (!checkpoint.run().init_from.empty()) {
-    throw_user_error("--untrained: the run of {} began with the weights in {}; name that folder instead.",
+    throw_user_error("--untrained: the run of {} started from the weights in {}; use that folder.",
                      checkpoint.folder().string(), checkpoint.run().init_from);
   }
   model.name = fmt::format("step 0 of the run of {}", checkpoint.folder().string());

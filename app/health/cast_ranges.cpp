@@ -22,9 +22,9 @@ using nlohmann::ordered_json;
 std::string_view reads(LayerProduct product) {
   switch (product) {
     case LayerProduct::kQkv:
-      return "the projection to queries, keys and values reads";
+      return "the query, key and value projection reads";
     case LayerProduct::kOutput:
-      return "attention's output projection reads";
+      return "the attention output projection reads";
     case LayerProduct::kGateUp:
       return "the gate and up projections read";
     case LayerProduct::kDown:
@@ -112,11 +112,10 @@ std::optional<std::string> ZeroShareWarning::judge(const CastRanges& ranges, int
   const auto& [layer, product] = place;
   const bool tensorwise = scaling_ == model::fp8::Scaling::kTensorwise;
   return fmt::format(
-      "FP8 loses small values: in step {}, {:.0f}% of what {} in layer {} became 0, because its largest value is "
-      "{:.4g}; "
-      "keep this product in bf16 (\"{}\" in fp8.filter_fqns){} or lower the learning rate.",
+      "FP8 underflow: in step {}, {:.0f}% of what {} in layer {} became 0, as its maximum is {:.4g}; keep this product "
+      "in bf16 (\"{}\" in fp8.filter_fqns){} or lower the learning rate.",
       step, worst->zero_share() * 100, reads(product), layer, worst->maximum, weight_name_(layer, product),
-      tensorwise ? ", scale each row by itself (fp8.recipe rowwise)" : "");
+      tensorwise ? ", scale per row (fp8.recipe rowwise)" : "");
 }
 
 }  // namespace mpzero

@@ -45,8 +45,7 @@ void handle(int signal) {
   if (received.signal.compare_exchange_strong(none, signal)) received.at = now();
   if (signal == SIGINT && received.interrupts.fetch_add(1) == 0) {
     constexpr char kText[] =
-        "\nmpzero: interrupted: the run saves its state and stops; interrupt it again to stop immediately without "
-        "saving.\n";
+        "\nmpzero: interrupted: saving and stopping; interrupt again to stop at once without saving.\n";
     (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
   }
   const char byte = 1;

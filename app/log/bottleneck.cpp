@@ -26,27 +26,25 @@ std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts
   const bool large = facts.zero_stage == 3 && !facts.keeps_parameters;
   const double of_parameters = 100 * mean.exposed_parameters / mean.total();
   const double of_gradients = 100 * mean.exposed_gradients / mean.total();
-  const char *const for_parameters = "parameters from other ranks", *const for_gradients = "the sums of gradients";
+  const char *const for_parameters = "parameter gathers", *const for_gradients = "gradient reductions";
   const double smaller = std::min(of_parameters, of_gradients);
   return fmt::format(
-      "{:.0f}% of a step wait for {}{}: raise gradient_accumulation_steps or train_micro_batch_size_per_gpu, so that "
-      "there is more to compute for each byte{}",
+      "{:.0f}% of each step waits for {}{}: raise gradient_accumulation_steps or train_micro_batch_size_per_gpu to "
+      "overlap more{}",
       std::max(of_parameters, of_gradients), parameters ? for_parameters : for_gradients,
       smaller < 0.5 ? "" : fmt::format(" and {:.0f}% for {}", smaller, parameters ? for_gradients : for_parameters),
-      large && parameters ? ", or take \"stage\": 2 if the parameters fit into each GPU" : "");
+      large && parameters ? ", or use \"stage\": 2 if the parameters fit into each GPU" : "");
 }
 
 std::string of_host_update(double share, const BottleneckFacts& facts) {
   const bool fits = facts.host_states_bytes <= facts.spare_bytes;
   const std::string change =
-      fits ? fmt::format(
-                 "{:.1f} GiB of GPU memory are free for its {:.1f} GiB of states: leave out "
-                 "\"offload_optimizer\"",
-                 gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes))
+      fits ? fmt::format("{:.1f} GiB of GPU memory are free for {:.1f} GiB of states: leave out \"offload_optimizer\"",
+                         gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes))
            : std::string(
-                 "raise gradient_accumulation_steps, or let the GPUs update a part (\"offload_optimizer\": "
-                 "{\"ratio\": \"auto\"})");
-  return fmt::format("{:.0f}% of a step are AdamW in host memory: {}", 100 * share, change);
+                 "raise gradient_accumulation_steps, or update a part on the GPUs (\"offload_optimizer\": {\"ratio\": "
+                 "\"auto\"})");
+  return fmt::format("CPU AdamW takes {:.0f}% of each step: {}", 100 * share, change);
 }
 
 // The lower one of two middle values.
@@ -84,16 +82,15 @@ Data data_of(const std::vector<StepSplit>& means) {
 }
 
 std::string of_data(const Data& data) {
-  return fmt::format(
-      "{:.1f}% of a step{} wait for data: copy the file of --train_data to a disk of each node, such as its NVMe",
-      100 * data.share, data.is_everywhere ? "" : fmt::format(" of rank {}", data.rank));
+  return fmt::format("{:.1f}% of each step{} waits for data: copy --train_data to local disks of the nodes, e.g. NVMe",
+                     100 * data.share, data.is_everywhere ? "" : fmt::format(" of rank {}", data.rank));
 }
 
 }  // namespace
 
 std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const BottleneckFacts& facts) {
   if (!facts.throttled.empty()) {
-    return fmt::format("{}: see to its cooling and power, or leave out its host", facts.throttled);
+    return fmt::format("{}: check its cooling and power, or exclude its host", facts.throttled);
   }
   if (std::any_of(means.begin(), means.end(), [](const StepSplit& mean) { return mean.total() <= 0; })) {
     return std::nullopt;
@@ -124,8 +121,8 @@ std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const
   if (share_of_straggler(means, slowest) > kMostCommunication) return std::nullopt;
   if (facts.mfu && *facts.mfu < kLeastMfu && facts.micro_batch_tokens < kSmallMicroBatch && facts.spare_bytes > 0) {
     return fmt::format(
-        "micro-batches of {} tokens use {:.0f}% of the GPU's rate (MFU): raise train_micro_batch_size_per_gpu; {:.1f} "
-        "GiB of GPU memory are free",
+        "micro-batches of {} tokens reach {:.0f}% of the GPU's peak (MFU): raise train_micro_batch_size_per_gpu; "
+        "{:.1f} GiB of GPU memory are free",
         facts.micro_batch_tokens, 100 * *facts.mfu, gibibytes_of(facts.spare_bytes));
   }
   return std::nullopt;

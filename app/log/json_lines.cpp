@@ -29,7 +29,7 @@ JsonLines::JsonLines(std::filesystem::path path, Warn warn) : path_(std::move(pa
 }
 
 JsonLines::~JsonLines() {
-  if (lost_ > 0) warn_(fmt::format("{}: lines missing at its end: {}", path_.string(), lost_));
+  if (lost_ > 0) warn_(fmt::format("{}: missing lines at its end: {}", path_.string(), lost_));
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
@@ -84,14 +84,13 @@ void JsonLines::write(const ordered_json& object) {
     ++lost_;
     fail(error);
   } else if (std::exchange(failing_, false)) {
-    warn_(
-        fmt::format("{} is written again; lines that are missing there: {}", path_.string(), std::exchange(lost_, 0)));
+    warn_(fmt::format("{} is writable again; missing lines: {}", path_.string(), std::exchange(lost_, 0)));
   }
 }
 
 void JsonLines::fail(int error) {
   if (std::exchange(failing_, true)) return;
-  warn_(fmt::format("cannot write {}: {}; training continues, and lines will be missing there", path_.string(),
+  warn_(fmt::format("cannot write {}: {}; training continues without it", path_.string(),
                     std::generic_category().message(error)));
 }
 
@@ -113,8 +112,7 @@ void JsonLines::sync() {
           ? ::fstat(descriptor_, &opened) == 0 && (opened.st_dev != named.st_dev || opened.st_ino != named.st_ino)
           : errno == ENOENT && std::filesystem::is_directory(path_.parent_path(), ignored);
   if (!replaced) return;
-  warn_(fmt::format("{} was replaced or removed; earlier lines are where it has gone, and new ones are written there",
-                    path_.string()));
+  warn_(fmt::format("{} was replaced or removed; new lines go to a new file", path_.string()));
   ::close(std::exchange(descriptor_, -1));
 }
 

@@ -144,11 +144,11 @@ std::vector<std::string> shorten(const std::filesystem::path& path, int64_t step
   std::filesystem::path aside;
   if (content.damaged > 0) {
     aside = keep_aside(path, "damaged");
-    remarks.push_back(fmt::format("{} has {} that cannot be read: the file was renamed to {}", path.string(),
+    remarks.push_back(fmt::format("{} has {} that cannot be read; renamed it to {}", path.string(),
                                   counted(content.damaged, "line"), aside.string()));
   } else if (content.has_others) {
     aside = keep_aside(path, "old");
-    remarks.push_back(fmt::format("{} had steps of another run: it was renamed to {}", path.string(), aside.string()));
+    remarks.push_back(fmt::format("{} had steps of another run; renamed it to {}", path.string(), aside.string()));
   }
   if (!text) return remarks;
   try {
@@ -178,7 +178,7 @@ void check_metrics_file(const std::filesystem::path& path) {
   make_folder_of(path);
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    throw_user_error("metrics file {} is a folder; name a file in it", path.string());
+    throw_user_error("metrics file {} is a folder; pass a file in it", path.string());
   }
   // Nonblocking: a FIFO without a reader is an error.
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
@@ -202,7 +202,7 @@ void check_is_for_metrics(const std::filesystem::path& path) {
     return;  // MetricsLog warns of it
   }
   if (has_metrics || is_void) return;
-  throw_user_error("{} is no metrics file: choose another --metrics_file or remove the file", path.string());
+  throw_user_error("{} is not a metrics file; choose another --metrics_file or remove it", path.string());
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t steps_done, MetricsOwner owner,
@@ -214,7 +214,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t steps_done, Me
       for (const std::string& remark : shorten(path, steps_done, owner_)) warn(remark);
     }
   } catch (const std::exception& error) {
-    warn(fmt::format("{}; new lines are added to what the file holds", error.what()));
+    warn(fmt::format("{}; appending to the file", error.what()));
   }
   lines_.emplace(path, warn);
 }

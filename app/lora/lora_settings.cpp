@@ -26,17 +26,15 @@ std::vector<std::string> ordered_targets(const std::vector<std::string>& given, 
 
 void refuse_other_methods(const Settings& config, const std::string& source) {
   if (config.lora.dropout > 0) {
-    throw_user_error("{}: --lora_dropout {} is not supported; leave it out, or set it to 0", source,
+    throw_user_error("{}: --lora_dropout {} is not supported; leave it out or set it to 0", source,
                      config.lora.dropout);
   }
   if (!config.freeze_parameters.empty()) {
-    throw_user_error(
-        "{}: --freeze_parameters {} has no place beside adapters, which freeze all other parameters; "
-        "leave it out",
-        source, fmt::join(config.freeze_parameters, ","));
+    throw_user_error("{}: --freeze_parameters {} is redundant with adapters, which freeze all weights; leave it out",
+                     source, fmt::join(config.freeze_parameters, ","));
   }
   if (config.deepspeed_format) {
-    throw_user_error("{}: --checkpoint_format deepspeed has no place for adapters (--lora_r); leave one of the two out",
+    throw_user_error("{}: --checkpoint_format deepspeed does not support adapters (--lora_r); leave out one of the two",
                      source);
   }
 }
@@ -48,8 +46,7 @@ void set_up_lora(const Settings& config, const std::string& source, model::Model
   if (!lora.r && !model.lora) {
     if (lora == LoraSettings{}) return;
     throw_user_error(
-        "{}: settings of adapters (--lora_alpha, --lora_target_modules, --lora_dropout, --use_rslora) "
-        "need a rank: give --lora_r",
+        "{}: adapter settings (--lora_alpha, --lora_target_modules, --lora_dropout, --use_rslora) need --lora_r",
         source);
   }
   const std::vector<std::string> known = model::lora_targets(model, source);
@@ -61,7 +58,7 @@ void set_up_lora(const Settings& config, const std::string& source, model::Model
   if (!lora.targets.empty() || !model.lora) wanted.targets = ordered_targets(lora.targets, known);
   if (lora.rslora) wanted.rslora = true;
   if (model.lora && wanted != *model.lora) {
-    throw_user_error("--init_from {}: its adapters have {}, and {} has {}; give the same, or start from the base model",
+    throw_user_error("--init_from {}: its adapters have {}, but {} sets {}; use the same, or start from the base model",
                      config.init_from, describe_lora(*model.lora), source, describe_lora(wanted));
   }
   model.lora = std::move(wanted);

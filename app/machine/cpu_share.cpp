@@ -45,11 +45,11 @@ std::string describe_cores(const CpuShare& share) {
 
 // Why a rank with `threads` threads is not bound to its part of `cores`, which `ranks` ranks may use; empty: it is.
 std::string reason_not_to_bind(size_t own_threads, int threads, size_t cores, size_t ranks, const CpuLimits& limits) {
-  if (limits.bound_by) return fmt::format("since {} says where threads run", *limits.bound_by);
-  if (ranks > cores) return fmt::format("since they share {}", counted(static_cast<int64_t>(cores), "core"));
-  if (static_cast<size_t>(threads) > own_threads) return "since they have more threads than the machine";
+  if (limits.bound_by) return fmt::format("as {} binds threads", *limits.bound_by);
+  if (ranks > cores) return fmt::format("as they share {}", counted(static_cast<int64_t>(cores), "core"));
+  if (static_cast<size_t>(threads) > own_threads) return "as they have more threads than the host";
   if (static_cast<size_t>(threads) < cores / ranks) {
-    return fmt::format("since they use {} of {} cores", static_cast<size_t>(threads) * ranks, cores);
+    return fmt::format("as they use {} of {} cores", static_cast<size_t>(threads) * ranks, cores);
   }
   return "";
 }
@@ -114,7 +114,7 @@ std::string describe_shares(const std::vector<std::pair<int, CpuShare>>& shares)
   if (first.placement == CpuPlacement::kFree) {
     return fmt::format("{} on {}, not bound, {}", text, describe_cores(first), first.reason);
   }
-  text += first.placement == CpuPlacement::kBound ? ", bound: " : ", as what started them has bound them: ";
+  text += first.placement == CpuPlacement::kBound ? ", bound: " : ", bound by the launcher: ";
   for (size_t i = 0; i < shares.size(); ++i) {
     text += fmt::format("{}rank {} to {}", i == 0 ? "" : ", ", shares[i].first, describe_cores(shares[i].second));
   }
@@ -128,8 +128,8 @@ std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>
   if (limits.bound_by) {
     if (online == 1 || first.threads > 1) return std::nullopt;
     return fmt::format(
-        "{} has bound the ranks of rank 0's host to one core each before mpzero could look, of {} hardware threads, so "
-        "that each has one thread: leave it unset, and mpzero binds threads itself, or set OMP_NUM_THREADS as well",
+        "{} bound each rank of rank 0's host to one core of {} hardware threads before mpzero started, so each has one "
+        "thread; unset it to let mpzero bind threads, or set OMP_NUM_THREADS too",
         *limits.bound_by, online);
   }
   // Several ranks that may use the same cores are where somebody meant them to be. One alone may be where mpirun put
@@ -138,8 +138,8 @@ std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>
   if (first.placement != CpuPlacement::kByLauncher && !alone) return std::nullopt;
   if (kFewPart * std::ssize(shares) > online) return std::nullopt;
   return fmt::format(
-      "the ranks of rank 0's host have one core each, of {} hardware threads: what has started them gives them no "
-      "more. mpirun --bind-to none, or srun --cpu-bind=none and --cpus-per-task, give them all",
+      "the launcher bound each rank of rank 0's host to one core of {} hardware threads; use mpirun --bind-to none, or "
+      "srun --cpu-bind=none and --cpus-per-task",
       online);
 }
 
@@ -157,7 +157,7 @@ CpuUse share_cores(at::Device device, parallel::MpiRuntime& mpi, const CpuHost& 
   if (!device.is_cpu()) return {};
   if (share.placement == CpuPlacement::kBound && !host.bind(machine, machine.hardware_threads(share.cores))) {
     share.placement = CpuPlacement::kFree;
-    share.reason = "since the system refuses to bind a process";
+    share.reason = "as the system denies binding";
   }
   std::vector<std::pair<int, CpuShare>> shares;
   for (const auto& [rank, threads, cores, domains, placement, reason] : all_gather(

@@ -24,18 +24,16 @@ struct CudaErrorCause {
 inline CudaErrorCause explain_cuda_error(int error) {
   switch (error) {
     case cuda_error::kSystemNotReady:
-      return {
-          .cause = "NVIDIA's Fabric Manager is not running, or has not finished",
-          .remedy = "GPUs with NVSwitch do not start without it: `systemctl status nvidia-fabricmanager` shows why"};
+      return {.cause = "NVIDIA's Fabric Manager is not running, or has not finished",
+              .remedy = "GPUs with NVSwitch need it: `systemctl status nvidia-fabricmanager` shows why"};
     case cuda_error::kSystemDriverMismatch:
-      return {.cause = "libcuda.so.1 and the driver in the kernel are of different versions",
-              .remedy = "reboot the node after an update of the driver, or take cuda-compat out of LD_LIBRARY_PATH"};
+      return {.cause = "libcuda.so.1 and the kernel driver have different versions",
+              .remedy = "reboot the node after a driver update, or remove cuda-compat from LD_LIBRARY_PATH"};
     case cuda_error::kOutOfMemory:
-      return {.cause = "other processes use all of its memory",
-              .remedy = "`nvidia-smi` lists the processes that use it: end them"};
+      return {.cause = "other processes use all of its memory", .remedy = "stop the processes that `nvidia-smi` lists"};
     case cuda_error::kUnavailable:
-      return {.cause = "another process has the GPU for itself, or it needs a reset",
-              .remedy = "`nvidia-smi` lists the processes that use it: end them, or reset the GPU (nvidia-smi -r)"};
+      return {.cause = "another process uses the GPU exclusively, or it needs a reset",
+              .remedy = "stop the processes that `nvidia-smi` lists, or reset the GPU (nvidia-smi -r)"};
     default:
       return {.cause = {},
               .remedy = "`nvidia-smi` and `dmesg | grep -i nvrm` show details: reboot or replace the node"};

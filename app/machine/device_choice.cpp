@@ -60,14 +60,14 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
   const std::set<std::string> all = all_in(views);
   if (all.size() < views.size()) {
     throw_user_error(
-        "{} ranks on {} share {} ({}; MIG instances of one GPU count as one GPU for NCCL): start one rank per GPU, "
-        "show each rank its own GPU (srun --gpus-per-task=1) or all GPUs (CUDA_VISIBLE_DEVICES), or use --device cpu",
+        "{} ranks on {} share {} ({}; NCCL counts MIG instances of a GPU as one GPU); start one rank per GPU, show "
+        "each rank its own GPU (srun --gpus-per-task=1) or all GPUs (CUDA_VISIBLE_DEVICES), or use --device cpu",
         views.size(), host, gpus(all.size()), fmt::join(all, ", "));
   }
   if (!all_alike(views)) {
     throw_user_error(
-        "the ranks on {} see different GPUs, some of them in common: show all GPUs to every rank, or each rank its own "
-        "(srun --gpus-per-task=1, or CUDA_VISIBLE_DEVICES)",
+        "the ranks on {} see different but overlapping GPUs; show all GPUs to every rank, or each rank its own (srun "
+        "--gpus-per-task=1, or CUDA_VISIBLE_DEVICES)",
         host);
   }
   return local_rank;
@@ -85,19 +85,19 @@ std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& envi
   const bool has_none = given_gpus(environment).count == 0;
   if (environment("SLURM_JOB_ID") && has_none) {
     return start +
-           ": Slurm has given this step no GPU there; request GPUs with sbatch --gpus-per-node=N (srun accepts it "
-           "too), or use --device cpu";
+           ": Slurm assigned no GPU to this step; request GPUs with sbatch --gpus-per-node=N (srun too), or use "
+           "--device cpu";
   }
   if (environment("MPZERO_GPUS") && has_none) {
     return start +
-           ": the TrainJob asks for no GPU (MPZERO_GPUS=0); render it for an instance with GPUs, or use --device cpu";
+           ": the TrainJob requests no GPU (MPZERO_GPUS=0); render it for an instance with GPUs, or use --device cpu";
   }
   if (!seen.driver_found) {
     return start +
-           ": NVIDIA's driver is not loaded there; install it, start a container with its runtime (docker run --gpus "
-           "all), or use --device cpu";
+           ": NVIDIA's driver is not loaded; install it, start the container with its runtime (docker run --gpus all), "
+           "or use --device cpu";
   }
-  if (visible) return start + ": the driver is loaded, so the variable hides its GPUs; unset it, or list GPUs in it";
+  if (visible) return start + ": the driver is loaded, but the variable hides its GPUs; unset it, or list GPUs in it";
   return start + ": the driver is loaded; `nvidia-smi` shows what is wrong with its GPUs";
 }
 
@@ -113,15 +113,15 @@ std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int loc
     const bool without_libraries = seen.driver_found && seen.code == cuda_error::kInsufficientDriver;
     if (!is_fault_of_host(seen.code) && (expected == 0 || (without_libraries && !others_see_gpus))) return {};
     const std::string given =
-        promised == 0 ? "" : fmt::format(" to which {} has given {}", of_cluster.by, gpus(promised));
+        promised == 0 ? "" : fmt::format(" to which {} assigned {}", of_cluster.by, gpus(promised));
     const std::string start =
         fmt::format("CUDA shows no GPU on {}{} (error {}, {}; {})", seen.host, given.empty() ? "" : "," + given,
                     seen.code, seen.cuda_error, visible_devices(environment));
     if (seen.driver_found || is_fault_of_host(seen.code)) return start + explained(seen.code);
-    return start + ": NVIDIA's driver is not loaded there: load it, or replace the node";
+    return start + ": NVIDIA's driver is not loaded; load it, or replace the node";
   }
   if (view.size() >= expected || all_in(views).size() >= views.size()) return {};
-  return fmt::format("CUDA shows {} of the {} GPUs that {} has given to {}, too few for its {} ranks{}", view.size(),
+  return fmt::format("CUDA shows {} of the {} GPUs that {} assigned to {}, too few for its {} ranks{}", view.size(),
                      expected, of_cluster.by, seen.host, views.size(), explained(seen.code));
 }
 
@@ -139,8 +139,8 @@ std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string&
     const std::string used = doctor::memory_in_use(one);
     if (used.empty()) return {};
     return fmt::format(
-        "other processes use {} of GPU {} of {}, which {} has given to this job: end them (`nvidia-smi` lists them), "
-        "or leave the node out",
+        "other processes use {} of GPU {} of {}, which {} assigned to this job; stop them (`nvidia-smi` lists them), "
+        "or exclude the node",
         used, gpu, host, given.by);
   }
   return {};
@@ -150,14 +150,14 @@ void check_fp8_gpu(const std::string& gpu, int capability, bool rowwise) {
   constexpr int kFirst = 89, kRowwise = 90;
   if (capability >= kFirst && capability != kRowwise && rowwise) {
     throw_user_error(
-        "--fp8 rowwise (fp8.recipe): {} has compute capability {}.{}, and cuBLASLt has products with a scale for each "
-        "row for 9.0 (H100, H200) alone; use tensorwise.",
+        "--fp8 rowwise (fp8.recipe): {} has compute capability {}.{}, but cuBLASLt scales per row only on 9.0 (H100, "
+        "H200); use tensorwise.",
         gpu, capability / 10, capability % 10);
   }
   if (capability >= kFirst) return;
   throw_user_error(
-      "--fp8 (fp8.enabled): {} has compute capability {}.{}, and FP8 products need 8.9 (L40S, L4), 9.0 (H100, H200) or "
-      "more; train in bf16 or choose another GPU.",
+      "--fp8 (fp8.enabled): {} has compute capability {}.{}, but FP8 needs 8.9 (L40S, L4), 9.0 (H100, H200) or later; "
+      "train in bf16 or use another GPU.",
       gpu, capability / 10, capability % 10);
 }
 
@@ -168,8 +168,8 @@ void check_fp8_gpu(const std::string& gpu, bool rowwise) {
 std::string cpu_instead_of_gpus(const GivenGpus& given, const std::string& host) {
   if (given.count == 0) return "";
   return fmt::format(
-      "training on the CPU, although {} has given this job {} on {} ({}={}): CUDA shows none; --device cuda ends the "
-      "run instead and reports the reason; use --device cpu if this is intended",
+      "training on the CPU although {} assigned this job {} on {} ({}={}): CUDA shows no GPU; --device cuda makes this "
+      "an error, --device cpu silences it",
       given.by, gpus(static_cast<size_t>(given.count)), host, given.where, given.count);
 }
 

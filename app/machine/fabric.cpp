@@ -131,8 +131,8 @@ bool plugin_does_without_gpu_direct(const parallel::Environment& environment) {
 // A run without GPUDirect on a type that has it. `remedy` is for the case that it is not intended.
 Finding without_gpu_direct(const std::string& why, const std::string& remedy) {
   if (plugin_does_without_gpu_direct(parallel::process_environment)) {
-    return warning("libfabric",
-                   why + ", so data passes through host memory, as OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK allows", remedy);
+    return warning("libfabric", why + ", so data passes through host memory (OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK)",
+                   remedy);
   }
   return failure("libfabric", why + ", so NCCL's plugin will not start here", remedy);
 }
@@ -151,19 +151,19 @@ Finding check_provider(const System& system, const FabricSurvey& survey, int efa
                    fmt::format("{} lists no provider efa for the {} devices (it lists {})", which, efa,
                                survey.providers.empty() ? std::string("none")
                                                         : fmt::format("{}", fmt::join(survey.providers, ", "))),
-                   "`fi_info -p efa` must list them: libfabric must be Amazon's (/opt/amazon/efa), memory must be "
-                   "lockable, and containers need /dev/infiniband");
+                   "`fi_info -p efa` must list them: Amazon's libfabric (/opt/amazon/efa), lockable memory, and "
+                   "/dev/infiniband in containers");
   }
   const auto instance = find_instance(instance_type(system));
   if (gpus && instance && instance->gpu_direct && !survey.efa_gpu_memory) {
     return without_gpu_direct(
         fmt::format("libfabric {} does not support GPU memory", which),
-        "it looks for libcudart.so and libcuda.so.1 by these names: put CUDA's folder with libcudart.so (not "
-        "only libcudart.so.13) into LD_LIBRARY_PATH; it must also be Amazon's libfabric (/opt/amazon/efa)");
+        "it looks for libcudart.so and libcuda.so.1: add CUDA's folder with libcudart.so (not only libcudart.so.13) to "
+        "LD_LIBRARY_PATH; it must also be Amazon's libfabric (/opt/amazon/efa)");
   }
   if (gpus && instance && instance->gpu_direct && forbids_device_rdma(parallel::process_environment)) {
     return without_gpu_direct("FI_EFA_USE_DEVICE_RDMA forbids it",
-                              "unset FI_EFA_USE_DEVICE_RDMA: EFA's default is right for every type");
+                              "unset FI_EFA_USE_DEVICE_RDMA: EFA's default is right for every instance type");
   }
   const char* memory = !gpus ? "" : survey.efa_gpu_memory ? ", supports GPU memory" : ", supports host memory only";
   return ok(kCheck, fmt::format("{}, provider efa{}", which, memory));

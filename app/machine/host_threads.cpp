@@ -81,10 +81,10 @@ std::optional<std::string> slower_update(parallel::HostKernel kernel) {
     case parallel::HostKernel::kAvx512:
       return std::nullopt;
     case parallel::HostKernel::kAvx2:
-      return "AdamW on the host uses AVX2, since rank 0's CPU has no AVX-512";
+      return "AdamW on the host uses AVX2, as rank 0's CPU lacks AVX-512";
     case parallel::HostKernel::kPortable:
-      return "AdamW on the host uses no vector instructions and is slow, since rank 0's CPU has neither AVX-512 nor "
-             "AVX2 with FMA";
+      return "AdamW on the host uses no vector instructions and is slow, as rank 0's CPU has neither AVX-512 nor AVX2 "
+             "with FMA";
   }
   return std::nullopt;
 }
@@ -93,8 +93,8 @@ std::optional<std::string> few_threads(const parallel::HostUpdateOptions& option
   const int used = options.threads * local_size;
   if (options.threads == 0 || 4 * used >= online || threads_asked_for() > 0) return std::nullopt;
   return fmt::format(
-      "AdamW on the host has {} of the {} hardware threads of rank 0's machine and is slow: what has started the ranks "
-      "gives them no more. mpirun --bind-to none, or srun --cpu-bind=none and --cpus-per-task, give them all",
+      "AdamW on the host is slow: the launcher gives it {} of the {} hardware threads of rank 0's host; use mpirun "
+      "--bind-to none, or srun --cpu-bind=none and --cpus-per-task",
       used, online);
 }
 

@@ -63,8 +63,8 @@ Finding check_instance(const System& system) {
   const std::string type = instance_type(system);
   if (type.empty() && has_amazon_device(system.root)) {
     return warning(kCheck,
-                   "this is EC2, but the instance type cannot be read, neither here nor by NCCL's plugin, which "
-                   "chooses its options by it");
+                   "this is EC2, but neither mpzero nor NCCL's plugin can read the instance type, on which the "
+                   "plugin's options depend");
   }
   if (type.empty()) return ok(kCheck, "not in EC2");
   if (!find_instance(type)) return ok(kCheck, type + ", for which the doctor has no figures to compare with");

@@ -40,8 +40,8 @@ std::string without_nodes(const RunConfig& config, const std::string& instead) {
   if (config.zero.quantized_weights) keys.emplace_back("zero_quantized_weights");
   if (keys.empty()) return "";
   return fmt::format(
-      "{}: zero_optimization.{} {} no effect: all ranks are one node, and mpzero compresses between "
-      "nodes only{}{}.",
+      "{}: zero_optimization.{} {} no effect: there is one shard group, and only traffic between groups is "
+      "compressed{}{}{}.",
       config.ds_config_path, fmt::join(keys, " and "), keys.size() > 1 ? "have" : "has", instead.empty() ? "" : "; ",
       instead);
 }
@@ -106,7 +106,7 @@ std::string compare_times(const Candidate& one, const Candidate& taken) {
   const auto milliseconds = [](double seconds) {
     return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.0f} ms", 1e3 * seconds);
   };
-  return fmt::format("{} instead of {} by the plan", milliseconds(one.step->seconds),
+  return fmt::format("{} instead of {} (predicted)", milliseconds(one.step->seconds),
                      milliseconds(taken.step->seconds));
 }
 
@@ -115,7 +115,7 @@ std::string drawback(const Candidates& all) {
   const MemoryNeed& need = all.nodes.need;
   if (!all.nodes.fits) {
     const bool on_host = need.host > all.limit.host;
-    return fmt::format("they need {} of {} memory a rank, and there are {}",
+    return fmt::format("they need {} of {} memory per rank, {} are available",
                        gibibytes(on_host ? need.host : need.device), on_host ? "host" : "GPU",
                        gibibytes(on_host ? all.limit.host : all.limit.device));
   }
@@ -130,11 +130,11 @@ std::string describe_choice(const Candidates& all, const RunSetup& setup, const 
   const std::string nodes = traffic(all.nodes.bytes) + in_bits, one_level = up_to + traffic(all.one_level.bytes);
   if (takes_nodes(all)) {
     const bool shorter = is_shorter(all.nodes, all.one_level);
-    return fmt::format("Between nodes: {} a node and step; with one level of ZeRO it would be {}{}", nodes, one_level,
+    return fmt::format("Between shard groups: {} per group and step; one level of ZeRO: {}{}", nodes, one_level,
                        shorter ? ", and a step " + compare_times(all.one_level, all.nodes) : "");
   }
   const std::string against = drawback(all);
-  return fmt::format("Between hosts: {} a host and step; two levels of ZeRO would make it {}{}{}", one_level,
+  return fmt::format("Between hosts: {} per host and step; two levels of ZeRO: {}{}{}", one_level,
                      all.nodes.bytes == all.one_level.bytes ? "as many" : nodes, against.empty() ? "" : ", but ",
                      against);
 }
@@ -150,8 +150,8 @@ Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::stri
   const std::string against = drawback(all);
   return {{.layout = takes_nodes(all) ? all.nodes.layout : all.one_level.layout,
            .line = describe_choice(all, setup, up_to)},
-          fmt::format("two levels of ZeRO were not taken, since {}",
-                      against.empty() ? "as many bytes would cross" : against)};
+          fmt::format("two levels of ZeRO were rejected: {}",
+                      against.empty() ? "they send as many bytes" : against)};
 }
 
 Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,
@@ -162,12 +162,12 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   const int hosts = ranks.hosts();
   const std::string up_to = options.stage == 3 ? "up to " : "";
   const std::string at_one_level =
-      fmt::format("{}{} a host and step", up_to, traffic(bytes_between(setup, options, one_level, hosts)));
+      fmt::format("{}{} per host and step", up_to, traffic(bytes_between(setup, options, one_level, hosts)));
   const bool open = setup.config.zero.ranks_per_node.value_or(kRanksOfHost) == kRanksOfHost;
   if (!open && wanted.nodes > 1) {
     const std::string compressed = describe_compression(setup.config);
     return {{.layout = wanted,
-             .line = fmt::format("Between nodes: {}{} a node and step",
+             .line = fmt::format("Between shard groups: {}{} per group and step",
                                  traffic(bytes_between(setup, options, wanted, hosts)),
                                  compressed.empty() ? "" : fmt::format(" ({})", compressed))}};
   }
@@ -175,15 +175,15 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   if (!open) return {{.layout = wanted, .line = "Between hosts: " + at_one_level}};
   if (!ranks.per_host) {
     return {{.layout = one_level,
-             .line = fmt::format("Between hosts: {}, with one level of ZeRO, since {}", at_one_level,
+             .line = fmt::format("Between hosts: {}, with one level of ZeRO: {}", at_one_level,
                                  describe_unevenness(ranks))},
-            "hosts cannot be nodes: " + describe_unevenness(ranks)};
+            "hosts cannot be shard groups: " + describe_unevenness(ranks)};
   }
   // The network between its hosts is not the one that is predicted.
   if (!setup.config.zero.ranks_per_node && ranks.one_nvlink_domain) {
     return {{.layout = one_level,
-             .line = fmt::format("Between hosts: {}, over the NVLink that connects them", at_one_level)},
-            "\"zero_hpz_partition_size\": \"auto\" makes each host a node"};
+             .line = fmt::format("Between hosts: {}, over NVLink", at_one_level)},
+            "\"zero_hpz_partition_size\": \"auto\" makes each host a shard group"};
   }
   return choose_open(candidates(setup, device, ranks, limit, predict), setup, up_to);
 }
@@ -193,11 +193,11 @@ std::string across_hosts(const RunConfig& config, const parallel::ParallelLayout
   if (config.zero.ranks_per_node.value_or(kRanksOfHost) == kRanksOfHost) return "";
   if (!has_nodes_across_hosts(layout, ranks)) return "";
   return fmt::format(
-      "{}: {} {} makes nodes of ranks on several hosts, and what a node's ranks tell each other at every micro-batch "
-      "crosses the network; unless NVLink connects the hosts, {}.",
+      "{}: {} {} makes shard groups that span hosts, so the traffic of every micro-batch crosses the network; unless "
+      "NVLink connects the hosts, {}.",
       config.ds_config_path, config.zero.ranks_per_node_key, layout.ranks_per_node,
-      ranks.per_host ? fmt::format("give {}, the ranks of a host, or a divisor of it", *ranks.per_host)
-                     : fmt::format("see to the places of the ranks: {}", describe_unevenness(ranks)));
+      ranks.per_host ? fmt::format("use {}, the ranks per host, or a divisor", *ranks.per_host)
+                     : fmt::format("change the placement of ranks: {}", describe_unevenness(ranks)));
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   if (then.offload_optimizer != now.offload_optimizer) parts.emplace_back("offload_optimizer to cpu");
   if (then.offload_param != now.offload_param) parts.emplace_back("offload_param to cpu");
   std::string text = fmt::format("{}", fmt::join(parts, " and "));
-  if (host_bytes > 0) text += fmt::format(", with {} more of host memory per rank", gibibytes(host_bytes));
+  if (host_bytes > 0) text += fmt::format(", with {} more host memory per rank", gibibytes(host_bytes));
   return text;
 }
 
@@ -183,12 +183,12 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
 }
 
 std::string describe_changes(const std::vector<MemoryChange>& changes) {
-  if (changes.empty()) return "no change of these settings fits: use more or larger GPUs, or a smaller model";
+  if (changes.empty()) return "no change of these settings fits; use more or larger GPUs, or a smaller model";
   std::vector<std::string> parts;
   for (const MemoryChange& change : changes) {
     parts.push_back(fmt::format("{} (saves {})", change.text, gibibytes(change.saves)));
   }
-  return fmt::format("what would fit: {}", fmt::join(parts, ", or "));
+  return fmt::format("this would fit: {}", fmt::join(parts, ", or "));
 }
 
 }  // namespace mpzero

@@ -78,8 +78,8 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const double on_host = tokens + (device_.is_cpu() ? activations : 0.0);
   const auto refuse = [&](const char* memory, double needed, int64_t available) {
     throw UserError(
-        fmt::format("the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens takes at least "
-                    "{:.2f} GiB of it, and a rank can use {}; lower train_micro_batch_size_per_gpu or --seq_length",
+        fmt::format("the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens needs at least "
+                    "{:.2f} GiB, a rank has {}; lower train_micro_batch_size_per_gpu or --seq_length",
                     memory, config_.micro_batch_size, config_.seq_length, needed / (1 << 30), gibibytes(available)),
         ErrorScope::kAllRanks);
   };
@@ -125,11 +125,12 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     plan.available = min(group, now.total - plan.context);
     const int64_t room = plan.available - device_bytes(states);
     if (automatic && activation_peak(plan.levels, sizes) > room) {
-      throw UserError(fmt::format("the run does not fit: with --recompute full it needs {} of GPU memory as planned, "
-                                  "and a GPU has {} available; {}",
-                                  gibibytes(planned_bytes()), gibibytes(plan.available),
-                                  describe_changes(changes(plan.available - memory_margin(plan.available)))),
-                      ErrorScope::kAllRanks);
+      throw UserError(
+          fmt::format(
+              "the run does not fit: with --recompute full it needs {} of GPU memory, a GPU has {} available; {}",
+              gibibytes(planned_bytes()), gibibytes(plan.available),
+              describe_changes(changes(plan.available - memory_margin(plan.available)))),
+          ErrorScope::kAllRanks);
     }
     if (automatic)
       plan.levels = cheapest_levels(layers, sizes, room - memory_margin(plan.available)).value_or(plan.levels);
@@ -151,9 +152,9 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
     if (left >= 0) return;
     throw_user_error(
         "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients and "
-        "parameters in transfer {}), the {} on a machine {}, and {} are available there; use more machines or ranks to "
-        "shard the states, keep a part of them on the GPUs with \"ratio\" in offload_optimizer, or raise the memory "
-        "limit of the job or container",
+        "parameters in transfer {}), the {} on a host {}, {} are available there; use more hosts or ranks, keep a part "
+        "of the states on the GPUs with \"ratio\" in offload_optimizer, or raise the memory limit of the job or "
+        "container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
         gibibytes(use.host_staging), local_size_, gibibytes(needed * local_size_),
         gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)));
@@ -179,8 +180,8 @@ void RunMemory::states_have_grown(const parallel::MemoryUse& states) {
 std::vector<std::string> RunMemory::breakdown() const {
   if (device_.is_cpu() || !plan_) return {};
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
-  std::vector<std::string> lines{
-      fmt::format("Planned GPU memory, each of {} x {}:", world_size_, parallel::gpu_properties(device_.index()).name)};
+  std::vector<std::string> lines{fmt::format("Planned GPU memory, per GPU of {} x {}:", world_size_,
+                                             parallel::gpu_properties(device_.index()).name)};
   for (const Part& part : device_parts(plan_->states, plan_->levels, sizes, plan_->context, estimate_)) {
     lines.push_back(fmt::format("  {:<18}{:>12}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format("  ({})", part.note)));
@@ -190,8 +191,8 @@ std::vector<std::string> RunMemory::breakdown() const {
   const parallel::MemoryUse& states = plan_->states;
   if (host_bytes(states) > 0) {
     lines.push_back(fmt::format(
-        "Host memory, each rank: optimizer states {}, spare states to update ahead of the norm {}; {}parameters {}, "
-        "gradients and parameters in transfer {}",
+        "Host memory, per rank: optimizer states {}, spare states for early updates {}; {}parameters {}, gradients and "
+        "parameters in transfer {}",
         gibibytes(states.host_optimizer_states), gibibytes(states.host_spares),
         config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_staging)));
   }
@@ -200,8 +201,8 @@ std::vector<std::string> RunMemory::breakdown() const {
 
 std::optional<std::string> RunMemory::warning() const {
   if (device_.is_cpu() || !plan_ || planned_bytes() <= plan_->available) return std::nullopt;
-  return fmt::format("as planned, the run needs {} of GPU memory, and a GPU has {} available; {}",
-                     gibibytes(planned_bytes()), gibibytes(plan_->available),
+  return fmt::format("the plan needs {} of GPU memory, a GPU has {} available; {}", gibibytes(planned_bytes()),
+                     gibibytes(plan_->available),
                      describe_changes(changes(plan_->available - memory_margin(plan_->available))));
 }
 
@@ -225,9 +226,8 @@ std::optional<std::string> RunMemory::comparison() const {
   if (!plan_) return std::nullopt;
   const PeakMemory measured = peak();
   if (device_.is_cpu()) {
-    return fmt::format("Peak memory: planned {}, measured {} (held by tensors; the process {})",
-                       gibibytes(planned_bytes()), gibibytes(measured.allocated.value_or(0)),
-                       gibibytes(measured.total));
+    return fmt::format("Peak memory: planned {}, measured {} (tensors; process: {})", gibibytes(planned_bytes()),
+                       gibibytes(measured.allocated.value_or(0)), gibibytes(measured.total));
   }
   const double fragmentation = 1 - static_cast<double>(measured.allocated.value_or(0)) /
                                        static_cast<double>(std::max<int64_t>(1, measured.total));
@@ -244,8 +244,8 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
   std::string what = first_line(error);
   if (refused_ && refused_->last()) {
     const RefusedAllocation& refused = *refused_->last();
-    what = fmt::format("{} were requested while {} of {} are free and tensors hold {}", gibibytes(refused.asked),
-                       gibibytes(refused.free), gibibytes(refused.total), gibibytes(refused.allocated));
+    what = fmt::format("{} requested, {} of {} free, {} in tensors", gibibytes(refused.asked), gibibytes(refused.free),
+                       gibibytes(refused.total), gibibytes(refused.allocated));
     // Independent of the plan, a change must save at least what was missing.
     limit = std::min(limit, planned - refused.asked);
   }

@@ -25,7 +25,7 @@ std::map<std::string, std::string> values_of(const std::vector<std::string>& arg
     const size_t equals = arguments[i].find('=');
     const std::string flag = arguments[i].substr(0, equals);
     if (flag != "--calibrate" && flag != "--device" && flag != "--calibrate_seconds") {
-      throw_user_error("\"{}\" is no flag that goes with --calibrate; it is {}", arguments[i], kUsage);
+      throw_user_error("\"{}\" is not a flag of --calibrate; usage: {}", arguments[i], kUsage);
     }
     std::string value;
     if (equals != std::string::npos) {
@@ -33,8 +33,8 @@ std::map<std::string, std::string> values_of(const std::vector<std::string>& arg
     } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
       value = arguments[++i];
     }
-    if (value.empty()) throw_user_error("{} needs a value; give one: {}", flag, kUsage);
-    if (!values.emplace(flag, value).second) throw_user_error("{} is given twice; leave one out", flag);
+    if (value.empty()) throw_user_error("{} needs a value; usage: {}", flag, kUsage);
+    if (!values.emplace(flag, value).second) throw_user_error("{} is given twice; keep one of the two", flag);
   }
   return values;
 }
@@ -105,16 +105,15 @@ int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRu
   if (ranks != nullptr && ranks->rank() > 0) return EXIT_SUCCESS;
   size_t kernels = 0;
   for (const auto& [name, times] : data.kernels) kernels += times.size();
-  print_out("{}: {} products, {} shapes of attention and {} sizes of kernels\n{}\nThe calibration is in {}\n",
-            data.device, data.matmuls.size(), data.attention.size(), kernels, data.source, given.file.string());
+  print_out("{}: {} products, {} attention shapes and {} kernel sizes\n{}\nCalibration: {}\n", data.device,
+            data.matmuls.size(), data.attention.size(), kernels, data.source, given.file.string());
   if (data.full_step.empty()) {
     print_out(
-        "The time was over before layers were measured together, which shows whether other programs use this machine, "
-        "too: plans by this file are right to {:.0f}%; give more --calibrate_seconds\n",
+        "The time ended before layers were measured, which detects other programs: plans with this file are accurate "
+        "to {:.0f}%; use more --calibrate_seconds\n",
         100 * data.error);
   } else if (data.error > kQuiet) {
-    print_out("The times varied by {:.0f}%: other programs use this machine, too; measure again without them\n",
-              100 * data.error);
+    print_out("Timings varied by {:.0f}%; stop other programs and measure again\n", 100 * data.error);
   }
   return EXIT_SUCCESS;
 }

@@ -24,7 +24,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kVersion = 1;
 constexpr double kMicro = 1e-6, kGiga = 1e9;
-constexpr const char* kRemedy = "correct it, or make the file again with `mpzero plan --calibrate`";
+constexpr const char* kRemedy = "fix it, or make the file again with `mpzero plan --calibrate`";
 
 // What times, rates and factors of any machine are within. Beyond them sums and fits of the plan would lose all digits.
 struct Bounds {
@@ -113,7 +113,7 @@ class Fields {
   void only(std::initializer_list<const char*> known) const {
     for (const auto& [key, value] : object_->items()) {
       if (std::find(known.begin(), known.end(), key) == known.end()) {
-        throw_user_error("{}: the key {} is not known; {}", file_, path_of(key), kRemedy);
+        throw_user_error("{}: unknown key {}; {}", file_, path_of(key), kRemedy);
       }
     }
   }

@@ -63,13 +63,12 @@ fs::path calibration_for(const std::string& device, const std::vector<fs::path>&
   if (!best.empty()) return best;
   if (!any) {
     throw_user_error(
-        "there are no calibrations in {}, where mpzero looks for them; start it in its checkout, or make one with "
-        "`mpzero plan --calibrate FILE`",
+        "no calibrations in {}; start mpzero in its checkout, or make one with `mpzero plan --calibrate FILE`",
         fmt::join(folders | std::views::transform([](const fs::path& path) { return path.string(); }), " or "));
   }
   throw_user_error(
-      "there is no calibration for {} in configs/calibrations ({}); make one on such a machine with "
-      "`{}mpzero plan --calibrate FILE{}`, and give it with --calibration",
+      "no calibration of {} in configs/calibrations ({}); make one on such a machine with `{}mpzero plan --calibrate "
+      "FILE{}`, and pass it with --calibration",
       device, known.empty() ? "none is of a CPU" : fmt::format("there are {}", fmt::join(known, ", ")),
       ranks.ranks > 1 ? fmt::format("mpirun -n {} ", ranks.ranks) : "", ranks.threads > 0 ? " --device cpu" : "");
 }

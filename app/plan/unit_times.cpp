@@ -43,7 +43,7 @@ void scale(Seconds& seconds, double factor) {
 
 [[noreturn]] void throw_lacks(const Calibration& calibration, const char* what) {
   throw MissingTimes(
-      fmt::format("{}: the calibration does not say {}; make one on that machine with `mpzero plan --calibrate`",
+      fmt::format("{}: the calibration does not have {}; make one on that machine with `mpzero plan --calibrate`",
                   calibration.name(), what));
 }
 
@@ -123,20 +123,20 @@ double sum_of_squares_seconds(const Calibration& calibration, int64_t gradients,
 
 double host_adamw_seconds(const Calibration& calibration, int64_t parameters) {
   const double rate = calibration.data().host.adamw_parameters_per_second;
-  if (rate <= 0) throw_lacks(calibration, "how fast AdamW is on the host");
+  if (rate <= 0) throw_lacks(calibration, "AdamW's rate on the host");
   return static_cast<double>(parameters) / rate;
 }
 
 double device_copy_seconds(const Calibration& calibration, double bytes) {
   const double rate = calibration.data().copies.on_device;
-  if (rate <= 0) throw_lacks(calibration, "how fast the device copies");
+  if (rate <= 0) throw_lacks(calibration, "the device's copy rate");
   return 2 * bytes / rate;
 }
 
 double pcie_seconds(const Calibration& calibration, double bytes, PcieDirection direction, bool both_ways) {
   const CalibrationData::Copies& copies = calibration.data().copies;
   double rate = direction == PcieDirection::kToDevice ? copies.to_device : copies.from_device;
-  if (rate <= 0) throw_lacks(calibration, "how fast copies between host and device are");
+  if (rate <= 0) throw_lacks(calibration, "the copy rate between host and device");
   if (both_ways && copies.both_ways > 0) rate = std::min(rate, copies.both_ways / 2);
   return bytes / rate;
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .chat import FORMATS
 from .masks import MASK, REFUSE, SPLIT
 from .pairs import PAIRS
+from .row_kinds import FORMATS
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:
@@ -18,23 +18,22 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         nargs="*",
         default=[],
         metavar="DATASET OUTPUT",
-        help="local files or folders, or Hugging Face names, which are read in this order; then the token file, e.g. "
-        "data/train.h5",
+        help="local files or folders, or Hugging Face names, in reading order; last the token file, e.g. data/train.h5",
     )
-    parser.add_argument("--dataset", dest="datasets", action="append", help="the same as DATASET; can be repeated")
-    parser.add_argument("--output", type=Path, help="the same as OUTPUT")
+    parser.add_argument("--dataset", dest="datasets", action="append", help="alias of DATASET; repeatable")
+    parser.add_argument("--output", type=Path, help="alias of OUTPUT")
     group = parser.add_argument_group("data set")
-    group.add_argument("--dataset_config_name", help="configuration of a Hugging Face data set, e.g. en")
+    group.add_argument("--dataset_config_name", help="configuration of a Hugging Face dataset, e.g. en")
     group.add_argument(
         "--split",
-        help="train (the default), validation or test; of a folder, the files whose names or README.md have this split",
+        help="train (default), validation or test; in a folder, selects files by their names or README.md",
     )
     group.add_argument(
         "--files",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="files of a folder to read, regardless of the splits in their names, such as '*.jsonl'; can be repeated",
+        help="files to read in a folder, regardless of splits in their names, e.g. '*.jsonl'; repeatable",
     )
     group.add_argument(
         "--text_column",
@@ -42,105 +41,106 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="column of CSV, TSV and Parquet, or key of JSON, that contains the text (default: text); DATASET=NAME: of "
-        "that data set alone; can be repeated",
+        help="column (CSV, TSV, Parquet) or key (JSON) of the text (default: text); DATASET=NAME for one dataset only; "
+        "repeatable",
     )
     group.add_argument(
         "--document_separator",
         default="auto",
         metavar="auto|file|line|blank_line|wikitext|TEXT",
-        help="what ends a document in files of text; auto: an article if the file looks like WikiText, else the "
-        r"file; TEXT may contain \n \t \r \0 \\ \xHH \uXXXX",
+        help="what separates documents in text files; auto: articles in files like WikiText, else files; "
+        r"TEXT may contain \n \t \r \0 \\ \xHH \uXXXX",
     )
     group.add_argument(
         "--skip_empty",
         action="store_true",
-        help="leave out rows that lack the column, and count them; rows whose text is empty always are",
+        help="skip and count rows without the column; rows with empty text are always skipped",
     )
-    group.add_argument("--local_dataset", choices=("true", "false"), help="true: never ask Hugging Face; false: always")
-    group.add_argument("--max_documents", type=positive, help="stop after this many documents")
+    group.add_argument(
+        "--local_dataset", choices=("true", "false"), help="whether DATASET is local (default: if it exists)"
+    )
+    group.add_argument("--max_documents", type=positive, help="maximum number of documents")
     group = parser.add_argument_group("fine-tuning")
     group.add_argument(
         "--format",
         choices=("auto", *FORMATS, PAIRS),
         default="auto",
         help="chat: messages, ShareGPT's conversations, or instruction and output; prompt_completion: prompt and "
-        "completion; text: documents to train on in full; pairs: source and target of an encoder-decoder; "
-        "auto (the default): by the columns of the first row, none of which is of pairs",
+        "completion; text: the loss covers all tokens; pairs: source and target of an encoder-decoder; "
+        "auto (default): by the columns of the first row, never pairs",
     )
     group.add_argument(
         "--seq_length",
         type=positive,
         metavar="S",
-        help="tokens of the rows to which examples are packed, --seq_length of the run; longer examples are cut; of "
-        "pairs those of source and target together",
+        help="tokens per packed row, as --seq_length of the run; longer examples are truncated; for pairs, source and "
+        "target together",
     )
-    group.add_argument("--source_length", type=positive, metavar="S", help="of these, the tokens of a pair's source")
-    group.add_argument("--source_column", default="source", metavar="NAME", help="of pairs (default: source)")
-    group.add_argument("--target_column", default="target", metavar="NAME", help="of pairs (default: target)")
+    group.add_argument("--source_length", type=positive, metavar="S", help="source tokens of each pair")
     group.add_argument(
-        "--source_prefix", default="", metavar="TEXT", help="text before each source, such as 'summarize: '"
-    )
-    group.add_argument("--train_padding", action="store_true", help="of pairs: also train on the padding of targets")
-    group.add_argument(
-        "--packing", choices=("true", "false"), help="false: pad each example to a row of its own (default: true)"
+        "--source_column", default="source", metavar="NAME", help="source column of pairs (default: source)"
     )
     group.add_argument(
-        "--chat_template", type=Path, metavar="FILE", help="Jinja template to use instead of the tokenizer's own"
+        "--target_column", default="target", metavar="NAME", help="target column of pairs (default: target)"
     )
+    group.add_argument("--source_prefix", default="", metavar="TEXT", help="prefix of each source, e.g. 'summarize: '")
+    group.add_argument("--train_padding", action="store_true", help="for pairs, include target padding in the loss")
+    group.add_argument(
+        "--packing", choices=("true", "false"), help="false: pad each example to its own row (default: true)"
+    )
+    group.add_argument("--chat_template", type=Path, metavar="FILE", help="Jinja template instead of the tokenizer's")
     group.add_argument(
         "--chat_template_kwargs",
         metavar="JSON",
-        help="variables of the template, such as '{\"enable_thinking\": false}'; those of a row come first",
+        help="template variables, e.g. '{\"enable_thinking\": false}'; a row's own take precedence",
     )
     group.add_argument(
         "--rewritten_turns",
         choices=(SPLIT, MASK, REFUSE),
-        help="answers that the template writes differently once others follow them, as Qwen3's does with reasoning: "
-        "split makes each an example of its own, mask does not train them, refuse ends (default: split)",
+        help="assistant turns that the template renders differently in later context (e.g. Qwen3's reasoning): "
+        "split (an example each), mask (no loss), refuse (an error) (default: split)",
     )
     group = parser.add_argument_group("tokenizer")
     group.add_argument(
         "--tokenizer",
-        help="'bytes', Hugging Face name, tokenizer.json, or folder with tokenizer.json or vocab.json and merges.txt",
+        help="bytes, Hugging Face name, tokenizer.json, or folder with tokenizer.json or vocab.json and merges.txt",
     )
-    group.add_argument(
-        "--eos_token", metavar="TOKEN", help="the end-of-text token, if the tokenizer's files declare none"
-    )
+    group.add_argument("--eos_token", metavar="TOKEN", help="end-of-text token, if the tokenizer declares none")
     group.add_argument(
         "--add_bos",
         choices=("auto", "true", "false"),
         default="auto",
-        help="whether documents begin with BOS; auto: as the tokenizer's post-processor does",
+        help="whether documents begin with BOS; auto: as in the tokenizer's post-processor",
     )
     group.add_argument(
         "--special_tokens",
         choices=("text", "ids"),
-        help="how names of special tokens within texts, such as </s>, are encoded: as text like all other, or as the "
-        "special ids (default: text; in conversations ids)",
+        help="how to encode special token names in texts, e.g. </s>: as plain text or as special ids (default: text; "
+        "in conversations ids)",
     )
-    group.add_argument("--vocab_size", type=positive, help="of the model; must hold all of the tokenizer's ids")
+    group.add_argument("--vocab_size", type=positive, help="vocabulary size of the model, at least the tokenizer's")
     group = parser.add_argument_group("validation")
-    group.add_argument("--validation_output", type=Path, help="token file of the validation documents")
+    group.add_argument("--validation_output", type=Path, help="token file for validation documents")
     group.add_argument(
         "--validation_fraction",
         type=fraction,
-        help="fraction of the documents for validation, evenly spread; default: the data set's own validation split, "
-        "or a hundredth if it has none (more for a small text)",
+        help="evenly spaced fraction of the documents for validation (default: the dataset's validation split, else "
+        "0.01, more for small texts)",
     )
     group = parser.add_argument_group("run")
-    group.add_argument("--workers", type=positive, help="processes (default: all cores, fewer for little text)")
+    group.add_argument(
+        "--workers", type=positive, help="number of processes (default: all cores, fewer for small texts)"
+    )
     existing = group.add_mutually_exclusive_group()
     existing.add_argument(
-        "--if_missing", action="store_true", help="keep an output that was made with the same arguments"
+        "--if_missing", action="store_true", help="do nothing if the output was made with the same arguments"
     )
     existing.add_argument("--overwrite", action="store_true", help="replace the output")
     existing.add_argument(
         "--rewrite",
         type=Path,
         metavar="FILE",
-        help="add checksums to a token file of an older version or another program; nothing is tokenized, and no other "
-        "argument is needed",
+        help="only add checksums to a token file of an older version or another program",
     )
     return parser
 

@@ -10,17 +10,9 @@ from chat_template import OWN_VARIABLES, REASONING
 
 from . import PrepareError, shown
 from .not_trained import refusal_of
+from .row_kinds import FORMATS, KINDS, TEXT
 from .rows import DoubleKey, Row, two_keys
 
-CHAT, PROMPT_COMPLETION, TEXT = "chat", "prompt_completion", "text"
-FORMATS = (CHAT, PROMPT_COMPLETION, TEXT)
-# The columns that a row of each kind has, and its format.
-KINDS = (
-    (("messages",), CHAT),
-    (("conversations",), CHAT),
-    (("prompt", "completion"), PROMPT_COMPLETION),
-    (("instruction", "output"), CHAT),
-)
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SHAREGPT = {
     "human": "user",

@@ -24,7 +24,7 @@ def configurations_of(root: Path) -> dict[str, dict]:
         first = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(
             f"The configurations in {shown(card)} cannot be read ({type(error).__name__}: {first[:200]}): fix the "
-            "header of the file, or choose files with --files."
+            "file's header, or choose files with --files."
         ) from error
 
 
@@ -43,21 +43,21 @@ def configuration_named(root: Path, name: str | None) -> tuple[str, dict] | None
         if name is None:
             return None
         raise PrepareError(
-            f"{shown(root)} has no configuration '{name}', since no README.md there declares any: leave "
-            f"--dataset_config_name (DATASET_CONFIG_NAME) empty; name {shown(root / name)} as the data set to read "
-            "that folder."
+            f"{shown(root)} has no configuration '{name}', as no README.md there declares one: leave "
+            f"--dataset_config_name (DATASET_CONFIG_NAME) empty; to read that folder, use {shown(root / name)} as "
+            "the dataset."
         )
     names = ", ".join(known)
     if name is not None and name not in known:
         raise PrepareError(
-            f"{shown(root)} has no configuration '{name}', only {names}: name one with --dataset_config_name."
+            f"{shown(root)} has no configuration '{name}', only {names}: choose one with --dataset_config_name."
         )
     if name is None:
         defaults = [key for key in known if len(known) == 1 or key == "default" or known[key].get("default")]
         if len(defaults) != 1:
             raise PrepareError(
-                f"{shown(root)} has the configurations {names}: name one with --dataset_config_name, or read all files "
-                "with --files '*'."
+                f"{shown(root)} has the configurations {names}: choose one with --dataset_config_name, or read all "
+                "files with --files '*'."
             )
         name = defaults[0]
     return name, known[name]
@@ -92,14 +92,14 @@ def _matcher(root: Path, folder: str, pattern: str):
     pattern = pattern.removeprefix("./")
     if "::" in pattern or "://" in pattern or pattern.startswith("/") or ".." in pattern.split("/"):
         raise PrepareError(
-            f"{shown(root / 'README.md')} names '{pattern}', which is outside of the folder: choose files with "
-            "--files, or name the data set by its Hugging Face name."
+            f"{shown(root / 'README.md')} lists '{pattern}', which is outside the folder: choose files with "
+            "--files, or use the Hugging Face name."
         )
     full = f"{folder}/{pattern}" if folder else pattern
     try:
         return re.compile(glob_translate(full)).match
     except (ValueError, re.error) as error:
         raise PrepareError(
-            f"{shown(root / 'README.md')} names '{pattern}', which is not a valid file name pattern ({error}): fix it, "
-            "or choose files with --files."
+            f"{shown(root / 'README.md')} lists '{pattern}', which is not a valid file name pattern ({error}): "
+            "fix it, or choose files with --files."
         ) from error

@@ -50,8 +50,8 @@ def cut(document: Iterable[str], cuts: Cuts, piece: int = PIECE, most: float = M
                 window += piece
                 if window > most:
                     raise PrepareError(
-                        f"{name} has more than {most:,} characters without a place where this tokenizer allows to cut "
-                        "it: divide it with --document_separator, or use another --tokenizer."
+                        f"{name} has more than {most:,} characters that this tokenizer cannot process in pieces: "
+                        "divide it with --document_separator, or use another --tokenizer."
                     )
             else:
                 break

@@ -175,7 +175,7 @@ def load_encoder(
     """add_bos: auto, true or false. special_tokens: text or ids."""
     if name == "bytes":
         if add_bos == "true":
-            raise PrepareError("Tokenizer 'bytes' has no BOS: leave --add_bos true out.")
+            raise PrepareError("Tokenizer 'bytes' has no BOS: leave out --add_bos true.")
         encoder = bytes_encoder()
     else:
         encoder = _describe(load_tokenizer(name), eos_token, add_bos, special_tokens)

@@ -113,8 +113,8 @@ class Examples:
             if (last := end_of_turn(ids[indices], special)) is None:
                 raise PrepareError(
                     f"{conversation.where}: an answer does not end with a special token of tokenizer "
-                    f"'{self.encoder.name}' in this chat template, so the model would not learn to stop: give the "
-                    "--chat_template of this tokenizer, or move its endgeneration behind that token."
+                    f"'{self.encoder.name}' in this chat template, so the model would not learn to stop: give this "
+                    "tokenizer's --chat_template, or move its endgeneration behind that token."
                 )
             if not marked.text[begin : offsets[indices[last]][0]].strip():
                 into.dropped[EMPTY] += 1

@@ -13,7 +13,7 @@ import numpy as np
 from chat_template import load_chat_template, variables_of
 
 from . import PrepareError, shown, shown_count
-from .chat import CHAT, RENDERED, TEXT, detected
+from .chat import RENDERED, detected
 from .encoders import Encoder
 from .examples import CUT, SPECIAL, STRADDLING, Made, Unit
 from .masks import LEFT_OUT, REWRITTEN, SPLIT, UNTAGGED, Renderer
@@ -21,6 +21,7 @@ from .offsets import decoding
 from .packing import GROUP, best_fit_decreasing, laid_out
 from .pairs import OF_PAIRS, PAIRS, check_lengths
 from .plan import Input, source_of, target_of
+from .row_kinds import CHAT, TEXT
 from .sources import Source
 from .token_file import TokenFile
 
@@ -65,7 +66,7 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
         check_lengths(arguments)
         return format
     if arguments.seq_length is None:
-        raise PrepareError(f"--format {format} needs --seq_length, to which examples are packed: give that of the run.")
+        raise PrepareError(f"--format {format} needs --seq_length, the length of packed rows: give that of the run.")
     if arguments.special_tokens == "text":
         raise PrepareError(f"--special_tokens text has no effect with --format {format}: leave it out.")
     return format
@@ -159,8 +160,8 @@ def check_trained(outputs: list[PackedOutput], source: Source) -> None:
         why = "; ".join(_dropped(output.made)) or "no row went there"
         missing = "end-of-turn token is" if output.num_trained else "token is"
         raise PrepareError(
-            f"{shown(source.dataset)}: no {missing} trained in {shown(output.file.path)} ({why}): nothing was written; "
-            "give other rows, or a larger --seq_length."
+            f"{shown(source.dataset)}: {shown(output.file.path)} would have no trained {missing} ({why}): nothing "
+            "was written; use other rows, or a larger --seq_length."
         )
 
 
@@ -192,27 +193,28 @@ def print_counts(output: PackedOutput, encoder: Encoder, arguments: argparse.Nam
     ends = ", ".join(f"{shown(decode([i]))} ({i}): {count:,}" for i, count in made.ends.most_common())
     print(f"{path}: trained turns by the token that ends them: {ends}.")
     if made.counts[CUT]:
-        print(f"{path}: cut to --seq_length {arguments.seq_length}: {shown_count(made.counts[CUT], 'example')}.")
+        examples = shown_count(made.counts[CUT], "example")
+        print(f"{path}: truncated to --seq_length {arguments.seq_length}: {examples}.")
     for reason in _dropped(made):
         print(f"{path}: dropped {reason}.")
     if made.counts[REWRITTEN]:
         became = "each an example of its own" if (arguments.rewritten_turns or SPLIT) == SPLIT else "not trained"
         print(
-            f"{path}: answers that the template writes differently once others follow them, {became} "
+            f"{path}: answers that the template renders differently in later context, {became} "
             f"(--rewritten_turns): {made.counts[REWRITTEN]:,}."
         )
     if made.counts[UNTAGGED]:
-        print(f"{path}: assistant messages without generation tags, which are not trained: {made.counts[UNTAGGED]:,}.")
+        print(f"{path}: assistant messages without generation tags, excluded from the loss: {made.counts[UNTAGGED]:,}.")
     for name, count in sorted(made.counts.items()):
         if name.startswith(LEFT_OUT) and count:
-            print(f"{path}: the template leaves out {name.removeprefix(LEFT_OUT)}, times: {count:,}.")
+            print(f"{path}: the template drops {name.removeprefix(LEFT_OUT)}, times: {count:,}.")
     if made.counts[STRADDLING]:
         print(
-            f"{path}: tokens across the begin or end of an answer, which are not trained: {made.counts[STRADDLING]:,}; "
-            "does the text before end with a space?"
+            f"{path}: tokens across the begin or end of an answer, excluded from the loss: "
+            f"{made.counts[STRADDLING]:,}; does the text before end with a space?"
         )
     if made.counts[SPECIAL]:
-        print(f"{path}: names of special tokens within messages, which became their ids: {made.counts[SPECIAL]:,}.")
+        print(f"{path}: special token names in messages, encoded as their ids: {made.counts[SPECIAL]:,}.")
 
 
 def _dropped(made: Made) -> list[str]:

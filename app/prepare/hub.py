@@ -21,7 +21,7 @@ def use_cache_where_unreachable() -> None:
     if known or "huggingface_hub" in sys.modules or _is_reachable():
         return
     os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
-    print(f"{_endpoint()} cannot be reached: only what is in the cache of Hugging Face is used.", file=sys.stderr)
+    print(f"{_endpoint()} cannot be reached: using only the Hugging Face cache.", file=sys.stderr)
 
 
 def _endpoint() -> str:

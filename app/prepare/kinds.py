@@ -47,7 +47,7 @@ def why_not_read(name: str) -> str:
     if ending == ".parquet":
         return "Parquet compressed a second time is not read: unpack it"
     if ending == ".arrow":
-        return "Arrow files are read only if the folder written by save_to_disk is itself given as the data set"
+        return "Arrow files are read only from a folder of save_to_disk"
     if not ending:
         return "without an extension the format is unknown"
     return f"{ending} files are not read"

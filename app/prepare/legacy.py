@@ -21,8 +21,8 @@ _SPLITS |= {"val": "validation", "dev": "validation", "test": "test"}
 
 
 NO_SPECIAL_TOKENS = (
-    "{}: kept, although an older version made it: no document begins with BOS, and names of special tokens in texts "
-    f"are encoded as their ids; {OVERWRITE} creates it again."
+    "{}: kept, although an older version made it: no document begins with BOS, and special token names "
+    f"in texts are encoded as ids; {OVERWRITE} creates it again."
 )
 
 
@@ -60,8 +60,8 @@ def check_choice(output: Path, dataset: str, split: str, files: list[File]) -> s
             "again, or choose another output."
         )
     return (
-        f"{shown(output)}: kept, although it has no fingerprint of its text, since an older version made it: names and "
-        f"sizes are unchanged; {OVERWRITE} creates it again."
+        f"{shown(output)}: kept, although it has no fingerprint of its text (older version): names and sizes "
+        f"are unchanged; {OVERWRITE} creates it again."
     )
 
 

@@ -93,7 +93,7 @@ class Renderer:
         if len(spans) != len(flags):
             raise PrepareError(
                 f"the template has generation tags around {len(spans)} of {len(flags)} assistant messages, so some "
-                "cannot be left out of training: remove 'train' and 'weight', or give another --chat_template"
+                "cannot be excluded from the loss: remove 'train' and 'weight', or use another --chat_template"
             )
         return [Marked(text, [span for span, trained in zip(spans, flags, strict=True) if trained])]
 
@@ -105,7 +105,7 @@ class Renderer:
         rewritten = [i for i, span in zip(answers, found, strict=True) if span is None]
         if rewritten and self.rewritten_turns == REFUSE:
             raise PrepareError(
-                f"the template writes message {rewritten[0] + 1}, an answer, differently once others follow it: give "
+                f"the template renders message {rewritten[0] + 1}, an answer, differently in later context: give "
                 "--rewritten_turns split or mask"
             )
         counts[REWRITTEN] += len(rewritten)
@@ -136,8 +136,8 @@ class Renderer:
         start = next((len(begin) for begin in (bare, prompt) if ended.startswith(begin)), None)
         if start is None:
             raise PrepareError(
-                f"the prompt for message {index + 1} (add_generation_prompt) is no prefix of the text with it, so its "
-                "tokens cannot be told apart: give a --chat_template with generation tags"
+                f"the prompt for message {index + 1} (add_generation_prompt) is not a prefix of the text with it, so "
+                "its tokens cannot be located: use a --chat_template with generation tags"
             )
         if full.startswith(ended):
             return start, len(ended)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-TRL = "use TRL, on the weights that zero_to_fp32 writes"
-TEXT_ALONE = "mpzero trains on text alone; name its column with --text_column"
+TRL = "use TRL with weights exported by zero_to_fp32"
+TEXT_ALONE = "mpzero trains on text only; give its column with --text_column"
 # Each has the columns of its row, and none has "text", which could be trained.
 KINDS = (
     (("chosen", "rejected"), f"preferences (DPO), which mpzero does not train on: {TRL}"),
@@ -25,5 +25,5 @@ def refusal_of(columns: Collection[str]) -> str | None:
         if names.issuperset(wanted):
             return f"columns {' and '.join(wanted)}: {what} (docs/limits.md)."
     if "prompt" in names and not names & {"completion", "response", "output", "answer"}:
-        return f"prompts without completions, for GRPO or PPO, which mpzero does not do: {TRL} (docs/limits.md)."
+        return f"prompts without completions (GRPO, PPO), which mpzero does not train on: {TRL} (docs/limits.md)."
     return None

@@ -30,8 +30,7 @@ def check_lengths(arguments: argparse.Namespace) -> None:
     source, row = arguments.source_length, arguments.seq_length
     if source is None or row is None or source >= row:
         raise PrepareError(
-            "--format pairs needs --source_length and a larger --seq_length, which counts source and target: 512 and "
-            "640 for targets of 128 tokens."
+            "--format pairs needs --source_length and a larger --seq_length (source + target), e.g. 512 and 640."
         )
 
 
@@ -99,7 +98,7 @@ class Pairs:
         """With the end-of-text id, also where it is cut."""
         if (ids == self.padding).any():
             raise PrepareError(
-                f"{where} holds the token {self.padding}, which pads sources: remove it from column "
+                f"{where} contains the token {self.padding}, which pads sources: remove it from column "
                 f"'{self.columns[which]}'."
             )
         length = self.lengths[which]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import PrepareError, shown
-from .chat import TEXT
 from .configurations import has_none
 from .fingerprints import File
 from .kinds import KINDS
+from .row_kinds import TEXT
 from .selection import select
 from .sources import (
     ChainedSource,
@@ -71,14 +71,12 @@ def is_local(arguments: argparse.Namespace) -> bool:
     if arguments.local_dataset == "false":
         if path_like or path.exists():
             raise PrepareError(
-                f"{shown(name)} is a path, or exists here, and would be read instead of the Hugging Face data set that "
-                "--local_dataset false (LOCAL_DATASET) requests: use true, or start from another folder."
+                f"{shown(name)} is a path, or exists here, but --local_dataset false (LOCAL_DATASET) requests a "
+                "Hugging Face dataset: use true, or start from another folder."
             )
         return False
     if not path.exists() and (path_like or arguments.local_dataset == "true"):
-        raise PrepareError(
-            f"Data set {shown(name)} does not exist: give a file, a folder, or the name of a Hugging Face data set."
-        )
+        raise PrepareError(f"Dataset {shown(name)} does not exist: give a file, a folder, or a Hugging Face name.")
     if not path.exists() and arguments.files:
         raise PrepareError(f"--files selects files of a folder, but {shown(name)} is not a folder here.")
     return path.exists()
@@ -164,15 +162,17 @@ def source_of(arguments: argparse.Namespace, split: str, plan: Plan | None) -> S
 def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
     for flag, value in (("dataset_config_name", arguments.dataset_config_name), ("files", arguments.files)):
         if value:
-            raise PrepareError(f"{shown(root)} was saved with save_to_disk and takes no --{flag}: leave it out.")
+            raise PrepareError(
+                f"{shown(root)} was saved with save_to_disk and does not support --{flag}: leave it out."
+            )
     data, split = load_saved(root), arguments.split or "train"
     if not isinstance(data, dict):
         if arguments.split not in (None, str(data.split)):
-            raise PrepareError(f"{shown(root)} was saved without splits and has no '{split}': leave --split out.")
+            raise PrepareError(f"{shown(root)} was saved without splits and has no '{split}': leave out --split.")
         return Plan({split: _saved_files(root, "")}, split, own_validation=False, saved=True)
     if split not in data:
         raise PrepareError(
-            f"{shown(root)} has no split '{split}', only {', '.join(sorted(data))}: name one with --split."
+            f"{shown(root)} has no split '{split}', only {', '.join(sorted(data))}: choose one with --split."
         )
     own = _wants_validation(arguments) and "validation" in data
     splits = [split, "validation"] if own else [split]

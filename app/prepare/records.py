@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 from . import OVERWRITE, PrepareError, encoders, legacy, shown, shown_count, shown_size
-from .chat import TEXT
 from .fingerprints import File, is_unchanged
 from .masks import SPLIT
 from .pairs import OF_PAIRS, PAIRS
 from .plan import Input
+from .row_kinds import TEXT
 from .token_file import arguments_of, is_hdf5
 
 CONTENT = "content"
@@ -72,7 +72,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
     for path in existing:
         if not is_hdf5(path):
             raise PrepareError(
-                f"{shown(path)} exists and is not a token file: it is not replaced; choose another output."
+                f"{shown(path)} exists and is not a token file, so it is not replaced: choose another output."
             )
     if not existing or arguments.overwrite:
         return False
@@ -81,7 +81,8 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
         made_from = arguments_of(path)
         if made_from is None:
             raise PrepareError(
-                f"{shown(path)} exists and is no token file of this program: it is not replaced; choose another output."
+                f"{shown(path)} exists and is not a token file of this program, so it is not replaced: choose another "
+                "output."
             )
         if not arguments.if_missing:
             raise PrepareError(f"{shown(path)} exists: give {OVERWRITE} to replace it, or --if_missing to keep it.")
@@ -92,7 +93,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
             lines += _check(path, made_from, inputs, record)
     if len(existing) < len(outputs):
         return False
-    print(f"{' and '.join(map(shown, outputs))}: already made from the same arguments.")
+    print(f"{' and '.join(map(shown, outputs))}: up to date.")
     for line in lines:
         print(line)
     return True
@@ -158,8 +159,8 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
         return
     then = f"{shown_count(fingerprint['files'], 'file')}, {fingerprint['bytes']:,} bytes"
     now = f"{shown_count(len(files), 'file')}, {size:,} bytes"
-    change = f"{then} then, {now} now" if then != now else f"{now} as then, but other names or another content"
+    change = f"{then} then, {now} now" if then != now else f"{now} as then, but with other names or content"
     raise PrepareError(
-        f"{shown(path)} was made from other files than {shown(dataset)} holds now ({change}): remove it, use "
+        f"{shown(path)} was made from other files than are in {shown(dataset)} now ({change}): remove it, use "
         f"{OVERWRITE} to create it again, or choose another output."
     )

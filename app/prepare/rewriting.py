@@ -40,7 +40,7 @@ def rewrite(path: Path) -> None:
 
 def _rewrite(path: Path, file) -> None:
     if "tokens_xxh3" in file:
-        print(f"{shown(path)}: already has checksums, and is left unchanged.")
+        print(f"{shown(path)}: has checksums already, unchanged.")
         return
     tokens, offsets, attributes = _tokens_of(file), _offsets_of(file), _attributes_of(file)
     arguments = json.loads(text_of(file, "arguments")) if "arguments" in file.attrs else None
@@ -58,7 +58,7 @@ def _rewrite(path: Path, file) -> None:
     print(f"{shown(path)}: rewritten with checksums, {written.num_tokens:,} tokens.")
     known = (*OWN, *attributes)
     if others := [shown(name) for name in (*file.attrs, *file) if name not in (*known, "tokens", "document_offsets")]:
-        print(f"{shown(path)}: not copied, since token files do not have them: {', '.join(others)}.")
+        print(f"{shown(path)}: not copied, as token files do not have them: {', '.join(others)}.")
 
 
 def _tokens_of(file):
@@ -104,4 +104,4 @@ def _copy_offsets(offsets, num_tokens: int, written: TokenFile) -> None:
         last = int(ends[-1])
         written.append_ends(ends)
     if last != num_tokens:
-        raise ValueError(f"its documents end at token {last:,}, but it holds {num_tokens:,} tokens")
+        raise ValueError(f"its documents end at token {last:,}, but it has {num_tokens:,} tokens")

@@ -60,12 +60,12 @@ def text_of(value: object, column: str, where: str) -> str:
             return value.decode()
         except UnicodeDecodeError as error:
             raise PrepareError(
-                f"Column '{column}' of {where} holds bytes that are not UTF-8 text ({error.reason}): convert it, or "
-                "name another column with --text_column."
+                f"Column '{column}' of {where} has bytes that are not UTF-8 text ({error.reason}): convert it, or "
+                "choose another column with --text_column."
             ) from error
     if not isinstance(value, str):
         raise PrepareError(
-            f"Column '{column}' of {where} is not a text but {type(value).__name__}: name another with --text_column."
+            f"Column '{column}' of {where} is a {type(value).__name__}, not a text: choose another with --text_column."
         )
     if not value.isascii():
         try:
@@ -81,7 +81,7 @@ def text_of(value: object, column: str, where: str) -> str:
 
 def no_such_column(column: str, known, where: str) -> PrepareError:
     names = ", ".join(shown(name if len(name) <= _NAME_SHOWN else name[:_NAME_SHOWN] + "…") for name in sorted(known))
-    return PrepareError(f"{where} has no column '{column}', only {names or 'none'}: name one with --text_column.")
+    return PrepareError(f"{where} has no column '{column}', only {names or 'none'}: choose one with --text_column.")
 
 
 def rows_of_json(stream: io.BufferedReader, path: Path, column: str | None, skip: bool) -> Iterator[str | Row]:
@@ -167,8 +167,8 @@ class _Ahead:
         if (found := self.next_character()) != expected:
             what = f"'{shown(found)}'" if found else "the end of the file"
             raise PrepareError(
-                f"{shown(self._path)} is not a JSON list of objects: {what} comes where '{expected}' should: "
-                "repair it, or convert it to JSON Lines."
+                f"{shown(self._path)} is not a JSON list of objects: {what} instead of '{expected}': fix it, or "
+                "convert it to JSON Lines."
             )
         self._begin += 1
 
@@ -242,8 +242,8 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delim
             where = f"{shown(path)} line {reader.line_num}"
             if len(row) != len(names):
                 raise PrepareError(
-                    f"{where} has {len(row)} fields, but the first line names {len(names)} columns: quote texts that "
-                    "contain a separator or a line end, or convert the file to JSON Lines."
+                    f"{where} has {len(row)} fields, but the header has {len(names)} columns: quote texts that contain "
+                    "a separator or a line end, or convert the file to JSON Lines."
                 )
             if column is None:
                 yield Row(where, dict(zip(names, row, strict=True)))

@@ -48,12 +48,12 @@ class Selection:
         known = ", ".join(sorted(self.by_split))
         if not self.split_matters:
             return PrepareError(
-                f"{shown(self.root)} has no files of split '{split}', since no file name contains a split: leave "
-                "--split out to read all of them, or choose with --files."
+                f"{shown(self.root)} has no files of split '{split}', as no file name contains a split: leave out "
+                "--split to read all of them, or choose with --files."
             )
         return PrepareError(
-            f"{shown(self.root)} has no files of split '{split}', only {known}: name one with --split, or choose files "
-            "with --files."
+            f"{shown(self.root)} has no files of split '{split}', only {known}: choose one with --split, or "
+            "choose files with --files."
         )
 
     def _refuse_little(self, taken: list[File]) -> None:
@@ -81,7 +81,7 @@ class Selection:
         return "convert those files, or select the files to read with --files, such as --files '*.txt'"
 
 
-NO_SPLIT = "the name has no split, others have train"
+NO_SPLIT = "the name has no split, unlike others"
 
 
 def select(root: Path, config_name: str | None, patterns: list[str]) -> Selection:
@@ -93,7 +93,7 @@ def select(root: Path, config_name: str | None, patterns: list[str]) -> Selectio
     if root.is_file():
         return Selection(root, {"train": found.files}, split_matters=False)
     if not found.files:
-        raise PrepareError(f"{shown(root)} holds no file that can be read: {READABLE} can{_but(found.left_out)}.")
+        raise PrepareError(f"{shown(root)} has no readable file: {READABLE} are supported{_but(found.left_out)}.")
     if patterns:
         return _matching(found, patterns)
     if configuration is not None:
@@ -106,8 +106,8 @@ def _matching(found: Survey, patterns: list[str]) -> Selection:
         if not any(fnmatchcase(file.name, pattern) for file in found.files):
             unread = [left for left in found.left_out if fnmatchcase(left.name, pattern)]
             raise PrepareError(
-                f"No file of {shown(found.root)} that can be read matches --files '{pattern}'{_but(unread)}: '*' "
-                "matches any characters, including '/'."
+                f"No readable file of {shown(found.root)} matches --files '{pattern}'{_but(unread)}: '*' matches any "
+                "characters, including '/'."
             )
 
     def matches(name: str) -> bool:

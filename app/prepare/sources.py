@@ -156,8 +156,8 @@ class FileSource(Source):
                 yield from self.of_rows(self._followed(_rows_of(kind, stream, file.path, self.reading), stream))
             elif column is None:
                 raise PrepareError(
-                    f"{shown(file.path)} is a file of text, without the columns of conversations: choose other files "
-                    "with --files, or give --format text."
+                    f"{shown(file.path)} is a text file, without columns of conversations: choose other files with "
+                    "--files, or give --format text."
                 )
             else:
                 yield from self._of_text(file.path, stream)
@@ -393,7 +393,7 @@ class hub_errors:
             raise PrepareError(refused) from error
         first_line = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(
-            f"Data set '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: {first_line[:200]}): "
-            "check name, --dataset_config_name, --split and the network, or name a local folder or file of .txt, "
-            ".jsonl, .csv, .parquet or a data set saved with save_to_disk."
+            f"Dataset '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: "
+            f"{first_line[:200]}): check name, --dataset_config_name, --split and the network, or use a local "
+            "folder or file of .txt, .jsonl, .csv, .parquet or save_to_disk."
         ) from error

@@ -64,13 +64,14 @@ def bos_of(
     bos = added[0] if len(added) == 1 else declared.bos_id if token is None else vocabulary.get(token)
     if wish == "true" and bos is None:
         reason = "declares no bos_token" if token is None else f"has no token '{shown(token)}', its bos_token"
-        raise PrepareError(f"Tokenizer '{shown(name)}' {reason}: fix {CONFIG}, or leave --add_bos true out.")
+        raise PrepareError(f"Tokenizer '{shown(name)}' {reason}: fix {CONFIG}, or leave out --add_bos true.")
     adds = bool(added) if wish == "auto" else wish == "true"
     note = None
     if wish == "auto" and declared.add_bos is not None and declared.add_bos != adds:
         note = (
-            f"{CONFIG} has add_bos_token {str(declared.add_bos).lower()}, but the tokenizer's post-processor, which "
-            f"decides, adds {'BOS' if adds else 'none'}; --add_bos {str(not adds).lower()} reverses that"
+            f"{CONFIG} has add_bos_token {str(declared.add_bos).lower()}, but the tokenizer's post-processor "
+            f"takes precedence and adds {'BOS' if adds else 'none'}; --add_bos {str(not adds).lower()} reverses "
+            "that"
         )
     return bos, adds, note
 
@@ -120,8 +121,8 @@ def needed_note(definition: dict) -> str | None:
     more = f" and {len(tokens) - CHOICES_SHOWN:,} more" if len(tokens) > CHOICES_SHOWN else ""
     listed = ", ".join(f"'{shown(token)}'" for token in tokens[:CHOICES_SHOWN])
     return (
-        "its model needs these special tokens for ordinary text, so they become their ids with --special_tokens text, "
-        f"too: {listed}{more}"
+        "the model has no other token for these characters, so these special tokens become ids despite "
+        f"--special_tokens text: {listed}{more}"
     )
 
 

@@ -106,8 +106,7 @@ class Stream(io.RawIOBase):
         head = buffered.peek(8)
         if head and not any(head.startswith(magic[: len(head)]) for magic in _MAGIC[self._compression]):
             raise PrepareError(
-                f"{shown(self._path)} is not a {self._compression} file, although its extension says so: rename the "
-                "file."
+                f"{shown(self._path)} is not a {self._compression} file, despite its extension: rename the file."
             )
 
     def _cut_off(self) -> PrepareError:

@@ -39,7 +39,7 @@ def survey(root: Path, named: Collection[str] = ()) -> Survey:
     found = Survey(root)
     if root.is_file():
         if kind_of(root.name) is None:
-            raise PrepareError(f"{shown(root)} is not read ({why_not_read(root.name)}): give one of {READABLE}.")
+            raise PrepareError(f"{shown(root)} is not read ({why_not_read(root.name)}): use one of {READABLE}.")
         _refuse_pointer(root, root.stat().st_size)
         found.files.append(File(root, root.name, root.stat().st_size))
         return found
@@ -156,7 +156,7 @@ def _refuse_pointer(path: Path, size: int) -> None:
         raise unreadable(path, error) from error
     if head.startswith(b"version https://git-lfs.github.com/"):
         raise PrepareError(
-            f"{shown(path)} only points to a file that Git LFS has not fetched: run 'git lfs pull' in its folder."
+            f"{shown(path)} is a Git LFS pointer whose file was not fetched: run 'git lfs pull' in its folder."
         )
 
 

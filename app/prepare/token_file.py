@@ -145,7 +145,7 @@ class TokenFile:
     def _check_written(self) -> None:
         if self._sink.error is not None:
             reason = self._sink.error.strerror
-            raise PrepareError(f"{self.path} cannot be written: {reason}; free some space or choose another folder.")
+            raise PrepareError(f"{self.path} cannot be written: {reason}; free some space or use another folder.")
 
     @staticmethod
     def _extend(dataset, values: np.ndarray) -> None:

@@ -180,7 +180,7 @@ def report(folder: Path, failure: Failure) -> str:
     verdict = failure.verdict
     lines = [f"mpzero: error: {verdict.reason}{f'; {verdict.remedy}' if verdict.remedy else ''}."]
     tag = newest_tag(folder)
-    lines.append(f"  The same command resumes from {folder / tag}." if tag else "  No checkpoint was saved yet.")
+    lines.append(f"  The same command resumes from {folder / tag}." if tag else "  There is no checkpoint yet.")
     places: dict[str, list[Record]] = {}
     for record in failure.evidence.records:
         places.setdefault(place(record), []).append(record)

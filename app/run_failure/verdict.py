@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from run_failure.collectives import Held, find_awaited, find_lag, find_unfinished
 from run_failure.evidence import Evidence, Record
 
-CHECK_AGAIN = "check that machine if it happens there again"
-HOST_REMEDY = "inspect the process with `py-spy dump --native` or gdb, and check its machine's disks and memory"
-GPU_REMEDY = "check dmesg for Xid messages, and nvidia-smi, on that machine"
-UNKNOWN_REMEDY = "look for the cause in the output before this; `mpzero doctor` tests the network between all hosts"
+CHECK_AGAIN = "if it happens there again, check that host"
+HOST_REMEDY = "inspect the process with `py-spy dump --native` or gdb, and check its host's disks and memory"
+GPU_REMEDY = "check dmesg for Xid messages, and nvidia-smi, on that host"
+UNKNOWN_REMEDY = "see the output above; `mpzero doctor` tests the network between all hosts"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def of_lost(records: tuple[Record, ...], lost: list[Record]) -> Verdict:
     later = [record for record in records if record.seen == "dead" and not record.died_first]
     since = f"; {names(later)} {have(later)} ended since" if later else ""
     reason = f"{names(lost)} ended without reporting an error {where(farthest(records))}{awaited(records, lost)}{since}"
-    remedy = "look in that rank's last lines of output and, on its machine, in dmesg (out of memory, Xid messages)"
+    remedy = "check that rank's last output and, on its host, dmesg (out of memory, Xid messages)"
     return Verdict(ranks_of(lost), reason, remedy)
 
 
@@ -96,9 +96,7 @@ def of_stopped(records: tuple[Record, ...], stopped: list[Record]) -> Verdict:
         f"{names(stopped)} {have(stopped)} not responded {where(farthest(records))}"
         f"{awaited(records, stopped)}; the process is stopped"
     )
-    return Verdict(
-        ranks_of(stopped), reason, "check that machine: its memory, its disks, and who stops processes there"
-    )
+    return Verdict(ranks_of(stopped), reason, "check that host: memory, disks, and who stops processes there")
 
 
 def of_failed(record: Record) -> Verdict:
@@ -111,21 +109,21 @@ def of_broken(records: tuple[Record, ...], errors: list[Record]) -> Verdict:
     first = errors[0]
     if lag := find_lag(list(records), "queued"):
         return of_lag(records, lag, "queued")
-    reason = f"{names(errors)} met errors of their communicators; the first is of rank {first.rank}: {error_of(first)}"
+    reason = f"{names(errors)} had communicator errors; the first is of rank {first.rank}: {error_of(first)}"
     return Verdict((), f"{reason} ({where(first)})", UNKNOWN_REMEDY)
 
 
 def of_silent(evidence: Evidence, silent: tuple[str, ...], down: frozenset[str], errors: list[Record]) -> Verdict:
     hosts = [host for host in silent if host in down]
     ranks = [record for record in evidence.records if record.host in (hosts or silent)]
-    what = f"no rank of {some(hosts or silent)} has left evidence"
+    what = f"no evidence from any rank of {some(hosts or silent)}"
     if errors:
-        what += f", and rank {errors[0].rank} met an error: {error_of(errors[0])}"
+        what += f", and rank {errors[0].rank} had an error: {error_of(errors[0])}"
     what += f" ({where(farthest(evidence.records))}{awaited(evidence.records, ranks)})"
     if hosts:
         return Verdict(ranks_of(ranks), f"{some(hosts)} is down: {what}", "check that machine")
     return Verdict(
-        (), f"{what}: its machine may be down, out of memory or cut off", UNKNOWN_REMEDY, silent_hosts=silent
+        (), f"{what}: its host may be down, out of memory or unreachable", UNKNOWN_REMEDY, silent_hosts=silent
     )
 
 
@@ -139,26 +137,22 @@ def of_stuck(records: tuple[Record, ...]) -> Verdict:
             return of_lag(records, lag, measure)
     if held := find_unfinished(present):
         group = [records[rank] for rank in held.late]
-        reason = (
-            f"{names(group)} have reached {held}, {where(group[0])}, and none has completed it for {held.waited:.0f} s"
-        )
-        remedy = "check the network between these ranks, and dmesg for Xid messages on their machines"
+        reason = f"{names(group)} reached {held}, {where(group[0])}, and none completed it for {held.waited:.0f} s"
+        remedy = "check the network between these ranks, and dmesg for Xid messages on their hosts"
         return Verdict((), reason, remedy)
     first = present[0]
     if len(records) == 1:
         return Verdict((0,), f"{names([first])} has made no progress for {idle:.0f} s {where(first)}", HOST_REMEDY)
     held = find_awaited(present, [first.rank])
     reason = f"no rank has made progress for {idle:.0f} s {where(first)}{f', all ranks in {held}' if held else ''}"
-    return Verdict(
-        (), reason, "if this may take so long, set a longer --stuck_after; otherwise check network and disks"
-    )
+    return Verdict((), reason, "if this may take so long, raise --stuck_after; otherwise check network and disks")
 
 
 def of_lag(records: tuple[Record, ...], lag: Held, measure: str) -> Verdict:
     late = [records[rank] for rank in lag.late]
     if measure == "completed":
         reason = f"{names(late)} reached {lag} with the others, {where(late[0])}, but did not complete it"
-        return Verdict(lag.late, reason, f"check the network's counters on that machine, and {GPU_REMEDY}")
+        return Verdict(lag.late, reason, f"check the network counters of that host, and {GPU_REMEDY}")
     on_gpu = " on the GPU" if measure == "started" else ""
     reason = (
         f"{names(late)} {have(late)} not reached {lag}{on_gpu}, {where(late[0])}, while others have waited in it for "
@@ -172,12 +166,8 @@ def not_connected(present: list[Record], idle: float) -> Verdict:
     lag = find_lag(present, "queued")
     late = [record for record in present if lag is None or record.rank in lag.late]
     complaint = next((f": {record.error}" for record in late if record.why == "stuck" and record.error), "")
-    subject = (
-        f"{names(late)} {have(late)} not been connected, while the others have,"
-        if lag
-        else "the hosts have not been connected"
-    )
-    remedy = "check that the hosts of the job reach each other on every port (`mpzero doctor`)"
+    subject = f"{names(late)} {have(late)} not connected, unlike the others," if lag else "the hosts have not connected"
+    remedy = "check that all hosts of the job reach each other on every port (`mpzero doctor`)"
     return Verdict(lag.late if lag else (), f"{subject} for {idle:.0f} s{complaint}", remedy)
 
 
@@ -193,7 +183,7 @@ def farthest(records: tuple[Record, ...]) -> Record:
 
 def where(record: Record) -> str:
     return {
-        "network": "while the nodes were being connected",
+        "network": "while connecting the hosts",
         "setup": "during set-up",
         "first_step": f"in step {record.step}, the run's first",
         "training": f"in step {record.step}",

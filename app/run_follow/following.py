@@ -23,7 +23,7 @@ class FollowError(Exception):
 
 
 def unusable(path: Path, what: str, error: OSError) -> FollowError:
-    return FollowError(f"{path} cannot be {what}: {error.strerror}; choose another folder with --logdir.")
+    return FollowError(f"{path} cannot be {what}: {error.strerror}; use another folder with --logdir.")
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class Follower(JsonLines):
                     yield row
                 elif is_whole(fields.get("step")) and "event" not in fields:
                     raise FollowError(
-                        f"{self.path} line {number} has no run id of 16 hexadecimal digits: give a file that mpzero "
-                        "train has written."
+                        f"{self.path} line {number} has no run id (16 hexadecimal digits): give a file of mpzero train."
                     )
         except NotReadable as error:
             raise FollowError(f"{error}: give the run's folder or its metrics file.") from error

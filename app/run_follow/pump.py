@@ -28,7 +28,7 @@ class Place:
         try:
             self._digests += read_bytes(path, MOST_BYTES, follow=False) or b""
         except NotReadable as error:
-            raise FollowError(f"{error}: choose another folder with --logdir.") from error
+            raise FollowError(f"{error}: use another folder with --logdir.") from error
         self._saved = len(self._digests)
         self._cut(len(self) * DIGEST_BYTES)  # a line that a crash has cut
 

@@ -45,7 +45,7 @@ def tag_of(metric: str) -> str:
 
 def missing(package: str) -> SinkMissing:
     return SinkMissing(
-        f"{package} is not installed: '{install_command(package)}' installs it into mpzero's environment."
+        f"{package} is not installed: install it into mpzero's environment with '{install_command(package)}'."
     )
 
 

@@ -45,7 +45,7 @@ class TrainJobStatus(Sink):
         missing = [name for name in (ADDRESS, CERTIFICATE, TOKEN) if not os.environ.get(name)]
         if missing:
             raise FollowError(
-                f"{missing[0]} is not set: Kubeflow Trainer sets it where its feature gate TrainJobStatus is on."
+                f"{missing[0]} is not set: Kubeflow Trainer sets it with its feature gate TrainJobStatus."
             )
         self.address = safe_address(os.environ[ADDRESS])
         self.events = folder.parent / "events.jsonl"
@@ -87,9 +87,9 @@ def safe_address(address: str) -> str:
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https"):
-        raise FollowError(f"{ADDRESS}={address} is no address of https; Kubeflow Trainer sets it.")
+        raise FollowError(f"{ADDRESS}={address} is not an https address; Kubeflow Trainer sets it.")
     if parts.scheme == "http" and not is_loopback(host):
-        raise FollowError(f"{ADDRESS}={address} would show the token of the pod to the network: give one of https.")
+        raise FollowError(f"{ADDRESS}={address} would send the pod's token unencrypted: use https.")
     return address
 
 
@@ -112,7 +112,7 @@ def post(address: str, status: dict[str, object]) -> None:
     # The token is renewed in its file.
     token = (read_text(Path(os.environ[TOKEN])) or "").strip()
     if not TOKEN_FORM.fullmatch(token):
-        raise ValueError(f"{os.environ[TOKEN]} holds no token")
+        raise ValueError(f"{os.environ[TOKEN]} contains no token")
     request = urllib.request.Request(
         address,
         data=json.dumps({"trainerStatus": status}).encode(),

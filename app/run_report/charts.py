@@ -36,7 +36,7 @@ def charts_of(runs: list[Run]) -> list[Chart]:
         line_chart(runs, "lr", "Learning rate", "of each step", axis={"exponentformat": "power"}),
         line_chart(runs, "grad_norm", "Gradient norm", "before clipping"),
         line_chart(runs, "tokens_per_second", "Throughput", "tokens per second, of all ranks together", smoothed=True),
-        line_chart(runs, "mfu", "MFU", "share of the GPU's dense bf16 rate", smoothed=True, axis={"tickformat": ".0%"}),
+        line_chart(runs, "mfu", "MFU", "share of the GPU's dense bf16 peak", smoothed=True, axis={"tickformat": ".0%"}),
         split_chart(runs[0]) if len(runs) == 1 else mean_split_chart(runs),
         line_chart(runs, "peak_memory_bytes", "Peak memory", "GiB, of rank 0", scale=1 / GIBIBYTE),
         *[rank_chart(run, f" of {run.name}" if len(runs) > 1 else "") for run in runs],
@@ -98,7 +98,7 @@ def split_chart(run: Run) -> Chart:
         values = smooth(np.nan_to_num(run.columns[name]), smoothing(total))
         style = {"stackgroup": "parts", "line": {"width": 0, "color": f"part-{number}"}, "fillcolor": f"part-{number}"}
         traces.append(curve(axes_of(run), values, places, label, number, 0) | style)
-    return Chart("Where the time of a step went", "seconds, of rank 0", traces, {"yaxis": {"rangemode": "tozero"}})
+    return Chart("Time breakdown of a step", "seconds, of rank 0", traces, {"yaxis": {"rangemode": "tozero"}})
 
 
 def mean_split_chart(runs: list[Run]) -> Chart:
@@ -109,9 +109,7 @@ def mean_split_chart(runs: list[Run]) -> Chart:
         bar = {"type": "bar", "name": label, "x": [run.name for run in runs], "y": seconds}
         traces.append(bar | {"marker": {"color": f"part-{number}"}})
     layout = {"barmode": "stack", "xaxis": {"type": "category"}}
-    return Chart(
-        "Where the time of a step went", "seconds, mean over all steps of rank 0", traces if runs else [], layout
-    )
+    return Chart("Time breakdown of a step", "seconds, mean over all steps of rank 0", traces if runs else [], layout)
 
 
 def rank_chart(run: Run, of_run: str) -> Chart:
@@ -133,7 +131,7 @@ def rank_chart(run: Run, of_run: str) -> Chart:
     if least < most:
         trace |= {"zmin": least, "zmax": most}
     axis = {"title": {"text": "rank"}, "type": "category", "autorange": "reversed", "showgrid": False}
-    about = "seconds for its own part of a step, without waiting for others"
+    about = "seconds for a rank's own work in a step, without waits"
     return Chart(f"Time of each rank{of_run}", about, [trace], {"yaxis": axis, "hovermode": "closest"})
 
 

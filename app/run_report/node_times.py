@@ -12,11 +12,11 @@ from run_files.values import as_number, as_time
 MOST_GPUS = 64
 # By the key of a line: the title of a chart, its unit, what a value is multiplied with, and options of its axis.
 GPU_VALUES = {
-    "utilization_ratio": ("GPU utilization", "share of the time with a kernel at work", 1, {"tickformat": ".0%"}),
+    "utilization_ratio": ("GPU utilization", "share of time with a kernel running", 1, {"tickformat": ".0%"}),
     "power_watts": ("GPU power", "W", 1, {}),
     "temperature_celsius": ("GPU temperature", "degrees Celsius", 1, {}),
-    "sm_clock_hertz": ("GPU clock", "MHz, of the multiprocessors", 1e-6, {}),
-    "memory_used_bytes": ("GPU memory in use", "GiB, of all processes", 2**-30, {}),
+    "sm_clock_hertz": ("GPU clock", "MHz, SM clock", 1e-6, {}),
+    "memory_used_bytes": ("GPU memory in use", "GiB, all processes", 2**-30, {}),
 }
 
 

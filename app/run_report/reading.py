@@ -92,7 +92,7 @@ class Run:
         if not self.starts:
             return "unknown"
         end = self.starts[-1].end
-        return "running, or ended without a word" if end is None else str(end.get("status"))
+        return "running, or ended without a message" if end is None else str(end.get("status"))
 
     @property
     def warnings(self) -> list[dict]:
@@ -187,11 +187,11 @@ class Damage:
             yield number, value
 
     def left_out(self, why: str) -> None:
-        self._files.append(f"{why}, and is left out here.")
+        self._files.append(f"{why} and is ignored.")
 
     def sentences(self) -> list[str]:
         lines = [lines.damage() for lines in self._lines.values() if lines.damaged]
-        lines += [f"{path.name} lacks {lost} lines that the run could not write." for path, lost in self._lost.items()]
+        lines += [f"{path.name} lacks {lost} lines that could not be written." for path, lost in self._lost.items()]
         return lines + self._files
 
 
@@ -216,11 +216,9 @@ def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | 
                 columns.add(name, as_time(value) if name == "time" else as_number(value))
         columns.steps += 1
     if columns.steps == 0 and (other or damage.sentences()):
-        raise ReportError(
-            f"{path} line {other or 1} is no step of a run, and no other is: give a file of --metrics_file."
-        )
+        raise ReportError(f"{path} line {other or 1} is not a step of a run, and no other is: give a --metrics_file.")
     if columns.steps == 0:
-        raise ReportError(f"{path} holds no step yet.")
+        raise ReportError(f"{path} has no steps yet.")
     return columns, rank_times, run_id
 
 

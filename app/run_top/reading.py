@@ -55,8 +55,8 @@ class RunReader:
         self.events = JsonLines(self.folder / "events.jsonl")
         if not self.events.path.exists() and not metrics.exists():
             raise TopError(
-                f"{run} has neither events.jsonl nor metrics.jsonl: name the --checkpoint_dir of a run, its metrics "
-                "file, or the number of its Slurm job."
+                f"{run} has neither events.jsonl nor metrics.jsonl: give a run's --checkpoint_dir, its metrics file, "
+                "or its Slurm job id."
             )
         self.metrics = JsonLines(metrics, MOST_BYTES)
         self.view = RunView()

@@ -39,11 +39,11 @@ Comparison compare(const io::Tokenization& one, const io::Tokenization& other) {
 void judge(Comparison comparison, const TokenFile& file, const std::string& other, bool may_differ,
            std::vector<std::string>& warnings) {
   if (comparison != Comparison::kOther && comparison != Comparison::kProbablyOther) return;
-  const std::string problem =
-      fmt::format("{} {}: its tokenizer {} is not that of {}", file.flag, file.path, file.tokens.tokenizer, other);
+  const std::string problem = fmt::format("{} {}: its tokenizer {} differs from that of {}", file.flag, file.path,
+                                          file.tokens.tokenizer, other);
   if (comparison == Comparison::kOther && !may_differ) {
-    throw_user_error("{}; prepare it with that tokenizer, or give --allow_changed {} if that is intended", problem,
-                     kTokenizerKey);
+    throw_user_error("{}; prepare it with that tokenizer, or pass --allow_changed {} if the change is intended",
+                     problem, kTokenizerKey);
   }
   warnings.push_back(problem + ".");
 }
@@ -62,21 +62,21 @@ std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedToken
   if (tokens.eos_token_id && !expected.eos_token_ids.empty() &&
       !is_among(expected.eos_token_ids, *tokens.eos_token_id)) {
     warnings.push_back(
-        fmt::format("{}: its documents end with id {}, and {} has eos_token_id {}: the model learns to end a text with "
-                    "the former; prepare the data with the model's tokenizer, or correct eos_token_id.",
+        fmt::format("{}: documents end with id {}, but {} has eos_token_id {}; prepare the data with the model's "
+                    "tokenizer, or correct eos_token_id.",
                     where, *tokens.eos_token_id, expected.model, fmt::join(expected.eos_token_ids, ", ")));
   }
   if (tokens.add_bos.value_or(false) && tokens.bos_token_id && expected.bos_token_id &&
       *tokens.bos_token_id != *expected.bos_token_id) {
     warnings.push_back(
-        fmt::format("{}: its documents begin with id {}, and {} has bos_token_id {}; prepare the data with the model's "
+        fmt::format("{}: documents begin with id {}, but {} has bos_token_id {}; prepare the data with the model's "
                     "tokenizer, or correct bos_token_id.",
                     where, *tokens.bos_token_id, expected.model, *expected.bos_token_id));
   }
   if (tokens.vocab_size > expected.vocab_size) {
-    warnings.push_back(fmt::format(
-        "{}: its vocab_size is {}, and that of {} is {}: it is not the model's tokenizer that made the file.", where,
-        tokens.vocab_size, expected.model, expected.vocab_size));
+    warnings.push_back(
+        fmt::format("{}: its vocab_size is {}, that of {} is {}: it was not made with the model's tokenizer.", where,
+                    tokens.vocab_size, expected.model, expected.vocab_size));
   }
   return warnings;
 }
@@ -98,14 +98,14 @@ std::vector<std::string> check_same_tokenizer(const TokenFile& file, const Token
   judge(compare(file.tokens, train.tokens), file, other, may_differ, warnings);
   if (file.tokens.eos_token_id && train.tokens.eos_token_id &&
       *file.tokens.eos_token_id != *train.tokens.eos_token_id) {
-    warnings.push_back(fmt::format("{} {}: its documents end with id {}, and those of {} with {}.", file.flag,
-                                   file.path, *file.tokens.eos_token_id, other, *train.tokens.eos_token_id));
+    warnings.push_back(fmt::format("{} {}: documents end with id {}, those of {} with {}.", file.flag, file.path,
+                                   *file.tokens.eos_token_id, other, *train.tokens.eos_token_id));
   }
   if (file.tokens.add_bos.value_or(false) != train.tokens.add_bos.value_or(false)) {
     const auto begin = [](const io::Tokenization& tokens) {
       return tokens.add_bos.value_or(false) ? "with" : "without";
     };
-    warnings.push_back(fmt::format("{} {}: its documents begin {} BOS, and those of {} {}.", file.flag, file.path,
+    warnings.push_back(fmt::format("{} {}: documents begin {} BOS, those of {} {}.", file.flag, file.path,
                                    begin(file.tokens), other, begin(train.tokens)));
   }
   return warnings;
@@ -120,7 +120,7 @@ void check_one_tokenizer(const TokenFile& source, const TokenFile& first) {
   const auto shown = [](const io::Tokenization& of) {
     return fmt::format("{}, vocab_size {}, eos_token_id {}", show_tokenizer(of), of.vocab_size, *of.eos_token_id);
   };
-  throw_user_error("--train_data: {} ({}) and {} ({}) are of different tokenizers; prepare both with one.", first.path,
+  throw_user_error("--train_data: {} ({}) and {} ({}) have different tokenizers; prepare both with one.", first.path,
                    shown(others), source.path, shown(tokens));
 }
 

@@ -21,7 +21,7 @@ void check_finite(const MeasuredStep& step, ProcessGroup& group) {
   const parallel::StepSummary& summary = step.summary;
   if (std::isfinite(summary.loss) && std::isfinite(summary.grad_norm)) return;
   const std::string saved = step.saved_step ? fmt::format("the checkpoint of step {} is intact", *step.saved_step)
-                                            : "no checkpoint was saved yet";
+                                            : "there is no checkpoint yet";
   run_on_all_ranks(group, [&] {
     const double loss = step.loss_sum.item<double>() / static_cast<double>(step.micro_batches);
     if (std::isfinite(loss)) return;

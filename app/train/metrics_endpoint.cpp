@@ -59,7 +59,7 @@ void MetricsEndpoint::open(const RunSetup& setup, const RunStart& start, std::op
   std::vector<std::string> targets;
   for (const auto& [of_rank, problem_of_rank] : all_gather(mpi, std::pair(target, problem))) {
     if (!of_rank.empty()) targets.push_back(of_rank);
-    if (!problem_of_rank.empty()) log.warn(problem_of_rank + "; training continues without the metrics of this node.");
+    if (!problem_of_rank.empty()) log.warn(problem_of_rank + "; training continues without this node's metrics.");
   }
   address_ = config.metrics_address;
   port_ = targets.empty() ? 0 : config.metrics_port;
@@ -69,7 +69,7 @@ void MetricsEndpoint::open(const RunSetup& setup, const RunStart& start, std::op
                        MetricLabels{{"model", config.model_type},
                                     {"slurm_job", parallel::process_environment("SLURM_JOB_ID").value_or("")}});
   } catch (const Error& error) {
-    log.warn(fmt::format("--metrics_sd_dir: {}; training continues, and Prometheus does not learn of this run.",
+    log.warn(fmt::format("--metrics_sd_dir: {}; training continues, but Prometheus will not discover this run.",
                          error.what()));
   }
 }
@@ -87,7 +87,7 @@ void MetricsEndpoint::failed(const std::string& reason, StepLog& log) {
   try {
     discovery_->failed(reason);
   } catch (const Error& error) {
-    log.warn(fmt::format("--metrics_sd_dir: {}; Prometheus finds the run down, and not why.", error.what()));
+    log.warn(fmt::format("--metrics_sd_dir: {}; Prometheus shows the run as down, without a reason.", error.what()));
   }
 }
 

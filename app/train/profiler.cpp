@@ -74,7 +74,7 @@ Profiler::Outcome Profiler::end_step(int64_t step) {
   std::filesystem::remove(path, error);
   trace->save(path.string());
   if (!std::filesystem::exists(path, error)) {
-    return {.message = {}, .warning = fmt::format("the trace {} could not be written.", path.string())};
+    return {.message = {}, .warning = fmt::format("cannot write the trace {}.", path.string())};
   }
   Outcome outcome{.message = fmt::format("Trace of steps {}-{}: {} (open it at https://ui.perfetto.dev or "
                                          "chrome://tracing)",
@@ -82,7 +82,7 @@ Profiler::Outcome Profiler::end_step(int64_t step) {
                   .warning = {}};
   if (device_.is_cuda() && !saw_gpu(*trace)) {
     outcome.warning =
-        "the trace shows no GPU kernels: CUPTI (libcupti) is missing or not permitted to profile here "
+        "the trace has no GPU kernels: CUPTI (libcupti) is missing, or profiling is not permitted "
         "(NVreg_RestrictProfilingToAdminUsers).";
   }
   return outcome;

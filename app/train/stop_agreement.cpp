@@ -60,7 +60,7 @@ void StopAgreement::report(const Cause& cause) const {
                                                .reason = cause.reason,
                                                .hosts = cause.hosts});
   } catch (const Error& error) {
-    log_.warn(fmt::format("{} A job that is requeued may get the host again that the run leaves.", error.what()));
+    log_.warn(fmt::format("{} A requeued job may be placed on the same host again.", error.what()));
   }
 }
 
@@ -76,21 +76,19 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
       const std::optional<int64_t> stays = checkpointer.saved_step();
       const std::string of =
           config_.grace_period > 0 ? fmt::format(" of --grace_period {:g}", config_.grace_period) : "";
-      throw Failure(
-          fmt::format("stopped by {} after step {} without saving it: a checkpoint takes {:.1f} s and {:.1f} s{} were "
-                      "left; {}; ask for more time, or save more often",
-                      cause.reason, position.step, cause.save_seconds, std::max(left, 0.0), of,
-                      stays ? fmt::format("the checkpoint of step {} remains", *stays)
-                            : std::string("there is no checkpoint yet")),
-          ErrorScope::kAllRanks);
+      throw Failure(fmt::format("stopped by {} after step {} without saving: a checkpoint takes {:.1f} s, {:.1f} s{} "
+                                "were left; {}; request more time, or save more often",
+                                cause.reason, position.step, cause.save_seconds, std::max(left, 0.0), of,
+                                stays ? fmt::format("the checkpoint of step {} remains", *stays)
+                                      : std::string("there is no checkpoint yet")),
+                    ErrorScope::kAllRanks);
     }
   }
   log_.say(fmt::format("Stopping on {} after step {}: saving", cause.reason, position.step));
   checkpointer.save_last(position);
-  log_.say(
-      fmt::format("Stopped by {} after step {}, with the state saved: the same command{} resumes from there",
-                  cause.reason, position.step,
-                  config_.resume_from_checkpoint.empty() ? "" : ", without --overwrite and --resume_from_checkpoint,"));
+  log_.say(fmt::format(
+      "Stopped by {} after step {} and saved: the same command{} resumes from there", cause.reason, position.step,
+      config_.resume_from_checkpoint.empty() ? "" : ", without --overwrite and --resume_from_checkpoint,"));
 }
 
 }  // namespace mpzero

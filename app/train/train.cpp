@@ -155,7 +155,7 @@ LayoutChoice find_nodes(const RunSetup& setup, at::Device device, const RankPlac
   return nodes;
 }
 
-// The settings as the run will continue with them, for the table. Resuming decides, and reports what is wrong.
+// The settings after a resume, for the table. Errors are reported by the resume itself.
 RunConfig expected_config(const RunSetup& setup) {
   if (!setup.config.counts_epochs() || setup.config.resume_from_checkpoint == "none") return setup.config;
   SingleProcess alone;
@@ -168,7 +168,7 @@ RunConfig expected_config(const RunSetup& setup) {
   }
 }
 
-// Reads what the run is to be, and prints it. Returns the device that this rank trains on. Collective.
+// Resolves and prints the run's settings. Returns this rank's device. Collective.
 at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
   const io::InitialFolder init = find_init_from_on_rank_0(command_line, mpi);
   run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, init, mpi.world_size()); });

@@ -179,7 +179,7 @@ TrainingEnd Trainer::train_to_the_end() {
 std::string Trainer::unsaved_end() const {
   const std::optional<int64_t> saved = checkpointer_.saved_step();
   return fmt::format(
-      "Training finished after step {}, which is not saved (--save_final=false); {}", position_.step,
+      "Training finished after step {} without saving it (--save_final=false); {}", position_.step,
       saved ? fmt::format("the newest checkpoint is that of step {}", *saved) : std::string("there is no checkpoint"));
 }
 
@@ -310,7 +310,7 @@ void Trainer::start() {
     if (setup_.train_files.size() > 1) position_.sources = new_sources(setup_);
     const auto is_of_model = [](const std::string& key) { return key != kTokenizerKey; };
     if (std::ranges::any_of(config_.allow_changed, is_of_model))
-      log_.warn("--allow_changed has no effect: the run resumes from no checkpoint.");
+      log_.warn("--allow_changed has no effect: the run does not resume.");
     std::vector<std::string> of_weights;
     setup_.run.init_from_hash = initialize_run(setup_, engine_, mpi_, of_weights);
     for (const std::string& warning : of_weights) log_.warn(warning);

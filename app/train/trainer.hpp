@@ -87,7 +87,7 @@ class Trainer {
   void record_node();
   // Records what other threads of all ranks have warned of. Collective.
   void record_warnings();
-  // Logs what a step has shown in addition to its metrics.
+  // Logs a step's warnings beside its metrics.
   void comment_on(const StepReport& report, const Profiler::Outcome& trace);
   // Says once, after the run's first steps, what holds them up and what to change. Collective.
   void advise(const StepReport& report);

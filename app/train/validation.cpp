@@ -40,8 +40,8 @@ std::optional<std::vector<ValidationLoss>> Validation::run(TrainingPass& pass, p
   for (size_t i = 0; i < sets_.size(); ++i) {
     const double* const total = totals.const_data_ptr<double>() + 2 * i;
     if (total[1] == 0) {
-      throw UserError(fmt::format("--validation_data {}: its loss mask is 0 for every sequence of a pass; raise "
-                                  "--validation_sequences or remove the set",
+      throw UserError(fmt::format("--validation_data {}: its loss mask is 0 in all sequences of a validation; raise "
+                                  "--validation_sequences or remove it",
                                   config_.validation_data[i].name),
                       ErrorScope::kAllRanks);
     }

@@ -15,13 +15,13 @@ namespace mpzero {
 namespace {
 
 constexpr const char* kOutOfHostMemory =
-    "out of host memory; lower train_micro_batch_size_per_gpu, use --recompute full, shard more with a higher ZeRO "
-    "stage or more ranks, or use a smaller model";
+    "out of host memory; lower train_micro_batch_size_per_gpu, use --recompute full, a higher ZeRO stage, more ranks, "
+    "or a smaller model";
 
 // train() explains running out of memory during training.
 constexpr const char* kGpuTaken =
-    "the GPU's memory is already in use; `nvidia-smi` lists the processes that use it: end them, or choose other GPUs "
-    "with CUDA_VISIBLE_DEVICES";
+    "GPU memory is already in use; stop the processes that `nvidia-smi` lists, or choose other GPUs with "
+    "CUDA_VISIBLE_DEVICES";
 
 RunError user_error(const std::string& message) {
   return {.message = message, .exit_code = kUserErrorExitCode, .why = Why::kUserError, .culprits = {}};

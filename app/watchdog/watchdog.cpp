@@ -80,7 +80,7 @@ void report_stop(int exit_status, const std::filesystem::path& checkpoint_dir) {
   const auto read = [file = checkpoint_dir / "latest"] { return io::read_text_file(file, kMostBytes); };
   std::string tag = parallel::answer_within(kDiskLimit, read).value_or("");
   tag.resize(std::min(tag.size(), tag.find('\n')));
-  const std::string state = tag.empty() ? "no checkpoint was saved yet" : fmt::format("{} remains", printable(tag));
+  const std::string state = tag.empty() ? "there is no checkpoint yet" : fmt::format("{} remains", printable(tag));
   print_error(exit_status == kInterruptedExitCode
                   ? fmt::format("mpzero: interrupted twice: stopped immediately without saving; {}.\n", state)
                   : fmt::format("mpzero: stopped before the first step, so there is nothing to save: {}.\n", state));
@@ -107,8 +107,8 @@ std::jthread guard_meeting(const StopRequest& stop, int rank, const Watchdog::Op
       }
       if (options.stuck_after > 0 && std::chrono::duration<double>(Clock::now() - start).count() > patience) {
         parallel::end_process(
-            fmt::format("the ranks have not met for {:.0f} s after MPI has started them, so one of them, or its host, "
-                        "is stopped: check the hosts of this job, or set a longer --stuck_after if MPI needs so long",
+            fmt::format("the ranks have not connected for {:.0f} s since MPI started, so a rank or its host has "
+                        "stopped: check the hosts of this job, or raise --stuck_after",
                         patience));
       }
       std::this_thread::sleep_for(milliseconds(20));
@@ -153,7 +153,7 @@ void Watchdog::meet(const Options& options) {
   try {
     board_.emplace(start_.id + "-" + host_name(), mpi_.local_size(), mpi_.local_rank(), mpi_.rank());
   } catch (const Failure& error) {
-    problem = fmt::format("the ranks of {} do not see each other's state: {}", std::get<0>(own), error.what());
+    problem = fmt::format("the ranks of {} cannot see each other's state: {}", std::get<0>(own), error.what());
   }
   for (const std::string& one : all_gather(mpi_, problem)) {
     if (warning_.empty()) warning_ = one;
@@ -341,7 +341,7 @@ void Watchdog::write_stop_json() const {
       std::filesystem::create_directories(folder);  // it does not exist before the first save
       write_stop_report(folder, report);
     } catch (const std::exception& error) {
-      print_error(fmt::format("mpzero: warning: stop.json could not be written: {}\n", error.what()));
+      print_error(fmt::format("mpzero: warning: cannot write stop.json: {}\n", error.what()));
     }
   });
 }
@@ -367,7 +367,7 @@ void Watchdog::record_end(std::string_view status, const std::string& reason) {
       try {
         record(status, reason);
       } catch (const std::exception& error) {
-        print_error(fmt::format("mpzero: warning: the end of this run is not recorded: {}\n", error.what()));
+        print_error(fmt::format("mpzero: warning: cannot record the end of this run: {}\n", error.what()));
       }
     });
   }

@@ -42,8 +42,8 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
   run_on_all_ranks(group, [&] {
     if (!has_initial_weights(base)) {
       throw_user_error(
-          "{} refers to its base {}, where there are no weights (xxh3 {}): name its folder with "
-          "--base_model, or --init_from of mpzero train",
+          "{} needs its base {}, which has no weights there (xxh3 {}); pass its folder with --base_model, or with "
+          "--init_from of mpzero train",
           checkpoint.folder().string(), base.string(), run.init_from_hash);
     }
     base_ = match_weights(open_initial_weights(base), units, base, TiedHead::kPassOver);
@@ -51,8 +51,8 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
   const std::string hash = hash_of(*base_, units, group);
   base_->verify_what_was_read(group);
   if (hash == run.init_from_hash) return;
-  throw UserError(fmt::format("{} has adapters of the base {} (xxh3 {}), and {} has other weights now (xxh3 {}): give "
-                              "the weights that they were trained on",
+  throw UserError(fmt::format("{} has adapters of the base {} (xxh3 {}), but {} has other weights (xxh3 {}); use the "
+                              "weights that they were trained on",
                               checkpoint.folder().string(), recorded, run.init_from_hash, base.string(), hash),
                   ErrorScope::kAllRanks);
 }
@@ -92,7 +92,7 @@ MergedCheckpoint::MergedCheckpoint(const StoredCheckpoint& checkpoint, fs::path 
       progress_(checkpoint.progress()),
       parameters_(base_unit(checkpoint.parameters()).front().parameters) {
   const std::optional<AdapterSettings> settings = adapters_of(checkpoint);
-  if (!settings) throw_user_error("{} has no adapters to merge: leave the format out", checkpoint.folder().string());
+  if (!settings) throw_user_error("{} has no adapters to merge; leave out --format", checkpoint.folder().string());
   const auto rank = static_cast<double>(settings->r);
   scale_ = settings->lora_alpha / (settings->use_rslora ? std::sqrt(rank) : rank);
   json config = json::parse(progress_.model_config_json);

@@ -34,7 +34,7 @@ class PeftWeights final : public WeightSource {
     std::vector<ParameterSpec> all;
     for (const auto& [name, tensor] : file_->tensors()) {
       if (!name.starts_with(kPeftPrefix)) {
-        throw_user_error("{} holds {}, which is not a name of PEFT's ({}...); save the adapters with PEFT again",
+        throw_user_error("{} contains {}, which is not one of PEFT's names ({}...); save the adapters with PEFT again",
                          file_->path().string(), name, kPeftPrefix);
       }
       all.push_back({name.substr(kPeftPrefix.size()), tensor.shape});
@@ -45,7 +45,7 @@ class PeftWeights final : public WeightSource {
   void check(const ParameterSpec& parameter) const override {
     const auto found = file_->tensors().find(std::string(kPeftPrefix) + parameter.name);
     if (element_bytes(found->second.dtype) > 0) return;
-    throw_user_error("tensor {} of {} has type {}, which cannot be read: convert it to F32, BF16 or F16", found->first,
+    throw_user_error("tensor {} of {} has the unsupported type {}; convert it to F32, BF16 or F16", found->first,
                      file_->path().string(), found->second.dtype);
   }
   const fs::path& file_of(const ParameterSpec&) const override { return file_->path(); }
@@ -100,13 +100,13 @@ void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<con
   std::ranges::set_difference(wanted, found, std::back_inserter(lacks));
   std::ranges::set_difference(found, wanted, std::back_inserter(unknown));
   if (!lacks.empty()) {
-    throw_user_error("{} are adapters of another model: it lacks {}{}; give the base model that they were trained on",
-                     folder.string(), lacks.front(), unknown.empty() ? "" : ", and has " + unknown.front());
+    throw_user_error(
+        "{} contains adapters of another model: it lacks {}{}; use the base model that they were trained on",
+        folder.string(), lacks.front(), unknown.empty() ? "" : ", and has " + unknown.front());
   }
   if (!unknown.empty()) {
     throw_user_error(
-        "{} are adapters of another model: it has {}, for which the model has no place; give the base "
-        "model that they were trained on",
+        "{} contains adapters of another model: the model has no {}; use the base model that they were trained on",
         folder.string(), unknown.front());
   }
 }
@@ -140,7 +140,7 @@ std::unique_ptr<WeightSource> open_adapters(const fs::path& folder, std::span<co
 
 std::vector<std::string> export_adapters(const StoredCheckpoint& checkpoint, const fs::path& output, WeightType type) {
   const std::optional<AdapterSettings> settings = adapters_of(checkpoint);
-  if (!settings) throw_user_error("{} has no adapters to write: leave the format out", checkpoint.folder().string());
+  if (!settings) throw_user_error("{} has no adapters to write; leave out --format", checkpoint.folder().string());
   std::vector<ParameterSpec> parameters;
   for (const ParameterSpec& parameter : checkpoint.parameters()) {
     if (is_adapter(parameter.name)) parameters.push_back({std::string(kPeftPrefix) + parameter.name, parameter.shape});

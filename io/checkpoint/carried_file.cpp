@@ -125,7 +125,7 @@ StoredCarried read_carried_file(const fs::path& path, std::span<const std::byte>
                                 std::span<const CarriedValues> wanted) {
   const hdf5::File in = hdf5::File::open_image(path, bytes);
   if (const auto version = in.attribute<int64_t>("format_version"); version != kCarriedVersion) {
-    throw_user_error("{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it",
+    throw_user_error("{} has format version {}, this mpzero reads version {}; use the mpzero that wrote it",
                      path.string(), version, kCarriedVersion);
   }
   StoredCarried stored{

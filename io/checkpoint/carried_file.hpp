@@ -55,7 +55,7 @@ int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks);
 // bits as uint16. The manifest has one checksum of all of it.
 ManifestFile write_carried_file(const std::filesystem::path& folder, const std::string& name, const CarriedState& state,
                                 const WriteOptions& options = {});
-// Parses the bytes of such a file, and takes no more memory than what is wanted of it. `file` is used in messages.
+// Parses the bytes of such a file, in no more memory than the requested values need. `file`: for messages.
 StoredCarried read_carried_file(const std::filesystem::path& file, std::span<const std::byte> bytes,
                                 std::span<const CarriedValues> wanted);
 

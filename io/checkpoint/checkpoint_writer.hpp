@@ -22,7 +22,7 @@ struct ShardValues {
   // Whether all spans that `fetch` yields stay valid; else each does until the next call. Memory at multiples of
   // OutputFile::kAlignment goes to the disk without a copy.
   bool all_stay = false;
-  // Where set: called once `fetch` is not called and its spans are not read any more, whatever came of the writing.
+  // If set: called after the last call of `fetch` and the last read of its spans, also after an error.
   // BackgroundSave does, from the thread that writes.
   // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
   std::function<void()> done{};

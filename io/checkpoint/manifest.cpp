@@ -114,7 +114,7 @@ RunRecord run_from_json(const json& object) {
 void check_version(const json& version, const fs::path& path) {
   if (version.is_number_integer() && version == kManifestVersion) return;
   throw_user_error(
-      "{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it, or a newer one",
+      "{} has format version {}, this mpzero reads version {}; use the mpzero that wrote it, or a newer one",
       path.string(), version.dump(), kManifestVersion);
 }
 
@@ -164,7 +164,7 @@ const ManifestFile* Manifest::find(const std::string& name) const {
 }
 
 void throw_no_manifest(const fs::path& folder) {
-  throw_incomplete("{} holds no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(), kManifestName,
+  throw_incomplete("{} has no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(), kManifestName,
                    kChooseAnother);
 }
 
@@ -218,7 +218,7 @@ void check_size(const OpenFolder& folder, const ManifestFile& file) {
   const std::optional<FileIdentity> found = folder.find(file.name);
   if (!found) throw_damaged(path, "the file is missing");
   if (found->size != file.size) {
-    throw_damaged(path, fmt::format("it has {} bytes where {} were written, so it is {}", found->size, file.size,
+    throw_damaged(path, fmt::format("it has {} bytes instead of {}, so it is {}", found->size, file.size,
                                     found->size < file.size ? "truncated" : "another file"));
   }
 }
@@ -240,15 +240,14 @@ std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec
         covered = end;
       }
       if (covered != unit.numel() || (!parts.empty() && parts.back().second != covered)) {
-        return fmt::format(
-            "the ranks' shards of {} of unit {} do not add up to its {} elements: the first error is at {}",
-            name_of(kind), unit.name, unit.numel(), covered);
+        return fmt::format("the shards of {} of unit {} do not add up to its {} elements: the first error is at {}",
+                           name_of(kind), unit.name, unit.numel(), covered);
       }
       ranges.erase({unit.name, kind});
     }
   }
   if (ranges.empty()) return "";
-  return fmt::format("a rank holds a shard of unit {}, which is unknown to rank 0", std::get<0>(ranges.begin()->first));
+  return fmt::format("a rank has a shard of unit {}, which rank 0 does not have", std::get<0>(ranges.begin()->first));
 }
 
 void check_complete(const Manifest& manifest, std::span<const UnitSpec> units) {

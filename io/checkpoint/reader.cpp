@@ -166,14 +166,13 @@ struct Hdf5Checkpoint::Impl {
   void read(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) {
     const int64_t end = begin + static_cast<int64_t>(out.size());
     if (begin < 0 || end > unit.numel()) {
-      throw_user_error("{} is a checkpoint of another model: unit {} has {} elements, [{}, {}) were asked for",
+      throw_user_error("{} is a checkpoint of another model: unit {} has {} elements, but [{}, {}) were requested",
                        folder.string(), unit.name, unit.numel(), begin, end);
     }
     if (kind != StateKind::kMaster && !unit.trainable()) {
       throw_user_error(
-          "{}: unit {} was frozen in this run, so there are no optimizer states to train it on: freeze the same "
-          "parameters, "
-          "or start a new run from the weights with --init_from {}",
+          "{}: unit {} was frozen, so it has no optimizer states; freeze the same parameters, or start a new run from "
+          "the weights with --init_from {}",
           folder.string(), unit.name, folder.string());
     }
     int64_t position = begin;
@@ -190,7 +189,7 @@ struct Hdf5Checkpoint::Impl {
       position = stop;
     }
     if (position < end) {
-      throw_incomplete("{} is not complete: no file holds element {} of {} of unit {}; {}", folder.string(), position,
+      throw_incomplete("{} is incomplete: no file has element {} of {} of unit {}; {}", folder.string(), position,
                        name_of(kind), unit.name, kChooseAnother);
     }
   }
@@ -225,7 +224,7 @@ void Hdf5Checkpoint::read(const std::string& parameter, StateKind kind, int64_t 
   const auto& [unit, offset, numel] = found->second;
   const int64_t end = begin + static_cast<int64_t>(out.size());
   if (begin < 0 || end > numel) {
-    throw_user_error("{} is a checkpoint of another model: {} has {} elements, [{}, {}) were asked for",
+    throw_user_error("{} is a checkpoint of another model: {} has {} elements, but [{}, {}) were requested",
                      folder().string(), parameter, numel, begin, end);
   }
   impl_->read(units()[unit], kind, offset + begin, out);
@@ -249,8 +248,7 @@ std::optional<StoredCarried> Hdf5Checkpoint::carried(int rank, std::span<const C
   const auto file = std::ranges::find_if(impl_->files, [&](const ShardFile& f) { return f.path().filename() == name; });
   if (file == impl_->files.end()) return std::nullopt;
   if (const int64_t most = largest_carried_file(units(), carrying_ranks()); file->size() > most) {
-    throw_damaged(file->path(),
-                  fmt::format("it has {} bytes, where a run of this model needs {} at most", file->size(), most));
+    throw_damaged(file->path(), fmt::format("it has {} bytes, but this model needs at most {}", file->size(), most));
   }
   return read_carried_file(file->path(), file->contents(), wanted);
 }

@@ -192,7 +192,7 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
 ModelStates read_model_states(const fs::path& path, std::span<const std::byte> bytes) {
   const hdf5::File in = hdf5::File::open_image(path, bytes);
   if (const auto version = in.attribute<int64_t>("format_version"); version != kShardVersion) {
-    throw_user_error("{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it",
+    throw_user_error("{} has format version {}, this mpzero reads version {}; use the mpzero that wrote it",
                      path.string(), version, kShardVersion);
   }
   ModelStates states;

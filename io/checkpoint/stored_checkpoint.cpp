@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 void StoredCheckpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
   const int64_t end = begin + static_cast<int64_t>(out.size());
   if (begin < 0 || end > unit.numel()) {
-    throw_failure("elements [{}, {}) were asked for of unit {}, which has {}", begin, end, unit.name, unit.numel());
+    throw_failure("elements [{}, {}) of unit {} were requested, which has {}", begin, end, unit.name, unit.numel());
   }
   visit_parameters(unit, begin, end, [&](const ParameterRange& range) {
     read(range.parameter.name, kind, range.begin,
@@ -32,8 +32,9 @@ std::map<std::string, std::string> check_same_files(const fs::path& folder, cons
       for (const auto& [name, checksum] : of_rank) {
         const auto [known, is_new] = checksums.try_emplace(name, checksum);
         if (is_new || known->second == checksum) continue;
-        throw_failure("{} was replaced by another process while it was read: the ranks have read {} of different saves",
-                      folder.string(), name);
+        throw_failure(
+            "{} was replaced by another process while it was being read: the ranks read {} of different saves",
+            folder.string(), name);
       }
     }
   });
@@ -45,7 +46,7 @@ void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::sp
   const auto shape_of = [](const ParameterSpec& parameter) {
     return fmt::format("[{}]", fmt::join(parameter.shape, ", "));
   };
-  const std::string remedy = "give the model that it was made with";
+  const std::string remedy = "use the model of its training";
   std::map<std::string, const ParameterSpec*> saved;
   for (const ParameterSpec& parameter : of_checkpoint) saved.emplace(parameter.name, &parameter);
   for (const UnitSpec& unit : of_run) {

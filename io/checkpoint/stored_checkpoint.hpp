@@ -69,7 +69,7 @@ class StoredCheckpoint {
   // The same of a unit's concatenated parameters, however the checkpoint groups them.
   virtual void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const;
 
-  // On how many ranks compression between nodes carried what the checkpoint holds.
+  // Number of ranks with error feedback in the checkpoint.
   virtual int64_t carrying_ranks() const { return 0; }
   // What it carried on this rank of what is wanted; std::nullopt: the checkpoint holds none of the rank. Only this
   // needs the rank's file, which may be missing or damaged, and throws Damaged then.

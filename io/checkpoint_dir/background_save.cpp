@@ -223,7 +223,7 @@ BackgroundSave::State BackgroundSave::poll() {
       break;
     }
     case State::kGivingUp: {
-      // The folder goes when nobody writes into it any more.
+      // Remove the folder after the last write into it.
       if (any(group_, !writing_->ended())) break;
       if (group_.rank() == 0 && !finishing_) {
         finishing_ =

@@ -68,7 +68,7 @@ class BackgroundTask {
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   void request_stop() { thread_.request_stop(); }
-  // Once it has ended: what it threw, empty: nothing; and how long it took.
+  // After its end: the exception's message (empty: none) and the duration.
   const std::string& error() const { return error_; }
   double seconds() const { return seconds_; }
 
@@ -134,7 +134,7 @@ class BackgroundSave {
   double unhindered_seconds_ = 0;
   WritePace pace_;
   std::vector<int> cores_;
-  // Destroyed, that is waited for, before what they use.
+  // Declared last: destroyed (joined) before the objects that they use.
   std::unique_ptr<BackgroundTask> writing_;
   std::unique_ptr<BackgroundTask> finishing_;  // rank 0: publishes, or removes what was written in vain
 };

@@ -207,8 +207,8 @@ ResumeCandidates resume_candidates(const fs::path& checkpoint_dir, const std::st
   if (first) candidates.folders.push_back(*first);
   add_others(first, newest_first, candidates);
   if (!named && !candidates.folders.empty()) {
-    candidates.problem_of_latest = fmt::format(
-        "there are checkpoints in {}, but no file 'latest' that names one of them", checkpoint_dir.string());
+    candidates.problem_of_latest =
+        fmt::format("{} contains checkpoints, but no file 'latest' that selects one", checkpoint_dir.string());
   }
   return candidates;
 }

@@ -139,8 +139,8 @@ std::optional<std::string> latest_tag(const fs::path& checkpoint_dir) {
   tag.erase(0, std::min(tag.find_first_not_of(kBlank), tag.size()));
   if (!is_plain_name(tag)) {
     throw Damaged(
-        fmt::format("{} names '{}', which is not a checkpoint in {}: write the name of one of its folders into it, or "
-                    "choose a checkpoint with --resume_from_checkpoint DIR",
+        fmt::format("{} contains '{}', which is not a checkpoint in {}; write the name of one of its folders into it, "
+                    "or choose a checkpoint with --resume_from_checkpoint DIR",
                     path.string(), shortened(tag), checkpoint_dir.string()));
   }
   return tag;
@@ -169,7 +169,7 @@ CleanUp clean_up(const fs::path& checkpoint_dir, const std::optional<std::string
 
 std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer,
                                     FileSystem& files) {
-  if (!is_plain_name(tag)) throw_user_error("'{}' cannot be a checkpoint's name: it must be a plain folder name", tag);
+  if (!is_plain_name(tag)) throw_user_error("'{}' is not a valid checkpoint name; use a plain folder name", tag);
   make_folders(checkpoint_dir, files);
   std::vector<Leftover> left = clean_up(checkpoint_dir, writer, files).left;
   // clean_up() only recognizes tags of steps.
@@ -254,8 +254,8 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
   if (is_folder(folder)) return folder;
   if (fs::path replaced = with_suffix(folder, kReplacedSuffix); is_folder(replaced)) return replaced;
   throw Damaged(
-      fmt::format("{} names {}, but there is no folder {}: write the name of an existing checkpoint into it, or pass "
-                  "--overwrite to start over",
+      fmt::format("{} refers to {}, but folder {} does not exist; write the name of an existing checkpoint into it, or "
+                  "pass --overwrite to start over",
                   (checkpoint_dir / kLatestName).string(), *tag, folder.string()));
 }
 
@@ -267,34 +267,34 @@ static std::string show_tags_in(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (is_folder(entry.path()) && looks_like_checkpoint(entry.path())) tags.push_back(entry.path().filename());
   }
-  if (tags.empty()) return "it holds none; check the folder";
+  if (tags.empty()) return "it is empty; check the folder";
   std::sort(tags.begin(), tags.end());
   const size_t others = tags.size() > kShown ? tags.size() - kShown : 0;
   tags.resize(tags.size() - others);
-  return fmt::format("name one of {}{}", fmt::join(tags, ", "), others > 0 ? fmt::format(" and {} more", others) : "");
+  return fmt::format("use one of {}{}", fmt::join(tags, ", "), others > 0 ? fmt::format(" and {} more", others) : "");
 }
 
 fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (!is_folder(folder)) {
-    if (path_exists(folder)) throw_user_error("{} is a file: name the folder that holds it", folder.string());
+    if (path_exists(folder)) throw_user_error("{} is a file; use the folder that contains it", folder.string());
     const fs::path named = folder.has_filename() ? folder : folder.parent_path();
     const fs::path parent = named.parent_path().empty() ? fs::path(".") : named.parent_path();
     if (tag.empty() && is_folder(parent) && latest_tag(parent)) {
-      throw_user_error("there is no checkpoint '{}' in {}: {}", named.filename().string(), parent.string(),
+      throw_user_error("checkpoint '{}' does not exist in {}; {}", named.filename().string(), parent.string(),
                        show_tags_in(parent));
     }
-    throw_user_error("checkpoint folder {} does not exist: check the path", folder.string());
+    throw_user_error("checkpoint folder {} does not exist; check the path", folder.string());
   }
   if (!tag.empty()) {
     if (!is_plain_name(tag) || !is_folder(folder / tag)) {
-      throw_user_error("there is no checkpoint '{}' in {}: {}", tag, folder.string(), show_tags_in(folder));
+      throw_user_error("checkpoint '{}' does not exist in {}; {}", tag, folder.string(), show_tags_in(folder));
     }
     return folder / tag;
   }
   if (looks_like_checkpoint(folder)) return folder;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   refuse_foreign(OpenFolder(folder));
-  throw_user_error("{} holds neither a file 'latest' nor a {}: name a folder of checkpoints or a checkpoint itself",
+  throw_user_error("{} has neither a file 'latest' nor a {}; use a folder of checkpoints or a checkpoint",
                    folder.string(), kManifestName);
 }
 

@@ -50,7 +50,7 @@ std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, co
 namespace {
 
 constexpr std::string_view kExport =
-    "export its weights as safetensors with the program that saved it and give them to --init_from";
+    "export its weights as safetensors with its own program and pass them as --init_from";
 
 struct Foreign {
   std::string_view mark;  // a file or folder that only this kind has
@@ -58,18 +58,18 @@ struct Foreign {
   std::string_view remedy;
 };
 
-// The outer folder before what it may hold: of several marks the first counts.
+// Outer folders before their contents: the first matching mark applies.
 constexpr std::array kForeign = {
     Foreign{"zero/optimizer_state.pt", "DeepSpeed's universal checkpoint (ds_to_universal)",
-            "resume from the ZeRO checkpoint that it was converted from, which any number of ranks can"},
+            "resume from the ZeRO checkpoint that it was converted from, on any number of ranks"},
     Foreign{"latest_universal", "a folder of DeepSpeed's universal checkpoints (ds_to_universal)",
-            "resume from the ZeRO checkpoint that they were converted from, which any number of ranks can"},
+            "resume from the ZeRO checkpoint that they were converted from, on any number of ranks"},
     Foreign{"mp_rank_01_model_states.pt", "DeepSpeed's checkpoint with tensor or pipeline parallelism", kExport},
     Foreign{"latest_checkpointed_iteration.txt", "a folder of Megatron-LM's checkpoints", kExport},
     Foreign{"mp_rank_00/model_optim_rng.pt", "Megatron-LM's checkpoint", kExport},
     Foreign{"common.pt", "Megatron-LM's distributed checkpoint", kExport},
     Foreign{"pytorch_model_fsdp_0", "an FSDP checkpoint (torch.distributed.checkpoint)",
-            "convert it with `accelerate merge-weights` and give the result to --init_from"},
+            "convert it with `accelerate merge-weights` and pass the result as --init_from"},
     Foreign{"pytorch_model_fsdp.bin", "an FSDP checkpoint with its full state_dict", kExport},
     Foreign{".metadata", "a checkpoint of torch.distributed.checkpoint (.distcp)", kExport},
     Foreign{"trainer_state.json", "the Hugging Face Trainer's checkpoint",
@@ -81,7 +81,7 @@ constexpr std::array kForeign = {
 void refuse_foreign(const OpenFolder& folder) {
   for (const Foreign& foreign : kForeign) {
     if (!folder.holds(std::string(foreign.mark))) continue;
-    throw_user_error("{} is {}, as its {} shows, which mpzero does not read: {}", folder.path().string(), foreign.kind,
+    throw_user_error("{} is {} (it contains {}), which mpzero does not read; {}", folder.path().string(), foreign.kind,
                      foreign.mark, foreign.remedy);
   }
 }

@@ -50,8 +50,7 @@ std::vector<std::string> read_list(const fs::path& path) {
   for (std::string name; std::getline(lines, name);) {
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
       throw_user_error(
-          "{} is damaged: line {} is not a file name; move the other files in its folder back to {} by hand, then "
-          "remove it",
+          "{} is damaged: line {} is not a file name; move the other files of its folder back to {}, then delete it",
           path.string(), names.size() + 1, path.parent_path().parent_path().string());
     }
     names.push_back(std::move(name));
@@ -76,7 +75,7 @@ fs::path finish(const fs::path& moving, FileSystem& files) {
     for (const std::string& name : read_list(list)) {
       if (!has_entry(checkpoint_dir / name)) continue;
       if (has_entry(moving / name)) {
-        throw_user_error("both {} and {} exist: move one of them elsewhere", (checkpoint_dir / name).string(),
+        throw_user_error("{} and {} both exist; move one of them elsewhere", (checkpoint_dir / name).string(),
                          (moving / name).string());
       }
       rename_path(checkpoint_dir / name, moving / name, files);
@@ -107,11 +106,10 @@ fs::path move_aside(const fs::path& checkpoint_dir, const std::vector<std::strin
   std::string list;
   for (const std::string& name : names) {
     if (name.find('\n') != std::string::npos) {
-      throw_user_error("the name of {} has several lines: rename it", (checkpoint_dir / name).string());
+      throw_user_error("the name of {} spans several lines; rename it", (checkpoint_dir / name).string());
     }
     if (name == kListName || name == kNewListName) {
-      throw_user_error("{} has the name of a file that --overwrite uses while it moves the others: rename it",
-                       (checkpoint_dir / name).string());
+      throw_user_error("{} has a name reserved by --overwrite; rename it", (checkpoint_dir / name).string());
     }
     list += name + '\n';
   }

@@ -54,12 +54,12 @@ void check_replaceable(const SaveJob& job, const fs::path& folder) {
   } catch (const Damaged&) {
     return;
   } catch (const Error& error) {
-    throw UserError(fmt::format("{} may be a checkpoint of another run and is not replaced: {}",
+    throw UserError(fmt::format("{} may be a checkpoint of another run and was not replaced: {}",
                                 (job.checkpoint_dir / job.tag).string(), error.what()),
                     ErrorScope::kThisRank, error.system_error());
   }
   if (there.id.empty() || job.run.id.empty() || there.id == job.run.id) return;
-  throw_user_error("{} is a checkpoint of another run ({}; this is {}), which is not replaced: move it elsewhere",
+  throw_user_error("{} is a checkpoint of another run ({}; this is {}) and was not replaced; move it elsewhere",
                    (job.checkpoint_dir / job.tag).string(), show_run(there.id), show_run(job.run.id));
 }
 
@@ -111,7 +111,7 @@ Published publish_save(const SaveJob& job, const std::vector<std::string>& shard
     if (job.check_owner) job.check_owner();
     append(published.left, prune_checkpoints(job.checkpoint_dir, job.model_type, job.run.id, job.keep_last, files));
   } catch (const std::exception& error) {
-    published.remark = fmt::format("older checkpoints stay for now: {}", error.what());
+    published.remark = fmt::format("older checkpoints were not deleted: {}", error.what());
   }
   return published;
 }

@@ -60,8 +60,8 @@ int64_t modified_ns(const struct stat& status) {
 
 [[noreturn]] void throw_changed(const std::filesystem::path& path, const std::string& what) {
   throw_user_error(
-      "{} {} while it was being read: restore the data that the run began with and start the run again, which resumes "
-      "from its last checkpoint; give other data another name",
+      "{} {} while it was being read; restore the data and start the run again, which resumes from its last "
+      "checkpoint; use a new name for other data",
       path.string(), what);
 }
 
@@ -194,7 +194,7 @@ void TokenDataset::Impl::check_rows() const {
     throw_user_error("{} is packed, but its {} tokens are not rows of {} (packed_sequence_length) and one more",
                      path.string(), tokens.size(), row);
   }
-  if (!loss_mask) throw_user_error("{} is packed, but has no /loss_mask", path.string());
+  if (!loss_mask) throw_user_error("{} is packed but has no /loss_mask", path.string());
   if (pairs && (pairs->source_length < 1 || pairs->source_length >= *row_length)) {
     throw_user_error("{} has source_length {} and rows of {} tokens", path.string(), pairs->source_length, *row_length);
   }
@@ -247,15 +247,15 @@ void TokenDataset::Impl::check_ends() {
   document_offsets.read(0, std::span(&first, 1));
   document_offsets.read(document_offsets.size() - 1, std::span(&last, 1));
   if (first != 0 || last != tokens.size()) {
-    throw_user_error("{} is incomplete: its documents span tokens {} to {}, but it holds {} tokens", path.string(),
-                     first, last, tokens.size());
+    throw_user_error("{} is incomplete: its documents span tokens {} to {}, but it has {} tokens", path.string(), first,
+                     last, tokens.size());
   }
-  if (tokens.size() == 0) throw_user_error("{} holds no tokens", path.string());
+  if (tokens.size() == 0) throw_user_error("{} has no tokens", path.string());
   // Checking all of them would mean reading the full file. The others are checked when they are read.
   int64_t last_token = 0;
   read(tokens.size() - 1, std::span(&last_token, 1));
   if (!row_length && tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
-    throw_user_error("{} holds {} tokens, fewer than the {} of one window (--seq_length {} and one more)",
+    throw_user_error("{} has {} tokens, fewer than one sequence needs ({}: --seq_length {} and one more)",
                      path.string(), tokens.size(), seq_length + 1, seq_length);
   }
 }
@@ -270,7 +270,7 @@ TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length, std::
     throw_user_error("token data set: {}; create it with app/prepare_data.py", error.what());
   }
   if (const auto row = impl_->row_length; row && *row != seq_length) {
-    throw_user_error("{} is packed into sequences of {} tokens, not the {} of --seq_length; give --seq_length {}",
+    throw_user_error("{} is packed into sequences of {} tokens, but --seq_length is {}; pass --seq_length {}",
                      impl_->path.string(), *row, seq_length, *row);
   }
 }
@@ -293,8 +293,9 @@ int64_t TokenDataset::num_windows() const { return (num_tokens() - 1) / impl_->s
 void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
   if (!impl_->max_token_id || *impl_->max_token_id < vocab_limit) return;
   throw_user_error(
-      "{} holds token ids up to {}, but the model's vocabulary ends at {}: prepare the data with the model's tokenizer "
-      "('{}' made this file) or give --vocab_size {} or more",
+      "{} has token ids up to {}, but the model's vocabulary ends at {}; prepare the data with the model's tokenizer "
+      "('{}' "
+      "made this file) or pass --vocab_size {} or more",
       impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenization.tokenizer,
       *impl_->max_token_id + 1);
 }
@@ -318,8 +319,8 @@ void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::s
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i] >= vocab_limit) {
       throw_user_error(
-          "{} holds token id {} at position {}, but the model's vocabulary ends at {}: prepare the data with the "
-          "model's tokenizer ('{}' made this file) or give --vocab_size {} or more",
+          "{} has token id {} at position {}, but the model's vocabulary ends at {}; prepare the data with the model's "
+          "tokenizer ('{}' made this file) or pass --vocab_size {} or more",
           path.string(), out[i], begin + i, vocab_limit - 1, tokenization.tokenizer, out[i] + 1);
     }
   }
@@ -359,7 +360,7 @@ void TokenDataset::Impl::read_loss_mask(int64_t window, std::span<float> out) co
   loss_mask->read(begin, out);
   for (size_t i = 0; i < out.size(); ++i) {
     if (std::isfinite(out[i]) && out[i] >= 0) continue;
-    throw_user_error("/loss_mask of {} holds {} at position {}; a weight is a number from 0 on", path.string(), out[i],
+    throw_user_error("/loss_mask of {} is {} at position {}; a weight must be at least 0", path.string(), out[i],
                      begin + i);
   }
 }

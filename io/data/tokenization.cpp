@@ -93,12 +93,12 @@ struct Source {
     const std::optional<std::string> text = read_json_text(file, kTokenizerLimits);
     if (!text) throw_user_error("{} cannot be read; check its permissions.", name);
     json parsed = parse_user_json(*text, name, kTokenizerLimits);
-    if (!parsed.is_object()) throw_user_error("{} holds no JSON object; give another one.", name);
+    if (!parsed.is_object()) throw_user_error("{} is not a JSON object; use another file.", name);
     return parsed;
   }
 
   [[noreturn]] void refuse(const json& value, const char* expected) const {
-    throw_user_error("{} has {} where {} should be; give another one.", name,
+    throw_user_error("{} has {} instead of {}; use another file.", name,
                      value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 60), expected);
   }
 
@@ -140,7 +140,7 @@ TokenizerVocabulary read_tokenizer_json(const fs::path& file, const std::string&
       vocabulary.tokens[vocabulary.regular++] = source.word(entry.is_array() && !entry.empty() ? entry[0] : entry);
     }
   } else {
-    throw_user_error("{} has no model.vocab; give a tokenizer.json of Hugging Face.", source.name);
+    throw_user_error("{} has no model.vocab; use a Hugging Face tokenizer.json.", source.name);
   }
   for (const json& added : member(tokenizer, "added_tokens")) {
     vocabulary.tokens[source.id(member(added, "id"))] = source.word(member(added, "content"));

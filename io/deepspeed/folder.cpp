@@ -30,13 +30,13 @@ DeepSpeedFolder::DeepSpeedFolder(std::shared_ptr<const OpenFolder> folder) : fol
 std::unique_ptr<TorchZipReader> DeepSpeedFolder::open(const std::string& name) const {
   const ManifestFile* entry = manifest_ ? manifest_->find(name) : nullptr;
   if (manifest_ && entry == nullptr) {
-    throw_damaged(path_of(name), fmt::format("{} does not list it, so it does not belong to this save", kManifestName));
+    throw_damaged(path_of(name), fmt::format("{} does not list it, so it belongs to another save", kManifestName));
   }
   auto archive = std::make_unique<TorchZipReader>(folder_->open(name));
   const uint64_t checksum = archive->directory_checksum();
   if (entry != nullptr && entry->directory_checksum && *entry->directory_checksum != checksum) {
     throw_damaged(path_of(name),
-                  fmt::format("it is not the file that {} lists, so it belongs to another save", kManifestName));
+                  fmt::format("it differs from the file that {} lists, so it belongs to another save", kManifestName));
   }
   const std::scoped_lock lock(mutex_);
   if (const auto [known, is_new] = checksums_.emplace(name, checksum); !is_new && known->second != checksum) {

@@ -125,7 +125,7 @@ size_t place_in_unit(const std::string& name) {
   }
   if (name == kEmbeddingWeight || name == "model.norm.weight") return 0;
   if (name == kOutputWeight) return 1;
-  throw_failure("the place of parameter {} among DeepSpeed's is not known", name);
+  throw_failure("the position of parameter {} in DeepSpeed's order is unknown", name);
 }
 
 std::vector<ParameterSpec> in_the_order_of_transformers(std::span<const UnitSpec> units) {

@@ -75,15 +75,15 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
     : archive_(std::move(archive)), layout_(layout), rank_(rank), groups_(layout.groups().size()) {
   if (layout.stage() == 0) {
     const StatesWithoutZero states = read_states_without_zero(archive_->root(), archive_->path());
-    if (states.groups.size() != groups_.size()) throw_damaged(archive_->path(), "it was replaced while it was read");
+    if (states.groups.size() != groups_.size())
+      throw_damaged(archive_->path(), "it was replaced while it was being read");
     read_groups(states.masters, *states.optimizer, std::nullopt);
     return;
   }
   const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
     throw_incomplete(
-        "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks: it was left by another run; "
-        "{}",
+        "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks, so another run left it; {}",
         archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
   }
   const bool sharded = layout.stage() == 3;
@@ -146,10 +146,8 @@ int64_t DeepSpeedRankFile::step_in(const Value& value) {
 
 void DeepSpeedRankFile::set_step(const Value& owner, int64_t step) {
   if (step_ && *step_ != step) {
-    owner.throw_unexpected(
-        fmt::format("{}, the updates of the parameter groups before it: mpzero counts one number of "
-                    "updates for all parameters",
-                    *step_));
+    owner.throw_unexpected(fmt::format(
+        "{}, like the parameter groups before it: mpzero has one number of updates for all parameters", *step_));
   }
   step_ = step;
 }
@@ -161,7 +159,7 @@ pickle::Tensor DeepSpeedRankFile::checked(const Value& value, size_t group) cons
   const bool flat = tensor.shape.size() == 1 || layout_.stage() == 0;
   if (!flat || (tensor.numel != padded && tensor.numel != used)) {
     value.throw_unexpected(
-        fmt::format("a tensor of {} elements, which param_shapes and {} ranks make", padded, layout_.ranks()));
+        fmt::format("a tensor of {} elements, as param_shapes and {} ranks require", padded, layout_.ranks()));
   }
   archive_->check(tensor);
   return tensor;
@@ -175,8 +173,8 @@ void DeepSpeedRankFile::read(size_t group, StateKind kind, int64_t offset, std::
   }
   if (step_.value_or(0) != 0) {
     throw_user_error(
-        "{} holds no {} although {} updates were made: it was saved without the optimizer's states; "
-        "convert it with zero_to_fp32 and give the result to --init_from",
+        "{} has no {} after {} updates: it was saved without optimizer states; convert it with zero_to_fp32 and pass "
+        "the result as --init_from",
         archive_->path().string(), name_of(kind), *step_);
   }
   std::fill(out.begin(), out.end(), 0.0F);

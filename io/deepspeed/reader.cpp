@@ -31,12 +31,12 @@ std::string only_one(const DeepSpeedFolder& files, const std::string& first, con
   const bool has_first = files.holds(first);
   const bool has_second = files.holds(second);
   if (has_first && has_second) {
-    throw_incomplete("{} and {} lie side by side, so the folder holds files of two runs: remove those of the older one",
+    throw_incomplete("{} and {} are in one folder, so it has files of two runs; delete those of the older one",
                      files.path_of(first).string(), second);
   }
   if (!has_first && !has_second) {
-    throw_incomplete("{} is missing, and so is {}: the checkpoint is not complete; {}", files.path_of(first).string(),
-                     second, kChooseAnother);
+    throw_incomplete("{} and {} are missing: the checkpoint is incomplete; {}", files.path_of(first).string(), second,
+                     kChooseAnother);
   }
   return has_first ? first : second;
 }
@@ -164,7 +164,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     for (const bool is_bf16 : {true, false}) {
       const std::string other = deepspeed_optimizer_file(is_bf16, 0);
       if (!files_.holds(other)) continue;
-      throw_incomplete("{} was saved without ZeRO and does not belong to {}: the folder holds files of two runs; {}",
+      throw_incomplete("{} was saved without ZeRO and does not belong to {}: the folder has files of two runs; {}",
                        model_.path().string(), other, kChooseAnother);
     }
     first_optimizer_file_ = model_.path().filename();
@@ -174,9 +174,9 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (states.has_own_masters) {
       check_masters_are_weights(model_, states);
     } else {
-      warnings_.push_back(fmt::format(
-          "{} does not name the parameters of the optimizer's states, which are assumed to be in the model's order.",
-          model_.path().string()));
+      warnings_.push_back(
+          fmt::format("{} has no parameter names for the optimizer states; mpzero assumes the model's order.",
+                      model_.path().string()));
     }
     aliases_ = std::move(states.aliases);
     set_layout(std::move(states.groups), 0, 1);
@@ -184,8 +184,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
 
   void set_layout(std::vector<DeepSpeedLayout::Group> groups, int stage, int ranks) {
     if (const std::string prefix = common_prefix(groups, aliases_); !prefix.empty()) {
-      warnings_.push_back(
-          fmt::format("{}: all names begin with {:.100}, which is left out.", folder_.string(), prefix));
+      warnings_.push_back(fmt::format("{}: dropped the prefix {:.100} of all names.", folder_.string(), prefix));
       for (DeepSpeedLayout::Group& group : groups) {
         for (ParameterSpec& parameter : group.parameters) parameter.name.erase(0, prefix.size());
       }
@@ -199,24 +198,24 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
 
   void check_supported(const Value& root, const DeepSpeedPartition& partition) const {
     const auto refuse = [&](const std::string& what) {
-      throw_user_error("{}: {}; convert it with DeepSpeed's zero_to_fp32.py and give the result to --init_from",
+      throw_user_error("{}: {}; convert it with DeepSpeed's zero_to_fp32.py and pass the result as --init_from",
                        model_.path().string(), what);
     };
     if (partition.ranks < 1 || partition.ranks > kMaxRanks) {
-      throw_damaged(files_.path_of(first_optimizer_file_),
-                    fmt::format("it says that there were {} ranks", partition.ranks));
+      throw_damaged(files_.path_of(first_optimizer_file_), fmt::format("it records {} ranks", partition.ranks));
     }
     if ((model_.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
-      throw_incomplete("{} is of ZeRO stage {}, {} is not: the folder holds files of two runs; {}",
+      throw_incomplete("{} has ZeRO stage {}, {} does not: the folder has files of two runs; {}",
                        files_.path_of(first_optimizer_file_).string(), partition.stage,
                        model_.path().filename().string(), kChooseAnother);
     }
     if (const auto count = root.find("mp_world_size"); count && count->kind() == Kind::kInt && count->integer() != 1) {
-      refuse(fmt::format("it was saved with tensor parallelism over {} ranks, which mpzero does not read",
+      refuse(fmt::format("it was saved with tensor parallelism over {} ranks, which mpzero does not support",
                          count->integer()));
     }
     if (const auto frozen = root.find("frozen_param_shapes"); frozen && !is_empty(*frozen)) {
-      refuse(fmt::format("parameter {:.100} was frozen, while mpzero trains all", frozen->entries()[0].first));
+      refuse(
+          fmt::format("parameter {:.100} was frozen, which mpzero does not support here", frozen->entries()[0].first));
     }
   }
 
@@ -230,7 +229,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       progress_.run_config_json = config->to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     }
     if (const auto names = root.find("buffer_names"); names && !is_empty(*names)) {
-      warnings_.push_back(fmt::format("{} holds buffers ({:.100}, ...), which are left out: they are not trained.",
+      warnings_.push_back(fmt::format("{} has buffers ({:.100}, ...), which are not trained and are ignored.",
                                       model_.path().string(), names->elements()[0].text()));
     }
     DeepSpeedRankFile& first = rank_file(0);
@@ -239,8 +238,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     for (const DeepSpeedParamGroup& group : groups) {
       if (group.weight_decay == groups[0].weight_decay) continue;
       warnings_.push_back(
-          fmt::format("{} was trained with weight decay {} for some parameters and {} for others; in this "
-                      "run --weight_decay is for all whose names --no_decay does not exclude.",
+          fmt::format("{} was trained with weight decay {} for some parameters and {} for others; this run applies "
+                      "--weight_decay to all except --no_decay.",
                       folder_.string(), *groups[0].weight_decay, group.weight_decay.value_or(0)));
       break;
     }
@@ -255,16 +254,16 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
   void count_one_more() {
     adamw_updates_ = progress_.step + 1;
     if (layout_->stage() == 0) {
-      warnings_.push_back(fmt::format(
-          "{} has taken {} steps and its AdamW counts {} updates, as DeepSpeed's without ZeRO does in bf16 and fp16; "
-          "AdamW resumes with {}.",
-          folder_.string(), progress_.step, adamw_updates_, progress_.step));
+      warnings_.push_back(
+          fmt::format("{} is at step {}, but AdamW counts {} updates, as DeepSpeed does without ZeRO in bf16 and fp16; "
+                      "AdamW resumes with {}.",
+                      folder_.string(), progress_.step, adamw_updates_, progress_.step));
       return;
     }
-    warnings_.push_back(fmt::format(
-        "{} has taken {} steps, but AdamW counts {} updates on every rank: a DeepSpeed of before 0.13.5 counts one "
-        "more, or else AdamW's states are of a save one step later; the run resumes from step {}.",
-        folder_.string(), progress_.step, adamw_updates_, progress_.step));
+    warnings_.push_back(
+        fmt::format("{} is at step {}, but AdamW counts {} updates on every rank: DeepSpeed before 0.13.5 counts one "
+                    "more, or AdamW's states are from a save one step later; the run resumes from step {}.",
+                    folder_.string(), progress_.step, adamw_updates_, progress_.step));
   }
 
   void read_own_state(const Value& own) {
@@ -283,14 +282,14 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       if (layout_->stage() == 3) require_file(deepspeed_model_file(3, rank));
     }
     if (layout_->stage() != 0 && files_.holds(optimizer_file(layout_->ranks()))) {
-      throw_incomplete("{} does not belong to this checkpoint of {} ranks: the folder holds files of two runs; {}",
+      throw_incomplete("{} does not belong to this checkpoint of {} ranks: the folder has files of two runs; {}",
                        files_.path_of(optimizer_file(layout_->ranks())).string(), layout_->ranks(), kChooseAnother);
     }
   }
 
   void require_file(const std::string& name) const {
     if (!files_.holds(name)) {
-      throw_incomplete("{} is missing, one of the files of {} ranks: the checkpoint is not complete; {}",
+      throw_incomplete("{} is missing, a file of the checkpoint of {} ranks: it is incomplete; {}",
                        files_.path_of(name).string(), layout_->ranks(), kChooseAnother);
     }
     if (!files_.manifest() || files_.manifest()->find(name) != nullptr) return;
@@ -329,9 +328,9 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     const std::unique_ptr<TorchZipReader> other = files_.open(name);
     const int64_t found = updates_of(other->root());
     if (found == progress_.step) return;
-    throw_damaged(files_.path_of(name), fmt::format("it was saved after {} updates, {} after {}, so they are of "
-                                                    "different saves",
-                                                    found, model_.path().filename().string(), progress_.step));
+    throw_damaged(files_.path_of(name),
+                  fmt::format("it was saved after {} updates, {} after {}: they are from different saves", found,
+                              model_.path().filename().string(), progress_.step));
   }
 
   void check_steps(const DeepSpeedRankFile& file, const std::string& name) const {
@@ -339,19 +338,17 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (found == adamw_updates_ || counts_otherwise_) return;
     if (adamw_updates_ != progress_.step) {
       throw_damaged(files_.path_of(name),
-                    fmt::format("AdamW counts {} updates in it where {} counts {}, so they are of "
-                                "different saves",
-                                found, first_optimizer_file_, adamw_updates_));
+                    fmt::format("AdamW counts {} updates in it, but {} counts {}: they are from different saves", found,
+                                first_optimizer_file_, adamw_updates_));
     }
     // DeepSpeed can drop AdamW's states on loading, and counts its updates anew then, while its steps go on. Neither
     // run nor converter can tell this from an older file.
     throw_damaged(
         files_.path_of(name),
-        fmt::format("AdamW counts {} updates in it where {} has {}, so they are of different saves{}", found,
+        fmt::format("AdamW counts {} updates in it, but {} has {}: they are from different saves{}", found,
                     model_.path().filename().string(), progress_.step,
-                    found < progress_.step ? " (or DeepSpeed resumed with load_optimizer_states=False: then "
-                                             "convert it with DeepSpeed's zero_to_fp32.py and give the result "
-                                             "to --init_from)"
+                    found < progress_.step ? " (or DeepSpeed resumed with load_optimizer_states=False: then convert it "
+                                             "with DeepSpeed's zero_to_fp32.py and pass the result as --init_from)"
                                            : ""));
   }
 
@@ -378,7 +375,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
       if (is_new) continue;
       throw_damaged(
           files_.path_of(name),
-          fmt::format("it holds the very bytes of {}, so that one of the two ranks' files is missing", other->second));
+          fmt::format("it equals {} byte for byte, so the file of one of the two ranks is missing", other->second));
     }
   }
 
@@ -410,7 +407,7 @@ void DeepSpeedCheckpoint::read(const std::string& parameter, StateKind kind, int
     throw_user_error("{} is a checkpoint of another model: it has no parameter {}", folder().string(), parameter);
   }
   if (begin < 0 || end > spec->numel()) {
-    throw_user_error("{} is a checkpoint of another model: {} has {} elements, [{}, {}) were asked for",
+    throw_user_error("{} is a checkpoint of another model: {} has {} elements, but [{}, {}) were requested",
                      folder().string(), parameter, spec->numel(), begin, end);
   }
   layout_->visit(parameter, begin, end, [&](const DeepSpeedLayout::Slice& slice) {

@@ -24,14 +24,13 @@ void OwnPages::add(int64_t begin, int64_t end) {
   if (begin >= end) return;
   auto next = stretches_.lower_bound(begin);
   if (next != stretches_.end() && next->first <= end) {
-    if (next->first < end) throw_failure("bytes [{}, {}) of a file are to be written twice", next->first, end);
+    if (next->first < end) throw_failure("bytes [{}, {}) of a file would be written twice", next->first, end);
     end = next->second;
     next = stretches_.erase(next);
   }
   if (next != stretches_.begin()) {
     const auto before = std::prev(next);
-    if (before->second > begin)
-      throw_failure("bytes [{}, {}) of a file are to be written twice", begin, before->second);
+    if (before->second > begin) throw_failure("bytes [{}, {}) of a file would be written twice", begin, before->second);
     if (before->second == begin) {
       before->second = end;
       return;
@@ -45,7 +44,7 @@ void OwnPages::split(int64_t begin, int64_t end,
   if (begin >= end) return;
   const auto after = stretches_.upper_bound(begin);
   if (after == stretches_.begin() || std::prev(after)->second < end) {
-    throw_failure("bytes [{}, {}) of a file are written, but were not announced", begin, end);
+    throw_failure("bytes [{}, {}) of a file were written without being announced", begin, end);
   }
   const auto& [first, last] = *std::prev(after);
   const int64_t own_begin = std::clamp(round_up_to_page(first), begin, end);
@@ -87,7 +86,7 @@ void PageRemainders::put_in_place(const fs::path& folder, const Section& section
   std::vector<std::byte> bytes(static_cast<size_t>(section.size));
   if (in.size() >= section.begin + section.size) in.read(section.begin, bytes);
   if (checksum(bytes) != section.checksum) {
-    throw_failure("{} does not hold what a rank has written: the file system lost or changed it", in.path().string());
+    throw_failure("{} lacks what a rank wrote: the file system lost or changed it", in.path().string());
   }
   for (std::span<const std::byte> rest(bytes); !rest.empty();) {
     Header header;

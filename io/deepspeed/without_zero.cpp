@@ -80,8 +80,8 @@ std::vector<Order> divide(const Order& weights, const Slots& slots) {
 
 [[noreturn]] void throw_other_order(const std::filesystem::path& file, size_t tensors, size_t parameters) {
   throw_user_error(
-      "{}: the optimizer's {} tensors do not belong to the model's {} parameters in their order, in one group or in "
-      "two by weight decay, and their names are not saved; give the weights as safetensors to --init_from",
+      "{}: the optimizer's {} tensors do not match the model's {} parameters in order, in one group or in two by "
+      "weight decay, and their names are not saved; pass the weights as safetensors to --init_from",
       file.string(), tensors, parameters);
 }
 

@@ -245,12 +245,11 @@ class DeepSpeedWriter final : public CheckpointWriter {
       for (const StateKind kind : kStateKinds) {
         const std::span<const float> of_shard = values.fetch(i, kind);
         if (static_cast<int64_t>(of_shard.size()) != shard.count) {
-          throw_failure("unit {} came with {} values where its shard has {}", shard.unit->name, of_shard.size(),
-                        shard.count);
+          throw_failure("unit {} has {} values, but its shard has {}", shard.unit->name, of_shard.size(), shard.count);
         }
         const std::vector<Piece> pieces = pieces_of(plan_, shard, kind);
         parallel_for(static_cast<int64_t>(pieces.size()), io_threads(), [&](int64_t p) {
-          if (options.stop.stop_requested()) throw_failure("writing {} was given up", folder.string());
+          if (options.stop.stop_requested()) throw_failure("writing {} was aborted", folder.string());
           write_piece(files, pieces[static_cast<size_t>(p)], of_shard, options);
         });
       }

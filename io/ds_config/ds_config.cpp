@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "io/ds_config/keys.hpp"
 #include "io/ds_config/reader.hpp"
 #include "io/ds_config/remedies.hpp"
 #include "io/ds_config/zero.hpp"
@@ -17,7 +18,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const std::string kMonitors = "steps are recorded by --metrics_file and in the log";
 const std::string kTimings = "speed and memory are in the log lines and in --metrics_file";
-const std::string kNoPython = "it affects only DeepSpeed's Python process";
+const std::string kNoPython = "it only affects DeepSpeed's Python process";
 
 void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
   auto section = root.section("optimizer");
@@ -46,7 +47,7 @@ void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
     } else {
       params->only("adam_w_mode", true, "set it to true, or use the type AdamW");
     }
-    params->only("fp32_optimizer_states", true, "set it to true: the moments are kept in fp32");
+    params->only("fp32_optimizer_states", true, "set it to true; the moments are in fp32");
     params->only("amsgrad", false, "set it to false");
     params->harmless({"torch_adam", "fused", "foreach", "set_grad_none"});
     params->not_acted_on({"max_grad_norm"}, 0, "gradients are clipped to gradient_clipping");
@@ -58,7 +59,7 @@ void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
 void read_warmup(ObjectReader& params, SchedulerSection& scheduler) {
   params.read("warmup_num_steps", scheduler.warmup_num_steps, Auto::kAllowed, 0);
   params.read("warmup_type", scheduler.warmup_type, Auto::kRefused, {"log", "linear"});
-  params.only("last_batch_iteration", -1, "remove it: a resumed run restores its position by itself");
+  params.only("last_batch_iteration", -1, "remove it; a resume restores its position");
 }
 
 // Many guides write `cosine_min_ratio` for DeepSpeed's cos_min_ratio.
@@ -68,7 +69,7 @@ void read_cos_min_ratio(ObjectReader& params, SchedulerSection& scheduler) {
   params.read("cosine_min_ratio", other_spelling, Auto::kRefused, 0.0, 1.0);
   if (!other_spelling.given()) return;
   if (scheduler.cos_min_ratio.given() && scheduler.cos_min_ratio.value != other_spelling.value) {
-    params.fail("cosine_min_ratio", fmt::format("is {} but cos_min_ratio, another name of it, is {}; keep one of them",
+    params.fail("cosine_min_ratio", fmt::format("is {}, but its alias cos_min_ratio is {}; keep one of them",
                                                 other_spelling.value, scheduler.cos_min_ratio.value));
   }
   scheduler.cos_min_ratio = other_spelling;
@@ -121,11 +122,10 @@ void read_precision(ObjectReader& root, DsConfig& config, NotActedOn& not_acted_
     if (master_and_gradients.value) {
       config.grad_accum_dtype.value = "bf16";
       not_acted_on.add(bf16->path_of("bf16_master_weights_and_grads"),
-                       "gradients are accumulated in bf16, but master weights are kept in fp32, which is more exact");
+                       "gradients accumulate in bf16, but master weights stay in fp32");
     }
     bf16->harmless({"immediate_grad_update"});
-    bf16->not_acted_on({"check_grad_overflow", "check_overflow"}, "auto",
-                       "a loss or gradient that is not finite stops the run");
+    bf16->not_acted_on({"check_grad_overflow", "check_overflow"}, "auto", "a non-finite loss or gradient ends the run");
     bf16->finish();
   }
   if (auto fp16 = root.section("fp16")) {
@@ -162,10 +162,10 @@ void read_data_types(ObjectReader& root, DsConfig& config) {
   const std::string dtype = config.bf16_enabled.value ? "bf16" : "fp32";
   if (parameters.given() && compute_type(parameters.value) != dtype) {
     section->fail("param_dtype",
-                  fmt::format("is {}, but bf16.enabled makes it {}; remove param_dtype", parameters.value, dtype));
+                  fmt::format("is {}, but bf16.enabled selects {}; remove param_dtype", parameters.value, dtype));
   }
   section->not_acted_on({"buffer_dtype", "keep_in_fp32_modules"}, "auto",
-                        "rotary tables are computed in fp32 and all parameters have one type");
+                        "rotary tables are in fp32, and all parameters have one type");
   section->finish();
 }
 
@@ -180,7 +180,7 @@ void read_communication(ObjectReader& root, DsConfig& config) {
   root.only("managed_gradient_accumulation", true, "set it to true");
   root.only("sparse_gradients", false, kRemoveIt);
   root.not_acted_on({"disable_allgather"}, false, kOneLayerAtATime);
-  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "mpzero has no sequence parallelism");
+  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "mpzero does not support sequence parallelism");
 }
 
 void read_fp8(ObjectReader& root, Fp8Section& fp8) {
@@ -216,7 +216,7 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
 
 void refuse_other_methods(ObjectReader& root) {
   root.only("sequence_parallel_size", 1, "set it to 1");
-  root.only("data_parallel_size", nullptr, "remove it: every rank is data parallel");
+  root.only("data_parallel_size", nullptr, "remove it; every rank is data parallel");
   root.only("expert_parallel", nullptr, kRemoveIt + ": mpzero does not train mixtures of experts (docs/limits.md)");
   root.only("sparse_attention", nullptr, kRemoveIt);
   root.only("compression_training", nullptr, kRemoveIt);
@@ -284,27 +284,19 @@ void read_checkpoint_and_memory(ObjectReader& root) {
   if (auto section = root.section("activation_checkpointing")) {
     section->not_acted_on({"partition_activations", "contiguous_memory_optimization", "synchronize_checkpoint_boundary",
                            "profile", "cpu_checkpointing", "number_checkpoints"},
-                          false, "--recompute selects which activations are recomputed");
+                          false, "use --recompute for activation checkpointing");
     section->finish();
   }
-  root.not_acted_on({"aio"}, json::object(), "it affects only NVMe");
-  root.not_acted_on({"pipeline"}, json::object(), "mpzero has no pipeline parallelism");
-  root.not_acted_on({"dataloader_drop_last"}, true,
-                    "sequences that do not fill an optimizer step go to the next epoch");
+  root.not_acted_on({"aio"}, json::object(), "it only affects NVMe");
+  root.not_acted_on({"pipeline"}, json::object(), "mpzero does not support pipeline parallelism");
+  root.not_acted_on({"dataloader_drop_last"}, true, "leftover sequences go to the next epoch");
   root.harmless({"vocabulary_size", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
                  "use_data_before_expert_parallelism"});
 }
 
-}  // namespace
-
-DsConfig parse_ds_config(const std::string& text, const std::string& path) {
-  const json document = parse_user_json(text, path, kConfigurationLimits);
-  if (!document.is_object())
-    throw_user_error("{} must hold a JSON object {{...}}, not {}.", path, document.type_name());
+DsConfig read_document(const json& document, const std::string& path, NotActedOn& not_acted_on) {
   DsConfig config;
   config.path = path;
-  config.json = text;
-  NotActedOn not_acted_on;
   ObjectReader root(document, "", path, not_acted_on);
   root.read("train_batch_size", config.train_batch_size, Auto::kAllowed, 1);
   root.read("train_micro_batch_size_per_gpu", config.train_micro_batch_size_per_gpu, Auto::kAllowed, 1);
@@ -328,9 +320,36 @@ DsConfig parse_ds_config(const std::string& text, const std::string& path) {
   return config;
 }
 
+}  // namespace
+
+DsConfig parse_ds_config(const std::string& text, const std::string& path) {
+  const json document = parse_user_json(text, path, kConfigurationLimits);
+  if (!document.is_object()) throw_user_error("{} must be a JSON object {{...}}, not {}.", path, document.type_name());
+  NotActedOn not_acted_on;
+  DsConfig config = read_document(document, path, not_acted_on);
+  config.json = text;
+  return config;
+}
+
+nlohmann::ordered_json ds_config_keys() {
+  NotActedOn keys;
+  // Every section, and the optimizers and schedules whose keys differ.
+  read_document(json::parse(R"({"bf16": {}, "fp16": {}, "data_types": {}, "fp8": {}, "lora": {},
+      "optimizer": {"type": "AdamW", "params": {}}, "scheduler": {"type": "WarmupDecayLR", "params": {}},
+      "zero_optimization": {"offload_optimizer": {}, "offload_param": {}}, "tensorboard": {}, "csv_monitor": {},
+      "wandb": {}, "comet": {}, "flops_profiler": {}, "comms_logger": {}, "checkpoint": {},
+      "activation_checkpointing": {}})"),
+                "", keys);
+  read_document(json::parse(R"({"bfloat16": {}, "optimizer": {"type": "Adam", "params": {}},
+      "scheduler": {"type": "WarmupCosineLR", "params": {}}})"),
+                "", keys);
+  return keys.accepted;
+}
+
 DsConfig read_ds_config(const std::filesystem::path& path) {
   const std::optional<std::string> text = read_json_text(path, kConfigurationLimits);
-  if (!text) throw_user_error("{} cannot be read; --deepspeed_config must name a ds_config.json.", path.string());
+  if (!text)
+    throw_user_error("{} cannot be read; --deepspeed_config must be the path of a ds_config.json.", path.string());
   return parse_ds_config(*text, path.string());
 }
 

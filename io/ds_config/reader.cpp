@@ -11,6 +11,7 @@ namespace mpzero::io {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 std::string lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -21,6 +22,12 @@ std::string join(const std::vector<std::string>& names) {
   std::string joined;
   for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
   return joined;
+}
+
+ordered_json number_limits(double minimum, double maximum, Auto allow_auto) {
+  ordered_json limits = {{"minimum", minimum}, {"auto", allow_auto == Auto::kAllowed}};
+  if (std::isfinite(maximum)) limits["maximum"] = maximum;
+  return limits;
 }
 
 }  // namespace
@@ -39,7 +46,7 @@ std::vector<std::string> NotActedOn::lines(const std::string& file) const {
   std::vector<std::string> lines;
   lines.reserve(keys_by_reason_.size());
   for (const auto& [reason, keys] : keys_by_reason_) {
-    lines.push_back(fmt::format("{}: mpzero does not act on {}: {}.", file, join(keys), reason));
+    lines.push_back(fmt::format("{}: mpzero ignores {}: {}.", file, join(keys), reason));
   }
   return lines;
 }
@@ -57,6 +64,12 @@ const json* ObjectReader::find(const std::string& key) {
   known_.push_back(key);
   const auto found = object_->find(key);
   return found == object_->end() || found->is_null() ? nullptr : &*found;
+}
+
+void ObjectReader::note(const std::string& key, const char* type, ordered_json limits) {
+  ordered_json what = {{"type", type}};
+  if (!limits.is_null()) what.update(limits);
+  not_acted_on_->accepted.emplace(path_of(key), std::move(what));
 }
 
 bool ObjectReader::has(const std::string& key) { return find(key) != nullptr; }
@@ -77,6 +90,7 @@ const json* ObjectReader::find_value(const std::string& key, Setting<T>& setting
 
 void ObjectReader::read(const std::string& key, Setting<int64_t>& setting, Auto allow_auto, int64_t minimum,
                         int64_t maximum) {
+  note(key, "integer", {{"minimum", minimum}, {"maximum", maximum}, {"auto", allow_auto == Auto::kAllowed}});
   const json* value = find_value(key, setting, allow_auto, "a whole number");
   if (value == nullptr) return;
   constexpr double kIntegerLimit = 9.2e18;  // just below 2^63
@@ -111,11 +125,13 @@ double ObjectReader::number(const std::string& key, const json& value, double mi
 
 void ObjectReader::read(const std::string& key, Setting<double>& setting, Auto allow_auto, double minimum,
                         double maximum) {
+  note(key, "number", number_limits(minimum, maximum, allow_auto));
   const json* value = find_value(key, setting, allow_auto, "a number");
   if (value != nullptr) setting.value = number(key, *value, minimum, maximum);
 }
 
 void ObjectReader::read(const std::string& key, Setting<bool>& setting, Auto allow_auto) {
+  note(key, "boolean", {{"auto", allow_auto == Auto::kAllowed}});
   const json* value = find_value(key, setting, allow_auto, "true or false");
   if (value == nullptr) return;
   if (!value->is_boolean()) fail(key, fmt::format("is {}; it must be true or false", value->dump()));
@@ -124,6 +140,7 @@ void ObjectReader::read(const std::string& key, Setting<bool>& setting, Auto all
 
 void ObjectReader::read(const std::string& key, Setting<std::string>& setting, Auto allow_auto,
                         const std::vector<std::string>& choices) {
+  note(key, "choice", {{"choices", choices}, {"auto", allow_auto == Auto::kAllowed}});
   const json* value = find_value(key, setting, allow_auto, "a text");
   if (value == nullptr) return;
   if (value->is_string()) {
@@ -139,6 +156,7 @@ void ObjectReader::read(const std::string& key, Setting<std::string>& setting, A
 
 void ObjectReader::read(const std::string& key, Setting<std::pair<double, double>>& setting, Auto allow_auto,
                         double minimum, double maximum) {
+  note(key, "pair", number_limits(minimum, maximum, allow_auto));
   const json* value = find_value(key, setting, allow_auto, "a pair of numbers");
   if (value == nullptr) return;
   if (!value->is_array() || value->size() != 2) {
@@ -148,6 +166,7 @@ void ObjectReader::read(const std::string& key, Setting<std::pair<double, double
 }
 
 void ObjectReader::read(const std::string& key, Setting<std::vector<std::string>>& setting) {
+  note(key, "names");
   const json* value = find_value(key, setting, Auto::kRefused, "a list of names");
   if (value == nullptr) return;
   const bool is_list = value->is_array() && std::all_of(value->begin(), value->end(), [](const json& word) {
@@ -158,6 +177,7 @@ void ObjectReader::read(const std::string& key, Setting<std::vector<std::string>
 }
 
 std::optional<std::string> ObjectReader::read_text(const std::string& key) {
+  note(key, "text");
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) fail(key, fmt::format("is {}; it must be a string", value->dump()));
@@ -165,6 +185,7 @@ std::optional<std::string> ObjectReader::read_text(const std::string& key) {
 }
 
 std::optional<ObjectReader> ObjectReader::section(const std::string& key) {
+  note(key, "object");
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_object()) fail(key, fmt::format("is {}; it must be an object {{...}}", value->dump()));
@@ -172,26 +193,31 @@ std::optional<ObjectReader> ObjectReader::section(const std::string& key) {
 }
 
 void ObjectReader::harmless(std::initializer_list<const char*> keys) {
-  for (const char* key : keys) find(key);
+  for (const char* key : keys) {
+    note(key, "any");
+    find(key);
+  }
 }
 
 void ObjectReader::not_acted_on(std::initializer_list<const char*> keys, const json& quiet_value,
                                 const std::string& what_happens_instead) {
   for (const char* key : keys) {
+    note(key, "any");
     const json* value = find(key);
     if (value != nullptr && *value != quiet_value) not_acted_on_->add(path_of(key), what_happens_instead);
   }
 }
 
 void ObjectReader::only(const std::string& key, const json& accepted, const std::string& remedy) {
+  note(key, "only", {{"value", accepted}, {"remedy", remedy}});
   const json* value = find(key);
   if (value != nullptr && *value != "auto" && *value != accepted) {
-    fail(key,
-         fmt::format("is {}, which mpzero does not support and which changes the training; {}", value->dump(), remedy));
+    fail(key, fmt::format("is {}, which mpzero does not support; {}", value->dump(), remedy));
   }
 }
 
 void ObjectReader::refuse_enabled(const std::string& key, const std::string& remedy) {
+  note(key, "disabled", {{"remedy", remedy}});
   const json* value = find(key);
   if (value == nullptr || *value == false) return;
   if (value->is_object()) {
@@ -201,7 +227,7 @@ void ObjectReader::refuse_enabled(const std::string& key, const std::string& rem
       return;
     }
   }
-  fail(key, "asks for something that mpzero does not support and that changes the training; " + remedy);
+  fail(key, "enables a feature that mpzero does not support; " + remedy);
 }
 
 void ObjectReader::finish() const {

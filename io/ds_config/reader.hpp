@@ -14,9 +14,14 @@
 
 namespace mpzero::io {
 
-// Collects keys that mpzero does not act on, grouped by what happens instead, so that each reason gives one line.
+// Collects what readers know of keys: what each accepts, and those that mpzero does not act on, grouped by what happens
+// instead, so that each reason gives one line.
 class NotActedOn {
  public:
+  // {"zero_optimization.stage": {"type": "integer", "minimum": 0, "maximum": 3, "auto": false}, ...}; of several
+  // readings of a key the first.
+  nlohmann::ordered_json accepted = nlohmann::ordered_json::object();
+
   void add(const std::string& key_path, const std::string& what_happens_instead);
   std::vector<std::string> lines(const std::string& file) const;
 
@@ -69,6 +74,7 @@ class ObjectReader {
 
  private:
   const nlohmann::json* find(const std::string& key);
+  void note(const std::string& key, const char* type, nlohmann::ordered_json limits = {});
   template <typename T>
   const nlohmann::json* find_value(const std::string& key, Setting<T>& setting, Auto allow_auto,
                                    const char* wanted_type);

@@ -23,9 +23,8 @@ void read_offload_optimizer(ObjectReader& zero, OffloadOptimizerSection& offload
   section->read("pin_memory", offload.pin_memory, Auto::kAllowed);
   section->read("ratio", offload.ratio, Auto::kAllowed, 0.0, 1.0);
   section->harmless({"nvme_path", "buffer_count", "fast_init"});
-  section->not_acted_on({"pipeline_read", "pipeline_write"}, false, "they affect only NVMe");
-  section->not_acted_on({"super_offload", "cpuadam_cores_perc"}, false,
-                        "the host optimizer uses the cores that are assigned to the rank");
+  section->not_acted_on({"pipeline_read", "pipeline_write"}, false, "they only affect NVMe");
+  section->not_acted_on({"super_offload", "cpuadam_cores_perc"}, false, "the host optimizer uses the rank's cores");
   section->finish();
 }
 
@@ -76,12 +75,12 @@ void read_levels(ObjectReader& section, ZeroSection& zero) {
   section.read("zero_hpz_partition_size", zero.hpz_partition_size, Auto::kAllowed, 1);
   section.read("mics_shard_size", zero.mics_shard_size, Auto::kAllowed, -1);
   if (zero.mics_shard_size.given() && zero.mics_shard_size.value == 0) {
-    section.fail("mics_shard_size", "is 0; give the number of ranks that a node's shards are divided over, or -1");
+    section.fail("mics_shard_size", "is 0; use the number of ranks per shard group, or -1");
   }
   const bool hpz = zero.hpz_partition_size.is_auto() || zero.hpz_partition_size.value > 1;
   const bool mics = zero.mics_shard_size.is_auto() || zero.mics_shard_size.value > 0;
   if (hpz && mics) {
-    section.fail("mics_shard_size", "and zero_hpz_partition_size both say how many ranks a node has; keep one");
+    section.fail("mics_shard_size", "and zero_hpz_partition_size both set the ranks per shard group; keep one");
   }
 }
 
@@ -122,10 +121,10 @@ void read_zero(ObjectReader& root, ZeroSection& zero) {
       "auto", kOneLayerAtATime);
   section->not_acted_on({"stage3_gather_16bit_weights_on_model_save", "gather_16bit_weights_on_model_save",
                          "stage3_gather_fp16_weights_on_model_save"},
-                        false, "zero_to_fp32 converts a checkpoint to full weights");
+                        false, "zero_to_fp32 exports full weights");
   section->not_acted_on({"elastic_checkpoint"}, false, kCheckpoints);
   section->not_acted_on({"load_from_fp32_weights"}, true, "the fp32 master weights are always restored");
-  section->not_acted_on({"compute_grad_norm"}, true, "the gradient norm is always computed and logged");
+  section->not_acted_on({"compute_grad_norm"}, true, "the gradient norm is always logged");
   section->harmless({"ignore_unused_parameters", "memory_efficient_linear", "pipeline_loading_checkpoint",
                      "override_module_apply", "log_trace_cache_warnings", "enable_sanity_checks",
                      "save_muon_momentum_buffer_in_memory"});

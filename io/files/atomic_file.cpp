@@ -27,11 +27,11 @@ std::string_view remedy(int error_number) {
   switch (error_number) {
     case ENOSPC:
     case EDQUOT:
-      return "free some space or choose a folder on another disk";
+      return "free some space or use a folder on another disk";
     case EACCES:
     case EPERM:
     case EROFS:
-      return "choose a folder that you can read and write, or change its permissions";
+      return "use a folder that you can read and write, or change its permissions";
     case ENOENT:
     case ENOTDIR:
     case EEXIST:
@@ -52,8 +52,7 @@ const char* message_of(int error_number) { return std::strerror(error_number); }
 void check_regular(const struct stat& status, const fs::path& path) {
   if (S_ISREG(status.st_mode)) return;
   if (S_ISDIR(status.st_mode)) throw_system_error("open", path, EISDIR);
-  throw_user_error("{} is a FIFO, a socket or a device, expected a regular file: remove it or name another file",
-                   path.string());
+  throw_user_error("{} is a FIFO, a socket or a device; delete it or use another path", path.string());
 }
 
 }  // namespace
@@ -187,9 +186,8 @@ std::string read_text_file(const fs::path& path, int64_t max_size) {
 std::string read_text_file(const File& file, int64_t max_size) {
   const int64_t size = file.size();
   if (size > max_size) {
-    throw Damaged(
-        fmt::format("{} has {} bytes, more than the {} that such a file can have: it is not the expected file",
-                    file.path().string(), size, max_size));
+    throw Damaged(fmt::format("{} has {} bytes, more than the maximum of {}; it is not the expected file",
+                              file.path().string(), size, max_size));
   }
   std::string text(static_cast<size_t>(size), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));

@@ -39,8 +39,8 @@ OpenFolder::OpenFolder(std::filesystem::path path) : path_(std::move(path)) {
   } while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ >= 0) return;
   if (is_absent(errno)) {
-    throw Damaged(fmt::format("{} is not a folder: name a checkpoint's folder, such as checkpoints/qwen3_0_6b-500steps",
-                              path_.string()));
+    throw Damaged(fmt::format(
+        "{} is not a folder; use the folder of a checkpoint, e.g. checkpoints/qwen3_0_6b-500steps", path_.string()));
   }
   throw_system_error("open folder", path_, errno);
 }

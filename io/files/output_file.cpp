@@ -172,7 +172,7 @@ std::vector<OutputFile::Task> OutputFile::divide(const Parts& parts, int64_t beg
 }
 
 void OutputFile::check_stop() const {
-  if (options_.stop.stop_requested()) throw_failure("writing {} was given up", path_.string());
+  if (options_.stop.stop_requested()) throw_failure("writing {} was aborted", path_.string());
 }
 
 void OutputFile::write_pages(const Parts& parts, int64_t from, int64_t to, bool in_place) {

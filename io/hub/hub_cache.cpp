@@ -72,12 +72,12 @@ std::string hub_name_of(const fs::path& folder) {
 
 std::string explain_missing_weights(const fs::path& given) {
   if (!is_hub_name(given.native())) {
-    return "there is no such folder; download the weights first, e.g. with `.venv/bin/hf download NAME --local-dir "
+    return "the folder does not exist; download the weights first, e.g. with `.venv/bin/hf download NAME --local-dir "
            "FOLDER`";
   }
   return fmt::format(
-      "there is no such folder, and no complete model of this name in the Hugging Face cache {}; check the path, or "
-      "download the model with `.venv/bin/hf download {}`",
+      "it is neither a folder nor a complete model in the Hugging Face cache {}; check the path, or download the model "
+      "with `.venv/bin/hf download {}`",
       hub_cache().string(), given.string());
 }
 

@@ -39,11 +39,11 @@ struct Words {
 Words words_of(FolderLock::Purpose purpose) {
   switch (purpose) {
     case FolderLock::Purpose::kTraining:
-      return {".lock", ".owner-", "another run", ", or give this run another --checkpoint_dir"};
+      return {".lock", ".owner-", "another run", ", or use another --checkpoint_dir"};
     case FolderLock::Purpose::kPruning:
-      return {".lock", ".owner-", "another run", ", then prune; a run prunes by itself with --keep_last"};
+      return {".lock", ".owner-", "another run", ", then prune; or let the run prune with --keep_last"};
     case FolderLock::Purpose::kExporting:
-      return {".zero_to_fp32.lock", ".zero_to_fp32.owner-", "another conversion", ", or choose another OUTPUT_DIR"};
+      return {".zero_to_fp32.lock", ".zero_to_fp32.owner-", "another conversion", ", or use another OUTPUT_DIR"};
   }
   return {};
 }
@@ -60,7 +60,7 @@ int open_lock(const fs::path& path) {
   struct stat status {};
   if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
   ::close(descriptor);
-  throw_user_error("{} is not a regular file: remove it", path.string());
+  throw_user_error("{} is not a regular file; delete it", path.string());
 }
 
 int try_flock(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
@@ -151,8 +151,8 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
     const LockReach reach = options.reach.value_or(lock_reach_of(folder));
     if (locked && reach == LockReach::kThisHost && options.warn) {
       options.warn(
-          fmt::format("file locks in {} do not reach other hosts (its file system has no such locks, or is mounted "
-                      "without them): only the files .owner-* there keep out a run on another host.",
+          fmt::format("file locks in {} are not visible to other hosts (unsupported by the file system or its mount "
+                      "options): only the files .owner-* protect the folder from runs on other hosts.",
                       folder.string()));
     }
     decides_ = locked && reach == LockReach::kAll;
@@ -179,7 +179,8 @@ void FolderLock::claim(const Options& options) {
                    files_);
   } catch (const Error& error) {
     if (!decides_ || !is_full_disk(error.system_error())) throw;
-    if (options.warn) options.warn(fmt::format("the owner of {} is not recorded: {}.", folder_.string(), error.what()));
+    if (options.warn)
+      options.warn(fmt::format("the lock holder of {} is not recorded: {}.", folder_.string(), error.what()));
   }
 }
 
@@ -193,16 +194,16 @@ void FolderLock::check_folder() const {
   const std::optional<Inode> now = inode_of(folder_ / ".");
   if (!now) {
     throw_failure(
-        "{} has disappeared: it was moved or deleted, or its file system was unmounted. Nothing is saved until it is "
-        "back; to save into a new folder, create it",
+        "{} has disappeared: moved, deleted, or unmounted. Checkpoints are not saved until it returns; to save into a "
+        "new folder, create it",
         folder_.string());
   }
   // A folder on the same file system was put there by somebody. A file system that was mounted again may have another
   // device number.
   if (now->device == inode_.device || now->number == inode_.number) return;
   throw_failure(
-      "{} is on another file system than at the start of the run, as after an unmount. Nothing is saved until that "
-      "file system is mounted again",
+      "{} is on another file system than at the start, e.g. after an unmount. Checkpoints are not saved until the "
+      "original is mounted again",
       folder_.string());
 }
 
@@ -232,7 +233,7 @@ void FolderLock::hold_lock() {
     ::close(descriptor);
     if (error != EWOULDBLOCK) throw_system_error("lock", path_, error);
     const std::string owner = read_text_file(path_, kMaxOwnerBytes);
-    throw FolderTaken(fmt::format("another run{} has taken over {}: nothing more is saved there",
+    throw FolderTaken(fmt::format("another run{} has taken over {}: this run no longer saves there",
                                   owner.empty() ? std::string() : fmt::format(" ({})", owner), folder_.string()));
   }
   ::close(std::exchange(descriptor_, descriptor));
@@ -250,18 +251,18 @@ void FolderLock::wait_for_predecessor(const Options& options, milliseconds waite
   const std::string folder = folder_.string();
   if (options.patience_with_predecessor.count() == 0 || !is_of_job(owner, options.job)) {
     const Words words = words_of(options.purpose);
-    throw_user_error("{} ({}) is using {}: wait until it ends or stop it{}", words.other, owner, folder, words.remedy);
+    throw_user_error("{} ({}) is using {}; wait for it or stop it{}", words.other, owner, folder, words.remedy);
   }
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();
   if (waited >= options.patience_with_predecessor) {
     throw_failure(
-        "an earlier start of this job ({}) still locks {} after {} s: its process cannot exit, which a file "
-        "system or a driver that does not respond causes; reboot its host",
+        "an earlier start of this job ({}) still locks {} after {} s: its process hangs in a file system or driver; "
+        "reboot its host",
         owner, folder, limit);
   }
   if (!std::exchange(waits_, true) && options.say) {
-    options.say(fmt::format("waiting up to {} s for an earlier start of this job ({}), which still locks {}", limit,
-                            owner, folder));
+    options.say(
+        fmt::format("waiting up to {} s for an earlier start of this job ({}) to release {}", limit, owner, folder));
   }
 }
 
@@ -274,9 +275,10 @@ bool FolderLock::lock(const Options& options) {
     if (error == 0 || error == EINTR) continue;
     if (error != EWOULDBLOCK) {
       if (options.warn) {
-        options.warn(fmt::format(
-            "the file system of {} has no file locks (flock: {}): only the files .owner-* there keep out another run.",
-            folder_.string(), std::strerror(error)));
+        options.warn(
+            fmt::format("the file system of {} does not support file locks (flock: {}): only the files .owner-* "
+                        "protect the folder from other runs.",
+                        folder_.string(), std::strerror(error)));
       }
       return false;
     }

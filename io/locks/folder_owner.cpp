@@ -207,12 +207,12 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
   const Life life = life_of(owner, folder_);
   if (life == Life::kDead) return;
   const auto refuse = [&](const std::string& evidence) {
-    throw_user_error("{} ({}) is using {}: {}; wait until it ends or stop it{}", options.other, show(owner),
-                     folder_.string(), evidence, options.remedy);
+    throw_user_error("{} ({}) is using {}: {}; wait for it or stop it{}", options.other, show(owner), folder_.string(),
+                     evidence, options.remedy);
   };
   if (life == Life::kAlive) refuse(fmt::format("{} names it", path_of(found.number).string()));
   if (options.say) {
-    options.say(fmt::format("{} was left by {}: watching for {} s whether it is still running",
+    options.say(fmt::format("{} was left by {}: watching for {} s whether it is still alive",
                             path_of(found.number).string(), show(owner), kWatch.count() / 1000));
   }
   const milliseconds start = options.clock.now();
@@ -224,7 +224,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
     const std::optional<OwnerRecord> now = parse(*text);
     // Another claim, or a record that was not yet written.
     if (!owner || !now || now->token != owner->token) return;
-    refuse(fmt::format("it renewed {} during the {} s that the file was watched", path_of(found.number).string(),
+    refuse(fmt::format("it renewed {} within {} s", path_of(found.number).string(),
                        (options.clock.now() - start).count() / 1000));
   }
 }
@@ -278,10 +278,10 @@ void FolderOwner::renew() {
   if (owned) return;
   const std::optional<Found> now = last();
   if (!now || now->number == number_) {
-    throw FolderTaken(fmt::format("{} was removed, so another run may have used {}: nothing more is saved there",
+    throw FolderTaken(fmt::format("{} was deleted, so another run may have used {}: this run no longer saves there",
                                   own.string(), folder_.string()));
   }
-  throw FolderTaken(fmt::format("another run ({}) has taken over {}, according to {}: nothing more is saved there",
+  throw FolderTaken(fmt::format("another run ({}) has taken over {} according to {}: this run no longer saves there",
                                 show(parse(now->text)), folder_.string(), path_of(now->number).string()));
 }
 

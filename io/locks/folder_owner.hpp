@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
 
-// Keeps other processes out of a folder without using locks: for file systems without flock(2), or whose locks only
+// Excludes other processes from a folder without file locks: for file systems without flock(2), or whose locks only
 // work within one host.
 //
 // The owner is the file `.owner-<n>` with the largest n. It holds one record: who the owner is and how often it has
@@ -29,7 +29,7 @@
 //             larger n, the folder is no longer owned.
 //   release   Remove the own file.
 //
-//   simultaneous         | what happens
+//   concurrent           | result
 //   ---------------------+-------------------------------------------------------------------------------------------
 //   claim, claim         | O_EXCL lets one through; the other finds its record, which is recent, and watches it
 //   claim, renew         | the record changes before 3 reads it, and the claim is withdrawn; or renew reads after 2

@@ -26,8 +26,8 @@ void refuse_other_methods(const json& config, const std::string& source) {
   const auto only = [&](const char* key, const std::vector<json>& plain) {
     const json value = config.value(key, json());
     if (value.is_null() || std::ranges::find(plain, value) != plain.end()) return;
-    throw_user_error("{}: {} is {:.100}, which mpzero does not support: train plain LoRA adapters without it", source,
-                     key, value.dump());
+    throw_user_error("{}: {} is {:.100}, which mpzero does not support; use plain LoRA adapters", source, key,
+                     value.dump());
   };
   only("peft_type", {"LORA"});
   only("bias", {"none"});
@@ -47,10 +47,9 @@ bool holds_peft_adapters(const fs::path& folder) { return path_exists(folder / k
 PeftConfig read_peft_config(const fs::path& folder) {
   const fs::path path = folder / kAdapterConfigName;
   const std::optional<std::string> text = read_json_text(path, kConfigurationLimits);
-  if (!text) throw_user_error("{} cannot be read; give a folder that PEFT has saved", path.string());
+  if (!text) throw_user_error("{} cannot be read; use a folder saved by PEFT", path.string());
   const json config = parse_user_json(*text, path.string(), kConfigurationLimits);
-  if (!config.is_object())
-    throw_user_error("{} holds no JSON object; give a folder that PEFT has saved", path.string());
+  if (!config.is_object()) throw_user_error("{} is not a JSON object; use a folder saved by PEFT", path.string());
   refuse_other_methods(config, path.string());
   try {
     const json base = config.value("base_model_name_or_path", json());
@@ -58,10 +57,8 @@ PeftConfig read_peft_config(const fs::path& folder) {
             .base = base.is_string() ? base.get<std::string>() : "",
             .lora_dropout = config.value("lora_dropout", 0.0)};
   } catch (const json::exception&) {
-    throw_user_error(
-        "{}: r, lora_alpha and target_modules must be a rank, a number and a list of names; write them "
-        "so",
-        path.string());
+    throw_user_error("{}: r, lora_alpha and target_modules must be an integer, a number and a list of names",
+                     path.string());
   }
 }
 
@@ -75,8 +72,7 @@ std::optional<AdapterSettings> adapters_of(const StoredCheckpoint& checkpoint) {
     return settings_from(
         parse_user_json(checkpoint.progress().model_config_json, source, kConfigurationLimits).at(kLoraKey));
   } catch (const json::exception& error) {
-    throw_user_error("{} has adapters without their settings ({}); use a checkpoint that mpzero train wrote", source,
-                     error.what());
+    throw_user_error("{} has adapters without settings ({}); use a checkpoint of mpzero train", source, error.what());
   }
 }
 

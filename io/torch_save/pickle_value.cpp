@@ -100,9 +100,9 @@ std::string Value::description() const {
     case Kind::kTensor:
       return "a tensor";
     case Kind::kGlobal:
-      return fmt::format("the name {:.100}, which is not run", node_->text);
+      return fmt::format("the name {:.100}, which is not called", node_->text);
     case Kind::kObject:
-      return fmt::format("an object of {:.100}, which is not built", node_->text);
+      return fmt::format("an object of {:.100}, which is not constructed", node_->text);
   }
   return "nothing";
 }
@@ -207,7 +207,7 @@ Tensor Value::tensor() const {
     known = true;
   }
   if (!known) {
-    throw_user_error("{}: {} is a tensor of {}, which cannot be read: save it as float32, bfloat16 or float16",
+    throw_user_error("{}: {} is a tensor of {}, which is not supported; save it as float32, bfloat16 or float16",
                      document_->name, path_, type_name);
   }
   bool fits = tensor.shape.size() == strides.size() && tensor.shape.size() <= kMaxDimensions && tensor.offset >= 0 &&

@@ -44,7 +44,7 @@ int64_t find_end_record(const File& file, int64_t size) {
     if (end.signature != zip::kEndSignature) continue;
     if (at + static_cast<int64_t>(sizeof end) + end.comment_bytes == tail_bytes) return size - tail_bytes + at;
   }
-  throw_damaged(file.path(), "it does not end as a ZIP archive does, so it is truncated or not a file of torch.save");
+  throw_damaged(file.path(), "it lacks the end of a ZIP archive: it is truncated or not a file of torch.save");
 }
 
 Directory find_directory(const File& file) {

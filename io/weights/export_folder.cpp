@@ -69,8 +69,8 @@ Inodes inodes_of(std::span<const std::string> names, const fs::path& folder) {
 class Disturbed final : public UserError {
  public:
   explicit Disturbed(const fs::path& folder)
-      : UserError(fmt::format("another conversion was active in {0} at the same time: the state of the folder is "
-                              "unknown; wait until that conversion ends, then convert into {0} again",
+      : UserError(fmt::format("another conversion into {0} was active at the same time, so the folder's state is "
+                              "unknown; wait for it to end, then convert into {0} again",
                               folder.string())) {}
 };
 
@@ -131,7 +131,7 @@ std::vector<std::string> read_list(const fs::path& path) {
   std::vector<std::string> names;
   for (std::string name; std::getline(lines, name);) {
     if (role_of(name) == ExportRole::kNone) {
-      throw_user_error("{} is damaged: line {} is not a file of an export; remove {} and convert again", path.string(),
+      throw_user_error("{} is damaged: line {} is not an exported file; delete {} and convert again", path.string(),
                        names.size() + 1, path.parent_path().string());
     }
     names.push_back(std::move(name));
@@ -246,7 +246,7 @@ void finish_former(const fs::path& folder, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
   const std::optional<Inode> own = inode_of(ready);
   if (!own || type_of(ready) != fs::file_type::directory) {
-    throw_user_error("{} is not a folder made by a conversion: remove it", ready.string());
+    throw_user_error("{} was not made by a conversion; delete it", ready.string());
   }
   const OpenFolder held(ready);  // so that its inode is not reused
   finish(folder, *own, files);
@@ -282,9 +282,7 @@ ExportFolder::ExportFolder(fs::path folder, FileSystem& files, const OnWarning& 
                 files_);
   if (has_entry(folder_ / kReadyName)) {
     finish_former(folder_, files_);
-    warn(fmt::format(
-        "a conversion into {} was interrupted while it moved its files into place: this has now been completed.",
-        folder_.string()));
+    warn(fmt::format("completed an interrupted conversion into {}.", folder_.string()));
   }
   clean_up(warn);
   const fs::path staging = folder_ / own_staging_name();
@@ -298,14 +296,13 @@ void ExportFolder::clean_up(const OnWarning& warn) {
     const std::string path = (folder_ / name).string();
     if (type_of(path) != fs::file_type::directory) continue;
     if (!is_of_dead_process(name)) {
-      warn(fmt::format(
-          "{} was left by a conversion that may still be running on another machine: remove it if it is not.", path));
+      warn(fmt::format("{} may belong to a conversion running on another machine; delete it if none is.", path));
       continue;
     }
     try {
       remove_folder(path, files_);
     } catch (const Error& error) {
-      warn(fmt::format("{}: what a killed conversion has left remains there.", error.what()));
+      warn(fmt::format("{}: leftover files of a killed conversion remain.", error.what()));
     }
   }
 }
@@ -327,9 +324,8 @@ std::vector<std::string> ExportFolder::replace_former(std::span<const std::strin
   std::vector<std::string> former = exported_names_in(folder_);
   for (const std::string& name : former) {
     if (type_of(folder_ / name) != fs::file_type::directory) continue;
-    throw_user_error(
-        "{} is a folder with the name of an exported file: move it elsewhere, or choose another OUTPUT_DIR",
-        (folder_ / name).string());
+    throw_user_error("{} is a folder with the name of an exported file; move it elsewhere, or use another OUTPUT_DIR",
+                     (folder_ / name).string());
   }
   if (const std::string name = only_change(names, former); !name.empty()) {
     Inodes expected = inodes_of(former, folder_);
@@ -350,8 +346,8 @@ std::vector<std::string> ExportFolder::replace_former(std::span<const std::strin
   rename_path(staging_, folder_ / kReadyName, files_);
   staging_.clear();
   const auto explain = [&](const Error& error) {
-    return fmt::format("{}; the new export is complete, and the next conversion into {} finishes what this one began",
-                       error.what(), folder_.string());
+    return fmt::format("{}; the new export is complete, and the next conversion into {} cleans up", error.what(),
+                       folder_.string());
   };
   try {
     sync_folder(folder_, files_);

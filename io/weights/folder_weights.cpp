@@ -82,7 +82,7 @@ void refuse_old_format(const File& file) {
   file.read(0, std::span(&first, 1));
   if (first != kPickle) return;
   throw_user_error(
-      "{} has the format of torch before version 1.6, which is not read: load it with torch.load and save it again",
+      "{} has the format of torch before 1.6, which is not supported; load it with torch.load and save it again",
       file.path().string());
 }
 
@@ -105,7 +105,7 @@ class TorchFile final : public WeightFile {
       const pickle::Tensor tensor = value.tensor();
       archive_.check(tensor);
       const bool is_new = places_.emplace(name, tensor).second;
-      if (!is_new) throw_user_error("{} holds tensor {} twice; {}", path().string(), name, kChooseAnother);
+      if (!is_new) throw_user_error("{} contains tensor {} twice; {}", path().string(), name, kChooseAnother);
       tensors_[name] = {.dtype = dtype_of(tensor.type),
                         .shape = tensor.shape,
                         .offset = 0,
@@ -153,13 +153,13 @@ Index read_index(const fs::path& path) {
   const json index =
       parse_user_json(read_text_file(path, static_cast<int64_t>(kIndexLimits.bytes)), path.string(), kIndexLimits);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    throw_user_error("{} has no weight_map: copy or download it again", path.string());
+    throw_user_error("{} has no weight_map; copy or download it again", path.string());
   }
   Index read;
   for (const auto& [tensor, shard] : index["weight_map"].items()) {
     const std::string name = shard.is_string() ? shard.get<std::string>() : "";
     if (name.empty() || name.find('/') != std::string::npos) {
-      throw_user_error("{} puts tensor {} into '{}', which is not a file of its folder: copy or download it again",
+      throw_user_error("{} maps tensor {} to '{}', which is not a file of its folder; copy or download it again",
                        path.string(), tensor, name);
     }
     read.shard_of.emplace(tensor, name);
@@ -200,8 +200,8 @@ struct FolderWeights::Impl {
         tensors.emplace(name, Location{files.back().get(), &tensor});
       }
       if (fs::exists(index, error)) {
-        warnings.push_back(fmt::format("{} is not read, because {} exists; transformers makes the same choice.",
-                                       index.string(), names[0]));
+        warnings.push_back(
+            fmt::format("{} is ignored, as {} exists; transformers makes the same choice.", index.string(), names[0]));
       }
       return;
     }
@@ -217,11 +217,11 @@ struct FolderWeights::Impl {
       }
     }
     if (fs::exists(folder / kHdf5Name, error)) {
-      throw_user_error("{} holds weights as {}, which is not read: export them again without --format hdf5",
+      throw_user_error("{} contains weights as {}, which is not supported; export them again without --format hdf5",
                        folder.string(), kHdf5Name);
     }
     if (is_folder(folder)) refuse_foreign(OpenFolder(folder));
-    throw_user_error("{} holds neither {} nor {}, nor their indexes: give a folder with Hugging Face weights",
+    throw_user_error("{} has neither {} nor {}, nor their indexes; use a folder with Hugging Face weights",
                      folder.string(), kSafetensorsNames[0], kTorchNames[0]);
   }
 
@@ -233,22 +233,22 @@ struct FolderWeights::Impl {
     for (const auto& [tensor, shard] : shard_of) shards.insert(shard);
     for (const std::string& shard : shards) {
       if (!fs::exists(folder / shard, error)) {
-        throw_user_error("{} is missing, which {} names: copy or download the folder again", (folder / shard).string(),
+        throw_user_error("{} is missing but listed in {}; copy or download the folder again", (folder / shard).string(),
                          names[1]);
       }
       for (const auto& [name, tensor] : open(shard).tensors()) {
         const auto listed = shard_of.find(name);
         if (listed == shard_of.end() || listed->second != shard) {
-          throw_user_error("tensor {} is in {}, but {} {}: copy or download the folder again", name,
+          throw_user_error("tensor {} is in {}, but {} {}; copy or download the folder again", name,
                            (folder / shard).string(), names[1],
-                           listed == shard_of.end() ? "does not name it" : "has it in " + listed->second);
+                           listed == shard_of.end() ? "does not list it" : "has it in " + listed->second);
         }
         tensors.emplace(name, Location{files.back().get(), &tensor});
       }
     }
     for (const auto& [tensor, shard] : shard_of) {
       if (!tensors.contains(tensor)) {
-        throw_user_error("tensor {} is not in {}, where {} says that it is: copy or download the folder again", tensor,
+        throw_user_error("tensor {} is not in {}, contrary to {}; copy or download the folder again", tensor,
                          (folder / shard).string(), names[1]);
       }
     }
@@ -278,16 +278,16 @@ struct FolderWeights::Impl {
 const FolderWeights::Impl::Location& FolderWeights::Impl::find(const ParameterSpec& parameter) const {
   const auto found = tensors.find(parameter.name);
   if (found == tensors.end()) {
-    throw_user_error("tensor {} is missing in {}: give weights of the same model", parameter.name, folder.string());
+    throw_user_error("tensor {} is missing in {}; use weights of the same model", parameter.name, folder.string());
   }
   const std::string path = found->second.file->path().string();
   const StoredTensor& tensor = *found->second.tensor;
   if (tensor.shape != parameter.shape) {
-    throw_user_error("tensor {} of {} has shape {}, the model needs {}: give weights of the same model", parameter.name,
+    throw_user_error("tensor {} of {} has shape {}, the model needs {}; use weights of the same model", parameter.name,
                      path, text_of(tensor.shape), text_of(parameter.shape));
   }
   if (element_bytes(tensor.dtype) == 0) {
-    throw_user_error("tensor {} of {} has type {}, which cannot be read: convert it to F32, BF16 or F16",
+    throw_user_error("tensor {} of {} has type {}, which is not supported; convert it to F32, BF16 or F16",
                      parameter.name, path, tensor.dtype);
   }
   return found->second;

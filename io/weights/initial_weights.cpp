@@ -74,10 +74,9 @@ void check_values(const WeightSource& weights, const ParameterSpec& parameter, i
       fmt::format("tensor {} of {} is {} at {}", parameter.name, weights.file_of(parameter).string(),
                   std::isnan(*bad) ? "NaN" : fmt::to_string(*bad), place_of(parameter, begin + (bad - values.begin())));
   if (std::isfinite(*bad)) {
-    throw_user_error("{}, which is infinite in bf16: pass --bf16=false to train in fp32, or start from other weights",
-                     what);
+    throw_user_error("{}, which is infinite in bf16; pass --bf16=false to train in fp32, or use other weights", what);
   }
-  throw_user_error("{}: copy or download the weights again, or start from others", what);
+  throw_user_error("{}; copy or download the weights again, or use others", what);
 }
 
 }  // namespace
@@ -165,12 +164,12 @@ class CheckpointWeights final : public WeightSource {
     const auto found = std::find_if(all.begin(), all.end(),
                                     [&](const ParameterSpec& stored) { return stored.name == parameter.name; });
     if (found == all.end()) {
-      throw_user_error("tensor {} is missing in the checkpoint {}: give weights of the same model", parameter.name,
+      throw_user_error("tensor {} is missing in the checkpoint {}; use weights of the same model", parameter.name,
                        folder().string());
     }
     if (found->shape != parameter.shape) {
       throw_user_error(
-          "tensor {} of the checkpoint {} has shape [{}], the model needs [{}]: give weights of the same model",
+          "tensor {} of the checkpoint {} has shape [{}], the model needs [{}]; use weights of the same model",
           parameter.name, folder().string(), fmt::join(found->shape, ", "), fmt::join(parameter.shape, ", "));
     }
   }
@@ -204,13 +203,13 @@ InitialFolder find_base(const fs::path& adapters, const fs::path& recorded, cons
                         AdapterSettings settings) {
   const fs::path given = base.empty() ? recorded : base;
   if (given.empty() || !has_initial_weights(weights_folder(given))) {
-    throw_user_error("--init_from {}: its adapters need their base, {}: name its folder with --base_model",
+    throw_user_error("--init_from {}: its adapters need their base, {}; pass its folder with --base_model",
                      adapters.string(),
-                     given.empty() ? "which they do not name" : given.string() + ", which holds no weights here");
+                     given.empty() ? "which they do not record" : given.string() + ", which has no weights here");
   }
   InitialFolder found = find_initial_folder(given);
   if (!found.adapters.empty()) {
-    throw_user_error("--init_from {}: its base {} has adapters itself: merge them first (zero_to_fp32 --format merged)",
+    throw_user_error("--init_from {}: its base {} has adapters too; merge them first (zero_to_fp32 --format merged)",
                      adapters.string(), given.string());
   }
   found.adapters = adapters;
@@ -226,7 +225,7 @@ InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
     const PeftConfig config = read_peft_config(folder);
     InitialFolder found = find_base(folder, config.base, base, config.settings);
     if (config.lora_dropout > 0) {
-      found.warnings.push_back(fmt::format("{}: lora_dropout {} is not used: adapters are trained without dropout.",
+      found.warnings.push_back(fmt::format("{}: lora_dropout {} has no effect; adapters train without dropout.",
                                            (folder / kAdapterConfigName).string(), config.lora_dropout));
     }
     return found;

@@ -80,10 +80,9 @@ class MatchedWeights final : public WeightSource {
     const std::string_view leaf = std::string_view(kEmbeddingWeight).substr(kBase.size());
     const ParameterSpec* embedding = find_ending(stored, leaf);
     if (embedding == nullptr) {
-      throw_user_error(
-          "{} holds no tensor {}{}: give the full weights of a Llama, Qwen2 or Qwen3 model (an adapter needs to be "
-          "merged into its model first)",
-          folder_, kEmbeddingWeight, stored.empty() ? "" : fmt::format(" (its first is {})", stored.front().name));
+      throw_user_error("{} has no tensor {}{}; use the full weights of a supported model (merge adapters first)",
+                       folder_, kEmbeddingWeight,
+                       stored.empty() ? "" : fmt::format(" (its first is {})", stored.front().name));
     }
     std::string prefix = embedding->name.substr(0, embedding->name.size() - leaf.size());
     const bool has_base = ends_with_name(embedding->name, kEmbeddingWeight);
@@ -95,18 +94,18 @@ class MatchedWeights final : public WeightSource {
     }
     if (head != nullptr) stored_names_[kOutputWeight] = head->name;
     if (!prefix.empty()) {
-      warnings_.push_back(fmt::format("{}: the names begin with {}, which is left out.", folder_, prefix));
+      warnings_.push_back(fmt::format("{}: dropped the prefix {} of all names.", folder_, prefix));
     }
     if (!has_base) {
       warnings_.push_back(
-          fmt::format("{}: the names lack {}, as those of a base model do; it is added.", folder_, kBase));
+          fmt::format("{}: added the prefix {}, which the weights of a base model lack.", folder_, kBase));
     }
   }
 
   // Which have no prefix.
   void name_tensors_of_t5(std::span<const ParameterSpec> stored) {
     if (!has_parameter(stored, kSharedEmbedding)) {
-      throw_user_error("{} holds no tensor {}: give the weights of a T5 with one embedding for encoder and decoder",
+      throw_user_error("{} has no tensor {}; use the weights of a T5 with one embedding for encoder and decoder",
                        folder_, kSharedEmbedding);
     }
     for (const ParameterSpec& parameter : wanted_) stored_names_[parameter.name] = parameter.name;
@@ -117,8 +116,8 @@ class MatchedWeights final : public WeightSource {
     const bool has_own = has_parameter(wanted_, kOutputWeight);
     if (has_own && head == nullptr) {
       throw_user_error(
-          "{} holds no {}, and tie_word_embeddings is false in config.json: set it to true if the embedding is the "
-          "head, or give weights with a head",
+          "{} has no {}, but tie_word_embeddings is false in config.json; set it to true if the embedding is the head, "
+          "or use weights with a head",
           folder_, kOutputWeight);
     }
     if (!has_own && head != nullptr && tied == TiedHead::kCompare) tied_head_ = head->name;
@@ -142,8 +141,7 @@ class MatchedWeights final : public WeightSource {
     if (unused.empty()) return;
     const size_t shown = std::min(kShown, unused.size());
     throw_user_error(
-        "{} holds {}{}, which the model has no place for; give the config.json that belongs to these weights, or "
-        "remove the tensors",
+        "{} contains {}{}, which the model does not have; use the config.json of these weights, or remove the tensors",
         folder_, fmt::join(unused.begin(), unused.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
         unused.size() > shown ? fmt::format(" and {} more tensors", unused.size() - shown) : "");
   }
@@ -160,8 +158,8 @@ class MatchedWeights final : public WeightSource {
       if (mine == read.end()) continue;
       const int64_t element = first + (mine - read.begin());
       throw_user_error(
-          "{} holds a {} that is not the embedding (element [{}, {}] is {} and {}), but config.json has "
-          "tie_word_embeddings true: set tie_word_embeddings to false",
+          "{} contains a {} that differs from the embedding (element [{}, {}] is {} and {}), but config.json has "
+          "tie_word_embeddings true; set it to false",
           folder_, *tied_head_, element / embedding.shape.back(), element % embedding.shape.back(), *mine, *theirs);
     }
   }

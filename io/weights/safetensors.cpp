@@ -140,8 +140,8 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file) {
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, static_cast<int64_t>(kHeaderLimits.bytes)))) {
     throw_user_error(
-        "{} says that its header has {} bytes, but the file has {}: it is truncated or not a safetensors file; {}",
-        path, length, size, kRemedy);
+        "{} declares a header of {} bytes, but the file has {}: it is truncated or not a safetensors file; {}", path,
+        length, size, kRemedy);
   }
   std::string text(length, '\0');
   file.read(kLengthBytes, std::as_writable_bytes(std::span(text)));

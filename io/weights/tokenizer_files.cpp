@@ -34,7 +34,7 @@ json read_object(const fs::path& file) {
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
   if (!text) throw_user_error("{} cannot be read; check its permissions", file.string());
   json object = parse_user_json(*text, file.string(), kConfigurationLimits);
-  if (!object.is_object()) throw_user_error("{} holds no JSON object; copy or download it again", file.string());
+  if (!object.is_object()) throw_user_error("{} is not a JSON object; copy or download it again", file.string());
   return object;
 }
 
@@ -74,7 +74,7 @@ std::vector<int64_t> generation_eos_ids(const fs::path& folder, int64_t vocab_si
     if (is_id) {
       all.push_back(id.get<int64_t>());
     } else {
-      warn(fmt::format("{}: {} {} is outside of the vocabulary and is left out", file.string(), kEosKey, id.dump()));
+      warn(fmt::format("{}: {} {} is outside the vocabulary and is ignored", file.string(), kEosKey, id.dump()));
     }
   }
   return all;
@@ -97,7 +97,7 @@ std::vector<int64_t> more_eos_ids(const StoredCheckpoint& checkpoint, const fs::
     const std::vector<int64_t> more = generation_eos_ids(tokenizer, vocab_size_of(checkpoint), warn);
     ids.insert(ids.end(), more.begin(), more.end());
   } catch (const UserError& error) {
-    warn(fmt::format("{}; its {} is left out", error.what(), kEosKey));
+    warn(fmt::format("{}; its {} is ignored", error.what(), kEosKey));
   }
   return ids;
 }
@@ -151,7 +151,7 @@ fs::path tokenizer_folder(const StoredCheckpoint& checkpoint, const Warn& warn) 
       const std::string hash = wanted.empty() ? "" : tokenizer_hash_of(folder);
       if (hash.empty() || hash == wanted) return folder;
     } catch (const UserError& error) {
-      warn(fmt::format("{}; the folder is passed over", error.what()));
+      warn(fmt::format("{}; the folder is skipped", error.what()));
     }
   }
   return {};
@@ -160,8 +160,8 @@ fs::path tokenizer_folder(const StoredCheckpoint& checkpoint, const Warn& warn) 
 void check_tokenizer(const fs::path& folder) {
   if (holds_tokenizer(folder)) return;
   throw_user_error(
-      "--tokenizer {}: the folder holds neither tokenizer.json nor tokenizer.model nor vocab.json and merges.txt; name "
-      "the folder of the tokenizer",
+      "--tokenizer {}: the folder has neither tokenizer.json nor tokenizer.model nor vocab.json and merges.txt; use "
+      "the tokenizer's folder",
       folder.string());
 }
 

@@ -48,8 +48,8 @@ void check_room(const fs::path& folder, const fs::path& output, int64_t bytes) {
   const double room = static_cast<double>(blocks) * static_cast<double>(status.f_frsize);
   if (room >= static_cast<double>(bytes)) return;
   throw_user_error(
-      "cannot write {:.3f} GB of weights to {}: its disk has {:.3f} GB free, and the existing export is replaced only "
-      "after the new weights are complete; free some space or choose a folder on another disk",
+      "cannot write {:.3f} GB of weights to {}: the disk has {:.3f} GB free, and the existing export is only replaced "
+      "at the end; free some space or use a folder on another disk",
       static_cast<double>(bytes) / 1e9, output.string(), room / 1e9);
 }
 
@@ -105,7 +105,7 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   json config = parse_user_json(text, fmt::format("{}, config.json", source), kConfigurationLimits);
   if (!config.is_object()) {
     throw_user_error("{} is not a model's config.json: {}", source,
-                     given ? "give the file of transformers" : "use a checkpoint that mpzero train wrote");
+                     given ? "use a file of transformers" : "use a checkpoint of mpzero train");
   }
   join_eos_ids(config, options.eos_token_ids);
   if (options.bos_token_id && config.value("bos_token_id", json()).is_null()) {

@@ -39,29 +39,41 @@ def main(arguments: list[str]) -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="kubernetes/render", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("folder", help="where the manifests go")
-    add("--name", required=True, help="of the TrainJob")
-    add("--instance", required=True, help="EC2 instance type, or types, of all nodes; ml.… of HyperPod")
+    add("folder", help="output folder of the manifests")
+    add("--name", required=True, help="name of the TrainJob")
+    add("--instance", required=True, help="EC2 instance type or types of the nodes; ml.… on HyperPod")
     add("--nodes", type=int, required=True)
     add("--namespace", default="default")
-    add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="a variable of docs/slurm.md; repeatable")
-    add("--secret", action="append", default=[], metavar="VARIABLE=SECRET:KEY", help="such as HF_TOKEN; repeatable")
-    add("--flag", action="append", default=[], metavar="FLAG[=VALUE]", help="of mpzero train, without --; repeatable")
-    add("--ranks", type=int, default=2, help="of a node without GPUs")
-    add("--grace_seconds", type=int, default=600, help="in which the pods have to save and end")
-    add("--hugepages_mib", type=int, default=0, help="of 2 MiB, of each node; 0: none, and EFA uses none")
+    add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="variable of docs/slurm.md; repeatable")
+    add(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="VARIABLE=SECRET:KEY",
+        help="variable from a Secret, e.g. HF_TOKEN; repeatable",
+    )
+    add(
+        "--flag",
+        action="append",
+        default=[],
+        metavar="FLAG[=VALUE]",
+        help="flag of mpzero train, without --; repeatable",
+    )
+    add("--ranks", type=int, default=2, help="ranks per node without GPUs")
+    add("--grace_seconds", type=int, default=600, help="time for pods to save and exit")
+    add("--hugepages_mib", type=int, default=0, help="2 MiB huge pages per node, for EFA; 0: none")
     add("--capacity", default="on-demand", help="on-demand, spot, spot,on-demand, reserved or block")
-    add("--no_efa", action="store_true", help="several nodes over TCP")
-    add("--zone", default="", help="availability zone, or zones, of the nodes; the file system's first")
+    add("--no_efa", action="store_true", help="TCP between nodes")
+    add("--zone", default="", help="availability zones of the nodes, the file system's first")
     add("--cluster", default="", help="name of the EKS cluster")
-    add("--placement_group", default="", help="name of one with the strategy cluster")
+    add("--placement_group", default="", help="name of a placement group with the strategy cluster")
     add("--reservation", default="", help="id of a capacity reservation or block")
     add("--file_system", default="", help="id of an FSx for Lustre file system")
-    add("--mount_name", default="", help="of that file system")
+    add("--mount_name", default="", help="mount name of the file system")
     add("--storage_gib", type=int, default=1200)
     add("--queue", action="store_true", help="let Kueue admit the job")
-    add("--topology", action="store_true", help="have Kueue keep the pods in one zone; needs nodes that are there")
-    add("--base", default="", help="the folder kubernetes/base, as the kustomization names it")
+    add("--topology", action="store_true", help="let Kueue place all pods in one zone; needs existing nodes")
+    add("--base", default="", help="path of kubernetes/base in the kustomization")
     return parser.parse_args(arguments)
 
 

@@ -11,7 +11,7 @@
 namespace mpzero::model {
 namespace {
 
-// Hugging Face names such models after what they add to a dense text model; null: nothing known.
+// By Hugging Face's naming conventions; null: unknown.
 const char* kind_not_trained(std::string_view model_type) {
   const auto has_any = [&](std::initializer_list<std::string_view> parts) {
     return std::ranges::any_of(parts, [&](auto part) { return model_type.find(part) != std::string_view::npos; });
@@ -37,11 +37,10 @@ const Architecture& find_architecture(std::string_view model_type, std::string_v
     supported += fmt::format("{}\"{}\"", supported.empty() ? "" : ", ", architecture->model_type);
   }
   if (const char* kind = kind_not_trained(model_type)) {
-    throw_user_error("{}: model_type \"{}\" is {}; mpzero does not train these, use a model of {} (docs/limits.md).",
+    throw_user_error("{}: model_type \"{}\" is {}, which mpzero does not train; use one of {} (docs/limits.md).",
                      source, model_type, kind, supported);
   }
-  throw_user_error("{}: model_type \"{}\" is not supported; use a model of one of these types: {}.", source, model_type,
-                   supported);
+  throw_user_error("{}: model_type \"{}\" is not supported; use one of {}.", source, model_type, supported);
 }
 
 std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& c, std::vector<LayerParameter> after_values) {

@@ -144,8 +144,8 @@ void check_lora(const ModelConfig& config, const std::string& source) {
   }
   for (const std::string& target : lora.targets) {
     if (std::ranges::find(known, target) != known.end()) continue;
-    throw_user_error("{}: lora targets has \"{}\", which adapters cannot be attached to; choose from {}.", source,
-                     target, fmt::join(known, ", "));
+    throw_user_error("{}: lora targets contains \"{}\", which cannot have adapters; choose from {}.", source, target,
+                     fmt::join(known, ", "));
   }
   if (lora.targets.empty())
     throw_user_error("{}: lora targets is empty; choose from {}.", source, fmt::join(known, ", "));
@@ -155,7 +155,7 @@ void check_lora(const ModelConfig& config, const std::string& source) {
 
 ModelConfig ModelConfig::from_json(std::string_view text, const std::string& source) {
   const json object = parse_user_json(text, source, kConfigurationLimits);
-  if (!object.is_object()) throw_user_error("{}: holds no JSON object; give a Hugging Face config.json.", source);
+  if (!object.is_object()) throw_user_error("{} is not a JSON object; use a Hugging Face config.json.", source);
 
   ConfigReader reader(object, source);
   ModelConfig config;
@@ -176,7 +176,7 @@ ModelConfig ModelConfig::from_file(const std::filesystem::path& path) {
   const std::filesystem::path file = std::filesystem::is_directory(path, error) ? path / "config.json" : path;
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
   if (!text) {
-    throw_user_error("The model configuration {} cannot be read; give a preset's name or the path of a config.json.",
+    throw_user_error("The model configuration {} cannot be read; use a preset's name or the path of a config.json.",
                      file.string());
   }
   return from_json(*text, file.string());
@@ -203,7 +203,7 @@ void ModelConfig::validate(const std::string& source) const {
   if (roughly_num_parameters(*this) > kMaxParameters) {
     throw_user_error(
         "{}: vocab_size {}, hidden_size {}, intermediate_size {}, num_attention_heads {}, head_dim {} and "
-        "num_hidden_layers {} make more than 10^16 parameters; make them smaller.",
+        "num_hidden_layers {} make more than 10^16 parameters; reduce them.",
         source, vocab_size, hidden_size, intermediate_size, num_attention_heads, head_dim, num_hidden_layers);
   }
   if (num_attention_heads % num_key_value_heads != 0) {
@@ -211,7 +211,7 @@ void ModelConfig::validate(const std::string& source) const {
                      source, num_attention_heads, num_key_value_heads);
   }
   if (!t5 && head_dim % 2 != 0) {
-    throw_user_error("{}: head_dim {} is odd, but rotary embeddings rotate pairs; use an even one.", source, head_dim);
+    throw_user_error("{}: head_dim {} is odd, but rotary embeddings need pairs; use an even one.", source, head_dim);
   }
   const std::pair<const char*, double> positives[] = {{"rms_norm_eps", rms_norm_eps},
                                                       {"rope_theta", t5 ? 1 : rope_theta},

@@ -109,7 +109,7 @@ int64_t num_parameters(const ModelConfig& config);
 // frozen, plus 6 * layers * heads * head_dim * seq_length for causal attention (the masked half is not counted).
 // `source_length`: the tokens of the sequence that an encoder reads.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length = 0);
-// The same where `units`, those of the model, say what is frozen.
+// The same for the model's `units`, with their frozen parameters.
 double flops_per_token(const ModelConfig& config, int64_t seq_length, int64_t source_length,
                        const std::vector<UnitSpec>& units);
 

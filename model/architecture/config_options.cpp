@@ -47,7 +47,7 @@ void check_layer_types(ConfigReader& reader) {
   if (!types->is_array()) reader.wrong("layer_types", *types, "a list");
   for (const json& type : *types) {
     if (type.is_string() && type.get_ref<const std::string&>() == "full_attention") continue;
-    throw_user_error("{}: layer_types holds {}, which is not supported; only \"full_attention\" is.", reader.source(),
+    throw_user_error("{}: layer_types contains {}, which is not supported; use \"full_attention\".", reader.source(),
                      type.dump());
   }
   if (const int64_t layers = reader.integer("num_hidden_layers"); static_cast<int64_t>(types->size()) != layers) {

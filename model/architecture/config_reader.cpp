@@ -91,7 +91,7 @@ void ConfigReader::finish() const {
   for (const auto& [key, value] : object_->items()) {
     if (value.is_null() || knows(key)) continue;
     const std::optional<std::string> nearest = nearest_name(key, known_);
-    throw_user_error("{}: key {} is not known, so the model may not be what the file says; {}", source_, path_of(key),
+    throw_user_error("{}: unknown key {}, which may change the model; {}", source_, path_of(key),
                      nearest ? fmt::format("did you mean {}?", path_of(*nearest))
                              : "remove it if it does not change what the model computes.");
   }

@@ -125,7 +125,7 @@ Rope read_by_layer_type(ConfigReader reader, int64_t max_position_embeddings) {
   std::optional<ConfigReader> own = reader.section(kFullAttention);
   reader.finish();
   if (!own) {
-    throw_user_error("{}: {} is missing, which is the entry for the model's layers; add it.", reader.source(),
+    throw_user_error("{}: {} is missing, the entry for the model's layers; add it.", reader.source(),
                      reader.path_of(kFullAttention));
   }
   return read_flat(*own, {max_position_embeddings, {}});

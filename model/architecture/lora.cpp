@@ -69,7 +69,7 @@ void append_adapters(const LoraConfig& lora, const LoraLayout& layout, UnitSpec&
 std::vector<std::string> lora_targets(const ModelConfig& config, std::string_view source) {
   const Architecture& architecture = find_architecture(config.model_type, source);
   if (architecture.layer_parameters == nullptr) {
-    throw_user_error("{}: a model of model_type \"{}\" cannot have adapters (LoRA); train all of its weights.", source,
+    throw_user_error("{}: model_type \"{}\" does not support adapters (LoRA); train the full weights.", source,
                      config.model_type);
   }
   const std::vector<LayerParameter> parameters = architecture.layer_parameters(config);

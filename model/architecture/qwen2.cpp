@@ -7,7 +7,7 @@ namespace mpzero::model {
 namespace {
 
 void read_options(ConfigReader& reader, ModelConfig&) {
-  reader.only("attention_bias", true, "the queries, keys and values of a qwen2 always have biases: remove the key");
+  reader.only("attention_bias", true, "the queries, keys and values of qwen2 always have biases; remove the key");
   refuse_sliding_window(reader);
 }
 

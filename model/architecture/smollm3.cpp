@@ -43,7 +43,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llam
 
 }  // namespace
 
-// SmolLM3: a Llama of which some layers do not rotate queries and keys.
+// SmolLM3: a Llama with some layers that do not rotate queries and keys (NoPE).
 const Architecture kSmolLm3{.model_type = "smollm3",
                             .causal_lm_class = "SmolLM3ForCausalLM",
                             .tied_by_default = true,

@@ -118,7 +118,7 @@ std::vector<UnitSpec> units(const ModelConfig& config) {
   return units;
 }
 
-// As transformers initializes T5, except for norms, which are 1 whatever the factor.
+// As in transformers, except that norms are 1 regardless of the factor.
 double deviation(const ModelConfig& config, std::string_view name) {
   const auto d = static_cast<double>(config.hidden_size);
   const auto is = [&](std::string_view end) { return name.ends_with(end); };

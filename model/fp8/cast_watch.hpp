@@ -59,8 +59,8 @@ class CastRanges {
   std::vector<CastRange> ranges_;
 };
 
-// Looks at the casts to FP8 of the steps that are asked for. It reads what the casts have found and some rows of codes,
-// and nobody waits for it. For the one thread that runs the layers.
+// Samples the FP8 casts of requested steps: reads the maxima of the casts and some rows of codes, without
+// synchronization. For the one thread that runs the layers.
 class CastWatch {
  public:
   explicit CastWatch(int64_t layers);

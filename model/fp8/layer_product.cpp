@@ -44,9 +44,8 @@ std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vect
     }
     if (!found) {
       throw_user_error(
-          "{}: fp8.filter_fqns names \"{}\", which no matrix product of a layer has; use first, last, or components of "
-          "a "
-          "name such as {}.",
+          "{}: fp8.filter_fqns has \"{}\", which matches no matrix product; use first, last, or components of a name, "
+          "e.g. {}.",
           source, pattern, layers.front().parameters[layout[LayerRole::kDown]].name);
     }
   }

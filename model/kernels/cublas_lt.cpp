@@ -115,7 +115,7 @@ LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates
         s.fp8->rowwise ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
     set(description, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
     set(description, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
-    // As for the vector: addresses that nobody reads.
+    // As for the vector: placeholder addresses, never read.
     const uintptr_t aligned = s.alignment;
     set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, aligned);
     set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, aligned);

@@ -13,8 +13,8 @@ std::optional<std::string> copy_engine_hazard(int nccl_version, int world_size) 
   constexpr int kFixed = 23102;
   if (world_size != 2 || nccl_version < kFirst || nccl_version >= kFixed) return std::nullopt;
   return fmt::format(
-      "NCCL {} can hang in the first collective that uses copy engines between two ranks (NVIDIA/nccl issue 2241), so "
-      "NCCL's kernels are used, which take multiprocessors away from compute; NCCL {} and later do not hang",
+      "NCCL {} can hang in the first copy-engine collective between two ranks (NVIDIA/nccl issue 2241), so NCCL's "
+      "kernels are used, which occupy multiprocessors; use NCCL {} or later",
       version_text(nccl_version), version_text(kFixed));
 }
 

@@ -50,8 +50,8 @@ void check_versions(const std::vector<LoadedLibrary>& libraries) {
   for (const LoadedLibrary& library : libraries) {
     if (library.version == library.built_with) continue;
     throw_user_error(
-        "{} is {} version {}, but mpzero was built with {}: remove its folder from LD_LIBRARY_PATH and LD_PRELOAD, or "
-        "build mpzero again",
+        "{} is {} version {}, but mpzero was built with {}; remove its folder from LD_LIBRARY_PATH and LD_PRELOAD, or "
+        "rebuild mpzero",
         library.file, library.name, library.version, library.built_with);
   }
 }

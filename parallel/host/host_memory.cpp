@@ -30,7 +30,7 @@ class Mapping {
     const size_t slack = bytes >= kLargePage ? kLargePage : 0;
     void* const start = mmap(nullptr, bytes_ + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) {
-      throw_failure("mmap of {:.2f} GiB of host memory failed: {}; use more ranks or a machine with more memory",
+      throw_failure("mmap of {:.2f} GiB of host memory failed: {}; use more ranks or a host with more memory",
                     static_cast<double>(bytes) / kGibibyte, std::strerror(errno));
     }
     memory_ = static_cast<char*>(start);

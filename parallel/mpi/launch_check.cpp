@@ -57,7 +57,7 @@ Launch find_launch(const Environment& environment) {
 }
 
 constexpr const char* kSrunRemedy =
-    "start it with `srun --mpi=pmix` (`srun --mpi=list` shows what this Slurm supports), or with mpirun inside the "
+    "start it with `srun --mpi=pmix` (`srun --mpi=list` lists what this Slurm supports), or with mpirun inside the "
     "allocation";
 
 }  // namespace
@@ -66,14 +66,13 @@ void require_launcher(const Environment& environment) {
   const Launch launch = find_launch(environment);
   if (launch.program == Launch::Program::kTorchrun) {
     throw_user_error(
-        "torchrun, deepspeed or a similar launcher started {0} processes (RANK={1}, WORLD_SIZE={0}), but mpzero's "
-        "ranks are MPI ranks, and each process would train alone: start them with `mpirun -n {0} build/bin/mpzero "
-        "train …` or `srun --mpi=pmix`, or unset WORLD_SIZE if this process is meant to run alone",
+        "torchrun, deepspeed or a similar launcher started {0} processes (RANK={1}, WORLD_SIZE={0}), but mpzero needs "
+        "MPI ranks; start them with `mpirun -n {0} build/bin/mpzero train …` or `srun --mpi=pmix`, or unset WORLD_SIZE "
+        "to run one process",
         launch.tasks, environment("RANK").value_or(""));
   }
   if (launch.program == Launch::Program::kSrun && launch.tasks > 1 && !has_joining_variable(environment)) {
-    throw_user_error("srun started {} tasks without telling MPI that they belong together: {}", launch.tasks,
-                     kSrunRemedy);
+    throw_user_error("srun started {} tasks without MPI: {}", launch.tasks, kSrunRemedy);
   }
 }
 
@@ -83,18 +82,17 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
   if (world_size > 1 || launch.tasks <= 1) return std::nullopt;
   if (launch.program == Launch::Program::kSrun) {
     return LaunchProblem{
-        .message = fmt::format("srun started {} tasks, but each of them is alone in its MPI job (this MPI "
-                               "does not support this --mpi)",
-                               launch.tasks),
+        .message = fmt::format(
+            "srun started {} tasks, but each is alone in its MPI job (this MPI does not support this --mpi)",
+            launch.tasks),
         .remedy = kSrunRemedy};
   }
-  return LaunchProblem{
-      .message = fmt::format("mpirun started {} ranks, but each of them is alone in its MPI job: this mpirun "
-                             "is not that of {}, with which mpzero is built",
-                             launch.tasks, mpi),
-      .remedy =
-          "use that one's (`which -a mpirun` lists what PATH has), or build mpzero with the MPI "
-          "of this one"};
+  return LaunchProblem{.message = fmt::format("mpirun started {} ranks, but each is alone in its MPI job: this mpirun "
+                                              "does not belong to {}, which mpzero is built with",
+                                              launch.tasks, mpi),
+                       .remedy =
+                           "use the matching mpirun (`which -a mpirun` lists those in PATH), or rebuild mpzero with "
+                           "the MPI of this one"};
 }
 
 LaunchSize launch_size(const Environment& environment) {

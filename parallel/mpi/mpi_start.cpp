@@ -111,7 +111,7 @@ std::optional<std::string> find_prefix_problem(const Environment& environment, c
   for (const char* folder : {"lib", "lib64"}) {
     if (fs::equivalent(prefix / folder / fs::path(library).filename(), file, ignored)) return std::nullopt;
   }
-  return fmt::format("OPAL_PREFIX={} names another Open MPI than {}, with which mpzero is built; unset OPAL_PREFIX",
+  return fmt::format("OPAL_PREFIX={} refers to another Open MPI than {}, which mpzero is built with; unset OPAL_PREFIX",
                      *given, library);
 }
 
@@ -148,9 +148,8 @@ std::string list_interfaces(const ifaddrs* list) {
 MpiStart::MpiStart(const Environment& environment, std::chrono::milliseconds patience, const std::string& mpi)
     : deadline_(patience, [patience, environment, mpi] {
         return fmt::format(
-            "MPI has not started within {} s: a rank is missing or cannot be reached through the interfaces of {} "
-            "({}); "
-            "check the nodes, or {}",
+            "MPI did not start within {} s: a rank is missing or unreachable through the interfaces of {} ({}); check "
+            "the nodes, or {}",
             std::chrono::duration_cast<std::chrono::seconds>(patience).count(), host_name(), own_interfaces(),
             remedy_of(environment, mpi));
       }) {

@@ -54,25 +54,24 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
   const auto net = environment("NCCL_NET");
   if (net && !is_libfabric_net(*net)) {
     throw_user_error(
-        "NCCL_NET={} contradicts --network {} on {}, which has EFA: unset NCCL_NET, or give --network socket if TCP is "
-        "really wanted",
+        "NCCL_NET={} contradicts --network {} on {}, which has EFA; unset NCCL_NET, or pass --network socket for TCP",
         *net, as_given(choice), own.host);
   }
   const auto provider = environment("FI_PROVIDER");
   // libfabric takes a list, and "^" in front of what it must not use.
   if (provider && !provider->empty() && (provider->front() == '^') == (provider->find("efa") != std::string::npos)) {
-    throw_user_error("FI_PROVIDER={} keeps libfabric from EFA, which --network {} uses on {}: unset it", *provider,
+    throw_user_error("FI_PROVIDER={} disables EFA, which --network {} needs on {}; unset it", *provider,
                      as_given(choice), own.host);
   }
   const PluginSearch search = find_libfabric_plugin(environment, plugin_files);
   if (!search.plugin) {
     throw_user_error(
-        "{} has EFA, but NCCL cannot use it there: {}; install aws-ofi-nccl (it comes with the EFA installer) or put "
-        "its folder into LD_LIBRARY_PATH, or give --network socket for TCP at less than half the speed",
+        "{} has EFA, but NCCL cannot use it: {}; install aws-ofi-nccl (part of the EFA installer) or add its folder to "
+        "LD_LIBRARY_PATH, or pass --network socket for TCP at less than half the speed",
         own.host, search.problem);
   }
   if (net && !equal_ignoring_case(*net, search.plugin->net_name)) {
-    throw_user_error("NCCL_NET={} is not what {} calls its network, which is \"{}\": unset NCCL_NET", *net,
+    throw_user_error("NCCL_NET={} does not match the network of {}, \"{}\"; unset NCCL_NET", *net,
                      search.plugin->library, search.plugin->net_name);
   }
   // NCCL considers networks of this name alone, and fails where there is none.
@@ -91,9 +90,8 @@ void check_one_node(const Environment& environment, const std::vector<std::strin
   const PluginSearch search = find_libfabric_plugin(environment, plugin_files);
   if (search.plugin && search.plugin->by_default) return;
   throw_user_error(
-      "NCCL_NET={} asks NCCL for a plugin that it will not find ({}): unset NCCL_NET, which nothing on one "
-      "node needs",
-      *net, search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
+      "NCCL_NET={} needs a plugin that NCCL cannot find ({}); unset NCCL_NET, which one node does not need", *net,
+      search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
 }
 
 // NCCL takes an empty value for none.
@@ -109,8 +107,8 @@ bool limits_channels(const std::vector<NodeNetwork>& nodes) {
   for (const NodeNetwork& node : nodes) (node.limits_channels ? with : without).insert(node.host);
   if (!with.empty() && !without.empty()) {
     throw_user_error(
-        "one of {} is set on {} and none on {}, so that NCCL would open different numbers of channels there: set the "
-        "same on all (mpirun -x, srun --export), or none",
+        "one of {} is set on {} but none on {}, so NCCL would open different numbers of channels; set the same on all "
+        "hosts (mpirun -x, srun --export), or none",
         fmt::join(kChannelLimits, ", "), fmt::join(with, ", "), fmt::join(without, ", "));
   }
   return !with.empty();
@@ -130,7 +128,7 @@ void open_more_sockets(const Environment& environment, const std::vector<NodeNet
 
 NetworkPlan plan_socket(const Environment& environment, const std::vector<NodeNetwork>& nodes) {
   if (const auto net = environment("NCCL_NET"); net && !equal_ignoring_case(*net, "Socket")) {
-    throw_user_error("NCCL_NET={} contradicts --network socket: unset the one or leave out the other", *net);
+    throw_user_error("NCCL_NET={} contradicts --network socket; unset NCCL_NET or leave out the flag", *net);
   }
   NetworkPlan plan{.several_nodes = true, .proof = NetworkPlan::Proof::kSocket, .settings = {{"NCCL_NET", "Socket"}}};
   open_more_sockets(environment, nodes, plan);
@@ -175,14 +173,14 @@ NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& n
   }
   if (with.empty()) {
     throw_user_error(
-        "--network efa: {} {} no EFA device; start instances with EFA interfaces and the EFA driver (fi_info -p efa "
-        "lists them), or give --network socket",
+        "--network efa: {} {} no EFA device; use instances with EFA interfaces and the EFA driver (fi_info -p efa "
+        "lists them), or pass --network socket",
         fmt::join(without, ", "), has(without));
   }
   if (!without.empty()) {
     throw_user_error(
-        "{} {} EFA and {} {} not, so that NCCL would use TCP on all nodes: leave {} out (sbatch --exclude), attach "
-        "EFA interfaces there, or give --network socket",
+        "{} {} EFA and {} {} not, so NCCL would use TCP on all nodes; exclude {} (sbatch --exclude), attach EFA "
+        "interfaces, or pass --network socket",
         fmt::join(with, ", "), has(with), fmt::join(without, ", "), has(without), fmt::join(without, ", "));
   }
   return plan_efa(choice, own, environment, plugin_files);

@@ -137,7 +137,7 @@ PluginSearch find_libfabric_plugin(const Environment& environment, const std::ve
     if (search.plugin) {
       search.plugin->by_default = true;
     } else if (search.problem.empty()) {
-      search.problem = fmt::format("NCCL_NET_PLUGIN={} names a library that the loader does not find", *named);
+      search.problem = fmt::format("NCCL_NET_PLUGIN={} is a library that the loader cannot find", *named);
     }
     return search;
   }

@@ -196,12 +196,12 @@ std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, co
     case NetworkPlan::Proof::kEfa:
       if (is_libfabric_net(proof.net) && strncasecmp(proof.provider.c_str(), "efa", 3) == 0) return {};
       return fmt::format(
-          "NCCL runs over {} instead of EFA on {}: `fi_info -p efa` must list the devices there (EFA driver, Amazon's "
-          "libfabric, /dev/infiniband in containers); --network socket would accept TCP",
+          "NCCL uses {} instead of EFA on {}; `fi_info -p efa` must list its devices (EFA driver, Amazon's libfabric, "
+          "/dev/infiniband in containers), or pass --network socket for TCP",
           seen, host);
     case NetworkPlan::Proof::kSocket:
       if (strcasecmp(proof.net.c_str(), "Socket") == 0) return {};
-      return fmt::format("NCCL runs over {} on {}, although --network socket was given: report this", seen, host);
+      return fmt::format("NCCL uses {} on {} despite --network socket; report this as a bug", seen, host);
     case NetworkPlan::Proof::kNone:
     case NetworkPlan::Proof::kAnything:
       return {};

@@ -48,7 +48,7 @@ std::optional<std::string> explain_failure(const std::string& log, const Network
       in_parentheses(parse_network_failure(log)),
       efa ? "`fi_info -p efa` must list the devices there; `mpzero doctor` checks each part, --network socket "
             "works without EFA"
-          : "NCCL_NET names a network that does not exist; unset it");
+          : "NCCL_NET selects a network that does not exist; unset it");
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
     std::optional<Deadline> deadline;
     const auto message = [&] {
       const std::string text = log.text();
-      return fmt::format("NCCL on {} has had no answer over \"{}\"{}", host, parse_network_proof(text).net,
+      return fmt::format("no answer from NCCL on {} over \"{}\"{}", host, parse_network_proof(text).net,
                          in_parentheses(parse_network_failure(text)));
     };
     if (patience.limit.count() > 0) deadline.emplace(patience.limit, message, patience.overdue);
@@ -91,7 +91,7 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
 
 std::string describe_network(const std::vector<NetworkProof>& proofs) {
   const NetworkProof& first = proofs.front();
-  std::string line = "Network: " + (first.net.empty() ? "not named by NCCL" : first.net);
+  std::string line = "Network: " + (first.net.empty() ? "not reported by NCCL" : first.net);
   if (!first.plugin.empty()) line += fmt::format(" ({})", first.plugin);
   if (!first.provider.empty()) line += fmt::format(", provider {}", first.provider);
   if (first.devices > 0) line += fmt::format(", {} device{}", first.devices, first.devices == 1 ? "" : "s");
@@ -126,15 +126,12 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
   if (over_sockets(first)) {
     warnings.emplace_back(
         plan.proof == NetworkPlan::Proof::kSocket
-            ? "NCCL runs over TCP, as --network socket requests; over EFA a ZeRO-3 step was measured 2.2 "
-              "times as fast"
-            : "NCCL runs over TCP, since no node has an EFA device; over EFA a ZeRO-3 step was measured "
-              "2.2 times as fast (docs/ec2.md explains how to get it)");
+            ? "NCCL uses TCP, as --network socket requests; EFA runs ZeRO-3 steps 2.2 times as fast"
+            : "NCCL uses TCP, as no node has an EFA device; EFA runs ZeRO-3 steps 2.2 times as fast (docs/ec2.md)");
   } else if (plan.proof == NetworkPlan::Proof::kEfa &&
              std::any_of(proofs.begin(), proofs.end(), [](const auto& proof) { return proof.gpu_direct == false; })) {
     warnings.emplace_back(
-        "EFA is used, but not every rank's GPU reaches it directly (no GPUDirect RDMA), so data passes through host "
-        "memory; docs/ec2.md lists the instance types that have it, and what it needs");
+        "EFA is used without GPUDirect RDMA on some ranks, so data passes through host memory; see docs/ec2.md");
   }
   constexpr std::string_view kPlugin = "aws-ofi-nccl ";
   for (const NetworkProof& proof : proofs) {
@@ -147,10 +144,9 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
   const auto odd = std::find_if(proofs.begin(), proofs.end(),
                                 [&](const NetworkProof& proof) { return proof.plugin != first.plugin; });
   if (odd != proofs.end()) {
-    warnings.push_back(
-        fmt::format("rank 0 has {} and rank {} has {}: nodes with different plugins may not understand "
-                    "each other; start all of them from one image",
-                    shown(first.plugin), odd - proofs.begin(), shown(odd->plugin)));
+    warnings.push_back(fmt::format(
+        "rank 0 has {} and rank {} has {}; different plugins may be incompatible: use one image on all nodes",
+        shown(first.plugin), odd - proofs.begin(), shown(odd->plugin)));
   }
   return warnings;
 }

@@ -27,7 +27,7 @@ std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, const Z
                                      const ParallelLayout& ranks) {
   // Replicas are updated alike only if all have the same bits, which two sums in turn do not promise.
   if (options.stage == 0 && ranks.nodes > 1)
-    throw_failure("ZeRO stage 0 was given {} nodes, but has one level", ranks.nodes);
+    throw_failure("ZeRO stage 0 was given {} shard groups, but has one level", ranks.nodes);
   std::vector<FlatLayout> layouts;
   layouts.reserve(units.size());
   for (const UnitSpec& unit : units) {
@@ -136,11 +136,8 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
   const bool offload = options.optimizer_placement == Placement::kHost;
   const std::vector<bool> host_units = placed_on_host(units_, options);
   if (options.moment_dtype != at::kFloat && (offload || options.device.is_cpu())) {
-    throw_user_error(
-        "bf16.bf16_optimizer_states keeps AdamW's moments in bf16, which only the update on a GPU supports: set it to "
-        "false, or "
-        "{}",
-        offload ? "remove offload_optimizer" : "train on a GPU");
+    throw_user_error("bf16.bf16_optimizer_states is only supported by updates on a GPU; set it to false, or {}",
+                     offload ? "remove offload_optimizer" : "train on a GPU");
   }
   if (has_host_threads(options) && !options.host_update.make) {
     const int threads = options.host_update.threads > 0 ? options.host_update.threads : at::get_num_threads();

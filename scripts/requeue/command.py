@@ -161,7 +161,7 @@ def doctor(job: Job) -> None:
     elif found.refusals:
         refuse(job, found, nodes)
     elif job.arguments.status == DOCTOR_HUNG:
-        reason = "mpzero doctor has waited for what the hosts share, and no host has reported where it hangs"
+        reason = "mpzero doctor hung on a shared resource, and no host reported which"
         carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
     else:
         # Not the state of a host is at fault, but the start of the ranks.
@@ -176,7 +176,7 @@ def refuse(job: Job, found: Doctor, nodes: list[Node]) -> None:
     if shared := shared_hang(found, len(nodes)):
         reason = (
             f"{len(shared)} of {len(nodes)} hosts hang in the check {shared[0].check} of mpzero doctor: "
-            f"{shared[0].message}. That is what the hosts share, such as a file system"
+            f"{shared[0].message}. A resource that the hosts share is at fault, e.g. a file system"
         )
         carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
         return
@@ -218,7 +218,7 @@ def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
     """What it means that srun could not start tasks on some nodes: the event, the nodes to blame, and the reason."""
     named = job.arguments.no_tasks_on
     own = os.environ.get("SLURMD_NODENAME", "")
-    reason = f"No task could start on {' '.join(named)}, as srun says above"
+    reason = f"srun could not start tasks on {' '.join(named)} (see above)"
     unreached = nodes_without_tasks(named, tuple(node.name for node in job.slurm.nodes()), own)
     if unreached is Unreached.BY_OWN:
         return Kind.NO_TASKS, (own,), f"{reason}: {own}, where srun runs, reaches no other node of the job"
@@ -269,7 +269,7 @@ class Parser(argparse.ArgumentParser):
 
 def number(text: str) -> int:
     if not NUMBER.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"'{printable(text, 60)}' is no number")
+        raise argparse.ArgumentTypeError(f"'{printable(text, 60)}' is not a number")
     return int(text)
 
 
@@ -286,8 +286,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--max_restarts", type=number, required=True)
     parser.add_argument("--resume_from_checkpoint")
     parser.add_argument("--overwrite", action="store_true")
-    parser.add_argument("--status", type=number, default=0, help="exit status of mpzero, or of what ended in its place")
-    parser.add_argument("--signalled", action="store_true", help="the job's shell was asked to end the run")
+    parser.add_argument("--status", type=number, default=0, help="exit status of mpzero or of its launcher")
+    parser.add_argument("--signalled", action="store_true", help="the job's shell received a stop signal")
     parser.add_argument("--grace_period", type=seconds, default=0)
     parser.add_argument("--minutes", type=number, default=0)
     parser.add_argument("--ask_until", type=number, help="seconds since 1970; 0: the job has no time limit")

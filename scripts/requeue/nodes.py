@@ -161,7 +161,7 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
     and the job then waits for ever.) `required` is the text of --nodelist."""
     names = " ".join(nodes)
     if place.required & (place.excluded | set(nodes)):
-        return f"{names} should be left out, but the job asks for {required} (--nodelist): it starts there again."
+        return f"{names} should be excluded, but the job requires {required} (--nodelist): it starts there again."
     left = len(place.left(nodes))
     if left < place.least:
         return (

@@ -82,7 +82,7 @@ def stop_of(path: Path, job: str, restart: int) -> Report | None:
         return None
     named = report.get("hosts", [])
     hosts = [host for host in named if is_host(host)] if isinstance(named, list) else []
-    return Report(tuple(dict.fromkeys(hosts)), printable(report.get("reason") or "") or "no reason is given")
+    return Report(tuple(dict.fromkeys(hosts)), printable(report.get("reason") or "") or "no reason given")
 
 
 def doctor_of(path: Path, job: str, restart: int, log: str) -> Doctor:
@@ -163,13 +163,13 @@ def load(path: Path) -> dict:
         text = read_text(path, follow=False)
         report = {} if text is None else parse_json(text)
     except NotReadable as error:
-        warn(f"{error}: this report is not looked at.")
+        warn(f"{error}: ignored.")
     except ValueError:
-        warn(f"{path} is no JSON: this report is not looked at.")
+        warn(f"{path} is not JSON: ignored.")
     else:
         if isinstance(report, dict):
             return report
-        warn(f"{path} is no JSON object: this report is not looked at.")
+        warn(f"{path} is not a JSON object: ignored.")
     return {}
 
 

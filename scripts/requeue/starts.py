@@ -47,7 +47,7 @@ def load_starts(path: Path) -> Starts:
         return Starts()
     match = LINE.fullmatch(text)
     if match is None:
-        raise Damaged(f"{path} is not as a job leaves it")
+        raise Damaged(f"{path} is damaged")
     return Starts(int(match.group(1)), match.group(2) == "saved", match.group(3))
 
 

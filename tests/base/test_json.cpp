@@ -99,9 +99,8 @@ TEST_CASE("a JSON file that is a FIFO or a device is refused at once") {
   const auto fifo = std::filesystem::temp_directory_path() / "mpzero_test_json.fifo";
   std::filesystem::remove(fifo);
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  CHECK_THROWS_WITH(read_json_text(fifo, kSmall), fifo.string() +
-                                                      " is a FIFO, a socket or a device, expected a regular file: name "
-                                                      "a regular file");
+  CHECK_THROWS_WITH(read_json_text(fifo, kSmall),
+                    fifo.string() + " is a FIFO, a socket or a device; use a regular file");
   CHECK_THROWS_AS(read_json_text("/dev/zero", kSmall), UserError);
   std::filesystem::remove(fifo);
 }

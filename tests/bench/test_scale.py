@@ -57,7 +57,7 @@ def test_a_plan_that_fails_is_none_that_does_not_fit(tmp_path: Path) -> None:
     assert planned(tmp_path, {"machine": machine, "memory": {"fits": False}, "step": None}, 2) is None
     with pytest.raises(SystemExit, match="no such type"):
         planned(tmp_path, None, 2)
-    with pytest.raises(SystemExit, match="memory alone"):
+    with pytest.raises(SystemExit, match="only memory"):
         planned(tmp_path, {"machine": machine, "memory": {"fits": True}, "step": None})
     with pytest.raises(SystemExit, match="types with 8 GPUs"):
         planned(tmp_path, step | {"machine": {"gpus_per_node": 4}})

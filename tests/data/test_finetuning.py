@@ -150,7 +150,7 @@ def test_a_file_is_kept_for_the_same_arguments_alone(prepare, tmp_path):
     write_rows(tmp_path / "a.jsonl", ROWS)
     made_with = (*BYTES, "--seq_length", 96)
     prepare("a.jsonl", "a.h5", *made_with)
-    assert "already made" in prepare("a.jsonl", "a.h5", *made_with, "--if_missing").stdout
+    assert "up to date" in prepare("a.jsonl", "a.h5", *made_with, "--if_missing").stdout
     assert "seq_length" in prepare("a.jsonl", "a.h5", *BYTES, "--seq_length", 64, "--if_missing", fails=True).stderr
     padded = (*made_with, "--packing", "false", "--if_missing")
     assert "packing" in prepare("a.jsonl", "a.h5", *padded, fails=True).stderr

@@ -28,11 +28,11 @@ def test_other_content_of_the_same_size_is_noticed(prepare, tmp_path, name):
     for path in (tmp_path / "a.txt", tmp_path / "folder/a.txt"):
         path.write_text("first")
     prepare(name, "a.h5", "--if_missing")
-    assert "already made" in prepare(name, "a.h5", "--if_missing").stdout
+    assert "up to date" in prepare(name, "a.h5", "--if_missing").stdout
     replace_keeping_size_and_time(tmp_path / "folder/a.txt" if name == "folder" else tmp_path / name, "other")
     error = prepare(name, "a.h5", "--if_missing", fails=True).stderr
-    assert f"a.h5 was made from other files than {name} holds now" in error
-    assert "1 file, 5 bytes as then, but other names or another content" in error
+    assert f"a.h5 was made from other files than are in {name} now" in error
+    assert "1 file, 5 bytes as then, but with other names or content" in error
     assert "--overwrite" in error
     assert read_tokens(tmp_path / "a.h5").texts() == ["first"]
 
@@ -46,7 +46,7 @@ def test_each_output_has_the_fingerprint_of_its_own_files(prepare, tmp_path):
     arguments = ("corpus", "train.h5", "--validation_output", "validation.h5", "--split", "train", "--if_missing")
     prepare(*arguments)
     (tmp_path / "corpus/corpus-test.txt").write_text("this is not read")
-    assert "already made" in prepare(*arguments).stdout
+    assert "up to date" in prepare(*arguments).stdout
     replace_keeping_size_and_time(tmp_path / "corpus/corpus-valid.txt", "TEXT of valid")
     assert "validation.h5 was made from other files" in prepare(*arguments, fails=True).stderr
 
@@ -68,7 +68,7 @@ def test_a_tokenizer_of_the_same_size_is_noticed(prepare, tmp_path, small_bpe):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "bpe" / name).write_bytes((small_bpe / name).read_bytes())
     prepare("a.txt", "a.h5", "--tokenizer", "bpe")
-    assert "already made" in prepare("a.txt", "a.h5", "--tokenizer", "bpe", "--if_missing").stdout
+    assert "up to date" in prepare("a.txt", "a.h5", "--tokenizer", "bpe", "--if_missing").stdout
     (tmp_path / "bpe/tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
     assert "made with tokenizer" in prepare("a.txt", "a.h5", "--tokenizer", "bpe", "--if_missing", fails=True).stderr
 
@@ -82,9 +82,9 @@ def test_only_what_was_read_counts_with_max_documents(prepare, tmp_path):
     prepare(*arguments)
     assert content_of(tmp_path / "a.h5")["read_bytes_of_last"] < path.stat().st_size / 2
     replace_keeping_size_and_time(path, "\n".join([*lines[:-1], lines[-1].upper()]))
-    assert "already made" in prepare(*arguments).stdout
+    assert "up to date" in prepare(*arguments).stdout
     replace_keeping_size_and_time(path, "\n".join([lines[0].replace("0000", "ABCD"), *lines[1:]]))
-    assert "another content" in prepare(*arguments, fails=True).stderr
+    assert "or content" in prepare(*arguments, fails=True).stderr
 
 
 def test_parquet_and_saved_data_sets(prepare, tmp_path):
@@ -98,7 +98,7 @@ def test_parquet_and_saved_data_sets(prepare, tmp_path):
     (tmp_path / "first").rename(tmp_path / "a")
     for name in ("a.parquet", "a"):
         prepare(name, f"{name}.h5")
-    assert "already made" in prepare("a", "a.h5", "--if_missing").stdout
+    assert "up to date" in prepare("a", "a.h5", "--if_missing").stdout
     os.replace(tmp_path / "other.parquet", tmp_path / "a.parquet")
     (tmp_path / "a").rename(tmp_path / "gone")
     (tmp_path / "other").rename(tmp_path / "a")
@@ -185,7 +185,7 @@ def test_an_older_token_file_is_kept_with_a_note(prepare, tmp_path):
     make_legacy(tmp_path / "a.h5", "a.txt:1 files:4 bytes")
     process = prepare("a.txt", "a.h5", "--if_missing")
     lines = process.stdout.strip().splitlines()
-    assert "already made from the same arguments" in lines[0]
+    assert "up to date" in lines[0]
     assert "kept, although it has no fingerprint" in lines[1] and len(lines) == 2
     error = prepare("a.txt", "a.h5", "--if_missing", "--max_documents", 3, fails=True).stderr
     assert "made with max_documents None, not 3" in error

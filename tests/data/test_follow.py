@@ -158,8 +158,8 @@ def test_an_id_that_is_none_is_refused(tmp_path, run):
     process = program(tmp_path / "run", "--once")
     assert process.returncode == 2
     assert process.stderr == (
-        f"follow.py: {tmp_path}/run/metrics.jsonl line 2 has no run id of 16 hexadecimal digits: "
-        "give a file that mpzero train has written.\n"
+        f"follow.py: {tmp_path}/run/metrics.jsonl line 2 has no run id (16 hexadecimal digits): "
+        "give a file of mpzero train.\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -307,7 +307,7 @@ def test_a_run_that_is_not_there_is_refused(tmp_path):
     assert process.returncode == 2 and process.stdout == ""
     assert process.stderr == (
         f"follow.py: {tmp_path}/checkpont/metrics.jsonl does not exist: give a run's --checkpoint_dir or "
-        "--metrics_file, or --wait to wait for it.\n"
+        "--metrics_file, or wait for it with --wait.\n"
     )
     assert "--wait" in program(tmp_path / "x", "--once", "--wait").stderr
 
@@ -316,13 +316,11 @@ def test_it_waits_for_a_run_and_says_so_once(tmp_path):
     pytest.importorskip("tensorboard")
     run = tmp_path / "later"
     process = started(run, "--wait")
-    assert process.stdout.readline().startswith(
-        f"follow.py: {run}/metrics.jsonl is passed on to TensorBoard's files in"
-    )
-    assert process.stdout.readline() == f"follow.py: waiting for {run}/metrics.jsonl, which does not exist yet.\n"
+    assert process.stdout.readline().startswith(f"follow.py: forwarding {run}/metrics.jsonl to TensorBoard's files in")
+    assert process.stdout.readline() == f"follow.py: waiting for {run}/metrics.jsonl.\n"
     run.mkdir()
     (run / "metrics.jsonl").write_text(line(1, 1.0))
-    assert process.stdout.readline() == f"follow.py: run {RUN} has been passed on to step 1.\n"
+    assert process.stdout.readline() == f"follow.py: forwarded run {RUN} up to step 1.\n"
     # What is there when the signal comes is passed on.
     with (run / "metrics.jsonl").open("a") as file:
         file.write(line(2, 2.0) + "half a line")

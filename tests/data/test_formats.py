@@ -69,9 +69,9 @@ def test_csv_and_tsv_with_the_requested_column(prepare, tmp_path, kind, delimite
     (tmp_path / f"a.{kind}").write_bytes(b"\xef\xbb\xbf" + lines.encode())
     process = prepare(f"a.{kind}", "a.h5", "--text_column", "body")
     assert read_tokens(tmp_path / "a.h5").texts() == [text for _, text in ROWS if text]
-    assert "1 of 5 rows hold no text" in process.stdout
+    assert "1 of 5 rows have no text" in process.stdout
     error = prepare(f"a.{kind}", "b.h5", fails=True).stderr
-    assert f"a.{kind} has no column 'text', only body, id: name one with --text_column." in error
+    assert f"a.{kind} has no column 'text', only body, id: choose one with --text_column." in error
 
 
 def test_a_field_longer_than_the_library_expects(prepare, tmp_path):
@@ -107,7 +107,7 @@ def test_flags_without_effect_on_the_files_are_reported(prepare, tmp_path):
         ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl line 1 is not JSON (nested too deep)"),
         ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl line 1 has two keys 'text'"),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "run 'git lfs pull'"),
-        ("a.csv", b"id,text\n1,a\n2,b,c\n", "a.csv line 3 has 3 fields, but the first line names 2 columns"),
+        ("a.csv", b"id,text\n1,a\n2,b,c\n", "a.csv line 3 has 3 fields, but the header has 2 columns"),
         ("a.csv", b'text\n"never ends\n', "a.csv line 2 cannot be read as CSV"),
         ("a.csv", b"text\ncaf\xe9\n", "a.csv is not UTF-8"),
         ("a.csv", b"text,text\na,b\n", "a.csv has two columns 'text'"),

@@ -47,7 +47,7 @@ def test_copies_are_read_and_named(prepare, tmp_path):
         (tmp_path / f"corpus/{name}.txt").write_text(text)
     process = prepare("corpus", "a.h5")
     assert read_tokens(tmp_path / "a.h5").texts() == ["the same", "other", "the same"]
-    assert "1 file read again, under another name with the same bytes: c.txt (as a.txt)" in process.stdout
+    assert "1 file with the same bytes as another: c.txt (as a.txt)" in process.stdout
 
 
 def test_what_is_neither_a_file_nor_a_folder_is_named(prepare, tmp_path):
@@ -71,7 +71,7 @@ def test_names_of_any_bytes(prepare, tmp_path, name):
     assert read_tokens(tmp_path / "a.h5").texts() == ["text"]
     assert len(process.stdout.strip().splitlines()) == 4
     prepare(tmp_path / "corpus" / name, "b.h5")
-    assert "already made" in prepare(tmp_path / "corpus" / name, "b.h5", "--if_missing").stdout
+    assert "up to date" in prepare(tmp_path / "corpus" / name, "b.h5", "--if_missing").stdout
     (tmp_path / "corpus" / name).write_bytes(b"\xff")
     assert "is not UTF-8" in prepare("corpus", "c.h5", fails=True).stderr
 

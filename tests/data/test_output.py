@@ -76,7 +76,7 @@ def test_too_few_documents_for_the_default_make_no_validation(prepare, tmp_path)
     assert read_tokens(tmp_path / "train.h5").texts() == [name * 20_000 for name in "abc"]
     assert not (tmp_path / "validation.h5").exists()
     written = (tmp_path / "train.h5").stat().st_mtime_ns
-    assert "already made" in prepare(*arguments).stdout
+    assert "up to date" in prepare(*arguments).stdout
     assert (tmp_path / "train.h5").stat().st_mtime_ns == written
 
 
@@ -98,7 +98,7 @@ def test_existing_output(prepare, tmp_path):
     written = (tmp_path / "a.h5").stat().st_mtime_ns
 
     process = prepare("a.txt", "a.h5", "--if_missing")
-    assert "already made from the same arguments" in process.stdout
+    assert "up to date" in process.stdout
     assert "--overwrite" in prepare("a.txt", "a.h5", fails=True).stderr
     # Other arguments, or the same arguments for another text, never count as the same.
     process = prepare("a.txt", "a.h5", "--if_missing", "--vocab_size", 300, fails=True)
@@ -145,7 +145,7 @@ def test_checkout_can_be_moved(prepare, tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.txt").write_text("text")
     prepare(tmp_path / "here/a.txt", "a.h5")
-    assert "already made" in prepare(tmp_path / "there/a.txt", "a.h5", "--if_missing").stdout
+    assert "up to date" in prepare(tmp_path / "there/a.txt", "a.h5", "--if_missing").stdout
 
 
 def start_long_run(tmp_path, novel, small_bpe) -> subprocess.Popen:

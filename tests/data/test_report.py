@@ -524,7 +524,7 @@ def test_what_a_crash_has_damaged_is_left_out_and_counted(tmp_path):
     run = read_run(tmp_path)
     assert run.columns["step"].tolist() == [1, 2, 3, 4]
     assert np.isnan(run.columns["time"][3]) and len(run.warnings) == len(run.starts) == 1
-    assert run.status == "running, or ended without a word"
+    assert run.status == "running, or ended without a message"
     assert len(run.damage) == 5
     said = " ".join(run.damage)
     assert (

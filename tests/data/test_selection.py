@@ -67,7 +67,7 @@ def test_most_bytes_are_never_left_out_for_a_name(prepare, tmp_path):
     process = prepare("books", "one.h5", "--split", "train")
     assert read_tokens(tmp_path / "one.h5").texts() == ["By rail"]
     assert "not read 20 files" in process.stdout
-    assert "and 16 more" in process.stdout and "the name has no split, others have train" in process.stdout
+    assert "and 16 more" in process.stdout and "the name has no split, unlike others" in process.stdout
 
 
 def test_files_without_a_split_are_for_training_if_no_name_has_train(prepare, tmp_path):
@@ -161,7 +161,7 @@ def test_most_bytes_are_never_left_out_for_their_kind(prepare, tmp_path):
 def test_outputs_next_to_the_texts_do_not_count_as_missed(prepare, tmp_path):
     fill(tmp_path, {"a.txt": "a text"})
     prepare(".", "a.h5")
-    assert "already made" in prepare(".", "a.h5", "--if_missing").stdout
+    assert "up to date" in prepare(".", "a.h5", "--if_missing").stdout
     process = prepare(".", "b.h5")
     assert read_tokens(tmp_path / "b.h5").texts() == ["a text"]
     assert "a.h5 (" in process.stdout and "HDF5" in process.stdout
@@ -268,8 +268,8 @@ def test_a_configuration_that_may_be_a_folder_is_refused(prepare, tmp_path):
     ("old", "new", "message"),
     [
         ("path: en/*.jsonl", "path: en/*.csv", "names 'en/*.csv' for split 'train', but no readable file matches"),
-        ("path: en/*.jsonl", "path: ../*.jsonl", "outside of the folder"),
-        ("path: en/*.jsonl", "path: https://a.b/c.jsonl", "outside of the folder"),
+        ("path: en/*.jsonl", "path: ../*.jsonl", "outside the folder"),
+        ("path: en/*.jsonl", "path: https://a.b/c.jsonl", "outside the folder"),
         ("- config_name: en", "- config_nam: en", "README.md cannot be read"),
         ("license: mit", "license: [", "README.md cannot be read"),
     ],

@@ -33,7 +33,7 @@ def test_a_list_of_objects_is_read(prepare, tmp_path, name, indent):
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     process = prepare(name, "a.h5")
     assert read_tokens(tmp_path / "a.h5").texts() == TEXTS
-    assert "1 of 4 rows hold no text" in process.stdout
+    assert "1 of 4 rows have no text" in process.stdout
 
 
 def read_list(path, block: int, monkeypatch) -> list[str]:
@@ -95,7 +95,7 @@ def test_rows_without_the_column_are_skipped_on_request_and_counted(prepare, tmp
     for name in ("a.jsonl", "b.json"):
         process = prepare(name, "a.h5", "--skip_empty", "--overwrite")
         assert read_tokens(tmp_path / "a.h5").texts() == ["one", "two"]
-        assert "4 of 6 rows hold no text" in process.stdout
+        assert "4 of 6 rows have no text" in process.stdout
     assert "skip_empty" in prepare("b.json", "a.h5", "--if_missing", fails=True).stderr
     (tmp_path / "c.jsonl").write_text('{"text": 5}\n')  # no text, but a mistake
     assert "is not a text" in prepare("c.jsonl", "c.h5", "--skip_empty", fails=True).stderr
@@ -174,7 +174,7 @@ def test_several_data_sets_are_read_in_order_each_with_its_column(prepare, tmp_p
 def test_several_data_sets_are_compared_with_what_a_file_was_made_from(prepare, tmp_path):
     write_sources(tmp_path)
     prepare(*SEVERAL, "a.h5", *COLUMN)
-    assert "already made" in prepare(*SEVERAL, "a.h5", *COLUMN, "--if_missing").stdout
+    assert "up to date" in prepare(*SEVERAL, "a.h5", *COLUMN, "--if_missing").stdout
     assert "text_field" in prepare(*SEVERAL, "a.h5", "--if_missing", fails=True).stderr
     assert "dataset" in prepare("a.jsonl", "b.parquet", "a.h5", *COLUMN, "--if_missing", fails=True).stderr
     (tmp_path / "c/train.txt").write_text("changed")

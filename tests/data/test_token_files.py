@@ -81,10 +81,10 @@ def test_rewriting_keeps_all_and_adds_checksums(tmp_path, capsys, monkeypatch, s
     assert written.attributes == {**ATTRIBUTES, **record, **special}
     said = capsys.readouterr().out
     assert "rewritten with checksums, 1,000 tokens" in said
-    assert "not copied, since token files do not have them: note." in said
+    assert "not copied, as token files do not have them: note." in said
     before = path.read_bytes()
     rewriting.rewrite(path)
-    assert "already has checksums" in capsys.readouterr().out
+    assert "has checksums already" in capsys.readouterr().out
     assert path.read_bytes() == before
 
 
@@ -107,7 +107,7 @@ def test_rewriting_goes_through_links_and_keeps_the_mode(tmp_path):
     ("change", "words"),
     [
         ({"offsets": np.array([0, 700, 600, 1000], np.uint64)}, "/document_offsets does not ascend"),
-        ({"offsets": np.array([0, 700], np.uint64)}, "its documents end at token 700, but it holds 1,000 tokens"),
+        ({"offsets": np.array([0, 700], np.uint64)}, "its documents end at token 700, but it has 1,000 tokens"),
         ({"offsets": np.array([5, 1000], np.uint64)}, "/document_offsets is not"),
         ({"tokens": TOKENS.astype(np.int64)}, "/tokens is not one-dimensional uint16 or uint32"),
         ({"format_version": 2}, "it has format version 2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -211,6 +212,11 @@ def test_every_key_of_ds_config_is_documented() -> None:
     assert len(keys) > 100
     undocumented = keys - documented - documented_as_a_group()
     assert sorted(undocumented) == []
+
+
+def test_the_scripts_know_every_key_that_is_read() -> None:
+    keys = {part for path in json.loads(flag_table.TABLE.read_text())["ds_config"] for part in path.split(".")}
+    assert sorted(keys_that_are_read() - keys - {"stage3_"}) == [], "complete ds_config_keys() in io/ds_config/ds_config.cpp"
 
 
 def test_every_documented_key_of_ds_config_is_known() -> None:

@@ -54,7 +54,7 @@ def test_data_without_checksums_gets_them(tmp_path: Path) -> None:
             said = subprocess.run(program, capture_output=True, text=True, check=True).stdout
             assert f"{run.data}: rewritten with checksums, 3,001 tokens." in said
         result = run.train("--max_steps=3")
-        said = [line for line in result.stderr.splitlines() if "holds no checksums" in line]
+        said = [line for line in result.stderr.splitlines() if "has no checksums" in line]
         assert len(said) == lines, result.stderr
         assert all(f"app/prepare_data.py --rewrite {run.data}" in line for line in said)
         losses.append([step["loss"] for step in run.metrics()])

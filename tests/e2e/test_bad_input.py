@@ -41,7 +41,7 @@ def test_presets_are_those_of_the_programs_tree(tmp_path: Path, place: str) -> N
     (tree / "pyproject.toml").touch()
     result = train_with(tree / place / "mpzero", TinyRun(tmp_path), tmp_path)
     assert result.returncode == 2, result.stderr
-    assert f"there are no presets in {tmp_path}/configs/models or {tree}/configs/models," in result.stderr
+    assert f"no presets in {tmp_path}/configs/models or {tree}/configs/models;" in result.stderr
 
 
 def test_unwritable_checkpoint_folder(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_more_memory_than_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "flags", "reason"),
     [
-        ("train_micro_batch_size_per_gpu", 10**12, [], "--seq_length 16 is more than the 2147483647 tokens"),
+        ("train_micro_batch_size_per_gpu", 10**12, [], "--seq_length 16 exceeds the maximum of 2147483647 tokens"),
         (
             "train_micro_batch_size_per_gpu",
             10**8,
@@ -113,8 +113,8 @@ def test_more_memory_than_there_is(tmp_path: Path) -> None:
             "the run does not fit into host memory: a micro-batch of 100000000",
         ),
         ("train_micro_batch_size_per_gpu", 10**18, [], "more than the 2147483647 tokens"),
-        ("gradient_accumulation_steps", 10**12, [], "more than the 2396745 micro-batches that a step"),
-        ("gradient_accumulation_steps", 10**7, ["--num_hidden_layers=4000"], "of a model of 4000 layers"),
+        ("gradient_accumulation_steps", 10**12, [], "the maximum of 2396745 micro-batches per step"),
+        ("gradient_accumulation_steps", 10**7, ["--num_hidden_layers=4000"], "with 4000 layers"),
         ("gradient_accumulation_steps", 9 * 10**18, [], "the batch is too large"),
     ],
 )
@@ -129,7 +129,7 @@ def test_impossible_sequence_lengths(tmp_path: Path) -> None:
     flags = [flag for flag in TinyRun(tmp_path).flags() if not flag.startswith("--seq_length")]
     result = train(*flags, f"--seq_length={9 * 10**18}", ranks=2, check=False)
     assert result.returncode == 2, result.stderr
-    assert f"--seq_length {9 * 10**18} is more than the 2147483647 tokens" in the_sentence(result.stderr)
+    assert f"--seq_length {9 * 10**18} exceeds the maximum of 2147483647 tokens" in the_sentence(result.stderr)
 
 
 def test_validation_of_more_sequences_than_can_be_counted(tmp_path: Path) -> None:

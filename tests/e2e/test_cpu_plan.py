@@ -31,19 +31,19 @@ def test_a_calibration_by_two_ranks_is_for_plans_and_runs_of_two_ranks(tmp_path:
     mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2"]
     flags = ["--calibrate", str(file), "--device=cpu", f"--calibrate_seconds={SECONDS}"]
     text = run([*mpirun, PROGRAM, "plan", *flags], tmp_path)
-    assert text.count("The calibration is in") == 1
+    assert text.count("Calibration: ") == 1
     found = json.loads(file.read_text())
     assert found["gpu"] is False
     assert (found["host"]["ranks"], found["host"]["threads"]) == (2, 1)
     assert {(one["collective"], one["type"]) for one in found["collectives"]} == {
         (name, kind) for name in ("all-gather", "reduce-scatter", "all-reduce") for kind in ("bf16", "fp32")
     }
-    assert "2 ranks of a host at a time" in found["source"]
+    assert "2 ranks at a time" in found["source"]
 
     training = TinyRun(tmp_path / "run", ranks=2)
     words = command(*training.flags(), "--max_steps=20", "--checkpoint_freq=0", ranks=2)
     log = run(words, tmp_path)
-    assert "Plan beside measured: step" in log
+    assert "Plan vs. measured: step" in log
     assert "the largest difference is in" in log
 
     plan = json.loads(run([PROGRAM, "plan", *training.flags(), "--nproc_per_node=2", "--json"], tmp_path))

@@ -335,4 +335,4 @@ def test_a_mistyped_flag_is_one_sentence() -> None:
 def test_a_network_between_gpus_is_refused_on_the_cpu(tmp_path: Path) -> None:
     result = TinyRun(tmp_path).train("--max_steps=2", "--network=efa", check=False)
     assert result.returncode == 2
-    assert "mpzero: error: --network efa chooses how GPUs reach each other, but this run uses the CPU" in result.stderr
+    assert "mpzero: error: --network efa has no effect on the CPU" in result.stderr

@@ -411,7 +411,7 @@ def test_errors_that_nobody_reads_do_not_keep_a_run_from_ending(tmp_path: Path) 
 def test_ranks_that_wait_in_vain_to_meet_another_one_end(tmp_path: Path, rank: int) -> None:
     status, errors = failing_rank("absent", rank, tmp_path, stuck_after=2)
     assert status == 1
-    assert "mpzero: error: the ranks have not met for" in errors
+    assert "mpzero: error: the ranks have not connected for" in errors
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -486,14 +486,14 @@ def test_a_slow_rank_is_named(tmp_path: Path) -> None:
         holding = threading.Thread(target=hold_up)
         holding.start()
         try:
-            live.wait_for(lambda: "is consistently slow" in live.errors, "warning of the slow rank")
+            live.wait_for(lambda: "straggler: " in live.errors, "warning of the slow rank")
         finally:
             slow.set()
             holding.join()
         live.signal(signal.SIGTERM, 0)
         assert live.finish() == 75
-    (line, *_) = [line for line in live.errors.splitlines() if "is consistently slow" in line]
-    words = rf"mpzero: warning: rank 1 on {socket.gethostname()} is consistently slow: it needs [\d.]+ ms per step"
+    (line, *_) = [line for line in live.errors.splitlines() if "straggler: " in line]
+    words = rf"mpzero: warning: straggler: rank 1 on {socket.gethostname()} computes for [\d.]+ ms per step"
     assert re.match(words, line), line
     slowest = [line["slowest_rank"] for line in run.metrics() if line.get("slowest_rank_share", 0) > 0.5]
     assert slowest.count(1) > len(slowest) / 2

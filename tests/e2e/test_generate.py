@@ -141,10 +141,7 @@ def test_what_deepspeed_saved_needs_the_models_config_json() -> None:
     flags = (saved, "--prompt_tokens=1,2,3", "--max_tokens=5")
     refused = generate(*flags, check=False)
     assert refused.returncode == 2
-    assert (
-        "records no config.json, as DeepSpeed's checkpoints do not; give the model's with --model_config."
-        in refused.stderr
-    )
+    assert "has no config.json, like all checkpoints of DeepSpeed; pass it with --model_config." in refused.stderr
     config = GOLDEN / SAVED_ZERO2 / "init/config.json"
     assert len(ids(*flags, f"--model_config={config}", "--temperature=0")) == 5
     refused = generate(*flags, f"--model_config={config}", "--untrained", check=False)
@@ -168,7 +165,7 @@ def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path:
     assert "tokens/s" in text.stderr
     refused = generate(*flags, "--prompt=The prince", check=False)
     assert refused.returncode == 2
-    assert f"is {folder}, and mpzero itself has only bytes; run app/generate.py with the same flags" in refused.stderr
+    assert f"is {folder}, but mpzero generate supports only bytes; use app/generate.py" in refused.stderr
     not_utf8 = generate(*flags, "--prompt=a\udcffb", program="generate.py", check=False)
     assert not_utf8.returncode == 2 and "generate.py: --prompt is not UTF-8" in not_utf8.stderr
     # More ids than fit into one argument of a command.

@@ -47,7 +47,7 @@ def test_without_efa_tcp_is_used_and_logged(tmp_path: Path, network: str) -> Non
     result = nodes.train(network)
     assert result.returncode == 0, result.stderr
     assert "Network: Socket" in result.stdout
-    assert "NCCL runs over TCP" in result.stderr
+    assert "NCCL uses TCP" in result.stderr
     # Two ranks, and a communicator each for parameters and gradients.
     assert nodes.networks() == ["Socket"] * 4
 
@@ -67,7 +67,7 @@ def test_training_uses_the_plugin_that_was_proven(tmp_path: Path) -> None:
     result = nodes.train("auto", NCCL_NET_PLUGIN=str(PLUGIN), FI_PROVIDER="tcp")
     assert result.returncode == 0, result.stderr
     assert re.search(r"^Network: Libfabric \(aws-ofi-nccl [\d.]+\), provider tcp", result.stdout, re.MULTILINE)
-    assert "NCCL runs over TCP" in result.stderr
+    assert "NCCL uses TCP" in result.stderr
     assert nodes.networks() == ["Libfabric"] * 4
 
 

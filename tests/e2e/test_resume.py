@@ -86,11 +86,11 @@ def test_finished_run_trains_no_further_step(tmp_path: Path) -> None:
 def test_other_data_is_not_a_silent_change(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=2")
-    assert "the data is not that of" not in run.train("--max_steps=3").stderr
+    assert "training data differs from" not in run.train("--max_steps=3").stderr
     other = write_tokens(tmp_path / "other.h5", np.arange(200) % VOCAB_SIZE, VOCAB_SIZE)
     run.data = other
     result = run.train("--max_steps=4")
-    assert result.stderr.count("mpzero: warning: the data is not that of") == 1
+    assert result.stderr.count("mpzero: warning: the training data differs from") == 1
     assert "187 sequences of 16 tokens" in result.stderr
     assert "now 12 sequences of 16 tokens" in result.stderr
 

@@ -131,7 +131,7 @@ def test_another_model_seed_or_weights_do_not_resume_silently(tmp_path: Path) ->
     words = [BUILD / "bin" / "zero_to_fp32", run.checkpoints, weights]
     subprocess.run(words, check=True, capture_output=True)
     sentence = assert_refused(run, f"--init_from={weights}")
-    assert f"a run that began with random weights, not with those of --init_from {weights}" in sentence
+    assert f"a run that started from random weights, not from the weights of --init_from {weights}" in sentence
     tuned = TinyRun(tmp_path / "tuned")
     tuned.train("--max_steps=2", f"--init_from={weights}")
     # Under any name of the same folder, and without the flag, it resumes.
@@ -146,23 +146,23 @@ def test_another_model_seed_or_weights_do_not_resume_silently(tmp_path: Path) ->
     subprocess.run([BUILD / "bin" / "zero_to_fp32", run.checkpoints, weights], check=True, capture_output=True)
     sentence = assert_refused(tuned, f"--init_from={weights}")
     assert f"began with the weights of {weights} (xxh3 {recorded_hash(tuned)})" in sentence
-    assert f"not with those of --init_from {weights} (xxh3 " in sentence
+    assert f"not from the weights of --init_from {weights} (xxh3 " in sentence
     shutil.rmtree(weights)
     result = tuned.train("--max_steps=6", f"--init_from={weights}")
     assert f"--init_from {weights} no longer exists" in result.stderr
     assert "Resumed" in result.stdout
     weights.mkdir()
     result = tuned.train("--max_steps=7", f"--init_from={weights}")
-    assert f"--init_from {weights} no longer holds weights" in result.stderr
+    assert f"--init_from {weights} no longer contains weights" in result.stderr
     assert "Resumed" in result.stdout
     empty = tmp_path / "empty"
     empty.mkdir()
     sentence = assert_refused(tuned, f"--init_from={empty}")
-    assert f"not with those of --init_from {empty}: leave out --init_from" in sentence
+    assert f"not from the weights of --init_from {empty}; leave out --init_from" in sentence
     weights.rmdir()
     shutil.move(other, weights)
     result = tuned.train("--max_steps=2", f"--init_from={weights}", "--overwrite")
-    assert "Moved the checkpoints of another run" in result.stdout
+    assert "Moved the other run's checkpoints" in result.stdout
 
 
 def test_deepspeeds_format_has_the_id_too(tmp_path: Path) -> None:

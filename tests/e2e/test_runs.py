@@ -94,7 +94,7 @@ def test_overwrite_moves_the_full_old_run_aside(tmp_path: Path) -> None:
     before = files_in(run.checkpoints)
     old = run_id(run.latest)
     result = run.train("--max_steps=3", "--checkpoint_freq=0", inside, "--resume_from_checkpoint=none", "--overwrite")
-    assert f"Moved the checkpoints of another run to {run.checkpoints / 'old-1'}" in result.stdout
+    assert f"Moved the other run's checkpoints to {run.checkpoints / 'old-1'}" in result.stdout
     assert "Resumed" not in result.stdout
     # Files of the job or the user are not moved.
     moved = files_in(run.checkpoints / "old-1")
@@ -160,7 +160,7 @@ def test_ls_and_prune_tell_runs_apart(tmp_path: Path) -> None:
 
     pruned = checkpoint_command("prune", run.checkpoints, "--keep_last", 1)
     assert pruned.returncode == 0, pruned.stderr
-    assert f"left alone: {run.checkpoints / 'tiny-8steps'} (run {theirs[:8]})" in pruned.stdout
+    assert f"skipped: {run.checkpoints / 'tiny-8steps'} (run {theirs[:8]})" in pruned.stdout
     assert names_in(run.checkpoints) == ["latest", "tiny-4steps", "tiny-6steps", "tiny-8steps"]
     shutil.copytree(tmp_path / "other" / "checkpoints" / "tiny-4steps", run.checkpoints / "tiny-1steps")
     assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1, "--run", theirs[:8]).returncode == 0
@@ -193,6 +193,6 @@ def test_metrics_of_a_run_that_saved_nothing_are_kept(tmp_path: Path) -> None:
     before = (run.folder / "metrics.jsonl").read_bytes()
     result = run.train("--max_steps=2")
     kept = run.folder / "metrics.old-1.jsonl"
-    assert f"{run.folder / 'metrics.jsonl'} had steps of another run: it was renamed to {kept}." in result.stderr
+    assert f"{run.folder / 'metrics.jsonl'} had steps of another run; renamed it to {kept}." in result.stderr
     assert kept.read_bytes() == before
     assert [line["step"] for line in run.metrics()] == [1, 2]

@@ -137,7 +137,7 @@ def test_no_fresh_start_without_an_intact_checkpoint(tmp_path: Path) -> None:
         (folder / "manifest.json").write_text("{}")
     result = run.train("--max_steps=6", check=False)
     assert result.returncode == 2
-    assert "no other checkpoint of the run is complete" in result.stderr
+    assert "the run has no other complete checkpoint" in result.stderr
     # A checkpoint that is itself named is not replaced by another one.
     result = run.train("--max_steps=6", f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}", check=False)
     assert result.returncode == 2

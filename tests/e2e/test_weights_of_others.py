@@ -236,7 +236,7 @@ def test_a_checkpoint_does_without_damaged_files_of_its_tokenizer(tmp_path: Path
         return subprocess.run(command, capture_output=True, text=True, timeout=60), out
 
     result, out = export()
-    assert result.returncode == 0 and result.stderr.count("outside of the vocabulary") == 2
+    assert result.returncode == 0 and result.stderr.count("outside the vocabulary") == 2
     assert json.loads((out / "config.json").read_text())["eos_token_id"] == [63, 5]
     tokenizer = tmp_path / "tokenizer"
     shutil.copytree(weights, tokenizer)

@@ -38,7 +38,7 @@ TEST_CASE("the network that NCCL uses is checked strictly") {
   CHECK_THAT(describe_network(proofs), Catch::Contains("Network: Socket"));
   CHECK(network_warnings(asking_for(NetworkPlan::Proof::kAnything), proofs).size() == 1);
   CHECK_THROWS_WITH(prove_network(asking_for(NetworkPlan::Proof::kEfa), mpi()),
-                    Catch::Contains("NCCL runs over \"Socket\" instead of EFA"));
+                    Catch::Contains("NCCL uses \"Socket\" instead of EFA"));
   unsetenv("NCCL_NET");
 }
 

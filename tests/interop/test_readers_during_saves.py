@@ -63,4 +63,4 @@ def test_what_verify_and_ls_say_is_true(programs, tmp_path, file_format, how):
             assert "damaged" not in said, said
             assert "filesystem error" not in said, said
             if done.returncode != 0:
-                assert GIVEN_UP in said or "holds no checkpoints" in said, said
+                assert GIVEN_UP in said or "contains no checkpoints" in said, said

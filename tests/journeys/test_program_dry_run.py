@@ -41,12 +41,12 @@ def test_it_says_what_eight_ranks_would_train(tmp_path: Path) -> None:
     seen = ask(run, "--max_steps=20", "--world_size=8", "--nproc_per_node=4")
     assert re.search(r"model +tiny, \d+ parameters, 2 layers", seen)
     assert "8 on 2 hosts, ZeRO-2 over 2 nodes of 4 ranks, fp32" in seen
-    assert re.search(r"Between nodes: \d+\.\d+ [kMG]B a node and step; with one level of ZeRO it would be", seen)
+    assert re.search(r"Between shard groups: \d+\.\d+ [kMG]B per group and step; one level of ZeRO: ", seen)
     assert "32 = 2 x 2 x 8" in seen
     assert "20 steps of 32 sequences x 16 tokens: 10240 tokens in all" in seen
     assert re.search(r"0 at step 1, 0\.01 at step 3, 0\.001\d* at step 20", seen)
     assert "187 sequences of 16 tokens" in seen
-    assert re.search(r"Memory of each host, on the CPU: .* for 4 ranks", seen)
+    assert re.search(r"Memory per host, on the CPU: .* for 4 ranks", seen)
     assert re.search(r"learning rate +0\.01 +file: optimizer.params.lr", seen)
     assert "from the beginning, with random weights of seed 42" in seen
     assert files_below(tmp_path) == before
@@ -69,7 +69,7 @@ def test_data_need_not_be_prepared_yet(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.data.unlink()
     seen = ask(run, "--dataset=wikitext", "--tokenizer=bytes", "--vocab_size=257")
-    assert f"not yet prepared: --train_data {run.data}" in seen
+    assert f"not prepared: --train_data {run.data}" in seen
     assert "app/prepare_data.py --dataset wikitext --tokenizer bytes" in seen
     assert "as many steps of" in ask(run, "--epochs=3")
 
@@ -98,7 +98,7 @@ def test_the_checkpoint_that_it_would_resume_from(tmp_path: Path) -> None:
     seen = ask(run, "--max_steps=10", "--world_size=2")
     assert f"after step 4, from {run.latest}; 6 steps remain" in seen
     assert "Changed since the checkpoint: max_steps 4 -> 10" in seen
-    assert "nothing is left to train" in ask(run, "--max_steps=4", "--world_size=2")
+    assert "nothing to train" in ask(run, "--max_steps=4", "--world_size=2")
     assert files_below(tmp_path) == before
 
 
@@ -128,8 +128,8 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_the_memory_of_gpus_needs_no_gpu(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, device="cuda", bf16=True)
     seen = ask(run, "--world_size=4")
-    assert re.search(r"Memory of each GPU: 0\.\d\d GiB or more", seen)
-    assert "Memory of each host: 0.00 GiB for 4 ranks, since nothing is offloaded" in seen
+    assert re.search(r"Memory per GPU: at least 0\.\d\d GiB", seen)
+    assert "Memory per host: 0.00 GiB for 4 ranks, as nothing is offloaded" in seen
 
 
 def test_a_login_node_chooses_the_nodes_of_the_cluster(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_login_node_chooses_the_nodes_of_the_cluster(tmp_path: Path) -> None:
     run = ["--model_type=llama_3_8b", f"--deepspeed_config={file}", "--seq_length=512", "--max_steps=50"]
     ranks = ["--world_size=16", "--nproc_per_node=4"]
     result = mpzero("train", "--dry_run", *run, *ranks, f"--train_data={tmp_path / 'T.h5'}")
-    between = "Between nodes: 24.09 GB a node and step; with one level of ZeRO it would be up to 180.68 GB"
+    between = "Between shard groups: 24.09 GB per group and step; one level of ZeRO: up to 180.68 GB"
     assert between in result.stdout, result.stderr
 
 
@@ -155,4 +155,4 @@ def test_ranks_are_the_launchers_in_a_run(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     result = mpzero("train", *run.flags(), "--world_size=2")
     assert result.returncode == 2
-    assert "--world_size 2 is for --dry_run" in the_sentence(result.stderr)
+    assert "--world_size 2 needs --dry_run" in the_sentence(result.stderr)

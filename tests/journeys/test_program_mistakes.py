@@ -33,7 +33,7 @@ def refused(run: TinyRun, *flags: object, **options) -> str:
         ("--eval_strategy=steps", "--validation_freq?"),
         ("--lr_scheduler_kwargs={}", "--num_decay_steps"),
         ("--output_dir=x", "--checkpoint_dir?"),
-        ("--per_device_eval_batch_size=4", "validation reports the loss"),
+        ("--per_device_eval_batch_size=4", "validation reports only the loss"),
     ],
 )
 def test_flags_of_the_trainer_get_what_to_do_instead(run: TinyRun, flag: str, hint: str) -> None:
@@ -70,7 +70,7 @@ def test_a_checkpoint_folder_that_cannot_be_written(run: TinyRun) -> None:
         flags = [flag for flag in run.flags() if not flag.startswith("--checkpoint_dir")]
         result = mpzero("train", *flags, "--dry_run", f"--checkpoint_dir={folder}")
         assert result.returncode == 2
-        assert f"--checkpoint_dir {folder}: no checkpoint could be written there" in the_sentence(result.stderr)
+        assert f"--checkpoint_dir {folder} is not writable" in the_sentence(result.stderr)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -89,4 +89,4 @@ def test_a_rate_has_no_digits_that_mean_nothing(tmp_path: Path) -> None:
 def test_a_size_without_its_unit(tmp_path: Path) -> None:
     result = mpzero(tmp_path, tmp_path / "out", "--max_shard_size=5", program="zero_to_fp32")
     assert result.returncode == 2
-    assert "--max_shard_size 5 would be 5 bytes: write the unit, as in 5GB" in result.stderr
+    assert "--max_shard_size 5 means 5 bytes; add the unit" in result.stderr

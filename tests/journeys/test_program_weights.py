@@ -62,7 +62,7 @@ def test_it_resumes_although_latest_has_changed(tmp_path: Path) -> None:
     # Another checkpoint is other weights.
     other = mpzero("train", *run.flags(), "--dry_run", "--max_steps=5", f"--init_from={first.latest}")
     assert other.returncode == 2
-    assert "leave out --init_from, and give the run's model with --model_config" in the_sentence(other.stderr)
+    assert "leave out --init_from, and pass the run's model with --model_config" in the_sentence(other.stderr)
 
 
 def test_it_resumes_after_the_weights_are_gone(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ def test_it_resumes_after_the_weights_are_gone(tmp_path: Path) -> None:
         resumed = run.train(f"--max_steps={step}", f"--init_from={weights}", *flags)
         assert f"Resumed from checkpoint at step {step - 1}" in resumed.stdout
         for said in (asked.stderr, resumed.stdout + resumed.stderr):
-            assert f"--init_from {gone} no longer exists, so it is not known whether" in said
+            assert f"--init_from {gone} no longer exists, so its weights were not compared" in said
     # Other paths are other weights, and a new run needs what it starts from.
     other = mpzero("train", *run.flags(), "--dry_run", "--max_steps=6", f"--init_from={tmp_path / 'nowhere'}")
-    assert other.returncode == 2 and "there is no such folder" in the_sentence(other.stderr)
+    assert other.returncode == 2 and "it is neither a folder nor" in the_sentence(other.stderr)
     new = mpzero("train", *run.flags(), "--dry_run", "--overwrite", f"--init_from={weights}")
-    assert new.returncode == 2 and "there is no such folder" in the_sentence(new.stderr)
+    assert new.returncode == 2 and "it is neither a folder nor" in the_sentence(new.stderr)
 
 
 def test_a_cached_name_of_the_hub_is_its_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

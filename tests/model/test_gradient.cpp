@@ -115,7 +115,7 @@ TEST_CASE("rows of an embedding add up; untouched rows become zero") {
   }
 }
 
-TEST_CASE("of a group with a frozen weight the others get their gradients, and it gets none") {
+TEST_CASE("a frozen weight in a group gets no gradient, and the others do") {
   const at::Tensor a = at::randn({9, 8}, at::kDouble), b = at::randn({9, 3}, at::kDouble);
   const at::Tensor expected = a.t().matmul(b), sums = a.sum(0);
   const at::Tensor matrices = poisoned({8, 3}, at::kDouble), vectors = poisoned({8}, at::kDouble);

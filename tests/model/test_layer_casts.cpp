@@ -80,7 +80,7 @@ double distance(const at::Tensor& actual, const at::Tensor& expected) {
 
 }  // namespace
 
-TEST_CASE("weights that come as codes give the bits of those that the layer casts") {
+TEST_CASE("weights in codes give the same bits as weights cast by the layer") {
   for (const ModelConfig& config : {small_qwen3(), small_qwen2(), with_adapters(small_qwen3())}) {
     for (const std::vector<std::string>& filter : std::vector<std::vector<std::string>>{{}, {"o_proj"}, {"mlp"}}) {
       for (const Recompute recompute : kLevels) {
@@ -102,7 +102,7 @@ TEST_CASE("codes without a scale are refused") {
   CHECK_THROWS_AS(decoder.layer_forward(weights, bf16({2, 16, config.hidden_size}), nullptr), Failure);
 }
 
-TEST_CASE("products in FP8 are those of the rounded operands") {
+TEST_CASE("FP8 products equal products of the rounded operands") {
   Matmuls matmuls;
   for (const fp8::Scaling scaling : kScalings) {
     const Operand x = operand(bf16({48, 64}), fp8::Format::kE4m3, scaling);
@@ -133,7 +133,7 @@ TEST_CASE("a product of an operand in FP8 and one in bf16 is refused") {
   CHECK_THROWS(matmuls.forward(Operand(x.rows(), {}), Operand({}, x.columns())));
 }
 
-TEST_CASE("a layer in FP8 is near the one in bf16") {
+TEST_CASE("a layer in FP8 approximates the layer in bf16") {
   std::vector<ModelConfig> models = small_models();
   for (const ModelConfig& config : small_models()) models.push_back(with_adapters(config));
   for (const ModelConfig& config : models) {
@@ -168,7 +168,7 @@ TEST_CASE("a layer in FP8 has the same bits at each level of recomputation, with
   }
 }
 
-TEST_CASE("products that filter_fqns names stay in bf16") {
+TEST_CASE("products matched by filter_fqns stay in bf16") {
   const ModelConfig config = small_qwen3();
   const LayerRun exact = run(config, std::nullopt);
   for (const std::vector<std::string>& all : {std::vector<std::string>{"first"}, {"layers.0"}, {"self_attn", "mlp"}}) {
@@ -177,7 +177,7 @@ TEST_CASE("products that filter_fqns names stay in bf16") {
   CHECK_FALSE(same_bits(run(config, options(fp8::Scaling::kTensorwise, {"last"})), exact));
 }
 
-TEST_CASE("casts of weights are made anew when their version changes") {
+TEST_CASE("weights are cast again when their version changes") {
   const at::Tensor weight = bf16({32, 48});
   CastWeights kept;
   const CastWeights::Key key{3, LayerProduct::kDown};

@@ -49,7 +49,7 @@ TEST_CASE("the fastest candidate is found at any position") {
   }
 }
 
-TEST_CASE("among almost equal candidates the first is taken, the baseline last") {
+TEST_CASE("ties between candidates go to the first, and to the baseline last") {
   Script script{{1.005e-3, 1.0e-3, 1.2e-3, 0.996e-3}};
   CHECK(find_fastest(3, script.timer()).fastest == 0);
   Script clear{{1.02e-3, 1.0e-3, 1.2e-3, 0.999e-3}};
@@ -66,7 +66,7 @@ TEST_CASE("one lucky run wins the first round and not the last") {
   CHECK(result.seconds[1] == 1.3e-3);
 }
 
-TEST_CASE("candidates that cannot run are never taken") {
+TEST_CASE("candidates that cannot run are never selected") {
   Script script{{kNever, 2e-3, kNever, 3e-3}};
   CHECK(find_fastest(3, script.timer()).fastest == 1);
   Script none{{kNever, kNever, 3e-3}};

@@ -67,7 +67,7 @@ def test_data_for_what_mpzero_does_not_do_is_recognized(tmp_path, row, word):
     for data in (file, tmp_path):
         [line] = problems(DATASET=str(data))
         assert word in line and "docs/limits.md" in line
-    assert problems(DATASET=str(file), PREPARE_ARGS="--text_column caption") == []
+    assert problems(DATASET=str(file), PREPARE_ARGS=f"--text_column {next(iter(row))}") == []
 
 
 @pytest.mark.skipif(not (BUILD / "bin/mpzero").exists(), reason="mpzero is not built")
@@ -93,3 +93,79 @@ def test_nothing_is_built_before_a_mistake_is_named(checkout):
     assert "--help?" in result.stderr and "MAX_STEPS=many" in result.stderr
     result = checkout.submit("--hlp", CHECK_NODES="false")
     assert result.returncode == 2 and "--help?" in result.stderr
+
+
+def problems_of_file(tmp_path: Path, text: str) -> list[str]:
+    file = tmp_path / "ds.json"
+    file.write_text(text)
+    lines = problems(DS_CONFIG=str(file))
+    assert all(line.startswith(f"mpzero: error: DS_CONFIG={file}") for line in lines)
+    return lines
+
+
+def test_all_keys_of_ds_config_are_checked_at_once(tmp_path):
+    wrong = {
+        "train_batch_size": 1.5, "gradient_cliping": 1, "steps_per_print": None, "wandb": {"enabled": True},
+        "zero_optimization": {"stage": 4, "offload_optimizer": {"device": "disk", "pinmemory": True}, "zenflow": {}},
+        "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9], "eps": -1}}, "bf16": "yes",
+        "sparse_gradients": True, "gradient_predivide_factor": 1, "elasticity": {"enabled": True}, "freeze": ["a", ""],
+    }  # fmt: skip
+    wanted = [
+        ("train_batch_size is 1.5",), ("gradient_cliping", "did you mean gradient_clipping?"),
+        ("zero_optimization.stage is 4", "at most 3"), ("offload_optimizer.device", "none, cpu, nvme"),
+        ("offload_optimizer.pinmemory", "offload_optimizer.pin_memory?"), ("zero_optimization.zenflow", "remove it"),
+        ("optimizer.params.betas", "[0.9, 0.95]"), ("optimizer.params.eps is -1",), ("bf16 is", "object"),
+        ("sparse_gradients is true",), ("elasticity", "remove it"), ("freeze",),
+    ]  # fmt: skip
+    lines = problems_of_file(tmp_path, json.dumps(wrong))
+    assert len(lines) == len(wanted), "\n".join(lines)
+    for line, words in zip(lines, wanted, strict=True):
+        assert all(word in line for word in words), line
+    [line] = problems_of_file(tmp_path, '{"freeze": [], "freeze": []}')
+    assert "freeze" in line and "twice" in line
+
+
+@pytest.mark.parametrize("file", sorted((REPOSITORY / "configs").glob("ds_config*.json")), ids=lambda file: file.stem)
+def test_the_shipped_files_have_no_problem(file):
+    assert problems(DS_CONFIG=str(file)) == []
+
+
+@pytest.mark.skipif(not (BUILD / "bin/mpzero").exists(), reason="mpzero is not built")
+@pytest.mark.parametrize("text", [
+    '{"train_batch_size": "eight"}', '{"train_batch_size": 0}', '{"train_batch_size": 5e8}',
+    '{"bf16": {"enabled": 1}}', '{"zero_optimization": {"stage": "2"}}',
+    '{"zero_optimization": {"stage3_max_live_parameters": "auto"}}', '{"zero_optimization": {"stage": "auto"}}',
+    '{"scheduler": {"type": "warmuplr"}}', '{"scheduler": {"type": "Linear"}}', '{"amp": {}}',
+    '{"amp": {"opt_level": "O1"}}', '{"amp": false}', '{"prescale_gradients": 0}', '{"fp8": {"recipe": 1}}',
+    '{"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}}', '{"lora": {"alpha": -1}}',
+    '{"zero.stage": 1}',
+])  # fmt: skip
+def test_the_check_is_never_stricter_than_the_program(tmp_path, text):
+    """Oracle: mpzero train, whose first problem is one of the check's; a file that it reads has none."""
+    lines = problems_of_file(tmp_path, text)
+    file = tmp_path / "ds.json"
+    command = [BUILD / "bin/mpzero", "train", "--dry_run", "--train_data=none.h5", f"--deepspeed_config={file}"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=REPOSITORY).stderr
+    for line in lines:
+        assert f"error: {line.split('DS_CONFIG=')[1].split(';')[0].split(', which')[0]}" in said, (line, said)
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "words"),
+    [
+        ({"body": "a", "id": 1}, "", ("no column 'text'", "body, id", "--text_column")),
+        ({"txet": "a"}, "", ("--text_column txet",)),
+        ({"body": "a"}, "--text_column bdoy", ("no column 'bdoy'", "--text_column body")),
+        ({"body": "a"}, "--text_column=rows.jsonl=body", None),
+        ({"body": "a"}, "--skip_empty", None),
+        ({"source": "a", "target": "b"}, "--format pairs --seq_length 8 --source_length 4", None),
+        ({"instruction": "a", "output": "b"}, "--seq_length 8", None),
+        ({"text": "a"}, "", None),
+    ],
+)
+def test_a_missing_column_is_named_before_a_build(tmp_path, rows, arguments, words):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(rows) + "\n")
+    lines = problems(DATASET=str(file), PREPARE_ARGS=arguments)
+    assert len(lines) == (words is not None), lines
+    assert words is None or all(word in lines[0] for word in words)

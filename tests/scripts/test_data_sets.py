@@ -42,7 +42,7 @@ def test_variables_of_a_data_set_without_one_are_answered(checkout):
     result = checkout.run(DATASET_CONFIG_NAME="en", LOCAL_DATASET="true", MAX_DOCUMENTS="7", PREPARE_ARGS="--files *")
     assert result.returncode == 0, result.stderr
     for variable in ("DATASET_CONFIG_NAME=en", "LOCAL_DATASET=true", "MAX_DOCUMENTS=7", "PREPARE_ARGS=--files *"):
-        assert f"{variable} says nothing, since no DATASET is set" in result.stderr
+        assert f"{variable} has no effect: DATASET is not set" in result.stderr
 
 
 def test_flags_for_the_preparation_reach_it_and_make_another_data_set(checkout):

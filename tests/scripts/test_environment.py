@@ -369,7 +369,7 @@ def test_packages_that_uv_took_away_are_installed_again(checkout):
     checkout.package.rmdir()
     result = checkout.shell("sync_environment cuda")
     assert result.returncode == 0 and checkout.package.is_dir(), result.stderr
-    assert "The packages in .venv are not those" in result.stdout
+    assert "The packages in .venv have changed" in result.stdout
     # The groups that other scripts had asked for come back, too.
     assert "--group dev" in checkout.calls().splitlines()[-1]
     assert checkout.shell("sync_environment cuda dev").stdout == ""
@@ -474,7 +474,7 @@ def test_kernels_are_compiled_where_there_are_gpus_to_run_them(checkout, gpus, s
     assert f"-DMPZERO_GPU_ARCHITECTURES={architectures}\n" in checkout.calls()
     assert ("without GPU kernels" in result.stdout) == (architectures == "none")
     # With --device cpu there may be some.
-    assert "no GPU here" not in result.stdout
+    assert "no GPUs here" not in result.stdout
     # Another time there is nothing to configure.
     assert checkout.shell(f"build_programs off {gpus} mpzero", MPZERO_GPU_ARCHITECTURES=chosen).returncode == 0
     assert checkout.calls().count("cmake") == 1
@@ -545,7 +545,7 @@ def test_a_job_with_gpus_whose_user_wants_no_kernels_says_so(checkout):
     result = checkout.shell("missing_packages() { :; }; require_gpu_kernels 8", MPZERO_GPU_ARCHITECTURES="none")
     assert result.returncode == 2 and checkout.calls() == ""
     assert result.stderr.count("\n") == 1 and "MPZERO_GPU_ARCHITECTURES=none" in result.stderr
-    assert "building those now" not in result.stdout
+    assert "building them now" not in result.stdout
 
 
 def test_a_node_that_cannot_build_them_says_what_can(checkout):

@@ -195,4 +195,4 @@ def test_programs_of_other_sources_are_used_with_a_warning(checkout):
         mine = {name: str(tree.home / name) for name in ("LOG_DIR", "DATA_DIR", "CHECKPOINT_DIR")}
         result = run(tree, SCRIPTS[0], user=user, **mine)
     assert result.returncode == 0, result.stderr
-    assert result.stderr.count("are not those of the sources") == 1
+    assert result.stderr.count("do not match the sources") == 1

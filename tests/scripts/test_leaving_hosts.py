@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-REASON = "EC2 takes back the spot instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node1"
+REASON = "EC2 reclaims the spot instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node1"
 
 
 def leave(job, *hosts: str, number: str = "7", restart: int = 0, **more: str) -> None:
@@ -24,7 +24,7 @@ def test_a_host_that_ends_is_left_and_nothing_counts_as_a_failure(job, status):
     assert job.requeued() and job.state()["failures"] == 0, result.stderr
     assert REASON in result.stdout and "The run was stopped" in result.stdout
     assert exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"]
-    assert "requeued without node1, since EC2 takes back the spot instance" in job.checkout.calls()
+    assert "requeued without node1, since EC2 reclaims the spot instance" in job.checkout.calls()
 
 
 @pytest.mark.parametrize("start", [{"number": "8"}, {"restart": 3}, {"resumed": "2026-11-22T03:14:15Z"}])
@@ -44,4 +44,4 @@ def test_a_damaged_report_is_not_followed(job):
     (job.checkpoints / "stop.json").write_text('{"hosts": ["node1"]')
     result = job("begin_run; end_run 75")
     assert job.requeued() and exclusions(job) == []
-    assert result.stderr.count("stop.json is no JSON: this report is not looked at.") == 1
+    assert result.stderr.count("stop.json is not JSON: ignored.") == 1

@@ -68,10 +68,7 @@ def test_a_checkout_that_is_elsewhere_builds_its_own_sources(original, tmp_path,
     assert result.returncode == 0, result.stdout + result.stderr
     assert words_of(copy) == "the second"
     said = [line for line in result.stdout.splitlines() if line.startswith("mpzero: ")]
-    assert (
-        said[0]
-        == f"mpzero: {copy}/build was copied or moved from {original.root}/build: configuring and building it anew."
-    )
+    assert said[0] == f"mpzero: {copy}/build was copied or moved from {original.root}/build: rebuilding it."
     # Another time there is nothing to say, or to do.
     again = build(original, copy)
     assert (again.returncode, again.stdout) == (0, ""), again.stdout + again.stderr

@@ -128,7 +128,7 @@ def test_a_data_set_of_the_checkout_is_not_taken_for_one_of_the_users(checkout, 
     result = start(checkout, mine, DATASET="assets/tiny_corpus")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
     assert f"DATASET=assets/tiny_corpus is not in {mine}" in result.stderr
-    assert f"give DATASET={checkout.root}/assets/tiny_corpus" in result.stderr
+    assert f"use DATASET={checkout.root}/assets/tiny_corpus" in result.stderr
 
 
 def test_a_file_that_is_not_there_is_named_with_where_it_was_looked_for(checkout, mine):

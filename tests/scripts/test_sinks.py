@@ -55,7 +55,7 @@ def test_it_follows_the_run_and_ends_after_a_last_pass(checkout, begin):
     words = arguments(checkout)
     assert words[2:7] == ["--sink", "tensorboard", "--project", "my llama", "--check"]
     assert words[9:14] == ["--sink", "tensorboard", "--project", "my llama", "--wait"] and words[14] == "--pid"
-    assert "app/follow.py has ended" not in result.stdout + result.stderr
+    assert "app/follow.py exited" not in result.stdout + result.stderr
 
 
 def test_paths_in_its_arguments_count_from_where_the_user_is(checkout, tmp_path):
@@ -74,8 +74,8 @@ def test_its_crash_is_one_line_and_the_run_is_not_affected(checkout, begin, end,
     assert result.returncode == 0, result.stdout + result.stderr
     said = [line for line in (result.stdout + result.stderr).splitlines() if "follow" in line]
     assert said == [
-        f"mpzero: warning: SINK=tensorboard: app/follow.py has ended with status {status}; the run is not affected. "
-        "Later, '.venv/bin/python app/follow.py 'my run/metrics.jsonl' --sink tensorboard --once' passes the rest on."
+        f"mpzero: warning: SINK=tensorboard: app/follow.py exited with status {status}; the run is not affected. "
+        "Later, '.venv/bin/python app/follow.py 'my run/metrics.jsonl' --sink tensorboard --once' forwards the rest."
     ]
     if begin is start:
         (log,) = (checkout.root / "logs").glob("*.out")
@@ -90,7 +90,7 @@ def test_a_follower_that_hangs_is_ended(checkout):
     assert result.stdout == ".\n"
     first, second = result.stderr.splitlines()
     assert first.endswith("app/follow.py still passes steps on 1 second after the run, and is ended.")
-    assert "app/follow.py has ended with status 137" in second
+    assert "app/follow.py exited with status 137" in second
 
 
 @pytest.mark.parametrize("begin", [start, submit])
@@ -111,7 +111,7 @@ def refused(checkout, begin, **variables) -> str:
 
 @pytest.mark.parametrize("begin", [start, submit])
 def test_an_unknown_sink_is_refused(checkout, begin):
-    assert "SINK=tensorbord is none of tensorboard, wandb, mlflow, trainjob" in refused(
+    assert "SINK=tensorbord must be one of tensorboard, wandb, mlflow, trainjob" in refused(
         checkout, begin, SINK="tensorbord"
     )
 
@@ -126,7 +126,7 @@ def test_a_package_that_is_missing_is_refused_before_any_work(checkout, tmp_path
     (tmp_path / "none" / sink).mkdir(parents=True)
     (tmp_path / "none" / sink / "__init__.py").write_text("raise ImportError\n")
     said = refused(checkout, begin, SINK=sink, PYTHONPATH=str(tmp_path / "none"))
-    assert said.startswith(f"mpzero: error: SINK={sink}: {sink} is not installed: '") and " install " in said
+    assert said.startswith(f"mpzero: error: SINK={sink}: {sink} is not installed: ") and " install " in said
     said = refused(checkout, begin, SINK=sink, SINK_ARGS="--projekt llama")
     assert "SINK_ARGS: --projekt" in said and "--project?" in said
     assert "SINK_ARGS=--project 'llama cannot be read" in refused(
@@ -135,7 +135,7 @@ def test_a_package_that_is_missing_is_refused_before_any_work(checkout, tmp_path
 
 
 def test_arguments_without_a_sink_are_answered(checkout):
-    assert "SINK_ARGS=--project x says nothing, since no SINK is set" in start(checkout, SINK_ARGS="--project x").stderr
+    assert "SINK_ARGS=--project x has no effect: SINK is not set" in start(checkout, SINK_ARGS="--project x").stderr
 
 
 def test_the_words_of_a_variable_are_those_of_a_shell_and_nothing_runs(checkout):

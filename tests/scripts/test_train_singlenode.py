@@ -64,7 +64,7 @@ def test_a_text_that_cannot_be_made_ends_nothing(checkout):
     result = checkout.run(FAKE_GENERATE_FAILS="device")
     assert result.returncode == 0
     assert "How the model" not in result.stdout and "build/bin/zero_to_fp32 checkpoints/first_run " in result.stdout
-    assert "The model's text could not be made; the command below says why." in result.stdout + result.stderr
+    assert "generating the sample completion failed" in result.stdout + result.stderr
 
 
 def test_a_model_with_another_tokenizer_is_shown_no_text_but_the_command(checkout):
@@ -162,13 +162,13 @@ def test_options_of_srun_are_read_as_words(checkout):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--build-only", "--", "--seed", "3"), "--build-only trains nothing, so that '--seed 3' would have no effect"),
-        (("--build-only", "--seed", "3"), "--build-only trains nothing, so that '--seed 3' would have no effect"),
-        (("node1", "--build-only", "--seed", "3"), "--build-only trains nothing"),
+        (("--build-only", "--", "--seed", "3"), "'--seed 3' has no effect with --build-only"),
+        (("--build-only", "--seed", "3"), "'--seed 3' has no effect with --build-only"),
+        (("node1", "--build-only", "--seed", "3"), "has no effect with --build-only"),
         (("--seed", "3", "--build-only"), "--build-only is a flag of this script; give it before those of mpzero"),
         (("--", "--seed", "3", "--build-only"), "--build-only is a flag of this script"),
-        (("node1", "node2"), "'node1' and 'node2' would both be nodes of Slurm"),
-        (("configs",), "'configs' is a file or folder and no node of Slurm; DATASET=configs trains on it"),
+        (("node1", "node2"), "'node1' and 'node2' both look like Slurm nodes"),
+        (("configs",), "'configs' is a file or folder, not a Slurm node; DATASET=configs trains on it"),
     ],
 )
 def test_what_the_script_would_drop_is_refused(checkout, arguments, sentence):

@@ -305,9 +305,9 @@ train() {
     options = ("--nodes=1", "--time=2", "--signal=B:USR1@5")
     job = run.submit(*options, NPROC="1", flags=("--grace_period", "105"))
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
-    assert "GRACE_PERIOD is 105 s: the run is stopped" in job.text()
+    assert "GRACE_PERIOD is 105 s: stopping the run" in job.text()
     # By the job's own words, and not when Slurm's signal came.
-    left = re.search(r"(\d+) s of the job's time are left, and GRACE_PERIOD is 105 s", job.text())
+    left = re.search(r"(\d+) s of the job's time are left, GRACE_PERIOD is 105 s", job.text())
     assert left and 5 < int(left.group(1)) <= 105, job.text()
 
 

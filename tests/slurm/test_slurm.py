@@ -64,7 +64,7 @@ def test_two_nodes_train_resume_by_themselves_and_stop_when_finished(run):
     assert "Loss: " in output
     assert "lr: " in output
     # Tensors travel beside computing between hosts, too; else a warning says why not.
-    assert "collectives do not run beside computing" not in output
+    assert "communication does not overlap" not in output
     assert run.steps() == [1, 2, 3, 4]
     tag = (run.folder / "checkpoints/latest").read_text().strip()
     assert tag == "qwen3_tiny-4steps"

@@ -77,9 +77,9 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
     for (const std::string& left_out : comparison.left_out) lines.push_back("  left out: " + left_out);
   };
   if (comparison.ranked.empty()) {
-    lines.emplace_back(comparison.without_times > 0 ? "None can be ranked: what fits has no times."
+    lines.emplace_back(comparison.without_times > 0 ? "None can be ranked: those that fit have no times."
                        : comparison.refused == comparison.tried
-                           ? "None can be tried."
+                           ? "None can be evaluated."
                            : "None fits: use more or larger GPUs, or a smaller model.");
     add_left_out();
     return lines;
@@ -111,7 +111,7 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
         length ? hours_text(length->gpu_hours) : "", length ? shown_of(length->cost) : ""));
   }
   for (const std::string& hosts : comparison.asked) {
-    if (without.contains(hosts)) lines.push_back(fmt::format("  {}: nothing that fits and has times", hosts));
+    if (without.contains(hosts)) lines.push_back(fmt::format("  {}: none fits and has times", hosts));
   }
   add_left_out();
   const PlanCandidate& best = comparison.ranked.front();

@@ -36,13 +36,13 @@ std::string beside(const StepSplit& planned, const StepSplit& measured, double e
                             Part{"data", planned.data, measured.data}};
   const Part* most = parts.data();
   std::string text =
-      fmt::format("Plan beside measured: step {} and {} ({:+.0f}%; the plan says give or take {:.0f}%{})",
+      fmt::format("Plan vs. measured: step {} vs. {} ({:+.0f}%; error of the plan: {:.0f}%{})",
                   milliseconds(planned.total()), milliseconds(measured.total()),
                   100 * (measured.total() / planned.total() - 1), 100 * error, network.empty() ? "" : ", " + network);
   for (const Part& part : parts) {
     if (std::abs(part.difference()) > std::abs(most->difference())) most = &part;
     if (part.planned < 5e-5 && part.measured < 5e-5) continue;
-    text += fmt::format(", {} {} and {}", part.name, milliseconds(part.planned), milliseconds(part.measured));
+    text += fmt::format(", {} {} vs. {}", part.name, milliseconds(part.planned), milliseconds(part.measured));
   }
   return text + fmt::format("; the largest difference is in {}: {:+.1f} ms", most->name, 1e3 * most->difference());
 }
@@ -53,7 +53,7 @@ std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean) {
     if (!plan.memory.fits) return "";
     return beside(plan.step.split, mean, plan.error, network_between(run));
   } catch (const std::exception& error) {  // no plan is worth a run
-    return fmt::format("Plan beside measured: there is none, since {}", error.what());
+    return fmt::format("Plan vs. measured: no plan, {}", error.what());
   }
 }
 

@@ -37,7 +37,7 @@ CommandLine read_train_flags(std::vector<std::string> arguments) {
   CommandLine line =
       parse_command_line(arguments, plan_flag_names(), "mpzero plan --help and mpzero train --help list them all");
   if (line.world_size) {
-    throw_user_error("--world_size {} is not for a plan: give --instance or --gpu, and --nodes.", *line.world_size);
+    throw_user_error("--world_size {} is not for plans; give --instance or --gpu, and --nodes.", *line.world_size);
   }
   return line;
 }
@@ -51,8 +51,8 @@ double tokens_of(const PlanOptions& options, const RunConfig& config) {
 
 PlanMachine machine_of(const PlanOptions& options, const CommandLine& line) {
   if (line.nproc_per_node.value_or(1) > kMostRanks / options.nodes) {
-    throw_user_error("--nodes {} with --nproc_per_node {} are more than {} ranks; give fewer of one of them.",
-                     options.nodes, *line.nproc_per_node, kMostRanks);
+    throw_user_error("--nodes {} with --nproc_per_node {} exceed {} ranks; reduce one of them.", options.nodes,
+                     *line.nproc_per_node, kMostRanks);
   }
   const std::optional<int> per_host =
       line.nproc_per_node ? std::optional(static_cast<int>(*line.nproc_per_node)) : std::nullopt;
@@ -85,9 +85,8 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
     }
   }
   throw_user_error(
-      "{} A comparison chooses micro-batches and accumulation itself: --train_batch_size is enough, a multiple of the "
-      "ranks of one kind of hosts. With a --deepspeed_config give --deepspeed_config_yields true, too, or \"auto\" for "
-      "these keys.",
+      "{} A comparison chooses micro-batches and accumulation: --train_batch_size suffices, a multiple of the ranks of "
+      "one kind of hosts. With --deepspeed_config, add --deepspeed_config_yields true or set these keys to \"auto\".",
       *refused);
 }
 
@@ -108,8 +107,8 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
     if (!estimate_plan(tried, machine, nullptr, assumptions).memory.fits) continue;
     if (micro < of_rank) {
       tried.warnings.push_back(fmt::format(
-          "micro-batches of {}, as train_batch_size {} alone means, do not fit: this is the plan of "
-          "--train_micro_batch_size_per_gpu {} --gradient_accumulation_steps {}, which `mpzero train` needs, too.",
+          "micro-batches of {}, as train_batch_size {} implies, do not fit: this plan uses "
+          "--train_micro_batch_size_per_gpu {} --gradient_accumulation_steps {}; pass them to `mpzero train` too.",
           of_rank, setup.config.train_batch_size, micro, of_rank / micro));
     }
     setup = std::move(tried);
@@ -136,8 +135,8 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     throw_user_error("--gpu {} and --device cpu contradict each other; keep one of the two.", options.gpu);
   }
   if (line.nproc_per_node && !options.instance.empty() && !on_cpu) {
-    throw_user_error("--nproc_per_node {}: --instance {} says how many GPUs a host has; leave it out.",
-                     *line.nproc_per_node, options.instance);
+    throw_user_error("--nproc_per_node {}: --instance {} sets the GPUs per host; leave it out.", *line.nproc_per_node,
+                     options.instance);
   }
   const std::vector<PlanMachine> asked = asked_machines(options, line);
   const PlanMachine& machine = asked.front();
@@ -148,7 +147,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   } catch (const UserError& error) {
     // Of several hosts those without are left out.
     if ((options.compare && asked.size() == 1) || !options.calibration.empty()) throw;
-    memory_only = fmt::format("memory alone is planned: {}", error.what());
+    memory_only = fmt::format("only memory is planned: {}", error.what());
   }
   const PlanAssumptions assumptions{.straggler_factor = options.straggler_factor,
                                     .network_factor = options.network_factor,
@@ -164,10 +163,9 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   // A comparison chooses its layouts itself.
   if (setup.config.fp8_options && on_cpu && calibration) {
     if (options.compare) {
-      throw_user_error(
-          "--fp8 (fp8.enabled): there are no times of FP8 on CPUs to compare; turn FP8 off, or plan GPUs.");
+      throw_user_error("--fp8 (fp8.enabled): no FP8 times of CPUs to compare; disable FP8, or plan GPUs.");
     }
-    memory_only = "memory alone is planned: there are no times of FP8 on CPUs, which multiply its values in fp32.";
+    memory_only = "only memory is planned: no FP8 times of CPUs, which multiply in fp32.";
     calibration.reset();
   }
   if (!options.compare) fit_micro_batch(setup, machine, assumptions);
@@ -176,7 +174,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     try {
       return plan(calibration ? &*calibration : nullptr);
     } catch (const MissingTimes& error) {
-      memory_only = fmt::format("memory alone is planned: {}", error.what());
+      memory_only = fmt::format("only memory is planned: {}", error.what());
       calibration.reset();
       return plan(nullptr);
     }
@@ -201,7 +199,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   }
   if (!options.prices.empty() && !machine.price) {
     setup.warnings.push_back(
-        fmt::format("--prices {} has no price of {}, so that there is no cost.", options.prices, machine.name));
+        fmt::format("--prices {} has no price of {}, so costs are unknown.", options.prices, machine.name));
   }
   const PlanEstimate plan =
       with_times([&](const Calibration* times) { return estimate_plan(setup, machine, times, assumptions); });

@@ -71,8 +71,8 @@ std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions&
   for (const doctor::Instance& instance : doctor::all_instances()) {
     if (instance.type == machine.name) continue;
     if (machine.world_size() % instance.gpus != 0) {
-      left_out.push_back(
-          fmt::format("{}: {} GPUs do not fill hosts of {}", instance.type, machine.world_size(), instance.gpus));
+      left_out.push_back(fmt::format("{}: {} GPUs are not a multiple of the {} per host", instance.type,
+                                     machine.world_size(), instance.gpus));
       continue;
     }
     PlanMachine other = machine_of_instance(instance.type, machine.world_size() / instance.gpus, network);
@@ -95,21 +95,21 @@ std::vector<std::string> warnings_of(const PlanComparison& comparison, const Pla
     if (one.offload_optimizer) (one.host_is_measured ? measured : estimated) = true;
   }
   if (options.network_rate && !without_rate.empty()) {
-    warnings.push_back(fmt::format("--network_rate {} is of the asked hosts alone: {} have the rates of data sheets.",
+    warnings.push_back(fmt::format("--network_rate {} applies only to the requested hosts: {} use data sheets.",
                                    *options.network_rate, fmt::join(without_rate, ", ")));
   }
   if (options.price && !without_price.empty()) {
-    warnings.push_back(fmt::format("--price {} is of the asked hosts alone: {} have no cost; give all with --prices.",
+    warnings.push_back(fmt::format("--price {} applies only to the requested hosts: {} have no cost; use --prices.",
                                    *options.price, fmt::join(without_price, ", ")));
   }
   if (!options.prices.empty() && !without_price.empty()) {
-    warnings.push_back(fmt::format("--prices {} has no price of {}, so that there is no cost of them.", options.prices,
+    warnings.push_back(fmt::format("--prices {} has no price of {}, so their cost is unknown.", options.prices,
                                    fmt::join(without_price, ", ")));
   }
   if (measured && estimated) {
     warnings.emplace_back(
-        "AdamW on the host is measured on some of these hosts and an estimate by data sheets on others: compare those "
-        "that offload with care.");
+        "AdamW on the host is measured on some of these hosts and estimated from data sheets on others; compare rows "
+        "with offload carefully.");
   }
   return warnings;
 }
@@ -140,7 +140,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
     if (batch % ranks != 0) {
       if (!several) continue;
       batch = (batch / ranks + 1) * ranks;
-      other_batches.push_back(fmt::format("{} has {} sequences a step", hosts_of(hosts), batch));
+      other_batches.push_back(fmt::format("{} has {} sequences per step", hosts_of(hosts), batch));
     }
     if (!multiplies(hosts, setup.config)) {
       without_fp8[hosts.gpu].push_back(hosts.name);
@@ -202,11 +202,11 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
     }
   }
   for (const auto& [gpu, types] : uncalibrated) {
-    comparison.left_out.push_back(fmt::format("{}: there is no calibration of {}", fmt::join(types, ", "), gpu));
+    comparison.left_out.push_back(fmt::format("{}: no calibration of {}", fmt::join(types, ", "), gpu));
   }
   for (const auto& [gpu, types] : without_fp8) {
     comparison.left_out.push_back(
-        fmt::format("{}: {} has no products of FP8 {}", fmt::join(types, ", "), gpu, setup.config.fp8));
+        fmt::format("{}: {} has no FP8 products {}", fmt::join(types, ", "), gpu, setup.config.fp8));
   }
   for (const auto& [reason, count] : without_times) {
     comparison.without_times += count;
@@ -220,7 +220,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
                    [](const auto& a, const auto& b) { return seconds_of_token(a) < seconds_of_token(b); });
   comparison.warnings = warnings_of(comparison, options);
   if (!other_batches.empty()) {
-    comparison.warnings.push_back(fmt::format("the ranks do not divide the global batch of {} everywhere: {}.",
+    comparison.warnings.push_back(fmt::format("the global batch of {} is not divisible by all rank counts: {}.",
                                               setup.config.train_batch_size, fmt::join(other_batches, ", ")));
   }
   return comparison;

@@ -77,7 +77,7 @@ std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstima
     if (need.device > room - margin_of(machine, room) || need.host > host_limit(machine)) continue;
     return MemoryChange{
         .scenario = estimate.scenario(),
-        .text = fmt::format("--nodes {}, with a global batch {} times as large", hosts, hosts / machine.nodes),
+        .text = fmt::format("--nodes {}, with a {} times larger global batch", hosts, hosts / machine.nodes),
         .saves = now - need.device};
   }
   return std::nullopt;
@@ -94,7 +94,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
   const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
   if (device) {
     if (changes.size() < 2 && hosts) changes.push_back(*hosts);
-    return fmt::format("it needs {} of {}, and {} are available; {}", gibibytes(need.device), memory_name(machine),
+    return fmt::format("it needs {} of {}, {} are available; {}", gibibytes(need.device), memory_name(machine),
                        gibibytes(available(machine)), describe_changes(changes));
   }
   return fmt::format(
@@ -194,7 +194,7 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, con
                        Share{"the optimizer", step.split.optimizer},
                        Share{"communication", step.split.exposed_communication()}};
   const Share most = std::max(shares, [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
-  return fmt::format("computing: {} are {:.0f}% of a step", most.what, 100 * most.seconds / step.seconds);
+  return fmt::format("compute: {} take {:.0f}% of each step", most.what, 100 * most.seconds / step.seconds);
 }
 
 }  // namespace

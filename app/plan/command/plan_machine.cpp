@@ -55,7 +55,7 @@ double collective_gigabits(const Network& network) {
 }
 
 std::string basis_of(const Network& network) {
-  if (network.efa && network.direct) return "by published measurements on p5.48xlarge";
+  if (network.efa && network.direct) return "from measurements published for p5.48xlarge";
   const double share = network.efa ? kOfEfa : kOfTcp, most = network.efa ? kMostEfaThroughHost : kMostTcp;
   if (share * network.gigabits <= most) return "an estimate";
   return fmt::format("an estimate: {} at most {:g} of its {:g} Gb/s",
@@ -109,7 +109,7 @@ PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bo
       const bool first = std::ranges::none_of(known, [&](const auto& one) { return one == model.name; });
       known.push_back(first ? std::string(model.name) : fmt::format("{}-{}GB", model.name, model.gigabytes));
     }
-    throw_user_error("--gpu {}: the plan knows {}; name one of them, or an instance with --instance.", asked,
+    throw_user_error("--gpu {} is unknown; use one of {}, or an instance with --instance.", asked,
                      fmt::join(known, ", "));
   }
   const Network network{.gigabits = gigabits, .efa = efa, .direct = found->nvlink > 0};
@@ -166,10 +166,9 @@ constexpr double kUnknownHostRate = 205e9;
 [[noreturn]] void throw_no_instance(const std::string& type, std::vector<std::string> known) {
   for (const doctor::CpuInstance& one : doctor::all_cpu_instances()) known.emplace_back(one.type);
   if (const auto nearest = nearest_name(type, known)) {
-    throw_user_error("--instance {}: there is no such type in mpzero's table; did you mean {}?", type, *nearest);
+    throw_user_error("--instance {} is unknown; did you mean {}?", type, *nearest);
   }
-  throw_user_error("--instance {}: there is no such type in mpzero's table; docs/ec2.md lists those that it has.",
-                   type);
+  throw_user_error("--instance {} is unknown; docs/ec2.md lists the types.", type);
 }
 
 }  // namespace
@@ -184,12 +183,12 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
     std::vector<std::string> known;
     for (const doctor::Instance& one : doctor::all_instances()) known.emplace_back(one.type);
     if (doctor::find_cpu_instance(type)) {
-      throw_user_error("--instance {}: it has no GPUs; give --device cpu, so that its processors train.", type);
+      throw_user_error("--instance {} has no GPUs; use --device cpu to train on its CPUs.", type);
     }
     throw_no_instance(type, known);
   }
   if (network == "efa" && instance->efa_devices == 0) {
-    throw_user_error("--network efa: {} has no EFA; leave it out, or name a larger size.", type);
+    throw_user_error("--network efa: {} has no EFA; leave it out, or use a larger size.", type);
   }
   const bool efa = network != "socket" && instance->efa_devices > 0;
   // Of those that NCCL's plugin does not require it of, only the P types have it (aws-ofi-nccl, issue 547).
@@ -234,7 +233,7 @@ PlanMachine machine_of_cpu_instance(const std::string& type, int nodes, std::opt
   const std::optional<doctor::CpuInstance> instance = doctor::find_cpu_instance(type);
   if (!instance) {
     if (doctor::find_instance(type)) {
-      throw_user_error("--instance {}: the plan of it is of its GPUs; leave out --device cpu.", type);
+      throw_user_error("--instance {} has GPUs; leave out --device cpu.", type);
     }
     throw_no_instance(type, {});
   }
@@ -295,22 +294,22 @@ void set_network_rate(PlanMachine& machine, double gigabytes) {
   Links& links = machine.links;
   links.between_all_to_all_bytes_per_second *= 1e9 * gigabytes / links.between_bytes_per_second;
   links.between_bytes_per_second = 1e9 * gigabytes;
-  machine.network_basis = "as given by --network_rate";
+  machine.network_basis = "from --network_rate";
   machine.network_error = 0;
 }
 
 std::optional<double> price_in_file(const std::string& file, const std::string& name) {
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
-  if (!text) throw_user_error("--prices {}: it cannot be read; check the path.", file);
+  if (!text) throw_user_error("--prices {} cannot be read; check the path.", file);
   const nlohmann::json prices = parse_user_json(*text, file, kConfigurationLimits);
   if (!prices.is_object()) {
-    throw_user_error("--prices {}: it must be an object of instance types and prices, as {{\"p5.48xlarge\": 55.04}}.",
+    throw_user_error("--prices {} must be an object of instance types and prices, e.g. {{\"p5.48xlarge\": 55.04}}.",
                      file);
   }
   const auto found = prices.find(name);
   if (found == prices.end()) return std::nullopt;
   if (!found->is_number() || found->get<double>() < 0) {
-    throw_user_error("--prices {}: the price of {} is not a number; write what a host costs in an hour.", file, name);
+    throw_user_error("--prices {}: the price of {} is not a number; write the price per host and hour.", file, name);
   }
   return found->get<double>();
 }

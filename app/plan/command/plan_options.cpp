@@ -40,13 +40,12 @@ std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& tex
     const std::string one = text.substr(begin, end - begin);
     const size_t colon = one.find(':');
     if (one.empty() || colon == 0) {
-      throw_user_error("--instances must be types with their hosts, as p4d.24xlarge:2,p5.48xlarge:1, not \"{}\".",
-                       text);
+      throw_user_error("--instances must be types with counts, e.g. p4d.24xlarge:2,p5.48xlarge:1, not \"{}\".", text);
     }
     all.emplace_back(one.substr(0, colon),
                      colon == std::string::npos ? 1 : hosts_of("instances", one.substr(colon + 1)));
     if (std::count(all.begin(), all.end(), all.back()) > 1) {
-      throw_user_error("--instances names {} twice; leave one out.", one);
+      throw_user_error("--instances has {} twice; keep one of the two.", one);
     }
     begin = end + 1;
   }
@@ -60,17 +59,16 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
       {"nodes", [&o](const std::string& value) { o.nodes = hosts_of("nodes", value); }},
       {"instances", [&o](const std::string& value) { o.instances = instances_of(value); }},
       {"tokens",
-       [&o](const std::string& value) { o.tokens = number("tokens", value, 1, "a number of tokens, as 15e9"); }},
+       [&o](const std::string& value) { o.tokens = number("tokens", value, 1, "a number of tokens, e.g. 15e9"); }},
       {"json", [&o](const std::string&) { o.json = true; }, true},
       {"compare", [&o](const std::string&) { o.compare = true; }, true},
       {"host_gigabits",
        [&o](const std::string& value) {
-         o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s of a host's network, as 400");
+         o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s per host, e.g. 400");
        }},
       {"network_rate",
        [&o](const std::string& value) {
-         o.network_rate =
-             number("network_rate", value, 1e-3, "GB/s that a host sends in collectives between hosts, as 4.6");
+         o.network_rate = number("network_rate", value, 1e-3, "GB/s per host in collectives, e.g. 4.6");
        }},
       {"straggler_factor",
        [&o](const std::string& value) {
@@ -80,14 +78,12 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
        [&o](const std::string& value) { o.network_factor = number("network_factor", value, 1, kFactor, kMostFactor); }},
       {"price",
        [&o](const std::string& value) {
-         o.price = number("price", value, 0, "what a host costs in an hour, as 55.04");
+         o.price = number("price", value, 0, "the price per host and hour, e.g. 55.04");
        }},
       {"prices", [&o](const std::string& value) { o.prices = value; }},
       {"calibration", [&o](const std::string& value) { o.calibration = value; }},
       {"disk_rate",
-       [&o](const std::string& value) {
-         o.disk_rate = number("disk_rate", value, 1e-3, "GB/s that a host writes, as 2.5");
-       }},
+       [&o](const std::string& value) { o.disk_rate = number("disk_rate", value, 1e-3, "GB/s per host, e.g. 2.5"); }},
   };
 }
 
@@ -104,13 +100,13 @@ bool asks_for_cpu(const std::vector<std::string>& rest) {
 void read_instances(PlanOptions& options, bool gives_nodes) {
   if (options.instances.empty()) return;
   const auto refuse = [](const std::string& flag, const char* why) {
-    throw_user_error("{} and --instances contradict each other: {}; leave one of them out.", flag, why);
+    throw_user_error("{} and --instances contradict each other: {}; keep one of the two.", flag, why);
   };
-  if (!options.instance.empty()) refuse("--instance " + options.instance, "both say what to plan for");
-  if (!options.gpu.empty()) refuse("--gpu " + options.gpu, "both say what to plan for");
-  if (gives_nodes) refuse("--nodes", "the list has the hosts of each type, as p4d.24xlarge:2");
-  if (options.price) refuse("--price", "it is of one type of hosts; --prices has those of several");
-  if (options.network_rate) refuse("--network_rate", "it is of one type of hosts");
+  if (!options.instance.empty()) refuse("--instance " + options.instance, "both select hosts");
+  if (!options.gpu.empty()) refuse("--gpu " + options.gpu, "both select hosts");
+  if (gives_nodes) refuse("--nodes", "the list has the number of hosts, e.g. p4d.24xlarge:2");
+  if (options.price) refuse("--price", "it applies to one type of hosts; use --prices");
+  if (options.network_rate) refuse("--network_rate", "it applies to one type of hosts");
   options.compare = true;
   std::tie(options.instance, options.nodes) = options.instances.front();
 }
@@ -130,30 +126,29 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
       if (!nearest) continue;
       throw_user_error("{} is not a known flag; did you mean --{}?", argument.substr(0, argument.find('=')), *nearest);
     }
-    throw_user_error(
-        "what to plan for is missing: give --instance, as p5.48xlarge, or --gpu, as H200, or --device cpu.");
+    throw_user_error("--instance, --gpu or --device cpu is missing; give e.g. --instance p5.48xlarge or --gpu H200.");
   }
   if (!options.instance.empty() && !options.gpu.empty()) {
-    throw_user_error("--instance {} and --gpu {} both say what to plan for; keep one of the two.", options.instance,
+    throw_user_error("--instance {} and --gpu {} exclude each other; keep one of the two.", options.instance,
                      options.gpu);
   }
   if (options.host_gigabits && options.gpu.empty()) {
-    throw_user_error("--host_gigabits {}: --instance {} says how fast its network is; leave it out.",
+    throw_user_error("--host_gigabits {}: --instance {} sets the network's bandwidth; leave it out.",
                      *options.host_gigabits, options.instance);
   }
   if (options.host_gigabits && options.nodes == 1) {
-    throw_user_error("--host_gigabits {}: one host sends nothing to others; give --nodes, or leave it out.",
+    throw_user_error("--host_gigabits {} has no effect on one host; give --nodes, or leave it out.",
                      *options.host_gigabits);
   }
   if (options.network_rate && options.host_gigabits) {
-    throw_user_error("--network_rate and --host_gigabits both say how fast the network is; keep one of the two.");
+    throw_user_error("--network_rate and --host_gigabits both set the network's bandwidth; keep one of the two.");
   }
   if (options.network_rate && options.nodes == 1) {
-    throw_user_error("--network_rate {}: one host sends nothing to others; give --nodes, or leave it out.",
+    throw_user_error("--network_rate {} has no effect on one host; give --nodes, or leave it out.",
                      *options.network_rate);
   }
   if (options.price && !options.prices.empty()) {
-    throw_user_error("--price and --prices both say what a host costs; keep one of the two.");
+    throw_user_error("--price and --prices both set the price; keep one of the two.");
   }
   return options;
 }
@@ -166,39 +161,40 @@ std::vector<std::string> plan_flag_names() {
 }
 
 std::string plan_help() {
-  return "mpzero plan says before a run what it would take: memory, the time of a step, hours. It runs mpzero's own\n"
-         "engine on a simulated device, with measured times of kernels; it needs no GPU and no MPI.\n"
+  return "Usage: mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config FILE\n"
          "\n"
-         "  mpzero plan --instance p5.48xlarge --nodes 4 --model_type llama_3_8b --deepspeed_config ds_config.json\n"
+         "Estimates memory, step time, hours and cost of a run: simulates its engine with measured kernel times. "
+         "Needs\n"
+         "no GPU and no MPI.\n"
          "\n"
-         "  --instance TYPE          EC2's instance type; docs/ec2.md lists them, docs/plan.md those without GPUs\n"
-         "  --gpu NAME               or a GPU, as H200 or A100-80GB; with --nproc_per_node of them on a host (default: "
-         "1)\n"
-         "  --device cpu             of hosts whose processors train: of the instance, or like this machine; with\n"
-         "                           --nproc_per_node ranks on a host (default: 1; of an instance its sockets)\n"
-         "  --nodes N                hosts (default: 1)\n"
-         "  --host_gigabits N        with --gpu and --nodes: Gb/s of a host's network (default: 100)\n"
-         "  --tokens N               tokens of the whole training, as 15e9: for hours and costs\n"
+         "  --instance TYPE          EC2 instance type (docs/ec2.md; without GPUs: docs/plan.md)\n"
+         "  --gpu NAME               GPU instead of an instance type, e.g. H200 or A100-80GB; --nproc_per_node of "
+         "them\n"
+         "                           per host (default: 1)\n"
+         "  --device cpu             train on the CPUs of --instance, or of hosts like this machine, with\n"
+         "                           --nproc_per_node ranks per host (default: 1; an instance's sockets)\n"
+         "  --nodes N                number of hosts (default: 1)\n"
+         "  --host_gigabits N        with --gpu: network bandwidth per host in Gb/s (default: 100)\n"
+         "  --tokens N               training tokens, e.g. 15e9, for hours and cost\n"
          "  --compare                rank instances, ZeRO stages, offload, layouts, micro-batches and recomputation,\n"
          "                           and print the ds_config.json of the fastest\n"
-         "  --instances LIST         the same of these hosts alone, as p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge:1\n"
-         "  --json                   print JSON; docs/formats.md has its fields\n"
-         "  --calibration FILE       times of kernels (default: that of configs/calibrations)\n"
-         "  --price N                what a host costs in an hour, in any currency\n"
-         "  --prices FILE            JSON: {\"p5.48xlarge\": 55.04, ...}, for --compare\n"
-         "  --disk_rate N            GB/s that a host writes checkpoints with (default: the calibration's)\n"
-         "  --network_rate N         GB/s that a host sends in collectives between hosts, as `mpzero doctor "
+         "  --instances LIST         compare only these hosts, e.g. p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge:1\n"
+         "  --json                   print JSON (docs/formats.md)\n"
+         "  --calibration FILE       kernel times (default: from configs/calibrations)\n"
+         "  --price N                price per host and hour, in any currency\n"
+         "  --prices FILE            JSON file of prices for --compare: {\"p5.48xlarge\": 55.04, ...}\n"
+         "  --disk_rate N            checkpoint write rate per host in GB/s (default: from the calibration)\n"
+         "  --network_rate N         collective bandwidth per host in GB/s, as measured by `mpzero doctor "
          "--bandwidth`\n"
-         "                           measures them (default: a share of the network's rate)\n"
-         "  --straggler_factor X     the slowest rank's computing, as a multiple of the others' (default: 1)\n"
-         "  --network_factor X       the time of every collective, as a multiple of the model's (default: 1)\n"
+         "                           (default: a share of the network's bandwidth)\n"
+         "  --straggler_factor X     compute time of the slowest rank relative to the others (default: 1)\n"
+         "  --network_factor X       duration of collectives relative to the model's (default: 1)\n"
          "\n"
-         "  --calibrate FILE         measure this machine's kernels into a file for --calibration, and nothing else. "
-         "A\n"
-         "                           CPU as runs use it: mpirun -n RANKS mpzero plan --calibrate FILE --device cpu\n"
+         "  --calibrate FILE         only measure this machine's kernels into FILE, for --calibration; CPUs:\n"
+         "                           mpirun -n RANKS mpzero plan --calibrate FILE --device cpu\n"
          "\n"
-         "All other flags are those of `mpzero train`, so that its command line can be given as it is; --train_data\n"
-         "may be missing. --network socket plans for TCP.\n";
+         "All other flags are those of `mpzero train`, except that --train_data is optional. --network socket plans\n"
+         "for TCP.\n";
 }
 
 }  // namespace mpzero::plan

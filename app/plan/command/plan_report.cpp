@@ -57,13 +57,13 @@ std::string measured_on(const Calibration& calibration, const PlanMachine& machi
   if (!machine.is_cpu()) return data.device;
   const bool same = data.host.threads == machine.threads && data.host.ranks == machine.gpus;
   return fmt::format("{}, {} of {}{}", data.device, counted(data.host.ranks, "rank"),
-                     counted(data.host.threads, "thread"), same ? "" : ", and scaled by the threads, an estimate");
+                     counted(data.host.threads, "thread"), same ? "" : ", scaled by threads (an estimate)");
 }
 
 void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const PlanEstimate::Memory& memory = plan.memory;
   const bool cpu = facts.machine.is_cpu();
-  lines.push_back(fmt::format("Memory of each {}: {}{}{}", cpu ? "rank" : "GPU", gibibytes(memory.total),
+  lines.push_back(fmt::format("Memory per {}: {}{}{}", cpu ? "rank" : "GPU", gibibytes(memory.total),
                               memory.of_gpu > 0 ? " of " + gibibytes(memory.of_gpu) : "",
                               memory.fits ? "" : ": the run does not fit"));
   const auto part = [&](const char* name, int64_t bytes, const std::string& note = "") {
@@ -79,16 +79,16 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   part(cpu ? "program and libraries" : "CUDA and NCCL", memory.context, "as usual");
   if (cpu) lines.push_back(row("", "", "and up to an eighth of it that tensors keep for the next step"));
   if (memory.host > 0) {
-    lines.push_back(fmt::format("Memory of each host: {}{} for {}", gibibytes(memory.host),
+    lines.push_back(fmt::format("Memory per host: {}{} for {}", gibibytes(memory.host),
                                 memory.of_host > 0 ? " of " + gibibytes(memory.of_host) : "",
                                 counted(facts.machine.gpus, "rank")));
     const int64_t ranks = facts.machine.gpus;
     part("optimizer states", memory.states.host_optimizer_states * ranks);
     part("parameters", memory.states.host_parameters * ranks);
     part("in transfer", memory.states.host_staging * ranks);
-    part("spare states", memory.states.host_spares * ranks, "to update ahead of the norm");
+    part("spare states", memory.states.host_spares * ranks, "for early updates");
   }
-  if (!memory.fits) lines.push_back(fmt::format("It does not fit: {}", memory.problem));
+  if (!memory.fits) lines.push_back(fmt::format("Does not fit: {}", memory.problem));
 }
 
 // What a plan of small kernels hangs on.
@@ -96,22 +96,22 @@ void add_host(std::vector<std::string>& lines, const Calibration& calibration, c
   const bool waits = plan.host_bound > 0.005, would_wait = plan.slow_host > 0.005;
   if (!waits && !would_wait) return;
   std::string line =
-      fmt::format("  kernels {}, which queues one in {:.1f} us: ",
-                  waits ? "wait for the calibration's host" : "would wait for a slower host than the calibration's",
+      fmt::format("  kernels {}, launched in {:.1f} us each: ",
+                  waits ? "wait for the calibration's host" : "would wait for a host slower than the calibration's",
                   1e6 * calibration.data().launch_seconds);
-  if (waits) line += fmt::format("one twice as fast saves {:.0f}% of their time", 100 * plan.host_bound);
-  if (would_wait) line += fmt::format("{}one half as fast adds {:.0f}%", waits ? ", " : "", 100 * plan.slow_host);
-  lines.push_back(line + "; `mpzero plan --calibrate` measures yours");
+  if (waits) line += fmt::format("a host twice as fast saves {:.0f}% of their time", 100 * plan.host_bound);
+  if (would_wait) line += fmt::format("{}a host half as fast adds {:.0f}%", waits ? ", " : "", 100 * plan.slow_host);
+  lines.push_back(line + "; measure yours with `mpzero plan --calibrate`");
 }
 
-constexpr const char* kOfInstance = "by the instance's data sheets, an estimate";
+constexpr const char* kOfInstance = "from the instance's data sheets, an estimate";
 
 std::string basis_of_host_adamw(const PlanFacts& facts) {
   if (facts.machine.host_bytes_per_second > 0) return kOfInstance;
   const HostEstimate host = host_estimate(*facts.calibration, facts.machine);
-  if (host.bytes_per_second > 0) return "by the data sheets of " + host.instance + ", an estimate";
+  if (host.bytes_per_second > 0) return "from the data sheets of " + host.instance + ", an estimate";
   if (!facts.calibration->shipped()) return "";
-  return fmt::format("by the calibration's host of {}, an estimate",
+  return fmt::format("from the calibration's host of {}, an estimate",
                      counted(facts.calibration->data().host.threads, "thread"));
 }
 
@@ -127,10 +127,10 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   };
   part("forward", step.split.forward);
   part("backward", step.split.backward);
-  part("optimizer", step.split.optimizer, "what computing waits for");
+  part("optimizer", step.split.optimizer, "what computation waits for");
   part("waiting for parameters", step.split.exposed_parameters);
   part("waiting for gradients", step.split.exposed_gradients);
-  lines.emplace_back("What runs in it, several at a time:");
+  lines.emplace_back("Concurrent work:");
   part("matrix products", step.matmuls);
   part("attention", step.attention);
   part("other kernels", step.elementwise);
@@ -141,26 +141,24 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   const char* const of_pcie = facts.machine.pcie_bytes_per_second > 0 ? kOfInstance : "";
   part("PCIe to the host", step.down, of_pcie);
   part("PCIe to the GPU", step.up, of_pcie);
-  for (const auto& [name, time] : step.collectives) part(name, time.seconds, fmt::format("{} a step", time.calls));
-  lines.push_back(fmt::format("Speed: {:.0f} tokens/s/{}, {:.0f} in all{}", plan.tokens_per_second_per_gpu,
+  for (const auto& [name, time] : step.collectives) part(name, time.seconds, fmt::format("{} per step", time.calls));
+  lines.push_back(fmt::format("Throughput: {:.0f} tokens/s/{}, {:.0f} in total{}", plan.tokens_per_second_per_gpu,
                               cpu ? "rank" : "GPU", plan.tokens_per_second_per_gpu * facts.machine.world_size(),
                               plan.mfu ? fmt::format(", MFU {:.1f}%", 100 * *plan.mfu) : ""));
   if (const auto length = length_of(facts, plan)) {
     lines.push_back(fmt::format(
-        "Length: {:.0f} steps of {} tokens: {}{}{}", length->steps, plan.tokens_per_step,
+        "Run length: {:.0f} steps of {} tokens: {}{}{}", length->steps, plan.tokens_per_step,
         length->hours < 1 ? fmt::format("{:.3g} minutes", 60 * length->hours) : hours_text(length->hours) + " hours",
         cpu ? "" : fmt::format(", {} GPU hours", hours_text(length->gpu_hours)),
         length->cost ? fmt::format(", costs {:.2f}", *length->cost) : ""));
   } else if (plan.error >= kVagueError) {
-    lines.push_back(fmt::format(
-        "Length: not estimated from a step known to give or take {:.0f}%; measure the machine again while no other "
-        "program runs: mpzero plan --calibrate FILE",
-        100 * plan.error));
-  } else {
     lines.push_back(
-        fmt::format("Length: not known, since epochs count it and a plan reads no data; give --tokens. A "
-                    "step has {} tokens.",
-                    plan.tokens_per_step));
+        fmt::format("Run length unknown: the step time has an error of {:.0f}%; stop other programs and measure again: "
+                    "mpzero plan --calibrate FILE",
+                    100 * plan.error));
+  } else {
+    lines.push_back(fmt::format("Run length unknown: epochs need the dataset; pass --tokens. A step has {} tokens.",
+                                plan.tokens_per_step));
   }
   lines.push_back("Bottleneck: " + plan.bottleneck);
 }
@@ -184,36 +182,35 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
       fmt::format("  ZeRO-{}{}, {}, sequences of {} tokens, global batch {} = {} x {} x {}", config.zero.stage,
                   describe_levels(facts.setup.layout), config.dtype, config.seq_length, config.train_batch_size,
                   config.micro_batch_size, config.gradient_accumulation_steps, machine.world_size()),
-      facts.calibration == nullptr ? "  times of kernels: not known, so that memory alone is planned"
-                                   : fmt::format("  times of kernels: {}, {}",
-                                                 std::filesystem::path(facts.calibration->name()).filename().string(),
-                                                 facts.calibration->data().source.starts_with("Not measured")
-                                                     ? "not measured on such a GPU"
-                                                     : "measured on " + measured_on(*facts.calibration, machine))};
+      facts.calibration == nullptr
+          ? "  kernel times: unknown, so only memory is planned"
+          : fmt::format("  kernel times: {}, {}", std::filesystem::path(facts.calibration->name()).filename().string(),
+                        facts.calibration->data().source.starts_with("Not measured")
+                            ? "not measured on this GPU"
+                            : "measured on " + measured_on(*facts.calibration, machine))};
   if (!facts.nodes.empty()) lines.push_back("  " + facts.nodes);
   if (machine.nodes > 1) {
     const double gigabytes = machine.links.between_bytes_per_second / 1e9;
-    lines.push_back(fmt::format("  network: a host sends {:.{}f} GB/s in collectives, {}{}", gigabytes,
+    lines.push_back(fmt::format("  network: {:.{}f} GB/s per host in collectives, {}{}", gigabytes,
                                 gigabytes < 20 ? 1 : 0, machine.network_basis,
                                 machine.network_basis.starts_with("an estimate")
-                                    ? "; `mpzero doctor --bandwidth` measures it for --network_rate"
+                                    ? "; measure --network_rate with `mpzero doctor --bandwidth`"
                                     : ""));
   }
   if (plan.extrapolated > 0.005) {
-    lines.push_back(fmt::format("  {:.0f}% of the kernels' time is of sizes far from all that were measured",
-                                100 * plan.extrapolated));
+    lines.push_back(
+        fmt::format("  {:.0f}% of the kernel time is for sizes far from all measured ones", 100 * plan.extrapolated));
   }
   if (facts.calibration != nullptr) add_host(lines, *facts.calibration, plan);
   add_memory(lines, facts, plan);
   if (plan.step.seconds > 0) add_step(lines, facts, plan);
   lines.push_back(fmt::format(
       "Checkpoint: {:.2f} GB{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
-      plan.checkpoint.seconds ? fmt::format(", written in {}{}, while training continues where host memory has room",
-                                            show_time(*plan.checkpoint.seconds),
-                                            plan.checkpoint.by_calibration
-                                                ? " by the disk of the calibration's host (--disk_rate is for yours)"
-                                                : "")
-                              : std::string("; give --disk_rate for the time to write it")));
+      plan.checkpoint.seconds
+          ? fmt::format(", written in {}{}, asynchronously if host memory fits a copy",
+                        show_time(*plan.checkpoint.seconds),
+                        plan.checkpoint.by_calibration ? " on the calibration's disk (yours: --disk_rate)" : "")
+          : std::string("; pass --disk_rate for the write time")));
   return lines;
 }
 

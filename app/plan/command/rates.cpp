@@ -123,7 +123,7 @@ Calibration calibration_of(const PlanMachine& machine, const std::string& file) 
   Calibration calibration = Calibration::from_file(
       shipped ? calibration_for(machine.device_name(), ranks) : std::filesystem::path(file), shipped);
   if (calibration.data().gpu == machine.is_cpu()) {
-    throw_user_error("{}: it is the calibration of {}, and the plan is of {}; give one of {}", calibration.name(),
+    throw_user_error("{} is the calibration of {}, but the plan is for {}; use one of {}", calibration.name(),
                      calibration.data().device, machine.name, machine.is_cpu() ? "a CPU" : "a GPU");
   }
   return calibration;
@@ -131,7 +131,7 @@ Calibration calibration_of(const PlanMachine& machine, const std::string& file) 
 
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
                          int64_t kept_casts) {
-  if (setup.model.t5) throw MissingTimes("no calibration has the attention of T5");
+  if (setup.model.t5) throw MissingTimes("no calibration has attention times of T5");
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const bool accumulates = options.gradient_accumulation_steps > 1;
@@ -220,25 +220,21 @@ double relative_error(const Calibration& calibration, const PlanMachine& machine
 
 std::string of_another_device(const Calibration& calibration, const PlanMachine& machine) {
   if (is_of(calibration.data(), machine)) return "";
-  return fmt::format("--calibration {}: its times are those of {}, and the plan is of {}; the plan's error is wider.",
+  return fmt::format("--calibration {} has times of {}, but the plan is for {}; the plan's error is larger.",
                      calibration.name(), calibration.data().device, machine.is_cpu() ? machine.processor : machine.gpu);
 }
 
 std::string estimated_products(const Calibration& calibration, const RunConfig& config) {
   if (estimates_fp32(calibration, config)) {
     return fmt::format(
-        "--bf16 false (fp32): {} has no times of fp32, so that products and attention are estimated as {:.1f} times "
-        "those in bf16, the rates of data sheets without TF32; the plan's error is wider. `mpzero plan --calibrate` on "
-        "such a GPU measures them.",
+        "--bf16 false (fp32): {} has no fp32 times, so products and attention are estimated as {:.1f} times bf16, from "
+        "data sheets without TF32; the plan's error is larger. `mpzero plan --calibrate` on such a GPU measures them.",
         calibration.name(), *calibration.fp32_of_bf16());
   }
   if (!config.fp8_options || calibration.has_fp8()) return "";
   return fmt::format(
-      "--fp8 (fp8.enabled): {} has no times of FP8, so that products in FP8 are estimated as half of those in bf16, "
-      "the "
-      "rates of data sheets, and casts by the bytes that they move; the plan's error is wider. `mpzero plan "
-      "--calibrate` "
-      "on such a GPU measures them.",
+      "--fp8 (fp8.enabled): {} has no FP8 times, so FP8 products are estimated as half of bf16, from data sheets, and "
+      "casts from their bytes; the plan's error is larger. `mpzero plan --calibrate` on such a GPU measures them.",
       calibration.name());
 }
 

@@ -19,8 +19,7 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
   const parallel::NetworkChoice choice = parallel::parse_network_choice("network", requested);
   if (device.is_cpu()) {
     if (choice == parallel::NetworkChoice::kEfa) {
-      throw UserError("--network efa chooses how GPUs reach each other, but this run uses the CPU: leave it out",
-                      ErrorScope::kAllRanks);
+      throw UserError("--network efa has no effect on the CPU; leave it out", ErrorScope::kAllRanks);
     }
     warn_without_thread();
     return;
@@ -41,10 +40,9 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
 void Network::warn_without_thread() const {
   if (mpi_.rank() != 0 || mpi_.communication_thread().runs_beside() || mpi_.world_size() == 1) return;
   print_warning(fmt::format(
-      "collectives do not run beside computing: {}",
-      mpi_.lacks_threads()
-          ? "this MPI cannot be used by several threads (MPI_THREAD_MULTIPLE); build mpzero with one that can"
-          : "MPI was started as for GPUs, because a host has NVIDIA's driver loaded; give --device cpu"));
+      "communication does not overlap with computation: {}",
+      mpi_.lacks_threads() ? "this MPI lacks MPI_THREAD_MULTIPLE; build mpzero with one that has it"
+                           : "MPI was started in GPU mode, as a host has NVIDIA's driver loaded; pass --device cpu"));
 }
 
 void Network::divide(const parallel::ParallelLayout& layout) {

@@ -13,10 +13,10 @@ double loss_weight(const io::DataLoader& data, int64_t step, ProcessGroup& group
   if (!data.has_loss_mask()) return mine * data.options().data_parallel.size;
   const double weight = sum(group, mine);
   if (weight > 0) return weight;
-  throw UserError(fmt::format("{}: the loss mask of all sequences of step {} is 0; mask fewer tokens or raise "
-                              "train_batch_size",
-                              data.paths(), step),
-                  ErrorScope::kAllRanks);
+  throw UserError(
+      fmt::format("{}: the loss mask of step {} is 0 for all sequences; mask fewer tokens or raise train_batch_size",
+                  data.paths(), step),
+      ErrorScope::kAllRanks);
 }
 
 OptimizerStepResult run_optimizer_step(parallel::ZeroEngine& engine, TrainingPass& pass, StepTimer& timer,

@@ -55,7 +55,7 @@ class Result {
       : out_(out), addend_(addend), accumulates_(addend.defined() && addend.is_same(out)) {}
 
   bool direct() const { return out_.scalar_type() == at::kFloat && (!addend_.defined() || accumulates_); }
-  // The first block of a sum is added to what is in `out`.
+  // The first block of a sum accumulates into `out`.
   bool adds_first() const { return direct() && accumulates_; }
   float* at(int64_t row, int64_t column) const {
     return static_cast<float*>(out_.data_ptr()) + row * out_.stride(0) + column;
@@ -161,7 +161,7 @@ void multiply_by_panels(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64
 }
 
 // B in pieces of the inner dimension: [chunks, panels, depth, kPanel]. All pieces but the last have `depth` elements of
-// it; all are padded to what the micro-kernel takes.
+// it; all are padded to the micro-kernel's size.
 struct Pieces {
   Pieces(int64_t n, int64_t k)
       : n(n), k(k), panels(ceil_div(n, kPanel)), chunks(ceil_div(k, kDepth)), depth(padded(0)) {}

@@ -188,7 +188,7 @@ Run resume(const Run& run, const Settings& now) {
   next.position = resumed_position(run, now);
   const Plan plan = next.plan = plan_of(next.settings, run.step, next.position);
   if (plan.length < 1) throw Refused("the data does not fill a step");
-  if (plan.last_step <= run.step) throw Refused("nothing is left to train");
+  if (plan.last_step <= run.step) throw Refused("nothing to train");
   const Shape of_settings = fitted(now, plan.length);
 
   // The checkpoint's schedule, at the pace at which this start's steps take sequences.

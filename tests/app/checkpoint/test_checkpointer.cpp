@@ -214,7 +214,7 @@ TEST_CASE("where host memory is short on one rank, training pauses on all while 
   const parallel::MpiRuntime& mpi = parallel::mpi();
   const CapturedOutput output;
   Saves saves({"--max_steps=5", "--checkpoint_freq=2"}, mpi.rank() + 1 == mpi.world_size() ? 0 : kPlenty);
-  CHECK_THAT(output.text(), Contains("training will pause while checkpoints are written") && Contains("0.0 GiB left"));
+  CHECK_THAT(output.text(), Contains("saving will pause training") && Contains("0.0 GiB left"));
   saves.step(1);
   saves.step(2);
   CHECK(saves->saved_step() == 2);
@@ -233,7 +233,7 @@ TEST_CASE("where there is room for a copy, training goes on while checkpoints ar
   CHECK_FALSE(saves->saved_step());
   saves->finish(saves.position(2));
   CHECK(saves->saved_step() == 2);
-  CHECK_THAT(output.text(), Contains("during training") && !Contains("training will pause"));
+  CHECK_THAT(output.text(), Contains("during training") && !Contains("will pause training"));
 }
 
 TEST_CASE("a checkpoint that is due waits for the one before") {
@@ -242,8 +242,7 @@ TEST_CASE("a checkpoint that is due waits for the one before") {
   saves.step(1);
   saves.step(2);
   CHECK(saves->saved_step() == 1);
-  CHECK_THAT(output.text(),
-             Contains("Step 2 is to be saved, but the checkpoint of step 1 is still being written: waiting for it"));
+  CHECK_THAT(output.text(), Contains("The save of step 2 waits for the save of step 1"));
   saves->finish(saves.position(2));
   CHECK(saves.complete() == Steps{1, 2});
 }
@@ -255,7 +254,7 @@ TEST_CASE("a checkpoint that is being written is finished although another error
   saves.step(1);
   saves.step(2);
   saves->finish_after_error();
-  CHECK_THAT(output.text(), Contains("The checkpoint of step 2 is still being written: waiting for it"));
+  CHECK_THAT(output.text(), Contains("Waiting for the save of step 2"));
   CHECK(saves.complete() == Steps{2});
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("a longer run keeps the last rate, and its next start what the checkpo
   const ResumedSchedule longer = after(before, 20, now);
   REQUIRE(longer.schedule);
   for (int64_t update = 21; update <= 40; ++update) CHECK(longer.schedule->lr(update) == before.schedule.lr(20));
-  CHECK_THAT(longer.warning, Contains("is kept") && Contains("at step 21") && Contains("extend has"));
+  CHECK_THAT(longer.warning, Contains("is kept") && Contains("at step 21") && Contains("extend:"));
   now.resumed_schedule = longer.schedule;
   const ResumedSchedule again = after(now, 30, config_of({"--max_steps=40"}));
   REQUIRE(again.schedule);
@@ -270,7 +270,7 @@ TEST_CASE("a rate that the checkpoint does not record cannot be kept") {
     io::TrainingProgress progress_;
   };
   CHECK_THAT(error_from([&] { schedule_after(Unknown(), now, json::object()); }),
-             Contains("--schedule_on_resume keep") && Contains("give extend"));
+             Contains("--schedule_on_resume keep") && Contains("use extend"));
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ TEST_CASE("the batch trio follows DeepSpeed's table") {
              Contains("train_micro_batch_size_per_gpu 18 x 2 ranks; make it a multiple of 36, or change "
                       "train_micro_batch_size_per_gpu or the number of ranks."));
   CHECK_THAT(error_of(trio(32, int64_t{1} << 62, 0)), Contains(" ranks; change train_micro_batch_size_per_gpu or"));
-  CHECK_THAT(error_of(trio(0, 0, 2)), Contains("gives neither train_micro_batch_size_per_gpu nor train_batch_size"));
-  CHECK_THAT(error_of("{}"), Contains("gives neither"));
+  CHECK_THAT(error_of(trio(0, 0, 2)), Contains("neither train_micro_batch_size_per_gpu nor train_batch_size"));
+  CHECK_THAT(error_of("{}"), Contains("sets neither"));
   CHECK_THAT(error_of(trio(0, int64_t{1} << 40, int64_t{1} << 40)), Contains("the batch is too large"));
 }
 
@@ -273,7 +273,7 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
   };
   CHECK(with_ratio(3, R"("auto")").config.zero.offload_ratio_automatic);
   CHECK(with_ratio(3, R"("auto")").config.zero.offload_optimizer_ratio == 1);
-  const std::string words = "ratio works at stage 3 only in DeepSpeed";
+  const std::string words = "offload_optimizer.ratio only at stage 3";
   CHECK(warnings_with(with_ratio(3, "0.5"), words).empty());
   CHECK(warnings_with(with_ratio(2, "1"), words).empty());
   for (const std::string ratio : {"0.5", R"("auto")"}) CHECK(warnings_with(with_ratio(2, ratio), words).size() == 1);
@@ -327,7 +327,7 @@ TEST_CASE("the schedule ends at total_num_steps, or else at --max_steps") {
   CHECK(
       run(R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 2e-5}}})").config.schedule.lr(1) ==
       2e-5);
-  CHECK_THAT(run("", {"--max_steps=50"}).warnings.at(0), Contains("100 warm-up steps are more than its 50 steps"));
+  CHECK_THAT(run("", {"--max_steps=50"}).warnings.at(0), Contains("100 warm-up steps exceed its 50 steps"));
 }
 
 TEST_CASE("epochs become whole steps; the smaller of epochs and steps ends the run") {
@@ -509,7 +509,7 @@ TEST_CASE("FP8 by flag, by file and by both") {
   const char* stage_3 = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
                             "fp8": {"cache_weights": true}, "zero_optimization": {"stage": 3}})";
   CHECK(warnings_with(run(stage_3), "fp8.cache_weights has no effect at ZeRO stage 3").size() == 1);
-  const char* odd = "tokens of a micro-batch are no multiple of 16";
+  const char* odd = "tokens of a micro-batch are not a multiple of 16";
   CHECK(warnings_with(run("", {"--fp8", "--seq_length=1000"}), odd).size() == 1);
   CHECK(warnings_with(run("", {"--fp8", "--seq_length=1024"}), odd).empty());
   CHECK(warnings_with(run("", {"--seq_length=1000"}), odd).empty());
@@ -525,7 +525,7 @@ TEST_CASE("FP8 by flag, by file and by both") {
 TEST_CASE("a model's name that can be no folder's is refused at once") {
   for (const char* name : {"meta-llama/Llama-3", ".hidden"}) {
     CHECK_THAT(error_of("", {"--model_config=small.json", std::string("--model_type=") + name}),
-               Contains(std::string("--model_type ") + name) && Contains("give a plain name"));
+               Contains(fmt::format("--model_type {} ", name)));
   }
 }
 

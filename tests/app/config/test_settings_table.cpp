@@ -80,7 +80,7 @@ TEST_CASE("the line of FP8 has all that changes its numbers, and the keys that s
     CHECK(settings_record(config)["fp8"] == recipe + " hybrid");
     return line_of(table_of(config), "FP8 products");
   };
-  CHECK_THAT(at_stage_3("", "tensorwise"), Contains("tensorwise hybrid, weights gathered in FP8 within a node"));
+  CHECK_THAT(at_stage_3("", "tensorwise"), Contains("tensorwise hybrid, weights gathered in FP8 within a shard group"));
   CHECK_THAT(at_stage_3("", "rowwise"), Contains("rowwise hybrid, weights gathered in bf16"));
   CHECK_THAT(at_stage_3(R"(, "offload_param": {"device": "cpu"})", "tensorwise"),
              Contains("tensorwise hybrid, weights gathered in bf16"));
@@ -138,7 +138,7 @@ TEST_CASE("compression is shown where there are nodes, and else that there is no
   const std::string of_weights = " file: zero_optimization.zero_quantized_weights";
   CHECK(line_of(two, "gradients between nodes") == "gradients between nodes int4" + of_gradients);
   CHECK(line_of(two, "parameters between nodes") == "parameters between nodes int8" + of_weights);
-  const std::string none = " not compressed: all ranks are one node";
+  const std::string none = " not compressed: one shard group";
   CHECK(line_of(one, "gradients between nodes") == "gradients between nodes" + none + of_gradients);
   CHECK(line_of(one, "parameters between nodes") == "parameters between nodes" + none + of_weights);
   CHECK(settings_record(config)["zero_quantized_gradients"] == "int4");

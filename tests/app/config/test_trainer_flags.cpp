@@ -60,11 +60,9 @@ TEST_CASE("booleans have the words of the Trainer's parser") {
   CHECK(parse_error({"--gradient_checkpointing=2"}) == "--gradient_checkpointing must be true or false, not \"2\".");
 }
 
-TEST_CASE("a setting under two names must have one value") {
+TEST_CASE("aliases of a setting must agree") {
   CHECK(parse_command_line({"--grad_clip=1", "--max_grad_norm=1.0"}).gradient_clipping == 1.0);
-  CHECK(parse_error({"--grad_clip=1", "--max_grad_norm=2"}) ==
-        "--grad_clip 1 and --max_grad_norm 2 contradict each other: they are two names of one setting; keep one of the "
-        "two.");
+  CHECK_THAT(parse_error({"--grad_clip=1", "--max_grad_norm=2"}), Contains("--grad_clip 1 and --max_grad_norm 2"));
   CHECK_THAT(parse_error({"--save_steps=10", "--checkpoint_freq=20"}),
              Contains("--save_steps 10 and --checkpoint_freq 20 contradict each other"));
   CHECK(parse_error({"--max_grad_norm=2", "--max_grad_norm=2"}) ==
@@ -90,9 +88,8 @@ TEST_CASE("gradient_checkpointing is a recomputation of everything, or of nothin
   CHECK(run("", {"--gradient_checkpointing"}).config.recompute == Recomputation::kFull);
   CHECK(run("", {"--gradient_checkpointing=false"}).config.recompute == Recomputation::kNone);
   CHECK(run("", {"--gradient_checkpointing", "--recompute=full"}).config.recompute == Recomputation::kFull);
-  CHECK(parse_error({"--gradient_checkpointing", "--recompute=selective"}) ==
-        "--recompute selective and --gradient_checkpointing true, which is --recompute full, contradict each other; "
-        "keep one of the two.");
+  CHECK_THAT(parse_error({"--gradient_checkpointing", "--recompute=selective"}),
+             Contains("--recompute selective and --gradient_checkpointing true (--recompute full)"));
 }
 
 // The walk-through's file leaves to the Trainer what is "auto" or missing.
@@ -126,12 +123,12 @@ TEST_CASE("the Trainer's flags fill what the file leaves open") {
   }
 }
 
-TEST_CASE("mpzero's own value where the Trainer would take another gets a line that says how to set it") {
+TEST_CASE("warns of defaults that differ from the Trainer's, with the flags that set them") {
   const Result missing = run(kMissing, {"--per_device_train_batch_size=4"});
   REQUIRE(missing.warnings.size() == 2);
-  CHECK(missing.warnings[0] ==
-        "ds.json: optimizer is missing, so that mpzero's own values hold: beta2 0.95, weight decay 0.1. The Hugging "
-        "Face Trainer's are 0.999, 0. Set them with --adam_beta2, --weight_decay, or in the file.");
+  CHECK_THAT(missing.warnings[0], Contains("ds.json: optimizer is missing") &&
+                                      Contains(": beta2 0.95, weight decay 0.1. ") && Contains("are 0.999, 0. ") &&
+                                      Contains("--adam_beta2, --weight_decay"));
   CHECK_THAT(missing.warnings[1], Contains("ds.json: scheduler is missing") && Contains("stays at 5e-05") &&
                                       Contains("--lr_scheduler_type linear"));
   const Result open = run(kAuto, {"--learning_rate=2e-5", "--adam_beta2=0.999", "--lr_scheduler_type=constant"});
@@ -189,7 +186,7 @@ TEST_CASE("DeepSpeed's schedules take a warm-up of 0 steps as 2, with a warning"
   const std::string two = with_warmup(2), none = with_warmup(0);
   for (const Result& result :
        {run(none), run("", {"--warmup_ratio=0", "--max_steps=10"}), run("", {"--warmup_steps=0"})}) {
-    CHECK(warnings_with(result, " 0: DeepSpeed's schedules warm up for two steps at least").size() == 1);
+    CHECK(warnings_with(result, " 0: DeepSpeed's schedules warm up").size() == 1);
     CHECK(result.config.schedule.lr(2) == 0);
     CHECK(result.config.schedule.lr(3) == result.config.optimizer.lr);
   }
@@ -251,13 +248,11 @@ TEST_CASE("num_train_epochs counts whole global batches of an epoch, rounded up 
 TEST_CASE("num_train_epochs may not contradict max_steps or epochs") {
   const std::string json = trio(0, 4, 2);
   CHECK(data_error(json, {"--num_train_epochs=3", "--max_steps=18"}, 110) == "no error");
-  CHECK(
-      data_error(json, {"--num_train_epochs=3", "--max_steps=20"}, 110) ==
-      "--num_train_epochs 3, which is 18 steps of 16 sequences, and --max_steps 20 contradict each other; keep one of "
-      "the two.");
+  CHECK_THAT(data_error(json, {"--num_train_epochs=3", "--max_steps=20"}, 110),
+             Contains("--num_train_epochs 3 (18 steps of 16 sequences) and --max_steps 20"));
   CHECK(data_error(json, {"--num_train_epochs=3", "--epochs=3"}, 96) == "no error");
   CHECK_THAT(data_error(json, {"--num_train_epochs=3", "--epochs=3"}, 110),
-             Contains("--num_train_epochs 3, which is 18 steps") && Contains("--epochs 3, which is 20, contradict"));
+             Contains("--num_train_epochs 3 (18 steps") && Contains("--epochs 3 (20 steps)"));
 }
 
 TEST_CASE("no_decay takes parts of names") {
@@ -269,7 +264,7 @@ TEST_CASE("no_decay takes parts of names") {
     CHECK_THAT(error_of("", {std::string("--no_decay=") + names}), Contains("has an empty name"));
   }
   CHECK_THAT(error_of("", {"--no_decay=norm,bias", "--checkpoint_format=deepspeed"}),
-             Contains("go on without --no_decay norm,bias") && Contains("leave one of the two flags out"));
+             Contains("--no_decay norm,bias") && Contains("--checkpoint_format deepspeed"));
 }
 
 TEST_CASE("DeepSpeed's files have no place for the Trainer's schedule, of which the user hears") {

@@ -42,7 +42,7 @@ TEST_CASE("little lockable memory fails with EFA and is a warning without") {
   root.write("proc/self/limits", "Max locked memory         65536                65536                bytes     \n");
   const Finding with = find(look(root, kJob, true, true), "memlock");
   CHECK(with.status == Status::kFailure);
-  CHECK(with.message == "64 KiB may be locked, and EFA and InfiniBand lock what they send and receive");
+  CHECK(with.message == "64 KiB lockable, but EFA and InfiniBand lock send and receive buffers");
   CHECK(find(look(root, kJob, false, false), "memlock").status == Status::kWarning);
   root.write("proc/self/limits", "Max locked memory         8388608              8388608              bytes     \n");
   CHECK(find(look(root, kJob, true, false), "memlock").status == Status::kOk);
@@ -117,7 +117,7 @@ TEST_CASE("where no more than half of the clocks agree, no host is to blame") {
     const Finding finding = check_clock(own, {"a", "b"}, {0, -31});
     CHECK(finding.status == Status::kWarning);
     CHECK(finding.message ==
-          "no more than half of the clocks agree, so that the wrong ones are unknown: a +0.000 s, b -31.000 s");
+          "no majority of the clocks agrees, so the wrong ones are unknown: a +0.000 s, b -31.000 s");
   }
   CHECK(check_clock(0, {"a", "b", "c", "d"}, {0, 0, 40, 40}).status == Status::kWarning);
   const std::vector<std::string> many(10, "a");

@@ -101,10 +101,8 @@ TEST_CASE("where all hosts fail, a closing sentence says whether others would he
   };
   const Finding limit = failure("memlock", "64 KiB", "raise it"), gpu = failure("gpus", "7", "replace");
   CHECK_THAT(table(limit, limit),
-             Catch::Contains("a, b: failure\n") &&
-                 Catch::Contains("All 2 hosts fail in memlock, which is not the fault of any one"));
-  CHECK_THAT(table(gpu, gpu), Catch::EndsWith("All 2 hosts fail, each by itself: none is left to train on. Repair "
-                                              "them, or request others.\n"));
+             Catch::Contains("a, b: failure\n") && Catch::Contains("All 2 hosts fail in memlock: "));
+  CHECK_THAT(table(gpu, gpu), Catch::Contains("All 2 hosts fail for reasons of their own."));
   CHECK_THAT(table(gpu, ok("gpus", "8")), !Catch::Contains("All 2 hosts"));
 }
 

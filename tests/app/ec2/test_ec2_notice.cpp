@@ -22,8 +22,8 @@ TEST_CASE("an interruption has its action and time") {
   CHECK(notice.kind == Kind::kInterruption);
   CHECK(notice.what == "terminate");
   CHECK(notice.at == 1505722920);
-  CHECK(describe(notice, "i-0123") == "EC2 takes back the spot instance i-0123 at 2017-09-18T08:22:00Z (terminate)");
-  CHECK(describe(notice, "") == "EC2 takes back the spot instance at 2017-09-18T08:22:00Z (terminate)");
+  CHECK(describe(notice, "i-0123") == "EC2 reclaims the spot instance i-0123 at 2017-09-18T08:22:00Z (terminate)");
+  CHECK(describe(notice, "") == "EC2 reclaims the spot instance at 2017-09-18T08:22:00Z (terminate)");
 }
 
 TEST_CASE("a rebalance recommendation has the time when it was given") {

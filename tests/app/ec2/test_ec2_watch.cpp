@@ -115,7 +115,7 @@ TEST_CASE("an interruption requests a stop, with the time that is left") {
   const Ec2Watch watch(ec2.options(/*began=*/0), stop, [&](const std::string& text) { warnings.add(text); });
   wait_for(stop);
   CHECK(stop.is_own());
-  CHECK(stop.reason() == "EC2 takes back the spot instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node-7");
+  CHECK(stop.reason() == "EC2 reclaims the spot instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node-7");
   CHECK(stop.seconds_left() + stop.seconds_since() == Approx(120).margin(30));
   CHECK(watch.counts() == std::map<Kind, int64_t>{{Kind::kInterruption, 1}});
   CHECK(warnings.count() == 0);
@@ -159,13 +159,13 @@ TEST_CASE("an event of another day warns, and one that is due requests a stop") 
   {
     Ec2 ec2(kEvents, event("01 Jan 2100 00:00:00 GMT"));
     const Ec2Watch watch(ec2.options(/*began=*/0), stop, warn);
-    CHECK_THAT(warnings.wait_for(1).front(), Contains("system-reboot") && Contains("a quarter of an hour before"));
+    CHECK_THAT(warnings.wait_for(1).front(), Contains("system-reboot") && Contains("15 minutes before"));
     CHECK_FALSE(stop.requested());
   }
   Ec2 ec2(kEvents, event("21 Jan 2019 09:00:43 GMT"));
   const Ec2Watch watch(ec2.options(/*began=*/0), stop, warn);
   wait_for(stop);
-  CHECK_THAT(stop.reason(), Contains("EC2 has scheduled system-reboot of the instance i-42"));
+  CHECK_THAT(stop.reason(), Contains("EC2 scheduled system-reboot of the instance i-42"));
 }
 
 TEST_CASE("on an instance without notices nothing happens") {
@@ -227,7 +227,7 @@ TEST_CASE("scheduled events that cannot be asked for give a warning, although th
   Ec2 ec2(kEvents, "", [](int) { return 500; });
   const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
   CHECK_THAT(warnings.wait_for(1).front(), Contains("answers 500 to GET /latest/meta-data/events/maintenance") &&
-                                               Contains("Not noticed there: scheduled events") && !Contains("hops"));
+                                               Contains("Not watched there: scheduled events") && !Contains("hops"));
   ec2.wait_for(8);
   CHECK(warnings.count() == 1);
   CHECK_FALSE(watch.answers());

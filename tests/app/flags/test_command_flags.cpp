@@ -32,14 +32,14 @@ TEST_CASE("flags of a command, and what is none of them") {
   CHECK(read({"--text=a=b"}).text == "a=b");
 }
 
-TEST_CASE("a flag twice, or without its value, is one sentence") {
+TEST_CASE("refuses a repeated flag and a missing value") {
   const auto error = [](const std::vector<std::string>& arguments) { return error_from([&] { read(arguments); }); };
   CHECK(error({"--name=a", "--name", "b"}) == "--name is given twice; keep one of the two.");
-  const std::string needed = "--name needs a value; one that begins with -- is given as --name=VALUE.";
+  const std::string needed = "--name needs a value; if it begins with --, write --name=VALUE.";
   CHECK(error({"--name"}) == needed);
   CHECK(error({"--name="}) == needed);
   CHECK(error({"--name", "--quick"}) == needed);
-  CHECK(error({"--text"}) == "--text needs a value; one that begins with -- is given as --text=VALUE.");
+  CHECK(error({"--text"}) == "--text needs a value; if it begins with --, write --text=VALUE.");
   CHECK(error({"--quick=yes"}) == "--quick takes no value; leave it out.");
 }
 

@@ -164,7 +164,7 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK(error_of({"--xyzzy"}) == "--xyzzy is not a known flag; mpzero train --help lists them all.");
   // No abbreviations: --max would silently change its meaning when a second flag of that beginning appears.
   CHECK_THAT(error_of({"--max", "3"}), Contains("--max is not a known flag"));
-  CHECK(error_of({"train"}) == "\"train\" is not a flag; flags are written --name value or --name=value.");
+  CHECK(error_of({"train"}) == "\"train\" is not a flag; write --name value or --name=value.");
   CHECK_THAT(error_of({"--max_steps", "3", "4"}), Contains("\"4\" is not a flag"));
   CHECK(error_of({"--max_steps"}) == "--max_steps needs a value; give one or leave the flag out.");
   CHECK(error_of({"--max_steps="}) == "--max_steps needs a value; give one or leave the flag out.");

@@ -50,7 +50,7 @@ TEST_CASE("a text goes on, and a line tells the speed") {
              Catch::Contains("mpzero: step 0 of the run of "));
 }
 
-TEST_CASE("ids go on with ids, one a line") {
+TEST_CASE("completes ids with ids, one per line") {
   const TemporaryFolder folder;
   save_model(folder.path(), {.tokenizer = "an-org/Model-1B"});
   const std::string text =
@@ -88,29 +88,24 @@ TEST_CASE("a prompt that the model cannot go on from has its sentence") {
   save_model(diverged.path(), {.offset = std::numeric_limits<float>::quiet_NaN()});
   const auto name = [](const TemporaryFolder& run) { return "step 7 of " + (run / "small-7steps").string(); };
   const std::string text(64, 'a');
-  CHECK(error(folder.path(), {"--device=cpu", "--prompt", text}) ==
-        "the prompt has 64 tokens, and the model of " + name(folder) +
-            " 64 positions; shorten it, so that a token can follow.");
-  CHECK(error(folder.path(), {"--device=cpu", "--prompt", "ab", "--max_tokens=63"}) ==
-        "--max_tokens 63: after a prompt of 2 tokens, the 64 positions of " + name(folder) +
-            " leave room for 62; give less, or shorten the prompt.");
-  CHECK(error(folder.path(), {"--device=cpu", "--prompt_tokens", "3,260"}) ==
-        "--prompt_tokens: 260 is no id of the model of " + name(folder) +
-            ", whose vocabulary has 260; encode the text with the tokenizer that the model was trained with.");
-  CHECK(error(of_others.path(), {"--device=cpu", "--prompt", "ab"}) ==
-        "the tokenizer of " + name(of_others) +
-            " is an-org/Model-1B, and mpzero itself has only bytes; run app/generate.py with the same flags, or give "
-            "--prompt_tokens.");
+  using Catch::Contains, Catch::StartsWith;
+  CHECK_THAT(error(folder.path(), {"--device=cpu", "--prompt", text}),
+             StartsWith("the prompt has 64 tokens, the model of " + name(folder) + " 64 positions; "));
+  CHECK_THAT(
+      error(folder.path(), {"--device=cpu", "--prompt", "ab", "--max_tokens=63"}),
+      StartsWith("--max_tokens 63: ") && Contains("the 64 positions of " + name(folder)) && Contains("for 62; "));
+  CHECK_THAT(error(folder.path(), {"--device=cpu", "--prompt_tokens", "3,260"}),
+             StartsWith("--prompt_tokens: 260 is not an id of the model of " + name(folder)));
+  CHECK_THAT(error(of_others.path(), {"--device=cpu", "--prompt", "ab"}),
+             StartsWith("the tokenizer of " + name(of_others) + " is an-org/Model-1B") && Contains("app/generate.py"));
   CHECK(error(of_others.path(), {"--device=cpu", "--prompt", "ab", "--tokenizer=bytes"}) ==
         "--tokenizer bytes: the tokenizer of " + name(of_others) + " is an-org/Model-1B; leave the flag out.");
-  CHECK(error(of_nobody.path(), {"--device=cpu", "--prompt", "ab"}) ==
-        name(of_nobody) +
-            " does not record a tokenizer; give --tokenizer bytes if the model was trained on bytes, else run "
-            "app/generate.py with --tokenizer FOLDER, or give --prompt_tokens.");
+  CHECK_THAT(error(of_nobody.path(), {"--device=cpu", "--prompt", "ab"}),
+             StartsWith(name(of_nobody) + " does not record a tokenizer; ") && Contains("--tokenizer bytes"));
   CHECK_THAT(printed(of_nobody.path(), {"--device=cpu", "--prompt", "ab", "--tokenizer=bytes"}),
              Catch::StartsWith("ab"));
   CHECK(error(of_few.path(), {"--device=cpu", "--prompt", "ab"}) ==
-        "the tokenizer bytes has 257 ids, and the model of " + name(of_few) + " 200; give --prompt_tokens.");
+        "the tokenizer bytes has 257 ids, the model of " + name(of_few) + " 200; use --prompt_tokens.");
   CHECK_THAT(error(diverged.path(), {"--device=cpu", "--prompt", "ab"}),
              Catch::StartsWith("the logits after 2 tokens are not finite"));
 }

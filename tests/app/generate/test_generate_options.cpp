@@ -45,20 +45,17 @@ TEST_CASE("the flags of mpzero generate") {
   CHECK(parse_generate_options({"run", "--describe"}).describe);
 }
 
-TEST_CASE("each wrong flag of mpzero generate has its sentence") {
-  CHECK(error({"--prompt", "a"}) ==
-        "no model is given; name its folder, as in `mpzero generate checkpoints --prompt \"Once upon a time\"`.");
-  CHECK(error({"run"}) ==
-        "what to go on from is missing; give --prompt TEXT, or --prompt_tokens with the ids of a text.");
+TEST_CASE("refuses each wrong flag of mpzero generate") {
+  CHECK_THAT(error({"--prompt", "a"}), Catch::Contains("no model is given"));
+  CHECK_THAT(error({"run"}), Catch::Contains("--prompt TEXT") && Catch::Contains("--prompt_tokens IDS"));
   CHECK(error({"run", "--prompt="}) == "--prompt is empty; give a text of one character or more.");
-  CHECK(error({"run", "--prompt", "a", "--prompt_tokens", "1"}) ==
-        "--prompt and --prompt_tokens both say what to go on from; keep one of the two.");
-  CHECK(error({"run", "--prompt", "Once", "upon"}) ==
-        "mpzero generate reads one model, and \"run\" and \"upon\" are given; quote a prompt of several words.");
+  CHECK_THAT(error({"run", "--prompt", "a", "--prompt_tokens", "1"}), Catch::Contains("--prompt and --prompt_tokens"));
+  CHECK_THAT(error({"run", "--prompt", "Once", "upon"}),
+             Catch::Contains("\"run\" and \"upon\"") && Catch::Contains("quote"));
   CHECK(error({"run", "--prompt", "a", "--prompt=b"}) == "--prompt is given twice; keep one of the two.");
-  CHECK(error({"run", "--prompt"}) == "--prompt needs a value; one that begins with -- is given as --prompt=VALUE.");
-  CHECK(error({"run", "--prompt", "--untrained"}) ==
-        "--prompt needs a value; one that begins with -- is given as --prompt=VALUE.");
+  CHECK_THAT(error({"run", "--prompt"}),
+             Catch::Contains("--prompt needs a value") && Catch::Contains("--prompt=VALUE"));
+  CHECK(error({"run", "--prompt", "--untrained"}) == error({"run", "--prompt"}));
   CHECK(error({"run", "--untrained=true"}) == "--untrained takes no value; leave it out.");
   CHECK(error({"run", "--temprature", "1"}) ==
         "--temprature is not a flag of mpzero generate; did you mean --temperature?");
@@ -76,9 +73,8 @@ TEST_CASE("each wrong flag of mpzero generate has its sentence") {
   CHECK(error({"run", "--prompt_tokens", "-1"}) == "--prompt_tokens -1 is too small; it must be 0 or more.");
   CHECK(error({"run", "--device", "tpu"}) == "--device must be auto, cpu or cuda, not \"tpu\".");
   CHECK(error({"run", "--dtype", "fp16"}) == "--dtype must be fp32 or bf16, not \"fp16\".");
-  CHECK(error({"run", "--tokenizer", "Qwen/Qwen3-0.6B"}) ==
-        "--tokenizer Qwen/Qwen3-0.6B: mpzero itself has only the tokenizer bytes; app/generate.py takes the same flags "
-        "and runs other tokenizers.");
+  CHECK_THAT(error({"run", "--tokenizer", "Qwen/Qwen3-0.6B"}),
+             Catch::Contains("--tokenizer Qwen/Qwen3-0.6B") && Catch::Contains("app/generate.py"));
 }
 
 TEST_CASE("the help lists every flag of mpzero generate") {

@@ -83,9 +83,8 @@ TEST_CASE("weights that are not finite end the text with a sentence") {
   const model::Decoder decoder(model::small_qwen3());
   model::FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
   model.weight("model.norm.weight").fill_(std::numeric_limits<float>::quiet_NaN());
-  CHECK(error_from([&] { run(model.weights, {1, 2}, {.max_tokens = 3, .ids = 53}, Sampler(1, 0, 1)); }) ==
-        "the logits after 2 tokens are not finite, so that the weights are damaged or the training had diverged; take "
-        "an earlier checkpoint with --tag.");
+  CHECK_THAT(error_from([&] { run(model.weights, {1, 2}, {.max_tokens = 3, .ids = 53}, Sampler(1, 0, 1)); }),
+             Catch::Contains("the logits after 2 tokens are not finite") && Catch::Contains("--tag"));
 }
 
 }  // namespace mpzero

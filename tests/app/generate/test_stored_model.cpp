@@ -67,7 +67,7 @@ TEST_CASE("a model is found by its checkpoint, the folder of checkpoints, or a t
   const TemporaryFolder empty;
   CHECK(error({.folder = empty / "none"}) ==
         "checkpoint folder " + (empty / "none").string() + " does not exist: check the path");
-  CHECK(error({.folder = empty.path()}).starts_with(empty.path().string() + " holds neither a file 'latest' nor"));
+  CHECK(error({.folder = empty.path()}).starts_with(empty.path().string() + " has neither a file 'latest' nor"));
 }
 
 TEST_CASE("untrained weights are those that the run began with") {
@@ -81,7 +81,7 @@ TEST_CASE("untrained weights are those that the run began with") {
   save_model(other.path(), {.init_from = "/weights"});
   CHECK(error({.folder = other.path(), .untrained = true}) ==
         "--untrained: the run of " + (other / "small-7steps").string() +
-            " began with the weights in /weights; name that folder instead.");
+            " started from the weights in /weights; use that folder.");
 }
 
 TEST_CASE("an export is a model, whose tokenizer is known by its files") {
@@ -97,15 +97,14 @@ TEST_CASE("an export is a model, whose tokenizer is known by its files") {
   CHECK(read({.folder = output.path()}).model.tokenizer == output.path());
   CHECK(error({.folder = output.path(), .untrained = true}) ==
         "--untrained: " + output.path().string() +
-            " is no checkpoint of mpzero, which records the seed of its first weights; leave the flag out.");
-  CHECK(error({.folder = output.path(), .tag = "x"}).starts_with("there is no checkpoint 'x' in "));
+            " is not a checkpoint of mpzero, so it has no seed; leave the flag out.");
+  CHECK(error({.folder = output.path(), .tag = "x"}).starts_with("checkpoint 'x' does not exist in "));
 
   SECTION("without its config.json") {
     const fs::path config = folder / "config.json";
     fs::rename(output / "config.json", config);
     CHECK(error({.folder = output.path()}) ==
-          output.path().string() +
-              " holds weights and no config.json; copy the model's config.json there, or give --model_config.");
+          output.path().string() + " has weights but no config.json; copy it there, or pass --model_config.");
     CHECK(read({.folder = output.path(), .model_config = config}).embedding == random_embedding(1));
   }
   SECTION("with that of another model") {

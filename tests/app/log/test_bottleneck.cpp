@@ -56,7 +56,7 @@ TEST_CASE("a step whose time goes into computing needs no advice") {
 
 TEST_CASE("data above 5 percent of a step") {
   CHECK_THAT(said(step(0.06, 0, 0, 0), on_gpus()),
-             Contains("6.0% of a step wait for data") && Contains("--train_data"));
+             Contains("6.0% of each step waits for data") && Contains("--train_data"));
   CHECK(said(step(0.04, 0, 0, 0), on_gpus()).empty());
   // Of a step of 10 ms, that is 1 ms.
   CHECK(said(step(0.1, 0, 0, 0).divided_by(100), on_gpus()).empty());
@@ -64,10 +64,10 @@ TEST_CASE("data above 5 percent of a step") {
 
 TEST_CASE("communication above 10 percent of a step, by what is waited for") {
   CHECK_THAT(said(step(0, 0.15, 0.05, 0), on_gpus()),
-             Contains("15% of a step wait for parameters from other ranks and 5% for the sums of gradients: raise") &&
+             Contains("15% of each step waits for parameter gathers and 5% for gradient reductions") &&
                  Contains("\"stage\": 2"));
   CHECK_THAT(said(step(0, 0.02, 0.10, 0), on_gpus()),
-             Contains("10% of a step wait for the sums of gradients and 2% for parameters") && !Contains("stage"));
+             Contains("10% of each step waits for gradient reductions and 2% for parameter") && !Contains("stage"));
   BottleneckFacts facts = on_gpus();
   // A node of one rank has all parameters at stage 3, too.
   facts.keeps_parameters = true;
@@ -80,7 +80,8 @@ TEST_CASE("communication above 10 percent of a step, by what is waited for") {
 TEST_CASE("waiting for a slow rank is not communication") {
   // Rank 2 waits for no rank: its 5% are communication.
   CHECK(said_of(computing_for({0.55, 0.55, 0.95, 0.55}), on_gpus()).empty());
-  CHECK_THAT(said_of(computing_for({0.55, 0.55, 0.85, 0.55}), on_gpus()), Contains("15% of a step wait for the sums"));
+  CHECK_THAT(said_of(computing_for({0.55, 0.55, 0.85, 0.55}), on_gpus()),
+             Contains("15% of each step waits for gradient"));
   // Nor does the time that the others wait make a micro-batch small.
   BottleneckFacts facts = on_gpus();
   facts.mfu = 0.2;
@@ -92,17 +93,17 @@ TEST_CASE("the rank that waits longest for data is named unless all wait") {
   std::vector<StepSplit> means(4, step(0.01, 0, 0.3, 0));
   means[2] = step(0.3, 0, 0.01, 0);
   CHECK_THAT(said_of(means, on_gpus()),
-             Contains("30.0% of a step of rank 2 wait for data") && Contains("--train_data"));
+             Contains("30.0% of each step of rank 2 waits for data") && Contains("--train_data"));
   means.assign(4, step(0.2, 0, 0, 0));
-  CHECK_THAT(said_of(means, on_gpus()), Contains("20.0% of a step wait for data"));
+  CHECK_THAT(said_of(means, on_gpus()), Contains("20.0% of each step waits for data"));
 }
 
 TEST_CASE("AdamW on the host above 25 percent of a step, and whether its states fit the GPU") {
   BottleneckFacts facts = on_gpus();
   CHECK(said(step(0, 0, 0, 0.8), facts).empty());  // that is the GPU's own
   facts.offloads_optimizer = true;
-  CHECK_THAT(said(step(0, 0, 0, 0.8), facts), Contains("80% of a step are AdamW in host memory") &&
-                                                  Contains("20.0 GiB of GPU memory are free for its 6.0 GiB"));
+  CHECK_THAT(said(step(0, 0, 0, 0.8), facts),
+             Contains("AdamW takes 80% of each step") && Contains("20.0 GiB of GPU memory are free for 6.0 GiB"));
   facts.spare_bytes = 5 * kGib;
   CHECK_THAT(said(step(0, 0, 0, 0.8), facts), Contains("\"ratio\": \"auto\"") && !Contains("free"));
   CHECK(said(step(0, 0, 0, 0.2), facts).empty());
@@ -114,9 +115,9 @@ TEST_CASE("of several reasons the largest is named") {
   BottleneckFacts facts = on_gpus();
   facts.offloads_optimizer = true;
   CHECK_THAT(said(step(0.2, 0.15, 0, 0.3), facts), Contains("AdamW"));
-  CHECK_THAT(said(step(0.2, 0.15, 0, 0.1), facts), Contains("wait for data"));
+  CHECK_THAT(said(step(0.2, 0.15, 0, 0.1), facts), Contains("for data"));
   // A share below its own limit does not hide another one.
-  CHECK_THAT(said(step(0.06, 0, 0, 0.2), facts), Contains("wait for data"));
+  CHECK_THAT(said(step(0.06, 0, 0, 0.2), facts), Contains("for data"));
 }
 
 TEST_CASE("a throttled GPU explains all others") {
@@ -128,7 +129,7 @@ TEST_CASE("a throttled GPU explains all others") {
 TEST_CASE("a small micro-batch with which the GPU is not busy") {
   BottleneckFacts facts = on_gpus();
   facts.mfu = 0.1;
-  CHECK_THAT(said(step(0, 0, 0, 0), facts), Contains("micro-batches of 2048 tokens use 10%") && Contains("20.0 GiB"));
+  CHECK_THAT(said(step(0, 0, 0, 0), facts), Contains("micro-batches of 2048 tokens reach 10%") && Contains("20.0 GiB"));
   facts.micro_batch_tokens = 16'384;
   CHECK(said(step(0, 0, 0, 0), facts).empty());
   facts.micro_batch_tokens = 2048;

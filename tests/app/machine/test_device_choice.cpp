@@ -61,7 +61,7 @@ TEST_CASE("Ranks that share a GPU are refused with its address and the remedy") 
                             Catch::Contains("--gpus-per-task=1") && Catch::Contains("--device cpu"));
     }
   };
-  refuses({{kA}, {kA}}, "2 ranks on node7 share one GPU (0000:10:1c.0; MIG instances of one GPU count as one");
+  refuses({{kA}, {kA}}, "2 ranks on node7 share one GPU (0000:10:1c.0; NCCL counts MIG instances");
   // Two MIG instances of one GPU, shown as two devices at one address.
   refuses({{kA, kA}, {kA, kA}}, "2 ranks on node7 share one GPU (0000:10:1c.0;");
   refuses({{kA}, {kB}, {kA}}, "3 ranks on node7 share 2 GPUs (0000:10:1c.0, 0000:10:1d.0;");
@@ -70,7 +70,7 @@ TEST_CASE("Ranks that share a GPU are refused with its address and the remedy") 
 
 TEST_CASE("Views that overlap partially are refused") {
   CHECK_THROWS_WITH(choose_gpu({{kA, kB}, {kB, kC}}, 0, "node7"),
-                    Catch::Contains("the ranks on node7 see different GPUs, some of them in common"));
+                    Catch::Contains("the ranks on node7 see different but overlapping GPUs"));
   CHECK_THROWS_AS(choose_gpu({{kA, kB}, {kB, kA}}, 1, "node7"), UserError);
 }
 
@@ -82,26 +82,26 @@ TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
   };
   CHECK(why(seen, {{"CUDA_VISIBLE_DEVICES", ""}}) ==
         "--device cuda: CUDA shows no GPU on node7 (no CUDA-capable device is detected; CUDA_VISIBLE_DEVICES=): the "
-        "driver is loaded, so the variable hides its GPUs; unset it, or list GPUs in it");
+        "driver is loaded, but the variable hides its GPUs; unset it, or list GPUs in it");
   CHECK_THAT(why(seen, {}), Catch::Contains("CUDA_VISIBLE_DEVICES is unset") && Catch::Contains("nvidia-smi"));
   CudaAnswer without = seen;
   without.driver_found = false;
-  CHECK_THAT(why(without, {}), Catch::Contains("NVIDIA's driver is not loaded there"));
+  CHECK_THAT(why(without, {}), Catch::Contains("NVIDIA's driver is not loaded"));
   // In a job that was given no GPU, the variable does not matter.
   for (const char* none : {"0", ""}) {
     CHECK_THAT(
         why(seen, {{"SLURM_JOB_ID", "17"}, {"SLURM_GPUS_ON_NODE", none}, {"CUDA_VISIBLE_DEVICES", "NoDevFiles"}}),
-        Catch::Contains("CUDA_VISIBLE_DEVICES=NoDevFiles") && Catch::Contains("given this step no GPU") &&
+        Catch::Contains("CUDA_VISIBLE_DEVICES=NoDevFiles") && Catch::Contains("Slurm assigned no GPU") &&
             Catch::Contains("--gpus-per-node"));
   }
   CHECK_THAT(why(without, {{"SLURM_JOB_ID", "17"}, {"SLURM_GPUS_ON_NODE", "8"}}),
-             Catch::Contains("NVIDIA's driver is not loaded there"));
+             Catch::Contains("NVIDIA's driver is not loaded"));
 }
 
 TEST_CASE("A run on the CPU of a node whose GPUs Slurm has given to it is warned about") {
   CHECK(cpu_instead_of_gpus({}, "node7").empty());
   CHECK_THAT(cpu_instead_of_gpus({8, "Slurm", "SLURM_GPUS_ON_NODE"}, "node7"),
-             Catch::Contains("training on the CPU, although Slurm has given this job 8 GPUs on node7 "
+             Catch::Contains("training on the CPU although Slurm assigned this job 8 GPUs on node7 "
                              "(SLURM_GPUS_ON_NODE=8)"));
 }
 
@@ -114,15 +114,15 @@ TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden 
   };
   const Variables given = {{"SLURM_JOB_ID", "17"}, {"SLURM_GPUS_ON_NODE", "2"}};
   CHECK(fault(802, none, given) ==
-        "CUDA shows no GPU on node7, to which Slurm has given 2 GPUs (error 802, it says; CUDA_VISIBLE_DEVICES is "
-        "unset): NVIDIA's Fabric Manager is not running, or has not finished; GPUs with NVSwitch do not start without "
-        "it: `systemctl status nvidia-fabricmanager` shows why");
+        "CUDA shows no GPU on node7, to which Slurm assigned 2 GPUs (error 802, it says; CUDA_VISIBLE_DEVICES is "
+        "unset): NVIDIA's Fabric Manager is not running, or has not finished; GPUs with NVSwitch need it: `systemctl "
+        "status nvidia-fabricmanager` shows why");
   // No user causes this, with or without Slurm.
   CHECK_THAT(fault(802, none, {}), Catch::StartsWith("CUDA shows no GPU on node7 (error 802"));
   CHECK_THAT(fault(999, none, given), Catch::Contains("nvidia-smi") && Catch::Contains("error 999"));
   CHECK_THAT(fault(803, none, given), Catch::Contains("reboot the node"));
   CHECK_THAT(fault(100, none, given), Catch::Contains("nvidia-smi"));
-  CHECK_THAT(fault(100, none, given, true, false), Catch::Contains("driver is not loaded there"));
+  CHECK_THAT(fault(100, none, given, true, false), Catch::Contains("driver is not loaded"));
   CHECK(fault(100, none, {}).empty());
   CHECK(fault(100, none, {{"SLURM_JOB_ID", "17"}}).empty());
   const auto listing = [&](const char* gpus) {
@@ -136,7 +136,7 @@ TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden 
   CHECK_FALSE(fault(35, none, given, true).empty());
 
   CHECK_THAT(fault(0, {{kA}, {kA}}, given),
-             Catch::StartsWith("CUDA shows 1 of the 2 GPUs that Slurm has given to node7, too few for its 2 ranks"));
+             Catch::StartsWith("CUDA shows 1 of the 2 GPUs that Slurm assigned to node7, too few for its 2 ranks"));
   CHECK(fault(0, {{kA}, {kA}}, listing("0")).empty());
   CHECK(fault(0, {{kA}, {kA}}, listing("MIG-ab,MIG-cd")).empty());
   CHECK(fault(0, {{kA}}, given).empty());
@@ -148,12 +148,12 @@ TEST_CASE("A GPU that fails in a pod is the fault of its host") {
   const CudaAnswer dead{.host = "job-node-0-0.job", .code = 100, .cuda_error = "it says", .driver_found = true};
   const auto pod = environment({{"MPZERO_GPUS", "4"}});
   CHECK_THAT(fault_of_host(dead, {{}, {}, {}, {}}, 0, true, pod),
-             Catch::StartsWith("CUDA shows no GPU on job-node-0-0.job, to which Kubernetes has given 4 GPUs"));
+             Catch::StartsWith("CUDA shows no GPU on job-node-0-0.job, to which Kubernetes assigned 4 GPUs"));
   CHECK_THAT(fault_of_host(dead, {{kA}, {kA}, {kA}, {kA}}, 0, true, pod),
-             Catch::StartsWith("CUDA shows 1 of the 4 GPUs that Kubernetes has given to job-node-0-0.job"));
+             Catch::StartsWith("CUDA shows 1 of the 4 GPUs that Kubernetes assigned to job-node-0-0.job"));
   // A job that asks for none is the user's mistake.
   CHECK(fault_of_host(dead, {{}}, 0, true, environment({{"MPZERO_GPUS", "0"}})).empty());
-  CHECK_THAT(why_no_gpu(dead, environment({{"MPZERO_GPUS", "0"}})), Catch::Contains("the TrainJob asks for no GPU"));
+  CHECK_THAT(why_no_gpu(dead, environment({{"MPZERO_GPUS", "0"}})), Catch::Contains("the TrainJob requests no GPU"));
 }
 
 TEST_CASE("Memory of other processes on a GPU that Slurm has given is named with its holders") {
@@ -164,8 +164,8 @@ TEST_CASE("Memory of other processes on a GPU that Slurm has given is named with
   const doctor::GpuSurvey survey{.library = true, .problem = {}, .driver = {}, .cuda_version = 0, .gpus = {taken}};
   const auto given = environment({{"SLURM_GPUS_ON_NODE", "2"}});
   CHECK(memory_of_others(survey, kA, "node7", given) ==
-        "other processes use 7.0 GiB (pid 4242: 6.0 GiB, pid 4343) of GPU 0000:10:1c.0 of node7, which Slurm has given "
-        "to this job: end them (`nvidia-smi` lists them), or leave the node out");
+        "other processes use 7.0 GiB (pid 4242: 6.0 GiB, pid 4343) of GPU 0000:10:1c.0 of node7, which Slurm assigned "
+        "to this job; stop them (`nvidia-smi` lists them), or exclude the node");
   CHECK(memory_of_others(survey, kB, "node7", given).empty());
   CHECK(memory_of_others(survey, kA, "node7", environment({})).empty());
   doctor::GpuSurvey idle = survey;

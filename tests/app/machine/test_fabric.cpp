@@ -80,8 +80,8 @@ TEST_CASE("a missing provider, library, GPU memory or plugin is a failure with E
     const Finding through_host = find(look(root.system(), "efa"), "libfabric");
     CHECK(through_host.status == Status::kWarning);
     CHECK(through_host.message == "libfabric " + kFabric +
-                                      " does not support GPU memory, so data passes through host memory, as "
-                                      "OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK allows");
+                                      " does not support GPU memory, so data passes through host memory "
+                                      "(OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK)");
     const Setting forbidden("FI_EFA_USE_DEVICE_RDMA", "0");
     CHECK(find(look(root.system(), "efa+gpu"), "libfabric").status == Status::kWarning);
   }

@@ -61,25 +61,25 @@ TEST_CASE("each rank gets its threads and is bound to both hardware threads of i
   CHECK(use.line == std::string("CPU of rank 0's host: ") + lines[ranks() / 2]);
 }
 
-TEST_CASE("OMP_NUM_THREADS has set the threads, and binds nobody") {
+TEST_CASE("OMP_NUM_THREADS sets the thread count without binding cores") {
   Machine machine({.threads_asked_for = 1});
   const CpuUse use = machine.share();
   CHECK(!machine.threads);
   CHECK(!machine.bound);
   CHECK_THAT(use.line, Catch::Contains(std::to_string(ranks()) + (ranks() == 1 ? " rank" : " ranks") +
-                                       " of 1 thread on cores 0-7 (NUMA domains 0-1), not bound, since they use " +
+                                       " of 1 thread on cores 0-7 (NUMA domains 0-1), not bound, as they use " +
                                        std::to_string(ranks()) + " of 8 cores"));
 }
 
-TEST_CASE("a system that refuses to bind is said, and the threads stay") {
+TEST_CASE("a refused binding is reported and keeps the thread count") {
   Machine machine({}, /*may_bind=*/false);
   const CpuUse use = machine.share();
   CHECK(machine.threads == 8 / ranks());
   CHECK(machine.bound.has_value());
-  CHECK_THAT(use.line, Catch::EndsWith("not bound, since the system refuses to bind a process"));
+  CHECK_THAT(use.line, Catch::EndsWith("not bound, as the system denies binding"));
 }
 
-TEST_CASE("beside GPUs only the threads are set") {
+TEST_CASE("with GPUs, only the thread count is set") {
   Machine machine;
   const CpuUse use = machine.share({at::kCUDA, 0});
   CHECK(machine.threads == 8 / ranks());
@@ -88,15 +88,15 @@ TEST_CASE("beside GPUs only the threads are set") {
   CHECK(!use.warning);
 }
 
-TEST_CASE("ranks that their launcher has bound to a core each stay there, and are warned") {
+TEST_CASE("ranks bound to one core by their launcher stay bound, with a warning") {
   if (ranks() == 1) return;
   Machine machine;
   machine.host.topology = CpuTopology::synthetic("core:1 pu:1(indexes=" + std::to_string(mpi().rank()) + ")");
   const CpuUse use = machine.share();
   CHECK(machine.threads == 1);
   CHECK(!machine.bound);
-  CHECK_THAT(use.line, Catch::Contains("as what started them has bound them: rank 0 to core 0"));
-  CHECK_THAT(use.warning.value_or(""), Catch::Contains("one core each, of 16 hardware threads"));
+  CHECK_THAT(use.line, Catch::Contains("bound by the launcher: rank 0 to core 0"));
+  CHECK_THAT(use.warning.value_or(""), Catch::Contains("one core of 16 hardware threads"));
 }
 
 TEST_CASE("on this machine the process has the threads and the cores of its share") {

@@ -13,11 +13,10 @@ TEST_CASE("the flags of a calibration") {
     return error_from([&] { calibrate_command(arguments); });
   };
   CHECK(error({}) == "--calibrate FILE is missing; it is " + usage);
-  CHECK(error({"--calibrate"}) == "--calibrate needs a value; give one: " + usage);
-  CHECK(error({"--calibrate", "--device", "cpu"}) == "--calibrate needs a value; give one: " + usage);
-  CHECK(error({"--calibrate", "f", "--calibrate=g"}) == "--calibrate is given twice; leave one out");
-  CHECK(error({"--calibrate", "f", "--nodes", "4"}) ==
-        "\"--nodes\" is no flag that goes with --calibrate; it is " + usage);
+  CHECK(error({"--calibrate"}) == "--calibrate needs a value; usage: " + usage);
+  CHECK(error({"--calibrate", "--device", "cpu"}) == "--calibrate needs a value; usage: " + usage);
+  CHECK(error({"--calibrate", "f", "--calibrate=g"}) == "--calibrate is given twice; keep one of the two");
+  CHECK(error({"--calibrate", "f", "--nodes", "4"}) == "\"--nodes\" is not a flag of --calibrate; usage: " + usage);
   CHECK(error({"--calibrate", "f", "--device", "tpu"}) == "--device must be auto, cuda or cpu, not \"tpu\"");
   for (const char* seconds : {"soon", "0", "-1", "1e9", "5s"}) {
     CHECK(error({"--calibrate", "f", "--calibrate_seconds", seconds}) ==

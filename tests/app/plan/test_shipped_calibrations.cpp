@@ -31,15 +31,15 @@ TEST_CASE("GPUs have their calibrations, by CUDA's names and by those of tables"
   CHECK(file_for("NVIDIA L40S") == "l40s.json");
   CHECK(file_for("L40S 48GB") == "l40s.json");
   for (const char* other : {"NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA GH200 480GB", "L40S 480GB"}) {
-    CHECK_THAT(error_from([&] { file_for(other); }), Catch::Contains("no calibration for " + std::string(other)));
+    CHECK_THAT(error_from([&] { file_for(other); }), Catch::Contains("no calibration of " + std::string(other)));
   }
   CHECK(
       error_from([] { file_for("Tesla T4"); }) ==
-      "there is no calibration for Tesla T4 in configs/calibrations (there are NVIDIA A100-SXM4-40GB, NVIDIA "
+      "no calibration of Tesla T4 in configs/calibrations (there are NVIDIA A100-SXM4-40GB, NVIDIA "
       "A100-SXM4-80GB, NVIDIA H100 80GB HBM3, NVIDIA H200, NVIDIA L40S); make one on such a machine with `mpzero plan "
-      "--calibrate FILE`, and give it with --calibration");
+      "--calibrate FILE`, and pass it with --calibration");
   CHECK(error_from([] { calibration_for("NVIDIA H200", {"/nonexistent", "/none"}); }) ==
-        "there are no calibrations in /nonexistent or /none, where mpzero looks for them; start it in its checkout, or "
+        "no calibrations in /nonexistent or /none; start mpzero in its checkout, or "
         "make one with `mpzero plan --calibrate FILE`");
   CHECK(fs::exists(calibration_for("NVIDIA H200")));
 }

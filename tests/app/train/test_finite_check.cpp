@@ -28,7 +28,7 @@ TEST_CASE("a loss or a norm that is not finite is named with its step and the la
   const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
   CHECK(error_of(2, 1, std::nullopt).empty());
   CHECK_THAT(error_of(nan, 1, 5), Contains("the loss is NaN at step 7: the checkpoint of step 5 is intact"));
-  CHECK_THAT(error_of(infinity, nan, std::nullopt), Contains("the loss is infinite at step 7: no checkpoint was"));
+  CHECK_THAT(error_of(infinity, nan, std::nullopt), Contains("the loss is infinite at step 7: there is no checkpoint"));
   CHECK_THAT(error_of(2, infinity, 5), Contains("the gradient norm is infinite at step 7 while the loss is finite"));
 }
 

@@ -68,13 +68,13 @@ std::string reason() { return parallel::mpi().world_size() == 1 ? "SIGUSR1" : "S
 
 }  // namespace
 
-TEST_CASE("a run that is asked to stop saves and says which signal it was") {
+TEST_CASE("a stopped run saves and reports the signal") {
   const CapturedOutput output;
   AskedToStop run({"--grace_period=0"});
   run.save_and_stop();
   CHECK(run.is_saved());
   CHECK_THAT(output.text(), Contains("Stopping on " + reason() + " after step 3: saving") &&
-                                Contains("with the state saved: the same command resumes from there"));
+                                Contains("and saved: the same command resumes from there"));
 }
 
 TEST_CASE("within the grace period a run saves") {
@@ -86,7 +86,7 @@ TEST_CASE("within the grace period a run saves") {
 TEST_CASE("after the grace period a run stops without saving, and fails") {
   AskedToStop run({"--grace_period=1e-9"});
   CHECK_THROWS_WITH(run.save_and_stop(), Contains("stopped by " + reason() + " after step 3 without saving it") &&
-                                             Contains("there is no checkpoint yet; ask for more time"));
+                                             Contains("there is no checkpoint yet; request more time"));
   CHECK_FALSE(run.is_saved());
 }
 
@@ -97,19 +97,19 @@ TEST_CASE("a step that is saved already needs no grace period") {
   CHECK_FALSE(run.is_saved());
 }
 
-TEST_CASE("of a stop for the end of a host, stop.json names the host") {
+TEST_CASE("stop.json lists the host whose end stops the run") {
   const CapturedOutput output;
   AskedToStop run({"--grace_period=0"}, 3600);
   run.save_and_stop();
   CHECK(run.is_saved());
-  CHECK_THAT(output.text(), Contains("Stopped by the end of host x after step 3, with the state saved"));
+  CHECK_THAT(output.text(), Contains("Stopped by the end of host x after step 3 and saved"));
   if (parallel::mpi().rank() != 0) return;
   const nlohmann::json report = nlohmann::json::parse(run.report());
   CHECK(report["reason"] == "the end of host x");
   CHECK(report["hosts"] == std::vector{doctor::host_name(doctor::System{})});
 }
 
-TEST_CASE("a host that ends before the state could be saved is left without saving") {
+TEST_CASE("stops without saving if the host ends before a save could finish") {
   AskedToStop run({"--grace_period=0"}, 1e-9);
   CHECK_THROWS_WITH(run.save_and_stop(), Contains("stopped by the end of host x after step 3 without saving it") &&
                                              Contains("and 0.0 s were left; there is no checkpoint yet"));
@@ -117,7 +117,7 @@ TEST_CASE("a host that ends before the state could be saved is left without savi
   CHECK((parallel::mpi().rank() != 0 || !run.report().empty()));
 }
 
-TEST_CASE("of the grace period and the end of the host, the earlier counts") {
+TEST_CASE("the earlier of grace period and host end applies") {
   CHECK_THROWS_WITH(AskedToStop({"--grace_period=1e-9"}, 3600).save_and_stop(), Contains("without saving it"));
   CHECK_THROWS_WITH(AskedToStop({"--grace_period=3600"}, 1e-9).save_and_stop(), Contains("without saving it"));
 }

@@ -142,7 +142,7 @@ TEST_CASE("a run that is asked to stop during its last step finishes") {
   CHECK(io::open_checkpoint(run.checkpoint(2))->progress().step == 2);
 }
 
-TEST_CASE("a loss or a gradient norm that is no number ends the run, after the checkpoint that is being written") {
+TEST_CASE("a NaN loss or gradient norm ends the run after the pending save") {
   for (const auto& [lr, problem] : {std::pair("3e38", "the loss is NaN at step 2: "),
                                     {"1e30", "the gradient norm is NaN at step 2 while the loss is finite: "}}) {
     const TinyTraining run;
@@ -154,8 +154,8 @@ TEST_CASE("a loss or a gradient norm that is no number ends the run, after the c
     });
     const CapturedOutput output;
     CHECK_THROWS_WITH(run.train({"--max_steps=9", "--checkpoint_freq=1", "--lr_scheduler_type=constant"}),
-                      Contains(problem + std::string("no checkpoint was saved yet; lower the learning rate")));
-    CHECK_THAT(output.text(), Contains("The checkpoint of step 1 is still being written: waiting for it"));
+                      Contains(problem + std::string("there is no checkpoint yet; lower the learning rate")));
+    CHECK_THAT(output.text(), Contains("Waiting for the save of step 1"));
     CHECK(io::open_checkpoint(run.checkpoint(1))->progress().step == 1);
     CHECK_FALSE(std::filesystem::exists(run.checkpoint(2)));
   }

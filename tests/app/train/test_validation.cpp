@@ -108,7 +108,7 @@ TEST_CASE("the loss of each set is that of its first windows, on any layout") {
   CHECK(std::abs(exact_loss(exact, fixture.wiki, 7) - exact_loss(exact, fixture.wiki, 8)) > 1e-3);
 }
 
-TEST_CASE("a validation that is to stop has no losses") {
+TEST_CASE("an interrupted validation reports no losses") {
   const Fixture fixture;
   CHECK_FALSE(Fixture::validate(fixture.set_up(1, 0), 2, /*stops=*/true));
 }

@@ -38,7 +38,7 @@ void connect(parallel::MpiRuntime& mpi, Watchdog& watchdog, const std::string& w
     throw Failure("ncclCommInitRankConfig failed: a remote process has exited");
   }
   if (what == "other_network") {
-    throw parallel::NetworkFailure("NCCL runs over \"Socket\" instead of EFA", ErrorScope::kAllRanks, {which});
+    throw parallel::NetworkFailure("NCCL uses \"Socket\" instead of EFA", ErrorScope::kAllRanks, {which});
   }
   if (what == "unconnected" || (what == "alone" && here)) {
     std::puts("connects");

@@ -55,7 +55,7 @@ std::vector<std::byte> bytes_of_file(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("what is carried is read as it was written, by mpzero and by HDF5") {
+TEST_CASE("a carried file round-trips, read by mpzero and by HDF5") {
   const testing::TemporaryFolder folder;
   const CarriedState written = state();
   const ManifestFile entry = write_carried_file(folder.path(), "a.h5", written);
@@ -81,7 +81,7 @@ TEST_CASE("what is carried is read as it was written, by mpzero and by HDF5") {
   CHECK(head == std::vector<float>{0.5F, -1.0F, 1e-30F});
 }
 
-TEST_CASE("values of another unit, name, shape or type than wanted are not taken") {
+TEST_CASE("ignores carried values of another unit, name, shape or type") {
   const testing::TemporaryFolder folder;
   write_carried_file(folder.path(), "a.h5", state());
   const std::vector<CarriedValues> wanted{
@@ -93,7 +93,7 @@ TEST_CASE("values of another unit, name, shape or type than wanted are not taken
   CHECK((read.values.back() == contents()[1]));
 }
 
-TEST_CASE("what a carried file takes in memory is bounded by what is wanted of it") {
+TEST_CASE("a carried file's memory is bounded by the values requested") {
   const testing::TemporaryFolder folder;
   {
     hdf5::File file = hdf5::File::create(folder / "large.h5");

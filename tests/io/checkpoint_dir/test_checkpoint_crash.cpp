@@ -201,7 +201,7 @@ TEST_CASE("leftovers of crashed saves are removed, unrelated folders stay") {
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "notes.tmp", kNew, "tiny-x.tmp"});
 }
 
-TEST_CASE("a full disk is one sentence with path and reason on every rank, and changes nothing", "[mount]") {
+TEST_CASE("a full disk gives one sentence with path and reason on every rank and changes nothing", "[mount]") {
   const TemporaryFolder folder;
   const SmallDisk disk(folder / "disk");
   if (!disk.mounted()) {

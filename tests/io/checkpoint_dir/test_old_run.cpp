@@ -205,7 +205,7 @@ TEST_CASE("a save never replaces another run's checkpoint") {
   CHECK(save_as(folder.path(), kOurs, 1) == "");
 }
 
-TEST_CASE("files moved aside form a checkpoint folder that is never taken for a checkpoint") {
+TEST_CASE("files moved aside form a checkpoint folder that is never mistaken for a checkpoint") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
   write_file(folder / "notes.txt", "mine");

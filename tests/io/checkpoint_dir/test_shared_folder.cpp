@@ -250,7 +250,7 @@ TEST_CASE("a save of a new step that finds the folder taken over neither publish
     CHECK(read_file(folder / "latest") == "tiny-2steps\n");
   } else {
     CHECK(error == "");
-    CHECK(published.remark == "older checkpoints stay for now: taken over");
+    CHECK(published.remark == "older checkpoints were not deleted: taken over");
     CHECK(names_in(folder.path()) == Names{"latest", "tiny-1steps", "tiny-2steps", "tiny-3steps"});
   }
 }

@@ -331,11 +331,11 @@ TEST_CASE("Offsets that do not span the tokens are refused") {
 TEST_CASE("Fewer tokens than one window are refused") {
   const TemporaryFolder folder;
   write_token_file(folder / "tokens.h5", counting_tokens(4), 100);
-  CHECK(lacks(opening_error(folder / "tokens.h5", 4), {"holds 4 tokens", "the 5 of one window"}) == "");
+  CHECK(lacks(opening_error(folder / "tokens.h5", 4), {"has 4 tokens", "needs (5:"}) == "");
   CHECK(opening_error(folder / "tokens.h5", 3).empty());
   CHECK(lacks(opening_error(folder / "tokens.h5", 0), {"--seq_length"}) == "");
   write_token_file<uint16_t>(folder / "empty.h5", {}, 100);
-  CHECK(lacks(opening_error(folder / "empty.h5"), {"holds no tokens"}) == "");
+  CHECK(lacks(opening_error(folder / "empty.h5"), {"has no tokens"}) == "");
 }
 
 TEST_CASE("Another format version or element type is refused") {

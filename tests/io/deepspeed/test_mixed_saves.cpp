@@ -216,7 +216,7 @@ TEST_CASE(
   CHECK(problem_of(folder / kTag, 1).empty());
   const std::string name = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
   take_over(folder / "older-3steps", folder / kTag, name);
-  CHECK_THAT(problem_of(folder / kTag, 1), Contains(name) && Contains("AdamW counts 3 updates in it where"));
+  CHECK_THAT(problem_of(folder / kTag, 1), Contains(name) && Contains("AdamW counts 3 updates in it"));
 }
 
 TEST_CASE("DeepSpeed's own files of different steps are detected by every reader") {
@@ -234,7 +234,7 @@ TEST_CASE("DeepSpeed's own files of different steps are detected by every reader
         INFO(name << " of step " << other_step << ", stage " << stage);
         const std::string own = read_file(folder / kTag / name);
         take_over(folder / "other-6steps", folder / kTag, name);
-        CHECK_THAT(problem_of(folder / kTag, 1), Contains("so they are of different saves"));
+        CHECK_THAT(problem_of(folder / kTag, 1), Contains("from different saves"));
         write_file(folder / kTag / name, own);
       }
       // All AdamW states, but not the model states.
@@ -262,7 +262,7 @@ TEST_CASE("DeepSpeed files whose AdamW counts one update too many are read with 
       for (const std::string& name : files) {
         const std::string own = read_file(folder / kTag / name);
         take_over(folder / "other-6steps", folder / kTag, name);
-        CHECK_THAT(problem_of(folder / kTag, 1), Contains("so they are of different saves"));
+        CHECK_THAT(problem_of(folder / kTag, 1), Contains("from different saves"));
         write_file(folder / kTag / name, own);
       }
       for (const std::string& name : files) take_over(folder / "other-6steps", folder / kTag, name);
@@ -296,7 +296,7 @@ TEST_CASE("a rank's file is not accepted for another rank in a checkpoint of Dee
         write_file(file, read_file(tag / deepspeed_optimizer_file(/*bf16=*/false, from)));
         CHECK_THAT(problem_of(tag, 1), Contains(deepspeed_optimizer_file(false, std::max(from, to))) &&
                                            Contains(deepspeed_optimizer_file(false, std::min(from, to))) &&
-                                           Contains("is damaged: it holds the very bytes of"));
+                                           Contains("is damaged: it equals"));
         write_file(file, own);
       }
     }

@@ -43,10 +43,10 @@ TEST_CASE("a page is a writer's own if all of it belongs to the writer") {
   CHECK(show_split(pages, 24577, 24578) == "24577-24578s");
   CHECK(show_split(pages, 28672, 40960) == "28672-40960o");
   CHECK(show_split(pages, 300, 300).empty());
-  CHECK(message_of([&] { show_split(pages, 9000, 9001); }).find("were not announced") != std::string::npos);
-  CHECK(message_of([&] { pages.add(8999, 9002); }).find("[8999, 9000) of a file are to be written twice") !=
+  CHECK(message_of([&] { show_split(pages, 9000, 9001); }).find("without being announced") != std::string::npos);
+  CHECK(message_of([&] { pages.add(8999, 9002); }).find("[8999, 9000) of a file would be written twice") !=
         std::string::npos);
-  CHECK(message_of([&] { pages.add(90, 101); }).find("[100, 101) of a file are to be written twice") !=
+  CHECK(message_of([&] { pages.add(90, 101); }).find("[100, 101) of a file would be written twice") !=
         std::string::npos);
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("a rank's bytes of shared pages that the file system lost are not put 
     write_file(folder / "remainders", changed);
     const bool is_intact = changed == content + "x";
     const std::string message = message_of([&] { PageRemainders::put_in_place(folder.path(), sections[0], target); });
-    CHECK((message.find("remainders does not hold what a rank has written") != std::string::npos) != is_intact);
+    CHECK((message.find("remainders lacks what a rank wrote") != std::string::npos) != is_intact);
     CHECK((read_file(folder / "target") == "abcdef") != is_intact);
   }
 }

@@ -209,7 +209,7 @@ TEST_CASE("syntax errors name file, line and column") {
   CHECK_THAT(error_of("{\"a\" 1}"), Contains("ds.json, line 1, column 6: "));
   CHECK_THAT(error_of("{\n\"a\": tru\n}"), Contains("ds.json, line 2, column "));
   CHECK_THAT(error_of(" \n"), Contains("ds.json: it is empty"));
-  CHECK_THAT(error_of("[1]"), Contains("must hold a JSON object {...}, not array"));
+  CHECK_THAT(error_of("[1]"), Contains("must be a JSON object {...}, not array"));
   CHECK_THAT(error_of("{\"a\": 1"), Contains("ds.json, line 1, column "));
 }
 
@@ -299,20 +299,20 @@ TEST_CASE("settings that are off or match mpzero's behavior give no warning") {
 TEST_CASE("a known key that is not acted on is named with what happens instead") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"zero_optimization": {"contiguous_gradients": true}})",
-       "zero_optimization.contiguous_gradients: it gathers"},
+       "zero_optimization.contiguous_gradients: mpzero gathers"},
       {R"({"bf16": {"bf16_master_weights_and_grads": true}})",
-       "bf16.bf16_master_weights_and_grads: gradients are accumulated in bf16, but master weights"},
+       "bf16.bf16_master_weights_and_grads: gradients accumulate in bf16, but master weights"},
       {R"({"wandb": {"enabled": true, "project": "p"}})", "wandb: steps are recorded by --metrics_file"},
       {R"({"wall_clock_breakdown": true})", "wall_clock_breakdown: speed and memory"},
       {R"({"activation_checkpointing": {"cpu_checkpointing": true}})",
-       "activation_checkpointing.cpu_checkpointing: --recompute"},
+       "activation_checkpointing.cpu_checkpointing: use --recompute"},
       {R"({"checkpoint": {"load_universal": true}})", "checkpoint.load_universal: checkpoints"},
-      {R"({"bf16": {"check_grad_overflow": true}})", "bf16.check_grad_overflow: a loss"},
-      {R"({"aio": {"block_size": 1048576}})", "aio: it affects only NVMe"},
+      {R"({"bf16": {"check_grad_overflow": true}})", "bf16.check_grad_overflow: a non-finite loss"},
+      {R"({"aio": {"block_size": 1048576}})", "aio: it only affects NVMe"},
   };
   for (const auto& [text, line] : cases) {
     INFO(text);
-    CHECK_THAT(joined(parse(text).warnings), Contains("ds.json: mpzero does not act on " + line));
+    CHECK_THAT(joined(parse(text).warnings), Contains("ds.json: mpzero ignores " + line));
   }
   // Keys with the same reason share a line.
   const auto warnings =

@@ -172,7 +172,7 @@ TEST_CASE("a failing write in any chunk, or a stop, is thrown; nothing is claime
   OutputFile file(folder / "file", {.stop = stop.get_token()});
   file.append(bytes);
   stop.request_stop();
-  CHECK_THROWS_WITH(file.append(bytes), Contains("given up"));
+  CHECK_THROWS_WITH(file.append(bytes), Contains("aborted"));
 }
 
 namespace {

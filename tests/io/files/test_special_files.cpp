@@ -44,7 +44,7 @@ void make_socket(const fs::path& path) {
 }
 
 std::string sentence_of(const fs::path& path) {
-  return path.string() + " is a FIFO, a socket or a device, expected a regular file: remove it or name another file";
+  return path.string() + " is a FIFO, a socket or a device; delete it or use another path";
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ TEST_CASE("of two simultaneous conversions into one folder the second is refused
   };
   CHECK_NOTHROW(export_weights(first, folder.path(), options));
   CHECK_THAT(refused, Contains(folder.path().string()) && Contains("process " + std::to_string(::getpid())) &&
-                          Contains(host_name()) && Contains("wait until"));
+                          Contains(host_name()) && Contains("wait for it"));
   CHECK(holds_exactly(folder.path(), expected_of(first, Form{})));
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("files that another conversion moves in during the removal of the read
   Interrupted files(call, name, other);
   const std::string error = message_of([&] { export_weights(second, folder.path(), form.options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
+  CHECK_THAT(error, Contains("another conversion into " + folder.path().string()));
   CHECK_THAT(error, !Contains("is complete"));
   // The next conversion completes what the other one began.
   MadeUpCheckpoint damaged(4);
@@ -144,7 +144,7 @@ TEST_CASE("a conversion whose ready folder is removed by another one claims noth
   Interrupted files(call, name, [&, &ready = kReady] { fs::remove_all(folder / ready); });
   const std::string error = message_of([&] { export_weights(second, folder.path(), form.options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
+  CHECK_THAT(error, Contains("another conversion into " + folder.path().string()));
   CHECK_THAT(error, !Contains("is complete"));
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("a conversion stops and claims nothing if another one completes the sa
   });
   const std::string error = message_of([&] { export_weights(third, folder.path(), form.options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
+  CHECK_THAT(error, Contains("another conversion into " + folder.path().string()));
   CHECK(holds_exactly(folder.path(), expected_of(second, form)));
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("a conversion whose files another one replaces before its end claims n
   Interrupted files(Call::kAfterRenaming, form == 0 ? "model.safetensors" : "config.json", other);
   const std::string error = message_of([&] { export_weights(second, folder.path(), kForms[form].options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
+  CHECK_THAT(error, Contains("another conversion into " + folder.path().string()));
   CHECK(holds_exactly(folder.path(), expected_of(third, kForms[form])));
 }
 

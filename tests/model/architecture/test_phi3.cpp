@@ -11,7 +11,7 @@ TEST_CASE("a layer of Phi-3 has one weight for queries, keys and values, and one
   CHECK(weights["mlp.gate_up_proj.weight"] == nlohmann::json::array({80, 32}));
 }
 
-TEST_CASE("of Phi-3's options, window and longrope are read, and partial rotation is refused") {
+TEST_CASE("reads Phi-3's window and longrope, and refuses partial rotation") {
   CHECK_FALSE(of_family("phi3").sliding_window);
   CHECK(of_family("phi3", {{"sliding_window", 33}}).positions() == 33);
   const nlohmann::json longrope = {

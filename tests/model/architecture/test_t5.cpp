@@ -83,7 +83,7 @@ TEST_CASE("each matrix of a T5 counts for the tokens that pass through it") {
   CHECK(flops_per_token(parse(small()), 640, 512) * 640 == Approx(products + attention));
 }
 
-TEST_CASE("what a T5 would compute otherwise is refused by its key") {
+TEST_CASE("refuses keys that would change what a T5 computes") {
   for (const auto& [key, value] :
        {std::pair("decoder_start_token_id", json(nullptr)), std::pair("feed_forward_proj", json("gated-silu")),
         std::pair("relative_attention_num_buckets", json(6)), std::pair("relative_attention_max_distance", json(8)),

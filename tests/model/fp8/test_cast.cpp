@@ -66,7 +66,7 @@ TEST_CASE("casts of rows and columns") {
   }
 }
 
-TEST_CASE("one scale a tensor gives rows and columns the same codes") {
+TEST_CASE("one scale per tensor gives rows and columns the same codes") {
   const at::Tensor x = random(24, 40);
   const CastMatrix both = cast(x, Format::kE4m3, Scaling::kTensorwise, Forms::kBoth);
   CHECK(bitwise_equal(bytes(both.rows.codes).t().contiguous(), bytes(both.columns.codes)));

@@ -105,7 +105,7 @@ TEST_CASE("a watch counts what a cast of inputs makes 0") {
   }
 }
 
-TEST_CASE("a watch looks at rows throughout a matrix") {
+TEST_CASE("a watch samples rows throughout a matrix") {
   at::Tensor x = at::full({1000, 32}, 1e-6, at::kBFloat16);
   x.narrow(0, 500, 500).fill_(3);
   CastWatch watch(1);
@@ -118,7 +118,7 @@ TEST_CASE("a watch looks at rows throughout a matrix") {
   CHECK(std::abs(range.zero_share() - 0.5) < 0.02);
 }
 
-TEST_CASE("the first tokens of sequences weigh no more than others in what a watch sees") {
+TEST_CASE("a watch does not oversample the first tokens of sequences") {
   at::manual_seed(3);
   for (const auto& [sequences, length] : {std::pair<int64_t, int64_t>{8, 2048}, {4, 8192}, {64, 512}, {64, 1024}}) {
     for (const fp8::Scaling scaling : kScalings) {
@@ -164,7 +164,7 @@ TEST_CASE("a watch sees the largest value of each operand of a layer") {
   }
 }
 
-TEST_CASE("what a watch sees depends on neither recomputation nor kept weights, and it changes nothing") {
+TEST_CASE("a watch is independent of recomputation and cached weights, and changes no results") {
   for (const fp8::Scaling scaling : kScalings) {
     WatchedLayer layer(scaling);
     const WatchedRun plain = layer.run(false), first = layer.run(true);
@@ -186,7 +186,7 @@ TEST_CASE("what a watch sees depends on neither recomputation nor kept weights, 
   }
 }
 
-TEST_CASE("a watch adds up micro-batches, and begins each step anew") {
+TEST_CASE("a watch accumulates micro-batches and resets at each step") {
   WatchedLayer layer(fp8::Scaling::kTensorwise);
   const at::Tensor small = layer.x;
   layer.decoder.cast_watch()->begin();

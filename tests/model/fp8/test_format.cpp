@@ -74,7 +74,7 @@ TEST_CASE("all 256 codes have the numbers of the definition") {
   CHECK(decode(Format::kE5m2, 0x01) == 0x1p-16F);
 }
 
-TEST_CASE("encode takes the nearest code, of two the even one, and saturates") {
+TEST_CASE("encode rounds to nearest, ties to even, and saturates") {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> mantissa(1.0F, 2.0F);
   std::uniform_int_distribution<int> exponent(-22, 17);
@@ -102,7 +102,7 @@ TEST_CASE("encode takes the nearest code, of two the even one, and saturates") {
   }
 }
 
-TEST_CASE("codes are those of torch's types within their range") {
+TEST_CASE("codes match torch's types within their range") {
   std::mt19937 random(2);
   std::uniform_real_distribution<float> mantissa(-2.0F, 2.0F);
   std::uniform_int_distribution<int> exponent(-20, 7);

@@ -80,13 +80,13 @@ TEST_CASE("with a cache the logits of each position are those of the full forwar
   }
 }
 
-TEST_CASE("token by token the loss is that of transformers") {
+TEST_CASE("token by token, the loss matches transformers'") {
   for (const char* name : {"qwen3", "qwen2", "llama31", "mistral", "granite", "olmo2", "phi3", "smollm3"}) {
     check_fixture(name);
   }
 }
 
-TEST_CASE("a sequence that begins anew has forgotten the one before, bit for bit") {
+TEST_CASE("a new sequence carries over no state from the previous one, bit for bit") {
   const Decoder decoder(small_qwen3());
   const FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
   const at::Tensor tokens = at::randint(53, {9}, at::kLong);

@@ -197,7 +197,7 @@ TEST_CASE("who tells NCCL how many channels to open gets as many, on all hosts o
   for (const std::vector<NodeNetwork>& nodes : {std::vector{a, kTcpB}, std::vector{kTcpA, b}}) {
     const std::string with_it = nodes[0].limits_channels ? "a" : "b", without = nodes[0].limits_channels ? "b" : "a";
     CHECK_THROWS_WITH(plan(NetworkChoice::kSocket, nodes),
-                      Catch::Contains("is set on " + with_it + " and none on " + without));
+                      Catch::Contains("is set on " + with_it + " but none on " + without));
   }
 }
 
@@ -222,13 +222,13 @@ TEST_CASE("an environment variable that contradicts the choice is named") {
     return plan(NetworkChoice::kAuto, {kEfaA, kEfaB}, variables);
   };
   CHECK_THROWS_WITH(efa({{"NCCL_NET", "Socket"}}), Catch::Contains("NCCL_NET=Socket contradicts --network auto"));
-  CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "tcp"}}), Catch::Contains("FI_PROVIDER=tcp keeps libfabric from EFA"));
-  CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "^efa"}}), Catch::Contains("FI_PROVIDER=^efa keeps libfabric from EFA"));
+  CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "tcp"}}), Catch::Contains("FI_PROVIDER=tcp disables EFA"));
+  CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "^efa"}}), Catch::Contains("FI_PROVIDER=^efa disables EFA"));
   // Settings that allow EFA among others are made strict.
   CHECK(settings(efa({{"FI_PROVIDER", "^tcp"}}))["FI_PROVIDER"] == "efa");
   CHECK(settings(efa({{"FI_PROVIDER", "efa,tcp"}}))["FI_PROVIDER"] == "efa");
   CHECK(settings(efa({{"FI_PROVIDER", "efa"}})).count("FI_PROVIDER") == 0);
-  CHECK_THROWS_WITH(efa({{"NCCL_NET", "AWS Libfabric"}}), Catch::Contains("calls its network, which is \"Libfabric\""));
+  CHECK_THROWS_WITH(efa({{"NCCL_NET", "AWS Libfabric"}}), Catch::Contains("\"Libfabric\""));
   CHECK_THROWS_WITH(efa({{"NCCL_NET_PLUGIN", "none"}}), Catch::Contains("NCCL_NET_PLUGIN=none forbids plugins"));
   CHECK_THROWS_WITH(plan(NetworkChoice::kSocket, {kEfaA, kEfaB}, {{"NCCL_NET", "Libfabric"}}),
                     Catch::Contains("NCCL_NET=Libfabric contradicts --network socket"));
@@ -264,7 +264,7 @@ TEST_CASE("a missing library, one that is not a plugin, and another plugin are d
   CHECK(found.plugin->library == stand_in("fake_plugin"));
   CHECK(found.plugin->file == stand_in("fake_plugin"));
   CHECK_THROWS_WITH(plan(NetworkChoice::kAuto, {kEfaA, kEfaB}, {}, {}),
-                    Catch::Contains("a has EFA, but NCCL cannot use it there: no libnccl-net.so was found"));
+                    Catch::Contains("a has EFA, but NCCL cannot use it: no libnccl-net.so was found"));
 }
 
 TEST_CASE("the proof is parsed from NCCL's log, for several releases") {
@@ -331,9 +331,9 @@ TEST_CASE("libfabric without EFA, and sockets, are not accepted as EFA") {
   CHECK(tcp.provider == "tcp;ofi_rxm");
   const NetworkPlan none = {.several_nodes = true, .proof = Proof::kAnything, .settings = {}};
   REQUIRE(network_warnings(none, {tcp}).size() == 1);
-  CHECK_THAT(network_warnings(none, {tcp}).front(), Catch::Contains("NCCL runs over TCP, since no node has an EFA"));
+  CHECK_THAT(network_warnings(none, {tcp}).front(), Catch::Contains("NCCL uses TCP, as no node has an EFA"));
   CHECK_THAT(missing_proof(efa, tcp, "a"),
-             Catch::Contains("NCCL runs over \"Libfabric\" over tcp;ofi_rxm instead of EFA on a"));
+             Catch::Contains("NCCL uses \"Libfabric\" over tcp;ofi_rxm instead of EFA on a"));
   const NetworkProof plain = parse_network_proof("x NCCL INFO Using network Socket\r\n");
   CHECK(plain.net == "Socket");
   CHECK_THAT(missing_proof(efa, plain, "a"), Catch::Contains("\"Socket\" instead of EFA"));

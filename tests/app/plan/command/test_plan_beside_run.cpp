@@ -12,8 +12,8 @@ TEST_CASE("the line has both sides of each part, and names the one that differs 
   const StepSplit planned{.forward = 0.1, .backward = 0.2, .optimizer = 0.05};
   const StepSplit measured{.forward = 0.11, .backward = 0.19, .optimizer = 0.05, .exposed_gradients = 0.035};
   const std::string line = beside(planned, measured, 0.1);
-  CHECK_THAT(line, Contains("step 350.0 ms and 385.0 ms (+10%; the plan says give or take 10%)"));
-  CHECK_THAT(line, Contains("forward 100.0 ms and 110.0 ms") && Contains("waiting for gradients 0.0 ms and 35.0 ms"));
+  CHECK_THAT(line, Contains("step 350.0 ms vs. 385.0 ms (+10%; error of the plan: 10%)"));
+  CHECK_THAT(line, Contains("forward 100.0 ms vs. 110.0 ms") && Contains("waiting for gradients 0.0 ms vs. 35.0 ms"));
   CHECK_THAT(line, Contains("the largest difference is in waiting for gradients: +35.0 ms"));
   CHECK_THAT(line, !Contains("data") && !Contains("parameters"));
 }
@@ -24,13 +24,13 @@ TEST_CASE("a run is planned from its own setup, and a GPU without a calibration 
   setup.layout = {.nodes = 1, .ranks_per_node = 2};
   PlannedRun run{.setup = setup, .gpu = "NVIDIA H200", .gpu_bytes = int64_t{139} << 30, .hosts = 1, .per_host = 2};
   const StepSplit mean{.forward = 0.1, .backward = 0.2};
-  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan beside measured: step"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan vs. measured: step"));
   const std::string bf16 = plan_beside_run(run, mean);
   setup.config.fp8_options.emplace();
-  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan beside measured: step"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan vs. measured: step"));
   CHECK(plan_beside_run(run, mean) != bf16);
   run.gpu = "NVIDIA T4";
-  CHECK_THAT(plan_beside_run(run, mean), Contains("there is none"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("no plan"));
 }
 
 // bench/RESULTS.md, "Packed documents": 218.7 ms of 2 x 8192 tokens in full sequences, 149.0 ms with 14% of the
@@ -75,7 +75,7 @@ TEST_CASE("a run on a processor without a calibration is told how to make one") 
   setup.layout = {.nodes = 1, .ranks_per_node = 2};
   const PlannedRun run{.setup = setup, .processor = "A CPU of 1971", .threads = 4, .hosts = 1, .per_host = 2};
   const StepSplit mean{.forward = 0.1, .backward = 0.2};
-  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan beside measured: there is none, since") &&
-                                             Contains("no calibration for A CPU of 1971") &&
+  CHECK_THAT(plan_beside_run(run, mean), Contains("Plan vs. measured: no plan, ") &&
+                                             Contains("no calibration of A CPU of 1971") &&
                                              Contains("`mpirun -n 2 mpzero plan --calibrate FILE --device cpu`"));
 }

@@ -34,8 +34,8 @@ TEST_CASE("a mistake is one sentence that names the flag") {
   CHECK_THAT(error({"--gpu=H100", "--network_factor=0.5"}), Contains("a number from 1 to 100"));
   CHECK_THAT(error({"--gpu=H100", "--network_factor=101"}), Contains("a number from 1 to 100"));
   CHECK_THAT(error({"--gpu=H100", "--straggler_factor=1e30"}), Contains("a number from 1 to 100"));
-  CHECK_THAT(error({"--gpu=H100", "--network_rate=4"}), Contains("one host sends nothing"));
-  CHECK_THAT(error({"--gpu=H100", "--host_gigabits=400"}), Contains("--host_gigabits 400: one host sends nothing"));
+  CHECK_THAT(error({"--gpu=H100", "--network_rate=4"}), Contains("--network_rate 4 has no effect on one host"));
+  CHECK_THAT(error({"--gpu=H100", "--host_gigabits=400"}), Contains("--host_gigabits 400 has no effect on one host"));
   CHECK_THAT(error({"--gpu=H100", "--nodes=2", "--network_rate=4", "--host_gigabits=100"}), Contains("keep one"));
   CHECK_THAT(error({"--gpu=H100", "--price=1", "--prices=p.json"}), Contains("keep one"));
 }
@@ -60,8 +60,8 @@ TEST_CASE("a list of hosts is a comparison, and takes the place of --instance an
   };
   CHECK_THAT(list("p5.48xlarge:0"), Contains("--instances must be a whole number of hosts"));
   CHECK_THAT(list("p5.48xlarge:1.5"), Contains("\"1.5\""));
-  CHECK_THAT(list(":2"), Contains("types with their hosts"));
-  CHECK_THAT(list("p5.48xlarge,"), Contains("types with their hosts"));
+  CHECK_THAT(list(":2"), Contains("types with counts"));
+  CHECK_THAT(list("p5.48xlarge,"), Contains("types with counts"));
   CHECK_THAT(list("p5.48xlarge:1,p5.48xlarge"), Contains("twice"));
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("the plan of a run prints as it did") {
 TEST_CASE("a length in epochs is not known without tokens") {
   std::vector<std::string> flags = {"--model_config=" + kModels + "qwen3_0_6b.json", "--instance=p5.48xlarge",
                                     "--seq_length=512", "--price=55", "--epochs=3"};
-  CHECK_THAT(output_of(flags).text, Catch::Contains("Length: not known") && Catch::Contains("give --tokens"));
+  CHECK_THAT(output_of(flags).text, Catch::Contains("Run length unknown") && Catch::Contains("pass --tokens"));
   CHECK(json_of(flags)["length"].is_null());
   flags.emplace_back("--tokens=1e9");
   CHECK(json_of(flags)["length"]["hours"].get<double>() > 0);

@@ -34,7 +34,7 @@ struct Opened {
 
 }  // namespace
 
-TEST_CASE("With one level the recorder knows a channel per use, of all ranks, and no bytes leave a node") {
+TEST_CASE("With one level the recorder has one channel per use, with all ranks, and no internode bytes") {
   Opened opened({.nodes = 1, .ranks_per_node = parallel::mpi().world_size()});
   CHECK(opened.communicators.all().size() == 2);
   const auto records = opened.records();
@@ -44,7 +44,7 @@ TEST_CASE("With one level the recorder knows a channel per use, of all ranks, an
   CHECK(opened.communicators.take_internode_bytes() == 0);
 }
 
-TEST_CASE("With two levels the recorder knows which level a collective is of, and which ranks meet in it") {
+TEST_CASE("With two levels the recorder has the level and the ranks of each collective") {
   parallel::MpiRuntime& mpi = parallel::mpi();
   Opened opened({.nodes = mpi.world_size(), .ranks_per_node = 1});
   if (mpi.world_size() == 1) return;
@@ -66,7 +66,7 @@ TEST_CASE("With two levels the recorder knows which level a collective is of, an
   CHECK(opened.communicators.take_internode_bytes() == 0);
 }
 
-TEST_CASE("A node sends what each of its ranks sends to other nodes, and a host of one level what a ring carries") {
+TEST_CASE("Internode bytes are the sum over a group's ranks, or with one level a ring's traffic") {
   const std::unique_ptr<parallel::Timeline> timeline = parallel::make_timeline(at::kCPU);
   const auto sent = [&](const parallel::ParallelLayout& layout, bool several_hosts) {
     LevelCommunicators use(layout, several_hosts, std::make_unique<parallel::TwinRanks>(),
@@ -83,7 +83,7 @@ TEST_CASE("A node sends what each of its ranks sends to other nodes, and a host 
   CHECK(sent({.nodes = 1, .ranks_per_node = 6}, false) == 0);
 }
 
-TEST_CASE("What stalls a step is known of both levels, in the order of the timeline") {
+TEST_CASE("Exposed communication is recorded for both levels, in timeline order") {
   parallel::MpiRuntime& mpi = parallel::mpi();
   Opened opened({.nodes = mpi.world_size(), .ranks_per_node = 1});
   if (mpi.world_size() == 1) return;

@@ -69,7 +69,7 @@ TEST_CASE("values are rounded to bf16 as c10 rounds them") {
   }
 }
 
-TEST_CASE("lanes are added and compared, and a rest of fewer touches nothing else") {
+TEST_CASE("lanes are added and compared, and a partial vector writes nothing beyond its end") {
   float x[2 * kLanes], y[2 * kLanes];
   for (int i = 0; i < 2 * kLanes; ++i) x[i] = static_cast<float>(i + 1);
   CHECK(sum_of(x) == 136);

@@ -36,7 +36,7 @@ TEST_CASE("rms_norm on the CPU") {
   }
 }
 
-TEST_CASE("rms_norm on the CPU takes rows that lie apart") {
+TEST_CASE("rms_norm on the CPU supports strided rows") {
   const at::Tensor x = numbers({5, 7, 32}, at::kFloat).narrow(1, 2, 3), weight = numbers({32}, at::kFloat);
   const RmsNormOutput out = rms_norm_forward(x, weight, 1e-6);
   CHECK(relative_error(out.y, reference::rms_norm_forward(wide(x), wide(weight), 1e-6).y) < 3e-6);
