@@ -152,6 +152,14 @@ def speeds(visit: Visit) -> None:
     large = {"random": True, "endless": True, "steps": 25, "warm_up": 4, "limit": 170}
     qwen = {"model_type": "qwen2_5_7b", "ranks": 1, "stage": 2, "micro_batch": 1, "gas": 4, "seq_length": 8192}
     visit.train("speed_qwen2_5_7b", bf16_moments=True, **qwen, **large)
+    adapters = {"model_type": "llama_3_8b", "seq_length": 4096, "micro_batch": 1, **large}
+    for recompute in ({}, {"recompute": "full"}):
+        for recipe in ({}, {"fp8": "tensorwise"}):
+            name = f"speed_llama3_8b_lora_t4096{'_recompute' * bool(recompute)}{'_fp8' * bool(recipe)}"
+            flags = {"lora_r": 16, "lora_alpha": 32, **recipe}
+            for ranks in {1, visit.gpus}:
+                several = f"_{ranks}gpu" if ranks > 1 else ""
+                visit.train(f"{name}{several}", ranks=ranks, stage=3, flags=flags, **recompute, **adapters)
     ranks = visit.gpus
     if ranks < 2:
         return
@@ -182,6 +190,8 @@ def peers(visit: Visit) -> None:
         visit.write()
 
     peer("peer_hugging_face", 1, 240, str(BENCH / "hugging_face_peer.py"))
+    lora = ("llama3_8b_lora_t4096", "llama3_8b_lora_t4096_recompute")
+    peer("peer_peft", 1, 240, str(BENCH / "hugging_face_peer.py"), *lora, "--steps=10")
     deepspeed = str(BENCH / "deepspeed_peer.py")
     for work, gpus in (
         ("users_qwen3_zero2", 1),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens a second of Hugging Face's compiled Qwen3-0.6B on one GPU, with random tokens, AdamW and clipping.
+"""Tokens a second of Hugging Face's models on one GPU, with random tokens, AdamW and clipping; of PEFT for LoRA.
 
     bench/hugging_face_peer.py [WORK ...]     prints one JSON line for each work
 
@@ -25,12 +25,19 @@ class Work:
     micro_batch: int
     seq_length: int
     dtype: str = "bf16"  # or fp32: of the weights, the gradients and the optimizer's states
+    lora_r: int = 0  # of PEFT's adapters on all projections of the layers, in fp32 as PEFT makes them; 0: none
+    checkpointing: bool = False  # of whole layers, as TRL's SFTTrainer has it by default
 
 
 WORKS = {
     "qwen3_0_6b_mb8": Work("qwen3_0_6b", 8, 2048),
     "qwen3_0_6b_mb1": Work("qwen3_0_6b", 1, 2048),
+    "llama3_8b_lora_t4096": Work("llama_3_8b", 1, 4096, lora_r=16),
+    "llama3_8b_lora_t4096_recompute": Work("llama_3_8b", 1, 4096, lora_r=16, checkpointing=True),
 }
+
+
+DEFAULT = [name for name, work in WORKS.items() if not work.lora_r]
 
 
 def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps: int, compiled: bool) -> dict:
@@ -40,7 +47,15 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
     started = time.monotonic()
     with device:
         model = make_model(config, {"bf16": torch.bfloat16, "fp32": torch.float32}[work.dtype])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+        if work.checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            model.enable_input_require_grads()
+        if work.lora_r:
+            from peft import LoraConfig, get_peft_model
+
+            model = get_peft_model(model, LoraConfig(r=work.lora_r, lora_alpha=32, target_modules="all-linear"))
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=5e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     forward = torch.compile(model) if compiled else model
     shape = (work.micro_batch, work.seq_length)
     seconds = []
@@ -49,8 +64,10 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
         tokens = torch.randint(0, config["vocab_size"], shape, device=device)
         wait(device)
         start = time.monotonic()
-        forward(input_ids=tokens, labels=tokens).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with torch.autocast(device.type, torch.bfloat16, enabled=work.lora_r > 0 and work.dtype == "bf16"):
+            loss = forward(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         wait(device)
@@ -66,7 +83,10 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
         "steps": steps,
         "step_ms": round(median * 1e3, 2),
         "tokens_per_second_per_gpu": round(speed),
-        "mfu_percent": round(speed * flops_per_token(config, work.seq_length) / PEAK_FLOPS * 100, 1),
+        # Without gradients of frozen weights there is no such figure.
+        "mfu_percent": None
+        if work.lora_r
+        else round(speed * flops_per_token(config, work.seq_length) / PEAK_FLOPS * 100, 1),
         "first_step_seconds": round(first_step, 1),
     }
     if device.type == "cuda":
@@ -81,7 +101,7 @@ def wait(device: torch.device) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("works", nargs="*", default=list(WORKS), metavar="WORK", help=f"of {', '.join(WORKS)}")
+    parser.add_argument("works", nargs="*", default=DEFAULT, metavar="WORK", help=f"of {', '.join(WORKS)}")
     parser.add_argument("--warm_up", type=int, default=6)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--device", default="cuda")

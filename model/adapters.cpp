@@ -26,7 +26,7 @@ at::Tensor LayerAdapters::joined_a(std::span<const LoraAdapter> adapters) const 
 at::Tensor LayerAdapters::forward(LayerProduct product, const Operand& x, const at::Tensor& y) const {
   const std::span<const LoraAdapter> adapters = of(product);
   if (adapters.empty()) return {};
-  at::Tensor z = matmuls_->forward(x, joined_a(adapters));
+  at::Tensor z = matmuls_->forward(x.tensor(), joined_a(adapters));
   if (scale_ != 1) z.mul_(scale_);
   for (size_t i = 0; i < adapters.size(); ++i) {
     at::Tensor columns = y.narrow(1, adapters[i].begin, adapters[i].count);
@@ -44,7 +44,7 @@ at::Tensor LayerAdapters::data_gradient(LayerProduct product, const Operand& dy,
   for (size_t i = 0; i < adapters.size(); ++i) {
     const at::Tensor& b = layer_[adapters[i].b];
     at::Tensor part = part_of(dz, i, b.size(1));
-    matmuls_->data_gradient_out(part, dy.narrow_columns(adapters[i].begin, adapters[i].count), b);
+    matmuls_->data_gradient_out(part, dy.tensor().narrow(1, adapters[i].begin, adapters[i].count), b);
   }
   if (scale_ != 1) dz.mul_(scale_);
   matmuls_->add_data_gradient(dx, dz, a);
@@ -55,10 +55,10 @@ void LayerAdapters::weight_gradients(LayerProduct product, const Operand& dy, co
                                      const at::Tensor& z, std::span<Gradient> gradients) const {
   const std::span<const LoraAdapter> adapters = of(product);
   if (adapters.empty()) return;
-  add_matmul(gradients.subspan(adapters.front().a, adapters.size()), dz, x, matmuls_);
+  add_matmul(gradients.subspan(adapters.front().a, adapters.size()), dz, x.tensor(), matmuls_);
   for (size_t i = 0; i < adapters.size(); ++i) {
     const int64_t r = layer_[adapters[i].b].size(1);
-    gradients[adapters[i].b].add_matmul(dy.narrow_columns(adapters[i].begin, adapters[i].count), part_of(z, i, r),
+    gradients[adapters[i].b].add_matmul(dy.tensor().narrow(1, adapters[i].begin, adapters[i].count), part_of(z, i, r),
                                         matmuls_);
   }
 }

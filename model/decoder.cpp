@@ -55,7 +55,8 @@ LayerCasts Decoder::casts(const Weights& layer) const {
           *layer.layer < kept_casts_,
           layer.version.value_or(0),
           watch,
-          layer.scales};
+          layer.scales,
+          /*adapted=*/lora_.has_value()};
 }
 
 bool Decoder::rotates(const Weights& layer) const {

@@ -93,6 +93,12 @@ Operand LayerCasts::of_codes(LayerProduct product, const at::Tensor& codes, fp8:
 Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format,
                          fp8::Forms forms, const at::Tensor& maximum, at::Tensor* found) const {
   if (!is_fp8(product)) return x;
+  // Only gradients of weights read columns of anything but a weight; those of adapters read x itself.
+  const bool beside = adapted_ && kind != OperandKind::kWeight;
+  if (beside) {
+    if (!fp8::has_rows(forms)) return x;
+    forms = fp8::Forms::kRows;
+  }
   fp8::CastMatrix cast = fp8::cast(x.contiguous(), format, recipe_.scaling, forms, maximum);
   if (found != nullptr && recipe_.scaling == fp8::Scaling::kTensorwise) *found = cast.maxima;
   // An input without rows is one that forward has cast already.
@@ -100,6 +106,7 @@ Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tenso
   if (watch_ != nullptr && (!is_input || cast.rows.defined())) {
     watch_->see(layer_, product, kind, cast.maxima, is_input ? cast.rows : fp8::Matrix(), x);
   }
+  if (beside) return {std::move(cast.rows), {}, x};
   return operand_of(std::move(cast));
 }
 

@@ -48,9 +48,10 @@ class LayerCasts {
   // Nothing in FP8.
   LayerCasts() = default;
   // `kept`: where what is made of weights of this version is kept; null: nowhere. `keeps_casts`: not only maxima.
-  // `watch`: looks at the casts; may be null. `scales`: of weights that are codes already; see Weights.
+  // `watch`: looks at the casts; may be null. `scales`: of weights that are codes already; see Weights. `adapted`: the
+  // weights have adapters and no gradients.
   LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, bool keeps_casts,
-             uint64_t version, CastWatch* watch = nullptr, at::Tensor scales = {})
+             uint64_t version, CastWatch* watch = nullptr, at::Tensor scales = {}, bool adapted = false)
       : layer_(layer),
         products_(products),
         recipe_(recipe),
@@ -58,7 +59,8 @@ class LayerCasts {
         keeps_casts_(keeps_casts),
         version_(version),
         watch_(watch),
-        scales_(std::move(scales)) {}
+        scales_(std::move(scales)),
+        adapted_(adapted) {}
 
   bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
   // For a kernel that writes an operand on the GPU and can find its largest magnitude meanwhile: where it puts that.
@@ -87,6 +89,7 @@ class LayerCasts {
   uint64_t version_ = 0;
   CastWatch* watch_ = nullptr;
   at::Tensor scales_;
+  bool adapted_ = false;
 };
 
 }  // namespace mpzero::model

@@ -35,9 +35,6 @@ void refuse_other_methods(const Settings& config, const std::string& source) {
         "leave it out",
         source, fmt::join(config.freeze_parameters, ","));
   }
-  if (config.fp8 != "none") {
-    throw_user_error("{}: adapters (--lora_r) do not support products in FP8; leave --fp8 out", source);
-  }
   if (config.deepspeed_format) {
     throw_user_error("{}: --checkpoint_format deepspeed has no place for adapters (--lora_r); leave one of the two out",
                      source);

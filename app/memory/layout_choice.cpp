@@ -7,6 +7,7 @@
 
 #include "app/memory/memory_estimate.hpp"
 #include "base/words.hpp"
+#include "parallel/zero/unit_parts.hpp"
 
 namespace mpzero {
 namespace {
@@ -53,6 +54,17 @@ struct Candidate {
   std::optional<PredictedStep> step;
 };
 
+int64_t bytes_between(const RunSetup& setup, const parallel::ZeroOptions& options,
+                      const parallel::ParallelLayout& layout, int hosts) {
+  int64_t parameters = 0, trained = 0;
+  const parallel::UnitParts units(model::model_units(setup.model), options.frozen);
+  for (const UnitSpec& unit : units.parts()) {
+    parameters += unit.numel();
+    if (unit.trainable()) trained += unit.numel();
+  }
+  return internode_bytes(options, layout, hosts, parameters, trained);
+}
+
 // What "auto" chooses from.
 struct Candidates {
   Candidate nodes, one_level;  // a node a host
@@ -63,8 +75,7 @@ Candidates candidates(const RunSetup& setup, at::Device device, const RankPlacem
                       const PredictStep& predict) {
   const auto candidate = [&](const parallel::ParallelLayout& layout) {
     Candidate one{.layout = layout,
-                  .bytes = internode_bytes(zero_options(setup.config, device), layout, ranks.hosts(),
-                                           model::num_parameters(setup.model)),
+                  .bytes = bytes_between(setup, zero_options(setup.config, device), layout, ranks.hosts()),
                   .need = need_of(setup, device, layout),
                   .step = std::nullopt};
     one.fits = one.need.device <= limit.device && one.need.host <= limit.host;
@@ -134,25 +145,13 @@ struct Chosen {
   std::string instead = {};
 };
 
-// Where hosts can be nodes and the file leaves it open. `is_default`: it says nothing.
-Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::string& up_to, bool is_default) {
-  const bool takes = takes_nodes(all);
+// Where hosts can be nodes and the file leaves it open.
+Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::string& up_to) {
   const std::string against = drawback(all);
-  Chosen chosen;
-  chosen.instead = takes ? "\"zero_hpz_partition_size\": \"auto\" makes each host a node"
-                         : fmt::format("two levels of ZeRO were not taken, since {}",
-                                       against.empty() ? "as many bytes would cross" : against);
-  chosen.choice.layout = takes && !is_default ? all.nodes.layout : all.one_level.layout;
-  if (!is_default) {
-    chosen.choice.line = describe_choice(all, setup, up_to);
-    return chosen;
-  }
-  const std::string hint = takes
-                               ? fmt::format("; \"zero_hpz_partition_size\": \"auto\" in zero_optimization makes it {}",
-                                             traffic(all.nodes.bytes))
-                               : "";
-  chosen.choice.line = fmt::format("Between hosts: {}{} a host and step{}", up_to, traffic(all.one_level.bytes), hint);
-  return chosen;
+  return {{.layout = takes_nodes(all) ? all.nodes.layout : all.one_level.layout,
+           .line = describe_choice(all, setup, up_to)},
+          fmt::format("two levels of ZeRO were not taken, since {}",
+                      against.empty() ? "as many bytes would cross" : against)};
 }
 
 Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,
@@ -161,16 +160,15 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   const parallel::ParallelLayout wanted = parallel_layout(setup.config, ranks);
   const parallel::ZeroOptions options = zero_options(setup.config, device);
   const int hosts = ranks.hosts();
-  const int64_t parameters = model::num_parameters(setup.model);
   const std::string up_to = options.stage == 3 ? "up to " : "";
   const std::string at_one_level =
-      fmt::format("{}{} a host and step", up_to, traffic(internode_bytes(options, one_level, hosts, parameters)));
+      fmt::format("{}{} a host and step", up_to, traffic(bytes_between(setup, options, one_level, hosts)));
   const bool open = setup.config.zero.ranks_per_node.value_or(kRanksOfHost) == kRanksOfHost;
   if (!open && wanted.nodes > 1) {
     const std::string compressed = describe_compression(setup.config);
     return {{.layout = wanted,
              .line = fmt::format("Between nodes: {}{} a node and step",
-                                 traffic(internode_bytes(options, wanted, hosts, parameters)),
+                                 traffic(bytes_between(setup, options, wanted, hosts)),
                                  compressed.empty() ? "" : fmt::format(" ({})", compressed))}};
   }
   if (hosts == 1) return {{.layout = wanted, .line = ""}};
@@ -181,16 +179,13 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
                                  describe_unevenness(ranks))},
             "hosts cannot be nodes: " + describe_unevenness(ranks)};
   }
-  const bool given = setup.config.zero.ranks_per_node.has_value();
-  const Candidates all = candidates(setup, device, ranks, limit, predict);
-  // Two levels have not run yet on hosts of several GPUs, so that they are no default there.
-  const bool hint_only = !given && (ranks.one_nvlink_domain || (device.is_cuda() && *ranks.per_host > 1));
-  Chosen chosen = choose_open(all, setup, up_to, hint_only);
   // The network between its hosts is not the one that is predicted.
-  if (!given && ranks.one_nvlink_domain) {
-    chosen.choice.line = fmt::format("Between hosts: {}, over the NVLink that connects them", at_one_level);
+  if (!setup.config.zero.ranks_per_node && ranks.one_nvlink_domain) {
+    return {{.layout = one_level,
+             .line = fmt::format("Between hosts: {}, over the NVLink that connects them", at_one_level)},
+            "\"zero_hpz_partition_size\": \"auto\" makes each host a node"};
   }
-  return chosen;
+  return choose_open(candidates(setup, device, ranks, limit, predict), setup, up_to);
 }
 
 // A sentence on a number of ranks that makes nodes of parts of several hosts; empty: it does not.
@@ -208,14 +203,14 @@ std::string across_hosts(const RunConfig& config, const parallel::ParallelLayout
 }  // namespace
 
 int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::ParallelLayout& layout, int hosts,
-                        int64_t parameters) {
-  int64_t gradients = parameters * static_cast<int64_t>(c10::elementSize(options.communication_dtype));
-  int64_t weights = parameters * static_cast<int64_t>(c10::elementSize(options.dtype));
+                        int64_t parameters, int64_t trained) {
+  int64_t gradients = trained * static_cast<int64_t>(c10::elementSize(options.communication_dtype));
+  int64_t weights = trained * static_cast<int64_t>(c10::elementSize(options.dtype));
   const int64_t steps = options.gradient_accumulation_steps;
   if (layout.nodes > 1) {
     const parallel::Compression& compression = options.compression;
-    if (compression.gradient_bits > 0) gradients = bytes_of(compression.gradient_format(), parameters);
-    if (compression.weights) weights = bytes_of(parallel::kInt8, parameters);
+    if (compression.gradient_bits > 0) gradients = bytes_of(compression.gradient_format(), trained);
+    if (compression.weights) weights = bytes_of(parallel::kInt8, trained);
     return (gradients + weights) / layout.nodes * (layout.nodes - 1);
   }
   if (hosts == 1) return 0;
@@ -224,6 +219,7 @@ int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::Pa
   const int64_t sums = options.stage >= 2 ? steps : 1;
   // ZeRO-3 gathers for each forward and backward pass, as far as units do not stay gathered.
   const int64_t gathers = options.stage == 3 ? 2 * steps : 1;
+  if (options.stage == 3) weights = weights / trained * parameters;
   return (gradients * sums + weights * gathers) / layout.ranks_per_node * (layout.ranks_per_node - 1);
 }
 

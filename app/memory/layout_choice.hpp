@@ -17,9 +17,9 @@ namespace mpzero {
 // What a node sends to the other nodes in one step, in bytes, where data is passed around in rings, and how often each
 // gradient and parameter crosses. Source: Rajbhandari et al. 2020 for one level; Zhang et al. 2022 (MiCS) and Wang et
 // al. 2023 (ZeRO++) for two.
-// `parameters`: of the model. `hosts`: over which one level is spread; with two levels the nodes count.
+// `parameters`: of the model; `trained`: those that are not frozen. `hosts`: over which one level is spread; with two levels the nodes count.
 int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::ParallelLayout& layout, int hosts,
-                        int64_t parameters);
+                        int64_t parameters, int64_t trained);
 
 // The nodes of a run, and the line about them in its log; empty with one host.
 struct LayoutChoice {
@@ -56,8 +56,8 @@ struct PlannedRun {
 // predicted step, if both fit, which means that a rank's memory of each kind is at most `limit`. Where the predictions
 // differ by no more than their error, or there are none, those with fewer bytes between hosts; one level where they are
 // as many. One level if neither fits. Nodes of several hosts are only the file's number. One level where hosts have
-// different numbers of ranks, or ranks that are not consecutive. Where the file says nothing the same, but one level on
-// hosts of several GPUs and where NVLink connects the hosts. Throws UserError if the ranks do not fill the nodes.
+// different numbers of ranks, or ranks that are not consecutive. Where the file says nothing the same, but one level
+// where NVLink connects the hosts. Throws UserError if the ranks do not fill the nodes.
 LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                            const MemoryNeed& limit, const PredictStep& predict = {});
 

@@ -10,14 +10,15 @@
 namespace mpzero::model {
 
 // An operand of a layer's products: a matrix [N, C] in its own type, or in FP8 in the forms that its products read.
-// Empty where nothing is kept.
+// Empty where nothing is kept. One in FP8 has the matrix as well where adapters read it.
 class Operand {
  public:
   Operand() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): a tensor is an operand.
   Operand(at::Tensor tensor) : tensor_(std::move(tensor)) {}
   // Either may be undefined.
-  Operand(fp8::Matrix rows, fp8::Matrix columns) : rows_(std::move(rows)), columns_(std::move(columns)) {}
+  Operand(fp8::Matrix rows, fp8::Matrix columns, at::Tensor tensor = {})
+      : tensor_(std::move(tensor)), rows_(std::move(rows)), columns_(std::move(columns)) {}
 
   bool defined() const { return tensor_.defined() || is_fp8(); }
   bool is_fp8() const { return rows_.defined() || columns_.defined(); }

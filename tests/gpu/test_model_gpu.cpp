@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "model/architecture/lora.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/model/compare.hpp"
@@ -23,6 +24,9 @@ TEST_CASE("full models on the GPU agree with fp64 on the CPU") {
     wide.head_dim = 64;
     configs.push_back(wide);
   }
+  ModelConfig adapted = configs.back();
+  adapted.lora = LoraConfig{.r = 16, .alpha = 32, .targets = lora_targets(adapted, "a test")};
+  configs.push_back(adapted);
   // Attention hardly changes when one vector is added to all keys, so the tokens' contributions to the gradient of such
   // a bias nearly cancel: in bf16 it is exact to the size of these terms, which the gradient of the corresponding
   // weight shows.

@@ -58,6 +58,15 @@ Weights FlatModel::layer(int64_t index) const {
   return found;
 }
 
+void FlatModel::freeze() {
+  for (size_t u = 0; u < gradients.size(); ++u) {
+    for (size_t p = 0; p < gradients[u].size(); ++p) {
+      const ParameterSpec& parameter = decoder_.units()[u].parameters[p];
+      if (!parameter.trainable) gradients[u][p] = Gradient::unwanted(parameter.shape);
+    }
+  }
+}
+
 void FlatModel::reset_gradients() {
   for (auto& unit : gradients) {
     for (Gradient& gradient : unit) gradient.reset();

@@ -27,6 +27,8 @@ class FlatModel {
   std::vector<std::string> names() const;
   // The weights of a layer, with its index.
   Weights layer(int64_t index) const;
+  // Frozen weights have no gradients from here on, as in training.
+  void freeze();
   // The next contributions overwrite the gradients.
   void reset_gradients();
 

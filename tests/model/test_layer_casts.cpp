@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "model/architecture/lora.hpp"
 #include "model/decoder.hpp"
 #include "model/layer_casts.hpp"
 #include "model/matmuls.hpp"
@@ -43,6 +44,7 @@ LayerRun run(const ModelConfig& config, const std::optional<Fp8Options>& fp8, Re
              std::optional<uint64_t> version = {}, bool in_codes = false) {
   const Decoder decoder(config, {.fp8 = fp8});
   FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kFloat);
+  model.freeze();
   at::manual_seed(7);
   const at::Tensor x = bf16({2, 16, config.hidden_size}), dy = bf16(x.sizes());
   Weights weights = model.weights[1];
@@ -54,7 +56,9 @@ LayerRun run(const ModelConfig& config, const std::optional<Fp8Options>& fp8, Re
   LayerRun made;
   made.y = decoder.layer_forward(weights, x, &kept, recompute);
   made.dx = decoder.layer_backward(weights, dy, kept, model.gradients[1]);
-  for (const Gradient& gradient : model.gradients[1]) made.gradients.push_back(gradient.view());
+  for (const Gradient& gradient : model.gradients[1]) {
+    if (gradient.wanted()) made.gradients.push_back(gradient.view());
+  }
   return made;
 }
 
@@ -62,6 +66,11 @@ bool same_bits(const LayerRun& a, const LayerRun& b) {
   bool same = bitwise_equal(a.y, b.y) && bitwise_equal(a.dx, b.dx);
   for (size_t i = 0; i < a.gradients.size(); ++i) same = same && bitwise_equal(a.gradients[i], b.gradients[i]);
   return same;
+}
+
+ModelConfig with_adapters(ModelConfig config) {
+  config.lora = LoraConfig{.r = 3, .alpha = 5, .targets = lora_targets(config, "a test")};
+  return config;
 }
 
 // The Euclidean norm of the difference, relative to that of `expected`.
@@ -72,7 +81,7 @@ double distance(const at::Tensor& actual, const at::Tensor& expected) {
 }  // namespace
 
 TEST_CASE("weights that come as codes give the bits of those that the layer casts") {
-  for (const ModelConfig& config : {small_qwen3(), small_qwen2()}) {
+  for (const ModelConfig& config : {small_qwen3(), small_qwen2(), with_adapters(small_qwen3())}) {
     for (const std::vector<std::string>& filter : std::vector<std::vector<std::string>>{{}, {"o_proj"}, {"mlp"}}) {
       for (const Recompute recompute : kLevels) {
         INFO(config.model_type << ", recompute " << name(recompute) << ", " << filter.size() << " filtered");
@@ -125,10 +134,12 @@ TEST_CASE("a product of an operand in FP8 and one in bf16 is refused") {
 }
 
 TEST_CASE("a layer in FP8 is near the one in bf16") {
-  for (const ModelConfig& config : small_models()) {
+  std::vector<ModelConfig> models = small_models();
+  for (const ModelConfig& config : small_models()) models.push_back(with_adapters(config));
+  for (const ModelConfig& config : models) {
     const LayerRun exact = run(config, std::nullopt);
     for (const fp8::Scaling scaling : kScalings) {
-      INFO(config.model_type << " " << fp8::name(scaling));
+      INFO(config.model_type << " " << fp8::name(scaling) << (config.lora ? ", adapters" : ""));
       const LayerRun made = run(config, options(scaling));
       // A cast to e4m3 is off by up to 1/16, to e5m2 by up to 1/8; errors of many terms partly cancel. A norm of the
       // output of attention and MLP brings it, and its error, to the size of the residual.
@@ -145,7 +156,7 @@ TEST_CASE("a layer in FP8 is near the one in bf16") {
 }
 
 TEST_CASE("a layer in FP8 has the same bits at each level of recomputation, with and without kept weights") {
-  for (const ModelConfig& config : {small_qwen3(), small_qwen2()}) {
+  for (const ModelConfig& config : {small_qwen3(), small_qwen2(), with_adapters(small_qwen3())}) {
     for (const fp8::Scaling scaling : kScalings) {
       const LayerRun first = run(config, options(scaling));
       for (const Recompute recompute : kLevels) {

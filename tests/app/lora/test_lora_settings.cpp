@@ -49,7 +49,6 @@ TEST_CASE("what adapters do not support is refused by its name") {
   CHECK_THAT(refusal_of({"--lora_alpha=8"}), Contains("--lora_r"));
   CHECK_THAT(refusal_of({"--lora_r=8", "--lora_dropout=0.1"}), Contains("--lora_dropout 0.1"));
   CHECK_THAT(refusal_of({"--lora_r=8", "--freeze_parameters=mlp"}), Contains("--freeze_parameters mlp"));
-  CHECK_THAT(refusal_of({"--lora_r=8", "--fp8=tensorwise"}), Contains("--fp8"));
   CHECK_THAT(refusal_of({"--lora_r=8", "--checkpoint_format=deepspeed"}), Contains("deepspeed"));
   CHECK_THAT(refusal_of({"--lora_r=8", "--lora_target_modules=lm_head"}),
              Contains("\"lm_head\"") && Contains("q_proj"));

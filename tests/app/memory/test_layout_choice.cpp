@@ -36,13 +36,12 @@ bool is(const LayoutChoice& choice, int nodes, int ranks_per_node) {
   return choice.layout.nodes == nodes && choice.layout.ranks_per_node == ranks_per_node;
 }
 
-TEST_CASE("a file that says nothing gets a node a host, but one level on hosts of several GPUs") {
+TEST_CASE("a file that says nothing gets a node a host, as one that says auto") {
   CHECK(is(choose(R"("stage": 3)", kTwoHostsOfOne), 2, 1));
   const RunSetup setup = setup_of(R"("stage": 1)");
-  CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfFour, kMuch), 2, 4));
-  const LayoutChoice gpus = choose_layout(setup, at::kCUDA, kTwoHostsOfFour, kMuch);
-  CHECK(is(gpus, 1, 8));
-  CHECK_THAT(gpus.line, Contains("\"zero_hpz_partition_size\": \"auto\" in zero_optimization makes it"));
+  for (const at::Device device : {at::kCPU, at::kCUDA}) {
+    CHECK(is(choose_layout(setup, device, kTwoHostsOfFour, kMuch), 2, 4));
+  }
 }
 
 TEST_CASE("hosts that NVLink connects are one level unless the file says otherwise") {
@@ -189,11 +188,6 @@ TEST_CASE("on CPUs all of a rank's memory is the host's") {
   CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfFour, {.device = kMuch.device, .host = least - 1}), 1, 8));
 }
 
-TEST_CASE("the hint is printed only where what it proposes fits") {
-  CHECK_THAT(choose(R"("stage": 3)", kTwoHostsOfFour).line, Contains("\"zero_hpz_partition_size\": \"auto\""));
-  CHECK_THAT(choose(R"("stage": 3)", kTwoHostsOfFour, {.device = 1, .host = kMuch.host}).line, !Contains("auto"));
-}
-
 TEST_CASE("ranks that do not fill nodes are refused") {
   CHECK_THROWS_MATCHES(
       choose(R"("stage": 3, "mics_shard_size": 3)", kTwoHostsOfFour), UserError,
@@ -225,21 +219,24 @@ TEST_CASE("the bytes between nodes follow the formulas of the papers") {
   // bf16: 16 MB of gradients, 16 MB of parameters.
   for (const int stage : {1, 2, 3}) {
     options.stage = stage;
-    CHECK(internode_bytes(options, two, 2, kParameters) == 16'000'000);
-    CHECK(internode_bytes(options, one, 1, kParameters) == 0);
+    CHECK(internode_bytes(options, two, 2, kParameters, kParameters) == 16'000'000);
+    CHECK(internode_bytes(options, one, 1, kParameters, kParameters) == 0);
   }
   options.stage = 1;
-  CHECK(internode_bytes(options, one, 2, kParameters) == 28'000'000);
+  CHECK(internode_bytes(options, one, 2, kParameters, kParameters) == 28'000'000);
   // Sums of gradients for all ranks, which all update all parameters: gradients twice around the ring, in their type.
   options.stage = 0;
-  CHECK(internode_bytes(options, one, 2, kParameters) == 28'000'000);
+  CHECK(internode_bytes(options, one, 2, kParameters, kParameters) == 28'000'000);
   options.communication_dtype = at::kFloat;
-  CHECK(internode_bytes(options, one, 2, kParameters) == 56'000'000);
+  CHECK(internode_bytes(options, one, 2, kParameters, kParameters) == 56'000'000);
   options.communication_dtype = at::kBFloat16;
   options.stage = 2;
-  CHECK(internode_bytes(options, one, 2, kParameters) == 70'000'000);
+  CHECK(internode_bytes(options, one, 2, kParameters, kParameters) == 70'000'000);
   options.stage = 3;
-  CHECK(internode_bytes(options, one, 2, kParameters) == 168'000'000);
+  CHECK(internode_bytes(options, one, 2, kParameters, kParameters) == 168'000'000);
+  // Frozen parameters are gathered, and cross no node for an update.
+  CHECK(internode_bytes(options, one, 2, kParameters, kParameters / 8) == 119'000'000);
+  CHECK(internode_bytes(options, two, 2, kParameters, kParameters / 8) == 2'000'000);
 }
 
 TEST_CASE("compression makes the bytes between nodes fewer, and the line says so") {
@@ -249,11 +246,11 @@ TEST_CASE("compression makes the bytes between nodes fewer, and the line says so
   const parallel::ParallelLayout two{.nodes = 2, .ranks_per_node = 4};
   // 8 or 4 bits, and a scale of 32 for 256 or 128 values.
   options.compression.gradient_bits = 8;
-  CHECK(internode_bytes(options, two, 2, kParameters) == (8'125'000 + 16'000'000) / 2);
+  CHECK(internode_bytes(options, two, 2, kParameters, kParameters) == (8'125'000 + 16'000'000) / 2);
   options.compression.gradient_bits = 4;
-  CHECK(internode_bytes(options, two, 2, kParameters) == (4'250'000 + 16'000'000) / 2);
+  CHECK(internode_bytes(options, two, 2, kParameters, kParameters) == (4'250'000 + 16'000'000) / 2);
   options.compression.weights = true;
-  CHECK(internode_bytes(options, two, 2, kParameters) == (4'250'000 + 8'125'000) / 2);
+  CHECK(internode_bytes(options, two, 2, kParameters, kParameters) == (4'250'000 + 8'125'000) / 2);
   const std::string both = R"("stage": 3, "zero_quantized_gradients": true, "zero_quantized_weights": true)";
   const LayoutChoice choice = choose(both + R"(, "mics_shard_size": 4)", kTwoHostsOfFour);
   CHECK_THAT(choice.line, Contains("MB (gradients in 8 bits and parameters in 8 bits) a node and step"));
@@ -262,7 +259,9 @@ TEST_CASE("compression makes the bytes between nodes fewer, and the line says so
 
 TEST_CASE("compression without nodes is named") {
   const std::string gradients = R"("stage": 3, "zero_quantized_gradients": true)";
-  const LayoutChoice hosts = choose(gradients, kTwoHostsOfFour);
+  RankPlacement near = kTwoHostsOfFour;
+  near.one_nvlink_domain = true;
+  const LayoutChoice hosts = choose(gradients, near);
   CHECK(hosts.warning ==
         "ds.json: zero_optimization.zero_quantized_gradients has no effect: all ranks are one node, and mpzero "
         "compresses between nodes only; \"zero_hpz_partition_size\": \"auto\" makes each host a node.");
