@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import os
 import re
+import signal
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,7 +46,7 @@ from requeue.reports import (
     stop_of,
 )
 from requeue.return_to_queue import preempts, return_to_queue, wants_the_nodes
-from requeue.slurm import Silent, Slurm, retry_seconds
+from requeue.slurm import FOLDER_SECONDS, Silent, Slurm, retry_seconds
 from requeue.state import load_state, record_of, remove_oldest, save_state
 from requeue.table import NO_STEP, NO_TASKS, STOPPED, USER_ERROR, Kind, Verb
 
@@ -316,6 +317,8 @@ def job_of(words: list[str]) -> Job:
 
 
 def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the job's shell ignores it
+    signal.alarm(FOLDER_SECONDS)
     try:
         job = job_of(arguments)
         {"start": start, "end": end, "doctor": doctor}[job.arguments.event](job)
