@@ -40,7 +40,6 @@ from requeue.reports import (
     Doctor,
     Report,
     doctor_of,
-    is_of_host,
     job_log,
     shared_hang,
     stop_of,
@@ -155,8 +154,6 @@ def doctor(job: Job) -> None:
         refusals=tuple(refusal for refusal in found.refusals if is_one_of(refusal.host, nodes)),
         answering=tuple(host for host in found.answering if is_one_of(host, nodes)),
     )
-    if kind is Kind.USER_ERROR and any(is_of_host(refusal.check) for refusal in found.refusals):
-        kind = Kind.FAILED
     if kind in (Kind.USER_ERROR, Kind.STOPPED, Kind.NO_TASKS):
         carry_out_end(job, kind)
     elif found.refusals:
