@@ -69,7 +69,6 @@ inline constexpr auto kChecks = std::to_array<CheckInfo>({
      "--ipc=host; a medium Memory volume in Kubernetes"},
     {"host_memory", Fault::kShared,
      "sbatch --exclusive --mem=0, and end other processes; the optimizer in host memory needs 18 bytes per parameter"},
-    {"cpu_frequency", Fault::kShared, "cpupower frequency-set -g performance"},
     {"cpu_instructions", Fault::kShared},
     {"numa_domains", Fault::kShared},
     {"huge_pages", Fault::kShared,
