@@ -21,8 +21,7 @@ from run_report.page import page_of
 from run_report.reading import ReportError, Run, read_runs
 
 
-def main(picture_is_last: bool = False) -> int:
-    """`picture_is_last`: the last RUN is the FILE of --png."""
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "runs",
@@ -48,10 +47,6 @@ def main(picture_is_last: bool = False) -> int:
         "--smoothing", type=int, metavar="STEPS", help="moving average of the plot (default: 2%% of the steps)"
     )
     arguments = parser.parse_args()
-    if picture_is_last:
-        *arguments.runs, arguments.png = arguments.runs
-        if not arguments.runs:
-            parser.error("give RUN and FILE")
     # Names of files may be any bytes.
     sys.stdout.reconfigure(errors="surrogateescape")
     try:

@@ -29,7 +29,7 @@ install(TARGETS mpzero zero_to_fp32 RUNTIME DESTINATION bin)
 
 install(DIRECTORY assets configs container docs sbatch scripts singlenode DESTINATION . USE_SOURCE_PERMISSIONS
   PATTERN __pycache__ EXCLUDE)
-install(PROGRAMS app/check.py app/prepare_data.py app/plot_metrics.py app/report.py app/follow.py app/top.py app/generate.py app/failure.py DESTINATION app)
+install(PROGRAMS app/check.py app/prepare_data.py app/report.py app/follow.py app/top.py app/generate.py app/failure.py DESTINATION app)
 install(DIRECTORY app/run_failure app/run_files app/run_report app/run_follow app/run_top DESTINATION app PATTERN __pycache__ EXCLUDE)
 install(FILES app/chat_template.py DESTINATION app)
 install(DIRECTORY app/prepare DESTINATION app PATTERN __pycache__ EXCLUDE)

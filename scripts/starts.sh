@@ -3,9 +3,6 @@
 
 MPZERO_CHECKPOINT_BEFORE="" # saved_state when this start began; empty: it has not
 
-# saved_state: another text as soon as another checkpoint has been saved.
-saved_state() { stat --dereference --format='%Y.%y.%i' "$CHECKPOINT_DIR/latest" 2>/dev/null | tr ' ' _ || echo none; }
-
 starts_file() { printf '%s/starts.%s.txt\n' "$CHECKPOINT_DIR" "$(printf %s "$MPZERO_JOB" | tr -c 'A-Za-z0-9._-' _ | head -c 100)"; }
 
 # begin_start: counts this start. A job that began with --overwrite or --resume_from_checkpoint resumes from its own checkpoint once it has
@@ -25,7 +22,7 @@ begin_start() {
 forget_starts() { [[ -z $MPZERO_JOB ]] || rm -f -- "$(starts_file)"; }
 
 # has_saved: whether this start has.
-has_saved() { [[ -n $MPZERO_CHECKPOINT_BEFORE && $(saved_state) != "$MPZERO_CHECKPOINT_BEFORE" ]]; }
+has_saved() { [[ -n $MPZERO_CHECKPOINT_BEFORE ]] && saved_since "$MPZERO_CHECKPOINT_BEFORE"; }
 
 # end_start STATUS: says what has come of the ranks.
 end_start() {

@@ -184,13 +184,16 @@ ask_requeue() {
   esac
 }
 
+MPZERO_FOLDER_SECONDS=300 # the file system of the checkpoint folder may not respond
+
 # judged_status STATUS SINCE WAIT: the exit status of a run whose launcher ended with this one, by the evidence that its ranks have left since
 # that time (app/failure.py), which is reported. WAIT: seconds, for evidence that is missing.
 judged_status() {
   local judged=""
   if (($1 != 0 && $1 != MPZERO_USER_ERROR && $1 != 75)); then
     # Only its answer counts: Python itself ends with 2, too.
-    judged=$("$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/failure.py" --status "$1" --since "$2" --wait "$3" -- "$CHECKPOINT_DIR") || true
+    judged=$(timeout --foreground --kill-after=10 "$MPZERO_FOLDER_SECONDS" "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/failure.py" \
+      --status "$1" --since "$2" --wait "$3" -- "$CHECKPOINT_DIR") || true
   fi
   if [[ ! $judged =~ ^(1|$MPZERO_USER_ERROR|$1)$ ]]; then judged=$1; fi
   echo "$judged"
@@ -325,10 +328,22 @@ require_programs() {
     die "$(shown_path "$MPZERO_BUILD/bin/mpzero") is not built; run './train-singlenode.sh --build-only' on a machine that shares this folder."
 }
 
+# saved_state: another text as soon as another checkpoint has been saved; none: there is none, or the folder does not respond.
+saved_state() { timeout 10 stat --dereference --format='%Y.%y.%i' "$CHECKPOINT_DIR/latest" 2>/dev/null | tr ' ' _ || echo none; }
+
+# saved_since STATE: whether a checkpoint has been saved since saved_state was this.
+saved_since() {
+  local now
+  now=$(saved_state)
+  [[ $now != none && $now != "$1" ]]
+}
+
 # latest_tag: the name of the newest checkpoint, which CHECKPOINT_DIR/latest holds; fails where there is none.
 latest_tag() {
   local tag=""
-  [[ ! -f $CHECKPOINT_DIR/latest ]] || read -r -n 300 tag <"$CHECKPOINT_DIR/latest" || true
+  # bash warns of null bytes
+  { tag=$(timeout 10 head -c 300 -- "$CHECKPOINT_DIR/latest"); } 2>/dev/null || true
+  tag=${tag%%$'\n'*}
   [[ -n $tag && $tag != */* ]] && printable "$tag"
 }
 

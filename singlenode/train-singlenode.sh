@@ -149,7 +149,7 @@ final_status() {
     echo $((status > 128 ? 1 : status))
   elif ((signals == 1 && status <= 128)); then
     echo "$status"
-  elif [[ $(saved_state) != "$1" ]]; then
+  elif saved_since "$1"; then
     echo 75
   else
     echo 130
@@ -158,9 +158,6 @@ final_status() {
 
 # signal_name NUMBER: "SIGKILL" of 9.
 signal_name() { printf 'SIG%s\n' "$(kill -l "$1" 2>/dev/null || echo "NAL $1")"; }
-
-# saved_state: another text as soon as another checkpoint has been saved.
-saved_state() { stat --dereference --format='%Y %y %i' "$CHECKPOINT_DIR/latest" 2>/dev/null || echo none; }
 
 # without_notice: passes stderr of mpirun on, but for the five lines in which Open MPI 5 reports, after mpzero's own sentence, that a
 # rank had an exit status.

@@ -70,43 +70,7 @@ bool is_before_amx(const std::string& release) {
   return std::pair(major, minor) < std::pair(5, 16);
 }
 
-std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
-  return text;
-}
-
-// "NAME=value keeps ... from ..." where a variable of a library forbids instructions that the processor has.
-std::optional<std::pair<std::string, std::string>> forbidden_by(const Processor& processor,
-                                                                const parallel::Environment& environment) {
-  for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
-    const std::string value = upper(environment(name).value_or(""));
-    if (value.empty() || value == "ALL" || value == "DEFAULT") continue;
-    const bool amx = value.find("AMX") != std::string::npos;
-    const bool avx512 = value.rfind("AVX512", 0) == 0 || value.rfind("AVX10", 0) == 0;
-    const bool bf16 = amx || value.find("BF16") != std::string::npos || value.find("FP16") != std::string::npos ||
-                      value.rfind("AVX10", 0) == 0;
-    const char* kept_from = nullptr;
-    if (processor.has_amx() && !amx) {
-      kept_from = "AMX";
-    } else if (processor.has_avx512() && !avx512) {
-      kept_from = "AVX-512";
-    } else if (processor.has("avx512_bf16") && !bf16) {
-      kept_from = "bf16 instructions of AVX-512";
-    }
-    if (kept_from != nullptr) {
-      return std::pair(fmt::format("{}={} disables {} for matrix products", name, *environment(name), kept_from),
-                       fmt::format("unset {}", name));
-    }
-  }
-  const std::string value = environment("ATEN_CPU_CAPABILITY").value_or("");
-  const bool less = value == "default" || (value == "avx2" && processor.has_avx512());
-  if (!less) return std::nullopt;
-  return std::pair(fmt::format("ATEN_CPU_CAPABILITY={} disables {} for PyTorch's operators", value,
-                               processor.has_avx512() ? "AVX-512" : "AVX2"),
-                   std::string("unset ATEN_CPU_CAPABILITY"));
-}
-
-Finding check_instructions(const System& system, const parallel::Environment& environment) {
+Finding check_instructions(const System& system) {
   constexpr const char* kCheck = "cpu_instructions";
   const Processor processor = read_processor(system.root);
   if (processor.flags.empty()) return warning(kCheck, "cannot be read", "/proc/cpuinfo should list the flags");
@@ -128,9 +92,6 @@ Finding check_instructions(const System& system, const parallel::Environment& en
   if (processor.has_amx() && !system.may_use_amx()) {
     return warning(kCheck, fmt::format("{}: the system denies AMX to processes", seen),
                    "allow arch_prctl in the container's seccomp profile; gVisor has no AMX");
-  }
-  if (const auto forbidden = forbidden_by(processor, environment)) {
-    return warning(kCheck, fmt::format("{}: {}", seen, forbidden->first), forbidden->second);
   }
   return ok(kCheck, seen);
 }
@@ -199,8 +160,8 @@ Finding check_huge_pages(const System& system) {
 
 }  // namespace
 
-std::vector<Finding> check_cpus(const System& system, const Job& job, const parallel::Environment& environment) {
-  return {check_instructions(system, environment), check_domains(system, job), check_huge_pages(system)};
+std::vector<Finding> check_cpus(const System& system, const Job& job) {
+  return {check_instructions(system), check_domains(system, job), check_huge_pages(system)};
 }
 
 }  // namespace mpzero::doctor

@@ -105,22 +105,11 @@ Finding check_memory(const System& system) {
   return ok(kCheck, seen);
 }
 
-Finding check_governor(const System& system) {
-  const fs::path frequency = system.root / "sys/devices/system/cpu/cpu0/cpufreq";
-  const auto governor = read_line(frequency / "scaling_governor");
-  if (!governor) return ok("cpu_frequency", "set by the platform");
-  const std::string driver = read_line(frequency / "scaling_driver").value_or("unknown driver");
-  // Intel's and AMD's own drivers scale up under "powersave" too.
-  const bool slow = *governor == "powersave" && driver.find("pstate") == std::string::npos;
-  if (!slow) return ok("cpu_frequency", fmt::format("governor {} ({})", *governor, driver));
-  return warning("cpu_frequency", fmt::format("governor {} ({}): fixed at the lowest frequency", *governor, driver));
-}
-
 }  // namespace
 
 std::vector<Finding> check_host(const System& system, const Job& job, bool gpus, bool rdma) {
   return {check_locked_memory(system, rdma), check_open_files(system, job), check_shared_memory(system, job, gpus),
-          check_memory(system), check_governor(system)};
+          check_memory(system)};
 }
 
 }  // namespace mpzero::doctor

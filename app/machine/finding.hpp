@@ -68,7 +68,6 @@ inline constexpr auto kChecks = std::to_array<CheckInfo>({
      "--ipc=host; a medium Memory volume in Kubernetes"},
     {"host_memory", Fault::kShared,
      "sbatch --exclusive --mem=0, and stop other processes; the host optimizer needs 18 bytes per parameter"},
-    {"cpu_frequency", Fault::kShared, "cpupower frequency-set -g performance"},
     {"cpu_instructions", Fault::kShared},
     {"numa_domains", Fault::kShared},
     {"huge_pages", Fault::kShared,

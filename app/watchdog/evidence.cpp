@@ -246,12 +246,14 @@ int EvidenceWriter::poll_first() {
 }
 
 void EvidenceWriter::remove() const {
-  parallel::no_longer_than(kDiskLimit, [folder = folder_in(folders_.front())] {
-    std::error_code none;
-    if (std::filesystem::exists(folder / "first", none)) return;
-    std::filesystem::remove_all(folder, none);
-    std::filesystem::remove(folder.parent_path(), none);  // unless another start's is there
-  });
+  for (const std::filesystem::path& one : folders_) {
+    parallel::no_longer_than(kDiskLimit, [folder = folder_in(one)] {
+      std::error_code none;
+      if (std::filesystem::exists(folder / "first", none)) return;
+      std::filesystem::remove_all(folder, none);
+      std::filesystem::remove(folder.parent_path(), none);  // unless another start's is there
+    });
+  }
 }
 
 }  // namespace mpzero

@@ -172,7 +172,7 @@ Watchdog::~Watchdog() {
     mpi_.meet();
     control_.complete(barrier);
     const bool is_written = any(mpi_, wrote_signal_.load());
-    if (is_written && mpi_.rank() == 0) writer_.remove();
+    if (is_written && mpi_.local_rank() == 0) writer_.remove();
   }
   if (board_) board_->leave();
   leaving_ = true;

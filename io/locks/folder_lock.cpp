@@ -233,7 +233,8 @@ void FolderLock::hold_lock() {
     ::close(descriptor);
     if (error != EWOULDBLOCK) throw_system_error("lock", path_, error);
     const std::string owner = read_text_file(path_, kMaxOwnerBytes);
-    throw FolderTaken(fmt::format("another run{} has taken over {}: this run no longer saves there",
+    removes_ = false;
+    throw FolderTaken(fmt::format("another process{} has taken over {}: nothing more is written there",
                                   owner.empty() ? std::string() : fmt::format(" ({})", owner), folder_.string()));
   }
   ::close(std::exchange(descriptor_, descriptor));

@@ -278,11 +278,12 @@ void FolderOwner::renew() {
   if (owned) return;
   const std::optional<Found> now = last();
   if (!now || now->number == number_) {
-    throw FolderTaken(fmt::format("{} was deleted, so another run may have used {}: this run no longer saves there",
+    throw FolderTaken(fmt::format("{} was removed, so another process may have used {}: nothing more is written there",
                                   own.string(), folder_.string()));
   }
-  throw FolderTaken(fmt::format("another run ({}) has taken over {} according to {}: this run no longer saves there",
-                                show(parse(now->text)), folder_.string(), path_of(now->number).string()));
+  throw FolderTaken(
+      fmt::format("another process ({}) has taken over {}, according to {}: nothing more is written there",
+                  show(parse(now->text)), folder_.string(), path_of(now->number).string()));
 }
 
 void FolderOwner::set_run(const std::string& run) {

@@ -321,6 +321,7 @@ std::string ExportFolder::only_change(std::span<const std::string> names, std::s
 }
 
 std::vector<std::string> ExportFolder::replace_former(std::span<const std::string> names) {
+  lock_->check();
   std::vector<std::string> former = exported_names_in(folder_);
   for (const std::string& name : former) {
     if (type_of(folder_ / name) != fs::file_type::directory) continue;

@@ -58,8 +58,8 @@ class ExportFolder {
   const std::filesystem::path& staging() const { return staging_; }
   // Replaces the folder's export with the files of these names, which are all files in the staging folder, complete and
   // synced. Returns the file names of the former export, sorted. Throws UserError, before any change, if a folder has
-  // the name of a file. Also throws UserError if another conversion used the folder in spite of the lock: then its
-  // state is unknown.
+  // the name of a file, and FolderTaken if another conversion holds the lock by now. Also throws UserError if another
+  // conversion used the folder in spite of the lock: then its state is unknown.
   std::vector<std::string> replace_former(std::span<const std::string> names);
 
  private:

@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import os
 import re
+import signal
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,13 +40,12 @@ from requeue.reports import (
     Doctor,
     Report,
     doctor_of,
-    is_of_host,
     job_log,
     shared_hang,
     stop_of,
 )
 from requeue.return_to_queue import preempts, return_to_queue, wants_the_nodes
-from requeue.slurm import Silent, Slurm, retry_seconds
+from requeue.slurm import FOLDER_SECONDS, Silent, Slurm, retry_seconds
 from requeue.state import load_state, record_of, remove_oldest, save_state
 from requeue.table import NO_STEP, NO_TASKS, STOPPED, USER_ERROR, Kind, Verb
 
@@ -154,8 +154,6 @@ def doctor(job: Job) -> None:
         refusals=tuple(refusal for refusal in found.refusals if is_one_of(refusal.host, nodes)),
         answering=tuple(host for host in found.answering if is_one_of(host, nodes)),
     )
-    if kind is Kind.USER_ERROR and any(is_of_host(refusal.check) for refusal in found.refusals):
-        kind = Kind.FAILED
     if kind in (Kind.USER_ERROR, Kind.STOPPED, Kind.NO_TASKS):
         carry_out_end(job, kind)
     elif found.refusals:
@@ -316,6 +314,8 @@ def job_of(words: list[str]) -> Job:
 
 
 def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the job's shell ignores it
+    signal.alarm(FOLDER_SECONDS)
     try:
         job = job_of(arguments)
         {"start": start, "end": end, "doctor": doctor}[job.arguments.event](job)

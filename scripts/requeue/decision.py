@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from requeue.checkpoint import Checkpoint
+from requeue.log import counted
 from requeue.state import State
 from requeue.table import (
     ENDED_BY_STOP,
@@ -194,10 +195,6 @@ def fill_in(cell: Cell, state: State, event: Event) -> str:
         start_times=counted(event.restart + 1, "time"),
         stays=what_stays(event),
     )
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def what_stays(event: Event) -> str:

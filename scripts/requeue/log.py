@@ -11,6 +11,10 @@ from run_files.untrusted import printable
 MOST_CHARACTERS = 8000
 
 
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def say(text: str) -> None:
     write(sys.stdout, f"mpzero: {text}")
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from requeue.log import counted
+
 NONE = "(null)"  # as sinfo says that there is nothing
 SIMPLE_CONSTRAINT = re.compile(r"[A-Za-z0-9_.-]+([&,][A-Za-z0-9_.-]+)*")
 
@@ -152,10 +154,6 @@ def kind_of(state: str) -> str:
     return re.match("[a-z_]*", state.lower()).group()
 
 
-def count_of_nodes(count: int, adjective: str = "") -> str:
-    return f"{count} {adjective}{'node' if count == 1 else 'nodes'}"
-
-
 def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) -> str:
     """Why the job cannot be kept off these nodes; empty: it can. (Slurm accepts an exclusion that can never be met,
     and the job then waits for ever.) `required` is the text of --nodelist."""
@@ -165,8 +163,8 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
     left = len(place.left(nodes))
     if left < place.least:
         return (
-            f"{names} should be left out, but only {count_of_nodes(left, 'other ')} of {place.pool} can run a job of "
-            f"{count_of_nodes(place.least)}{with_states(place)}: it may start there again. More nodes, or "
+            f"{names} should be left out, but only {counted(left, 'other node')} of {place.pool} can run a job of "
+            f"{counted(place.least, 'node')}{with_states(place)}: it may start there again. More nodes, or "
             f"'sbatch --nodes=1-{place.least}', would let it.{how_to_resume(place)}"
         )
     return ""
@@ -178,7 +176,7 @@ def why_waiting(place: Placement) -> str:
     if missing <= 0:
         return ""
     return (
-        f"The job waits for {count_of_nodes(missing, 'more ')} of {place.pool}: it needs "
+        f"The job waits for {counted(missing, 'more node')} of {place.pool}: it needs "
         f"{place.least}{with_states(place)}.{how_to_resume(place)}"
     )
 

@@ -54,22 +54,6 @@ WATCH = re.compile(
     re.MULTILINE,
 )
 
-# Checks of what a host has to itself: what several hosts fail in is theirs, and not the job's settings. The same as
-# Fault::kHost of the doctor (app/machine/finding.hpp); a report of an earlier doctor may not follow it.
-CHECKS_OF_HOST = frozenset(
-    [
-        "gpus",
-        "gpu_memory",
-        "gpu_memory_errors",
-        "cuda",
-        "throttling",
-        "pcie",
-        "efa_ports",
-        "host",
-        "clock",
-        "bandwidth_inside",
-    ]
-)
 # Checks of a folder that all hosts share, as Fault::kFolder of the doctor.
 CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
@@ -133,15 +117,11 @@ def refusals_of(report: dict) -> list[Refusal]:
     for host in objects(report.get("hosts")):
         failures = [f for f in objects(host.get("findings")) if f.get("status") == "failure"]
         # What the whole job shares, such as a full checkpoint folder, is the same on another host.
-        found = [f for f in failures if f.get("blame") != "job" or is_of_host(f.get("check"))]
+        found = [f for f in failures if f.get("blame") != "job"]
         if found and is_host(host.get("host")):
             messages = "; ".join(str(f.get("message", "it does not say why")) for f in found)
             refusals.append(Refusal(host["host"], printable(found[0].get("check", ""), 60), printable(messages)))
     return refusals
-
-
-def is_of_host(check: object) -> bool:
-    return isinstance(check, str) and check in CHECKS_OF_HOST
 
 
 def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:

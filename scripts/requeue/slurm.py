@@ -23,6 +23,9 @@ NO_ANSWER = re.compile(
 # A controller that does not answer is asked so often in any case, and for longer where Slurm.ask_until says so.
 ATTEMPTS = 10
 LONGEST_PAUSE = 30
+# The kernel ends this program if nothing has been asked of Slurm for so many seconds: a system call does not return
+# where the file system of the checkpoint folder does not respond. scripts/requeue.sh then goes on without an answer.
+FOLDER_SECONDS = 300
 COMMENT = re.compile(r"^ *Comment=(.*)$", re.MULTILINE)
 COUNT = re.compile(r"[0-9]{1,9}")
 # The states of a job that has its nodes and is not being ended; the same as in scripts/slurm.sh. While Slurm delivers a
@@ -39,6 +42,7 @@ def ask(*command: str, until: float = 0) -> str:
     (seconds since 1970). Raises Silent, with what the command says on stderr, where it fails."""
     pause, attempt = retry_seconds(), 0
     while True:
+        signal.alarm(FOLDER_SECONDS)
         result = run(command)
         attempt += 1
         if result.returncode == 0:

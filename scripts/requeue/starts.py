@@ -18,7 +18,8 @@ from run_files.regular_files import NotReadable, read_text
 from run_files.replacing import replace_text
 
 from requeue.command import answer
-from requeue.log import error, say, warn
+from requeue.log import counted, error, say, warn
+from requeue.state import Damaged
 from requeue.table import USER_ERROR
 
 GIVES_UP = 77  # exit status: another start would save nothing either
@@ -31,10 +32,6 @@ class Starts:
     unsaved: int = 0  # in a row
     has_saved: bool = False
     newest: str = ""  # when the newest start began; empty: there was none
-
-
-class Damaged(Exception):
-    """One sentence, without a full stop."""
 
 
 def load_starts(path: Path) -> Starts:
@@ -68,11 +65,10 @@ def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
     if starts.newest not in ("", newest):
         starts = Starts(has_saved=True)
     if starts.unsaved > max_restarts:
-        times = "1 time" if starts.unsaved == 1 else f"{starts.unsaved} times"
         warn(
-            f"This job has started {times} in a row and saved nothing, and MAX_RESTARTS is {max_restarts}: it fails. "
-            "Save more often (CHECKPOINT_FREQ), or look at what ended it ('kubectl describe'); "
-            f"{path} counts."
+            f"This job has started {counted(starts.unsaved, 'time')} in a row and saved nothing, and MAX_RESTARTS is "
+            f"{max_restarts}: it fails. Save more often (CHECKPOINT_FREQ), or look at what ended it ('kubectl "
+            f"describe'); {path} counts."
         )
         return f"exit {GIVES_UP}"
     try:

@@ -157,10 +157,7 @@ def test_an_id_that_is_none_is_refused(tmp_path, run):
     (tmp_path / "run/metrics.jsonl").write_text(line(1, 1.0) + line(2, 1.0, run=run))
     process = program(tmp_path / "run", "--once")
     assert process.returncode == 2
-    assert process.stderr == (
-        f"follow.py: {tmp_path}/run/metrics.jsonl line 2 has no run id (16 hexadecimal digits): "
-        "give a file of mpzero train.\n"
-    )
+    assert f"{tmp_path}/run/metrics.jsonl line 2 " in process.stderr and process.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -305,10 +302,7 @@ def started(*arguments, **options) -> subprocess.Popen:
 def test_a_run_that_is_not_there_is_refused(tmp_path):
     process = program(tmp_path / "checkpont")
     assert process.returncode == 2 and process.stdout == ""
-    assert process.stderr == (
-        f"follow.py: {tmp_path}/checkpont/metrics.jsonl does not exist: give a run's --checkpoint_dir or "
-        "--metrics_file, or wait for it with --wait.\n"
-    )
+    assert f"{tmp_path}/checkpont/metrics.jsonl" in process.stderr and process.stderr.count("\n") == 1
     assert "--wait" in program(tmp_path / "x", "--once", "--wait").stderr
 
 
@@ -316,11 +310,12 @@ def test_it_waits_for_a_run_and_says_so_once(tmp_path):
     pytest.importorskip("tensorboard")
     run = tmp_path / "later"
     process = started(run, "--wait")
-    assert process.stdout.readline().startswith(f"follow.py: forwarding {run}/metrics.jsonl to TensorBoard's files in")
-    assert process.stdout.readline() == f"follow.py: waiting for {run}/metrics.jsonl.\n"
+    for word in ("TensorBoard", "waiting"):
+        said = process.stdout.readline()
+        assert f"{run}/metrics.jsonl" in said and word in said
     run.mkdir()
     (run / "metrics.jsonl").write_text(line(1, 1.0))
-    assert process.stdout.readline() == f"follow.py: forwarded run {RUN} up to step 1.\n"
+    assert RUN in process.stdout.readline()
     # What is there when the signal comes is passed on.
     with (run / "metrics.jsonl").open("a") as file:
         file.write(line(2, 2.0) + "half a line")
@@ -396,10 +391,7 @@ def test_lines_that_a_crash_has_damaged_are_left_out_and_counted(tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes("".join(lines).encode("latin-1"))
     process = program(tmp_path, "--once")
     assert process.returncode == 0
-    assert (
-        process.stderr.count("\n") == 1
-        and "metrics.jsonl has 7 damaged lines (5, 6, 7, 8, 9, 10, 12)" in process.stderr
-    )
+    assert process.stderr.count("\n") == 1 and "7 damaged lines (5, 6, 7, 8, 9, 10, 12)" in process.stderr
     assert [step for step, _, _ in shown(tmp_path)] == [1, 2, 3]
 
 

@@ -24,8 +24,8 @@ def test_linked_folders_and_files_are_read_once(prepare, tmp_path):
     os.link(tmp_path / "corpus/a.txt", tmp_path / "corpus/sub/hard.txt")
     process = prepare("corpus", "a.h5", "--workers", 1)
     assert read_tokens(tmp_path / "a.h5").texts() == ["text a", "text b"]
-    assert "sub/loop (0 bytes): a link back to corpus, which is read once" in process.stdout
-    assert "again.txt, sub/hard.txt (12 bytes): the same file as a.txt, which is read once" in process.stdout
+    assert "sub/loop (0 bytes): a link back to corpus" in process.stdout
+    assert "again.txt, sub/hard.txt (12 bytes): the same file as a.txt" in process.stdout
 
 
 def test_a_file_counts_by_its_own_name_and_not_by_a_links(prepare, tmp_path):
@@ -37,8 +37,8 @@ def test_a_file_counts_by_its_own_name_and_not_by_a_links(prepare, tmp_path):
     process = prepare("corpus", "a.h5", "--validation_output", "v.h5")
     assert read_tokens(tmp_path / "a.h5").texts() == ["text of a/x.txt", "text of m/y.txt"]
     assert read_tokens(tmp_path / "v.h5").texts() == ["text of validation/v.txt"]
-    assert "validation/x.txt (15 bytes): the same file as a/x.txt, which is read once" in process.stdout
-    assert "a/test/y.txt (15 bytes): the same file as m/y.txt, which is read once" in process.stdout
+    assert "validation/x.txt (15 bytes): the same file as a/x.txt" in process.stdout
+    assert "a/test/y.txt (15 bytes): the same file as m/y.txt" in process.stdout
 
 
 def test_copies_are_read_and_named(prepare, tmp_path):
@@ -47,12 +47,12 @@ def test_copies_are_read_and_named(prepare, tmp_path):
         (tmp_path / f"corpus/{name}.txt").write_text(text)
     process = prepare("corpus", "a.h5")
     assert read_tokens(tmp_path / "a.h5").texts() == ["the same", "other", "the same"]
-    assert "1 file with the same bytes as another: c.txt (as a.txt)" in process.stdout
+    assert "c.txt (as a.txt)" in process.stdout
 
 
 def test_what_is_neither_a_file_nor_a_folder_is_named(prepare, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert "pipe is neither a file nor a folder" in prepare(tmp_path / "pipe", "a.h5", fails=True).stderr
+    assert str(tmp_path / "pipe") in prepare(tmp_path / "pipe", "a.h5", fails=True).stderr
 
 
 def test_a_link_to_nothing_is_refused(prepare, tmp_path):
@@ -60,7 +60,7 @@ def test_a_link_to_nothing_is_refused(prepare, tmp_path):
     (tmp_path / "corpus/a.txt").write_text("a")
     (tmp_path / "corpus/b.txt").symlink_to("/nowhere/b.txt")
     error = prepare("corpus", "a.h5", fails=True).stderr
-    assert "corpus/b.txt is a link to /nowhere/b.txt, which cannot be followed" in error
+    assert "corpus/b.txt" in error and "/nowhere/b.txt" in error
 
 
 @pytest.mark.parametrize("name", ["über Bücher 漢字.txt", "a\nb.txt", os.fsdecode(b"caf\xe9.txt")])

@@ -102,9 +102,9 @@ def test_existing_output(prepare, tmp_path):
     assert "--overwrite" in prepare("a.txt", "a.h5", fails=True).stderr
     # Other arguments, or the same arguments for another text, never count as the same.
     process = prepare("a.txt", "a.h5", "--if_missing", "--vocab_size", 300, fails=True)
-    assert "made with vocab_size None, not 300" in process.stderr
+    assert "vocab_size None" in process.stderr
     (tmp_path / "a.txt").write_text("another text")
-    assert "made from other files than a.txt holds now" in prepare("a.txt", "a.h5", "--if_missing", fails=True).stderr
+    assert "a.txt holds now" in prepare("a.txt", "a.h5", "--if_missing", fails=True).stderr
     assert (tmp_path / "a.h5").stat().st_mtime_ns == written
 
     prepare("a.txt", "a.h5", "--overwrite")
@@ -209,7 +209,7 @@ def test_disk_that_fills_up(tmp_path, novel, blocks):
     process = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert process.returncode == 2, process.stderr
     sentence = process.stderr.strip().splitlines()[-1]
-    assert "out/a.h5 cannot be written: File too large" in sentence, process.stderr
+    assert "out/a.h5" in sentence and "File too large" in sentence, process.stderr
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -217,4 +217,4 @@ def test_output_that_cannot_be_written(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     assert "a.txt/out.h5 cannot be written" in prepare("a.txt", "a.txt/out.h5", fails=True).stderr
     sentence = prepare("a.txt", "/proc/out.h5", fails=True).stderr
-    assert "/proc/out.h5 cannot be written: No such file or directory" in sentence
+    assert "/proc/out.h5" in sentence and "No such file or directory" in sentence

@@ -26,8 +26,8 @@ def write_rows(folder, steps: int, **of_step) -> None:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def run(*arguments, program: str = "report.py") -> subprocess.CompletedProcess:
-    command = [sys.executable, str(REPOSITORY / "app" / program), *map(str, arguments)]
+def run(*arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(REPOSITORY / "app/report.py"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
@@ -45,13 +45,11 @@ def lines_of(axis) -> dict:
 @pytest.mark.parametrize("steps", [1, 2, 60])
 def test_a_run_of_any_length_has_a_picture(tmp_path, steps):
     write_rows(tmp_path / "run", steps, grad_norm=lambda _: 1.0, validation_loss=lambda at: 5 if at % 10 == 0 else None)
-    files = {"report.py": tmp_path / "plots/loss.png", "plot_metrics.py": tmp_path / "plots/older.png"}
-    assert run(tmp_path / "run", "--png", files["report.py"]).stdout == f"{files['report.py']}\n"
-    older = run(tmp_path / "run/metrics.jsonl", files["plot_metrics.py"], program="plot_metrics.py")
-    assert (older.returncode, older.stdout, older.stderr) == (0, f"{files['plot_metrics.py']}\n", "")
-    assert files["report.py"].read_bytes() == files["plot_metrics.py"].read_bytes()
-    assert files["report.py"].read_bytes().startswith(b"\x89PNG") and not (tmp_path / "run/report.html").exists()
-    assert len(list((tmp_path / "plots").iterdir())) == 2
+    file = tmp_path / "plots/loss.png"
+    drawn = run(tmp_path / "run", "--png", file)
+    assert (drawn.returncode, drawn.stdout, drawn.stderr) == (0, f"{file}\n", "")
+    assert file.read_bytes().startswith(b"\x89PNG") and not (tmp_path / "run/report.html").exists()
+    assert list((tmp_path / "plots").iterdir()) == [file]
 
 
 def test_lines_are_the_columns_and_each_validation_set_has_one(tmp_path, axis):
@@ -108,7 +106,7 @@ def test_a_forgotten_picture_is_not_written_over_a_run(tmp_path):
         write_rows(tmp_path / name, 3)
     before = (tmp_path / "b/metrics.jsonl").read_bytes()
     for last in ("b", "b/metrics.jsonl"):
-        process = run(tmp_path / "a", tmp_path / last, program="plot_metrics.py")
+        process = run(tmp_path / "a", "--png", tmp_path / last)
         assert process.returncode == 2 and str(tmp_path / last) in process.stderr
     assert (tmp_path / "b/metrics.jsonl").read_bytes() == before
     odd = run(tmp_path / "a", "--png", tmp_path / "loss.odd")

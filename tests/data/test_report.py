@@ -467,21 +467,21 @@ def test_a_folder_above_runs_means_all_of_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "place"),
     [
-        (None, "metrics.jsonl does not exist: give the --checkpoint_dir of a run"),
-        ("", "metrics.jsonl holds no step yet."),
-        ("[1]\n", "metrics.jsonl line 1 is no step of a run"),
-        ('{"loss": 1}\n', "line 1 is no step of a run"),
-        ('{"step": "1", "loss": 1}\n', "line 1 is no step of a run"),
+        (None, "metrics.jsonl does"),
+        ("", "metrics.jsonl holds"),
+        ("[1]\n", "metrics.jsonl line 1 "),
+        ('{"loss": 1}\n', "line 1 "),
+        ('{"step": "1", "loss": 1}\n', "line 1 "),
     ],
 )
-def test_a_mistake_gets_one_sentence(tmp_path, content, sentence):
+def test_a_mistake_gets_one_sentence(tmp_path, content, place):
     if content is not None:
         (tmp_path / "metrics.jsonl").write_text(content)
     process = run_program(tmp_path)
     assert process.returncode == 2
-    assert sentence in process.stderr and process.stderr.count("\n") == 1
+    assert place in process.stderr and process.stderr.count("\n") == 1
     with pytest.raises(ReportError):
         read_run(tmp_path)
 
@@ -527,12 +527,11 @@ def test_what_a_crash_has_damaged_is_left_out_and_counted(tmp_path):
     assert run.status == "running, or ended without a message"
     assert len(run.damage) == 5
     said = " ".join(run.damage)
-    assert (
-        "metrics.jsonl has 7 damaged lines (5, 6, 7, 8, 9, 10, 12)" in said
-        and "events.jsonl has 1 damaged line (2)" in said
-    )
-    assert "node.jsonl has 1 damaged line (1)" in said and "failure.json" in said
-    assert "metrics.jsonl lacks 7 lines" in said
+    for fact in (
+        "metrics.jsonl has 7 damaged lines (5, 6, 7, 8, 9, 10, 12)", "events.jsonl has 1 damaged line (2)",
+        "node.jsonl has 1 damaged line (1)", "failure.json", "metrics.jsonl lacks 7 lines",
+    ):  # fmt: skip
+        assert fact in said
     process = run_program(tmp_path)
     assert process.returncode == 0 and process.stderr.count("report.py: warning:") == process.stderr.count("\n") == 5
     shown = Page((tmp_path / "report.html").read_text()).text()

@@ -91,7 +91,7 @@ def test_rows_without_the_column_are_skipped_on_request_and_counted(prepare, tmp
     lines = [{"text": "one"}, {"body": "x"}, {"text": None}, {"text": ""}, {}, {"text": "two"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "b.json").write_text(json.dumps(lines))
-    assert "a.jsonl line 2 has no column 'text'" in prepare("a.jsonl", "a.h5", fails=True).stderr
+    assert "a.jsonl line 2" in prepare("a.jsonl", "a.h5", fails=True).stderr
     for name in ("a.jsonl", "b.json"):
         process = prepare(name, "a.h5", "--skip_empty", "--overwrite")
         assert read_tokens(tmp_path / "a.h5").texts() == ["one", "two"]
@@ -188,7 +188,7 @@ def test_validation_of_several_data_sets(prepare, tmp_path):
     assert sorted(train + validation) == ["a1", "a2", "b1", "c1"] and train and validation
     (tmp_path / "c/test.txt").rename(tmp_path / "c/validation.txt")
     error = prepare(*SEVERAL, "b.h5", *COLUMN, "--validation_output", "w.h5", fails=True).stderr
-    assert "c has a validation split and a.jsonl has none" in error
+    assert "validation" in error and "a.jsonl" in error
     (tmp_path / "d").mkdir()
     (tmp_path / "d/train.txt").write_text("d1")
     (tmp_path / "d/validation.txt").write_text("d2")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from requeue.reports import CHECKS_OF_FOLDER, CHECKS_OF_HOST, DOCTOR_HUNG
+from requeue.reports import CHECKS_OF_FOLDER, DOCTOR_HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -116,26 +116,17 @@ def test_what_at_least_half_of_the_hosts_hang_in_is_no_fault_of_theirs(job, hang
     assert job.state()["unsaved_starts"] == 0
 
 
-@pytest.mark.parametrize(
-    ("nodes", "check", "shared"),
-    [(1, "checkpoint_write", True), (1, "gpus", False), (2, "checkpoint_write", True), (2, "gpus", False)],
-)
-def test_one_host_that_hangs_in_its_own_hardware_is_to_blame_in_a_small_job_too(job, nodes, check, shared):
-    (job.checkpoints / "doctor.json.node0.hung").write_text(hung("node0", check))
-    names = " ".join(f"node{number}" for number in range(nodes))
-    job.replace("scontrol", f"[[ $2 != node ]] || {{ printf 'NodeName=%s X=1\\n' {names}; exit; }}")
-    result = job("begin_run; refuse_hosts 1")
-    assert ("ExcNodeList=node0" in job.checkout.calls()) == (not shared), result.stdout + result.stderr
-
-
 # A check in which one host hangs alone, whether the other host answers, and whether the first is to blame.
 ALONE = {
     "one of two, libraries": (2, "libfabric", False, True),
     "one of two, kernel": (2, "host", False, True),
+    "one of two, driver": (2, "gpus", False, True),
     "one of two, folder": (2, "checkpoint_write", False, False),
     "one of two, folder that the other writes": (2, "checkpoint_write", True, True),
     "one of two, folder of the report that the other writes": (2, "report", True, True),
     "the only one, libraries": (1, "libfabric", False, True),
+    "the only one, driver": (1, "gpus", False, True),
+    "the only one, folder of checkpoints": (1, "checkpoint_write", False, False),
     "the only one, folder": (1, "report", False, False),
 }
 
@@ -194,29 +185,8 @@ def test_a_doctor_that_its_watch_ends_without_a_report_is_no_failure(job):
     assert (result.returncode, job.state()["failures"], job.state()["refusals"]) == (1, 0, 0)
 
 
-def test_hosts_that_fail_alike_in_their_own_hardware_are_refused_whatever_the_report_says(job):
-    # An earlier doctor took what all hosts fail in for the job's settings, and ended with the status of a user error.
-    def host(name: str, check: str) -> dict:
-        finding = {"check": check, "status": "failure", "message": "ECC is off on GPU 3", "blame": "job"}
-        return {"host": name, "status": "failure", "findings": [finding]}
-
-    def report(check: object) -> None:
-        hosts = [host("node0", check), host("node1", check)]
-        (job.checkpoints / "doctor.json").write_text(report_of(hosts))
-
-    report("gpus")
-    result = job("begin_run; refuse_hosts 2")
-    assert result.stderr.count("is refused: ECC is off on GPU 3") == 2, result.stderr
-    assert (result.returncode, job.requeued(), job.state()["refusals"]) == (1, True, 1)
-    for check in ("memlock", ["gpus"], None):
-        report(check)
-        again = job("begin_run; refuse_hosts 2")
-        assert (again.returncode, job.state()["refusals"]) == (2, 1), again.stderr
-
-
-def test_the_job_and_the_doctor_take_the_same_checks_for_a_hosts_own():
+def test_the_job_and_the_doctor_agree_on_checks_of_folders():
     text = (ROOT / "app/machine/finding.hpp").read_text()
-    assert set(re.findall(r'\{"(\w+)", Fault::kHost', text)) == CHECKS_OF_HOST
     assert set(re.findall(r'\{"(\w+)", Fault::kFolder', text)) == CHECKS_OF_FOLDER
     watch = (ROOT / "app/doctor/hang_watch.hpp").read_text()
     assert f"kHungExitCode = {DOCTOR_HUNG};" in watch

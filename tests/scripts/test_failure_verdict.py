@@ -252,6 +252,7 @@ def test_the_evidence_decides_the_status_of_the_run(tmp_path, case, launcher, st
         (crash, 'rm "$MPZERO_ROOT/app/failure.py"', 143),
         (crash, 'echo "import sys; print(300); sys.exit(2)" >"$MPZERO_ROOT/app/failure.py"', 143),
         (crash, 'rm "$MPZERO_VENV/bin/python"', 143),
+        (crash, 'echo "import signal; signal.pause()" >"$MPZERO_ROOT/app/failure.py"; MPZERO_FOLDER_SECONDS=1', 143),
     ],
 )
 def test_the_scripts_believe_only_a_verdict(checkout, case, before, status):

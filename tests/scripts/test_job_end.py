@@ -430,4 +430,15 @@ def test_a_program_that_failed_is_not_taken_for_a_missing_python(job):
     result = job("begin_run; end_run 1")
     assert result.returncode == 1 and job.requeued()
     assert "RuntimeError: a defect" in result.stderr
-    assert result.stderr.count("scripts/requeue does not run") == 2  # a warning for the start, one for the end
+    assert result.stderr.count("MAX_RESTARTS=") == 2  # a warning for the start, one for the end
+
+
+def test_a_checkpoint_folder_that_does_not_respond_does_not_keep_the_job(job):
+    program = job.checkout.root / "scripts/requeue/__main__.py"
+    stuck = (
+        "import signal\n    from requeue import slurm\n    slurm.FOLDER_SECONDS = command.FOLDER_SECONDS = 1\n    "
+        "command.newest_checkpoint = lambda folder: signal.pause()\n    "
+    )
+    program.write_text(program.read_text().replace("words =", f"{stuck}words =", 1))
+    assert job("end_run 1").returncode == 1
+    assert job.requeued()

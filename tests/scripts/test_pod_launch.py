@@ -111,6 +111,26 @@ class Pods:
             capture_output=True, text=True, timeout=120, start_new_session=True,
         )  # fmt: skip
 
+    def start(self, **variables: str) -> subprocess.Popen:
+        return subprocess.Popen(
+            self.command(), env=self.environment(variables), cwd=self.checkout.root, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def start_and_wait_for(self, file: str, **variables: str) -> subprocess.Popen:
+        """Until there is this file among the records."""
+        (self.record / file).unlink(missing_ok=True)
+        process = self.start(**variables)
+        while not (self.record / file).exists():
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.02)
+        return process
+
+    def save_and_stop(self, **variables: str) -> str:
+        """A run that saves once it is asked to stop. -> its output"""
+        process = self.start_and_wait_for("ready.0", FAKE_SAVES="true", FORWARDING=FORWARDING, **variables)
+        return stop(process, 75)
+
     def trained(self) -> bool:
         return (self.record / "mpzero.flags").exists()
 
@@ -118,6 +138,13 @@ class Pods:
 @pytest.fixture
 def pods(checkout):
     return Pods(checkout)
+
+
+def stop(process: subprocess.Popen, status: int) -> str:
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == status, output
+    return output
 
 
 def refused(result, status: int = 2) -> str:
@@ -133,15 +160,12 @@ def test_a_run_trains_on_all_pods_with_rank_0_on_the_launcher(pods):
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stderr.count(" MAX_STEP ") == 1, result.stderr
     flags = pods.checkout.flags()
-    assert flags["logging_freq"] == "1"
-    assert flags["device"] == "cpu"
+    assert (flags["logging_freq"], flags["device"]) == ("1", "cpu")
     hosts = (pods.record / "hostfile").read_text().splitlines()
     # The launcher by the name under which it knows itself.
     assert hosts == ["job-launcher-0-0 slots=2", "job-node-0-0.job slots=2", "job-node-0-1.job slots=2"]
     training = [line for line in pods.checkout.calls().splitlines() if " train " in line]
-    assert len(training) == 1
-    assert "-n 6 " in training[0]
-    assert "ppr:2:node" in training[0]
+    assert len(training) == 1 and "-n 6 " in training[0] and "ppr:2:node" in training[0]
 
 
 def test_open_mpi_4_and_5_get_their_own_variables(pods):
@@ -159,15 +183,8 @@ def test_open_mpi_4_and_5_get_their_own_variables(pods):
 
 
 def test_variables_that_count_reach_the_other_pods(pods):
-    pods.run(
-        NCCL_DEBUG="INFO",
-        OMP_NUM_THREADS="1",
-        HF_TOKEN="secret",
-        MINE="1",
-        OTHER="2",
-        MPZERO_PASS="MINE",
-        MPZERO_NODE_NAME="ip-1",
-    )
+    given = {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "1", "HF_TOKEN": "secret", "MINE": "1", "OTHER": "2"}
+    pods.run(**given, MPZERO_PASS="MINE", MPZERO_NODE_NAME="ip-1")
     training = next(line for line in pods.checkout.calls().splitlines() if " train " in line)
     for name in ("NCCL_DEBUG", "HF_TOKEN", "MINE", "OMP_NUM_THREADS"):
         assert f"-x {name} " in training
@@ -178,8 +195,7 @@ def test_variables_that_count_reach_the_other_pods(pods):
 
 def test_ranks_that_all_start_on_the_launcher_are_no_run(pods):
     (pods.record / "all_here").touch()
-    error = refused(pods.run())
-    assert "job-launcher-0-0 has 6" in error
+    assert "job-launcher-0-0 has 6" in refused(pods.run())
     assert not pods.trained()
 
 
@@ -201,8 +217,7 @@ def test_ranks_that_all_start_on_the_launcher_are_no_run(pods):
 def test_what_contradicts_the_job_is_one_sentence(pods, variables, hosts, words):
     pods.list_hosts(hosts)
     error = refused(pods.run(**variables))
-    for word in words:
-        assert word in error
+    assert all(word in error for word in words)
     assert not pods.trained()
     assert not (pods.checkout.root / "hacked").exists()
 
@@ -220,18 +235,15 @@ def test_a_pod_that_never_answers_is_named_and_the_status_asks_for_another_start
     # Not so short that it is over before a busy machine has asked once.
     result = pods.run(MPZERO_WAIT="4")
     error = refused(result, 3)
-    assert "1 pod of 3 did not answer within 4 s" in error
-    assert "job-node-0-1.job (ssh: connect to host" in error
-    assert "Waiting for 1 pod of 3: job-node-0-1.job." in result.stdout
+    assert "1 pod of 3" in error and "job-node-0-1.job (ssh: connect to host" in error
+    assert "Waiting for 1 pod of 3: job-node-0-1.job" in result.stdout
     assert not pods.trained()
 
 
 def test_a_pod_that_is_late_is_waited_for(pods):
     gone = pods.record / "gone.job-node-0-0.job"
     gone.touch()
-    process = subprocess.Popen(
-        pods.command(), env=pods.environment({}), cwd=pods.checkout.root, stdout=subprocess.PIPE, text=True
-    )
+    process = pods.start()
     for line in process.stdout:
         if "Waiting for 1 pod" in line:
             gone.unlink()
@@ -241,60 +253,38 @@ def test_a_pod_that_is_late_is_waited_for(pods):
 
 def test_sigterm_while_pods_are_awaited_ends_the_wait(pods):
     (pods.record / "gone.job-node-0-0.job").touch()
-    process = subprocess.Popen(
-        pods.command(),
-        env=pods.environment({}),
-        cwd=pods.checkout.root,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = pods.start()
     while "Waiting for 1 pod" not in process.stdout.readline():
         pass
-    process.send_signal(signal.SIGTERM)
-    # Nothing was saved.
-    assert process.wait(60) == 130
-    process.stdout.close()
+    stop(process, 130)  # nothing was saved
 
 
 def test_sigterm_during_the_survey_blames_no_pod(pods):
     """The last pod's survey is slow, and the others are done."""
     survey = pods.checkout.root / "container/survey"
-    survey.write_text(
-        survey.read_text().replace(
-            "set -euo pipefail",
-            'if [[ ${POD:-} == job-node-0-1 ]]; then : >"$RECORD/surveying"; sleep 5; fi\nset -euo pipefail',
-        )
-    )
-    process = subprocess.Popen(
-        pods.command(), env=pods.environment({}), cwd=pods.checkout.root, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    while not (pods.record / "surveying").exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
-    assert "does not say what it has" not in errors
+    slow = 'if [[ ${POD:-} == job-node-0-1 ]]; then : >"$RECORD/surveying"; sleep 5; fi\n'
+    survey.write_text(survey.read_text().replace("set -euo pipefail", f"{slow}set -euo pipefail"))
+    assert "job-node-0-1" not in stop(pods.start_and_wait_for("surveying"), 130)
     assert not pods.trained()
 
 
-def test_pods_with_fewer_gpus_than_asked_for_are_refused(pods):
-    # The launcher has two, and the others none, as with an older Kubeflow Trainer.
-    pods.checkout.program(
-        pods.checkout.bin / "nvidia-smi", '#!/bin/bash\n[[ -n ${POD:-} ]] || printf "GPU 0: A\\nGPU 1: B\\n"\n'
-    )
-    error = refused(pods.run(MPZERO_GPUS="2"))
-    assert "job-node-0-0.job has 0 GPUs, and the job asks for 2 a node" in error
-    assert "resourcesPerNode" in error
-
-
-def test_a_pod_that_has_lost_a_gpu_is_refused_and_the_job_starts_again(pods):
-    pods.checkout.program(pods.checkout.bin / "nvidia-smi", '#!/bin/bash\necho "GPU 0: A"\n')
-    result = pods.run(MPZERO_GPUS="2")
-    assert result.returncode == 3
-    assert "has 1 GPU, and the job asks for 2 a node (MPZERO_GPUS): one has failed" in result.stderr
+@pytest.mark.parametrize(
+    ("shown", "status", "words"),
+    [
+        # The launcher has two, and the others none, as with an older Kubeflow Trainer.
+        (
+            '[[ -n ${POD:-} ]] || printf "GPU 0: A\\nGPU 1: B\\n"',
+            2,
+            ["job-node-0-0.job has 0 GPUs", "resourcesPerNode"],
+        ),
+        # One was lost: another start may get other nodes.
+        ('echo "GPU 0: A"', 3, ["has 1 GPU", "MPZERO_GPUS"]),
+    ],
+)
+def test_pods_with_fewer_gpus_than_asked_for_are_refused(pods, shown, status, words):
+    pods.checkout.program(pods.checkout.bin / "nvidia-smi", f"#!/bin/bash\n{shown}\n")
+    error = refused(pods.run(MPZERO_GPUS="2"), status)
+    assert all(word in error for word in words)
 
 
 FAILED = "Failed to initialize NVML: Driver/library version mismatch"
@@ -318,9 +308,7 @@ def fail_driver(pods, where: str = "job-node-0-1", device: bool = True) -> None:
 def test_a_driver_that_fails_is_the_node_s_and_the_job_starts_again(pods, asked):
     fail_driver(pods)
     error = refused(pods.run(MPZERO_GPUS=asked), 3)
-    assert "job-node-0-1.job" in error
-    assert FAILED in error
-    assert "kubectl cordon ip-10-0-0-16" in error
+    assert all(word in error for word in ("job-node-0-1.job", FAILED, "kubectl cordon ip-10-0-0-16"))
     assert "Kubeflow" not in error
     assert not pods.trained()
 
@@ -333,8 +321,7 @@ def test_no_driver_is_judged_for_a_run_on_cpus(pods):
 def test_a_pod_that_was_given_no_gpu_is_not_a_driver_that_fails(pods):
     fail_driver(pods, device=False)
     error = refused(pods.run(MPZERO_GPUS="2"))
-    assert "job-node-0-1.job has 0 GPUs" in error
-    assert "resourcesPerNode" in error
+    assert "job-node-0-1.job has 0 GPUs" in error and "resourcesPerNode" in error
 
 
 def make_efa(record, numbers, opened) -> None:
@@ -351,19 +338,19 @@ def make_efa(record, numbers, opened) -> None:
         (record / f"verbs/uverbs{number}").touch()
 
 
-def test_a_pod_without_the_efa_devices_that_the_job_asks_for_is_refused(pods):
-    make_efa(pods.record, range(4), [1])
-    error = refused(pods.run(MPZERO_EFA="4"))
-    assert "has 1 EFA device, and the job asks for 4 a node (MPZERO_EFA)" in error
-    assert "vpc.amazonaws.com/efa" in error
-
-
-def test_efa_of_the_node_that_no_pod_asked_for_is_no_silent_tcp(pods):
-    make_efa(pods.record, range(4), [])
-    error = refused(pods.run())
-    assert "has 4 EFA devices, and the pod was given none" in error
-    assert "NETWORK=socket" in error
-    assert pods.run(NETWORK="socket").returncode == 0
+@pytest.mark.parametrize(
+    ("opened", "asked", "words"),
+    [
+        ([1], "4", ["1 EFA device", "MPZERO_EFA", "vpc.amazonaws.com/efa"]),
+        # What the node has and no pod asked for is no silent TCP.
+        ([], "", ["4 EFA devices", "NETWORK=socket"]),
+    ],
+)
+def test_a_pod_without_the_efa_devices_of_its_node_is_refused(pods, opened, asked, words):
+    make_efa(pods.record, range(4), opened)
+    error = refused(pods.run(MPZERO_EFA=asked))
+    assert all(word in error for word in words)
+    assert asked or pods.run(NETWORK="socket").returncode == 0
 
 
 def test_pods_with_another_image_are_refused(pods):
@@ -371,27 +358,17 @@ def test_pods_with_another_image_are_refused(pods):
     other = pods.checkout.root.parent / "other"
     shutil.copytree(pods.checkout.root, other, symlinks=True)
     (other / "build/bin/mpzero").write_text("another build")
-    ssh = SSH.replace(
-        'bash -c "$*"',
-        f'bash -c "${{*//{pods.checkout.root}/{other}}}"'.replace(
-            "//" + str(pods.checkout.root), '//$(printf %s "$CHECKOUT")'
-        ),
-    )
+    ssh = SSH.replace('bash -c "$*"', f'bash -c "${{*//$(printf %s "$CHECKOUT")/{other}}}"')
     pods.checkout.program(pods.checkout.bin / "ssh", ssh)
     error = refused(pods.run(CHECKOUT=str(pods.checkout.root)))
     assert "runs another mpzero than job-launcher-0-0.job" in error
     assert "trainer.image" in error
 
 
-@pytest.mark.parametrize(
-    ("doctor", "status", "word"), [("1", 3, "refuses a pod"), ("2", 2, "on any node"), ("122", 3, "refuses a pod")]
-)
-def test_the_doctor_ends_a_job_that_would_fail(pods, doctor, status, word):
-    error = refused(pods.run(FAKE_DOCTOR=doctor), status)
-    assert word in error
+@pytest.mark.parametrize(("doctor", "status"), [("1", 3), ("2", 2), ("122", 3)])
+def test_the_doctor_ends_a_job_that_would_fail(pods, doctor, status):
+    assert ("cordoned" in refused(pods.run(FAKE_DOCTOR=doctor), status)) == (status == 3)
     assert not pods.trained()
-    if status == 3:
-        assert "nothing is cordoned" in error
 
 
 def test_the_doctor_is_asked_like_the_run(pods):
@@ -415,30 +392,11 @@ def test_an_mpi_that_cannot_start_is_a_mistake_in_the_job(pods, command):
 def test_the_status_of_the_run_is_that_of_the_pod(pods, ends, status):
     result = pods.run(FAKE_EXIT=ends)
     assert result.returncode == status, result.stdout + result.stderr
-    if ends == "137":
-        assert "SIGKILL" in result.stdout
-        assert "OOMKilled" in result.stdout
-
-
-def start_until_ready(pods, **variables) -> subprocess.Popen:
-    (pods.record / "ready.0").unlink(missing_ok=True)
-    environment = pods.environment({"FAKE_SAVES": "true", "FORWARDING": FORWARDING, **variables})
-    process = subprocess.Popen(
-        pods.command(), env=environment, cwd=pods.checkout.root,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
-    while not (pods.record / "ready.0").exists():
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.02)
-    return process
+    assert ("SIGKILL" in result.stdout and "OOMKilled" in result.stdout) == (ends == "137")
 
 
 def test_sigterm_has_the_ranks_save_and_the_next_start_resumes(pods):
-    process = start_until_ready(pods)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 75, output
-    assert "resumes from" in output and "qwen3_tiny-2steps" in output
+    assert "qwen3_tiny-2steps" in pods.save_and_stop()
     assert pods.run().returncode == 0
     # The run is done: nothing counts any longer.
     assert list(pods.checkpoints.glob("starts.*")) == []
@@ -457,19 +415,14 @@ def test_a_job_whose_starts_save_nothing_fails_for_good(pods):
 def test_a_start_that_saves_sets_the_count_back(pods):
     for _ in range(2):
         pods.run(FAKE_EXIT="1", MAX_RESTARTS="2")
-    process = start_until_ready(pods, MAX_RESTARTS="2")
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 75
+    pods.save_and_stop(MAX_RESTARTS="2")
     for _ in range(3):
         assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2").returncode == 1
     assert pods.run(FAKE_EXIT="1", MAX_RESTARTS="2").returncode == 77
 
 
 def test_flags_that_begin_a_run_count_once(pods):
-    process = start_until_ready(pods)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    pods.save_and_stop()
     result = pods.run("--overwrite", "--resume_from_checkpoint=elsewhere")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "it resumes from its own checkpoint" in result.stdout
@@ -485,9 +438,7 @@ def make_link(path):
     "damage", [lambda path: path.write_text(""), os.mkfifo, make_link], ids=["empty", "pipe", "link"]
 )
 def test_a_record_that_others_have_damaged_does_not_let_overwrite_count_again(pods, damage):
-    process = start_until_ready(pods)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    pods.save_and_stop()
     record = pods.checkpoints / "starts.uid-1.txt"
     assert record.is_file() and not record.is_symlink()
     record.unlink()

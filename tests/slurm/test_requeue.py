@@ -293,14 +293,7 @@ def test_ranks_that_something_else_ends_with_a_signal_have_failed(run):
 
 
 def test_a_run_has_the_grace_period_that_it_was_given(run):
-    run.stand_in("""
-train() {
-  ((restart == 0)) || exit 0
-  until_signalled
-  save 5
-  sleep 0.5
-  exit 75
-}""")
+    run.stand_in(STOPPABLE)
     # The signal that Slurm sends would come 100 seconds too late.
     options = ("--nodes=1", "--time=2", "--signal=B:USR1@5")
     job = run.submit(*options, NPROC="1", flags=("--grace_period", "105"))

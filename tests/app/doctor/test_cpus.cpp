@@ -1,5 +1,3 @@
-#include <map>
-
 #include "app/doctor/host.hpp"
 #include "tests/app/doctor/doctor_checks.hpp"
 
@@ -38,14 +36,10 @@ void healthy(const FakeRoot& root) {
   root.write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
 }
 
-std::vector<Finding> look(const FakeRoot& root, const Job& job = {},
-                          const std::map<std::string, std::string>& variables = {}, bool amx = true) {
+std::vector<Finding> look(const FakeRoot& root, const Job& job = {}, bool amx = true) {
   System system = root.system();
   system.may_use_amx = amx ? +[] { return true; } : +[] { return false; };
-  return check_cpus(system, job, [&](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  });
+  return check_cpus(system, job);
 }
 
 }  // namespace
@@ -64,7 +58,7 @@ TEST_CASE("a processor with AMX and two domains passes") {
 TEST_CASE("AMX that a processor has and a process cannot use is found, with its reason") {
   const FakeRoot root;
   healthy(root);
-  const auto seen = [&](bool amx = true) { return find(look(root, {}, {}, amx), "cpu_instructions"); };
+  const auto seen = [&](bool amx = true) { return find(look(root, {}, amx), "cpu_instructions"); };
   CHECK_THAT(seen(false).message, Catch::EndsWith("denies AMX to processes"));
   write_processor(root, without(" amx_"));
   CHECK(seen().message == "AVX-512 with bf16, no AMX (Xeon 8488C): the processor's AMX is hidden");
@@ -94,31 +88,6 @@ TEST_CASE("a processor without AVX2 is warned of, and one without AVX-512 is not
   CHECK(seen().status == Status::kWarning);
   root.write("proc/cpuinfo", "processor: 0\n");
   CHECK(seen().message == "cannot be read");
-}
-
-TEST_CASE("a variable that keeps a library from the processor's instructions is named") {
-  const FakeRoot root;
-  healthy(root);
-  const auto seen = [&](const char* name, const char* value) {
-    return find(look(root, {}, {{name, value}}), "cpu_instructions");
-  };
-  CHECK_THAT(seen("ONEDNN_MAX_CPU_ISA", "avx512_core_bf16").message,
-             Catch::EndsWith("ONEDNN_MAX_CPU_ISA=avx512_core_bf16 disables AMX for matrix products"));
-  CHECK(seen("DNNL_MAX_CPU_ISA", "AVX2").remedy == "unset DNNL_MAX_CPU_ISA");
-  for (const char* value : {"", "ALL", "default", "AVX512_CORE_AMX", "AVX10_1_512_AMX_FP16"}) {
-    INFO(value);
-    CHECK(seen("ONEDNN_MAX_CPU_ISA", value).status == Status::kOk);
-  }
-  CHECK_THAT(seen("ATEN_CPU_CAPABILITY", "avx2").message, Catch::Contains("disables AVX-512"));
-  CHECK(seen("ATEN_CPU_CAPABILITY", "avx512").status == Status::kOk);
-  write_processor(root, without(" amx_"), 106);
-  CHECK_THAT(seen("ONEDNN_MAX_CPU_ISA", "AVX2").message, Catch::Contains("disables AVX-512 for"));
-  CHECK_THAT(seen("ONEDNN_MAX_CPU_ISA", "AVX512_CORE").message, Catch::Contains("bf16 instructions of AVX-512"));
-  CHECK(seen("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16").status == Status::kOk);
-  std::string flags = without(" amx_");
-  flags.erase(flags.find(" avx512_bf16"), std::string(" avx512_bf16").size());
-  write_processor(root, flags, 106);
-  CHECK(seen("ONEDNN_MAX_CPU_ISA", "AVX512_CORE").status == Status::kOk);
 }
 
 TEST_CASE("domains are those whose CPUs the process may use, and need their memory and a rank each") {

@@ -77,16 +77,6 @@ TEST_CASE("available host memory is limited by the machine and the job's control
   CHECK(find(look(root, kJob, true, true), "host_memory").status == Status::kFailure);
 }
 
-TEST_CASE("a governor that keeps the frequency low is found, unlike Intel's own powersave") {
-  const FakeRoot root;
-  healthy(root);
-  root.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
-  root.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq\n");
-  CHECK(find(look(root, kJob, true, true), "cpu_frequency").status == Status::kWarning);
-  root.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "intel_pstate\n");
-  CHECK(find(look(root, kJob, true, true), "cpu_frequency").status == Status::kOk);
-}
-
 TEST_CASE("the checkpoint folder is written to, and no file remains") {
   const FakeRoot root;
   const std::filesystem::path folder = root.path() / "checkpoints/of/a/run";

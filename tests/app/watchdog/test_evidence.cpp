@@ -152,6 +152,9 @@ TEST_CASE("A folder that cannot be written is replaced by the next one, and then
   const auto replaced = writer.write(text_of(stuck(), start), true);
   const fs::path next = folder.path() / "next" / "failures" / start.id;
   CHECK((replaced.first == 1 && replaced.elsewhere == next && fs::exists(next / "rank_1.json")));
+  fs::remove(next / "first");
+  writer.remove();
+  CHECK(fs::is_empty(folder.path() / "next"));
   const EvidenceWriter none({folder.path() / "file"}, start);
   const int before = dup(STDERR_FILENO);
   const int file = open((folder.path() / "stderr").c_str(), O_CREAT | O_WRONLY, 0600);

@@ -183,6 +183,24 @@ TEST_CASE("a conversion whose files another one replaces before its end claims n
   CHECK(holds_exactly(folder.path(), expected_of(third, kForms[form])));
 }
 
+TEST_CASE("a conversion that another one overtakes before its first rename changes nothing, and leaves the lock") {
+  const TemporaryFolder folder;
+  const MadeUpCheckpoint first(1), second(2);
+  const fs::path lock = folder / ".zero_to_fp32.lock";
+  export_weights(first, folder.path(), Form{}.options());
+  std::optional<FolderLock> other;
+  ExportOptions options = Form{}.options();
+  options.on_written = [&](int64_t, int64_t) {
+    if (other) return;
+    fs::remove(lock);
+    other.emplace(folder.path(), FolderLock::Options{.purpose = FolderLock::Purpose::kExporting});
+  };
+  CHECK_THROWS_AS(export_weights(second, folder.path(), options), FolderTaken);
+  CHECK(fs::exists(lock));
+  other.reset();
+  CHECK(holds_exactly(folder.path(), expected_of(first, Form{})));
+}
+
 TEST_CASE("leftovers of a killed conversion are removed if it is known to be dead, and named otherwise") {
   const TemporaryFolder folder;
   const pid_t child = ::fork();
