@@ -3,12 +3,15 @@
 
     bench/loss_curves.py fp8 FOLDER [--rows bf16 tensorwise ...] [--launch "mpirun -n 2 ..."] -- FLAGS OF mpzero train
     bench/loss_curves.py compression FOLDER [--rows exact int8 ...] [--launch ...] -- FLAGS OF mpzero train
+    bench/loss_curves.py moments FOLDER [--rows fp32 bf16] [--launch ...] -- FLAGS OF mpzero train
 
 fp8           bf16; bf16_noise, with the attention kernel of --deterministic, whose distance from bf16 is what any other
               rounding does to the losses; tensorwise and rowwise, the recipes of FP8. By default one process
 compression   other keys of zero_optimization: exact; fp32, which compresses nothing and sends gradients in fp32, any
               other rounding likewise; int8_gradients, int8 (and weights), int4_gradients, int4 (4-bit gradients, int8
               weights). By default two ranks of this machine that NCCL takes for two hosts, with a node each
+moments       AdamW's moments: fp32; bf16; fp32_noise, with gradients in fp32, any other rounding likewise. By default
+              one process
 
 FLAGS must have --deepspeed_config. A row that FOLDER has from an earlier call is not run again without --again. FOLDER
 gets a folder for each row with its log and metrics, table.md, results.json and curves.svg: the losses, means over
@@ -62,6 +65,10 @@ def in_fp32(config: dict) -> dict:
     return {**with_keys()(config), "communication_data_type": "fp32"}
 
 
+def with_moments(in_bf16: bool) -> Callable[[dict], dict]:
+    return lambda config: {**config, "bf16": {**config["bf16"], "bf16_optimizer_states": in_bf16}}
+
+
 GRADIENTS, WEIGHTS = {"zero_quantized_gradients": True}, {"zero_quantized_weights": True}
 FOUR_BITS = ("--quantized_gradient_bits=4",)
 # The first row of each is what the others are compared with.
@@ -81,6 +88,14 @@ COMPARISONS = {
         "int8": Row("int8 gradients and weights", with_keys(**GRADIENTS, **WEIGHTS)),
         "int4_gradients": Row("4-bit gradients", with_keys(**GRADIENTS), FOUR_BITS),
         "int4": Row("4-bit gradients, int8 weights", with_keys(**GRADIENTS, **WEIGHTS), FOUR_BITS),
+    },
+    "moments": {
+        "fp32": Row("moments in fp32", with_moments(False)),
+        "bf16": Row("moments in bf16", with_moments(True)),
+        "fp32_noise": Row(
+            "moments in fp32, gradients in fp32",
+            lambda config: {**with_moments(False)(config), "communication_data_type": "fp32"},
+        ),
     },
 }
 
@@ -252,8 +267,8 @@ def main(arguments: list[str]) -> int:
     if file is None:
         parser.error("after -- there must be --deepspeed_config")
     config = json.loads(Path(file).read_text(encoding="utf-8"))
-    if args.comparison == "fp8" and not config.get("bf16", {}).get("enabled"):
-        parser.error(f"{file}: FP8 needs bf16; enable it there")
+    if args.comparison in ("fp8", "moments") and not config.get("bf16", {}).get("enabled"):
+        parser.error(f"{file}: {args.comparison} needs bf16; enable it there")
     zero = config.setdefault("zero_optimization", {})
     if args.comparison == "compression" and not {"mics_shard_size", "zero_hpz_partition_size"} & zero.keys():
         zero["mics_shard_size"] = args.ranks_per_node

@@ -26,8 +26,8 @@ MemoryScenario MemoryEstimate::scenario() const {
           .offload_optimizer = config_.zero.offload_optimizer,
           .offload_param = config_.zero.offload_param,
           .keeps_casts = config_.fp8_options && config_.fp8_options->kept_casts == model::KeptCasts::kAll,
-          // An update on the host has moments in fp32; compressed parameters are on the GPU: see resolve_compression.
-          .may_offload_optimizer = !device_.is_cpu() && config_.moment_dtype == "fp32",
+          .may_offload_optimizer = !device_.is_cpu(),
+          // Compressed parameters are on the GPU: see resolve_compression.
           .may_offload_param = !device_.is_cpu() && !config_.zero.quantized_weights};
 }
 

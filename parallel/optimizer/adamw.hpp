@@ -34,7 +34,7 @@ AdamWUpdate adamw_update(const AdamWOptions& options, double lr, int64_t update,
 struct AdamWTensors {
   at::Tensor gradient;    // fp32 or bf16
   at::Tensor master;      // fp32
-  at::Tensor exp_avg;     // fp32; on the GPU bf16 too
+  at::Tensor exp_avg;     // fp32 or bf16
   at::Tensor exp_avg_sq;  // as exp_avg
   at::Tensor parameter;   // fp32 or bf16: receives the rounded master
   int64_t first = 0;      // position of the first element in the full model; determines the rounding of moments in bf16
@@ -45,8 +45,8 @@ struct AdamWTensors {
 //   w = w (1 - lr wd) - lr / (1-b1^t) * m / (sqrt(v) / sqrt(1-b2^t) + eps)
 // in one pass, on the device that holds the tensors. The host and the GPU give the same values except for the last
 // bits. Moments in bf16 use stochastic rounding: with rounding to nearest, an average that changes by less than half a
-// unit in the last place per step would never change. Position and seed determine the rounding, so runs are
-// reproducible.
+// unit in the last place per step would never change. Position and seed determine the rounding, so it depends neither
+// on the layout nor on the number of threads.
 void adamw(const AdamWTensors& tensors, const AdamWUpdate& update);
 
 // The sum of squares of a flat fp32 or bf16 tensor, accumulated in fp64 in an order that depends on its length only; a

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "parallel/optimizer/adamw_kernels.hpp"
+#include "parallel/optimizer/random_bits.hpp"
 #include "parallel/streams/packs.cuh"
 
 namespace mpzero::parallel {
@@ -21,14 +22,6 @@ constexpr int kSumBlocks = 1024;
 bool aligned(std::initializer_list<const void*> addresses) {
   return std::all_of(addresses.begin(), addresses.end(),
                      [](const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; });
-}
-
-// 32 random bits for an element of an update: MurmurHash3's finalizer (Appleby) over position and seed.
-__device__ inline uint32_t random_bits(int64_t element, uint32_t seed) {
-  uint32_t h = static_cast<uint32_t>(element) ^ (static_cast<uint32_t>(element >> 32) * 0x9e3779b1u) ^ seed;
-  h = (h ^ (h >> 16)) * 0x85ebca6bu;
-  h = (h ^ (h >> 13)) * 0xc2b2ae35u;
-  return h ^ (h >> 16);
 }
 
 __device__ inline void round_moment(float* p, float value, uint32_t) { *p = value; }
@@ -53,7 +46,9 @@ __device__ void update_element(Gradient gradient, float& master, Moment& exp_avg
   const float m = u.beta1 * widen(exp_avg) + (1.0F - u.beta1) * g;
   const float v = u.beta2 * widen(exp_avg_sq) + (1.0F - u.beta2) * g * g;
   const float w = master * u.decay - u.step_size * (m / (sqrtf(v) * u.inverse_sqrt_bias2 + u.eps));
-  const uint32_t random = std::is_same_v<Moment, float> ? 0 : random_bits(element, u.rounding_seed);
+  const uint32_t random = std::is_same_v<Moment, float>
+                              ? 0
+                              : random_bits(static_cast<uint32_t>(element), random_salt(element, u.rounding_seed));
   round_moment(&exp_avg, m, random & 0xffffu);
   round_moment(&exp_avg_sq, v, random >> 16);
   master = w;

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "parallel/optimizer/adamw_avx512.hpp"
 #include "parallel/optimizer/adamw_kernels.hpp"
 #include "parallel/optimizer/bf16_bits.hpp"
+#include "parallel/optimizer/random_bits.hpp"
 #include "parallel/streams/streams.hpp"
 
 // The compiler generates a version for each instruction set; the loader selects one. All versions give the same bits:
@@ -23,31 +25,39 @@ constexpr int64_t kGrain = int64_t{1} << 16;
 // Old and new states; the memory may be the same.
 struct States {
   const float* master;
-  const float* exp_avg;
-  const float* exp_avg_sq;
+  const void* exp_avg;
+  const void* exp_avg_sq;
   float* next_master;
-  float* next_exp_avg;
-  float* next_exp_avg_sq;
+  void* next_exp_avg;
+  void* next_exp_avg_sq;
+  int64_t first;  // position of the first element in the full model
 };
 
 // Fused exactly where adamw_avx512 fuses (-ffp-contract=off), so that each element has the same bits on every CPU.
 // Without FMA the C library computes the fused products, which is slow.
-template <typename Gradient, typename Parameter>
+template <typename Gradient, typename Moment, typename Parameter>
 __attribute__((always_inline)) inline void adamw_range(const Gradient* gradient, const States& states,
                                                        Parameter* parameter, int64_t count, const AdamWUpdate& update) {
   const AdamWUpdate u = update;
   const States s = states;
+  const auto* const exp_avg = static_cast<const Moment*>(s.exp_avg);
+  const auto* const exp_avg_sq = static_cast<const Moment*>(s.exp_avg_sq);
+  auto* const next_exp_avg = static_cast<Moment*>(s.next_exp_avg);
+  auto* const next_exp_avg_sq = static_cast<Moment*>(s.next_exp_avg_sq);
+  const auto first = static_cast<uint32_t>(s.first);
+  const uint32_t salt = random_salt(s.first, u.rounding_seed);
   const float one_minus_beta1 = 1.0F - u.beta1;
   const float one_minus_beta2 = 1.0F - u.beta2;
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     const float g = to_float(gradient[i]) * u.gradient_scale;
-    const float m = __builtin_fmaf(u.beta1, s.exp_avg[i], one_minus_beta1 * g);
-    const float v = __builtin_fmaf(u.beta2, s.exp_avg_sq[i], one_minus_beta2 * g * g);
+    const float m = __builtin_fmaf(u.beta1, to_float(exp_avg[i]), one_minus_beta1 * g);
+    const float v = __builtin_fmaf(u.beta2, to_float(exp_avg_sq[i]), one_minus_beta2 * g * g);
     const float denominator = __builtin_fmaf(std::sqrt(v), u.inverse_sqrt_bias2, u.eps);
     const float w = __builtin_fmaf(-u.step_size, m / denominator, s.master[i] * u.decay);
-    s.next_exp_avg[i] = m;
-    s.next_exp_avg_sq[i] = v;
+    const uint32_t random = random_bits(first + static_cast<uint32_t>(i), salt);
+    next_exp_avg[i] = round_randomly_to<Moment>(m, random & 0xFFFFU);
+    next_exp_avg_sq[i] = round_randomly_to<Moment>(v, random >> 16);
     s.next_master[i] = w;
     parameter[i] = round_to<Parameter>(w);
   }
@@ -56,29 +66,40 @@ __attribute__((always_inline)) inline void adamw_range(const Gradient* gradient,
 using Kernel = void (*)(const void* gradient, const States& states, void* parameter, int64_t count,
                         const AdamWUpdate& update);
 
-template <typename Gradient, typename Parameter>
+template <typename Gradient, typename Moment, typename Parameter>
 __attribute__((target("avx2,fma"))) void adamw_avx2(const void* gradient, const States& states, void* parameter,
                                                     int64_t count, const AdamWUpdate& update) {
-  adamw_range(static_cast<const Gradient*>(gradient), states, static_cast<Parameter*>(parameter), count, update);
+  adamw_range<Gradient, Moment, Parameter>(static_cast<const Gradient*>(gradient), states,
+                                           static_cast<Parameter*>(parameter), count, update);
 }
 
-template <typename Gradient, typename Parameter>
+template <typename Gradient, typename Moment, typename Parameter>
 void adamw_portable(const void* gradient, const States& states, void* parameter, int64_t count,
                     const AdamWUpdate& update) {
-  adamw_range(static_cast<const Gradient*>(gradient), states, static_cast<Parameter*>(parameter), count, update);
+  adamw_range<Gradient, Moment, Parameter>(static_cast<const Gradient*>(gradient), states,
+                                           static_cast<Parameter*>(parameter), count, update);
 }
 
-template <typename Gradient, typename Parameter>
+template <typename Gradient, typename Moment, typename Parameter>
 Kernel choose_kernel(HostKernel instructions) {
-  return instructions == HostKernel::kPortable ? adamw_portable<Gradient, Parameter> : adamw_avx2<Gradient, Parameter>;
+  return instructions == HostKernel::kPortable ? adamw_portable<Gradient, Moment, Parameter>
+                                               : adamw_avx2<Gradient, Moment, Parameter>;
 }
 
+template <typename Moment>
 Kernel choose_kernel(const AdamWSpans& s, HostKernel instructions) {
   if (s.gradient_is_bf16) {
-    return s.parameter_is_bf16 ? choose_kernel<Bf16Bits, Bf16Bits>(instructions)
-                               : choose_kernel<Bf16Bits, float>(instructions);
+    return s.parameter_is_bf16 ? choose_kernel<Bf16Bits, Moment, Bf16Bits>(instructions)
+                               : choose_kernel<Bf16Bits, Moment, float>(instructions);
   }
-  return s.parameter_is_bf16 ? choose_kernel<float, Bf16Bits>(instructions) : choose_kernel<float, float>(instructions);
+  return s.parameter_is_bf16 ? choose_kernel<float, Moment, Bf16Bits>(instructions)
+                             : choose_kernel<float, Moment, float>(instructions);
+}
+
+template <typename T>
+T* element_of(T* memory, bool is_bf16, int64_t index) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
+  return static_cast<Byte*>(memory) + index * (is_bf16 ? 2 : 4);
 }
 
 MPZERO_FOR_EACH_CPU void round_to_bf16(const float* master, Bf16Bits* parameter, int64_t count) {
@@ -176,20 +197,28 @@ const char* name(HostKernel kernel) {
 
 void adamw_host_range(const AdamWSpans& s, const AdamWUpdate& update, int64_t begin, int64_t end,
                       HostKernel instructions) {
+  if (s.moments_are_bf16) {
+    // The kernels add positions in 32 bits.
+    const int64_t boundary = (((s.first + begin) >> 32) + 1) * (int64_t{1} << 32) - s.first;
+    if (boundary < end) {
+      adamw_host_range(s, update, begin, boundary, instructions);
+      begin = boundary;
+    }
+  }
   if (instructions == HostKernel::kAvx512) begin = adamw_avx512(s, update, begin, end);
   if (begin == end) return;
-  const Kernel kernel = choose_kernel(s, instructions);
-  auto* const exp_avg = static_cast<float*>(s.exp_avg);
-  auto* const exp_avg_sq = static_cast<float*>(s.exp_avg_sq);
-  const bool in_place = s.next_master == nullptr;
+  const Kernel kernel =
+      s.moments_are_bf16 ? choose_kernel<Bf16Bits>(s, instructions) : choose_kernel<float>(s, instructions);
+  const bool in_place = s.next_master == nullptr, bf16 = s.moments_are_bf16;
   const States states{.master = s.master + begin,
-                      .exp_avg = exp_avg + begin,
-                      .exp_avg_sq = exp_avg_sq + begin,
+                      .exp_avg = element_of(s.exp_avg, bf16, begin),
+                      .exp_avg_sq = element_of(s.exp_avg_sq, bf16, begin),
                       .next_master = (in_place ? s.master : s.next_master) + begin,
-                      .next_exp_avg = (in_place ? exp_avg : s.next_exp_avg) + begin,
-                      .next_exp_avg_sq = (in_place ? exp_avg_sq : s.next_exp_avg_sq) + begin};
-  kernel(static_cast<const char*>(s.gradient) + begin * (s.gradient_is_bf16 ? 2 : 4), states,
-         static_cast<char*>(s.parameter) + begin * (s.parameter_is_bf16 ? 2 : 4), end - begin, update);
+                      .next_exp_avg = element_of(in_place ? s.exp_avg : s.next_exp_avg, bf16, begin),
+                      .next_exp_avg_sq = element_of(in_place ? s.exp_avg_sq : s.next_exp_avg_sq, bf16, begin),
+                      .first = s.first + begin};
+  kernel(element_of(s.gradient, s.gradient_is_bf16, begin), states, element_of(s.parameter, s.parameter_is_bf16, begin),
+         end - begin, update);
 }
 
 void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update) {

@@ -24,8 +24,8 @@ struct AdamWSpans {
   int64_t first;  // see AdamWTensors
   // On the host: where the new states go if the old ones must be kept. Null: over the old ones. All three or none.
   float* next_master = nullptr;
-  float* next_exp_avg = nullptr;
-  float* next_exp_avg_sq = nullptr;
+  void* next_exp_avg = nullptr;
+  void* next_exp_avg_sq = nullptr;
   // On the host: `parameter` is a buffer that is soon read and reused, so it should stay in the cache.
   bool parameter_stays_cached = false;
 };
@@ -52,7 +52,7 @@ bool cpu_runs(HostKernel kernel);
 HostKernel fastest_host_kernel();     // that this CPU supports
 const char* name(HostKernel kernel);  // "AVX2"
 
-// With all threads of the process. Moments in fp32.
+// With all threads of the process.
 void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update);
 // The elements [begin, end), in the calling thread. This CPU must support the kernel.
 void adamw_host_range(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end,

@@ -25,4 +25,16 @@ inline T round_to(float value) {
   }
 }
 
+// To bf16 away from zero with a probability of the 16 dropped bits / 2^16. `random` < 2^16.
+template <typename T>
+inline T round_randomly_to(float value, uint32_t random) {
+  if constexpr (std::is_same_v<T, float>) {
+    return value;
+  } else {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    const bool finite = (bits & 0x7F800000U) != 0x7F800000U;
+    return finite ? static_cast<Bf16Bits>((bits + random) >> 16) : round_to<Bf16Bits>(value);
+  }
+}
+
 }  // namespace mpzero::parallel

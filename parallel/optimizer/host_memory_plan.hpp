@@ -10,9 +10,10 @@ namespace mpzero::parallel {
 
 // The memory that a HostOptimizer uses in addition to the states.
 struct HostMemoryPlan {
-  int64_t piece_numel = 0;            // elements that are updated at a time
-  int64_t pieces = 0;                 // buffers for pieces in transfer between host and GPU
-  int64_t piece_bytes = 0;            // of each: gradients and parameters
+  int64_t piece_numel = 0;  // elements that are updated at a time
+  int64_t pieces = 0;       // buffers for pieces in transfer between host and GPU
+  int64_t piece_bytes = 0;  // of each: gradients and parameters
+  c10::ScalarType moment_dtype = c10::ScalarType::Float;
   std::map<int64_t, int64_t> spares;  // spare states for updates before the norm is known: number of each length
 
   int64_t staging_bytes() const { return pieces * piece_bytes; }
@@ -27,6 +28,7 @@ struct HostMemoryDemand {
   bool parameters_stay = false;  // parameters, or some of them, remain in host memory
   c10::ScalarType gradient_dtype = c10::ScalarType::Float;
   c10::ScalarType parameter_dtype = c10::ScalarType::Float;
+  c10::ScalarType moment_dtype = c10::ScalarType::Float;
 };
 
 // Memory for spare states: as much as keeps the total host memory for states, buffers and the parameters in host memory

@@ -10,7 +10,8 @@ namespace {
 
 bool same(const AdamWUpdate& a, const AdamWUpdate& b) {
   return a.beta1 == b.beta1 && a.beta2 == b.beta2 && a.eps == b.eps && a.gradient_scale == b.gradient_scale &&
-         a.decay == b.decay && a.step_size == b.step_size && a.inverse_sqrt_bias2 == b.inverse_sqrt_bias2;
+         a.decay == b.decay && a.step_size == b.step_size && a.inverse_sqrt_bias2 == b.inverse_sqrt_bias2 &&
+         a.rounding_seed == b.rounding_seed;
 }
 
 }  // namespace
@@ -26,7 +27,7 @@ HostOptimizer::HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shar
     slots_.push_back(std::move(slot));
   }
   for (const auto& [length, count] : plan.spares) {
-    for (int64_t i = 0; i < count; ++i) spares_.add(make_host_states(length, &team));
+    for (int64_t i = 0; i < count; ++i) spares_.add(make_host_states(length, plan.moment_dtype, &team));
   }
   if (staged_) {
     down_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, options.device.index());
@@ -184,7 +185,7 @@ void HostOptimizer::add_spares_for_holds() {
     }
   }
   for (const int64_t length : lengths) {
-    OptimizerStates spare = make_host_states(length, nullptr);
+    OptimizerStates spare = make_host_states(length, options_.memory.moment_dtype, nullptr);
     const std::lock_guard lock(mutex_);
     spares_.add(std::move(spare));
   }

@@ -170,9 +170,9 @@ void HostOptimizer::start_update(Piece& piece) {
   AdamWSpans spans{.gradient = staged_ ? piece.slot->gradient.const_data_ptr() : at_element(unit.gradient, piece.begin),
                    .gradient_is_bf16 = unit.gradient.scalar_type() == at::kBFloat16,
                    .master = master,
-                   .exp_avg = states.exp_avg.data_ptr<float>() + piece.begin,
-                   .exp_avg_sq = states.exp_avg_sq.data_ptr<float>() + piece.begin,
-                   .moments_are_bf16 = false,
+                   .exp_avg = mutable_at_element(states.exp_avg, piece.begin),
+                   .exp_avg_sq = mutable_at_element(states.exp_avg_sq, piece.begin),
+                   .moments_are_bf16 = states.exp_avg.scalar_type() == at::kBFloat16,
                    .parameter = parameter,
                    .parameter_is_bf16 = parameter_is_bf16,
                    .count = piece.count,
@@ -180,8 +180,8 @@ void HostOptimizer::start_update(Piece& piece) {
                    .parameter_stays_cached = to_device};
   if (job.into_spare) {
     spans.next_master = unit.next.master.data_ptr<float>() + piece.begin;
-    spans.next_exp_avg = unit.next.exp_avg.data_ptr<float>() + piece.begin;
-    spans.next_exp_avg_sq = unit.next.exp_avg_sq.data_ptr<float>() + piece.begin;
+    spans.next_exp_avg = mutable_at_element(unit.next.exp_avg, piece.begin);
+    spans.next_exp_avg_sq = mutable_at_element(unit.next.exp_avg_sq, piece.begin);
   }
   const DecayRanges& decay = unit.shard->decay();
   piece.task = team_.start(blocks, [spans, update = job.update, end_of, &decay, first = piece.begin](int64_t block) {

@@ -14,37 +14,33 @@ bool is_on_host(const OptimizerShard::Options& options) {
   return options.placement == Placement::kHost && has_streams(options.device);
 }
 
-// On the host the moments are fp32.
-at::ScalarType type_of_moments(const OptimizerShard::Options& options) {
-  return is_on_host(options) ? at::kFloat : options.moment_dtype;
-}
-
-OptimizerStates states_without_memory(int64_t numel) {
-  const auto make = [&] { return host_tensor_without_memory(numel, at::kFloat); };
-  return {.master = make(), .exp_avg = make(), .exp_avg_sq = make()};
+// `make`: a tensor of a type.
+template <typename Make>
+OptimizerStates make_states(at::ScalarType moment_dtype, const Make& make) {
+  return {.master = make(at::kFloat), .exp_avg = make(moment_dtype), .exp_avg_sq = make(moment_dtype)};
 }
 
 }  // namespace
 
-OptimizerStates make_host_states(int64_t numel, ThreadTeam* team) {
-  const auto make = [&] { return host_tensor(numel, at::kFloat, /*pinned=*/false, team); };
-  return {.master = make(), .exp_avg = make(), .exp_avg_sq = make()};
+OptimizerStates make_host_states(int64_t numel, at::ScalarType moment_dtype, ThreadTeam* team) {
+  return make_states(moment_dtype,
+                     [&](at::ScalarType dtype) { return host_tensor(numel, dtype, /*pinned=*/false, team); });
 }
 
 OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
     : on_host_(is_on_host(options)),
       first_(options.first),
       decay_(options.decay.runs().empty() ? DecayRanges(numel) : options.decay) {
-  if (on_host_) {
-    states_ = options.device.type() == kSimulatedDevice ? states_without_memory(numel)
-                                                        : make_host_states(numel, options.team);
-    return;
+  if (!on_host_) {
+    states_ = make_states(options.moment_dtype, [&](at::ScalarType dtype) {
+      return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(options.device));
+    });
+  } else if (options.device.type() == kSimulatedDevice) {
+    states_ = make_states(options.moment_dtype,
+                          [&](at::ScalarType dtype) { return host_tensor_without_memory(numel, dtype); });
+  } else {
+    states_ = make_host_states(numel, options.moment_dtype, options.team);
   }
-  const auto make = [&](at::ScalarType dtype) {
-    return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(options.device));
-  };
-  const at::ScalarType moments = type_of_moments(options);
-  states_ = {.master = make(at::kFloat), .exp_avg = make(moments), .exp_avg_sq = make(moments)};
 }
 
 void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter) {

@@ -13,7 +13,7 @@ class ThreadTeam;
 
 enum class Placement { kDevice, kHost };
 
-// fp32 master weights and AdamW's moments of one length.
+// fp32 master weights and AdamW's moments, fp32 or bf16, of one length.
 struct OptimizerStates {
   at::Tensor master, exp_avg, exp_avg_sq;
 
@@ -24,10 +24,9 @@ struct OptimizerStates {
 };
 
 // In host memory, touched by the threads of `team` (none: those of the process).
-OptimizerStates make_host_states(int64_t numel, ThreadTeam* team);
+OptimizerStates make_host_states(int64_t numel, at::ScalarType moment_dtype, ThreadTeam* team);
 
 // This rank's shard of one unit: fp32 master weights and AdamW's moments, on the training device or in host memory.
-// Moments on a GPU can be bf16.
 class OptimizerShard {
  public:
   struct Options {

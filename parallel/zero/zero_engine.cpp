@@ -90,7 +90,8 @@ HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vecto
                           .staged = staged,
                           .parameters_stay = staged && options.parameter_placement == Placement::kHost,
                           .gradient_dtype = gradient_dtype,
-                          .parameter_dtype = options.dtype};
+                          .parameter_dtype = options.dtype,
+                          .moment_dtype = options.moment_dtype};
   for (size_t u = 0; u < layouts.size(); ++u) {
     if (on_host[u]) demand.lengths.push_back(layouts[u].shard_numel());
   }
@@ -133,12 +134,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
   if (options.codec && units_.size() > units.size())
     throw_failure("weights are gathered as codes of units with frozen and trainable parameters");
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
-  const bool offload = options.optimizer_placement == Placement::kHost;
   const std::vector<bool> host_units = placed_on_host(units_, options);
-  if (options.moment_dtype != at::kFloat && (offload || options.device.is_cpu())) {
-    throw_user_error("bf16.bf16_optimizer_states is only supported by updates on a GPU; set it to false, or {}",
-                     offload ? "remove offload_optimizer" : "train on a GPU");
-  }
   if (has_host_threads(options) && !options.host_update.make) {
     const int threads = options.host_update.threads > 0 ? options.host_update.threads : at::get_num_threads();
     team_ = std::make_unique<ThreadTeam>(threads, options.host_update.cores);

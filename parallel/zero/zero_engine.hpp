@@ -43,7 +43,7 @@ struct ZeroOptions {
   at::ScalarType dtype = at::kBFloat16;                // of parameters and activations
   at::ScalarType communication_dtype = at::kBFloat16;  // of gradients in collectives
   at::ScalarType accumulation_dtype = at::kFloat;      // of gradients over micro-batches
-  at::ScalarType moment_dtype = at::kFloat;            // AdamW's; bf16 only on a GPU
+  at::ScalarType moment_dtype = at::kFloat;            // AdamW's; fp32 or bf16
   int64_t gradient_accumulation_steps = 1;
   Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
   double optimizer_host_ratio = 1.0;                   // the fraction of the parameters whose states are on the host
@@ -145,8 +145,8 @@ class ZeroEngine {
   bool state_on_host(size_t unit) const {
     return on_host(unit) || options_.device.is_cpu() || (is_frozen(unit) && parameters_->shard(unit).is_cpu());
   }
-  // Whether the unit's states can be held.
-  bool can_hold(size_t unit) const { return on_host(unit); }
+  // Whether the unit's states can be held. A checkpoint has moments in fp32, so those in bf16 are copied.
+  bool can_hold(size_t unit) const { return on_host(unit) && options_.moment_dtype == at::kFloat; }
   // All three states of such a unit, as state() would return them but with the padding after shard(). They do not
   // change until the end of the hold: updates write to spare states. From any thread that the next update() waits for.
   StateHold hold(size_t unit) { return host_->hold(unit); }

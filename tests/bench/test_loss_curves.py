@@ -54,13 +54,24 @@ def test_rows_are_one_training_in_other_formats(tmp_path: Path) -> None:
     assert "fp8" not in json.loads((folder / "bf16" / "ds_config.json").read_text())
 
 
+def test_rows_are_one_training_with_other_moments(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert run("moments", folder, TinyRun(tmp_path, bf16=True)) == 0
+    results = json.loads((folder / "results.json").read_text())
+    assert list(results) == ["fp32", "bf16", "fp32_noise"]
+    assert 0 < abs(results["bf16"]["largest_difference"]) < 0.5
+    assert json.loads((folder / "bf16" / "ds_config.json").read_text())["bf16"]["bf16_optimizer_states"]
+
+
 def test_a_row_that_fails_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     assert run("compression", folder, TinyRun(tmp_path), LAUNCH, "--rows", "int8", "--ranks_per_node=3") == 1
     assert json.loads((folder / "results.json").read_text())["int8"]["error"]
 
 
-@pytest.mark.parametrize("words", [("compression", "--rows", "int3"), ("fp8",)], ids=["unknown row", "without bf16"])
+@pytest.mark.parametrize(
+    "words", [("compression", "--rows", "int3"), ("fp8",), ("moments",)], ids=["unknown row", "fp8", "moments"]
+)
 def test_a_comparison_that_cannot_be_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit):
         run(words[0], tmp_path / "out", TinyRun(tmp_path), *words[1:])

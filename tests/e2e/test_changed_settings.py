@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+import torch
 from golden_run import SAVED_ZERO2, saved_by_deepspeed, train_golden
 from test_saving import checkpoint_command
 from tiny_run import MODEL, TinyRun
@@ -182,3 +184,33 @@ def test_what_deepspeed_saved_is_compared(tmp_path: Path) -> None:
     assert listed.count("beta2 0.95 -> 0.999") == 1
     assert listed.count("weight_decay 0.1 -> 0") == 1
     assert listed.count("gradient_clipping 0.5 -> 1") == 1
+
+
+# Oracle: the values themselves. A number in bf16 is a number in fp32 whose lower 16 bits are 0.
+@pytest.mark.parametrize("checkpoint_format", FORMATS)
+def test_moments_change_between_fp32_and_bf16(tmp_path: Path, checkpoint_format: str) -> None:
+    run = tiny(tmp_path)
+    saves = f"--checkpoint_format={checkpoint_format}"
+
+    def moments(folder: Path) -> np.ndarray:
+        if checkpoint_format == "hdf5":
+            with h5py.File(next(folder.glob("*optim_states.h5"))) as file:
+                return np.concatenate([unit[name][()] for unit in file.values() for name in ("exp_avg", "exp_avg_sq")])
+        states = torch.load(next(folder.glob("*optim_states.pt")), weights_only=False)["optimizer_state_dict"]
+        (state,) = states["base_optimizer_state"]["state"].values()
+        return torch.cat([state["exp_avg"], state["exp_avg_sq"]]).numpy()
+
+    def in_bf16(values: np.ndarray) -> bool:
+        assert values.dtype == np.float32 and values.any()
+        return not (values.view(np.uint32) & 0xFFFF).any()
+
+    for step, low, expected in [
+        (2, False, []),
+        (4, True, ["optimizer_states_dtype fp32 -> bf16"]),
+        (6, True, []),
+        (8, False, ["optimizer_states_dtype bf16 -> fp32"]),
+    ]:
+        run.config = {"bf16": {"enabled": True, "bf16_optimizer_states": low}}
+        result = run.train(f"--max_steps={step}", saves)
+        assert [change for change in changes(result.stdout) if "max_steps" not in change] == expected
+        assert in_bf16(moments(run.latest)) == low

@@ -44,11 +44,14 @@ def assert_same_bits(one: TinyRun, other: TinyRun) -> None:
         assert values.tobytes() == theirs[name].tobytes(), name
 
 
-@pytest.mark.parametrize(("stage", "bf16"), [(2, False), (3, True)])
-def test_resume_has_the_same_bits(tmp_path: Path, stage: int, bf16: bool) -> None:
-    straight = TinyRun(tmp_path / "straight", stage=stage, bf16=bf16)
+BF16_MOMENTS = {"bf16": {"enabled": True, "bf16_optimizer_states": True}}
+
+
+@pytest.mark.parametrize(("stage", "config"), [(2, {}), (3, {"bf16": {"enabled": True}}), (2, BF16_MOMENTS)])
+def test_resume_has_the_same_bits(tmp_path: Path, stage: int, config: dict) -> None:
+    straight = TinyRun(tmp_path / "straight", stage=stage, config=config)
     straight.train("--max_steps=9", "--checkpoint_freq=0")
-    stopped = TinyRun(tmp_path / "stopped", stage=stage, bf16=bf16)
+    stopped = TinyRun(tmp_path / "stopped", stage=stage, config=config)
     # The schedule's length is in ds_config.json, so that a shorter run follows the same rates.
     stopped.train("--max_steps=4", "--checkpoint_freq=0")
     result = stopped.train("--max_steps=9", "--checkpoint_freq=0")

@@ -247,6 +247,23 @@ TEST_CASE("moments in bf16 follow those in fp32, and are reproducible") {
   CHECK((ratio - 1).abs().max().item<double>() < 0.2);
   CHECK((rounded.exp_avg.to(at::kFloat) / exact.exp_avg).mean().item<double>() == Approx(1.0).margin(2e-3));
   CHECK(at::allclose(rounded.master, exact.master, 0, 0.02));
+  // The host has the same bits after an update from the same states.
+  const auto update_on = [&](at::Device place) {
+    const auto on = [&](const at::Tensor& tensor) { return tensor.to(place).clone(); };
+    AdamWTensors tensors{.gradient = on(gradient),
+                         .master = on(rounded.master),
+                         .exp_avg = on(rounded.exp_avg),
+                         .exp_avg_sq = on(rounded.exp_avg_sq),
+                         .parameter = on(rounded.parameter),
+                         .first = 12345};
+    AdamWUpdate scalars = adamw_update({.beta2 = 0.999}, 1e-3, 401, 1.0);
+    scalars.rounding_seed = 401;
+    adamw(tensors, scalars);
+    return tensors;
+  };
+  const AdamWTensors on_gpu = update_on(*device), on_host = update_on(at::kCPU);
+  CHECK(same_bits(on_gpu.exp_avg, on_host.exp_avg));
+  CHECK(same_bits(on_gpu.exp_avg_sq, on_host.exp_avg_sq));
   const AdamWTensors again = train(at::kBFloat16);
   CHECK(again.exp_avg_sq.equal(rounded.exp_avg_sq));
   CHECK(again.master.equal(rounded.master));

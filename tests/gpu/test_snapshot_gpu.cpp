@@ -19,9 +19,11 @@ TEST_CASE("a snapshot of states on the GPU, on the host and on both is the state
     check_snapshots({.stage = stage, .moment_dtype = at::kBFloat16}, device, parameters, gradients, parallel::mpi());
     for (const double ratio : {1.0, 0.5}) {
       for (const double clipping : {0.0, 1.0}) {
-        check_snapshots(
-            {.stage = stage, .optimizer = parallel::Placement::kHost, .host_ratio = ratio, .clipping = clipping},
-            device, parameters, gradients, parallel::mpi());
+        SnapshotRun run{.stage = stage, .optimizer = parallel::Placement::kHost, .host_ratio = ratio};
+        run.clipping = clipping;
+        check_snapshots(run, device, parameters, gradients, parallel::mpi());
+        run.moment_dtype = at::kBFloat16;
+        check_snapshots(run, device, parameters, gradients, parallel::mpi());
       }
     }
   }

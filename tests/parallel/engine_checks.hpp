@@ -70,6 +70,7 @@ struct ToyRun {
   Placement parameters = Placement::kDevice;
   double host_ratio = 1.0;
   at::ScalarType dtype = at::kFloat;
+  at::ScalarType moments = at::kFloat;
   double clip = 0.5;
   std::vector<std::string> no_decay = {};
   Compression compression = {};
@@ -111,6 +112,7 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, const Le
                       .device = device,
                       .dtype = run.dtype,
                       .communication_dtype = run.dtype,
+                      .moment_dtype = run.moments,
                       .gradient_accumulation_steps = run.samples / parameters.layout().ranks(),
                       .optimizer_placement = run.optimizer,
                       .optimizer_host_ratio = run.host_ratio,
@@ -332,6 +334,7 @@ inline void check_host_overlap(at::Device device, const Levels& parameters, cons
         compare({.stage = stage, .samples = ranks, .dtype = at::kFloat, .host_threads = 3, .extra_bytes = 1 << 20});
         compare({.stage = stage, .samples = ranks, .host_threads = 2, .extra_bytes = 0});
         compare({.stage = stage, .samples = ranks, .host_ratio = 0.5, .host_threads = 2});
+        compare({.stage = stage, .samples = ranks, .moments = at::kBFloat16, .host_threads = 2});
         compare({.stage = stage, .samples = ranks, .no_decay = {"b", "d"}, .host_threads = 2});
         if (stage < 3) continue;
         ToyRun run{.stage = stage, .samples = ranks, .parameters = Placement::kHost, .dtype = at::kBFloat16};

@@ -59,8 +59,11 @@ struct Bench {
   Bench(int threads, const std::vector<int64_t>& sizes, const HostMemoryPlan& plan, at::Device device = at::kCPU)
       : team(threads) {
     std::vector<OptimizerShard*> pointers;
+    int64_t first = (int64_t{1} << 32) - 1000;  // positions in a large model
     for (const int64_t length : sizes) {
-      auto& shard = shards.emplace_back(std::make_unique<OptimizerShard>(length, OptimizerShard::Options{}));
+      auto& shard = shards.emplace_back(std::make_unique<OptimizerShard>(
+          length, OptimizerShard::Options{.moment_dtype = plan.moment_dtype, .first = first, .decay = {}}));
+      first += length;
       pointers.push_back(shard.get());
       shard->states().master.copy_(at::randn({length}));
       shard->states().exp_avg.copy_(at::randn({length}));
@@ -91,7 +94,8 @@ struct Bench {
            .master = expected[u].master,
            .exp_avg = expected[u].exp_avg,
            .exp_avg_sq = expected[u].exp_avg_sq,
-           .parameter = expected_parameters[u]},
+           .parameter = expected_parameters[u],
+           .first = shards[u]->first()},
           update);
   }
   // After everything that was ordered.
@@ -113,7 +117,9 @@ struct Bench {
 };
 
 inline AdamWUpdate some_update(double scale = 1.0, int64_t step = 3) {
-  return adamw_update({.weight_decay = 0.1}, 1e-2, step, scale);
+  AdamWUpdate update = adamw_update({.weight_decay = 0.1}, 1e-2, step, scale);
+  update.rounding_seed = static_cast<uint32_t>(step);
+  return update;
 }
 
 }  // namespace mpzero::parallel

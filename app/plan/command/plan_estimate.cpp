@@ -230,12 +230,11 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                     .mfu = std::nullopt,
                     .checkpoint = {},
                     .bottleneck = ""};
-  const int64_t moment = config.moment_dtype == "bf16" ? 2 : 4;
   const parallel::UnitParts units(model::model_units(setup.model), config.freeze_parameters);
   for (const UnitSpec& unit : units.parts()) {
-    // A checkpoint of adapters refers to their base.
+    // A checkpoint of adapters refers to their base. Moments are fp32 in it, whatever they are in memory.
     const int64_t frozen = setup.model.lora ? 0 : 4;
-    plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 4 + 2 * moment : frozen);
+    plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 12 : frozen);
   }
   const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;
   const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : known_rate;

@@ -26,8 +26,11 @@ constexpr double kShortestKernel = 3e-6;
 constexpr double kCallOfLaunch = 0.35;
 // One copy between host and device, before its bytes. An assumption.
 constexpr double kCopyStart = 1e-5;
-// Bytes of AdamW on the host for a parameter whose gradient and parameter stay in the cache: bench/RESULTS.md.
-constexpr double kHostBytes = 24;
+// Bytes of AdamW on the host for a parameter whose gradient and parameter stay in the cache (bench/RESULTS.md): master
+// weight and moments, in and out.
+double host_bytes(at::ScalarType moments) {
+  return 2 * (sizeof(float) + 2 * static_cast<double>(c10::elementSize(moments)));
+}
 // What copies reach of PCIe's data sheet after its packets' headers: measured on H200s 55 of 64 GB/s.
 constexpr double kOfPcieCopy = 0.86;
 
@@ -188,9 +191,10 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   run.costs.memory_bytes_per_second = data.copies.on_device;
   // The ranks of a host share its memory.
   const double memory = host_estimate(calibration, machine).bytes_per_second;
-  run.host_adamw = [&calibration, ranks = machine.gpus, memory](int64_t parameters) {
-    const double one = memory > 0 ? static_cast<double>(parameters) * kHostBytes / (kOfHostMemory * memory)
-                                  : host_adamw_seconds(calibration, parameters);
+  run.host_adamw = [&calibration, ranks = machine.gpus, memory, bytes = host_bytes(types.moments)](int64_t parameters) {
+    // Calibrated with moments in fp32.
+    const double one = memory > 0 ? static_cast<double>(parameters) * bytes / (kOfHostMemory * memory)
+                                  : host_adamw_seconds(calibration, parameters) * bytes / host_bytes(at::kFloat);
     return one * ranks;
   };
 }

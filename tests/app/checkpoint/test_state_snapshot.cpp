@@ -9,11 +9,15 @@ TEST_CASE("a snapshot is the state at its begin while training goes on") {
   parallel::MpiCommunicator parameters(parallel::mpi());
   parallel::MpiCommunicator gradients(parallel::mpi());
   for (const int stage : {0, 2, 3}) {
-    check_snapshots({.stage = stage}, at::kCPU, parameters, gradients, parallel::mpi());
-    for (const double clipping : {0.0, 1.0}) {
-      check_snapshots(
-          {.stage = stage, .optimizer = parallel::Placement::kHost, .host_threads = 2, .clipping = clipping}, at::kCPU,
-          parameters, gradients, parallel::mpi());
+    for (const at::ScalarType moments : {at::kFloat, at::kBFloat16}) {
+      SnapshotRun run{.stage = stage, .moment_dtype = moments};
+      check_snapshots(run, at::kCPU, parameters, gradients, parallel::mpi());
+      run.optimizer = parallel::Placement::kHost;
+      run.host_threads = 2;
+      for (const double clipping : {0.0, 1.0}) {
+        run.clipping = clipping;
+        check_snapshots(run, at::kCPU, parameters, gradients, parallel::mpi());
+      }
     }
   }
 }

@@ -223,6 +223,12 @@ TEST_CASE("states that are offloaded from a GPU move to the host") {
   // Spare states for the units that the host updates, within the requested bytes.
   options.host_update.extra_bytes = 1 << 30;
   CHECK(plan::planned_states(units, options, kTwoRanks, uses).host_spares == half.host_optimizer_states);
+  // Moments in bf16: 8 of 12 bytes, on the GPU and on the host.
+  options.moment_dtype = at::kBFloat16;
+  const MemoryUse low = plan::planned_states(units, options, kTwoRanks, uses);
+  CHECK(low.optimizer_states == half.optimizer_states / 3 * 2);
+  CHECK(low.host_optimizer_states == half.host_optimizer_states / 3 * 2);
+  CHECK(low.host_spares == low.host_optimizer_states);
   options.overlap = false;
   CHECK(plan::planned_states(units, options, kTwoRanks, uses).host_spares == 0);
 }

@@ -4,6 +4,8 @@
 #include <ATen/ops/isnan.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -19,10 +21,10 @@
 namespace mpzero::parallel {
 namespace {
 
-// The inputs and outputs of one kernel; gradient and parameter in fp32 and, as bits, in bf16.
+// The inputs and outputs of one kernel; all but the master in fp32 and, as bits, in bf16.
 struct HostArrays {
   std::vector<float> gradient, master, exp_avg, exp_avg_sq, parameter;
-  std::vector<Bf16Bits> low_gradient, low_parameter;
+  std::vector<Bf16Bits> low_gradient, low_exp_avg, low_exp_avg_sq, low_parameter;
 
   size_t size() const { return master.size(); }
 };
@@ -47,38 +49,67 @@ HostArrays make_host_arrays(size_t count, unsigned seed) {
     arrays.master.push_back(number());
     arrays.exp_avg.push_back(number());
     arrays.exp_avg_sq.push_back(std::abs(number()));
+    arrays.low_exp_avg.push_back(round_to<Bf16Bits>(arrays.exp_avg.back()));
+    arrays.low_exp_avg_sq.push_back(round_to<Bf16Bits>(arrays.exp_avg_sq.back()));
   }
   arrays.parameter.resize(count);
   arrays.low_parameter.resize(count);
   return arrays;
 }
 
-void update_by(HostKernel kernel, HostArrays& arrays, bool low_gradient, bool low_parameter,
-               const AdamWUpdate& update) {
-  const auto count = static_cast<int64_t>(arrays.size());
-  const AdamWSpans spans{
-      .gradient = low_gradient ? static_cast<const void*>(arrays.low_gradient.data()) : arrays.gradient.data(),
-      .gradient_is_bf16 = low_gradient,
-      .master = arrays.master.data(),
-      .exp_avg = arrays.exp_avg.data(),
-      .exp_avg_sq = arrays.exp_avg_sq.data(),
-      .moments_are_bf16 = false,
-      .parameter = low_parameter ? static_cast<void*>(arrays.low_parameter.data()) : arrays.parameter.data(),
-      .parameter_is_bf16 = low_parameter,
-      .count = count,
-      .first = 0};
-  adamw_host_range(spans, update, 0, count, kernel);
+// Which of the arrays are bf16.
+struct Low {
+  bool gradient = false, moments = false, parameter = false;
+};
+
+// The array's elements lie on both sides of position 2^32 in the model.
+constexpr int64_t kFirst = (int64_t{1} << 32) - 777;
+
+AdamWSpans spans_of(HostArrays& arrays, const Low& low, size_t begin = 0) {
+  const auto choose = [begin](bool is_low, std::vector<Bf16Bits>& bits, std::vector<float>& values) {
+    return is_low ? static_cast<void*>(bits.data() + begin) : values.data() + begin;
+  };
+  return {.gradient = choose(low.gradient, arrays.low_gradient, arrays.gradient),
+          .gradient_is_bf16 = low.gradient,
+          .master = arrays.master.data() + begin,
+          .exp_avg = choose(low.moments, arrays.low_exp_avg, arrays.exp_avg),
+          .exp_avg_sq = choose(low.moments, arrays.low_exp_avg_sq, arrays.exp_avg_sq),
+          .moments_are_bf16 = low.moments,
+          .parameter = choose(low.parameter, arrays.low_parameter, arrays.parameter),
+          .parameter_is_bf16 = low.parameter,
+          .count = static_cast<int64_t>(arrays.size() - begin),
+          .first = kFirst + static_cast<int64_t>(begin)};
 }
+
+void update_by(HostKernel kernel, HostArrays& arrays, const Low& low, const AdamWUpdate& update) {
+  adamw_host_range(spans_of(arrays, low), update, 0, static_cast<int64_t>(arrays.size()), kernel);
+}
+
+AdamWUpdate some_update(int step) {
+  AdamWUpdate update = adamw_update({.beta2 = 0.95, .weight_decay = 0.1}, 3e-4, step, 0.37);
+  update.rounding_seed = static_cast<uint32_t>(step);
+  return update;
+}
+
+bool is_nan(float value) { return value != value; }
+bool is_nan(Bf16Bits bits) { return is_nan(to_float(bits)); }
 
 // The number of elements that differ. All NaNs count as equal, whatever their bits: no update is made with them.
 template <typename T>
 size_t num_different(const std::vector<T>& a, const std::vector<T>& b) {
   size_t different = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i] != a[i] && b[i] != b[i]) continue;
+    if (is_nan(a[i]) && is_nan(b[i])) continue;
     if (std::memcmp(&a[i], &b[i], sizeof(T)) != 0) ++different;
   }
   return different;
+}
+
+size_t num_different(const HostArrays& a, const HostArrays& b) {
+  return num_different(a.master, b.master) + num_different(a.exp_avg, b.exp_avg) +
+         num_different(a.exp_avg_sq, b.exp_avg_sq) + num_different(a.parameter, b.parameter) +
+         num_different(a.low_exp_avg, b.low_exp_avg) + num_different(a.low_exp_avg_sq, b.low_exp_avg_sq) +
+         num_different(a.low_parameter, b.low_parameter);
 }
 
 // The portable kernel is the oracle.
@@ -87,23 +118,51 @@ void check_same_bits(HostKernel kernel) {
     skip_test(fmt::format("a processor with {}", name(kernel)));
     return;
   }
-  for (const bool low_gradient : {false, true}) {
-    for (const bool low_parameter : {false, true}) {
-      HostArrays portable = make_host_arrays(100'003, 7);
-      HostArrays vectors = portable;
-      for (int step = 1; step <= 5; ++step) {
-        INFO("gradient in bf16 " << low_gradient << ", parameter in bf16 " << low_parameter << ", update " << step);
-        const AdamWUpdate update = adamw_update({.beta2 = 0.95, .weight_decay = 0.1}, 3e-4, step, 0.37);
-        update_by(HostKernel::kPortable, portable, low_gradient, low_parameter, update);
-        update_by(kernel, vectors, low_gradient, low_parameter, update);
-        CHECK(num_different(portable.master, vectors.master) == 0);
-        CHECK(num_different(portable.exp_avg, vectors.exp_avg) == 0);
-        CHECK(num_different(portable.exp_avg_sq, vectors.exp_avg_sq) == 0);
-        CHECK(num_different(portable.parameter, vectors.parameter) == 0);
-        CHECK(num_different(portable.low_parameter, vectors.low_parameter) == 0);
-      }
+  for (const Low low : {Low{}, Low{.gradient = true}, Low{.parameter = true}, Low{.gradient = true, .parameter = true},
+                        Low{.moments = true}, Low{.gradient = true, .moments = true},
+                        Low{.moments = true, .parameter = true}, Low{true, true, true}}) {
+    HostArrays portable = make_host_arrays(100'003, 7);
+    HostArrays vectors = portable;
+    for (int step = 1; step <= 5; ++step) {
+      CAPTURE(low.gradient, low.moments, low.parameter, step);
+      update_by(HostKernel::kPortable, portable, low, some_update(step));
+      update_by(kernel, vectors, low, some_update(step));
+      CHECK(num_different(portable, vectors) == 0);
     }
   }
+}
+
+// Updates to separate memory have the same bits as in place.
+void check_separate_memory(HostKernel kernel, bool low_moments) {
+  const Low low{.gradient = true, .moments = low_moments, .parameter = true};
+  HostArrays in_place = make_host_arrays(5000, 9);
+  HostArrays old = in_place, next = in_place;
+  AdamWSpans spans = spans_of(old, low);
+  const AdamWSpans to = spans_of(next, low);
+  spans.next_master = to.master;
+  spans.next_exp_avg = to.exp_avg;
+  spans.next_exp_avg_sq = to.exp_avg_sq;
+  spans.parameter = to.parameter;
+  adamw_host_range(spans, some_update(3), 0, spans.count, kernel);
+  CHECK(num_different(old, make_host_arrays(5000, 9)) == 0);
+  update_by(kernel, in_place, low, some_update(3));
+  CHECK(num_different(in_place, next) == 0);
+}
+
+// By the definitions: MurmurHash3's finalizer (Appleby), a carry from the dropped bits, in 64 bits and fp64.
+uint64_t hash_of(uint64_t element, uint64_t seed) {
+  constexpr uint64_t kBits = 0xFFFFFFFF;
+  uint64_t h = ((element & kBits) ^ ((element >> 32) * 0x9e3779b1 & kBits) ^ seed);
+  h = (h ^ h >> 16) * 0x85ebca6b & kBits;
+  h = (h ^ h >> 13) * 0xc2b2ae35 & kBits;
+  return h ^ h >> 16;
+}
+float next_bf16(float value, uint64_t random) {
+  const auto magnitude = std::bit_cast<uint32_t>(std::abs(value));
+  const float below = std::bit_cast<float>(magnitude & 0xFFFF0000U);
+  const float above = std::bit_cast<float>((magnitude & 0xFFFF0000U) + 0x10000U);
+  const double share = (std::abs(value) - static_cast<double>(below)) / (static_cast<double>(above) - below);
+  return std::copysign(share * 65536 + static_cast<double>(random) >= 65536 ? above : below, value);
 }
 
 }  // namespace
@@ -136,29 +195,78 @@ TEST_CASE("AdamW on the host has the same bits with AVX-512", "[avx512]") { chec
 
 TEST_CASE("AdamW on the host has the same bits with AVX2", "[avx2]") { check_same_bits(HostKernel::kAvx2); }
 
+TEST_CASE("AdamW on the host has the same bits in place and to separate memory") {
+  for (const HostKernel kernel : {HostKernel::kPortable, HostKernel::kAvx2, HostKernel::kAvx512}) {
+    if (!cpu_runs(kernel)) continue;
+    for (const bool low_moments : {false, true}) check_separate_memory(kernel, low_moments);
+  }
+}
+
 TEST_CASE("AdamW on the host gives an element the same bits at any position") {
   // The last elements of a piece are not computed by full vectors.
-  HostArrays full = make_host_arrays(16'000, 8);
-  HostArrays last = full;
-  const AdamWUpdate update = adamw_update({.beta2 = 0.95, .weight_decay = 0.1}, 3e-4, 3, 0.37);
-  update_by(fastest_host_kernel(), full, false, false, update);
-  for (size_t begin = 0; begin < last.size(); begin += 7) {
-    const int64_t count = static_cast<int64_t>(std::min<size_t>(7, last.size() - begin));
-    adamw_host_range({.gradient = last.gradient.data() + begin,
-                      .gradient_is_bf16 = false,
-                      .master = last.master.data() + begin,
-                      .exp_avg = last.exp_avg.data() + begin,
-                      .exp_avg_sq = last.exp_avg_sq.data() + begin,
-                      .moments_are_bf16 = false,
-                      .parameter = last.parameter.data() + begin,
-                      .parameter_is_bf16 = false,
-                      .count = count,
-                      .first = 0},
-                     update, 0, count);
+  for (const bool low_moments : {false, true}) {
+    HostArrays full = make_host_arrays(16'000, 8);
+    HostArrays parts = full;
+    const Low low{.moments = low_moments};
+    update_by(fastest_host_kernel(), full, low, some_update(3));
+    for (size_t begin = 0; begin < parts.size(); begin += 7) {
+      adamw_host_range(spans_of(parts, low, begin), some_update(3), 0,
+                       static_cast<int64_t>(std::min<size_t>(7, parts.size() - begin)));
+    }
+    CHECK(num_different(full, parts) == 0);
   }
-  CHECK(num_different(full.master, last.master) == 0);
-  CHECK(num_different(full.exp_avg, last.exp_avg) == 0);
-  CHECK(num_different(full.exp_avg_sq, last.exp_avg_sq) == 0);
+}
+
+// Oracles: hash_of() and next_bf16().
+TEST_CASE("moments in bf16 are those in fp32, rounded by a hash of position and update") {
+  for (const int step : {1, 2, 1000}) {
+    HostArrays exact = make_host_arrays(4000, 10);
+    // From bf16 values, whose next ones in fp32 are finite.
+    for (size_t i = 0; i < exact.size(); ++i) {
+      exact.gradient[i] = std::clamp(exact.gradient[i], -100.0F, 100.0F);
+      for (auto [values, bits] :
+           {std::pair(&exact.exp_avg, &exact.low_exp_avg), std::pair(&exact.exp_avg_sq, &exact.low_exp_avg_sq)}) {
+        (*values)[i] = std::clamp((*values)[i], -100.0F, 100.0F);
+        (*bits)[i] = round_to<Bf16Bits>((*values)[i]);
+        (*values)[i] = to_float((*bits)[i]);
+      }
+    }
+    HostArrays low = exact;
+    update_by(HostKernel::kPortable, exact, {}, some_update(step));
+    update_by(fastest_host_kernel(), low, {.moments = true}, some_update(step));
+    CHECK(num_different(exact.master, low.master) == 0);
+    size_t different = 0;
+    for (size_t i = 0; i < exact.size(); ++i) {
+      const uint64_t random = hash_of(static_cast<uint64_t>(kFirst) + i, static_cast<uint64_t>(step));
+      if (to_float(low.low_exp_avg[i]) != next_bf16(exact.exp_avg[i], random & 0xFFFF)) ++different;
+      if (to_float(low.low_exp_avg_sq[i]) != next_bf16(exact.exp_avg_sq[i], random >> 16)) ++different;
+    }
+    CHECK(different == 0);
+  }
+}
+
+// Oracle: an average of a constant is the constant. With rounding to nearest, 0.999 of a bf16 number is the number.
+TEST_CASE("moments in bf16 decay without bias") {
+  constexpr int64_t kElements = 200'000, kSteps = 1000;
+  AdamWTensors tensors{.gradient = at::full({kElements}, 0.3),
+                       .master = at::zeros({kElements}),
+                       .exp_avg = at::full({kElements}, 5.0, at::kBFloat16),
+                       .exp_avg_sq = at::full({kElements}, 5.0, at::kBFloat16),
+                       .parameter = at::zeros({kElements})};
+  for (int step = 1; step <= kSteps; ++step) {
+    AdamWUpdate update = adamw_update({.beta1 = 0.99, .beta2 = 0.999}, 0.0, step, 1.0);
+    update.rounding_seed = static_cast<uint32_t>(step);
+    adamw(tensors, update);
+  }
+  // A rounding's standard deviation is at most half a step of bf16, which is at most 2^-7 of the value. Over the
+  // elements it is 1 / sqrt(kElements) of that in the mean, whose errors add up over 1 / (1 - beta) updates.
+  const auto check = [&](const at::Tensor& moment, double beta, double start, double end) {
+    const double of_update = start / 256 / std::sqrt(static_cast<double>(kElements));
+    CHECK(moment.to(at::kDouble).mean().item<double>() ==
+          Approx(end + (start - end) * std::pow(beta, kSteps)).margin(5 * of_update / (1 - beta)));
+  };
+  check(tensors.exp_avg, 0.99, 5.0, 0.3);
+  check(tensors.exp_avg_sq, 0.999, 5.0, 0.09);
 }
 
 TEST_CASE("sums of squares agree with fp64 and are reproducible") { check_sum_of_squares(at::kCPU); }
@@ -171,10 +279,10 @@ TEST_CASE("host AdamW and sums do not depend on the number of threads") {
     at::set_num_threads(threads);
     AdamWTensors tensors{.gradient = gradient,
                          .master = initial.clone(),
-                         .exp_avg = at::zeros({numel}),
-                         .exp_avg_sq = at::zeros({numel}),
+                         .exp_avg = at::zeros({numel}, at::kBFloat16),
+                         .exp_avg_sq = at::zeros({numel}, at::kBFloat16),
                          .parameter = at::zeros({numel}, at::kBFloat16)};
-    adamw(tensors, adamw_update({}, 1e-3, 1, 1.0));
+    for (int step = 1; step <= 2; ++step) adamw(tensors, some_update(step));
     return std::pair(tensors.master, sum_of_squares(gradient));
   };
   const int threads = at::get_num_threads();

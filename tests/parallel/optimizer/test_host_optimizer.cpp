@@ -11,8 +11,8 @@ std::vector<int64_t> lengths() { return {3'000'064, 64, (int64_t{1} << 20) + kHo
 // As the program plans the memory.
 struct PlannedBench : Bench {
   explicit PlannedBench(int threads, int64_t spare_bytes = int64_t{1} << 40,
-                        const std::vector<int64_t>& sizes = lengths())
-      : Bench(threads, sizes, plan_host_memory({.lengths = sizes}, spare_bytes)) {}
+                        const std::vector<int64_t>& sizes = lengths(), at::ScalarType moments = at::kFloat)
+      : Bench(threads, sizes, plan_host_memory({.lengths = sizes, .moment_dtype = moments}, spare_bytes)) {}
 };
 
 }  // namespace
@@ -56,16 +56,18 @@ TEST_CASE("a team finishes its tasks before it ends") {
 }
 
 TEST_CASE("the host optimizer's updates have the bits of one thread's") {
-  for (const int threads : {1, 2, 5}) {
-    PlannedBench bench(threads);
-    bench.take_gradients();
-    bench.finish(some_update(0.25));
-    bench.check();
+  for (const at::ScalarType moments : {at::kFloat, at::kBFloat16}) {
+    for (const int threads : {1, 2, 5}) {
+      PlannedBench bench(threads, int64_t{1} << 40, lengths(), moments);
+      bench.take_gradients();
+      bench.finish(some_update(0.25));
+      bench.check();
+    }
   }
 }
 
 TEST_CASE("an update ahead with a right expectation has the same bits") {
-  PlannedBench bench(3);
+  PlannedBench bench(3, int64_t{1} << 40, lengths(), GENERATE(at::kFloat, at::kBFloat16));
   bench.optimizer->expect(some_update());
   bench.take_gradients();
   // The parameters change before finish() is called; the states do not.
@@ -136,6 +138,10 @@ TEST_CASE("spare states are planned for the last units, within the given bytes")
   CHECK(plan.piece_numel == kHostBlock);
   CHECK(plan.staging_bytes() == plan.pieces * kHostBlock * 6);
   CHECK(plan_host_memory(demand, 0).spares.empty());
+  demand.moment_dtype = at::kBFloat16;
+  CHECK(plan_host_memory(demand, 8 * 309).spares == plan.spares);
+  CHECK(plan_host_memory(demand, 8 * 309).spare_bytes() == 8 * 210);
+  demand.moment_dtype = at::kFloat;
   // On the CPU nothing is transferred.
   demand.staged = false;
   CHECK(plan_host_memory(demand, 0).piece_numel == kHostBlock);
@@ -151,6 +157,9 @@ TEST_CASE("spare states are planned for the last units, within the given bytes")
   const int64_t in_all = 12 * numel + 2 * numel + large.staging_bytes() + large.spare_bytes();
   CHECK(in_all <= 18 * numel);
   CHECK(in_all > 18 * numel - 12 * 50'000'000);
+  // With moments in bf16, 8 for states, 2 for a parameter: all units have spare states.
+  demand.moment_dtype = at::kBFloat16;
+  CHECK(plan_host_memory(demand, default_extra_bytes(demand)).spares.at(50'000'000) == 39);
 }
 
 }  // namespace mpzero::parallel

@@ -35,6 +35,13 @@ TEST_CASE("a host's own memory and bus replace the calibrated ones, and its rank
   set_rates(run, calibration, machine);
   // 24 bytes a parameter at 80% of 100 GB/s, four ranks; 86% of 50 GB/s after 10 us.
   CHECK(run.host_adamw(1'000'000) == Approx(4 * 24e6 / 80e9));
+  // 16 bytes with moments in bf16.
+  run.options.moment_dtype = at::kBFloat16;
+  set_rates(run, calibration, machine);
+  CHECK(run.host_adamw(1'000'000) == Approx(4 * 16e6 / 80e9));
+  machine.host_bytes_per_second = 0;
+  set_rates(run, calibration, machine);
+  CHECK(run.host_adamw(1'000'000) == Approx(4 * host_adamw_seconds(calibration, 1'000'000) * 16 / 24));
   CHECK(run.costs.down(43'000'000) == Approx(1e-5 + 1e-3));
   CHECK(run.costs.up(43'000'000) == Approx(1e-5 + 1e-3));
 }
