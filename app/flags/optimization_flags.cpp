@@ -105,7 +105,17 @@ std::vector<Flag> lora_flags() {
       {.name = "use_rslora",
        .value = Boolean{field<&Settings::lora, &LoraSettings::rslora>},
        .help = "adapters are scaled by alpha / sqrt(r)",
-       .file = FileKey{.name = "lora.rslora", .read = [](const io::DsConfig& file) { return file.lora.rslora; }}}};
+       .file = FileKey{.name = "lora.rslora", .read = [](const io::DsConfig& file) { return file.lora.rslora; }}},
+      {.name = "load_in_8bit",
+       .value = Boolean{field<&Settings::lora, &LoraSettings::load_in_8bit>},
+       .help = "the layers' frozen matrices are int8 in GPU memory",
+       .file = FileKey{.name = "lora.load_in_8bit",
+                       .read = [](const io::DsConfig& file) { return file.lora.load_in_8bit; }}},
+      {.name = "load_in_4bit",
+       .value = Boolean{field<&Settings::lora, &LoraSettings::load_in_4bit>},
+       .help = "they are NF4 with double quantization (QLoRA)",
+       .file = FileKey{.name = "lora.load_in_4bit",
+                       .read = [](const io::DsConfig& file) { return file.lora.load_in_4bit; }}}};
 }
 
 std::vector<Flag> adamw_flags() {

@@ -25,6 +25,9 @@ std::vector<std::string> ordered_targets(const std::vector<std::string>& given, 
 }
 
 void refuse_other_methods(const Settings& config, const std::string& source) {
+  if (config.lora.load_in_8bit && config.lora.load_in_4bit) {
+    throw_user_error("{}: --load_in_8bit and --load_in_4bit exclude each other; leave one of the two out", source);
+  }
   if (config.lora.dropout > 0) {
     throw_user_error("{}: --lora_dropout {} is not supported; leave it out, or set it to 0", source,
                      config.lora.dropout);
@@ -51,7 +54,8 @@ void set_up_lora(const Settings& config, const std::string& source, model::Model
   if (!lora.r && !model.lora) {
     if (lora == LoraSettings{}) return;
     throw_user_error(
-        "{}: settings of adapters (--lora_alpha, --lora_target_modules, --lora_dropout, --use_rslora) "
+        "{}: settings of adapters (--lora_alpha, --lora_target_modules, --lora_dropout, --use_rslora, "
+        "--load_in_8bit, --load_in_4bit) "
         "need a rank: give --lora_r",
         source);
   }
