@@ -31,6 +31,7 @@ struct UnitSpec {
   std::vector<ParameterSpec> parameters;
   // Frozen, and the same as in the weights that the run began with: a checkpoint refers to them instead.
   bool in_base = false;
+  bool coded = false;  // frozen, and stored in 8 or 4 bits
 
   int64_t numel() const {
     int64_t sum = 0;

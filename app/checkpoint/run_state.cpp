@@ -50,7 +50,7 @@ std::string describe_weights(const io::RunRecord& run) {
 }  // namespace
 
 std::vector<UnitSpec> saved_units(const RunSetup& setup, std::vector<UnitSpec> parts) {
-  if (!setup.model.lora || setup.config.init_from.empty()) return parts;
+  if (!setup.model.lora || setup.run.init_from.empty()) return parts;
   for (UnitSpec& part : parts) part.in_base = !part.trainable();
   return parts;
 }

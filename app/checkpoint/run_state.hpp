@@ -35,7 +35,8 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
                                        const std::filesystem::path& checkpoint, WeightsCheck check, ProcessGroup& group,
                                        std::vector<std::string>& warnings);
 
-// The engine's parts as checkpoints have them: those of a base that --init_from names are referred to.
+// The engine's parts as checkpoints have them: those of a base that the run began with are referred to. Of a setup that
+// knows its run.
 std::vector<UnitSpec> saved_units(const RunSetup& setup, std::vector<UnitSpec> parts);
 
 // What this rank writes of a checkpoint, unit by unit. Unsharded states are the same on every rank; rank 0 writes them.

@@ -462,6 +462,9 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   set_up_data(command_line, init, data_files, setup);
   check_no_decay(config, setup.model, setup.warnings);
   check_frozen_parameters(config, setup.model, source);
+  if (config.lora.coded()) {
+    check_coded_base(config, data_files != DataFiles::kMayBeUnnamed && checkpoints_of_run(command_line).empty());
+  }
   return setup;
 }
 

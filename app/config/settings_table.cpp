@@ -206,6 +206,16 @@ void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
   rows.push_back({"FP8 products", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
 }
 
+// Likewise.
+void add_base(const RunConfig& config, std::vector<Row>& rows) {
+  if (!config.lora.coded()) return;
+  const bool nf4 = config.lora.load_in_4bit;
+  rows.push_back({"base weights",
+                  nf4 ? "NF4, double quantization" : "int8",
+                  describe(config.origins.of(nf4 ? "load_in_4bit" : "load_in_8bit")),
+                  {{kOnlyWhereAsked[4], nf4 ? "nf4" : "int8"}}});
+}
+
 std::string show_offload(const RunSetup& setup) {
   const ZeroConfig& zero = setup.config.zero;
   std::vector<std::string> parts;
@@ -250,6 +260,7 @@ std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters) {
   add_validation(config, rows);
   add_types(config, rows);
   add_fp8(config, adapters, rows);
+  add_base(config, rows);
   add_compression(config, nodes, rows);
   return rows;
 }

@@ -18,7 +18,7 @@ inline constexpr const char* kEpochBatch = "epoch_batch";
 
 // Those that a record has only where they are asked for: one without them says that there is none.
 inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero_quantized_weights", "fp8",
-                                               "freeze_parameters"};
+                                               "freeze_parameters", "base_codes"};
 
 // What decides the numbers of a run, and its layout, one line each: its name, its value, and which key of the file,
 // flag or default it comes from. Begins with a line that names the file. Complete once apply_epochs has been called.

@@ -24,6 +24,11 @@ std::map<int, int> ranks_by_host(const std::vector<int>& host_of) {
   return ranks;
 }
 
+parallel::WeightCodes codes_of(const LoraSettings& lora) {
+  if (lora.load_in_4bit) return parallel::WeightCodes::kNf4;
+  return lora.load_in_8bit ? parallel::WeightCodes::kInt8 : parallel::WeightCodes::kNone;
+}
+
 using model::LayerRole;
 
 // Whether one of the parameters matches.
@@ -83,6 +88,7 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
           .compression = {.gradient_bits = static_cast<int>(config.zero.quantized_gradient_bits),
                           .weights = config.zero.quantized_weights,
                           .seed = config.seed},
+          .codes = codes_of(config.lora),
           .limits = config.zero.limits,
           .adamw = {.beta1 = config.optimizer.beta1,
                     .beta2 = config.optimizer.beta2,
@@ -183,6 +189,18 @@ double training_flops_per_token(const RunConfig& config, const model::ModelConfi
   return model::flops_per_token(model, seq_length, config.source_length, parts.units());
 }
 
+void check_coded_base(const RunConfig& config, bool begins) {
+  const char* const flag = config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit";
+  if (config.zero.quantized_weights) {
+    throw_user_error(
+        "{}: zero_optimization.zero_quantized_weights would compress the codes of {}; remove one of the two",
+        config.ds_config_path, flag);
+  }
+  if (begins && config.init_from.empty()) {
+    throw_user_error("{} needs a trained base, to which checkpoints refer: name it with --init_from", flag);
+  }
+}
+
 void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source) {
   const std::vector<std::string>& patterns = config.freeze_parameters;
   if (patterns.empty()) return;
@@ -200,7 +218,7 @@ void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& 
   }
   if (model.t5) {
     for (size_t u = 0; u < units.size(); ++u) {
-      if (!parts.frozen_part(u)) continue;
+      if (parts.of(u).size() == 1) continue;
       throw_user_error("--freeze_parameters freezes some parameters of {} but not {}; freeze whole blocks of a T5",
                        units[u].name, parts.parts()[u].parameters.front().name);
     }
@@ -209,7 +227,7 @@ void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& 
   const model::LayerLayout layout(model::find_architecture(model.model_type, source).layer_parameters(model));
   for (size_t u = 0; u < units.size(); ++u) {
     if (u > 0 && u + 1 < units.size()) check_groups(parts.units()[u], layout);
-    if (config.fp8_options && parts.frozen_part(u)) {
+    if (config.fp8_options && parts.of(u).size() > 1) {
       throw_user_error("--freeze_parameters freezes some parameters of {} but not {}; freeze whole layers with FP8",
                        units[u].name, parts.parts()[u].parameters.front().name);
     }

@@ -49,6 +49,10 @@ void check_no_decay(const RunConfig& config, const model::ModelConfig& model, st
 // model::flops_per_token of the run: gradients of frozen weights are not computed.
 double training_flops_per_token(const RunConfig& config, const model::ModelConfig& model, int64_t seq_length);
 
+// Of a run whose base is in 8 or 4 bits. Throws UserError where that is random, or would be compressed once more.
+// `begins`: no checkpoint refers to a base.
+void check_coded_base(const RunConfig& config, bool begins);
+
 // Throws UserError unless --freeze_parameters names parameters of the model, leaves some to train, and freezes all or
 // none of the weights that the model multiplies as one matrix. `source`: of the model's type, for messages.
 void check_frozen_parameters(const RunConfig& config, const model::ModelConfig& model, const std::string& source);

@@ -105,7 +105,17 @@ std::vector<Flag> lora_flags() {
       {.name = "use_rslora",
        .value = Boolean{field<&Settings::lora, &LoraSettings::rslora>},
        .help = "multiply adapters by alpha / sqrt(r) instead of alpha / r",
-       .file = FileKey{.name = "lora.rslora", .read = [](const io::DsConfig& file) { return file.lora.rslora; }}}};
+       .file = FileKey{.name = "lora.rslora", .read = [](const io::DsConfig& file) { return file.lora.rslora; }}},
+      {.name = "load_in_8bit",
+       .value = Boolean{field<&Settings::lora, &LoraSettings::load_in_8bit>},
+       .help = "store the frozen matrices of the layers in int8",
+       .file = FileKey{.name = "lora.load_in_8bit",
+                       .read = [](const io::DsConfig& file) { return file.lora.load_in_8bit; }}},
+      {.name = "load_in_4bit",
+       .value = Boolean{field<&Settings::lora, &LoraSettings::load_in_4bit>},
+       .help = "store the frozen matrices of the layers in NF4 with double quantization (QLoRA)",
+       .file = FileKey{.name = "lora.load_in_4bit",
+                       .read = [](const io::DsConfig& file) { return file.lora.load_in_4bit; }}}};
 }
 
 std::vector<Flag> adamw_flags() {

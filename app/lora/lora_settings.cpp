@@ -25,6 +25,9 @@ std::vector<std::string> ordered_targets(const std::vector<std::string>& given, 
 }
 
 void refuse_other_methods(const Settings& config, const std::string& source) {
+  if (config.lora.load_in_8bit && config.lora.load_in_4bit) {
+    throw_user_error("{}: --load_in_8bit and --load_in_4bit exclude each other; leave out one of the two", source);
+  }
   if (config.lora.dropout > 0) {
     throw_user_error("{}: --lora_dropout {} is not supported; leave it out or set it to 0", source,
                      config.lora.dropout);
@@ -32,6 +35,9 @@ void refuse_other_methods(const Settings& config, const std::string& source) {
   if (!config.freeze_parameters.empty()) {
     throw_user_error("{}: --freeze_parameters {} is redundant with adapters, which freeze all weights; leave it out",
                      source, fmt::join(config.freeze_parameters, ","));
+  }
+  if (config.fp8 != "none" && (config.lora.load_in_8bit || config.lora.load_in_4bit)) {
+    throw_user_error("{}: --fp8 does not support a base in 8 or 4 bits; leave out one of the two", source);
   }
   if (config.deepspeed_format) {
     throw_user_error("{}: --checkpoint_format deepspeed does not support adapters (--lora_r); leave out one of the two",
@@ -46,7 +52,8 @@ void set_up_lora(const Settings& config, const std::string& source, model::Model
   if (!lora.r && !model.lora) {
     if (lora == LoraSettings{}) return;
     throw_user_error(
-        "{}: adapter settings (--lora_alpha, --lora_target_modules, --lora_dropout, --use_rslora) need --lora_r",
+        "{}: adapter settings (--lora_alpha, --lora_target_modules, --lora_dropout, --use_rslora, "
+        "--load_in_8bit, --load_in_4bit) need --lora_r",
         source);
   }
   const std::vector<std::string> known = model::lora_targets(model, source);

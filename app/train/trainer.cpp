@@ -89,7 +89,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       endpoint_(config_),
       log_(config_, mpi, peak_step_time(setup_, device, mpi.world_size())),
       folder_(config_, mpi, log_),
-      saved_units_(saved_units(setup_, engine_.parts().parts())),
+      saved_units_(engine_.parts().parts()),
       checkpointer_(setup_, saved_units_, engine_, device, mpi, log_, folder_),
       stop_(control.stop, config_, mpi, log_),
       watch_(control.watchdog, communicators_.all()) {
@@ -292,6 +292,7 @@ void Trainer::start() {
   const std::optional<Resumed> resumed = resume_run(setup_, saved_units_, engine_, mpi_, warnings);
   for (const std::string& warning : warnings) log_.warn(warning);
   setup_.run = folder_.identify(resumed);
+  saved_units_ = saved_units(setup_, std::move(saved_units_));
   setup_.start = broadcast(mpi_, io::new_run_id());
   folder_.check(setup_.run, resumed);
   metrics_owner_ = {.run_id = setup_.run.id, .began_without_id = resumed && !resumed->checkpoint_has_id};

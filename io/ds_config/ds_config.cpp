@@ -204,10 +204,12 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
   section->read("targets", lora.targets);
   section->read("dropout", lora.dropout, Auto::kRefused, 0.0, 1.0);
   section->read("rslora", lora.rslora, Auto::kRefused);
+  section->read("load_in_8bit", lora.load_in_8bit, Auto::kRefused);
+  section->read("load_in_4bit", lora.load_in_4bit, Auto::kRefused);
+  section->only("bnb_4bit_quant_type", "nf4", kRemoveIt);
+  section->only("bnb_4bit_use_double_quant", true, kRemoveIt);
   // Methods of PEFT that compute something else.
-  for (const char* key : {"use_dora", "use_qalora", "lora_bias", "load_in_4bit", "load_in_8bit"}) {
-    section->only(key, false, kRemoveIt);
-  }
+  for (const char* key : {"use_dora", "use_qalora", "lora_bias"}) section->only(key, false, kRemoveIt);
   for (const char* key : {"modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform"}) {
     section->only(key, nullptr, kRemoveIt);
   }

@@ -101,6 +101,8 @@ struct LoraSection {
   Setting<std::vector<std::string>> targets;
   Setting<double> dropout;
   Setting<bool> rslora;
+  Setting<bool> load_in_8bit;
+  Setting<bool> load_in_4bit;
 };
 
 // A ds_config.json as DeepSpeed 0.19 defines it. A default-constructed one means that no file was given.

@@ -243,7 +243,13 @@ InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
   const auto warn = [&](const std::string& warning) { found.warnings.push_back(warning + "."); };
   if (found.is_checkpoint) {
     const auto checkpoint = open_checkpoint(found.folder);
-    if (const auto settings = adapters_of(*checkpoint); settings && !checkpoint->run().init_from_hash.empty()) {
+    if (const auto settings = adapters_of(*checkpoint)) {
+      if (checkpoint->run().init_from_hash.empty()) {
+        throw_user_error(
+            "--init_from {}: its adapters are of a base with random weights, which only this checkpoint has: merge "
+            "them (zero_to_fp32 --format merged) and give the result",
+            found.folder.string());
+      }
       return find_base(found.folder, checkpoint->run().init_from, base, *settings);
     }
     found.model_config_json = checkpoint->progress().model_config_json;

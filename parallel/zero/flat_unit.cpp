@@ -3,21 +3,25 @@
 #include <algorithm>
 
 namespace mpzero::parallel {
-namespace {
 
-// In elements: 128 bytes of bf16.
-constexpr int64_t kShardAlignment = 64;
-
-}  // namespace
-
-FlatLayout::FlatLayout(int64_t numel, int num_shards, int nodes)
+FlatLayout::FlatLayout(int64_t numel, int num_shards, int nodes, int64_t alignment)
     : num_shards_(num_shards), nodes_(nodes), numel_(numel) {
   const int64_t unaligned = (numel + num_shards - 1) / num_shards;
-  shard_numel_ = (unaligned + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+  shard_numel_ = (unaligned + alignment - 1) / alignment * alignment;
 }
 
 int64_t FlatLayout::shard_used(int shard) const {
   return std::clamp<int64_t>(numel_ - shard_begin(shard), 0, shard_numel_);
+}
+
+FlatLayout layout_of(const UnitSpec& unit, int num_shards, int nodes) {
+  return unit.coded ? FlatLayout(unit.numel(), num_shards, nodes, kCodedGroup)
+                    : FlatLayout(unit.numel(), num_shards, nodes);
+}
+
+FlatLayout FlatLayout::of_messages(WeightCodes codes, at::ScalarType dtype) const {
+  const int64_t shard = code_bytes(codes, shard_numel_) / static_cast<int64_t>(c10::elementSize(dtype));
+  return {shard * num_shards_, num_shards_, nodes_};
 }
 
 std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts) {

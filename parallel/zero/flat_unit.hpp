@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/parameter_spec.hpp"
+#include "parallel/quantization/weight_codes.hpp"
 
 namespace mpzero::parallel {
 
@@ -14,7 +15,8 @@ namespace mpzero::parallel {
 // shard (see Levels).
 class FlatLayout {
  public:
-  FlatLayout(int64_t numel, int num_shards, int nodes = 1);
+  // `alignment`: of a shard, in elements: 128 bytes of bf16.
+  FlatLayout(int64_t numel, int num_shards, int nodes = 1, int64_t alignment = 64);
 
   int num_shards() const { return num_shards_; }
   int64_t numel() const { return numel_; }                             // without padding
@@ -27,6 +29,8 @@ class FlatLayout {
   int64_t node_shard_begin(int shard) const { return shard_begin(shard / nodes_ * nodes_); }
   // The number of parameter elements in the shard; the rest is padding.
   int64_t shard_used(int shard) const;
+  // Of a coded unit's shards in place of its values: their messages, as elements of `dtype`.
+  FlatLayout of_messages(WeightCodes codes, at::ScalarType dtype) const;
 
  private:
   int num_shards_;
@@ -34,6 +38,9 @@ class FlatLayout {
   int64_t numel_;
   int64_t shard_numel_;
 };
+
+// Of a unit's values over so many shards.
+FlatLayout layout_of(const UnitSpec& unit, int num_shards, int nodes = 1);
 
 // The sizes of the full units, padding included.
 std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts);

@@ -1,5 +1,9 @@
 #include "parallel/zero/parameter_store.hpp"
 
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
 #include "parallel/streams/streams.hpp"
 #include "parallel/trace/profile_range.hpp"
 #include "parallel/zero/replicated_parameters.hpp"
@@ -24,7 +28,13 @@ ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::ve
       shard_index_(shard_index),
       tensor_options_(at::TensorOptions().dtype(options.dtype).device(options.device)),
       states_(units.size()),
-      overlap_(options.overlap) {
+      overlap_(options.overlap),
+      codes_(options.codes) {
+  int64_t largest = 0;
+  for (size_t u = 0; u < units.size(); ++u) {
+    if (units[u].coded) largest = std::max(largest, layout_of(units[u], layouts[u].num_shards()).padded_numel());
+  }
+  if (largest > 0) decoded_ = at::empty({largest}, tensor_options_);
   if (!options.compressed || !levels.has_nodes()) return;
   exchange_ = std::make_unique<ParameterExchange>(layouts, shard_index, levels.inter_node(), tensor_options_);
 }
@@ -83,7 +93,25 @@ void ParameterStore::start_oldest() {
   due_.pop_front();
 }
 
-MemoryUse ParameterStore::memory_of_exchange() const { return exchange_ ? exchange_->memory_use() : MemoryUse{}; }
+MemoryUse ParameterStore::common_memory() const {
+  MemoryUse use = exchange_ ? exchange_->memory_use() : MemoryUse{};
+  if (decoded_.defined()) use.units_in_flight += static_cast<int64_t>(decoded_.nbytes());
+  return use;
+}
+
+std::vector<at::Tensor> ParameterStore::views_of(size_t unit) const {
+  return parameter_views(units_[unit].coded ? decoded_ : states_[unit].full, units_[unit]);
+}
+
+void ParameterStore::decode(size_t unit) {
+  const int shards = layouts_[unit].num_shards();
+  const int64_t count = layout_of(units_[unit], shards).shard_numel();
+  const at::Tensor rows = states_[unit].full.view(at::kByte).view({shards, -1});
+  for (int shard = 0; shard < shards; ++shard) {
+    decode_weights(codes_, rows[shard].narrow(0, 0, code_bytes(codes_, count)),
+                   decoded_.narrow(0, shard * count, count));
+  }
+}
 
 std::unique_ptr<PendingCollective> ParameterStore::gather_between_nodes(size_t unit) {
   UnitState& state = states_[unit];
@@ -138,6 +166,7 @@ std::span<const at::Tensor> ParameterStore::gather(size_t unit) {
     state.pending->wait();
     state.pending.reset();
   }
+  if (units_[unit].coded) decode(unit);
   return state.views;
 }
 

@@ -46,6 +46,7 @@ struct ParameterStoreOptions {
   // Makes codes of what it names, which are gathered within the node in place of the parameters: of sharded bf16
   // parameters on the device.
   std::shared_ptr<const WeightCodec> codec = nullptr;
+  WeightCodes codes = WeightCodes::kNone;  // of coded units, whose shards are messages: see FlatLayout::of_messages
   GatherLimits limits;
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;
@@ -96,7 +97,7 @@ class ParameterStore {
   virtual int64_t move_to_device(int64_t /*bytes*/) { return 0; }
 
   // The unit's full parameters, for work queued on the current stream until the matching release(). What a codec has
-  // made codes of has the codec's type.
+  // made codes of has the codec's type. A coded unit is decoded by each call, and valid until that of the next one.
   std::span<const at::Tensor> gather(size_t unit);
   virtual void release(size_t /*unit*/) {}
   // A number that changes with the unit's parameters, where gather() returns the same tensors each time, with the same
@@ -180,8 +181,10 @@ class ParameterStore {
   void start_all();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
   void follow_between_nodes(UnitState& state, std::unique_ptr<PendingCollective> pending);
-  // Of compression.
-  MemoryUse memory_of_exchange() const;
+  // Of compression and decoded units.
+  MemoryUse common_memory() const;
+  // The unit's parameters in its state's `full`; of a coded unit in decoded_.
+  std::vector<at::Tensor> views_of(size_t unit) const;
   // Gathers the unit's node shard, on one stream if compressed.
   std::unique_ptr<PendingCollective> gather_between_nodes(size_t unit);
   // Waits for the shard's writer if it is written later.
@@ -197,12 +200,15 @@ class ParameterStore {
   std::optional<c10::Stream> copy_stream_;       // of shards that wait for the host, while the device computes
 
  private:
+  void decode(size_t unit);
   void let_go(size_t unit);
   void start_certain();
   void start_written();
   void start_oldest();
 
   const bool overlap_;
+  const WeightCodes codes_;
+  at::Tensor decoded_;   // the coded unit that was gathered last
   std::deque<Due> due_;  // in kDue, or units that are to be gathered within the node: the order of all starts
   ShardWriter* writer_ = nullptr;
   Timeline* timeline_ = nullptr;

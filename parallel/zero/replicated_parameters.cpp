@@ -34,7 +34,7 @@ ReplicatedParameters::ReplicatedParameters(const std::vector<UnitSpec>& units, c
     state.shard = exchange_ ? exchange_->wanted(u)
                             : state.full.narrow(0, layouts[u].shard_begin(shard_index), layouts[u].shard_numel());
     state.node_shard = state.full.narrow(0, layouts[u].node_shard_begin(shard_index), layouts[u].node_shard_numel());
-    state.views = parameter_views(state.full, units[u]);
+    state.views = views_of(u);
   }
 }
 
@@ -73,7 +73,7 @@ void ReplicatedParameters::drop_gathered() {
 }
 
 MemoryUse ReplicatedParameters::memory_use() const {
-  MemoryUse use = memory_of_exchange();
+  MemoryUse use = common_memory();
   for (const UnitState& state : states_) use.parameters += static_cast<int64_t>(state.full.nbytes());
   return use;
 }

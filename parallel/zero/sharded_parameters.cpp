@@ -190,7 +190,7 @@ void ShardedParameters::start(size_t unit) {
   UnitState& state = states_[unit];
   state.full = pool_.take(buffer_sizes_[unit]);
   if (in_codes(unit)) return start_in_codes(unit);
-  state.views = parameter_views(state.full, units_[unit]);
+  state.views = views_of(unit);
   if (offloaded_ || (copy_stream_ && (state.pending_node_shard || state.written == Written::kLater))) {
     return start_on_copy_stream(unit);
   }
@@ -330,7 +330,7 @@ void ShardedParameters::drop_gathered() {
 }
 
 MemoryUse ShardedParameters::memory_use() const {
-  MemoryUse use = memory_of_exchange();
+  MemoryUse use = common_memory();
   use.units_in_flight += pool_.bytes();
   if (inter_node_staging_.defined()) use.units_in_flight += static_cast<int64_t>(inter_node_staging_.nbytes());
   for (const UnitState& state : states_) {

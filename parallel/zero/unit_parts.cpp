@@ -6,8 +6,8 @@
 
 namespace mpzero::parallel {
 
-UnitParts::UnitParts(std::vector<UnitSpec> units, const std::vector<std::string>& frozen)
-    : units_(std::move(units)), frozen_part_(units_.size()) {
+UnitParts::UnitParts(std::vector<UnitSpec> units, const std::vector<std::string>& frozen, bool coded)
+    : units_(std::move(units)), parts_of_(units_.size()) {
   for (const std::string& pattern : frozen) {
     const std::regex regex(pattern);
     for (UnitSpec& unit : units_) {
@@ -18,23 +18,26 @@ UnitParts::UnitParts(std::vector<UnitSpec> units, const std::vector<std::string>
   }
   parts_ = units_;
   for (size_t u = 0; u < units_.size(); ++u) {
-    const auto is_frozen = [](const ParameterSpec& parameter) { return !parameter.trainable; };
-    const std::vector<ParameterSpec>& all = units_[u].parameters;
-    if (!units_[u].trainable() || std::ranges::none_of(all, is_frozen)) continue;
-    UnitSpec rest{.name = units_[u].name + ".frozen", .parameters = {}};
-    std::ranges::copy_if(all, std::back_inserter(rest.parameters), is_frozen);
-    std::erase_if(parts_[u].parameters, is_frozen);
-    frozen_part_[u] = parts_.size();
-    parts_.push_back(std::move(rest));
+    parts_of_[u] = {u};
+    if (!units_[u].trainable()) continue;
+    UnitSpec plain{.name = units_[u].name + ".frozen", .parameters = {}};
+    UnitSpec in_codes{.name = units_[u].name + ".coded", .parameters = {}, .coded = true};
+    for (const ParameterSpec& parameter : units_[u].parameters) {
+      if (parameter.trainable) continue;
+      (coded && parameter.shape.size() == 2 ? in_codes : plain).parameters.push_back(parameter);
+    }
+    std::erase_if(parts_[u].parameters, [](const ParameterSpec& parameter) { return !parameter.trainable; });
+    for (UnitSpec* part : {&plain, &in_codes}) {
+      if (part->parameters.empty()) continue;
+      parts_of_[u].push_back(parts_.size());
+      parts_.push_back(std::move(*part));
+    }
   }
 }
 
 std::vector<size_t> UnitParts::uses(const std::vector<size_t>& units) const {
   std::vector<size_t> parts;
-  for (const size_t unit : units) {
-    parts.push_back(unit);
-    if (frozen_part_[unit]) parts.push_back(*frozen_part_[unit]);
-  }
+  for (const size_t unit : units) parts.insert(parts.end(), parts_of_[unit].begin(), parts_of_[unit].end());
   return parts;
 }
 

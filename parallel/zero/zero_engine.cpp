@@ -31,7 +31,15 @@ std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, const Z
   std::vector<FlatLayout> layouts;
   layouts.reserve(units.size());
   for (const UnitSpec& unit : units) {
-    layouts.emplace_back(unit.numel(), options.stage == 0 ? 1 : ranks.ranks(), ranks.nodes);
+    layouts.push_back(layout_of(unit, options.stage == 0 ? 1 : ranks.ranks(), ranks.nodes));
+  }
+  return layouts;
+}
+
+std::vector<FlatLayout> layouts_of_parameters(const std::vector<UnitSpec>& units, std::vector<FlatLayout> layouts,
+                                              const ZeroOptions& options) {
+  for (size_t u = 0; u < units.size(); ++u) {
+    if (units[u].coded) layouts[u] = layouts[u].of_messages(options.codes, options.dtype);
   }
   return layouts;
 }
@@ -56,6 +64,7 @@ ParameterStoreOptions parameter_options(const ZeroOptions& options) {
           .overlap = options.overlap,
           .compressed = options.compression.weights,
           .codec = options.codec,
+          .codes = options.codes,
           .limits = options.limits.gather,
           .device = options.device,
           .dtype = options.dtype};
@@ -121,18 +130,22 @@ std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_
 
 ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, const Levels& parameter_levels,
                        const Levels& gradient_levels)
-    : parts_(units, options.frozen),
+    : parts_(units, options.frozen, options.codes != WeightCodes::kNone),
       units_(parts_.parts()),
       options_(options),
       levels_(gradient_levels),
       shard_index_(options.stage == 0 ? 0 : gradient_levels.shard_index()),
       layouts_(make_layouts(units_, options, gradient_levels.layout())),
+      parameter_layouts_(layouts_of_parameters(units_, layouts_, options)),
       gradient_layouts_(layouts_of_gradients(units_, layouts_, gradient_levels.layout())),
-      parameters_(make_parameter_store(units_, layouts_, shard_index_, parameter_levels, parameter_options(options))),
+      parameters_(
+          make_parameter_store(units_, parameter_layouts_, shard_index_, parameter_levels, parameter_options(options))),
       gradients_(units_, gradient_layouts_, shard_index_, gradient_levels, gradient_options(options)),
       totals_arrived_(options.device.type()) {
   if (options.codec && units_.size() > units.size())
     throw_failure("weights are gathered as codes of units with frozen and trainable parameters");
+  if (options.codes != WeightCodes::kNone && options.compression.weights)
+    throw_failure("weights in codes are compressed between nodes");
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const std::vector<bool> host_units = placed_on_host(units_, options);
   if (has_host_threads(options) && !options.host_update.make) {
@@ -212,7 +225,9 @@ void ZeroEngine::restore(const StateReader& read, ProcessGroup& group, std::span
       if (on_host(u)) host_->wait_for_holds(u);
       for (const StateKind kind : states_of(units_[u])) {
         read(u, kind, mine.begin, {values.data_ptr<float>(), static_cast<size_t>(mine.count)});
-        if (is_frozen(u)) {
+        if (units_[u].coded) {
+          encode(u, values);
+        } else if (is_frozen(u)) {
           parameters_->shard(u).narrow(0, 0, mine.count).copy_(values);
         } else {
           shards_[u].write(kind, values);
@@ -270,6 +285,15 @@ void ZeroEngine::publish_all(std::span<const Carried> carried) {
     }
     publish(u);
   }
+}
+
+void ZeroEngine::encode(size_t unit, const at::Tensor& values) {
+  const int64_t padded = layouts_[unit].shard_numel(), bytes = code_bytes(options_.codes, padded);
+  const at::Tensor all = staging(padded);
+  all.narrow(0, values.numel(), padded - values.numel()).zero_();
+  const at::Tensor message = at::empty({bytes}, at::kByte);
+  encode_weights(options_.codes, all, message);
+  parameters_->shard(unit).view(at::kByte).narrow(0, 0, bytes).copy_(message);
 }
 
 at::Tensor ZeroEngine::staging(int64_t count) {

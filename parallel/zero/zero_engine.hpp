@@ -54,6 +54,8 @@ struct ZeroOptions {
   Compression compression = {};  // between nodes
   // Of parameters that are gathered as codes: see ParameterStoreOptions. Stage 3.
   std::shared_ptr<const WeightCodec> codec = nullptr;
+  // Of frozen matrices in units with trainable parameters: encoded by initialize() and restore(), decoded by gather().
+  WeightCodes codes = WeightCodes::kNone;
   ZeroLimits limits;
   AdamWOptions adamw;
   std::vector<std::string> no_decay = {};  // parameters without weight decay: see matches_any
@@ -201,6 +203,8 @@ class ZeroEngine {
   void publish_all(std::span<const Carried> carried);
   // Measures this rank's shard of a unit's gradient and sends it to its optimizer while backward runs.
   void take_gradient(size_t unit);
+  // Writes this rank's shard of a coded unit; `values`: staging() of it.
+  void encode(size_t unit, const at::Tensor& values);
   // Host memory of `count` fp32 values, the same memory at each call.
   at::Tensor staging(int64_t count);
 
@@ -210,7 +214,8 @@ class ZeroEngine {
   Levels levels_;    // of gradients
   int shard_index_;  // the shard of each unit that this rank updates
   std::vector<FlatLayout> layouts_;
-  std::vector<FlatLayout> gradient_layouts_;  // empty ones of frozen units
+  std::vector<FlatLayout> parameter_layouts_;  // of coded units those of messages
+  std::vector<FlatLayout> gradient_layouts_;   // empty ones of frozen units
   std::unique_ptr<ParameterStore> parameters_;
   GradientStore gradients_;
   std::unique_ptr<ThreadTeam> team_;

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "parallel/quantization/weight_codes.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/quantization/quantization_checks.hpp"
 #include "tests/parallel/same_bits.hpp"
@@ -42,6 +43,30 @@ TEST_CASE("GPU quantization with a residual has the CPU's bits") {
           REQUIRE(same_bits(message_on_gpu, message));
           REQUIRE(same_bits(residual_on_gpu, residual));
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("weights in 8 and 4 bits are decoded on a GPU with the CPU's bits") {
+  if (!has_gpu()) return;
+  for (const WeightCodes codes : {WeightCodes::kNf4, WeightCodes::kInt8}) {
+    for (const int64_t groups : {1, 3, 700}) {
+      const int64_t count = groups * kCodedGroup;
+      at::Tensor values = mixed_values(count, 6);
+      if (groups > 1) values[kCodedGroup + 5] = std::numeric_limits<float>::quiet_NaN();
+      const at::Tensor message = at::zeros({code_bytes(codes, count)}, at::kByte);
+      encode_weights(codes, values, message);
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        INFO(groups << " groups, " << c10::toString(type));
+        const at::Tensor on_cpu = at::empty({count}, type),
+                         on_gpu = at::empty({count}, on_cpu.options().device(at::kCUDA));
+        decode_weights(codes, message, on_cpu);
+        decode_weights(codes, message.cuda(), on_gpu);
+        // The bits of a NaN may differ.
+        const at::Tensor finite = on_cpu.isfinite();
+        CHECK(finite.equal(on_gpu.isfinite().cpu()));
+        CHECK(same_bits(on_gpu.cpu().masked_select(finite), on_cpu.masked_select(finite)));
       }
     }
   }

@@ -3,7 +3,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
-#include <optional>
+#include <ranges>
 #include <set>
 #include <span>
 #include <utility>
@@ -15,40 +15,34 @@ namespace {
 
 using parallel::ProfileRange;
 
-// `trainable` and `frozen` of a unit's parameters, in the unit's order.
-std::vector<at::Tensor> in_order(const UnitSpec& unit, std::span<const at::Tensor> trainable,
-                                 std::span<const at::Tensor> frozen) {
-  std::vector<at::Tensor> all;
-  for (const ParameterSpec& parameter : unit.parameters) {
-    std::span<const at::Tensor>& part = parameter.trainable ? trainable : frozen;
-    all.push_back(part.front());
-    part = part.subspan(1);
-  }
-  return all;
-}
-
 // Gathers a unit's parameters for the lifetime of this object.
 class Gathered {
  public:
   Gathered(parallel::ZeroEngine& engine, size_t unit)
-      : store_(engine.parameters()),
-        unit_(unit),
-        frozen_part_(engine.parts().frozen_part(unit)),
-        weights_(store_.gather(unit)) {
-    if (!frozen_part_) return;
-    both_ = in_order(engine.parts().units()[unit], weights_, store_.gather(*frozen_part_));
-    weights_ = model::Weights(std::span<const at::Tensor>(both_));
+      : store_(engine.parameters()), unit_(unit), parts_(engine.parts().of(unit)), weights_(store_.gather(unit)) {
+    if (parts_.size() == 1) return;
+    const std::vector<ParameterSpec>& parameters = engine.parts().units()[unit].parameters;
+    all_.resize(parameters.size());
+    for (const size_t part : parts_) {
+      std::span<const at::Tensor> tensors = weights_;
+      if (part != unit) tensors = store_.gather(part);
+      for (const ParameterSpec& parameter : engine.parts().parts()[part].parameters) {
+        const auto place = std::ranges::find(parameters, parameter.name, &ParameterSpec::name) - parameters.begin();
+        all_[static_cast<size_t>(place)] = tensors.front();
+        tensors = tensors.subspan(1);
+      }
+    }
+    weights_ = model::Weights(std::span<const at::Tensor>(all_));
   }
   // A decoder layer's.
   Gathered(parallel::ZeroEngine& engine, const model::Decoder& decoder, int64_t layer)
       : Gathered(engine, decoder.layer_unit(layer)) {
     weights_.layer = layer;
-    weights_.version = store_.version(frozen_part_.value_or(unit_));
+    weights_.version = store_.version(parts_.back());
     weights_.scales = store_.scales(unit_);
   }
   ~Gathered() {
-    if (frozen_part_) store_.release(*frozen_part_);
-    store_.release(unit_);
+    for (const size_t part : std::views::reverse(parts_)) store_.release(part);
   }
   Gathered(const Gathered&) = delete;
   Gathered& operator=(const Gathered&) = delete;
@@ -58,9 +52,9 @@ class Gathered {
  private:
   parallel::ParameterStore& store_;
   size_t unit_;
-  std::optional<size_t> frozen_part_;
+  const std::vector<size_t>& parts_;
   model::Weights weights_;
-  std::vector<at::Tensor> both_;  // of a unit with a frozen part
+  std::vector<at::Tensor> all_;  // of a unit of several parts
 };
 
 std::vector<model::Gradient> gradients_of(parallel::ZeroEngine& engine, size_t unit) {

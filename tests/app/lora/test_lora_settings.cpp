@@ -54,10 +54,11 @@ TEST_CASE("what adapters do not support is refused by its name") {
              Contains("\"lm_head\"") && Contains("q_proj"));
   const auto t5 = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json");
   CHECK_THAT(refusal_of({"--lora_r=8"}, "", t5), Contains("\"t5\""));
-  for (const char* key : {"use_dora", "load_in_4bit", "load_in_8bit"}) {
-    const std::string file = std::string(R"(, "lora": {"r": 8, ")") + key + R"(": true})";
-    CHECK_THAT(refusal_of({}, file), Contains(std::string("lora.") + key));
-  }
+  CHECK_THAT(refusal_of({"--load_in_4bit"}), Contains("--lora_r"));
+  CHECK_THAT(refusal_of({"--lora_r=8", "--load_in_4bit", "--load_in_8bit"}), Contains("--load_in_8bit"));
+  CHECK_THAT(refusal_of({}, R"(, "lora": {"r": 8, "use_dora": true})"), Contains("lora.use_dora"));
+  CHECK_THAT(refusal_of({}, R"(, "lora": {"r": 8, "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"})"),
+             Contains("lora.bnb_4bit_quant_type"));
   CHECK_THAT(refusal_of({}, R"(, "lora": {"r": 8, "modules_to_save": ["lm_head"]})"), Contains("lora.modules_to_save"));
 }
 

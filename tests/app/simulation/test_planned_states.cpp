@@ -178,6 +178,30 @@ TEST_CASE("planned sizes with frozen parameters are those of the engine, and gra
   }
 }
 
+TEST_CASE("planned sizes of a frozen base in codes are those of the engine") {
+  const std::vector<UnitSpec> units = make_units();
+  const std::vector<size_t> uses = make_uses(units.size());
+  ZeroOptions options;
+  options.frozen = {"a"};
+  for (const int stage : {0, 2, 3}) {
+    for (const ParallelLayout& ranks : std::vector<ParallelLayout>{{1, 1}, {1, 2}, {2, 2}}) {
+      if (stage == 0 && ranks.nodes > 1) continue;
+      options.stage = stage;
+      for (const WeightCodes codes : {WeightCodes::kInt8, WeightCodes::kNf4}) {
+        options.codes = codes;
+        check_against_engine(options, ranks);
+      }
+    }
+  }
+  // Nine layers of 2541 frozen values, of which each is padded to a group.
+  options.stage = 0;
+  const int64_t nf4 = plan::planned_states(units, options, {1, 1}, uses).parameters;
+  options.codes = WeightCodes::kNone;
+  const int64_t plain = plan::planned_states(units, options, {1, 1}, uses).parameters;
+  const auto of_layer = [](int64_t numel) { return FlatLayout(numel, 1).padded_numel() * 2; };
+  CHECK(plain - nf4 == 9 * (of_layer(77 * 33) - of_layer(code_bytes(WeightCodes::kNf4, kCodedGroup) / 2)));
+}
+
 TEST_CASE("types change the sizes of states") {
   ZeroOptions options;
   options.dtype = at::kFloat;

@@ -210,4 +210,17 @@ TEST_CASE("a unit with frozen and trainable parameters is two parts, in the orde
   CHECK((UnitParts(toy_units(), {}).parts() == toy_units()));
 }
 
+TEST_CASE("frozen matrices of a unit with trainable parameters are a part in codes") {
+  const std::vector<UnitSpec> units{{"layer", {{"norm", {4}, false}, {"q", {4, 4}, false}, {"a", {2, 4}}}},
+                                    {"head", {{"output", {8, 4}, false}}}};
+  const UnitParts parts(units, {}, /*coded=*/true);
+  REQUIRE(parts.parts().size() == 4);
+  CHECK(parts.of(0) == std::vector<size_t>{0, 2, 3});
+  CHECK(parts.of(1) == std::vector<size_t>{1});
+  CHECK(parts.parts()[2].name == "layer.frozen");
+  CHECK(parts.parts()[3].name == "layer.coded");
+  CHECK(parts.parts()[3].parameters == std::vector<ParameterSpec>{units[0].parameters[1]});
+  for (size_t part = 0; part < 4; ++part) CHECK(parts.parts()[part].coded == (part == 3));
+}
+
 }  // namespace mpzero::parallel
