@@ -41,7 +41,7 @@ std::string without_nodes(const RunConfig& config, const std::string& instead) {
   if (keys.empty()) return "";
   return fmt::format(
       "{}: zero_optimization.{} {} no effect: there is one shard group, and only traffic between groups is "
-      "compressed{}{}{}.",
+      "compressed{}{}.",
       config.ds_config_path, fmt::join(keys, " and "), keys.size() > 1 ? "have" : "has", instead.empty() ? "" : "; ",
       instead);
 }
@@ -150,8 +150,7 @@ Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::stri
   const std::string against = drawback(all);
   return {{.layout = takes_nodes(all) ? all.nodes.layout : all.one_level.layout,
            .line = describe_choice(all, setup, up_to)},
-          fmt::format("two levels of ZeRO were rejected: {}",
-                      against.empty() ? "they send as many bytes" : against)};
+          fmt::format("two levels of ZeRO were rejected: {}", against.empty() ? "they send as many bytes" : against)};
 }
 
 Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,
@@ -181,8 +180,7 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   }
   // The network between its hosts is not the one that is predicted.
   if (!setup.config.zero.ranks_per_node && ranks.one_nvlink_domain) {
-    return {{.layout = one_level,
-             .line = fmt::format("Between hosts: {}, over NVLink", at_one_level)},
+    return {{.layout = one_level, .line = fmt::format("Between hosts: {}, over NVLink", at_one_level)},
             "\"zero_hpz_partition_size\": \"auto\" makes each host a shard group"};
   }
   return choose_open(candidates(setup, device, ranks, limit, predict), setup, up_to);

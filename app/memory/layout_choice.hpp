@@ -17,7 +17,8 @@ namespace mpzero {
 // What a node sends to the other nodes in one step, in bytes, where data is passed around in rings, and how often each
 // gradient and parameter crosses. Source: Rajbhandari et al. 2020 for one level; Zhang et al. 2022 (MiCS) and Wang et
 // al. 2023 (ZeRO++) for two.
-// `parameters`: of the model; `trained`: those that are not frozen. `hosts`: over which one level is spread; with two levels the nodes count.
+// `parameters`: of the model; `trained`: those that are not frozen. `hosts`: over which one level is spread; with two
+// levels the nodes count.
 int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::ParallelLayout& layout, int hosts,
                         int64_t parameters, int64_t trained);
 
