@@ -108,12 +108,12 @@ std::vector<Flag> lora_flags() {
        .file = FileKey{.name = "lora.rslora", .read = [](const io::DsConfig& file) { return file.lora.rslora; }}},
       {.name = "load_in_8bit",
        .value = Boolean{field<&Settings::lora, &LoraSettings::load_in_8bit>},
-       .help = "the layers' frozen matrices are int8 in GPU memory",
+       .help = "stores the frozen matrices of the layers as int8",
        .file = FileKey{.name = "lora.load_in_8bit",
                        .read = [](const io::DsConfig& file) { return file.lora.load_in_8bit; }}},
       {.name = "load_in_4bit",
        .value = Boolean{field<&Settings::lora, &LoraSettings::load_in_4bit>},
-       .help = "they are NF4 with double quantization (QLoRA)",
+       .help = "stores the frozen matrices of the layers in 4 bits: NF4 with double quantization (QLoRA)",
        .file = FileKey{.name = "lora.load_in_4bit",
                        .read = [](const io::DsConfig& file) { return file.lora.load_in_4bit; }}}};
 }
