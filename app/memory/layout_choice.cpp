@@ -40,7 +40,7 @@ std::string without_nodes(const RunConfig& config, const std::string& instead) {
   if (keys.empty()) return "";
   return fmt::format(
       "{}: zero_optimization.{} {} no effect: there is one shard group, and only traffic between groups is "
-      "compressed{}{}{}.",
+      "compressed{}{}.",
       config.ds_config_path, fmt::join(keys, " and "), keys.size() > 1 ? "have" : "has", instead.empty() ? "" : "; ",
       instead);
 }
