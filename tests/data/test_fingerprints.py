@@ -162,7 +162,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(files):
     for file in files:
         fingerprinter.add(None, fingerprints.digest_of(file.path))
     files[0].path.write_text("TEXT of a")
-    with pytest.raises(prepare_module("").PrepareError, match="a changed while it was read"):
+    with pytest.raises(prepare_module("").PrepareError, match="a changed while being read"):
         fingerprinter.finish()
 
 

@@ -470,7 +470,7 @@ def test_a_folder_above_runs_means_all_of_them(tmp_path):
     ("content", "sentence"),
     [
         (None, "metrics.jsonl does not exist: give the --checkpoint_dir of a run"),
-        ("", "metrics.jsonl holds no step yet."),
+        ("", "metrics.jsonl has no steps yet."),
         ("[1]\n", "metrics.jsonl line 1 is no step of a run"),
         ('{"loss": 1}\n', "line 1 is no step of a run"),
         ('{"step": "1", "loss": 1}\n', "line 1 is no step of a run"),
