@@ -470,7 +470,7 @@ def test_a_folder_above_runs_means_all_of_them(tmp_path):
     ("content", "place"),
     [
         (None, "metrics.jsonl does"),
-        ("", "metrics.jsonl holds"),
+        ("", "metrics.jsonl has"),
         ("[1]\n", "metrics.jsonl line 1 "),
         ('{"loss": 1}\n', "line 1 "),
         ('{"step": "1", "loss": 1}\n', "line 1 "),

@@ -261,7 +261,7 @@ def test_a_configuration_that_may_be_a_folder_is_refused(prepare, tmp_path):
     error = prepare("corpus", "a.h5", "--dataset_config_name", "en", fails=True).stderr
     assert "corpus has no configuration 'en'" in error
     assert "leave --dataset_config_name (DATASET_CONFIG_NAME) empty" in error
-    assert "name corpus/en as the data set" in error
+    assert "use corpus/en as the dataset" in error
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def test_an_empty_list_has_no_rows(tmp_path, monkeypatch, text):
         ('[{"text": "a"}, {"text": "b', "element 2"),
         ('[{"text": "a"}, {"text": b}, {"text": "c"}' + " " * 100 + "]", "element 2"),
         ('[{"text": "a"}, 5]', "element 2"),
-        ('[{"text": "a"} {"text": "b"}]', "'{' comes where ']' should"),
-        ('[{"text": "a"}', "the end of the file comes where ']' should"),
+        ('[{"text": "a"} {"text": "b"}]', "'{' instead of ']'"),
+        ('[{"text": "a"}', "the end of the file instead of ']'"),
         ('[{"text": "a"}] x', "more text after its list"),
         ('[{"text": "a", "text": "b"}]', "element 1 has two keys"),
         ('[{"text": "a"}, {"text": "b", "n": ' + "1" * 5000 + "}]", "element 2 is not JSON"),
@@ -178,7 +178,7 @@ def test_several_data_sets_are_compared_with_what_a_file_was_made_from(prepare, 
     assert "text_field" in prepare(*SEVERAL, "a.h5", "--if_missing", fails=True).stderr
     assert "dataset" in prepare("a.jsonl", "b.parquet", "a.h5", *COLUMN, "--if_missing", fails=True).stderr
     (tmp_path / "c/train.txt").write_text("changed")
-    assert "than c holds now" in prepare(*SEVERAL, "a.h5", *COLUMN, "--if_missing", fails=True).stderr
+    assert "than are in c now" in prepare(*SEVERAL, "a.h5", *COLUMN, "--if_missing", fails=True).stderr
 
 
 def test_validation_of_several_data_sets(prepare, tmp_path):

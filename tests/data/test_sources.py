@@ -165,7 +165,7 @@ def test_saved_to_disk_with_and_without_splits(prepare, tmp_path):
     assert "--dataset_config_name en (DATASET_CONFIG_NAME)" in said
     assert read_tokens(tmp_path / "named.h5").texts() == TEXTS
     error = prepare("several", "x.h5", "--dataset_config_name", "train", fails=True).stderr
-    assert "takes no --dataset_config_name" in error
+    assert "does not support --dataset_config_name" in error
 
 
 def test_folder_takes_the_files_of_its_split(prepare, tmp_path):

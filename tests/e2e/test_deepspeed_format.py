@@ -111,7 +111,7 @@ def test_torch_reads_without_running_code(tmp_path: Path) -> None:
 
 
 def test_what_deepspeed_would_misread_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"zero_optimization\.round_robin_gradients lets DeepSpeed"):
+    with pytest.raises(AssertionError, match=r"zero_optimization\.round_robin_gradients changes DeepSpeed"):
         save("qwen3-zero2-fp32", tmp_path, ranks=1, stage=2, zero={"round_robin_gradients": True})
 
 

@@ -240,7 +240,7 @@ def test_bandwidth_is_not_measured_over_what_is_broken(tmp_path: Path) -> None:
     (found,) = json.loads(report.read_text())["hosts"]
     messages = {finding["check"]: finding["message"] for finding in found["findings"]}
     assert messages["gpus"] == "GPU 2 does not respond to the driver"
-    assert messages["bandwidth"] == "not measured, since gpus fails on localhost"
+    assert messages["bandwidth"] == "not measured: gpus fails on localhost"
 
 
 def test_the_limit_on_locked_memory_is_that_of_this_process(tmp_path: Path) -> None:

@@ -171,7 +171,9 @@ def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path:
     # More ids than fit into one argument of a command.
     too_long = generate(*flags, "--prompt=" + "a b" * 40_000, program="generate.py", check=False)
     assert (
-        too_long.returncode == 2 and "and the model of step 3 of" in too_long.stderr and " takes 64." in too_long.stderr
+        too_long.returncode == 2
+        and "but the model of step 3 of" in too_long.stderr
+        and " has 64 positions." in too_long.stderr
     )
     words = [sys.executable, REPOSITORY / "app/generate.py", *flags, "--prompt=The prince", "--device=cpu"]
     environment = {**os.environ, **ENVIRONMENT, "BUILD_DIR": str(BUILD)}
@@ -187,9 +189,7 @@ def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path:
     larger = make_tokenizer(tmp_path / "larger", added=60)
     refused = generate(*flags, "--prompt=a", f"--tokenizer={larger}", program="generate.py", check=False)
     assert refused.returncode == 2
-    assert (
-        f"generate.py: Tokenizer '{larger}' has 341 ids, and the model of step 3 of {run.latest} 320" in refused.stderr
-    )
+    assert f"generate.py: Tokenizer '{larger}' has 341 ids, the model of step 3 of {run.latest} 320" in refused.stderr
 
 
 def test_generate_py_leaves_bytes_to_mpzero(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_out_of_memory_in_a_step_names_what_would_fit(tmp_path: Path) -> None:
     with memory_left(4.6):
         sentence = refusal(wide_run(tmp_path), "--recompute=none")
     assert "out of GPU memory while training" in sentence
-    assert re.search(r"[\d.]+ GiB were requested while [\d.]+ GiB of [\d.]+ GiB are free", sentence)
+    assert re.search(r"[\d.]+ GiB requested, [\d.]+ GiB of [\d.]+ GiB free", sentence)
     for part in ("parameters", "gradients", "optimizer states", "activations", "workspace"):
         assert re.search(rf"{part} [\d.]+ GiB", sentence)
     assert re.search(r"what would fit: --recompute (selective|full) \(saves [\d.]+ GiB\)", sentence)

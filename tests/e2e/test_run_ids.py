@@ -145,7 +145,7 @@ def test_another_model_seed_or_weights_do_not_resume_silently(tmp_path: Path) ->
     run.train("--max_steps=3")
     subprocess.run([BUILD / "bin" / "zero_to_fp32", run.checkpoints, weights], check=True, capture_output=True)
     sentence = assert_refused(tuned, f"--init_from={weights}")
-    assert f"began with the weights of {weights} (xxh3 {recorded_hash(tuned)})" in sentence
+    assert f"started from the weights of {weights} (xxh3 {recorded_hash(tuned)})" in sentence
     assert f"not from the weights of --init_from {weights} (xxh3 " in sentence
     shutil.rmtree(weights)
     result = tuned.train("--max_steps=6", f"--init_from={weights}")

@@ -48,7 +48,7 @@ def test_it_says_what_eight_ranks_would_train(tmp_path: Path) -> None:
     assert "187 sequences of 16 tokens" in seen
     assert re.search(r"Memory per host, on the CPU: .* for 4 ranks", seen)
     assert re.search(r"learning rate +0\.01 +file: optimizer.params.lr", seen)
-    assert "from the beginning, with random weights of seed 42" in seen
+    assert "from step 0, with random weights of seed 42" in seen
     assert files_below(tmp_path) == before
 
 

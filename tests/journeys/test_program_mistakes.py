@@ -60,7 +60,7 @@ def test_a_tag_that_is_not_there(run: TinyRun) -> None:
     run.train("--max_steps=2")
     for named in (run.checkpoints / "tiny-3steps", f"{run.checkpoints / 'tiny-3steps'}/"):
         sentence = refused(run, "--dry_run", f"--resume_from_checkpoint={named}")
-        assert f"there is no checkpoint 'tiny-3steps' in {run.checkpoints}: name one of tiny-2steps" in sentence
+        assert f"checkpoint 'tiny-3steps' does not exist in {run.checkpoints}; use one of tiny-2steps" in sentence
 
 
 def test_a_checkpoint_folder_that_cannot_be_written(run: TinyRun) -> None:

@@ -89,7 +89,7 @@ def test_a_dry_run_compares_the_weights_that_a_run_began_with(tmp_path: Path) ->
     run = TinyRun(tmp_path / "run", ranks=1)
     run.train("--max_steps=1", f"--init_from={weights}")
     sentence = both(run, "--max_steps=3", f"--init_from={others}")
-    assert f"is of a run that began with the weights of {weights}" in sentence
+    assert f"belongs to a run that started from the weights of {weights}" in sentence
     assert f"not from the weights of --init_from {others}" in sentence
     # The same weights elsewhere are the same.
     for same in (weights, copy):
@@ -101,7 +101,7 @@ def test_overwrite_says_what_would_be_moved(finished: TinyRun) -> None:
     seen = mpzero("train", *finished.flags(), "--dry_run", "--max_steps=2", "--overwrite")
     old = finished.checkpoints / "old-1"
     assert seen.returncode == 0, seen.stderr
-    assert "from the beginning, with random weights of seed 42" in seen.stdout
+    assert "from step 0, with random weights of seed 42" in seen.stdout
     assert f"--overwrite moves the other run's checkpoints in {finished.checkpoints} to {old}" in seen.stdout
     assert "contains no checkpoint" not in seen.stdout
     # And so it does.

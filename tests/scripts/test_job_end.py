@@ -130,7 +130,7 @@ def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
     ("slurm", "command", "excluded", "sentence"),
     [
         ("out=node3", "", "node3,node1", "Left out from now on: node3,node1."),
-        ("nodelist=node1", "", None, "node1 should be left out, but the job asks for node1 (--nodelist)"),
+        ("nodelist=node1", "", None, "node1 should be excluded, but the job requires node1 (--nodelist)"),
         ("nodelist=node2", "", "node1", "Left out from now on: node1."),
         (
             "out=node2,node3", "", None,

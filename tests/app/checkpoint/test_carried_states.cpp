@@ -325,14 +325,14 @@ TEST_CASE("what all ranks take follows from what all have found") {
     found[2] = {4, true, "damaged", 0, 0, false, false};
     found[3].nodes = 4;
   });
-  CHECK((!choice.damaged && choice.left_out == "it is of 4 nodes of 2 ranks, this run has 2 nodes of 2 ranks"));
+  CHECK((!choice.damaged && choice.left_out == "the checkpoint has 4 nodes of 2 ranks, this run 2 nodes of 2 ranks"));
   // As many nodes and ranks, of another number of ranks each.
   choice = choose([](auto& found) { found[1].ranks_per_node = 1; });
-  CHECK(choice.left_out == "it is of 2 nodes of 1 rank, this run has 2 nodes of 2 ranks");
+  CHECK(choice.left_out == "the checkpoint has 2 nodes of 1 rank, this run 2 nodes of 2 ranks");
   CHECK_FALSE((choice.gradients || choice.parameters));
   // One rank has seen a checkpoint of fewer.
   choice = choose([](auto& found) { found[3].holders = 2; });
-  CHECK(choice.left_out == "it is of 2 ranks, this run has 4");
+  CHECK(choice.left_out == "the checkpoint has 2 ranks, this run 4");
   choice = choose([](auto& found) { found[2].damage = "damaged"; }, false, false);
   CHECK((!choice.damaged && choice.left_out == "this run does not compress"));
 }

@@ -126,9 +126,10 @@ TEST_CASE("a file that yields gives way to flags, and the run says which values 
   CHECK(config.replaced == std::vector<std::string>{"--bf16 false (bf16.enabled true)",
                                                     "--learning_rate 0.0001 (optimizer.params.lr 5e-05)",
                                                     "--warmup_steps 20 (scheduler.params.warmup_num_steps 10)"});
-  CHECK(table_of(config).back() ==
-        "  ds.json yields to flags: --bf16 false (bf16.enabled true), --learning_rate 0.0001 (optimizer.params.lr "
-        "5e-05), --warmup_steps 20 (scheduler.params.warmup_num_steps 10)");
+  CHECK(
+      table_of(config).back() ==
+      "  ds.json is overridden by flags: --bf16 false (bf16.enabled true), --learning_rate 0.0001 (optimizer.params.lr "
+      "5e-05), --warmup_steps 20 (scheduler.params.warmup_num_steps 10)");
   CHECK(yields({"--warmup_ratio=0.5", "--max_steps=60"}).schedule.warmup_num_steps() == 30);
   CHECK(yields({"--lr_scheduler_type=constant"}).schedule.lr(1) == 5e-5);
   CHECK(yields({}).replaced.empty());

@@ -183,7 +183,7 @@ TEST_CASE("memory that is in use on GPUs that Slurm has given is a failure, with
   const Finding taken =
       find(look(root, "used_gib=7 pid=4242 sick=1", {.given_gpus = {8, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpu_memory");
   CHECK(taken.status == Status::kFailure);
-  CHECK(taken.message == "GPU 1: 7.0 GiB (pid 4242: 7.0 GiB) in use, of a GPU that Slurm gave to this job");
+  CHECK(taken.message == "GPU 1: 7.0 GiB (pid 4242: 7.0 GiB) in use on a GPU that Slurm assigned to this job");
   CHECK(find(look(root, "used_gib=7 pid=4242 sick=1"), "gpu_memory").status == Status::kWarning);
 }
 

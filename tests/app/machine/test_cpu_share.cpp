@@ -140,7 +140,7 @@ TEST_CASE("limits come from OpenMP's variables, srun and control groups") {
   CHECK(all.bound_by == "OMP_PLACES");
   const auto machine = CpuTopology::synthetic("numa:2 core:4 pu:1");
   CHECK_THAT(describe_shares(share_out(machine, 2, {.bound_by = "OMP_PLACES"})),
-             Catch::EndsWith("not bound, since OMP_PLACES says where threads run"));
+             Catch::EndsWith("not bound, as OMP_PLACES binds threads"));
   // What is no number of threads asks for none.
   CHECK(cpu_limits(environment({{"OMP_NUM_THREADS", "-1"}}), 0).threads_asked_for == 0);
   // The ranks of srun, but not those of an mpirun within its job.

@@ -19,7 +19,7 @@ using Catch::Contains;
 using nlohmann::json;
 
 const fs::path kFile = MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json";
-constexpr const char* kRemedy = "; correct it, or make the file again with `mpzero plan --calibrate`";
+constexpr const char* kRemedy = "; fix it, or make the file again with `mpzero plan --calibrate`";
 
 class Folder {
  public:

@@ -98,7 +98,7 @@ TEST_CASE("of a processor's calibrations the one with the most similar ranks and
   CHECK(chosen(2, 4) == "two.json");
   CHECK(chosen(4, 1) == "eight.json");
   // A GPU's name says nothing of a processor, and the other way round.
-  CHECK_THAT(error_from([&] { calibration_for("A CPU", {folder}); }), Catch::Contains("no calibration for A CPU"));
+  CHECK_THAT(error_from([&] { calibration_for("A CPU", {folder}); }), Catch::Contains("no calibration of A CPU"));
   fs::remove_all(folder);
 }
 

@@ -75,7 +75,7 @@ TEST_CASE("a calibration of another device is named, and the plan less sure") {
   };
   const PlanOutput other = plan("A100", kCalibration);
   REQUIRE_FALSE(other.warnings.empty());
-  CHECK_THAT(other.warnings.front(), Contains("those of NVIDIA H200, and the plan is of A100"));
+  CHECK_THAT(other.warnings.front(), Contains("times of NVIDIA H200, but the plan is for A100"));
   CHECK(error(other) == Approx(0.5).margin(1e-3));
   const PlanOutput same = plan("H200", kCalibration);
   for (const std::string& warning : same.warnings) CHECK_THAT(warning, !Contains("--calibration"));
@@ -83,7 +83,7 @@ TEST_CASE("a calibration of another device is named, and the plan less sure") {
   // L4 is no part of L40S.
   const RenamedCalibration l40s("NVIDIA L40S");
   REQUIRE_FALSE(plan("L4", l40s.flag()).warnings.empty());
-  CHECK_THAT(plan("L4", l40s.flag()).warnings.front(), Contains("NVIDIA L40S, and the plan is of L4"));
+  CHECK_THAT(plan("L4", l40s.flag()).warnings.front(), Contains("NVIDIA L40S, but the plan is for L4"));
 }
 
 TEST_CASE("a step that is hardly known gives no hours") {
@@ -185,7 +185,7 @@ TEST_CASE("a GPU without a calibration has a plan of its memory") {
   const PlanOutput output = plan_output(flags);
   CHECK(output.exit_code == 0);
   CHECK_THAT(output.text, Contains("Memory per GPU") && Contains("only memory is planned") && !Contains("Step:"));
-  CHECK_THAT(output.warnings.back(), Contains("no calibration for B200") && Contains("--calibration"));
+  CHECK_THAT(output.warnings.back(), Contains("no calibration of B200") && Contains("--calibration"));
   const nlohmann::json json = nlohmann::json::parse(plan_output({flags[0], flags[1], "--json"}).text);
   CHECK(json["calibration"].is_null());
   CHECK(json["step"].is_null());
@@ -269,7 +269,7 @@ TEST_CASE("a run on CPUs has a plan of memory and time, of hosts like the calibr
   const CpuCalibration calibration;
   const PlanOutput output = plan_output(on_cpus(calibration, {"--nproc_per_node=2"}));
   CHECK(output.exit_code == 0);
-  CHECK_THAT(output.text, Contains("1 x a CPU (2 ranks of 2 threads)") && Contains("Memory of each rank") &&
+  CHECK_THAT(output.text, Contains("1 x a CPU (2 ranks of 2 threads)") && Contains("Memory per rank") &&
                               Contains("program and libraries") && Contains("LM head") && Contains("all-gather") &&
                               Contains("tokens/s/rank") && Contains("Bottleneck: ") && Contains("Memory per host"));
   CHECK_THAT(output.text, !Contains("GPU") && !Contains("PCIe") && !Contains("scaled"));
@@ -335,7 +335,7 @@ TEST_CASE("an instance without GPUs has its own ranks, memory and network") {
       {"--model_config=" + kModels + "qwen3_tiny.json", "--seq_length=128", "--device=cpu", "--instance=c7i.48xlarge"});
   CHECK(alone.exit_code == 0);
   REQUIRE_FALSE(alone.warnings.empty());
-  CHECK_THAT(alone.warnings.back(), Contains("no calibration for Intel(R) Xeon(R) Platinum 8488C") &&
+  CHECK_THAT(alone.warnings.back(), Contains("no calibration of Intel(R) Xeon(R) Platinum 8488C") &&
                                         Contains("mpirun -n 2 mpzero plan --calibrate FILE --device cpu"));
   CHECK_THAT(alone.text, Contains("only memory is planned") && !Contains("Step:"));
 }
