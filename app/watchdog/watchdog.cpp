@@ -21,7 +21,6 @@
 
 #include "app/health/stop_report.hpp"
 #include "app/watchdog/host_condition.hpp"
-#include "app/watchdog/resumed_mark.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
@@ -159,10 +158,6 @@ void Watchdog::meet(const Options& options) {
     if (warning_.empty()) warning_ = one;
   }
   if (board_) board_->remove_name();
-  if (mpi_.rank() != 0) return;
-  parallel::no_longer_than(kDiskLimit, [folder = checkpoint_dir_, job = start_.job, restart = start_.restart] {
-    mark_resumed(folder, job, restart);
-  });
 }
 
 Watchdog::~Watchdog() {
