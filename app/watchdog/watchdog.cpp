@@ -21,7 +21,6 @@
 
 #include "app/health/stop_report.hpp"
 #include "app/watchdog/host_condition.hpp"
-#include "app/watchdog/resumed_mark.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
@@ -49,7 +48,8 @@ constexpr milliseconds kLostLimit(500);
 // How long a rank waits for another one of the host to record the end, or to end first, so that the launcher sees its
 // exit status.
 constexpr milliseconds kPrecedence(1500);
-// An error of a network may follow from that of another rank, which is then the first to report.
+// An error of a network may follow from that of another rank, which is then the first to report, or from its death: a
+// process that is killed closes its connections before it has ended.
 constexpr milliseconds kCauseLimit(1000);
 // Longer than a rank needs to report a stop where no file system responds, in seconds.
 constexpr double kReportLimit = 10;
@@ -159,10 +159,6 @@ void Watchdog::meet(const Options& options) {
     if (warning_.empty()) warning_ = one;
   }
   if (board_) board_->remove_name();
-  if (mpi_.rank() != 0) return;
-  parallel::no_longer_than(kDiskLimit, [folder = checkpoint_dir_, job = start_.job, restart = start_.restart] {
-    mark_resumed(folder, job, restart);
-  });
 }
 
 Watchdog::~Watchdog() {
@@ -276,14 +272,15 @@ void Watchdog::fail(Why why, const std::string& error, int exit_status, const st
   end_failed(evidence(why, error, exit_status, culprits));
 }
 
-void Watchdog::end_failed(const Evidence& evidence) {
+void Watchdog::end_failed(Evidence evidence) {
   end_mutex_.lock();
   const bool may_follow = evidence.why == Why::kCommunicatorError || evidence.activity.phase == RunPhase::kNetwork;
   if (may_follow && evidence.culprits.empty()) {
     const auto none_ends = [this] {
-      return std::ranges::none_of(neighbors(), [](const Neighbor& one) { return one.exit_status.has_value(); });
+      return std::ranges::none_of(neighbors(), [](const Neighbor& one) { return one.exit_status || !one.alive; });
     };
     wait_while(none_ends, kCauseLimit);
+    evidence = this->evidence(evidence.why, evidence.error, evidence.exit_status);
   }
   const EvidenceWriter::Outcome outcome = write(evidence, /*claims=*/true);
   // If the folder responds to only some ranks, two folders may hold a `first`: one rank of each host reports.

@@ -94,7 +94,7 @@ class Watchdog {
   void add_host_condition(const Evidence& evidence) const;
   EvidenceWriter::Outcome write(const Evidence& evidence, bool claims) const;
   void record_end(std::string_view status, const std::string& reason);
-  [[noreturn]] void end_failed(const Evidence& evidence);
+  [[noreturn]] void end_failed(Evidence evidence);
   // Another rank has failed.
   [[noreturn]] void end_as_victim(const std::string& error, int exit_status);
   // Without a failure, if no other rank of this host does so already.

@@ -56,9 +56,6 @@ class Communicator {
 
   // What went wrong while no call could report it; std::nullopt if nothing did. From any thread.
   virtual std::optional<std::string> asynchronous_error() { return std::nullopt; }
-  // Makes collectives in progress end, with undefined results, because the run is about to end. From any thread; only
-  // destruction may follow.
-  virtual void abort() {}
 };
 
 // A collective that completed immediately.

@@ -31,7 +31,6 @@ class ForwardingCommunicator : public Communicator {
     return communicator_->reserve_reduce_scatter(numel, options);
   }
   std::optional<std::string> asynchronous_error() override { return communicator_->asynchronous_error(); }
-  void abort() override { communicator_->abort(); }
 
  protected:
   Communicator& communicator() { return *communicator_; }

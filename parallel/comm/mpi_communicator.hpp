@@ -39,7 +39,6 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
   std::optional<std::string> asynchronous_error() override;
-  void abort() override { lane_->abort(); }
 
  private:
   class Collective;

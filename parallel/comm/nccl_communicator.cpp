@@ -149,7 +149,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  if (comm_ == nullptr || aborted_) return;
+  if (comm_ == nullptr) return;
   // Destroying waits for collectives in progress, which never end if a peer has exited or the GPU has failed. Aborting
   // may wait too, and causes an error on the peers before the real cause has been reported. The end of the process
   // frees the memory.
@@ -180,12 +180,7 @@ at::Tensor NcclCommunicator::buffer(int64_t numel, const at::TensorOptions& opti
   return at::from_blob(buffer.memory, {numel}, options);
 }
 
-void NcclCommunicator::abort() {
-  if (!aborted_.exchange(true)) ncclCommAbort(comm_);
-}
-
 std::optional<std::string> NcclCommunicator::asynchronous_error() {
-  if (aborted_) return std::nullopt;
   ncclResult_t error = ncclSuccess;
   if (ncclCommGetAsyncError(comm_, &error) != ncclSuccess || error == ncclSuccess || error == ncclInProgress) {
     return std::nullopt;

@@ -4,7 +4,6 @@
 #include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,7 +63,6 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<PendingCollective> all_to_all(const at::Tensor& sent, const at::Tensor& received) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
   std::optional<std::string> asynchronous_error() override;
-  void abort() override;
 
  private:
   struct Buffer {
@@ -84,7 +82,6 @@ class NcclCommunicator final : public Communicator {
   ncclComm* comm_ = nullptr;
   c10::cuda::CUDAStream stream_;
   c10::cuda::CUDAEvent inputs_ready_;  // of the collective between start() and finish()
-  std::atomic<bool> aborted_{false};
   std::vector<Buffer> buffers_;
   bool copy_engines_;
   bool windows_ = true;  // buffers are registered as such

@@ -27,6 +27,5 @@ std::unique_ptr<PendingCollective> NcclCommunicator::all_to_all(const at::Tensor
 }
 std::unique_ptr<PendingCollective> NcclCommunicator::all_reduce_sum(const at::Tensor&) { throw_no_gpu_kernels(); }
 std::optional<std::string> NcclCommunicator::asynchronous_error() { return std::nullopt; }
-void NcclCommunicator::abort() {}
 
 }  // namespace mpzero::parallel

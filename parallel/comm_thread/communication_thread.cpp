@@ -218,11 +218,6 @@ void CommunicationThread::Lane::finish() {
   --thread_.leaving_;
 }
 
-void CommunicationThread::Lane::abort() {
-  const Lock lock(thread_.mutex_);
-  thread_.abort(*this);
-}
-
 bool CommunicationThread::Lane::was_cut_short() const {
   const Lock lock(thread_.mutex_);
   return aborted_ || error_;

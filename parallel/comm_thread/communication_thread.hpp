@@ -50,8 +50,8 @@ class HostTask {
 //             |                                                 |   what comes next in the lane
 //   kRunning  | advance() returns kDone                         | kCompleted
 //   kRunning  | advance() throws                                | kFailed
-//   kQueued,  | the lane's abort(), the end of the lane during  | kAborted
-//   kRunning  |   stack unwinding, or of the thread             |
+//   kQueued,  | the end of the lane during stack unwinding, or  | kAborted
+//   kRunning  |   of the thread                                 |
 //
 // The ranks cannot wait for each other in a circle if all submit the same jobs in the same order: what a job waits for
 // was submitted before it, so that the first one of all that have not ended can always go on.
@@ -148,8 +148,6 @@ class CommunicationThread::Lane {
   void finish();
   // Like Job::wait(), throws in kInCaller what the task throws.
   std::shared_ptr<Job> submit(std::unique_ptr<HostTask> task) { return thread_.submit(*this, std::move(task)); }
-  // Ends its jobs, those to come too. Does not wait. From any thread.
-  void abort();
   // Whether a job has failed or was aborted, so that some of what it has begun may be left. From any thread.
   bool was_cut_short() const;
   // What the first job that failed threw, as text; empty: none has. From any thread.

@@ -59,10 +59,9 @@ CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
 
 def stop_of(path: Path, job: str, restart: int) -> Report | None:
-    """What stop.json says, where this start of the job wrote it: it stops since EC2 is about to take hosts. None, too,
-    where a later run of the start has begun: HyperPod restarts a step within a start."""
+    """What stop.json says, where this start of the job wrote it: it stops since EC2 is about to take hosts."""
     report = load(path)
-    if not is_of_start(report, job, restart) or "resumed" in report:
+    if not is_of_start(report, job, restart):
         return None
     named = report.get("hosts", [])
     hosts = [host for host in named if is_host(host)] if isinstance(named, list) else []

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,12 +18,14 @@ from pathlib import Path
 import pytest
 from live_run import LiveRun, hang_at
 from tiny_run import TinyRun
-from trainer import BUILD, ENVIRONMENT, children_of, num_gpus
+from trainer import BUILD, ENVIRONMENT, REPOSITORY, children_of, num_gpus
 
 pytestmark = pytest.mark.e2e
 
 ENDLESS = ("--max_steps=100000", "--checkpoint_freq=0")
 STUCK_AFTER = 4
+# GPUs of one host then reach each other as those of two hosts do: NCCL reports a peer that is gone.
+SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket"}
 # Only distinguishes an end in time from a hang.
 SOON = 60
 
@@ -53,6 +56,12 @@ def first_in(folder: Path) -> dict:
     """The evidence of the rank that printed the line."""
     (first,) = (folder / "failures").glob("*/first")
     return json.loads((first.parent / f"rank_{int(first.read_text())}.json").read_text())
+
+
+def blamed(folder: Path) -> list[int]:
+    """The ranks of failure.json, as `mpzero failure` writes it."""
+    subprocess.run([sys.executable, str(REPOSITORY / "app/failure.py"), str(folder)], check=True, capture_output=True)
+    return json.loads((folder / "failure.json").read_text())["ranks"]
 
 
 def neighbor(evidence: dict, rank: int) -> dict:
@@ -268,6 +277,18 @@ def test_an_error_of_one_rank_is_reported_once_and_ends_all(tmp_path: Path, rank
     assert {one: evidence[one]["why"] for one in evidence} == {0: "signal", 1: "signal", 2: "signal"} | {rank: "error"}
     assert (evidence[rank]["step"], evidence[rank]["exit_status"]) == (10, 1)
     assert first_in(tmp_path)["rank"] == rank
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("what", ["nccl_error", "nccl_lost"])
+def test_an_error_of_nccl_is_attributed_to_the_peer_that_failed(tmp_path: Path, what: str, rank: int) -> None:
+    status, errors = failing_rank(what, rank, tmp_path, stuck_after=600)
+    assert status not in (0, 2, 75)
+    assert len(error_lines(errors)) == 1, errors
+    whys = {one: evidence["why"] for one, evidence in evidence_in(tmp_path).items()}
+    assert "communicator_error" in whys.values()
+    assert whys.pop(rank, "error") == "error"
+    assert blamed(tmp_path) == [rank]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -509,8 +530,13 @@ def test_a_single_rank_is_never_the_slowest(tmp_path: Path) -> None:
 @pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_gpu_ranks_end_with_one_that_died_or_stopped(tmp_path: Path, number: signal.Signals, rank: int) -> None:
+@pytest.mark.parametrize("transport", [{}, SOCKETS], ids=["memory", "sockets"])
+def test_gpu_ranks_end_with_one_that_died_or_stopped(
+    tmp_path: Path, transport: dict[str, str], number: signal.Signals, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kernels that wait for a peer end too: the GPUs are free afterwards, for the run that resumes."""
+    for name, value in transport.items():
+        monkeypatch.setenv(name, value)
     run = TinyRun(tmp_path, stage=3, bf16=True, device="cuda")
     with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=20", f"--stuck_after={STUCK_AFTER}") as live:
         live.wait_for_output("Saved checkpoint")
@@ -522,6 +548,7 @@ def test_gpu_ranks_end_with_one_that_died_or_stopped(tmp_path: Path, number: sig
     assert neighbor(evidence, rank)["alive"] == (number == signal.SIGSTOP)
     assert open_collectives(evidence)
     assert evidence["host_condition"]["gpu"]
+    assert number == signal.SIGSTOP or blamed(run.checkpoints) == [rank]
     saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
     result = run.train(f"--max_steps={saved + 2}")
     assert f"Resumed from checkpoint at step {saved}" in result.stdout

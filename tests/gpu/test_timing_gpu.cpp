@@ -7,6 +7,7 @@
 #include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
+#include "tests/parallel/stub_communicator.hpp"
 
 namespace mpzero {
 namespace {
@@ -18,25 +19,16 @@ using parallel::PendingCollective;
 constexpr int64_t kCycles = 20'000'000;
 
 // Collectives that only take time, `cycles` of it, on a separate stream, like NCCL's.
-class SleepingCommunicator final : public parallel::Communicator {
+class SleepingCommunicator final : public parallel::StubCommunicator {
  public:
   explicit SleepingCommunicator(int64_t cycles) : cycles_(cycles), stream_(c10::cuda::getStreamFromPool()) {}
-  int rank() const override { return 0; }
-  int world_size() const override { return 2; }
-  std::unique_ptr<PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override { return start(); }
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&,
-                                                        parallel::SumMode) override {
-    return start();
-  }
-  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override { return start(); }
-  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override { return start(); }
 
  private:
   struct Pending final : PendingCollective {
     void wait() override { done.block(c10::cuda::getCurrentCUDAStream()); }
     c10::cuda::CUDAEvent done;
   };
-  std::unique_ptr<PendingCollective> start() {
+  std::unique_ptr<PendingCollective> start() override {
     c10::cuda::CUDAEvent inputs_ready;
     inputs_ready.record(c10::cuda::getCurrentCUDAStream());
     inputs_ready.block(stream_);

@@ -9,6 +9,7 @@
 #include "base/process_group.hpp"
 #include "io/data/data_loader.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/stub_checkpoint.hpp"
 
 namespace mpzero::resume_cases {
 namespace {
@@ -21,34 +22,21 @@ int64_t number_in(const char* variable, int64_t otherwise) {
 }
 
 // What a run saves, of which only the progress is read.
-class Saved final : public io::StoredCheckpoint {
- public:
-  Saved(const RunSetup& setup, const RunPosition& at) {
-    const RunConfig& config = setup.config;
-    progress_.step = at.step;
-    progress_.tokens_seen = at.tokens_seen;
-    progress_.sequences_seen = at.sequences_seen;
-    progress_.seed = config.seed;
-    progress_.data_order = setup.data_order;
-    progress_.lr = config.lr(at.step);
-    progress_.dtype = config.dtype;
-    progress_.model_config_json = setup.model.to_json();
-    progress_.run_config_json = config.ds_config_json;
-    progress_.settings_json = recorded_settings(setup).dump();
-  }
-  const std::filesystem::path& folder() const override { return folder_; }
-  const io::RunRecord& run() const override { return record_; }
-  const io::TrainingProgress& progress() const override { return progress_; }
-  std::span<const ParameterSpec> parameters() const override { return {}; }
-  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
-  void verify_what_was_read(ProcessGroup&) const override {}
-  void verify() const override {}
-
- private:
-  std::filesystem::path folder_ = "checkpoints/model-5steps";
-  io::RunRecord record_;
-  io::TrainingProgress progress_;
-};
+io::testing::StubCheckpoint saved_by(const RunSetup& setup, const RunPosition& at) {
+  const RunConfig& config = setup.config;
+  io::testing::StubCheckpoint saved;
+  saved.made.step = at.step;
+  saved.made.tokens_seen = at.tokens_seen;
+  saved.made.sequences_seen = at.sequences_seen;
+  saved.made.seed = config.seed;
+  saved.made.data_order = setup.data_order;
+  saved.made.lr = config.lr(at.step);
+  saved.made.dtype = config.dtype;
+  saved.made.model_config_json = setup.model.to_json();
+  saved.made.run_config_json = config.ds_config_json;
+  saved.made.settings_json = recorded_settings(setup).dump();
+  return saved;
+}
 
 // Checks that a micro-batch's sequence is a whole window of the file, whose token i is i, and returns the window.
 int64_t window_in(const io::MicroBatch& batch, int64_t sequence, int64_t seq_length) {
@@ -88,7 +76,7 @@ ProductRun Inputs::begin(const Start& start) const { return {.setup = set_up(sta
 
 ProductRun Inputs::resume(const ProductRun& before, int64_t stop, const Start& start) const {
   RunSetup setup = set_up(start);
-  const Saved saved(before.setup, before.at(stop));
+  const io::testing::StubCheckpoint saved = saved_by(before.setup, before.at(stop));
   const Continuation run = continue_run(saved, setup);
   check_unfinished(saved, setup, run);
   if (run.config.max_steps <= stop) throw UserError("the run has finished");

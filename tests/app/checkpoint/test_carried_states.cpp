@@ -13,6 +13,7 @@
 #include "io/checkpoint/reader.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/stub_checkpoint.hpp"
 #include "tests/parallel/engine_checks.hpp"
 #include "tests/parallel/virtual_nodes.hpp"
 
@@ -38,17 +39,12 @@ std::shared_ptr<Contents> contents_of(const std::shared_ptr<const io::CarriedSta
 }
 
 // A checkpoint that holds what each rank says here, and nothing else.
-class CarryingCheckpoint final : public io::StoredCheckpoint {
+class CarryingCheckpoint final : public io::testing::StubCheckpoint {
  public:
   // `holders`: ranks that have a file, by the manifest. `contents`: of this rank's; null: it has none. `damage`: why it
   // cannot be read.
   CarryingCheckpoint(int64_t holders, std::shared_ptr<const Contents> contents, std::string damage = "")
       : holders_(holders), contents_(std::move(contents)), damage_(std::move(damage)) {}
-  const std::filesystem::path& folder() const override { return folder_; }
-  const io::RunRecord& run() const override { return run_; }
-  const io::TrainingProgress& progress() const override { return progress_; }
-  std::span<const ParameterSpec> parameters() const override { return {}; }
-  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
   int64_t carrying_ranks() const override { return holders_; }
   std::optional<io::StoredCarried> carried(int, std::span<const io::CarriedValues> wanted) const override {
     if (!damage_.empty()) throw Damaged(damage_);
@@ -67,14 +63,8 @@ class CarryingCheckpoint final : public io::StoredCheckpoint {
     }
     return stored;
   }
-  void verify_what_was_read(ProcessGroup&) const override {}
-  void verify() const override {}
-  void set_settings(const std::string& json) { progress_.settings_json = json; }
 
  private:
-  std::filesystem::path folder_ = "checkpoints/model-2steps";
-  io::RunRecord run_;
-  io::TrainingProgress progress_;
   int64_t holders_;
   std::shared_ptr<const Contents> contents_;
   std::string damage_;
@@ -200,7 +190,7 @@ TEST_CASE("gradients and parameters are taken each for itself") {
   CHECK((taken.gradients && !taken.parameters));
   REQUIRE(taken.warnings.size() == 1);
   const std::string on_both = "for ranks 0 and 1, ";
-  CHECK_THAT(taken.warnings.front(), Contains("model-2steps") && Contains(on_both + "the parameters' error feedback"));
+  CHECK_THAT(taken.warnings.front(), Contains("tiny-5steps") && Contains(on_both + "the parameters' error feedback"));
   taken = take({ranks, of_weights}, both);
   CHECK((!taken.gradients && taken.parameters));
   REQUIRE(taken.warnings.size() == 1);
@@ -285,11 +275,11 @@ TEST_CASE("what does not belong to the run is left out, with a sentence") {
     return taken.warnings.empty() ? std::string() : taken.warnings.front();
   };
   CHECK_THAT(sentence_of(exact, {ranks, saved}),
-             Contains("checkpoints/model-2steps") && Contains("does not compress."));
+             Contains("checkpoints/tiny-5steps") && Contains("does not compress."));
   const std::string gradients = "the gradients' error feedback", parameters = "the parameters' error feedback";
   const auto sentence_with = [&](const char* settings) {
     CarryingCheckpoint checkpoint(ranks, saved);
-    checkpoint.set_settings(settings);
+    checkpoint.made.settings_json = settings;
     return sentence_of(exact, checkpoint);
   };
   CHECK_THAT(sentence_with(R"({"zero_quantized_gradients": "int8", "zero_quantized_weights": "int8"})"),

@@ -3,6 +3,7 @@
 #include "app/checkpoint/checkpoint_facts.hpp"
 #include "tests/app/error_from.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/stub_checkpoint.hpp"
 
 namespace mpzero {
 namespace {
@@ -11,7 +12,7 @@ using Differences = std::vector<std::array<std::string, 3>>;
 using nlohmann::json;
 
 // Only its progress and its run are there.
-class Recorded final : public io::StoredCheckpoint {
+class Recorded final : public io::testing::StubCheckpoint {
  public:
   Recorded() {
     made.step = 5;
@@ -23,28 +24,13 @@ class Recorded final : public io::StoredCheckpoint {
     made.model_config_json = R"({"hidden_size": 96, "rope_scaling": {"factor": 8.0}})";
     made.settings_json = settings.dump();
     record.id = "0123456789abcdef";
+    specs = {{"a", {3, 5}}, {"b", {2}}};
   }
-
-  const std::filesystem::path& folder() const override { return folder_; }
-  const io::RunRecord& run() const override { return record; }
-  const io::TrainingProgress& progress() const override { return made; }
-  std::span<const ParameterSpec> parameters() const override { return parameters_; }
-  bool made_by_mpzero() const override { return by_mpzero; }
-  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
-  void verify_what_was_read(ProcessGroup&) const override {}
-  void verify() const override {}
 
   json settings = {{"lr", 0.001},
                    {"no_decay", {"norm", "bias"}},
                    {"train_data", {{"num_tokens", 1000}, {"tokens_xxh3", "1111111122222222"}}},
                    {"layout", {{"ranks", 4}, {"device", "cpu"}}}};
-  io::TrainingProgress made;
-  io::RunRecord record;
-  bool by_mpzero = true;
-
- private:
-  std::filesystem::path folder_ = "checkpoints/tiny-5steps";
-  std::vector<ParameterSpec> parameters_{{"a", {3, 5}}, {"b", {2}}};
 };
 
 json fact(const io::StoredCheckpoint& stored, const std::string& section, const std::string& key) {

@@ -8,6 +8,7 @@
 #include "model/architecture/config.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/stub_checkpoint.hpp"
 
 namespace mpzero {
 namespace {
@@ -43,39 +44,20 @@ RunSetup setup_of(const std::string& json = kDsConfig, const Strings& flags = {}
 }
 
 // What a run of this setup saves after step 5; only its progress and parameters are there.
-class Saved final : public io::StoredCheckpoint {
- public:
-  explicit Saved(const RunSetup& setup) : units_(model::model_units(setup.model)) {
-    for (const UnitSpec& unit : units_) {
-      parameters_.insert(parameters_.end(), unit.parameters.begin(), unit.parameters.end());
+struct Saved final : io::testing::StubCheckpoint {
+  explicit Saved(const RunSetup& setup) {
+    for (const UnitSpec& unit : model::model_units(setup.model)) {
+      specs.insert(specs.end(), unit.parameters.begin(), unit.parameters.end());
     }
-    progress_made.step = 5;
-    progress_made.seed = setup.config.seed;
-    progress_made.data_order = setup.data_order;
-    progress_made.lr = setup.config.schedule.lr(5);
-    progress_made.dtype = setup.config.dtype;
-    progress_made.model_config_json = setup.model.to_json();
-    progress_made.run_config_json = kDsConfig;
-    progress_made.settings_json = recorded_settings(setup).dump();
+    made.step = 5;
+    made.seed = setup.config.seed;
+    made.data_order = setup.data_order;
+    made.lr = setup.config.schedule.lr(5);
+    made.dtype = setup.config.dtype;
+    made.model_config_json = setup.model.to_json();
+    made.run_config_json = kDsConfig;
+    made.settings_json = recorded_settings(setup).dump();
   }
-
-  const std::filesystem::path& folder() const override { return folder_; }
-  const io::RunRecord& run() const override { return record_; }
-  const io::TrainingProgress& progress() const override { return progress_made; }
-  std::span<const ParameterSpec> parameters() const override { return parameters_; }
-  bool made_by_mpzero() const override { return by_mpzero; }
-  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
-  void verify_what_was_read(ProcessGroup&) const override {}
-  void verify() const override {}
-
-  io::TrainingProgress progress_made;
-  bool by_mpzero = true;
-
- private:
-  std::filesystem::path folder_ = "checkpoints/tiny-5steps";
-  io::RunRecord record_;
-  std::vector<UnitSpec> units_;
-  std::vector<ParameterSpec> parameters_;
 };
 
 std::string refusal(const Saved& saved, const RunSetup& now) {
@@ -150,15 +132,15 @@ TEST_CASE("another layout is reported, and never refused") {
 
   // A record without the layout, as older versions wrote it, or with less of it.
   Saved old(then);
-  json settings = json::parse(old.progress_made.settings_json);
+  json settings = json::parse(old.made.settings_json);
   settings["layout"].erase("hosts");
-  old.progress_made.settings_json = settings.dump();
+  old.made.settings_json = settings.dump();
   CHECK_THAT(changes(old, now), !Contains("hosts") && Contains("ranks 2 -> 4"));
   settings["layout"] = "something else";
-  old.progress_made.settings_json = settings.dump();
+  old.made.settings_json = settings.dump();
   CHECK(changes(old, now).empty());
   settings.erase("layout");
-  old.progress_made.settings_json = settings.dump();
+  old.made.settings_json = settings.dump();
   CHECK(continue_run(old, now).changes.empty());
   CHECK(!continue_run(old, now).recompute);
 }
@@ -284,7 +266,7 @@ TEST_CASE("compression between nodes that comes, goes or changes is in the line 
   CHECK(changes(Saved(with(both)), with(both)).empty());
   // Where settings were not recorded, this one is not known.
   Saved older(with(""));
-  older.progress_made.settings_json.clear();
+  older.made.settings_json.clear();
   CHECK(changes(older, with(both)).empty());
 }
 
@@ -415,16 +397,16 @@ TEST_CASE("the number of validation sequences is the checkpoint's, or the change
   CHECK_THAT(kept.changes[0], Contains("the 80 sequences of"));
   // Where the number was not recorded, a line says so.
   Saved older(with(""));
-  json settings = json::parse(older.progress_made.settings_json);
+  json settings = json::parse(older.made.settings_json);
   settings.erase("validation_sequences");
-  older.progress_made.settings_json = settings.dump();
+  older.made.settings_json = settings.dump();
   CHECK_THAT(continue_run(older, with("")).changes.at(0), Contains("does not record the size of its validations"));
   CHECK(continue_run(older, setup_of()).changes.size() == 1);  // that the data is gone
 }
 
 TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far as it is known") {
   Saved saved(setup_of());
-  saved.progress_made.settings_json.clear();
+  saved.made.settings_json.clear();
   RunSetup now = setup_of(kDsConfig, {"--max_steps=2000", "--no_decay=norm"});
   CHECK(changes(saved, now).empty());
   CHECK(continue_run(saved, now).changes ==
@@ -434,18 +416,18 @@ TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far
   now.config.dtype = "fp32";
   CHECK(changes(saved, now) == "beta2 0.95 -> 0.999, dtype bf16 -> fp32");
   // "auto" is no value, and no file says nothing.
-  saved.progress_made.run_config_json =
+  saved.made.run_config_json =
       R"({"optimizer": {"type": "Adam", "params": {"lr": "auto", "betas": "auto"}}, "gradient_clipping": "auto",
           "scheduler": {"type": "auto", "params": 3}})";
   CHECK(changes(saved, now) == "dtype bf16 -> fp32");
-  saved.progress_made.run_config_json.clear();
+  saved.made.run_config_json.clear();
   CHECK(changes(saved, now) == "dtype bf16 -> fp32");
 
   // DeepSpeed's optimizer knows better than its file.
   saved.by_mpzero = false;
-  saved.progress_made.model_config_json.clear();
-  saved.progress_made.run_config_json = kDsConfig;
-  saved.progress_made.settings_json = R"({"beta2": 0.98})";
+  saved.made.model_config_json.clear();
+  saved.made.run_config_json = kDsConfig;
+  saved.made.settings_json = R"({"beta2": 0.98})";
   CHECK(changes(saved, now) == "beta2 0.98 -> 0.999, dtype bf16 -> fp32");
   CHECK(continue_run(saved, now).changes.size() == 1);
   CHECK_THAT(warnings(saved, now).front(),
@@ -454,21 +436,21 @@ TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far
 
 TEST_CASE("states of another optimizer are refused") {
   Saved saved(setup_of());
-  saved.progress_made.settings_json.clear();
-  saved.progress_made.run_config_json = R"({"optimizer": {"type": "Lamb", "params": {}}})";
+  saved.made.settings_json.clear();
+  saved.made.run_config_json = R"({"optimizer": {"type": "Lamb", "params": {}}})";
   CHECK_THAT(refusal(saved, setup_of()), Contains("checkpoints/tiny-5steps was trained with the optimizer \"Lamb\"") &&
                                              Contains("zero_to_fp32") && Contains("--init_from"));
   for (const char* type : {"Adam", "adam", "AdamW", "adamw"}) {
-    saved.progress_made.run_config_json = fmt::format(R"({{"optimizer": {{"type": "{}"}}}})", type);
+    saved.made.run_config_json = fmt::format(R"({{"optimizer": {{"type": "{}"}}}})", type);
     CHECK(refusal(saved, setup_of()) == "no error");
   }
 }
 
 TEST_CASE("moments with the weight decay in them are refused") {
   Saved saved(setup_of());
-  saved.progress_made.settings_json.clear();
+  saved.made.settings_json.clear();
   const auto refused = [&](const std::string& optimizer) {
-    saved.progress_made.run_config_json = R"({"optimizer": )" + optimizer + "}";
+    saved.made.run_config_json = R"({"optimizer": )" + optimizer + "}";
     return refusal(saved, setup_of());
   };
   CHECK_THAT(refused(R"({"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}})"),
@@ -481,13 +463,13 @@ TEST_CASE("moments with the weight decay in them are refused") {
 
 TEST_CASE("settings that are none are refused by name") {
   Saved saved(setup_of());
-  saved.progress_made.settings_json = "[1]";
+  saved.made.settings_json = "[1]";
   CHECK(refusal(saved, setup_of()) ==
         "the settings of checkpoints/tiny-5steps is not a JSON object; choose another checkpoint.");
-  saved.progress_made.settings_json = "{";
+  saved.made.settings_json = "{";
   CHECK_THAT(refusal(saved, setup_of()), Contains("the settings of checkpoints/tiny-5steps"));
   // Any value of a key is shown, and one that is too long is cut.
-  saved.progress_made.settings_json = R"({"beta2": {"a": 1}, "lr": ")" + std::string(5000, 'x') + R"(", "later": 1})";
+  saved.made.settings_json = R"({"beta2": {"a": 1}, "lr": ")" + std::string(5000, 'x') + R"(", "later": 1})";
   CHECK(changes(saved, setup_of()) ==
         "lr " + std::string(100, 'x') + " -> 0.001, beta2 {\"a\":1} -> 0.95, later 1 -> unknown to this version");
 }
@@ -517,10 +499,10 @@ TEST_CASE("the training data is what its tokens are") {
   in_order.train_tokens = 1000;
   CHECK(warnings(saved, in_order).empty());  // nothing has been seen
   Saved later(setup_of(kDsConfig, {"--seq_length=16"}));
-  later.progress_made.sequences_seen = 20;
+  later.made.sequences_seen = 20;
   CHECK(warnings(later, in_order).size() == 1);
   Saved older = saved;
-  older.progress_made.settings_json.clear();
+  older.made.settings_json.clear();
   CHECK(warnings(older, setup_of()).empty());
   CHECK(warnings(older, in_order).size() == 1);
 }
@@ -528,8 +510,8 @@ TEST_CASE("the training data is what its tokens are") {
 TEST_CASE("a jump of the learning rate is a warning") {
   Saved saved(setup_of());
   RunSetup now = setup_of();
-  saved.progress_made.step = 15;
-  saved.progress_made.lr = now.config.schedule.lr(15);
+  saved.made.step = 15;
+  saved.made.lr = now.config.schedule.lr(15);
   now.config.schedule = now.config.schedule.with_peak_lr(1e-2);
   now.config.optimizer.lr = 1e-2;
   REQUIRE(warnings(saved, now).size() == 1);
@@ -540,8 +522,8 @@ TEST_CASE("a jump of the learning rate is a warning") {
 TEST_CASE("another length of the schedule is a warning that says what holds") {
   Saved saved(setup_of());
   RunSetup now = setup_of();
-  saved.progress_made.step = 15;
-  saved.progress_made.lr = now.config.schedule.lr(15);
+  saved.made.step = 15;
+  saved.made.lr = now.config.schedule.lr(15);
   now.config.schedule = now.config.schedule.with_total_num_steps(40);
   REQUIRE(warnings(saved, now).size() == 1);
   CHECK_THAT(warnings(saved, now).front(), Contains("schedule's length has changed") && Contains("is kept"));

@@ -4,6 +4,7 @@
 #include "app/checkpoint/resume_position.hpp"
 #include "io/data/data_loader.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/stub_checkpoint.hpp"
 
 namespace mpzero {
 namespace {
@@ -12,27 +13,14 @@ using nlohmann::json;
 
 constexpr int64_t kTokens = 3201;
 
-// The checkpoint of a run that has consumed so many sequences; of its files only the progress exists.
-class Saved final : public io::StoredCheckpoint {
- public:
-  explicit Saved(int64_t sequences_seen) {
-    progress_.step = 5;
-    progress_.sequences_seen = sequences_seen;
-    progress_.tokens_seen = 12345;
-  }
-  const std::filesystem::path& folder() const override { return folder_; }
-  const io::RunRecord& run() const override { return record_; }
-  const io::TrainingProgress& progress() const override { return progress_; }
-  std::span<const ParameterSpec> parameters() const override { return {}; }
-  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
-  void verify_what_was_read(ProcessGroup&) const override {}
-  void verify() const override {}
-
- private:
-  std::filesystem::path folder_ = "checkpoints/tiny-5steps";
-  io::RunRecord record_;
-  io::TrainingProgress progress_;
-};
+// The checkpoint of a run that has consumed so many sequences.
+io::testing::StubCheckpoint saved_after(int64_t sequences_seen) {
+  io::testing::StubCheckpoint saved;
+  saved.made.step = 5;
+  saved.made.sequences_seen = sequences_seen;
+  saved.made.tokens_seen = 12345;
+  return saved;
+}
 
 json settings_of(int64_t seq_length, bool shuffle) {
   return {{"seq_length", seq_length}, {"shuffle", shuffle}, {"train_data", {{"num_tokens", kTokens}}}};
@@ -44,7 +32,7 @@ ResumedPosition resumed(int64_t sequences_seen, const json& known, int64_t seq_l
   setup.config.shuffle = shuffle;
   setup.train_tokens = kTokens;
   setup.train_windows = (kTokens - 1) / seq_length;
-  return position_after(Saved(sequences_seen), setup, known);
+  return position_after(saved_after(sequences_seen), setup, known);
 }
 
 TEST_CASE("the same order continues at the same sequence") {
@@ -126,7 +114,7 @@ RunPosition after_draws(const Mixture& mixture, int64_t count) {
 TEST_CASE("the sources of a mixture continue where the checkpoint left them") {
   const Mixture mixture;
   const RunPosition at = after_draws(mixture, 42);
-  const ResumedPosition resumed = position_after(Saved(42), mixture.setup, mixture.record(at));
+  const ResumedPosition resumed = position_after(saved_after(42), mixture.setup, mixture.record(at));
   CHECK(resumed.position.sequences_seen == 42);
   CHECK(resumed.change.empty());
   CHECK(resumed.warning.empty());
@@ -147,7 +135,7 @@ TEST_CASE("changed weights and a new source take effect from the resume on, with
   mixture.add("new.h5", 81, 100);
   std::swap(mixture.setup.train_files[0], mixture.setup.train_files[2]);
   std::swap(mixture.setup.data->sources[0], mixture.setup.data->sources[2]);
-  ResumedPosition resumed = position_after(Saved(40), mixture.setup, known);
+  ResumedPosition resumed = position_after(saved_after(40), mixture.setup, known);
   CHECK(resumed.change == "train_data a.h5:0.25,b.h5:0.75 -> new.h5:0.5,b.h5:0.125,a.h5:0.375 (new: new.h5)");
   std::vector<io::MixtureSource>& sources = resumed.position.sources;
   REQUIRE(sources.size() == 3);
@@ -165,7 +153,7 @@ TEST_CASE("a run on one file continues in its order when files are added, and al
   const Mixture mixture;
   json known = settings_of(8, true);
   known["train_data"] = {{"num_tokens", 401}, {"tokens_xxh3", "1111111122222222"}};
-  const ResumedPosition joined = position_after(Saved(60), mixture.setup, known);
+  const ResumedPosition joined = position_after(saved_after(60), mixture.setup, known);
   REQUIRE(joined.position.sources.size() == 2);
   CHECK(joined.position.sources[0].windows_seen == 60);
   CHECK(joined.position.sources[0].seed == 0);  // that of the run itself
@@ -176,7 +164,7 @@ TEST_CASE("a run on one file continues in its order when files are added, and al
   alone.setup.train_files.resize(1);
   alone.setup.data->sources.resize(1);
   const RunPosition at = after_draws(mixture, 40);
-  const ResumedPosition left = position_after(Saved(40), alone.setup, mixture.record(at));
+  const ResumedPosition left = position_after(saved_after(40), alone.setup, mixture.record(at));
   REQUIRE(left.position.sources.size() == 1);
   CHECK(left.position.sources[0].windows_seen == 10);
   CHECK(left.position.sources[0].seed == at.sources[0].seed);
@@ -185,7 +173,7 @@ TEST_CASE("a run on one file continues in its order when files are added, and al
 TEST_CASE("with another seq_length each source continues in its epoch, with a warning") {
   const Mixture mixture, longer(32);
   const RunPosition at = after_draws(mixture, 240);  // 60 and 180 sequences
-  const ResumedPosition resumed = position_after(Saved(240), longer.setup, mixture.record(at));
+  const ResumedPosition resumed = position_after(saved_after(240), longer.setup, mixture.record(at));
   CHECK(resumed.position.sequences_seen == 60);
   REQUIRE(resumed.position.sources.size() == 2);
   CHECK(resumed.position.sources[0].windows_seen == 12 + 3);  // 80 tokens of the second epoch
@@ -197,7 +185,7 @@ TEST_CASE("a file whose tokens were replaced under its name starts at its beginn
   Mixture mixture;
   const json known = mixture.record(after_draws(mixture, 40));
   mixture.setup.data->sources[1].tokens_xxh3 = "3333333322222222";
-  const ResumedPosition resumed = position_after(Saved(40), mixture.setup, known);
+  const ResumedPosition resumed = position_after(saved_after(40), mixture.setup, known);
   CHECK(resumed.position.sources[0].windows_seen == 10);
   CHECK(resumed.position.sources[1].windows_seen == 0);
   CHECK(resumed.change.find("(new: b.h5)") != std::string::npos);
@@ -207,7 +195,7 @@ TEST_CASE("a record whose sources lack positions is refused") {
   const Mixture mixture;
   json known = mixture.record(after_draws(mixture, 4));
   known["train_data"]["sources"][1].erase("sequences_seen");
-  CHECK_THROWS_AS(position_after(Saved(4), mixture.setup, known), UserError);
+  CHECK_THROWS_AS(position_after(saved_after(4), mixture.setup, known), UserError);
   for (const auto& [key, value] : {std::pair<const char*, json>("sequences_seen", -4),
                                    {"drawn", -1},
                                    {"drawn", int64_t{1} << 60},
@@ -216,12 +204,12 @@ TEST_CASE("a record whose sources lack positions is refused") {
     known = mixture.record(after_draws(mixture, 4));
     known["train_data"]["sources"][1][key] = value;
     INFO(key << " " << value);
-    CHECK_THROWS_AS(position_after(Saved(4), mixture.setup, known), UserError);
+    CHECK_THROWS_AS(position_after(saved_after(4), mixture.setup, known), UserError);
   }
   known = mixture.record(after_draws(mixture, 4));
   for (const int64_t length : {int64_t{0}, int64_t{1} << 30}) {
     known["seq_length"] = length;
-    CHECK_THROWS_AS(position_after(Saved(4), mixture.setup, known), UserError);
+    CHECK_THROWS_AS(position_after(saved_after(4), mixture.setup, known), UserError);
   }
 }
 

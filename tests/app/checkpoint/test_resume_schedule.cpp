@@ -7,6 +7,7 @@
 #include "app/config/settings_table.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/stub_checkpoint.hpp"
 
 namespace mpzero {
 namespace {
@@ -17,32 +18,19 @@ using nlohmann::json;
 constexpr const char* kFile = R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
   "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.1}}})";
 
-// The checkpoint of a run of these settings after `step`; of its files only the progress exists.
-class Saved final : public io::StoredCheckpoint {
- public:
-  Saved(const RunConfig& config, int64_t step) {
-    progress_.step = step;
-    progress_.lr = config.lr(step);
-    progress_.settings_json = settings_record(config).dump();
-  }
-  const std::filesystem::path& folder() const override { return folder_; }
-  const io::RunRecord& run() const override { return record_; }
-  const io::TrainingProgress& progress() const override { return progress_; }
-  std::span<const ParameterSpec> parameters() const override { return {}; }
-  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
-  void verify_what_was_read(ProcessGroup&) const override {}
-  void verify() const override {}
-
- private:
-  std::filesystem::path folder_ = "checkpoints/tiny-5steps";
-  io::RunRecord record_;
-  io::TrainingProgress progress_;
-};
+// The checkpoint of a run of these settings after `step`.
+io::testing::StubCheckpoint saved_by(const RunConfig& config, int64_t step) {
+  io::testing::StubCheckpoint saved;
+  saved.made.step = step;
+  saved.made.lr = config.lr(step);
+  saved.made.settings_json = settings_record(config).dump();
+  return saved;
+}
 
 RunConfig config_of(const std::vector<std::string>& flags) { return run(kFile, flags).config; }
 
 ResumedSchedule after(const RunConfig& before, int64_t step, const RunConfig& now) {
-  const Saved saved(before, step);
+  const io::testing::StubCheckpoint saved = saved_by(before, step);
   return schedule_after(saved, now, json::parse(saved.progress().settings_json));
 }
 
@@ -253,23 +241,9 @@ TEST_CASE("a second warm-up and decay fill all steps that remain of the epochs")
 
 TEST_CASE("a rate that the checkpoint does not record cannot be kept") {
   const RunConfig now = config_of({"--max_steps=40", "--schedule_on_resume=keep"});
-  class Unknown final : public io::StoredCheckpoint {
-   public:
-    const std::filesystem::path& folder() const override { return folder_; }
-    const io::RunRecord& run() const override { return record_; }
-    const io::TrainingProgress& progress() const override { return progress_; }
-    std::span<const ParameterSpec> parameters() const override { return {}; }
-    bool made_by_mpzero() const override { return false; }
-    void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
-    void verify_what_was_read(ProcessGroup&) const override {}
-    void verify() const override {}
-
-   private:
-    std::filesystem::path folder_;
-    io::RunRecord record_;
-    io::TrainingProgress progress_;
-  };
-  CHECK_THAT(error_from([&] { schedule_after(Unknown(), now, json::object()); }),
+  io::testing::StubCheckpoint unknown;
+  unknown.by_mpzero = false;
+  CHECK_THAT(error_from([&] { schedule_after(unknown, now, json::object()); }),
              Contains("--schedule_on_resume keep") && Contains("use extend"));
 }
 

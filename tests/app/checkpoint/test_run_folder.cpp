@@ -1,3 +1,5 @@
+#include <fstream>
+
 #include "app/checkpoint/run_folder.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/old_run.hpp"
@@ -17,6 +19,14 @@ TEST_CASE("a new run does not mix its checkpoints with those of another") {
                  Contains("and this one starts from the beginning; use another --checkpoint_dir, or --overwrite"));
   CHECK_FALSE(std::filesystem::exists(run.checkpoint(3)));
   CHECK(io::open_checkpoint(run.checkpoint(2))->progress().step == 2);
+}
+
+TEST_CASE("a run removes stop.json of the run before") {
+  const TinyTraining run;
+  run.train({"--max_steps=1"});
+  std::ofstream(run.checkpoints() / "stop.json") << "{}";
+  run.train({"--max_steps=2"});
+  CHECK_FALSE(std::filesystem::exists(run.checkpoints() / "stop.json"));
 }
 
 TEST_CASE("--overwrite moves the checkpoints of another run aside") {

@@ -3,6 +3,7 @@
 #include "app/log/step_timer.hpp"
 #include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/stub_communicator.hpp"
 
 namespace mpzero {
 namespace {
@@ -34,18 +35,9 @@ class FakeTimeline final : public Timeline {
 };
 
 // Its wait takes `seconds`.
-class FakeCommunicator final : public parallel::Communicator {
+class FakeCommunicator final : public parallel::StubCommunicator {
  public:
   FakeCommunicator(FakeTimeline& timeline, double seconds) : timeline_(timeline), seconds_(seconds) {}
-  int rank() const override { return 0; }
-  int world_size() const override { return 2; }
-  std::unique_ptr<PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override { return start(); }
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&,
-                                                        parallel::SumMode) override {
-    return start();
-  }
-  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override { return start(); }
-  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override { return start(); }
 
  private:
   struct Pending final : PendingCollective {
@@ -54,7 +46,7 @@ class FakeCommunicator final : public parallel::Communicator {
     FakeTimeline& timeline;
     double seconds;
   };
-  std::unique_ptr<PendingCollective> start() { return std::make_unique<Pending>(timeline_, seconds_); }
+  std::unique_ptr<PendingCollective> start() override { return std::make_unique<Pending>(timeline_, seconds_); }
 
   FakeTimeline& timeline_;
   double seconds_;

@@ -5,6 +5,7 @@
 #include "parallel/optimizer/adamw_kernels.hpp"
 #include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/zero_engine.hpp"
+#include "tests/parallel/stub_communicator.hpp"
 #include "tests/parallel/toy_codec.hpp"
 
 // After c10's headers, one of which defines CHECK.
@@ -12,29 +13,6 @@
 
 namespace mpzero::parallel {
 namespace {
-
-// One of several ranks, without the others: an engine can be created with it, but not run.
-class LoneRank final : public Communicator {
- public:
-  explicit LoneRank(int world_size) : world_size_(world_size) {}
-  int rank() const override { return 0; }
-  int world_size() const override { return world_size_; }
-  std::unique_ptr<PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override {
-    return std::make_unique<CompletedCollective>();
-  }
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
-    return std::make_unique<CompletedCollective>();
-  }
-  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override {
-    return std::make_unique<CompletedCollective>();
-  }
-  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override {
-    return std::make_unique<CompletedCollective>();
-  }
-
- private:
-  int world_size_;
-};
 
 // An embedding, layers of one size, a head; none divides evenly.
 std::vector<UnitSpec> make_units() {
@@ -60,7 +38,8 @@ constexpr ParallelLayout kTwoRanks{.ranks_per_node = 2};
 void check_against_engine(const ZeroOptions& options, const ParallelLayout& ranks) {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
-  LoneRank intra_node(ranks.ranks_per_node), inter_node(ranks.nodes);
+  // Of one rank, without the others: an engine can be created, but not run.
+  StubCommunicator intra_node(ranks.ranks_per_node), inter_node(ranks.nodes);
   const Levels levels = ranks.nodes > 1 ? Levels(intra_node, inter_node) : Levels(intra_node);
   ZeroEngine engine(units, options, levels, levels);
   engine.parameters().plan(engine.parts().uses(uses));

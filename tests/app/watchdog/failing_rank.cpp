@@ -1,17 +1,19 @@
-// failing_rank error|gpu_error|hang|leave|late|never|mistake|absent|no_efa|other_network|unconnected|alone RANK SECONDS
-// FOLDER: ranks that sum numbers repeatedly, watched as in training. At the tenth sum RANK meets an error (error),
-// sleeps forever while its heartbeat continues (hang), or all ranks leave normally (leave). With late RANK leaves 7 s
-// after the others and makes progress meanwhile; with never it sleeps forever instead. With mistake RANK ends before
-// the first sum, like a run with a user error; with absent it never comes to meet the others. Before the sums the nodes
-// are connected: with no_efa RANK's network does not start, which its peers only see as their own errors; with
-// other_network all ranks learn that RANK has another network; with unconnected no rank is ever answered; with alone
-// only RANK is not answered. gpu_error is error with sums on the ranks' GPUs. HANGING_PATH (hanging_file.cpp) applies
-// to RANK alone. For tests/e2e/test_failures.py.
+// failing_rank error|gpu_error|nccl_error|nccl_lost|hang|leave|late|never|mistake|absent|no_efa|other_network|
+// unconnected|alone RANK SECONDS FOLDER: ranks that sum numbers repeatedly, watched as in training. At the tenth sum
+// RANK meets an error (error), sleeps forever while its heartbeat continues (hang), or all ranks leave normally
+// (leave). With late RANK leaves 7 s after the others and makes progress meanwhile; with never it sleeps forever
+// instead. With mistake RANK ends before the first sum, like a run with a user error; with absent it never comes to
+// meet the others. Before the sums the nodes are connected: with no_efa RANK's network does not start, which its peers
+// only see as their own errors; with other_network all ranks learn that RANK has another network; with unconnected no
+// rank is ever answered; with alone only RANK is not answered. gpu_error is error with sums on the ranks' GPUs; with
+// nccl_error RANK reports an error, and with nccl_lost it is killed, after the others have met NCCL's error.
+// HANGING_PATH (hanging_file.cpp) applies to RANK alone. For tests/e2e/test_failures.py.
 
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -86,9 +88,12 @@ int sum(parallel::MpiRuntime& mpi, Watchdog& watchdog, const std::string& what, 
     return EXIT_SUCCESS;
   }
   if (mpi.rank() == which) {
-    if (what == "error" || what == "gpu_error") throw Failure("the disk has said something odd.");
+    if (what.starts_with("nccl_")) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (what == "nccl_lost") std::raise(SIGKILL);
+    if (what.ends_with("error")) throw Failure("the disk has said something odd.");
     std::this_thread::sleep_for(std::chrono::hours(1));
   }
+  if (what.starts_with("nccl_")) throw parallel::CommunicatorFailure("ncclAllReduce failed: remote process exited");
   sums.all_reduce_sum(numbers)->wait();
   if (device.is_cuda()) c10::cuda::device_synchronize();
   return EXIT_SUCCESS;

@@ -6,22 +6,14 @@
 
 #include "app/watchdog/device_poll.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/stub_communicator.hpp"
 
 namespace mpzero {
 namespace {
 
 // Only the errors of this communicator are asked for.
-class Broken final : public parallel::Communicator {
+class Broken final : public parallel::StubCommunicator {
  public:
-  int rank() const override { return 0; }
-  int world_size() const override { return 1; }
-  std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override { return {}; }
-  std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&,
-                                                                  parallel::SumMode) override {
-    return {};
-  }
-  std::unique_ptr<parallel::PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override { return {}; }
-  std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor&) override { return {}; }
   std::optional<std::string> asynchronous_error() override { return "a remote process has exited"; }
 };
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/safetensors.hpp"
+#include "tests/io/stub_checkpoint.hpp"
 #include "tests/io/temporary_folder.hpp"
 
 namespace mpzero::io::testing {
@@ -34,16 +34,20 @@ inline std::vector<ParameterSpec> base_parameters() {
 }
 
 // The folder of a base, and a checkpoint in memory that holds adapters of it: r 1, alpha 2.
-class AdaptedCheckpoint final : public StoredCheckpoint {
+class AdaptedCheckpoint final : public StubCheckpoint {
  public:
   AdaptedCheckpoint() {
     write_base(1);
     SingleProcess alone;
-    run_.init_from = base().string();
-    run_.init_from_hash =
+    record.init_from = base().string();
+    record.init_from_hash =
         hash_of(*open_initial_weights(base()), std::vector<UnitSpec>{{"base", base_parameters()}}, alone);
-    progress_.model_config_json =
+    made.model_config_json =
         R"({"model_type": "llama", "mpzero_lora": {"r": 1, "lora_alpha": 2, "target_modules": ["q_proj"]}})";
+    specs = {base_parameters()[0],
+             base_parameters()[1],
+             {kProjection + ".lora_A.weight", {1, 3}},
+             {kProjection + ".lora_B.weight", {2, 1}}};
   }
   // The projection is first, first + 1, ...
   void write_base(float first) const {
@@ -57,25 +61,12 @@ class AdaptedCheckpoint final : public StoredCheckpoint {
   fs::path base() const { return temporary_.path() / "base"; }
   fs::path path(const std::string& name) const { return temporary_.path() / name; }
 
-  const fs::path& folder() const override { return folder_; }
-  const RunRecord& run() const override { return run_; }
-  const TrainingProgress& progress() const override { return progress_; }
-  std::span<const ParameterSpec> parameters() const override { return parameters_; }
   void read(const std::string& parameter, StateKind, int64_t begin, std::span<float> out) const override {
     adapters_.read({parameter, {}}, begin, out);
   }
-  void verify_what_was_read(ProcessGroup&) const override {}
-  void verify() const override {}
 
  private:
   TemporaryFolder temporary_;
-  fs::path folder_ = "checkpoints/tiny-1steps";
-  RunRecord run_;
-  TrainingProgress progress_;
-  std::vector<ParameterSpec> parameters_ = {base_parameters()[0],
-                                            base_parameters()[1],
-                                            {kProjection + ".lora_A.weight", {1, 3}},
-                                            {kProjection + ".lora_B.weight", {2, 1}}};
   Values adapters_{{{kProjection + ".lora_A.weight", {1, 10, 100}}, {kProjection + ".lora_B.weight", {1, -1}}}};
 };
 

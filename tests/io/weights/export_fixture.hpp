@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/weights/weights_export.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 #include "tests/io/faulty_disk.hpp"
+#include "tests/io/stub_checkpoint.hpp"
 
 namespace mpzero::io::testing {
 
@@ -20,18 +20,15 @@ using Names = std::vector<std::string>;
 using Contents = std::map<std::string, std::string>;
 
 // A checkpoint that is not on any disk. Its weights encode its generation.
-class MadeUpCheckpoint final : public StoredCheckpoint {
+class MadeUpCheckpoint final : public StubCheckpoint {
  public:
   explicit MadeUpCheckpoint(int generation) : MadeUpCheckpoint(generation, generation) {}
   // rope_theta is a value in its config.json.
   MadeUpCheckpoint(int generation, int rope_theta) : generation_(generation) {
-    progress_.step = generation;
-    progress_.model_config_json = fmt::format("{{\"rope_theta\": {}}}", rope_theta);
+    made.step = generation;
+    made.model_config_json = fmt::format("{{\"rope_theta\": {}}}", rope_theta);
+    specs = {{"model.embed_tokens.weight", {16, 8}}, {"layers.0.weight", {32}}, {"layers.1.weight", {40}}};
   }
-  const fs::path& folder() const override { return folder_; }
-  const RunRecord& run() const override { return run_; }
-  const TrainingProgress& progress() const override { return progress_; }
-  std::span<const ParameterSpec> parameters() const override { return parameters_; }
   void read(const std::string& parameter, StateKind, int64_t begin, std::span<float> out) const override {
     for (size_t i = 0; i < out.size(); ++i) {
       out[i] = static_cast<float>(generation_ * 1000 + begin) + static_cast<float>(i + parameter.size());
@@ -40,17 +37,11 @@ class MadeUpCheckpoint final : public StoredCheckpoint {
   void verify_what_was_read(ProcessGroup&) const override {
     if (damaged) throw_user_error("the checkpoint is damaged");
   }
-  void verify() const override {}
 
   bool damaged = false;
-  std::vector<ParameterSpec> parameters_ = {
-      {"model.embed_tokens.weight", {16, 8}}, {"layers.0.weight", {32}}, {"layers.1.weight", {40}}};
 
  private:
   int generation_;
-  fs::path folder_ = "checkpoints/tiny-1steps";
-  RunRecord run_;
-  TrainingProgress progress_;
 };
 
 struct Form {

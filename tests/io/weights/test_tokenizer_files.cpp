@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "io/weights/tokenizer_files.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/stub_checkpoint.hpp"
 #include "tests/io/temporary_folder.hpp"
 
 namespace mpzero::io {
@@ -13,26 +14,9 @@ namespace {
 
 void none(const std::string& warning) { FAIL(warning); }
 
-class OfRun final : public StoredCheckpoint {
- public:
-  const std::filesystem::path& folder() const override { return folder_; }
-  const RunRecord& run() const override { return record; }
-  const TrainingProgress& progress() const override { return made; }
-  std::span<const ParameterSpec> parameters() const override { return {}; }
-  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
-  void verify_what_was_read(ProcessGroup&) const override {}
-  void verify() const override {}
-
-  RunRecord record;
-  TrainingProgress made;
-
- private:
-  std::filesystem::path folder_;
-};
-
 TEST_CASE("the tokenizer is that of the initial weights, or of the token file") {
   const testing::TemporaryFolder weights, tokenizer;
-  OfRun checkpoint;
+  testing::StubCheckpoint checkpoint;
   CHECK(recorded_tokenizer(checkpoint).empty());
   CHECK(tokenizer_folder(checkpoint, none).empty());
   checkpoint.made.data_order = "187 sequences of 16 tokens, tokenizer " + tokenizer.path().string() + ", shuffled";
@@ -52,7 +36,7 @@ TEST_CASE("a tokenizer that is not the one of the token file is not taken for th
   const testing::TemporaryFolder weights, data;
   std::ofstream(weights / "tokenizer.json") << kOther;
   std::ofstream(data / "tokenizer.json") << kTokenizer;
-  OfRun checkpoint;
+  testing::StubCheckpoint checkpoint;
   checkpoint.record.init_from = weights.path();
   checkpoint.made.data_order = "187 sequences of 16 tokens, tokenizer " + data.path().string() + ", shuffled";
   CHECK(tokenizer_folder(checkpoint, none) == weights.path());
@@ -65,12 +49,12 @@ TEST_CASE("a tokenizer that is not the one of the token file is not taken for th
   std::ofstream(data / "generation_config.json") << R"({"eos_token_id": [7, 3]})";
   CHECK(more_eos_ids(checkpoint, data.path(), none) == std::vector<int64_t>{7, 7, 3});
   CHECK(more_eos_ids(checkpoint, "", none) == std::vector<int64_t>{7});
-  OfRun mixture;
+  testing::StubCheckpoint mixture;
   mixture.made.data_order = "187 sequences of 16 tokens, tokenizer other, shuffled, of 2 files";
   mixture.made.settings_json =
       fmt::format(R"({{"train_data": {{"tokenization": {{"tokenizer": "{}"}}}}}})", data.path().string());
   CHECK(recorded_tokenizer(mixture) == data.path());
-  OfRun chat;
+  testing::StubCheckpoint chat;
   chat.made.settings_json = R"({"train_data": {"tokenization": {"eos_token_id": 7, "end_of_turn_token_id": 9}}})";
   CHECK(more_eos_ids(chat, "", none) == std::vector<int64_t>{7, 9});
 
@@ -91,7 +75,7 @@ TEST_CASE("a tokenizer that is not the one of the token file is not taken for th
 TEST_CASE("a run on bytes has no folder of a tokenizer, whatever its initial weights lie beside") {
   const testing::TemporaryFolder weights;
   std::ofstream(weights / "tokenizer.json") << kTokenizer;
-  OfRun checkpoint;
+  testing::StubCheckpoint checkpoint;
   checkpoint.record.init_from = weights.path();
   checkpoint.made.data_order = "187 sequences of 16 tokens, tokenizer bytes, shuffled";
   CHECK(tokenizer_folder(checkpoint, none).empty());

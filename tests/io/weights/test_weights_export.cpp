@@ -155,7 +155,7 @@ TEST_CASE("an export that does not fit on the disk is refused before anything is
   const Contents former = expected_of(MadeUpCheckpoint(1), Form{});
   for (const auto& [name, bytes] : former) write_file(folder / name, bytes);
   MadeUpCheckpoint huge(2);
-  huge.parameters_ = {{"model.embed_tokens.weight", {int64_t{1} << 30, int64_t{1} << 20}}};
+  huge.specs = {{"model.embed_tokens.weight", {int64_t{1} << 30, int64_t{1} << 20}}};
   const std::string error = message_of([&] { export_weights(huge, folder.path(), Form{}.options()); });
   CHECK_THAT(error, Contains("4503599.627 GB") && Contains(folder.path().string()) && Contains("free some space"));
   CHECK(holds_exactly(folder.path(), former));

@@ -2,6 +2,7 @@
 
 #include "parallel/comm/forwarding_communicator.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/stub_communicator.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -10,21 +11,13 @@ constexpr double kStartSeconds = 2;
 constexpr double kWaitSeconds = 5;
 
 // Collectives that take a known time of a clock that only they advance.
-class SlowCommunicator final : public Communicator {
+class SlowCommunicator final : public StubCommunicator {
  public:
-  explicit SlowCommunicator(double& clock) : clock_(clock) {}
-  int rank() const override { return 3; }
-  int world_size() const override { return 7; }
+  explicit SlowCommunicator(double& clock) : StubCommunicator(7, 3), clock_(clock) {}
   at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override {
     ++buffers;
     return Communicator::buffer(numel, options);
   }
-  std::unique_ptr<PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override { return start(); }
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
-    return start();
-  }
-  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override { return start(); }
-  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override { return start(); }
 
   int waits = 0;
   int buffers = 0;
@@ -41,7 +34,7 @@ class SlowCommunicator final : public Communicator {
    private:
     SlowCommunicator& owner_;
   };
-  std::unique_ptr<PendingCollective> start() {
+  std::unique_ptr<PendingCollective> start() override {
     clock_ += kStartSeconds;
     return std::make_unique<Pending>(*this);
   }

@@ -111,16 +111,9 @@ TEST_CASE("An error beside the caller reaches who waits, and who asks") {
   CHECK(sum.equal(at::full({3}, static_cast<float>(mpi().world_size()))));
 }
 
-TEST_CASE("A collective that another rank never joins ends with an abort, or with the stack") {
+TEST_CASE("A collective that another rank never joins ends with the stack") {
   if (mpi().world_size() == 1) return;
   const bool joins = mpi().rank() > 0;
-  for (const int64_t numel : {10, 3'000'000}) {
-    MpiCommunicator communicator(mpi());
-    std::unique_ptr<PendingCollective> pending;
-    if (joins) pending = communicator.all_reduce_sum(at::ones({numel}));
-    communicator.abort();
-    if (joins) pending->wait();
-  }
   for (const int64_t numel : {10, 3'000'000}) {
     try {
       MpiCommunicator communicator(mpi());

@@ -21,6 +21,19 @@ using Job = CommunicationThread::Job;
 using Lane = CommunicationThread::Lane;
 using Progress = HostTask::Progress;
 
+// The lane's end while an exception destroys what uses it.
+void unwind(Lane& lane) {
+  struct Finish {
+    Lane& lane;
+    ~Finish() { lane.finish(); }
+  };
+  try {
+    const Finish finish{lane};
+    throw std::runtime_error("the run has failed");
+  } catch (const std::runtime_error&) {
+  }
+}
+
 // Closed until somebody opens it.
 class Gate {
  public:
@@ -210,7 +223,7 @@ TEST_CASE("A job keeps those before it in its order until it begins or ends, so 
       b.may_end.open();
       job_b->wait();
     } else {
-      after.abort();
+      unwind(after);
       CHECK(job_b->state() == CollectiveState::kCompleted);
       a.may_end.open();
       a.destroyed.pass();
@@ -320,7 +333,7 @@ TEST_CASE("A function's error reaches what follows it") {
   CHECK(message_of(*job_b) == "no function");
 }
 
-TEST_CASE("An abort ends what waits, whatever the job does") {
+TEST_CASE("Stack unwinding ends what waits, whatever the job does") {
   Fixture f;
   Gates a, b, c, d;
   CommunicationThread thread(Runs::kBeside);
@@ -335,7 +348,7 @@ TEST_CASE("An abort ends what waits, whatever the job does") {
     job_b->wait();
   });
   waits.pass();
-  lane.abort();
+  unwind(lane);
   waiting.join();
   job_a->wait();
   lane.submit(f.task(d, "d"))->wait();
@@ -347,7 +360,7 @@ TEST_CASE("An abort ends what waits, whatever the job does") {
   CHECK_FALSE(b.begun.is_open());
 }
 
-TEST_CASE("An abort during a step ends the job, and the step's end changes nothing") {
+TEST_CASE("Stack unwinding during a step ends the job, and the step's end changes nothing") {
   // Blocks in its step, as a call into a network may.
   class Blocking final : public HostTask {
    public:
@@ -363,22 +376,18 @@ TEST_CASE("An abort during a step ends the job, and the step's end changes nothi
     Gate& go_on_;
   };
   CommunicationThread thread(Runs::kBeside);
-  auto lane = std::make_unique<Lane>(thread);
+  Lane lane(thread);
   Gate begun, go_on;
-  const auto job = lane->submit(std::make_unique<Blocking>(begun, go_on));
+  const auto job = lane.submit(std::make_unique<Blocking>(begun, go_on));
   begun.pass();
-  lane->abort();
+  std::atomic<bool> left{false};
+  std::thread leaving([&] {
+    unwind(lane);
+    left = true;
+  });
   job->wait();
   CHECK(job->state() == CollectiveState::kCompleted);
   // The lane's end waits for the step.
-  Gate leaves;
-  std::atomic<bool> left{false};
-  std::thread leaving([&] {
-    leaves.open();
-    lane.reset();
-    left = true;
-  });
-  leaves.pass();
   CHECK_FALSE(left);
   go_on.open();
   leaving.join();

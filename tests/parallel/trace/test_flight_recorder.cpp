@@ -9,6 +9,7 @@
 #include "parallel/comm/forwarding_communicator.hpp"
 #include "parallel/trace/flight_recorder.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/stub_communicator.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -25,23 +26,14 @@ class FakeWork final : public DeviceWork {
 };
 
 // A communicator whose collectives complete when a test says so.
-class DeviceCommunicator final : public Communicator {
+class DeviceCommunicator final : public StubCommunicator {
  public:
-  int rank() const override { return 1; }
-  int world_size() const override { return 2; }
-  std::unique_ptr<PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override { return start(); }
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
-    return start();
-  }
-  std::unique_ptr<PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override { return start(); }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override {
     throw std::runtime_error("the peer is gone");
   }
   std::optional<std::string> asynchronous_error() override { return "the network is down"; }
-  void abort() override { aborted = true; }
 
   std::vector<std::shared_ptr<FakeWork>> work;
-  bool aborted = false;
 
  private:
   class Pending final : public PendingCollective {
@@ -53,7 +45,7 @@ class DeviceCommunicator final : public Communicator {
    private:
     std::shared_ptr<FakeWork> work_;
   };
-  std::unique_ptr<PendingCollective> start() {
+  std::unique_ptr<PendingCollective> start() override {
     work.push_back(std::make_shared<FakeWork>());
     return std::make_unique<Pending>(work.back());
   }
@@ -163,14 +155,10 @@ TEST_CASE("A control plane's calls are recorded and show no progress") {
   CHECK(recorder.records(1).front().completed == 1);
 }
 
-TEST_CASE("Errors and aborts are forwarded") {
+TEST_CASE("Errors are forwarded") {
   FlightRecorder recorder;
-  auto device = std::make_unique<DeviceCommunicator>();
-  DeviceCommunicator& inner = *device;
-  RecordedCommunicator communicator(std::move(device), recorder.channel("parameters"));
+  RecordedCommunicator communicator(std::make_unique<DeviceCommunicator>(), recorder.channel("parameters"));
   CHECK(communicator.asynchronous_error() == "the network is down");
-  communicator.abort();
-  CHECK(inner.aborted);
   CHECK(LocalCommunicator().asynchronous_error() == std::nullopt);
 }
 
