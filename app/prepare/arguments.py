@@ -8,6 +8,7 @@ from pathlib import Path
 from .chat import FORMATS
 from .masks import MASK, REFUSE, SPLIT
 from .pairs import PAIRS
+from .spans import SPANS
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:
@@ -62,11 +63,12 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group = parser.add_argument_group("fine-tuning")
     group.add_argument(
         "--format",
-        choices=("auto", *FORMATS, PAIRS),
+        choices=("auto", *FORMATS, PAIRS, SPANS),
         default="auto",
         help="chat: messages, ShareGPT's conversations, or instruction and output; prompt_completion: prompt and "
         "completion; text: documents to train on in full; pairs: source and target of an encoder-decoder; "
-        "auto (the default): by the columns of the first row, none of which is of pairs",
+        "spans: documents with T5's span corruption; auto (the default): by the columns of the first row, neither "
+        "pairs nor spans",
     )
     group.add_argument(
         "--seq_length",
@@ -75,13 +77,14 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         help="tokens of the rows to which examples are packed, --seq_length of the run; longer examples are cut; of "
         "pairs those of source and target together",
     )
-    group.add_argument("--source_length", type=positive, metavar="S", help="of these, the tokens of a pair's source")
+    group.add_argument("--source_length", type=positive, metavar="S", help="of these, the tokens of the source")
     group.add_argument("--source_column", default="source", metavar="NAME", help="of pairs (default: source)")
     group.add_argument("--target_column", default="target", metavar="NAME", help="of pairs (default: target)")
     group.add_argument(
         "--source_prefix", default="", metavar="TEXT", help="text before each source, such as 'summarize: '"
     )
     group.add_argument("--train_padding", action="store_true", help="of pairs: also train on the padding of targets")
+    group.add_argument("--span_seed", type=int, default=0, metavar="N", help="of the spans (default: 0)")
     group.add_argument(
         "--packing", choices=("true", "false"), help="false: pad each example to a row of its own (default: true)"
     )
