@@ -170,12 +170,12 @@ std::vector<Flag> adamw_flags() {
 std::vector<Flag> schedule_flags() {
   return {
       {.name = "lr_scheduler_type",
-       .value = choice(
-           field<&Settings::lr_scheduler_type>,
-           std::vector<std::string>{"linear", "cosine", "constant", "constant_with_warmup", "warmup_stable_decay"}),
+       .value = choice(field<&Settings::lr_scheduler_type>,
+                       std::vector<std::string>{"linear", "cosine", "constant", "constant_with_warmup",
+                                                "warmup_stable_decay", "step_lr"}),
        .help = "the Trainer's schedule in place of a scheduler section: linear or cosine, both to 0 at the last "
                "step; constant; constant_with_warmup; warmup_stable_decay: constant, then a cosine to 0 in the last "
-               "--num_decay_steps",
+               "--num_decay_steps. step_lr: PyTorch's StepLR",
        .default_text = "without --deepspeed_config DeepSpeed's WarmupCosineLR; with it, as its scheduler section "
                        "says, and without one constant",
        .file = FileKey{.name = "scheduler.type"},
@@ -190,9 +190,13 @@ std::vector<Flag> schedule_flags() {
        .trainer = TrainersFlag{.default_value = "0"}},
       {.name = "num_decay_steps",
        .value = Integer{.field = field<&Settings::num_decay_steps>, .minimum = 1},
-       .help = "steps of warmup_stable_decay's decay, as lr_scheduler_kwargs has it",
+       .help = "steps of warmup_stable_decay's decay, as lr_scheduler_kwargs has it; StepLR's step_size",
        .unit = "STEPS",
-       .default_text = "a tenth of all steps"},
+       .default_text = "a tenth of all steps; of step_lr an epoch"},
+      {.name = "lr_gamma",
+       .value = Real{.field = field<&Settings::lr_gamma>, .may_be_minimum = false},
+       .help = "step_lr's factor of the learning rate after each --num_decay_steps, StepLR's gamma",
+       .default_text = "step_lr requires it"},
       {.name = "schedule_on_resume",
        .value = choice<ScheduleOnResume>(field<&Settings::schedule_on_resume>, {{"keep", ScheduleOnResume::kKeep},
                                                                                 {"rewarm", ScheduleOnResume::kRewarm},
