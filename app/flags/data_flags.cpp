@@ -69,7 +69,7 @@ FlagGroup data_flags() {
             .value = Boolean{field<&Settings::shuffle>},
             .help = "another order of the sequences in each epoch",
             .recorded = Recorded{.key = "shuffle"}},
-           {.name = "seed", .value = Unsigned{field<&Settings::seed>}, .help = "of the weights and of the shuffle"}}};
+           {.name = "seed", .value = Unsigned{field<&Settings::seed>}, .help = "of the weights, shuffle and dropout"}}};
 }
 
 }  // namespace mpzero

@@ -90,8 +90,8 @@ FlagGroup override_flags() {
        {.name = "rms_norm_eps", .value = model_real<&ModelOverrides::rms_norm_eps>(), .help = ""},
        {.name = "rope_theta", .value = model_real<&ModelOverrides::rope_theta>(), .help = ""},
        {.name = "dropout_rate",
-        .value = Real{.field = field<&Settings::model_overrides, &ModelOverrides::dropout_rate>},
-        .help = "of T5; 0 is supported"}}};
+        .value = Real{.field = field<&Settings::model_overrides, &ModelOverrides::dropout_rate>, .limit = 1},
+        .help = "of T5, in training: the share of activations and attention probabilities that are zeroed"}}};
   for (Flag& flag : group.flags) flag.default_text = "the model's";
   return group;
 }

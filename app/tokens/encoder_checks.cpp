@@ -17,10 +17,6 @@ void check_encoder(const Settings& settings, const model::ModelConfig& model) {
         "target: 640 and 512 for sources of 512 tokens and targets of 128",
         settings.source_length, settings.seq_length);
   }
-  if (model.t5->dropout_rate != 0) {
-    throw_user_error("dropout_rate {} of the model is not supported; give --dropout_rate 0 to train without dropout",
-                     model.t5->dropout_rate);
-  }
   if (settings.fp8 != "none") throw_user_error("--fp8 {}: a T5 does not train in FP8; leave it out", settings.fp8);
   if (settings.document_mask) throw_user_error("--document_mask: the pairs of a T5 are no documents; leave it out");
   if (settings.deepspeed_format) {
