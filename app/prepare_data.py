@@ -55,6 +55,7 @@ from prepare.row_kinds import TEXT
 from prepare.selection import some
 from prepare.separators import separator_of
 from prepare.sources import FileSource, Source
+from prepare.spans import SPANS, SpansOutput
 from prepare.survey import LeftOut
 from prepare.token_file import TokenFile
 from run_files.utf8 import restart_in_utf8
@@ -134,7 +135,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         arguments.eos_token,
         arguments.vocab_size,
         arguments.add_bos,
-        arguments.special_tokens or ("text" if format in (TEXT, PAIRS) else "ids"),
+        arguments.special_tokens or ("text" if format in (TEXT, PAIRS, SPANS) else "ids"),
     )
     left_out = {item.arguments.dataset: list(item.plan.left_out) if item.plan else [] for item in inputs}
     for job in jobs_of(inputs):
@@ -174,8 +175,10 @@ class TextOutput:
 def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dict) -> None:
     """Writes all outputs of the job or none."""
     source, is_text = job.source, arguments.format == TEXT
-    if is_text:
+    if arguments.format in (TEXT, SPANS):
         work, output_of = Texts(encoder), partial(TextOutput, encoder=encoder)
+        if not is_text:
+            output_of = partial(SpansOutput, encoder=encoder, arguments=arguments)
         pieces = assign(source, encoder.cuts, job.validation_share, arguments.max_documents)
     elif arguments.format == PAIRS:
         work = pairs.work_of(encoder, arguments)
@@ -214,7 +217,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             check_not_empty([output.file for output in outputs], source, job.validation_share)
         elif arguments.format == PAIRS:
             pairs.check_pairs(outputs, source)
-        else:
+        elif arguments.format != SPANS:
             check_trained(outputs, source)
         attributes = {**encoder.attributes(), "source": describe(arguments, source.split)}
         content = source.fingerprint()
@@ -231,7 +234,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             print(f"{shown(part.dataset)}: {note}.")
     if is_text:
         print_texts(outputs, encoder)
-    elif arguments.format == PAIRS:
+    elif arguments.format in (PAIRS, SPANS):
         for output in outputs:
             pairs.print_pairs(output)
     else:

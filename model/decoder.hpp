@@ -12,6 +12,7 @@
 #include "model/architecture/config.hpp"
 #include "model/architecture/layer_layout.hpp"
 #include "model/gradient.hpp"
+#include "model/kernels/dropout.hpp"
 #include "model/layer_activations.hpp"
 #include "model/layer_casts.hpp"
 
@@ -59,6 +60,8 @@ struct Batch {
   // Packed into one sequence: B = 1.
   std::shared_ptr<const Documents> documents = nullptr;
   at::Tensor source = {};  // [B, S] int64: what an encoder reads, padded at the end
+  // Of training; validation and generation have no dropout.
+  std::optional<DropoutSeed> dropout = {};
 };
 
 // The values that pass between units, and their gradients.
@@ -98,6 +101,8 @@ class Decoder {
   virtual std::vector<LayerValues> graph() const;
   virtual Values embed(Weights embedding, const Batch& batch) const;
   virtual void add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const;
+  // Of the final norm's output.
+  virtual Dropout head_dropout(const Batch&) const { return {}; }
   // As layer_forward and layer_backward. The gradient of an output that no layer reads is undefined.
   virtual Values run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
                            const Batch& batch) const;
@@ -133,7 +138,8 @@ class Decoder {
   // head_gradients[1], or the embedding's if the head is tied.
   virtual HeadResult head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                            const at::Tensor& targets, double loss_scale, Gradients head_gradients,
-                                           Gradient& output_weight_gradient, const at::Tensor& loss_mask = {}) const;
+                                           Gradient& output_weight_gradient, const at::Tensor& loss_mask = {},
+                                           const Dropout& dropout = {}) const;
 
   // By layer, which products read FP8; empty without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }

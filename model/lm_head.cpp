@@ -60,10 +60,11 @@ at::Tensor Decoder::head_loss(Weights head, const at::Tensor& output_weight, con
 Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                                    const at::Tensor& targets, double loss_scale,
                                                    Gradients head_gradients, Gradient& output_weight_gradient,
-                                                   const at::Tensor& loss_mask) const {
+                                                   const at::Tensor& loss_mask, const Dropout& dropout) const {
   const at::Tensor rows = x.reshape({-1, config_.hidden_size});
   RmsNormOutput norm = rms_norm_forward(rows, head[0], config_.rms_norm_eps);
   divide(norm.y, config_.logits_scaling);
+  dropout_(norm.y, dropout);
   const at::Tensor flat_targets = targets.reshape(-1);
   const int64_t tokens = rows.size(0), chunk = tokens_per_chunk(tokens, x.device());
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
@@ -82,6 +83,7 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
     output_weight_gradient.add_matmul(logits, normed, matmuls_.get());
   }
   divide(d_normed, config_.logits_scaling);
+  dropout_(d_normed, dropout);
   const RmsNormGradients gradients = rms_norm_backward(d_normed, rows, head[0], norm.rstd, at::Tensor());
   head_gradients[0].add_row_sum(gradients.dweight_rows);
   return {weigh(losses, loss_mask).mean(), gradients.dx.view(x.sizes())};

@@ -8,9 +8,11 @@
 
 #include <cmath>
 
+#include "model/kernels/dropout.hpp"
 #include "model/kernels/relative_attention.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/matmuls.hpp"
+#include "model/operation/operation.hpp"
 #include "model/rows.hpp"
 
 namespace mpzero::model {
@@ -34,6 +36,7 @@ struct FeedForward {
 struct Saved {
   Values inputs;
   at::Tensor padding;  // [B, S] of the source
+  Dropout dropout{};   // of the first place; others follow it
   Attention self{}, cross{};
   FeedForward feed_forward{};
   Norm final_norm{};
@@ -41,13 +44,37 @@ struct Saved {
   void drop(Recompute recompute) {
     if (recompute == Recompute::kNone) return;
     if (recompute == Recompute::kFull) {
-      *this = Saved{.inputs = std::move(inputs), .padding = std::move(padding)};
+      *this = Saved{.inputs = std::move(inputs), .padding = std::move(padding), .dropout = dropout};
       return;
     }
     for (Norm* norm : {&self.norm, &cross.norm, &feed_forward.norm, &final_norm}) norm->y.reset();
     feed_forward.activated.reset();
   }
 };
+
+// Where a layer drops, as transformers' T5. A place of the model is kDropoutPlaces * unit + one of these; those of an
+// embedding are the source's and the tokens', that of the head its norm's output.
+enum class DropoutPlace : uint8_t { kSelfScores, kSelf, kCrossScores, kCross, kInner, kFeedForward, kFinalNorm };
+constexpr uint32_t kDropoutPlaces = 8;
+
+Dropout at_place(Dropout dropout, DropoutPlace place) {
+  dropout.place += static_cast<uint32_t>(place);
+  return dropout;
+}
+// Of an attention's output, after that of its scores.
+Dropout after_scores(Dropout dropout) {
+  ++dropout.place;
+  return dropout;
+}
+
+// ATen's operators on matrices like x [N, C], which read or write one `passes` times.
+OperationScope passes_over(const at::Tensor& x, double passes) {
+  return {OperationKind::kElementwise, [&] {
+            Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1));
+            operation.passes = passes;
+            return operation;
+          }};
+}
 
 // The places of a layer's weights in its unit.
 struct Places {
@@ -88,7 +115,21 @@ struct Block {
     return {.causal = layer.decoder,
             .table = table,
             .max_distance = config.t5->max_distance,
-            .padding = layer.decoder ? at::Tensor() : s.padding};
+            .padding = layer.decoder ? at::Tensor() : s.padding,
+            .dropout = at_place(s.dropout, DropoutPlace::kSelfScores)};
+  }
+  RelativeAttention cross_call(const Saved& s) const {
+    return {.padding = s.padding, .dropout = at_place(s.dropout, DropoutPlace::kCrossScores)};
+  }
+
+  // x plus a sublayer's output y w^T.
+  at::Tensor add_output(const at::Tensor& y, const at::Tensor& weight, const at::Tensor& x,
+                        const Dropout& dropout) const {
+    if (dropout.rate == 0) return matmuls.forward_add(y, weight, x);
+    at::Tensor output = matmuls.forward(y, weight);
+    dropout_(output, dropout);
+    const OperationScope scope = passes_over(x, 3);
+    return output.add_(x);
   }
 
   at::Tensor norm(const at::Tensor& x, size_t weight, Norm& s) const {
@@ -123,15 +164,24 @@ struct Block {
     }
     if (kept != nullptr) *kept = {.keys = s.k, .values = s.v};
     s.out = relative_attention_forward(s.q, s.k, s.v, call);
-    return matmuls.forward_add(s.out.view({x.size(0), -1}), w[first + 3], x);
+    return add_output(s.out.view({x.size(0), -1}), w[first + 3], x, after_scores(call.dropout));
   }
 
-  at::Tensor activate(const at::Tensor& inner) const {
-    if (!config.t5->gated) return at::clamp_min(inner, 0);
-    const std::vector<at::Tensor> halves = inner.chunk(2, 1);
-    return at::gelu(halves[0], "tanh").mul_(halves[1]);
+  at::Tensor activate(const at::Tensor& inner, const Dropout& dropout) const {
+    at::Tensor y;
+    if (config.t5->gated) {
+      const OperationScope scope = passes_over(inner, 2.5);
+      const std::vector<at::Tensor> halves = inner.chunk(2, 1);
+      y = at::gelu(halves[0], "tanh").mul_(halves[1]);
+    } else {
+      const OperationScope scope = passes_over(inner, 2);
+      y = at::clamp_min(inner, 0);
+    }
+    dropout_(y, at_place(dropout, DropoutPlace::kInner));
+    return y;
   }
   at::Tensor activate_backward(const at::Tensor& dy, const at::Tensor& inner) const {
+    const OperationScope scope = passes_over(inner, config.t5->gated ? 7.5 : 3);
     if (!config.t5->gated) return at::threshold_backward(dy, inner, 0);
     const std::vector<at::Tensor> halves = inner.chunk(2, 1);
     return at::cat({at::gelu_backward(dy.mul(halves[1]), halves[0], "tanh"), at::gelu(halves[0], "tanh").mul_(dy)}, 1);
@@ -144,14 +194,17 @@ struct Block {
                              cache != nullptr ? &cache->self : nullptr);
     if (layer.decoder) {
       s.cross.memory = s.inputs.back().reshape({-1, config.hidden_size});
-      x = attention(x, batch, at.cross, at.cross_norm, {.padding = s.padding}, s.cross,
+      x = attention(x, batch, at.cross, at.cross_norm, cross_call(s), s.cross,
                     cache != nullptr ? &cache->cross : nullptr);
     }
     FeedForward& f = s.feed_forward;
     f.inner = matmuls.forward(norm(x, at.norm, f.norm), inner_weight());
-    f.activated = activate(f.inner);
-    x = matmuls.forward_add(f.activated, w[at.down], x);
-    if (layer.last_of_encoder) x = norm(x, at.final_norm, s.final_norm);
+    f.activated = activate(f.inner, s.dropout);
+    x = add_output(f.activated, w[at.down], x, at_place(s.dropout, DropoutPlace::kFeedForward));
+    if (layer.last_of_encoder) {
+      x = norm(x, at.final_norm, s.final_norm);
+      dropout_(x, at_place(s.dropout, DropoutPlace::kFinalNorm));
+    }
     Values outputs{x.view(input.sizes())};
     // A copy: the weights are released after this call.
     if (layer.first) outputs.push_back(w[at.table].clone());
@@ -171,13 +224,16 @@ struct Block {
   at::Tensor attention_backward(const at::Tensor& dy, size_t first, size_t norm_weight, const RelativeAttention& call,
                                 Attention s, Gradients gradients, RowSums& sums, at::Tensor& d_memory,
                                 at::Tensor& d_table) const {
-    gradients[first + 3].add_matmul(dy, s.out.view({dy.size(0), -1}), &matmuls);
+    at::Tensor d_out = after_dropout(dy, after_scores(call.dropout));
+    gradients[first + 3].add_matmul(d_out, s.out.view({dy.size(0), -1}), &matmuls);
+    d_out = matmuls.data_gradient(d_out, w[first + 3]);
     const RelativeAttentionGradients d =
-        relative_attention_backward(matmuls.data_gradient(dy, w[first + 3]).view(s.out.sizes()), s.q, s.k, s.v, call);
+        relative_attention_backward(std::exchange(d_out, {}).view(s.out.sizes()), s.q, s.k, s.v, call);
     if (d.dtable.defined()) d_table = d_table.defined() ? d_table.add(d.dtable) : d.dtable;
     const auto as_rows = [&](at::TensorList heads) {
-      const at::Tensor joined = at::cat(heads, 2);
-      return joined.view({joined.size(0) * joined.size(1), -1});
+      const at::Tensor joined = at::cat(heads, 2), rows = joined.view({joined.size(0) * joined.size(1), -1});
+      const OperationScope scope = passes_over(rows, 2);
+      return rows;
     };
     if (!s.memory.defined()) {
       const at::Tensor dqkv = as_rows({d.dq, d.dk, d.dv});
@@ -194,10 +250,14 @@ struct Block {
     return dx;
   }
 
-  at::Tensor feed_forward_backward(const at::Tensor& dy, FeedForward s, Gradients gradients, RowSums& sums) const {
-    if (!s.activated.defined()) s.activated = activate(s.inner);
-    gradients[at.down].add_matmul(dy, s.activated, &matmuls);
-    const at::Tensor d_inner = activate_backward(matmuls.data_gradient(dy, w[at.down]), s.inner);
+  at::Tensor feed_forward_backward(const at::Tensor& dy, FeedForward s, const Dropout& dropout, Gradients gradients,
+                                   RowSums& sums) const {
+    if (!s.activated.defined()) s.activated = activate(s.inner, dropout);
+    at::Tensor d_out = after_dropout(dy, at_place(dropout, DropoutPlace::kFeedForward));
+    gradients[at.down].add_matmul(d_out, s.activated, &matmuls);
+    d_out = matmuls.data_gradient(d_out, w[at.down]);
+    dropout_(d_out, at_place(dropout, DropoutPlace::kInner));
+    const at::Tensor d_inner = activate_backward(std::exchange(d_out, {}), s.inner);
     const at::Tensor dx =
         norm_backward(matmuls.data_gradient(d_inner, inner_weight()), s.norm, at.norm, dy, gradients, sums);
     add_matmul(gradients.subspan(at.inner, config.t5->gated ? 2 : 1), d_inner, s.norm.y, &matmuls);
@@ -209,11 +269,14 @@ struct Block {
     RowSums sums;
     at::Tensor d = d_outputs.front().reshape({-1, config.hidden_size}), d_memory;
     at::Tensor d_table = layer.first ? d_outputs.back() : at::Tensor();
-    if (layer.last_of_encoder) d = norm_backward(d, s.final_norm, at.final_norm, at::Tensor(), gradients, sums);
-    d = feed_forward_backward(d, std::exchange(s.feed_forward, {}), gradients, sums);
+    if (layer.last_of_encoder) {
+      d = norm_backward(after_dropout(d, at_place(s.dropout, DropoutPlace::kFinalNorm)), s.final_norm, at.final_norm,
+                        at::Tensor(), gradients, sums);
+    }
+    d = feed_forward_backward(d, std::exchange(s.feed_forward, {}), s.dropout, gradients, sums);
     if (layer.decoder) {
-      d = attention_backward(d, at.cross, at.cross_norm, {.padding = s.padding}, std::exchange(s.cross, {}), gradients,
-                             sums, d_memory, d_table);
+      d = attention_backward(d, at.cross, at.cross_norm, cross_call(s), std::exchange(s.cross, {}), gradients, sums,
+                             d_memory, d_table);
     }
     d = attention_backward(d, 0, at.self_norm, self_call(s), std::exchange(s.self, {}), gradients, sums, d_memory,
                            d_table);
@@ -251,17 +314,31 @@ std::vector<LayerValues> T5::graph() const {
 }
 
 Values T5::embed(Weights embedding, const Batch& batch) const {
-  return {embed_forward(embedding, batch.source), embed_forward(embedding, batch.tokens)};
+  Values embedded{embed_forward(embedding, batch.source), embed_forward(embedding, batch.tokens)};
+  for (uint32_t i = 0; i < 2; ++i) dropout_(embedded[i], dropout_at(embedding_unit(), i, batch));
+  return embedded;
 }
 
 void T5::add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const {
-  embed_backward(d_values[0], batch.source, embedding);
-  embed_backward(d_values[1], batch.tokens, embedding);
+  embed_backward(after_dropout(d_values[0], dropout_at(embedding_unit(), 0, batch)), batch.source, embedding);
+  embed_backward(after_dropout(d_values[1], dropout_at(embedding_unit(), 1, batch)), batch.tokens, embedding);
 }
+
+Dropout T5::dropout_at(size_t unit, uint32_t place, const Batch& batch) const {
+  if (!batch.dropout) return {};
+  return {.rate = config().t5->dropout_rate,
+          .seed = *batch.dropout,
+          .sequences = batch.tokens.size(0),
+          .place = kDropoutPlaces * static_cast<uint32_t>(unit) + place};
+}
+
+Dropout T5::head_dropout(const Batch& batch) const { return dropout_at(head_unit(), 0, batch); }
 
 Values T5::run_layer(Weights weights, const Values& inputs, LayerActivations* activations, Recompute recompute,
                      const Batch& batch) const {
-  Saved saved{.inputs = inputs, .padding = batch.source.eq(config().t5->pad_token_id)};
+  Saved saved{.inputs = inputs,
+              .padding = batch.source.eq(config().t5->pad_token_id),
+              .dropout = dropout_at(layer_unit(weights.layer.value()), 0, batch)};
   const Block block{config(), matmuls(), t5_layer(config(), weights.layer.value()), weights};
   Values outputs = block.forward(saved);
   if (activations == nullptr) return outputs;

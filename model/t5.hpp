@@ -22,6 +22,7 @@ class T5 final : public Decoder {
   // The first layer of a stack passes its table of relative position biases on, so that later ones need not gather it.
   std::vector<LayerValues> graph() const override;
   Values embed(Weights embedding, const Batch& batch) const override;
+  Dropout head_dropout(const Batch& batch) const override;
   void add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const override;
   Values run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
                    const Batch& batch) const override;
@@ -32,6 +33,9 @@ class T5 final : public Decoder {
   Values run_cached(Weights layer, const Values& inputs, const Batch& batch, T5Cache& cache) const;
   // x [B, T, d], of the last layer -> [B * T, V].
   at::Tensor logits(Weights head, const at::Tensor& embedding, const at::Tensor& x) const;
+
+ private:
+  Dropout dropout_at(size_t unit, uint32_t place, const Batch& batch) const;
 };
 
 }  // namespace mpzero::model

@@ -20,7 +20,7 @@ _mpzero() {
     --load_in_8bit) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --load_in_4bit) COMPREPLY=($(compgen -W 'true false' -- "$word")) ;;
     --quantized_gradient_bits) COMPREPLY=($(compgen -W '8 4' -- "$word")) ;;
-    --lr_scheduler_type) COMPREPLY=($(compgen -W 'linear cosine constant constant_with_warmup warmup_stable_decay' -- "$word")) ;;
+    --lr_scheduler_type) COMPREPLY=($(compgen -W 'linear cosine constant constant_with_warmup warmup_stable_decay step_lr' -- "$word")) ;;
     --schedule_on_resume) COMPREPLY=($(compgen -W 'keep rewarm extend' -- "$word")) ;;
     --device) COMPREPLY=($(compgen -W 'auto cuda cpu' -- "$word")) ;;
     --network) COMPREPLY=($(compgen -W 'auto efa socket' -- "$word")) ;;

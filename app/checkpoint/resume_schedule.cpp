@@ -23,8 +23,9 @@ using parallel::LrSchedule;
 // a tenth.
 constexpr double kAlmostNothing = 1e-2;
 
-constexpr std::array<const char*, 7> kShape = {
-    "scheduler", "warmup_type", "warmup_min_lr", "warmup_max_lr", "warmup_min_ratio", "cos_min_ratio", "lr"};
+constexpr std::array<const char*, 8> kShape = {
+    "scheduler",     "warmup_type", "warmup_min_lr", "warmup_max_lr", "warmup_min_ratio",
+    "cos_min_ratio", "lr",          "lr_gamma"};
 constexpr std::array<const char*, 3> kLength = {"total_num_steps", "warmup_num_steps", "num_decay_steps"};
 
 bool shapes_differ(const json& known, const json& now) {

@@ -34,7 +34,7 @@ std::string show(const std::optional<model::RopeScaling>& scaling) {
   for (const auto& [key, value] : keys.items()) values.push_back(fmt::format("{} {}", key, value.dump()));
   return fmt::format("{} ({})", type, fmt::join(values, "; "));
 }
-// Without dropout, which a run has none of.
+// Without dropout, which may change.
 std::string show(const std::optional<model::T5Config>& t5) {
   if (!t5) return "none";
   return fmt::format("{} encoder layers; {} buckets up to {}; {}; pad_token_id {}; decoder_start_token_id {}",
@@ -64,6 +64,8 @@ std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelCon
   compare("lora", &ModelConfig::lora, ChangeRule::kRefused);
   if (const std::string then = show(before.t5), here = show(now.t5); then != here) {
     changes.push_back({"t5", then, here, ChangeRule::kRefused});
+  } else if (before.t5 && before.t5->dropout_rate != now.t5->dropout_rate) {
+    changes.push_back({"dropout_rate", show(before.t5->dropout_rate), show(now.t5->dropout_rate), ChangeRule::kFree});
   }
   compare("rms_norm_eps", &ModelConfig::rms_norm_eps, ChangeRule::kOnPurpose);
   compare("rope_theta", &ModelConfig::rope_theta, ChangeRule::kOnPurpose);

@@ -14,7 +14,7 @@ namespace mpzero {
 enum class ChangeRule : uint8_t {
   kRefused,    // the weights would mean something else
   kOnPurpose,  // with --allow_changed, as when a context is extended
-  kFree,       // training does not depend on it
+  kFree,       // the weights mean the same
 };
 
 // A key of the model's config.json that two models have different values of, as shown to a user.

@@ -41,12 +41,14 @@ void use_trainer_schedule(const CommandLine& line, RunConfig& config) {
   const TrainerDecay decay = type == "linear"                ? TrainerDecay::kLinear
                              : type == "cosine"              ? TrainerDecay::kCosine
                              : type == "warmup_stable_decay" ? TrainerDecay::kAtTheEnd
+                             : type == "step_lr"             ? TrainerDecay::kInSteps
                                                              : TrainerDecay::kConstant;
   config.schedule = parallel::TrainerLr{.decay = decay,
                                         .peak_lr = config.optimizer.lr,
                                         .warmup_num_steps = line.warmup_steps.value_or(0),
                                         .total_num_steps = config.max_steps,
-                                        .num_decay_steps = line.num_decay_steps.value_or(0)};
+                                        .num_decay_steps = line.num_decay_steps.value_or(0),
+                                        .gamma = line.lr_gamma.value_or(1)};
   config.schedule_ends_at_max_steps = true;
   config.origins.schedule = {Origin::Kind::kFlag, line.name_of("lr_scheduler_type")};
   config.origins.warmup = warmup_flag(line).value_or(Origin{Origin::Kind::kDefault, "as the Trainer's"});
@@ -140,11 +142,16 @@ void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& mer
   }
 }
 
-// Steps of a decay that nobody has given: a tenth of all, rounded up.
+// Steps of a decay that nobody has given: a tenth of all, rounded up, or those of an epoch.
 void fit_decay(RunConfig& config, int64_t steps) {
   const auto* schedule = std::get_if<parallel::TrainerLr>(&config.schedule.variant());
-  if (schedule == nullptr || schedule->decay != TrainerDecay::kAtTheEnd) return;
+  if (schedule == nullptr) return;
   parallel::TrainerLr fitted = *schedule;
+  if (schedule->decay == TrainerDecay::kInSteps && !config.num_decay_steps) {
+    fitted.num_decay_steps = std::max<int64_t>(1, config.epoch_sequences / config.train_batch_size);
+    config.schedule = fitted;
+  }
+  if (schedule->decay != TrainerDecay::kAtTheEnd) return;
   fitted.num_decay_steps = config.num_decay_steps.value_or((steps + 9) / 10);
   if (fitted.warmup_num_steps + fitted.num_decay_steps > steps) {
     throw_user_error(

@@ -74,6 +74,11 @@ std::string kind_of(const parallel::TrainerLr& schedule) {
     return fmt::format("{}, lr {}{} to 0 in the last {} steps", schedule_name(schedule), warmup, schedule.peak_lr,
                        schedule.num_decay_steps);
   }
+  if (schedule.decay == parallel::TrainerDecay::kInSteps) {
+    return fmt::format("{}, lr {}{}, times {} every {}", schedule_name(schedule), warmup, schedule.peak_lr,
+                       schedule.gamma,
+                       schedule.num_decay_steps > 0 ? fmt::format("{} steps", schedule.num_decay_steps) : "epoch");
+  }
   return fmt::format("{}, lr {}{}{}", schedule_name(schedule), warmup, schedule.peak_lr, end);
 }
 

@@ -87,8 +87,8 @@ FlagGroup override_flags() {
        {.name = "rms_norm_eps", .value = model_real<&ModelOverrides::rms_norm_eps>(), .help = ""},
        {.name = "rope_theta", .value = model_real<&ModelOverrides::rope_theta>(), .help = ""},
        {.name = "dropout_rate",
-        .value = Real{.field = field<&Settings::model_overrides, &ModelOverrides::dropout_rate>},
-        .help = "dropout of T5; only 0 is supported"}}};
+        .value = Real{.field = field<&Settings::model_overrides, &ModelOverrides::dropout_rate>, .limit = 1},
+        .help = "dropout of T5 in training, of activations and attention probabilities"}}};
   for (Flag& flag : group.flags) flag.default_text = "from the model";
   return group;
 }

@@ -181,12 +181,12 @@ std::vector<Flag> adamw_flags() {
 std::vector<Flag> schedule_flags() {
   return {
       {.name = "lr_scheduler_type",
-       .value = choice(
-           field<&Settings::lr_scheduler_type>,
-           std::vector<std::string>{"linear", "cosine", "constant", "constant_with_warmup", "warmup_stable_decay"}),
+       .value = choice(field<&Settings::lr_scheduler_type>,
+                       std::vector<std::string>{"linear", "cosine", "constant", "constant_with_warmup",
+                                                "warmup_stable_decay", "step_lr"}),
        .help = "the Trainer's learning rate schedule, instead of a scheduler section: linear or cosine (to 0 at the "
                "last step), constant, constant_with_warmup, warmup_stable_decay (constant, then cosine to 0 over "
-               "--num_decay_steps)",
+               "--num_decay_steps); or step_lr, PyTorch's StepLR",
        .default_text = "WarmupCosineLR without --deepspeed_config, else its scheduler section or constant",
        .file = FileKey{.name = "scheduler.type"},
        .trainer = TrainersFlag{.default_value = "linear"}},
@@ -200,9 +200,13 @@ std::vector<Flag> schedule_flags() {
        .trainer = TrainersFlag{.default_value = "0"}},
       {.name = "num_decay_steps",
        .value = Integer{.field = field<&Settings::num_decay_steps>, .minimum = 1},
-       .help = "decay steps of warmup_stable_decay",
+       .help = "decay steps of warmup_stable_decay; step_size of step_lr",
        .unit = "STEPS",
-       .default_text = "10% of all steps"},
+       .default_text = "10% of all steps; one epoch for step_lr"},
+      {.name = "lr_gamma",
+       .value = Real{.field = field<&Settings::lr_gamma>, .may_be_minimum = false},
+       .help = "factor of the learning rate after each --num_decay_steps of step_lr (StepLR's gamma)",
+       .default_text = "required by step_lr"},
       {.name = "schedule_on_resume",
        .value = choice<ScheduleOnResume>(field<&Settings::schedule_on_resume>, {{"keep", ScheduleOnResume::kKeep},
                                                                                 {"rewarm", ScheduleOnResume::kRewarm},

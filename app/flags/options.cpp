@@ -121,10 +121,24 @@ void check_warmup(const CommandLine& line) {
 }
 
 void check_decay(const CommandLine& line) {
-  if (!line.num_decay_steps || line.lr_scheduler_type == "warmup_stable_decay") return;
-  throw_user_error(
-      "--num_decay_steps {} needs --lr_scheduler_type warmup_stable_decay; give that, or leave the flag out.",
-      *line.num_decay_steps);
+  const bool in_steps = line.lr_scheduler_type == "step_lr";
+  if (line.num_decay_steps && !in_steps && line.lr_scheduler_type != "warmup_stable_decay") {
+    throw_user_error(
+        "--num_decay_steps {} needs --lr_scheduler_type warmup_stable_decay or step_lr; give one of them, or leave the "
+        "flag out.",
+        *line.num_decay_steps);
+  }
+  if (line.lr_gamma && !in_steps) {
+    throw_user_error("--lr_gamma {} needs --lr_scheduler_type step_lr; give that, or leave the flag out.",
+                     *line.lr_gamma);
+  }
+  if (!in_steps) return;
+  if (!line.lr_gamma) throw_user_error("--lr_scheduler_type step_lr needs --lr_gamma, as in --lr_gamma 0.7.");
+  if (!line.num_decay_steps && !line.epochs && !line.num_train_epochs) {
+    throw_user_error(
+        "--lr_scheduler_type step_lr decays once per epoch, but the run counts steps; give --num_train_epochs, or "
+        "--num_decay_steps.");
+  }
 }
 
 void check_save_strategy(const CommandLine& line) {

@@ -124,7 +124,8 @@ struct Settings {
   int64_t quantized_gradient_bits = 8;     // between nodes, with zero_quantized_gradients: 8 or 4
   std::string lr_scheduler_type;           // see schedule_flags()
   std::optional<int64_t> warmup_steps;     // of the schedule
-  std::optional<int64_t> num_decay_steps;  // of warmup_stable_decay
+  std::optional<int64_t> num_decay_steps;  // of warmup_stable_decay and step_lr
+  std::optional<double> lr_gamma;          // of step_lr
   ScheduleOnResume schedule_on_resume = ScheduleOnResume::kUnset;
   std::optional<double> warmup_ratio;  // the same as a share of max_steps; see fit_schedule
 

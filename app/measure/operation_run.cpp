@@ -16,8 +16,10 @@
 #include "model/kernels/attention.hpp"
 #include "model/kernels/column_sum.hpp"
 #include "model/kernels/cross_entropy.hpp"
+#include "model/kernels/dropout.hpp"
 #include "model/kernels/embedding.hpp"
 #include "model/kernels/qk_rope.hpp"
+#include "model/kernels/relative_attention.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
 
@@ -201,10 +203,31 @@ class Runs {
     return [codes](int set) { return Tensors{model::fp8::transposed(pick(codes, set))}; };
   }
 
-  Body zero() const {
+  Body relative_attention() const {
+    const model::AttentionShape& s = o_.attention;
+    const Tensors q = random({s.batch, s.length, s.heads, s.head_dim});
+    const Tensors k = random({s.batch, o_.columns, s.heads, s.head_dim});
+    const model::RelativeAttention call{.table = at::randn({32, s.heads}, options_)};
+    if (o_.kind == OperationKind::kRelativeAttentionForward) {
+      return [q, k, call](int set) {
+        return Tensors{model::relative_attention_forward(pick(q, set), pick(k, set), pick(k, set), call)};
+      };
+    }
+    return [q, k, call](int set) {
+      const auto made =
+          model::relative_attention_backward(pick(q, set), pick(q, set), pick(k, set), pick(k, set), call);
+      return Tensors{made.dq, made.dk, made.dv, made.dtable};
+    };
+  }
+
+  Body in_place() const {
     const Tensors filled = random({o_.rows, o_.columns});
-    return [filled](int set) {
-      pick(filled, set).zero_();
+    return [filled, o = o_](int set) {
+      const at::Tensor& x = pick(filled, set);
+      if (o.kind == OperationKind::kZero) x.zero_();
+      if (o.kind == OperationKind::kDropout) model::dropout_(x, {.rate = 0.1, .sequences = o.rows});
+      // An operator in place makes two passes.
+      for (double left = o.passes; left > 0; left -= 2) x.mul_(1);
       return Tensors{};
     };
   }
@@ -347,7 +370,12 @@ Body run_of(const Operation& operation, model::Matmuls& matmuls, at::Device devi
     case kEmbeddingBackward:
       return runs.embedding();
     case kZero:
-      return runs.zero();
+    case kDropout:
+    case kElementwise:
+      return runs.in_place();
+    case kRelativeAttentionForward:
+    case kRelativeAttentionBackward:
+      return runs.relative_attention();
     case kFp8Cast:
     case kFp8CastMaximum:
     case kFp8CastRowwise:

@@ -8,6 +8,7 @@ from pathlib import Path
 from .masks import MASK, REFUSE, SPLIT
 from .pairs import PAIRS
 from .row_kinds import FORMATS
+from .spans import SPANS
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:
@@ -63,11 +64,11 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     group = parser.add_argument_group("fine-tuning")
     group.add_argument(
         "--format",
-        choices=("auto", *FORMATS, PAIRS),
+        choices=("auto", *FORMATS, PAIRS, SPANS),
         default="auto",
         help="chat: messages, ShareGPT's conversations, or instruction and output; prompt_completion: prompt and "
         "completion; text: the loss covers all tokens; pairs: source and target of an encoder-decoder; "
-        "auto (default): by the columns of the first row, never pairs",
+        "spans: documents with T5's span corruption; auto (default): by the columns of the first row, never pairs or spans",
     )
     group.add_argument(
         "--seq_length",
@@ -85,6 +86,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     )
     group.add_argument("--source_prefix", default="", metavar="TEXT", help="prefix of each source, e.g. 'summarize: '")
     group.add_argument("--train_padding", action="store_true", help="for pairs, include target padding in the loss")
+    group.add_argument("--span_seed", type=int, default=0, metavar="N", help="seed of the spans (default: 0)")
     group.add_argument(
         "--packing", choices=("true", "false"), help="false: pad each example to its own row (default: true)"
     )

@@ -23,6 +23,8 @@ from .pairs import OF_PAIRS, PAIRS, check_lengths
 from .plan import Input, source_of, target_of
 from .row_kinds import CHAT, TEXT
 from .sources import Source
+from .spans import OF_SPANS, SPANS
+from .spans import check_lengths as check_window
 from .token_file import TokenFile
 
 FORMAT_VERSION = 2
@@ -54,9 +56,11 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
             )
         format = next(iter(formats.values()))
     unused = OF_CHAT if format == TEXT else OF_TEXT + (("add_bos",) if format == CHAT else ())
-    unused += OF_PAIRS
+    unused += (*OF_PAIRS, *OF_SPANS)
     if format == PAIRS:
-        unused = (*OF_TEMPLATE, *OF_TEXT, "packing", "add_bos")
+        unused = (*OF_TEMPLATE, *OF_TEXT, *OF_SPANS, "packing", "add_bos")
+    if format == SPANS:
+        unused = (*OF_TEMPLATE, *(name for name in OF_PAIRS if name != "source_length"), "packing")
     for name in unused:
         if name in arguments.given:
             raise PrepareError(f"--{name} has no effect with --format {format}: leave it out.")
@@ -64,6 +68,9 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
         return format
     if format == PAIRS:
         check_lengths(arguments)
+        return format
+    if format == SPANS:
+        check_window(arguments)
         return format
     if arguments.seq_length is None:
         raise PrepareError(f"--format {format} needs --seq_length, the length of packed rows: give that of the run.")

@@ -109,11 +109,12 @@ class Pairs:
 class PairsOutput:
     """An output file of pairs."""
 
-    def __init__(self, path: Path, encoder: Encoder, work: Pairs, arguments: argparse.Namespace):
+    def __init__(self, path: Path, encoder: Encoder, work, arguments: argparse.Namespace):
+        """work: Pairs, or another with its padding and lengths."""
         self.file = TokenFile(path, encoder.dtype, masked=True)
         self.counts = Counter()
         self.num_rows = self.num_trained = 0
-        self._work, self._row = work, arguments.seq_length
+        self._work, self._row = work, sum(work.lengths)
         self._trains_padding = arguments.train_padding
 
     @property
@@ -172,6 +173,6 @@ def check_pairs(outputs: list[PairsOutput], source: Source) -> None:
 def print_pairs(output: PairsOutput) -> None:
     path = shown(output.file.path)
     print(f"{path}: {shown_count(output.num_rows, 'pair')}, trained tokens: {output.num_trained:,}.")
-    for name in (CUT_SOURCES, CUT_TARGETS, EMPTY):
-        if output.counts[name]:
-            print(f"{path}: {name}: {output.counts[name]:,}.")
+    for name, count in output.counts.items():
+        if count and name != SPECIAL:
+            print(f"{path}: {name}: {count:,}.")

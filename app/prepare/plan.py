@@ -26,6 +26,7 @@ from .sources import (
     is_saved_dataset,
     load_saved,
 )
+from .spans import SPANS
 from .survey import LeftOut
 
 TRAIN, VALIDATION = 0, 1  # outputs of a job
@@ -149,7 +150,7 @@ def _sources_of(inputs: list[Input], split: str) -> Source:
 
 
 def source_of(arguments: argparse.Namespace, split: str, plan: Plan | None) -> Source:
-    column = arguments.text_column if arguments.format == TEXT else None
+    column = arguments.text_column if arguments.format in (TEXT, SPANS) else None
     reading = Reading(column, arguments.document_separator, arguments.skip_empty)
     if plan is None:
         return HubSource(arguments.dataset, split, reading, config_name=arguments.dataset_config_name)

@@ -11,6 +11,7 @@ from .masks import SPLIT
 from .pairs import OF_PAIRS, PAIRS
 from .plan import Input
 from .row_kinds import TEXT
+from .spans import OF_SPANS, SPANS
 from .token_file import arguments_of, is_hdf5
 
 CONTENT = "content"
@@ -49,6 +50,8 @@ def record_of_format(arguments: argparse.Namespace, format: str | None) -> dict:
         return {"format": format, "seq_length": arguments.seq_length} | {
             name: getattr(arguments, name) for name in OF_PAIRS
         }
+    if format == SPANS:
+        return {"format": format} | {name: getattr(arguments, name) for name in ("source_length", *OF_SPANS)}
     return {
         "format": format,
         "seq_length": arguments.seq_length,

@@ -29,6 +29,8 @@ const char* name_of(const TrainerLr& schedule) {
       return "cosine";
     case TrainerDecay::kAtTheEnd:
       return "warmup_stable_decay";
+    case TrainerDecay::kInSteps:
+      return "step_lr";
     case TrainerDecay::kConstant:
       return schedule.warmup_num_steps > 0 ? "constant_with_warmup" : "constant";
   }
@@ -52,7 +54,9 @@ ordered_json parameters_of(const Schedule& schedule) {
   if constexpr (requires { schedule.warmup_num_steps; }) record["warmup_num_steps"] = schedule.warmup_num_steps;
   if constexpr (requires { schedule.total_num_steps; }) record["total_num_steps"] = schedule.total_num_steps;
   if constexpr (requires { schedule.decay; }) {
-    if (schedule.decay == TrainerDecay::kAtTheEnd) record["num_decay_steps"] = schedule.num_decay_steps;
+    const bool in_steps = schedule.decay == TrainerDecay::kInSteps;
+    if (in_steps || schedule.decay == TrainerDecay::kAtTheEnd) record["num_decay_steps"] = schedule.num_decay_steps;
+    if (in_steps) record["lr_gamma"] = schedule.gamma;
   }
   return record;
 }
@@ -61,6 +65,7 @@ std::optional<TrainerDecay> trainer_decay(const std::string& name) {
   if (name == "linear") return TrainerDecay::kLinear;
   if (name == "cosine") return TrainerDecay::kCosine;
   if (name == "warmup_stable_decay") return TrainerDecay::kAtTheEnd;
+  if (name == "step_lr") return TrainerDecay::kInSteps;
   if (name == "constant_with_warmup") return TrainerDecay::kConstant;
   return std::nullopt;
 }
@@ -90,7 +95,8 @@ LrSchedule read_schedule(const json& record) {
                    .peak_lr = lr(),
                    .warmup_num_steps = steps("warmup_num_steps"),
                    .total_num_steps = steps("total_num_steps"),
-                   .num_decay_steps = record.value("num_decay_steps", int64_t{0})};
+                   .num_decay_steps = record.value("num_decay_steps", int64_t{0}),
+                   .gamma = record.value("lr_gamma", 1.0)};
 }
 
 // What resumed runs have changed. Before the clock a record had `start` and `last_update`, in the run's updates.

@@ -99,7 +99,10 @@ at::Tensor UnitRecorder::tokens(bool of_source) const {
 }
 
 model::Batch UnitRecorder::batch() const {
-  return {.tokens = tokens(), .targets = {}, .source = place_ ? tokens(/*of_source=*/true) : at::Tensor()};
+  return {.tokens = tokens(),
+          .targets = {},
+          .source = place_ ? tokens(/*of_source=*/true) : at::Tensor(),
+          .dropout = model::DropoutSeed()};
 }
 
 model::Values UnitRecorder::inputs() const {
@@ -155,10 +158,11 @@ UnitCall UnitRecorder::head() {
   const std::vector<at::Tensor> weights = weights_of(unit), output = weights_of(of_output);
   std::vector<model::Gradient> gradients = gradients_of(unit), output_gradients = gradients_of(of_output);
   const at::Tensor targets = tokens(), x = hidden();
+  const model::Dropout dropout = decoder_.head_dropout(batch());
   model::Decoder::HeadResult result;
   return record([&] {
-    result =
-        decoder_.head_forward_backward(weights, output.back(), x, targets, 1.0, gradients, output_gradients.back());
+    result = decoder_.head_forward_backward(weights, output.back(), x, targets, 1.0, gradients, output_gradients.back(),
+                                            {}, dropout);
   });
 }
 

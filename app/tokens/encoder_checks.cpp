@@ -17,10 +17,6 @@ void check_encoder(const Settings& settings, const model::ModelConfig& model) {
         "--source_length 512 --seq_length 640",
         settings.source_length, settings.seq_length);
   }
-  if (model.t5->dropout_rate != 0) {
-    throw_user_error("the model's dropout_rate {} is not supported; pass --dropout_rate 0 to train without dropout",
-                     model.t5->dropout_rate);
-  }
   if (settings.fp8 != "none") throw_user_error("--fp8 {}: T5 does not support FP8; leave it out", settings.fp8);
   if (settings.document_mask) throw_user_error("--document_mask: T5 trains on pairs, not documents; leave it out");
   if (settings.deepspeed_format) {

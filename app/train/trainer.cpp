@@ -374,7 +374,9 @@ StepReport Trainer::train_step() {
                               [&] {
                                 const io::MicroBatch batch = train_data_->next();
                                 attention_share_ += batch.attention_share(config_.seq_length);
-                                return batch_on(device_, batch, config_.seq_length);
+                                model::Batch copied = batch_on(device_, batch, config_.seq_length);
+                                copied.dropout = {.seed = config_.seed, .first_sample = batch.first_window};
+                                return copied;
                               },
                           .before_update =
                               [&] {

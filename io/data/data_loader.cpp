@@ -239,7 +239,8 @@ MicroBatch DataLoader::Impl::read() {
     }
   }
   MicroBatch batch = read_batch(mine, options);
-  batch.epoch = (position + begin) / num_windows;
+  batch.first_window = position + begin;
+  batch.epoch = batch.first_window / num_windows;
   position += all;
   return batch;
 }

@@ -67,6 +67,8 @@ struct MicroBatch {
   std::vector<int32_t> document_ends;
   int64_t sequences = 0;  // B
   int64_t epoch = 0;      // epoch of its first window, from 0
+  // Number of its first window among all that the run reads; the others follow it. Of training.
+  int64_t first_window = 0;
 
   double weight() const;  // the mean of loss_mask
   // Pairs of tokens of one document, as a share of those of full sequences: the sum of squared document lengths,

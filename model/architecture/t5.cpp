@@ -48,6 +48,9 @@ ModelConfig read(ConfigReader& reader) {
   }
   t5.gated = projection == "gated-gelu";
   t5.dropout_rate = reader.number("dropout_rate", 0.1);
+  if (t5.dropout_rate < 0 || t5.dropout_rate >= 1) {
+    reader.wrong("dropout_rate", t5.dropout_rate, "at least 0 and less than 1");
+  }
   t5.pad_token_id = reader.integer("pad_token_id", 0);
   t5.decoder_start_token_id = reader.integer("decoder_start_token_id");
   for (const auto& [key, id] :

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "model/kernels/cpu/dropout_mask.hpp"
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/row_sum.hpp"
 
@@ -37,6 +38,7 @@ void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::
 // With a gradient_scale the logits become the gradient, times `weights` where they are defined.
 void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
                    const at::Tensor& weights, at::Tensor& losses);
+void dropout(const at::Tensor& x, const Dropout& dropout);
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 
 }  // namespace mpzero::model::cuda

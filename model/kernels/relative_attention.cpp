@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "model/operation/accumulate_type.hpp"
+#include "model/operation/operation.hpp"
 
 namespace mpzero::model {
 namespace {
@@ -59,6 +60,12 @@ at::Tensor table_gradient(const at::Tensor& ds, const RelativeAttention& call) {
   return at::matmul(one_hot.to(ds.options(), /*non_blocking=*/true), rows.sum(1).t());
 }
 
+Operation relative_operation(const at::Tensor& q, const at::Tensor& k) {
+  Operation operation{.type = q.scalar_type(), .columns = k.size(1)};
+  operation.attention = {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
+  return operation;
+}
+
 }  // namespace
 
 at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int64_t max_distance, bool causal) {
@@ -75,18 +82,23 @@ at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int6
 
 at::Tensor relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                       const RelativeAttention& call) {
+  const OperationScope scope(OperationKind::kRelativeAttentionForward, [&] { return relative_operation(q, k); });
   const at::Tensor p = relative_probabilities(wide_heads(q), wide_heads(k), call);
+  dropout_(p, call.dropout);
   return at::matmul(p, wide_heads(v)).transpose(1, 2).to(q.scalar_type()).contiguous();
 }
 
 RelativeAttentionGradients relative_attention_backward(const at::Tensor& dout_in, const at::Tensor& q_in,
                                                        const at::Tensor& k_in, const at::Tensor& v_in,
                                                        const RelativeAttention& call) {
+  const OperationScope scope(OperationKind::kRelativeAttentionBackward, [&] { return relative_operation(q_in, k_in); });
   const at::Tensor dout = wide_heads(dout_in), q = wide_heads(q_in), k = wide_heads(k_in), v = wide_heads(v_in);
   const at::Tensor p = relative_probabilities(q, k, call);
   const at::Tensor dp = at::matmul(dout, v.transpose(2, 3));
+  dropout_(dp, call.dropout);
   const at::Tensor ds = p.mul(dp.sub(dp.mul(p).sum(-1, true)));
   const auto as_input = [&](const at::Tensor& gradient) { return gradient.transpose(1, 2).to(q_in.scalar_type()); };
+  dropout_(p, call.dropout);  // not read undropped any more
   return {.dq = as_input(at::matmul(ds, k)),
           .dk = as_input(at::matmul(ds.transpose(2, 3), q)),
           .dv = as_input(at::matmul(p.transpose(2, 3), dout)),

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "model/kernels/dropout.hpp"
+
 namespace mpzero::model {
 
 // T5's attention of T queries to S keys (Raffel et al., 2020, arXiv:1910.10683): scores are q k^T, not scaled, plus a
@@ -13,6 +15,7 @@ struct RelativeAttention {
   at::Tensor table = {};       // [buckets, heads]; undefined: no bias
   int64_t max_distance = 128;  // longer ones share a bucket
   at::Tensor padding = {};     // [B, S] bool: keys that no query attends to; undefined: none
+  Dropout dropout = {};        // of the probabilities [B, heads, T, S]
 };
 
 // The bucket of each distance key - query, ascending to that of the last key and the first query: [S + T - 1] int64 on

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <cmath>
 
 #include "model/operation/accumulate_type.hpp"
 
@@ -32,6 +33,10 @@ constexpr std::array<std::string_view, static_cast<size_t>(OperationKind::kCount
     "mpzero::embedding_forward",
     "mpzero::embedding_backward",
     "mpzero::zero",
+    "mpzero::dropout",
+    "mpzero::relative_attention_forward",
+    "mpzero::relative_attention_backward",
+    "mpzero::elementwise",
     "mpzero::fp8_cast",
     "mpzero::fp8_cast_maximum",
     "mpzero::fp8_cast_rowwise",
@@ -45,6 +50,11 @@ double product(int64_t a, int64_t b) { return static_cast<double>(a) * static_ca
 // Elements of `heads` heads.
 double head_elements(const AttentionShape& s, int64_t heads) {
   return product(s.batch * s.length, heads) * static_cast<double>(s.head_dim);
+}
+
+// Elements of T5's scores.
+double scores(const Operation& o) {
+  return product(o.attention.batch * o.attention.heads, o.attention.length) * static_cast<double>(o.columns);
 }
 
 const char* short_name(at::ScalarType type) {
@@ -90,6 +100,10 @@ double Operation::flops() const {
       return 2.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
     case OperationKind::kAttentionBackward:
       return 5.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
+    case OperationKind::kRelativeAttentionForward:  // two products
+      return 2 * 2.0 * scores(*this) * static_cast<double>(attention.head_dim);
+    case OperationKind::kRelativeAttentionBackward:  // the scores' again, and four
+      return 5 * 2.0 * scores(*this) * static_cast<double>(attention.head_dim);
     default:
       return 0;
   }
@@ -118,6 +132,7 @@ double Operation::bytes() const {
     case kRmsNormForward:
     case kEmbeddingForward:
     case kCrossEntropy:
+    case kDropout:
       return 2 * matrix;
     case kRmsNormBackward:
       return matrix * (3 + (residual ? 1 : 0) + (with_y ? 1 : 0));
@@ -137,6 +152,14 @@ double Operation::bytes() const {
     case kColumnSum:
     case kZero:
       return matrix;
+    // The scores in fp32: written, plus biases, masked, softmax, read.
+    case kRelativeAttentionForward:
+      return size_of(at::kFloat) * 8 * scores(*this);
+    // The same; their gradient written, times p and summed, subtracted, times p, read twice, and summed for the table.
+    case kRelativeAttentionBackward:
+      return size_of(at::kFloat) * 21 * scores(*this);
+    case kElementwise:
+      return passes * matrix;
     case kRowSums: {
       double all = 0;
       for (const int64_t width : sums) all += product(partials, width);
@@ -146,6 +169,19 @@ double Operation::bytes() const {
       break;
   }
   return 0;
+}
+
+double Operation::launches() const {
+  switch (kind) {
+    case OperationKind::kRelativeAttentionForward:
+      return 14;
+    case OperationKind::kRelativeAttentionBackward:
+      return 28;
+    case OperationKind::kElementwise:
+      return std::ceil(passes / 3);
+    default:
+      return 1;
+  }
 }
 
 std::string describe(const Operation& o) {
@@ -162,6 +198,9 @@ std::string describe(const Operation& o) {
   if (o.kind == OperationKind::kRowSums) return fmt::format("{} of {} columns", start, fmt::join(o.sums, ", "));
   if (o.attention.batch > 0) {
     const AttentionShape& s = o.attention;
+    const bool of_t5 = o.columns > 0;
+    if (of_t5)
+      return fmt::format("{} {} x {} x {}, {} heads of {}", start, s.batch, s.length, o.columns, s.heads, s.head_dim);
     return fmt::format("{} {} x {}, {} and {} heads of {}", start, s.batch, s.length, s.heads, s.key_value_heads,
                        s.head_dim);
   }

@@ -44,6 +44,10 @@ enum class OperationKind : uint8_t {
   kEmbeddingForward,
   kEmbeddingBackward,
   kZero,
+  kDropout,
+  kRelativeAttentionForward,  // T5's, and what follows: with ATen's operators
+  kRelativeAttentionBackward,
+  kElementwise,
   kFp8Cast,         // with a scale for all, from a largest magnitude that is known
   kFp8CastMaximum,  // the same, which finds that magnitude first
   kFp8CastRowwise,
@@ -96,21 +100,24 @@ struct Operation {
 
   MatmulShape matmul{};        // of kMatmul
   bool adds = false;           // the product is added to a matrix
-  AttentionShape attention{};  // of attention, norms and rotations of heads
-  // Of the others: the matrix [rows, columns] that is read. For the backward of an embedding the values that are added,
-  // for kZero the tensor that is filled.
+  AttentionShape attention{};  // of attention, norms and rotations of heads; length: of T5's, of the queries
+  // Of T5's attention: `columns` keys. Of the others: the matrix [rows, columns] that is read. For the backward of an
+  // embedding the values that are added, for kZero the tensor that is filled.
   int64_t rows = 0, columns = 0;
   bool residual = false;                 // kRmsNormBackward: adds a gradient
   bool with_y = false;                   // kRmsNormBackward: recomputes the output
   std::vector<int64_t> sums{};           // kRowSums: the columns of each sum
   int64_t partials = 0;                  // kRowSums: rows of each
   int64_t vocabulary = 0;                // of embeddings: rows of the weight
+  double passes = 0;                     // kElementwise: how often the matrix is read or written
   fp8::Forms forms = fp8::Forms::kBoth;  // that a cast to FP8 makes
 
   // Floating-point operations; 0 for kernels that only move bytes. Causal attention counts half of the square.
   double flops() const;
   // The least number of bytes that are read and written.
   double bytes() const;
+  // Kernels that a GPU's host starts; of ATen's operators about so many.
+  double launches() const;
 };
 
 // Kind and sizes: equal for the same work.

@@ -73,6 +73,10 @@ double lr_at(const TrainerLr& schedule, double iteration) {
   const auto warmup = static_cast<double>(schedule.warmup_num_steps);
   if (step < warmup) return schedule.peak_lr * (step / warmup);
   if (schedule.decay == TrainerDecay::kAtTheEnd) return schedule.peak_lr * late_decay(schedule, step);
+  if (schedule.decay == TrainerDecay::kInSteps) {
+    return schedule.peak_lr *
+           std::pow(schedule.gamma, std::floor(step / static_cast<double>(schedule.num_decay_steps)));
+  }
   const auto total = static_cast<double>(schedule.total_num_steps);
   const double decay_length = std::max(1.0, total - warmup);
   double ratio = 1.0;

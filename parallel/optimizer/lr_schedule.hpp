@@ -39,18 +39,21 @@ struct ConstantLr {
   double value = 1e-3;
 };
 
-// The schedule after the warm-up. kAtTheEnd: constant, then a cosine in the last num_decay_steps.
-enum class TrainerDecay { kLinear, kCosine, kConstant, kAtTheEnd };
+// The schedule after the warm-up. kAtTheEnd: constant, then a cosine in the last num_decay_steps. kInSteps: times gamma
+// after each num_decay_steps.
+enum class TrainerDecay { kLinear, kCosine, kConstant, kAtTheEnd, kInSteps };
 
 // The Hugging Face Trainer's lr_scheduler_type linear, cosine, warmup_stable_decay, and constant or
 // constant_with_warmup: a line from 0 to peak_lr, then to 0 at total_num_steps, or constant. Follows
 // transformers/optimization.py (5.23.0), with warmup_stable_decay's default warmup_type, decay_type and min_lr_ratio.
+// kInSteps is PyTorch's StepLR, with a warm-up.
 struct TrainerLr {
   TrainerDecay decay = TrainerDecay::kLinear;
   double peak_lr = 5e-5;
   int64_t warmup_num_steps = 0;
   int64_t total_num_steps = 0;
-  int64_t num_decay_steps = 0;  // of kAtTheEnd
+  int64_t num_decay_steps = 0;  // of kAtTheEnd and kInSteps; the latter's may be 0 as long as nobody asks for a rate
+  double gamma = 1;             // of kInSteps
 };
 
 // The learning rate of every optimizer update as a pure function of the update's number, so that a resumed run needs no

@@ -54,6 +54,9 @@ CASES = [
 # learning rate, warm-up steps, steps of the decay, steps of the run
 STABLE_CASES = [(5e-5, 0, 1, 6), (5e-5, 3, 4, 20), (1e-3, 5, 15, 20), (0.01, 2, 7, 12)]
 
+# learning rate, step_size, gamma, steps of the run
+STEP_CASES = [(2e-3, 5, 0.7, 18), (2e-3, 1, 0.85, 6)]
+
 # lr_scheduler_type, learning rate, warm-up steps, steps of the run
 TRAINER_CASES = [
     ("linear", 2e-5, 0, 50),
@@ -102,6 +105,11 @@ def trainer_rates(name: str, lr: float, warmup_steps: int, steps: int, **kwargs:
     return applied_rates(optimizer, scheduler, steps)
 
 
+def step_rates(lr: float, size: int, gamma: float, steps: int) -> list[float]:
+    optimizer = make_optimizer(lr)
+    return applied_rates(optimizer, torch.optim.lr_scheduler.StepLR(optimizer, size, gamma), steps)
+
+
 def write(name: str, package: str, version: str, cases: list[dict]) -> None:
     lines = ",\n  ".join(json.dumps(case) for case in cases)
     output = Path(__file__).parent / "fixtures" / name
@@ -123,6 +131,11 @@ def main() -> None:
         {"type": "warmup_stable_decay", "lr": lr, "warmup_steps": warmup, "decay_steps": decay, "steps": steps}
         | {"rates": trainer_rates("warmup_stable_decay", lr, warmup, steps, num_decay_steps=decay)}
         for lr, warmup, decay, steps in STABLE_CASES
+    ]
+    cases += [
+        {"type": "step_lr", "lr": lr, "warmup_steps": 0, "decay_steps": size, "gamma": gamma, "steps": steps}
+        | {"rates": step_rates(lr, size, gamma, steps)}
+        for lr, size, gamma, steps in STEP_CASES
     ]
     write("trainer_lr_schedules.json", "transformers", transformers.__version__, cases)
 

@@ -50,7 +50,7 @@ at::Tensor SimulatedDecoder::head_loss(model::Weights, const at::Tensor&, const 
 model::Decoder::HeadResult SimulatedDecoder::head_forward_backward(model::Weights, const at::Tensor&,
                                                                    const at::Tensor& x, const at::Tensor&, double,
                                                                    model::Gradients, model::Gradient&,
-                                                                   const at::Tensor&) const {
+                                                                   const at::Tensor&, const model::Dropout&) const {
   take(times_.head, kHeadUnit);
   return {.loss = at::empty({}, x.options().dtype(at::kFloat)), .dx = x};
 }

@@ -27,7 +27,8 @@ class SimulatedDecoder final : public model::Decoder {
                        const at::Tensor& targets, const at::Tensor& loss_mask) const override;
   HeadResult head_forward_backward(model::Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                    const at::Tensor& targets, double loss_scale, model::Gradients head_gradients,
-                                   model::Gradient& output_weight_gradient, const at::Tensor& loss_mask) const override;
+                                   model::Gradient& output_weight_gradient, const at::Tensor& loss_mask,
+                                   const model::Dropout& dropout) const override;
 
  private:
   void take(const Seconds& seconds, const char* unit = "unit") const;

@@ -152,11 +152,13 @@ at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, boo
       const Gathered embedding(engine_, embedding_unit);
       const ProfileRange range("forward and backward", name(head_unit));
       head = decoder_.head_forward_backward(head_weights.weights(), embedding.weights().front(), x, batch.targets,
-                                            loss_scale, head_gradients, embedding_gradients.front(), batch.loss_mask);
+                                            loss_scale, head_gradients, embedding_gradients.front(), batch.loss_mask,
+                                            decoder_.head_dropout(batch));
     } else {
       const ProfileRange range("forward and backward", name(head_unit));
       head = decoder_.head_forward_backward(head_weights.weights(), head_weights.weights().back(), x, batch.targets,
-                                            loss_scale, head_gradients, head_gradients.back(), batch.loss_mask);
+                                            loss_scale, head_gradients, head_gradients.back(), batch.loss_mask,
+                                            decoder_.head_dropout(batch));
     }
   }
   gradients_.reduce(head_unit);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "model/kernels/cpu/dropout_mask.hpp"
+
 // The operations of model/kernels on CPUs, each in one pass over its data: same formulas, computed in fp32, fp32 and
 // bf16 in memory, vectors of 16 values (AVX-512, AVX2 or whatever the CPU has). The caller allocates the results.
 // Tensors are contiguous unless a comment says otherwise. No result depends on the number of threads.
@@ -52,6 +54,9 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
 
 // x [N, C], sums [partial_sums(N), C] fp32.
 void column_sum(const at::Tensor& x, at::Tensor& sums);
+
+// x of fp32, bf16 or fp64, in place.
+void dropout(const at::Tensor& x, const Dropout& dropout);
 
 // Raises `maximum`, an fp32 scalar, to the largest magnitude of x, in a pass of its own; nothing where it is undefined.
 inline void raise_maximum(const at::Tensor& maximum, const at::Tensor& x) {

@@ -212,6 +212,10 @@ TEST_CASE("each key of a model has its rule") {
         List{{"bos_token_id", "none", "1", ChangeRule::kFree}});
   CHECK(change([](ModelConfig& now) { now.eos_token_ids = {1, 2}; }) ==
         List{{"eos_token_id", "none", "1 2", ChangeRule::kFree}});
+  const ModelConfig t5 = ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json");
+  ModelConfig now = t5;
+  now.t5->dropout_rate = 0.1;
+  CHECK(model_changes(t5, now) == List{{"dropout_rate", "0", "0.1", ChangeRule::kFree}});
   // What a checkpoint holds is what the run had.
   CHECK(model_changes(ModelConfig::from_json(before.to_json(), "a test"), before).empty());
 }

@@ -174,6 +174,17 @@ TEST_CASE("lr_scheduler_type chooses the Trainer's schedule") {
   const std::string json = R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})";
   same(with_data(run(json, {"--lr_scheduler_type=linear", "--epochs=2", "--warmup_ratio=0.1"}), 20).schedule,
        {TrainerDecay::kLinear, 1e-3, 2, 20});
+  same(with_data(run(json, {"--lr_scheduler_type=step_lr", "--lr_gamma=0.7", "--num_train_epochs=3"}), 13).schedule,
+       {TrainerDecay::kInSteps, 1e-3, 0, 18, 6, 0.7});
+  same(rates({"--lr_scheduler_type=step_lr", "--lr_gamma=0.5", "--max_steps=20", "--num_decay_steps=4"}),
+       {TrainerDecay::kInSteps, 5e-5, 0, 20, 4, 0.5});
+}
+
+TEST_CASE("step_lr needs its factor and a length, and only it has a factor") {
+  const std::string type = "--lr_scheduler_type=step_lr", gamma = "--lr_gamma=0.7";
+  CHECK_THAT(parse_error({type, "--num_train_epochs=2"}), Contains("--lr_gamma"));
+  CHECK_THAT(parse_error({type, gamma, "--max_steps=9"}), Contains("--num_decay_steps"));
+  CHECK_THAT(parse_error({"--lr_scheduler_type=linear", gamma}), Contains("--lr_gamma 0.7"));
 }
 
 // Oracle: DeepSpeed's classes (0.13), which take max(2, warmup_num_steps).

@@ -18,7 +18,8 @@ TEST_CASE("a schedule comes back from its record with the same bits") {
                                              TrainerLr{TrainerDecay::kLinear, 1e-3, 5, 30},
                                              TrainerLr{TrainerDecay::kCosine, 1e-3, 0, 30},
                                              TrainerLr{TrainerDecay::kConstant, 1e-3, 5, 30},
-                                             TrainerLr{TrainerDecay::kAtTheEnd, 1e-3, 5, 30, 10}};
+                                             TrainerLr{TrainerDecay::kAtTheEnd, 1e-3, 5, 30, 10},
+                                             TrainerLr{TrainerDecay::kInSteps, 1e-3, 5, 30, 10, 0.85}};
   for (const LrSchedule& schedule : schedules) {
     for (const LrSchedule& written :
          {schedule, schedule.started_after(40, 0.1 / 3), schedule.held_after(12),

@@ -48,9 +48,6 @@ TEST_CASE("a T5 refuses what it does not train with") {
   CHECK(lacks(refused([](Settings& config) { config.document_mask = true; }), {"--document_mask"}).empty());
   CHECK(lacks(refused([](Settings& config) { config.deepspeed_format = true; }), {"--checkpoint_format"}).empty());
   CHECK(lacks(refused([](Settings& config) { config.fp8 = "rowwise"; }), {"--fp8"}).empty());
-  model::ModelConfig with_dropout = t5();
-  with_dropout.t5->dropout_rate = 0.1;
-  CHECK(lacks(error(settings_of(3), with_dropout), {"--dropout_rate 0"}).empty());
 }
 
 TEST_CASE("the file of a T5 has pairs with its source length and padding, that of a decoder none") {

@@ -140,11 +140,17 @@ TEST_CASE("first_window continues where runs with another batch size stopped") {
   CHECK(windows_of(loader.next()) == std::vector<int64_t>(uninterrupted.begin() + 22, uninterrupted.begin() + 27));
 }
 
-TEST_CASE("A micro-batch reports its epoch; epochs and steps convert") {
+TEST_CASE("A micro-batch reports its epoch and first window; epochs and steps convert") {
   const Windows data(10);
   DataLoader loader(data.open(), options_of(0, 1, 4, 1, true), 0);
   CHECK(loader.num_windows() == 10);
-  for (const int64_t epoch : {0, 0, 0, 1, 1, 2}) CHECK(loader.next().epoch == epoch);
+  int64_t first = 0;
+  for (const int64_t epoch : {0, 0, 0, 1, 1, 2}) {
+    const MicroBatch batch = loader.next();
+    CHECK(batch.epoch == epoch);
+    CHECK(batch.first_window == first);
+    first += 4;
+  }
 
   const LoaderOptions options = options_of(0, 2, 3, 4, true);
   CHECK(windows_per_step(options) == 24);

@@ -51,7 +51,7 @@ TEST_CASE("every update applies the rate of DeepSpeed's schedulers") {
   }
 }
 
-// Oracle: transformers.optimization.get_scheduler, see make_lr_schedules.py.
+// Oracle: transformers.optimization.get_scheduler and torch's StepLR, see make_lr_schedules.py.
 TEST_CASE("every update applies the rate of the Trainer's schedules") {
   std::ifstream file(kSource / "tests/parallel/fixtures/trainer_lr_schedules.json");
   REQUIRE(file.good());
@@ -62,9 +62,14 @@ TEST_CASE("every update applies the rate of the Trainer's schedules") {
     const TrainerDecay decay = type == "linear"                ? TrainerDecay::kLinear
                                : type == "cosine"              ? TrainerDecay::kCosine
                                : type == "warmup_stable_decay" ? TrainerDecay::kAtTheEnd
+                               : type == "step_lr"             ? TrainerDecay::kInSteps
                                                                : TrainerDecay::kConstant;
-    const LrSchedule schedule =
-        TrainerLr{decay, test["lr"], test["warmup_steps"], test["steps"], test.value("decay_steps", int64_t{0})};
+    const LrSchedule schedule = TrainerLr{decay,
+                                          test["lr"],
+                                          test["warmup_steps"],
+                                          test["steps"],
+                                          test.value("decay_steps", int64_t{0}),
+                                          test.value("gamma", 1.0)};
     const auto expected = test["rates"].get<std::vector<double>>();
     REQUIRE(expected.size() == test["steps"]);
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -80,7 +85,8 @@ const std::vector<LrSchedule> kKinds = {WarmupLr{0.0, 1e-3, 5, WarmupType::kLog}
                                         WarmupCosineLr{1e-3, 0.0, 0.1, 5, 30, WarmupType::kLog},
                                         TrainerLr{TrainerDecay::kLinear, 1e-3, 5, 30},
                                         TrainerLr{TrainerDecay::kCosine, 1e-3, 5, 30},
-                                        TrainerLr{TrainerDecay::kAtTheEnd, 1e-3, 5, 30, 10}};
+                                        TrainerLr{TrainerDecay::kAtTheEnd, 1e-3, 5, 30, 10},
+                                        TrainerLr{TrainerDecay::kInSteps, 1e-3, 5, 30, 10, 0.5}};
 
 TEST_CASE("a schedule that starts after a step warms up from the rate there and then is as it was") {
   for (const LrSchedule& schedule : kKinds) {

@@ -1,0 +1,25 @@
+#include "model/kernels/dropout.hpp"
+
+#include "model/kernels/cpu/cpu.hpp"
+#include "model/kernels/cuda.hpp"
+#include "model/operation/launch.hpp"
+#include "model/operation/operation.hpp"
+
+namespace mpzero::model {
+
+void dropout_(const at::Tensor& x, const Dropout& dropout) {
+  if (dropout.rate == 0) return;
+  const OperationScope scope(OperationKind::kDropout, [&] {
+    return on_matrix(x.scalar_type(), dropout.sequences, x.numel() / dropout.sequences);
+  });
+  launch(x, [&] { cuda::dropout(x, dropout); }, [&] { cpu::dropout(x, dropout); });
+}
+
+at::Tensor after_dropout(const at::Tensor& x, const Dropout& dropout) {
+  if (dropout.rate == 0) return x;
+  const at::Tensor copy = x.clone(at::MemoryFormat::Contiguous);
+  dropout_(copy, dropout);
+  return copy;
+}
+
+}  // namespace mpzero::model
