@@ -68,7 +68,8 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         default="auto",
         help="chat: messages, ShareGPT's conversations, or instruction and output; prompt_completion: prompt and "
         "completion; text: the loss covers all tokens; pairs: source and target of an encoder-decoder; "
-        "spans: documents with T5's span corruption; auto (default): by the columns of the first row, never pairs or spans",
+        "spans: documents with T5's span corruption; auto (default): by the columns of the first row, never pairs or "
+        "spans",
     )
     group.add_argument(
         "--seq_length",
