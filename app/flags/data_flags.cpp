@@ -69,7 +69,9 @@ FlagGroup data_flags() {
         .value = Boolean{field<&Settings::shuffle>},
         .help = "shuffle the sequences anew each epoch",
         .recorded = Recorded{.key = "shuffle"}},
-       {.name = "seed", .value = Unsigned{field<&Settings::seed>}, .help = "random seed of weights, shuffling and dropout"}}};
+       {.name = "seed",
+        .value = Unsigned{field<&Settings::seed>},
+        .help = "random seed of weights, shuffling and dropout"}}};
 }
 
 }  // namespace mpzero

@@ -274,8 +274,7 @@ TEST_CASE("what does not belong to the run is left out, with a sentence") {
     CHECK((!taken.gradients && !taken.parameters));
     return taken.warnings.empty() ? std::string() : taken.warnings.front();
   };
-  CHECK_THAT(sentence_of(exact, {ranks, saved}),
-             Contains("checkpoints/tiny-5steps") && Contains("does not compress."));
+  CHECK_THAT(sentence_of(exact, {ranks, saved}), Contains("checkpoints/tiny-5steps") && Contains("does not compress."));
   const std::string gradients = "the gradients' error feedback", parameters = "the parameters' error feedback";
   const auto sentence_with = [&](const char* settings) {
     CarryingCheckpoint checkpoint(ranks, saved);
