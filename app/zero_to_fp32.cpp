@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -264,7 +265,13 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
   }
   if (options.given_format == "merged") {
     SingleProcess alone;
-    return convert(io::MergedCheckpoint(checkpoint, options.base_model, alone), options);
+    convert(io::MergedCheckpoint(checkpoint, options.base_model, alone), options);
+    const nlohmann::json settings = nlohmann::json::parse(checkpoint.progress().settings_json, nullptr, false);
+    if (!settings.is_object() || !settings.contains("base_codes")) return;
+    mpzero::print_out("The adapters were trained on a base in {}, and are merged into its original weights, {}\n",
+                      settings["base_codes"].dump(),
+                      options.base_model.empty() ? checkpoint.run().init_from : options.base_model);
+    return;
   }
   if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty()) {
     throw_user_error("--format peft writes only adapters; leave out --model_config, --tokenizer and --base_model");

@@ -231,6 +231,11 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
   add_tokenizer_change(known, setup, changes);
   check_meant(folder, changes, setup.config);
   check_optimizer(folder, known);
+  if (setup.config.lora.coded() && checkpoint.run().init_from_hash.empty()) {
+    throw_user_error(
+        "{} has a base with random weights, which --load_in_8bit and --load_in_4bit do not encode; leave {} out",
+        folder, setup.config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit");
+  }
   if (checkpoint.made_by_mpzero() && checkpoint.progress().seed != setup.config.seed) {
     throw_user_error(
         "{} was trained with --seed {}, this run has --seed {}, which would change the data order; use the same seed",

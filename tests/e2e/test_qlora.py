@@ -179,6 +179,8 @@ def test_resumes_with_the_same_losses_on_other_ranks(base: Path, tmp_path: Path)
     words = [str(BUILD / "bin" / "zero_to_fp32"), str(run.checkpoints), str(tmp_path / "out")]
     subprocess.run(words, check=True, capture_output=True)
     assert (tmp_path / "out" / "adapter_model.safetensors").exists()
+    words = [*words[:2], str(tmp_path / "merged"), "--format=merged"]
+    assert str(base) in subprocess.run(words, check=True, capture_output=True, text=True).stdout
     words = [str(BUILD / "bin" / "mpzero"), "generate", str(run.checkpoints), "--prompt_tokens=3,6,9"]
     text = subprocess.run([*words, "--max_tokens=4", "--device=cpu"], check=True, capture_output=True, text=True)
     assert len(text.stdout.split()) == 4
@@ -197,5 +199,12 @@ def test_refuses_what_codes_do_not_support(base: Path, tmp_path: Path) -> None:
     assert "--bnb_4bit_quant_type" in refusal(*LORA, "--load_in_4bit", weights, "--bnb_4bit_quant_type=fp4")
     for key, value in {"bnb_4bit_quant_type": "fp4", "bnb_4bit_use_double_quant": False}.items():
         assert f"lora.{key}" in refusal(weights, lora={"r": 4, "load_in_4bit": True, key: value})
+    # The base of a run that began with random weights.
+    run = run_in(tmp_path / "random", base)
+    run.train(*LORA, "--max_steps=1")
+    result = run.train(*LORA, "--load_in_4bit", "--max_steps=2", check=False)
+    assert result.returncode == 2 and "--load_in_4bit" in result.stderr
+    result = run_in(tmp_path, base).train(f"--init_from={run.checkpoints}", "--max_steps=1", check=False)
+    assert result.returncode == 2 and "--format merged" in result.stderr
     zero = {"stage": 3, "zero_quantized_weights": True}
     assert "zero_quantized_weights" in refusal(*LORA, "--load_in_4bit", weights, zero_optimization=zero)
