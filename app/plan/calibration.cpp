@@ -160,6 +160,22 @@ Estimate Calibration::seconds(const Operation& operation) const {
       return from(attention_forward_, "attention", place_of(operation.attention));
     case OperationKind::kAttentionBackward:
       return from(attention_backward_, "attention", place_of(operation.attention));
+    case OperationKind::kRelativeAttentionForward:
+    case OperationKind::kRelativeAttentionBackward: {
+      // Products of all heads in fp32, and kernels that move the scores.
+      const model::AttentionShape& s = operation.attention;
+      const Operation product{.kind = OperationKind::kMatmul,
+                              .type = at::kFloat,
+                              .matmul = {.rows = s.batch * s.heads * s.length,
+                                         .columns = operation.columns,
+                                         .inner = s.head_dim,
+                                         .b_transposed = true,
+                                         .type = at::kFloat,
+                                         .out_type = at::kFloat}};
+      Estimate estimate = kernel_seconds(std::string(model::name(operation.kind)), at::kFloat, operation.bytes());
+      estimate.seconds += operation.flops() / product.flops() * seconds(product).seconds;
+      return estimate;
+    }
     case OperationKind::kRowSums:  // of fp32, whatever they are written to
       return kernel_seconds(std::string(model::name(operation.kind)), at::kFloat, operation.bytes());
     case OperationKind::kFp8Cast:

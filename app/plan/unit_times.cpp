@@ -24,13 +24,15 @@ Seconds sum_of(const Calibration& calibration, std::span<const Operation> operat
         break;
       case OperationKind::kAttentionForward:
       case OperationKind::kAttentionBackward:
+      case OperationKind::kRelativeAttentionForward:
+      case OperationKind::kRelativeAttentionBackward:
         sum.attention += seconds;
         break;
       default:
         sum.elementwise += seconds;
     }
     if (extrapolated) sum.extrapolated += seconds;
-    sum.launch_bound += calibration.data().launch_seconds;
+    sum.launch_bound += operation.launches() * calibration.data().launch_seconds;
   }
   return sum;
 }

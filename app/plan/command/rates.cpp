@@ -134,7 +134,6 @@ Calibration calibration_of(const PlanMachine& machine, const std::string& file) 
 
 UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, const PlanMachine& machine,
                          int64_t kept_casts) {
-  if (setup.model.t5) throw MissingTimes("no calibration has attention times of T5");
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const bool accumulates = options.gradient_accumulation_steps > 1;
@@ -145,6 +144,7 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
   const int64_t sequences = std::clamp<int64_t>(std::llround(static_cast<double>(tokens) / document), 1, tokens);
   const MicroBatchShape shape{.sequences = sequences,
                               .length = tokens / sequences,
+                              .source_length = setup.config.source_length,
                               .type = options.dtype,
                               .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
                               .accumulates = accumulates,

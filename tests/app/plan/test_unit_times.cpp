@@ -107,6 +107,37 @@ TEST_CASE("a model of round figures by hand") {
   CHECK(unit_times(calibration, model, later).embedding_backward.elementwise == Approx(2e-12 * 4096 * 3.0 * 1024));
 }
 
+TEST_CASE("layers of a T5 by hand") {
+  CalibrationData data = round_figures();
+  // fp32, whose products take ten times as long.
+  data.matmuls.push_back(
+      {.shape = {.rows = 1000, .columns = 1000, .inner = 500, .type = at::kFloat, .out_type = at::kFloat},
+       .adds = false,
+       .seconds = 1e-5});
+  ModelConfig t5 = ModelConfig::from_file(MPZERO_SOURCE_DIR "/tests/model/fixtures/t5.json");  // d 24, 3 heads of 10
+  MicroBatchShape shape{.sequences = 2, .length = 164, .source_length = 100};
+  const Calibration calibration(data, "by hand");
+  const UnitTimes encoder = unit_times(calibration, t5, shape);
+  // Two products of each score, 1e14 operations a second, and 8 passes over it in fp32, 1e12 bytes a second; five and
+  // 21 backward.
+  const auto attention = [](double scores) { return scores * (2 * 2 * 10 / 1e14 + 8 * 4 / 1e12); };
+  const auto backward = [](double scores) { return scores * (5 * 2 * 10 / 1e14 + 21 * 4 / 1e12); };
+  CHECK(encoder.layer_forward.attention == Approx(attention(2 * 3 * 100 * 100)));
+  CHECK(encoder.backward(Recompute::kNone).attention == Approx(backward(2 * 3 * 100 * 100)));
+  CHECK(encoder.layer_forward.matmuls == Approx(2 * 200 * 24 * (4 * 30 + 2 * 40) / 1e15));
+  // bf16: two norms of 2 d, ReLU of 2 x 40.
+  CHECK(encoder.layer_forward.elementwise == Approx(2 * 200 * (2 * 2 * 24 + 2 * 40) / 1e12));
+  shape.layer = t5.t5->encoder_layers;
+  const UnitTimes decoder = unit_times(calibration, t5, shape);
+  CHECK(decoder.layer_forward.attention == Approx(attention(2 * 3 * 64 * 64) + attention(2 * 3 * 64 * 100)));
+  // Dropout reads and writes its matrices: three outputs, ReLU's, and both scores in fp32.
+  t5.t5->dropout_rate = 0.1;
+  const double dropped = 2.0 * 2 * 128 * (3 * 24 + 40) + 2.0 * 4 * 2 * 3 * 64 * (64 + 100),
+               added = 3 * 2.0 * 128 * 24 * 3;
+  const UnitTimes with_dropout = unit_times(calibration, t5, shape);
+  CHECK(with_dropout.layer_forward.elementwise - decoder.layer_forward.elementwise == Approx((dropped + added) / 1e12));
+}
+
 TEST_CASE("a layer in FP8 by hand: half of the products' time without times of their own, and casts by their bytes") {
   const Calibration calibration(round_figures(), "a file");
   CHECK_FALSE(calibration.has_fp8());
