@@ -20,6 +20,7 @@ class LayerAdapters {
   LayerAdapters(const LoraLayout& layout, double scale, std::span<const at::Tensor> layer, Matmuls& matmuls)
       : layout_(&layout), scale_(scale), layer_(layer), matmuls_(&matmuls) {}
 
+  bool adapts(LayerProduct product) const { return !of(product).empty(); }
   // y [N, out] += scale * x A^T B^T, x [N, in]. Returns scale * x A^T [N, adapters * r], which backward reads.
   at::Tensor forward(LayerProduct product, const Operand& x, const at::Tensor& y) const;
   // dx [N, in] += dz A, where dz [N, adapters * r] = scale * dy B is returned. dy: [N, out].

@@ -101,10 +101,9 @@ at::Tensor rotated(const Layer& layer, LayerActivations& s) {
   return qk_rope_forward(qk, heads, {}, rope);
 }
 
-}  // namespace
-
-at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
-                         const Attend& attend) {
+// The forward up to s.gate_up.
+void forward_to_gate_up(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
+                        const Attend& attend) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
   const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
   s.x = x;
@@ -128,11 +127,23 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
   s.gate_up = matmuls.forward(s.h_normed, w.gate_up);
   of(s.low_rank, LayerProduct::kGateUp) = adapters.forward(LayerProduct::kGateUp, s.h_normed, s.gate_up);
   s.h_normed.drop_rows();
-  const at::Tensor maximum = casts.maximum(LayerProduct::kDown, x.device());
-  s.activated = casts.input(LayerProduct::kDown, swiglu_forward(s.gate_up, maximum), inputs, maximum);
-  at::Tensor y = add_output(layer, mlp_of(layer, s), s.activated, w.down, s.h).view(x.sizes());
+}
+
+// The rest: [N, H].
+at::Tensor forward_from_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inputs) {
+  const at::Tensor maximum = layer.casts.maximum(LayerProduct::kDown, s.gate_up.device());
+  s.activated = layer.casts.input(LayerProduct::kDown, swiglu_forward(s.gate_up, maximum), inputs, maximum);
+  at::Tensor y = add_output(layer, mlp_of(layer, s), s.activated, layer.w.down, s.h);
   s.activated.drop_rows();
   return y;
+}
+
+}  // namespace
+
+at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
+                         const Attend& attend) {
+  forward_to_gate_up(layer, x, s, inputs, attend);
+  return forward_from_gate_up(layer, s, inputs).view(x.sizes());
 }
 
 namespace {
@@ -317,7 +328,12 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
                                  runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
                     .rope = rope_->get(dy, saved.mask, rotates(weights)),
                     .adapters = adapters(weights)};
-  if (runs_forward) model::layer_forward(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth);
+  if (runs_forward) {
+    forward_to_gate_up(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth, {});
+    // Only a norm of the MLP's output, or an adapter of its last product, reads more; mlp_backward recomputes SwiGLU.
+    if (layer.w.mlp_output_norm.defined() || layer.adapters.adapts(LayerProduct::kDown))
+      forward_from_gate_up(layer, saved, fp8::Forms::kBoth);
+  }
   RowSums sums;
   // Of the gradient of attention's product, where it is dh itself, which the norm of the MLP's input writes.
   const bool is_dh = layer.w.post_attention_norm.defined() && !layer.w.attention_output_norm.defined() &&

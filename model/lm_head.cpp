@@ -21,6 +21,15 @@ at::Tensor& weigh(at::Tensor& losses, const at::Tensor& loss_mask) {
   return loss_mask.defined() ? losses.mul_(loss_mask.reshape(-1)) : losses;
 }
 
+// Adds up in fp32 what `gradient` in bf16 would round at each chunk, its own content included; undefined where
+// `gradient` serves as well.
+Gradient sum_of_chunks(const Gradient& gradient, int64_t chunks) {
+  if (chunks == 1 || !gradient.wanted() || gradient.view().scalar_type() != at::kBFloat16) return Gradient();
+  const at::Tensor sum = at::empty(gradient.view().sizes(), gradient.view().options().dtype(at::kFloat));
+  if (!gradient.empty()) sum.copy_(gradient.view());
+  return Gradient(sum, gradient.empty());
+}
+
 // Of the head's input [N, H], which is smaller than the logits, and of its gradient.
 void divide(at::Tensor& normed, double logits_scaling) {
   if (logits_scaling != 1) normed.div_(logits_scaling);
@@ -70,6 +79,8 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
   const at::Tensor weights = loss_mask.defined() ? loss_mask.reshape(-1) : at::Tensor();
   at::Tensor d_normed = at::empty_like(norm.y);
+  Gradient sum = sum_of_chunks(output_weight_gradient, (tokens + chunk - 1) / chunk);
+  Gradient& of_chunks = sum.view().defined() ? sum : output_weight_gradient;
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const int64_t count = std::min(chunk, tokens - begin);
     const at::Tensor normed = norm.y.narrow(0, begin, count);
@@ -80,7 +91,12 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
                                                weights.defined() ? weights.narrow(0, begin, count) : weights));
     at::Tensor d_chunk = d_normed.narrow(0, begin, count);
     matmuls_->data_gradient_out(d_chunk, logits, output_weight);
-    output_weight_gradient.add_matmul(logits, normed, matmuls_.get());
+    of_chunks.add_matmul(logits, normed, matmuls_.get());
+  }
+  if (sum.view().defined()) {
+    output_weight_gradient.reset();
+    output_weight_gradient.add(sum.view());
+    sum = Gradient();
   }
   divide(d_normed, config_.logits_scaling);
   dropout_(d_normed, dropout);

@@ -123,6 +123,27 @@ TEST_CASE("embedding and head agree with autograd, in one chunk of tokens and in
   }
 }
 
+// Oracle: the head in one chunk, whose product is rounded once; both compared with fp64.
+TEST_CASE("an output weight's gradient in bf16 is rounded once, whatever the chunks") {
+  for (const ModelConfig& config : {small_qwen3(), small_llama()}) {
+    const at::Tensor tokens = at::randint(config.vocab_size, {4, 129}, at::kLong);
+    const auto gradient = [&](at::ScalarType type, int64_t max_logits) {
+      const Decoder decoder(config, {.max_logits = max_logits});
+      FlatModel model(decoder, at::TensorOptions().dtype(type), type);
+      model.forward_backward(tokens);
+      return config.tie_word_embeddings ? model.gradients[0][0].view() : model.gradients[decoder.head_unit()][1].view();
+    };
+    const at::Tensor exact = gradient(at::kDouble, 0);
+    const auto error = [&](int64_t max_logits) {
+      const at::Tensor rounded = gradient(at::kBFloat16, max_logits).to(at::kDouble);
+      return (rounded - exact).norm().item<double>() / exact.norm().item<double>();
+    };
+    CAPTURE(config.model_type);
+    // Some CPUs round each chunk's product to bf16 before the sum, which adds a rounding of a smaller number.
+    CHECK(error(config.vocab_size * 8) < 2 * error(0));
+  }
+}
+
 TEST_CASE("weights that are not adjacent are refused") {
   const Decoder decoder(small_qwen3());
   FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);

@@ -1,8 +1,4 @@
 // The simulated device against the CPU: the same operations, and the memory that tensors really take there.
-#include <ATen/Parallel.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -11,6 +7,7 @@
 #include <vector>
 
 #include "tests/app/simulation/compared_units.hpp"
+#include "tests/app/simulation/memory_watch.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/small_configs.hpp"
 
@@ -22,40 +19,6 @@ using model::ModelConfig;
 using model::Operation;
 using model::OperationKind;
 using model::Recompute;
-
-// Counts the bytes of CPU tensors that this thread allocates, and their peak.
-class MemoryWatch {
- public:
-  MemoryWatch() : reporter_(std::make_shared<Reporter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, reporter_) {}
-  UnitRecorder::RealDevice cpu() {
-    return {at::kCPU, [this] { return reporter_->now; },
-            [this] { return std::exchange(reporter_->peak, reporter_->now); }};
-  }
-
- private:
-  struct Reporter final : c10::MemoryReportingInfoBase {
-    int64_t now = 0, peak = 0;
-    void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-      now += bytes;
-      peak = std::max(peak, now);
-    }
-    bool memoryProfilingEnabled() const override { return true; }
-  };
-  std::shared_ptr<Reporter> reporter_;
-  c10::DebugInfoGuard guard_;
-};
-
-// What several threads allocate need not be there at the same time.
-class OneThread {
- public:
-  OneThread() { at::set_num_threads(1); }
-  ~OneThread() { at::set_num_threads(before_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_ = at::get_num_threads();
-};
 
 // Large enough that activations, not small sums, decide the peak.
 ModelConfig wide(ModelConfig config) {
@@ -210,6 +173,22 @@ TEST_CASE("bytes by hand") {
   CHECK(bytes(layer.forward, kMatmul).front() == 2 * (10 * 28 + 28 * 100 + 10 * 100));
   CHECK(bytes(layer.backward, kMatmul)[1] == 2 * (10 * 28 + 10 * 44) + 4 * 2 * 28 * 44);
   CHECK(bytes(layer.forward, kQkNormRopeForward) == std::vector<double>{2 * 2 * 10 * 80});
+}
+
+TEST_CASE("full recomputation runs the forward's products except the last one, which nothing reads") {
+  // Norms of the output and adapters read the last one's result or its input.
+  ModelConfig adapted = model::small_qwen3();
+  adapted.lora = model::LoraConfig{.r = 4, .alpha = 8, .targets = {"down_proj"}};
+  for (const auto& [config, recomputed] :
+       {std::pair(model::small_qwen3(), 3), {model::small_llama(), 3}, {model::small_olmo2(), 4}, {adapted, 6}}) {
+    CAPTURE(config.model_type, recomputed);
+    UnitRecorder recorder(config, {.sequences = 2, .length = 40}, at::kCUDA);
+    const auto products = [&](Recompute recompute) {
+      const std::vector<Operation> all = recorder.layer(recompute).backward.operations;
+      return std::ranges::count(all, OperationKind::kMatmul, &Operation::kind);
+    };
+    CHECK(products(Recompute::kFull) - products(Recompute::kNone) == recomputed);
+  }
 }
 
 TEST_CASE("less is kept at each level of recomputation, and casts take memory where they are kept") {
