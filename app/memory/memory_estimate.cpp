@@ -71,15 +71,20 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::Scala
   for (const plan::LayerKind& kind : kinds_) {
     shape.layer = kind.first;
     plan::UnitRecorder recorder(decoder_.config(), shape, device_);
-    // The last layer's output, which lives until the step ends, and the gradient of a layer's output.
+    // The head reads the last layer's output. A backward reads the gradient of its output while, before T5's decoder is
+    // done, that of the encoder's output waits.
     const int64_t hidden = recorder.hidden_bytes();
     const int64_t of_head = hidden + recorder.head().peak;
+    const int64_t waiting = kind.place.decoder
+                                ? micro_batch_size * config_.source_length * decoder_.config().hidden_size *
+                                      static_cast<int64_t>(c10::elementSize(shape.type))
+                                : 0;
     for (const auto& [recompute, level] :
          {std::pair(model::Recompute::kFull, &sizes.full), std::pair(model::Recompute::kSelective, &sizes.selective),
           std::pair(model::Recompute::kNone, &sizes.none)}) {
       const plan::UnitRecorder::Layer layer = recorder.layer(recompute);
       level->kept += kind.count * (layer.forward.kept - hidden);
-      level->workspace = std::max({level->workspace, of_head, 2 * hidden + layer.backward.peak});
+      level->workspace = std::max({level->workspace, of_head, hidden + waiting + layer.backward.peak});
     }
   }
   // The mean of all layers.

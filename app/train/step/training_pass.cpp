@@ -146,7 +146,7 @@ at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, boo
   const size_t head_unit = decoder_.head_unit();
   gradients_.begin_micro_batch(last_of_step);
   timer_.enter(Phase::kForward);
-  const at::Tensor x = forward_layers(batch, Mode::kTrain);
+  at::Tensor x = forward_layers(batch, Mode::kTrain);
   timer_.enter(Phase::kBackward);
 
   std::vector<model::Gradient> embedding_gradients = gradients_of(engine_, embedding_unit);
@@ -165,6 +165,7 @@ at::Tensor TrainingPass::train(const model::Batch& batch, double loss_scale, boo
                                             loss_scale, head_gradients, head_gradients.back(), batch.loss_mask);
     }
   }
+  x.reset();
   gradients_.reduce(head_unit);
 
   const model::Values d_embedded = backward_layers(std::move(head.dx));
