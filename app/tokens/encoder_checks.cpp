@@ -19,9 +19,6 @@ void check_encoder(const Settings& settings, const model::ModelConfig& model) {
   }
   if (settings.fp8 != "none") throw_user_error("--fp8 {}: a T5 does not train in FP8; leave it out", settings.fp8);
   if (settings.document_mask) throw_user_error("--document_mask: the pairs of a T5 are no documents; leave it out");
-  if (settings.deepspeed_format) {
-    throw_user_error("--checkpoint_format deepspeed: not supported for T5; leave it out to save mpzero's format");
-  }
 }
 
 void check_pairs(const io::TokenDataset& data, const Settings& settings, const model::ModelConfig& model) {
