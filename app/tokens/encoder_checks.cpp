@@ -19,9 +19,6 @@ void check_encoder(const Settings& settings, const model::ModelConfig& model) {
   }
   if (settings.fp8 != "none") throw_user_error("--fp8 {}: T5 does not support FP8; leave it out", settings.fp8);
   if (settings.document_mask) throw_user_error("--document_mask: T5 trains on pairs, not documents; leave it out");
-  if (settings.deepspeed_format) {
-    throw_user_error("--checkpoint_format deepspeed does not support T5; leave it out");
-  }
 }
 
 void check_pairs(const io::TokenDataset& data, const Settings& settings, const model::ModelConfig& model) {

@@ -20,7 +20,18 @@ pickle::Entry ds_config(const TrainingProgress& progress) {
 
 pickle::Entry ds_version() { return {"ds_version", pickle::text(kDeepSpeedVersion)}; }
 
-// The weights by name. A tied head is a second name of the embedding.
+// Second names of the embedding: of a tied head, and those of T5's stacks.
+std::vector<std::pair<std::string, std::string>> aliases_of(std::span<const ParameterSpec> parameters) {
+  const std::string& embedding = std::ranges::find_if(parameters, is_embedding, &ParameterSpec::name)->name;
+  std::vector<std::pair<std::string, std::string>> aliases;
+  if (embedding == kSharedEmbedding) {
+    aliases = {{"encoder.embed_tokens.weight", embedding}, {"decoder.embed_tokens.weight", embedding}};
+  }
+  if (is_output_tied(parameters)) aliases.emplace_back(kOutputWeight, embedding);
+  return aliases;
+}
+
+// The weights by name.
 std::string module_of(const DeepSpeedLayout& layout, bool bf16) {
   const std::vector<ParameterSpec> parameters = layout.parameters();
   const bool sharded = layout.stage() == 3;
@@ -36,8 +47,8 @@ std::string module_of(const DeepSpeedLayout& layout, bool bf16) {
                                          .shape = sharded ? std::vector<int64_t>{0} : parameter.shape}));
   };
   for (const ParameterSpec& parameter : parameters) add(parameter.name, parameter);
-  if (is_output_tied(parameters)) {
-    add(kOutputWeight, *std::ranges::find(parameters, kEmbeddingWeight, &ParameterSpec::name));
+  for (const auto& [alias, name] : aliases_of(parameters)) {
+    add(alias, *std::ranges::find(parameters, name, &ParameterSpec::name));
   }
   return pickle::ordered_dict(weights);
 }
@@ -155,7 +166,7 @@ int64_t state_numel(const DeepSpeedLayout& layout, size_t group, int rank, State
 std::string describe_model(const DeepSpeedLayout& layout, const TrainingProgress& progress,
                            const DeepSpeedSettings& settings) {
   std::vector<pickle::Entry> shared;
-  if (is_output_tied(layout.parameters())) shared.emplace_back(kOutputWeight, pickle::text(kEmbeddingWeight));
+  for (const auto& [alias, name] : aliases_of(layout.parameters())) shared.emplace_back(alias, pickle::text(name));
   return pickle::dump(
       pickle::dict({{"module", module_of(layout, progress.dtype == "bf16")},
                     {"buffer_names", pickle::list({})},

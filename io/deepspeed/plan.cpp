@@ -130,11 +130,13 @@ size_t place_in_unit(const std::string& name) {
 
 std::vector<ParameterSpec> in_the_order_of_transformers(std::span<const UnitSpec> units) {
   std::vector<ParameterSpec> all;
+  const bool of_t5 = units.front().parameters.front().name == kSharedEmbedding;  // in that order already
   for (const UnitSpec& unit : units) {
     std::vector<ParameterSpec> of_unit = unit.parameters;
-    std::stable_sort(of_unit.begin(), of_unit.end(), [](const ParameterSpec& a, const ParameterSpec& b) {
-      return place_in_unit(a.name) < place_in_unit(b.name);
-    });
+    if (!of_t5)
+      std::stable_sort(of_unit.begin(), of_unit.end(), [](const ParameterSpec& a, const ParameterSpec& b) {
+        return place_in_unit(a.name) < place_in_unit(b.name);
+      });
     all.insert(all.end(), of_unit.begin(), of_unit.end());
   }
   return all;

@@ -46,7 +46,6 @@ TEST_CASE("a T5 refuses what it does not train with") {
     return error(config, t5());
   };
   CHECK(lacks(refused([](Settings& config) { config.document_mask = true; }), {"--document_mask"}).empty());
-  CHECK(lacks(refused([](Settings& config) { config.deepspeed_format = true; }), {"--checkpoint_format"}).empty());
   CHECK(lacks(refused([](Settings& config) { config.fp8 = "rowwise"; }), {"--fp8"}).empty());
 }
 
