@@ -16,7 +16,7 @@ NO_OWN_TEST = ROOT / "tests/structure/no_own_test.txt"
 SOURCES = {".c", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc"}
 TOPS = ("app", "base", "io", "model", "parallel")
 # A folder that takes longer to look through than this is to be divided. Each kernel has a header and a file for GPUs.
-MOST_FILES = {"model/kernels": 32}
+MOST_FILES = {"model/kernels": 35}
 MOST_FILES_ELSEWHERE = 25
 
 
