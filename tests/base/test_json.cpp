@@ -58,7 +58,7 @@ TEST_CASE("text that is nested too deep or too long is refused") {
   CHECK(problem("[[[[[]]]]]") == "it is nested deeper than 4 levels; fix the file");
   CHECK(problem(R"({"a": {"b": [{"c": {}}]}})") == "it is nested deeper than 4 levels; fix the file");
   CHECK(problem(fmt::format("[{:998}]", "")) == "no error");
-  CHECK(problem(fmt::format("[{:999}]", "")).find("longer than 1000 bytes") != std::string::npos);
+  CHECK(problem(fmt::format("[{:999}]", "")).find("1000 bytes") != std::string::npos);
   // As deep as a stack: code that walks through the value, such as its destructor, would crash the process.
   constexpr int kDeep = 200'000;
   CHECK(problem(repeated("[", kDeep) + repeated("]", kDeep), kConfigurationLimits) ==

@@ -190,7 +190,7 @@ TEST_CASE("gradients and parameters are taken each for itself") {
   CHECK((taken.gradients && !taken.parameters));
   REQUIRE(taken.warnings.size() == 1);
   const std::string on_both = "for ranks 0 and 1, ";
-  CHECK_THAT(taken.warnings.front(), Contains("tiny-5steps") && Contains(on_both + "the parameters' error feedback"));
+  CHECK_THAT(taken.warnings.front(), Contains("tiny-5steps") && Contains(on_both + "error feedback of the parameters"));
   taken = take({ranks, of_weights}, both);
   CHECK((!taken.gradients && taken.parameters));
   REQUIRE(taken.warnings.size() == 1);
@@ -231,7 +231,7 @@ TEST_CASE("where one rank's file differs, all ranks take the same") {
         "has 4 nodes of 1 rank, this run 2 nodes of 1 rank");
   check({ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "lacks, for rank 1,");
   // As from two manifests.
-  check({is_last_rank() ? 0 : ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "which is left out");
+  check({is_last_rank() ? 0 : ranks, is_last_rank() ? nullptr : run.saved()}, false, false, "discarded");
 }
 
 TEST_CASE("a damaged file stops all ranks of a run that needs it, and no other run") {
@@ -255,7 +255,7 @@ TEST_CASE("a damaged file stops all ranks of a run that needs it, and no other r
     const Taken taken = take(checkpoint, of, setup);
     CHECK((!taken.gradients && !taken.parameters));
     REQUIRE(taken.warnings.size() == 1);
-    CHECK_THAT(taken.warnings.front(), Contains("which is left out"));
+    CHECK_THAT(taken.warnings.front(), Contains("discarded"));
   };
   goes_on(exact, exact.setup, damaged);
   RunSetup other = run.setup;

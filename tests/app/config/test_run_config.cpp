@@ -301,7 +301,7 @@ TEST_CASE("the schedule ends at total_num_steps, or else at --max_steps") {
   CHECK(from_file.config.max_steps == 12);
   CHECK_FALSE(from_file.config.schedule_ends_at_max_steps);
   REQUIRE(from_file.warnings.size() == 1);
-  CHECK_THAT(from_file.warnings[0], Contains("total_num_steps 20") && Contains("--max_steps 12"));
+  CHECK_THAT(from_file.warnings[0], Contains("total_num_steps is 20") && Contains("--max_steps 12"));
   const parallel::LrSchedule expected = parallel::WarmupCosineLr{1e-3, 0.0, 0.1, 4, 20, parallel::WarmupType::kLog};
   for (int64_t update = 1; update <= 22; ++update) {
     CHECK(from_flag.config.schedule.lr(update) == expected.lr(update));

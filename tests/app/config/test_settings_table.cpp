@@ -119,7 +119,7 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
   CHECK(line_of(table, "schedule") == "schedule WarmupCosineLR (log), lr 0 to 0.001 to 0.0005 file: scheduler.type");
   CHECK(line_of(table, "schedule's end") == "schedule's end step 20 file: scheduler.params.total_num_steps");
   CHECK(line_of(table, "accumulation in") == "accumulation in bf16 file: data_types.grad_accum_dtype");
-  CHECK_THAT(line_of(table, "micro-batch"), Contains("4 from the global batch"));
+  CHECK_THAT(line_of(table, "micro-batch"), Contains("4 from global batch"));
   CHECK(line_of(table, "weights") == "weights fp32 DeepSpeed's default (bf16.enabled is missing)");
 
   Result epochs = run(trio(0, 4, 2), {"--num_train_epochs=2", "--lr_scheduler_type=cosine"});

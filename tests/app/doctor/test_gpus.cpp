@@ -87,7 +87,7 @@ TEST_CASE("a missing GPU is found by comparison with the instance type and with 
   CHECK(find(look(root, "gpus=4", {.given_gpus = {4, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpus").status == Status::kOk);
   CHECK(find(look(bus, "gpus=1", {.given_gpus = {1, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpus").status == Status::kOk);
   CHECK(find(look(root, "gpus=3", {.given_gpus = {4, "Slurm", "SLURM_GPUS_ON_NODE"}}), "gpus").message ==
-        "3 GPUs, but Slurm gave 4 to the job");
+        "3 GPUs, but Slurm assigned 4 to the job");
 }
 
 TEST_CASE("ranks that each see only their own GPU see all of the host's GPUs together") {

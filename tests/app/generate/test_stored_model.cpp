@@ -62,11 +62,12 @@ TEST_CASE("a model is found by its checkpoint, the folder of checkpoints, or a t
   CHECK(latest.embedding == random_embedding(1));
   CHECK(read({.folder = folder / "small-6steps"}).embedding == random_embedding(2));
   CHECK(read({.folder = folder.path(), .tag = "small-6steps"}).embedding == random_embedding(2));
-  CHECK(error({.folder = folder / "other"}).starts_with("there is no checkpoint 'other' in " + folder.path().string()));
-  CHECK(error({.folder = folder.path(), .tag = "other"}).starts_with("there is no checkpoint 'other' in "));
+  for (const std::string& message :
+       {error({.folder = folder / "other"}), error({.folder = folder.path(), .tag = "other"})}) {
+    CHECK_THAT(message, Catch::Contains("'other'") && Catch::Contains(folder.path().string()));
+  }
   const TemporaryFolder empty;
-  CHECK(error({.folder = empty / "none"}) ==
-        "checkpoint folder " + (empty / "none").string() + " does not exist: check the path");
+  CHECK_THAT(error({.folder = empty / "none"}), Catch::Contains((empty / "none").string() + " does not exist"));
   CHECK(error({.folder = empty.path()}).starts_with(empty.path().string() + " has neither a file 'latest' nor"));
 }
 

@@ -184,7 +184,7 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(changed("/matmuls/0/us", "fast") == std::string(": matmuls[0].us must be a number above 0") + kRemedy);
   CHECK(changed("/matmuls/0/rows", 1.5) == std::string(": matmuls[0].rows must be a whole number above 0") + kRemedy);
   CHECK(changed("/matmuls/0/layout", "TT") == std::string(": matmuls[0].layout must be one of NN, NT, TN") + kRemedy);
-  CHECK(changed("/matmuls/0/rwos", 1) == std::string(": the key matmuls[0].rwos is not known") + kRemedy);
+  CHECK(changed("/matmuls/0/rwos", 1) == std::string(": unknown key matmuls[0].rwos") + kRemedy);
   CHECK(changed("/kernels/0/type", "fp8") == std::string(": kernels[0].type must be one of bf16, fp32") + kRemedy);
   CHECK(changed("/copies/on_device_gb_per_second", -4) ==
         std::string(": copies.on_device_gb_per_second must be a number above 0") + kRemedy);
@@ -192,7 +192,7 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(changed("/gpu", "yes") == std::string(": gpu must be true or false") + kRemedy);
   json scaled = small();
   scaled["scales"] = "../elsewhere.json";
-  CHECK(error(scaled.dump()).starts_with(": the key "));  // times of its own as well
+  CHECK(error(scaled.dump()).starts_with(": unknown key "));  // times of its own as well
   for (const char* key : {"matmuls", "attention", "kernels"}) scaled.erase(key);
   CHECK(error(scaled.dump()) == std::string(": scales must be another file of this folder") + kRemedy);
   scaled["scales"] = "bad.json";

@@ -130,7 +130,7 @@ TEST_CASE("a checkpoint of mpzero in DeepSpeed's format is not accepted without 
     require_saved(folder.path(), kTag, {.stage = stage, .ranks = 2});
     fs::remove(folder / kTag / kManifestName);
     CHECK_THAT(message_of([&] { open_checkpoint(folder / kTag); }),
-               Contains("holds no manifest.json, so it is not a complete checkpoint of mpzero"));
+               Contains("has no manifest.json"));
     fs::remove_all(folder / kTag);
   }
 }
@@ -325,7 +325,7 @@ TEST_CASE("files written by DeepSpeed itself are of one save") {
       REQUIRE((at != std::string::npos && value < at + 20));
       const std::string from = bytes.substr(at, value + 2 - at);
       edit_pickle(copy / name, from, from.substr(0, from.size() - 1) + '\4');
-      CHECK_THAT(message_of([&] { open_checkpoint(copy.path())->verify(); }), Contains("of different saves"));
+      CHECK_THAT(message_of([&] { open_checkpoint(copy.path())->verify(); }), Contains("different saves"));
     }
   }
 }

@@ -244,7 +244,7 @@ TEST_CASE("harmless contradictions in a folder of weights are warnings") {
   write_file(folder / "model.safetensors", shard);
   const auto warnings = warnings_of(folder.path());
   REQUIRE(warnings.size() == 1);
-  CHECK_THAT(warnings[0], Contains("model.safetensors.index.json") && Contains("is not read"));
+  CHECK_THAT(warnings[0], Contains("model.safetensors.index.json") && Contains("is ignored"));
 }
 
 }  // namespace mpzero::io

@@ -58,7 +58,7 @@ TEST_CASE("a run is planned with the network that it has proven, whatever its fl
   const auto step = [&] { return plan_of(run, setup.layout).step.seconds; };
   setup.config.network = "efa";
   const double over_efa = step();
-  CHECK_THAT(plan_beside_run(run, mean), Contains("give or take") && Contains("%, with EFA between hosts)"));
+  CHECK_THAT(plan_beside_run(run, mean), Contains("error of the plan: ") && Contains("%, with EFA between hosts)"));
   run.network = "socket";
   CHECK(step() > over_efa);
   CHECK_THAT(plan_beside_run(run, mean), Contains("%, with TCP between hosts, which NCCL uses)"));

@@ -233,13 +233,13 @@ TEST_CASE("flags that a plan cannot use are one sentence") {
   const auto error = [](std::vector<std::string> flags) { return error_from([&] { output_of(flags); }); };
   CHECK_THAT(error({"--gpu=H200", "--world_size=4"}), Contains("--world_size 4"));
   CHECK_THAT(error({"--gpu=H200", "--device=cpu"}), Contains("--device cpu contradict"));
-  CHECK_THAT(error({"--device=cpu"}), Contains("calibration of") && Contains("give one of a CPU"));
+  CHECK_THAT(error({"--device=cpu"}), Contains("calibration of") && Contains("one of a CPU"));
   CHECK_THAT(error({"--device=cpu", "--instance=p5.48xlarge"}), Contains("leave out --device cpu"));
   CHECK_THAT(error({"--instance=c7i.48xlarge"}), Contains("has no GPUs; use --device cpu"));
   CHECK_THAT(error({"--device=cpu", "--instance=c7i.48xlrge"}), Contains("did you mean c7i.48xlarge?"));
   CHECK_THAT(error({"--instance=p5.48xlarge", "--nproc_per_node=2"}), Contains("--nproc_per_node 2"));
   CHECK_THAT(error({"--gpu=H200", "--nodes=100000", "--nproc_per_node=1000000"}),
-             Contains("--nodes 100000 with --nproc_per_node 1000000 are more than 1000000 ranks"));
+             Contains("--nodes 100000 with --nproc_per_node 1000000"));
   CHECK_THAT(error({"--instance=c7i.48xlarge", "--device=cpu", "--nodes=100000", "--nproc_per_node=11"}),
              Contains("--nodes 100000 with --nproc_per_node 11"));
   CHECK_THAT(error({"--gpu=H200", "--sequence_length=4"}), Contains("--seq_length"));
