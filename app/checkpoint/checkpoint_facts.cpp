@@ -54,6 +54,8 @@ std::vector<CheckpointFact> checkpoint_facts(const io::StoredCheckpoint& stored)
   if (!run.id.empty()) add("run", run.id);
   if (!run.init_from.empty()) add("init_from", run.init_from);
   if (!run.init_from_hash.empty()) add("init_from_hash", run.init_from_hash);
+  if (!run.init_adapters.empty()) add("init_adapters", run.init_adapters);
+  if (!run.init_adapters_hash.empty()) add("init_adapters_hash", run.init_adapters_hash);
   add("step", progress.step);
   add("tokens_seen", progress.tokens_seen);
   add("sequences_seen", progress.sequences_seen);

@@ -14,6 +14,7 @@
 #include "app/config/settings_table.hpp"
 #include "app/tokens/token_checks.hpp"
 #include "base/error.hpp"
+#include "io/peft/peft_config.hpp"
 
 namespace mpzero {
 namespace {
@@ -223,8 +224,14 @@ void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, c
 
 void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                      const std::vector<UnitSpec>& units) {
-  io::check_same_parameters(checkpoint.parameters(), units, checkpoint.folder());
   const std::string folder = checkpoint.folder().string();
+  if (const auto adapters = setup.model.lora ? std::nullopt : io::adapters_of(checkpoint)) {
+    throw_user_error(
+        "{} has adapters, which this run lacks; pass --lora_r {} --lora_alpha {} --lora_target_modules {}{}", folder,
+        adapters->r, adapters->lora_alpha, fmt::join(adapters->target_modules, ","),
+        adapters->use_rslora ? " --use_rslora" : "");
+  }
+  io::check_same_parameters(checkpoint.parameters(), units, checkpoint.folder());
   const nlohmann::json known = known_settings(checkpoint.progress(), folder);
   std::vector<ModelChange> changes = model_changes_since(checkpoint, setup).value_or(std::vector<ModelChange>{});
   check_same_model(folder, changes);

@@ -82,10 +82,11 @@ ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group) {
     choices.problem_of_run = candidates.problem_of_run;
     for (const fs::path& folder : candidates.folders) folders.push_back(folder.string());
   });
-  auto& [id, init_from, init_from_hash] = choices.run;
-  std::tie(id, init_from, init_from_hash, choices.problem, choices.left_out, choices.problem_of_run, folders) =
-      broadcast(group, std::tuple(id, init_from, init_from_hash, choices.problem, choices.left_out,
-                                  choices.problem_of_run, folders));
+  auto& [id, init_from, init_from_hash, init_adapters, init_adapters_hash] = choices.run;
+  std::tie(id, init_from, init_from_hash, init_adapters, init_adapters_hash, choices.problem, choices.left_out,
+           choices.problem_of_run, folders) =
+      broadcast(group, std::tuple(id, init_from, init_from_hash, init_adapters, init_adapters_hash, choices.problem,
+                                  choices.left_out, choices.problem_of_run, folders));
   choices.folders.assign(folders.begin(), folders.end());
   return choices;
 }

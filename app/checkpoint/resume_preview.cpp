@@ -9,6 +9,7 @@
 #include "app/checkpoint/run_state.hpp"
 #include "base/error.hpp"
 #include "base/process_group.hpp"
+#include "io/adapters/peft_files.hpp"
 #include "io/checkpoint_dir/old_run.hpp"
 
 namespace mpzero {
@@ -50,6 +51,7 @@ ResumePreview preview_resume(const RunSetup& setup, const std::vector<UnitSpec>&
   if (!checkpoints_to_move(config, run, preview.resumed).empty()) preview.moved_to = folder / io::next_old_name(folder);
   if (!preview.resumed && !config.init_from.empty()) {
     check_initial_weights(config.init_from, model_units(setup.model.base()), warnings);
+    if (!config.init_adapters.empty()) io::open_adapters(config.init_adapters, model_units(setup.model));
   }
   return preview;
 }

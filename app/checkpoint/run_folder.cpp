@@ -97,20 +97,23 @@ void check_init_from_stays(const RunConfig& config, const std::vector<io::Catalo
   throw_user_error(
       "--init_from {}: --overwrite would move these weights to {}, where a restart of the same command would not find "
       "them; use another --checkpoint_dir, or a checkpoint in a folder old-<n> of {}, which stay in place",
-      config.init_from, (folder / io::next_old_name(folder)).string(), folder.string());
+      config.init_adapters.empty() ? config.init_from : config.init_adapters,
+      (folder / io::next_old_name(folder)).string(), folder.string());
 }
 
 }  // namespace
 
 bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEntry>& entries) {
-  if (config.init_from.empty()) return false;
-  std::error_code error;
-  const fs::path path = fs::weakly_canonical(fs::absolute(config.init_from, error), error);
-  if (error) return false;
-  // The weights may be in a folder of the checkpoint's folder.
-  for (fs::path above = path; above.has_relative_path(); above = above.parent_path()) {
-    const auto is_above = [&](const io::CatalogEntry& entry) { return same_folder(entry.folder, above); };
-    if (std::any_of(entries.begin(), entries.end(), is_above)) return true;
+  for (const std::string& given : {config.init_from, config.init_adapters}) {
+    if (given.empty()) continue;
+    std::error_code error;
+    const fs::path path = fs::weakly_canonical(fs::absolute(given, error), error);
+    if (error) continue;
+    // The weights may be in a folder of the checkpoint's folder.
+    for (fs::path above = path; above.has_relative_path(); above = above.parent_path()) {
+      const auto is_above = [&](const io::CatalogEntry& entry) { return same_folder(entry.folder, above); };
+      if (std::any_of(entries.begin(), entries.end(), is_above)) return true;
+    }
   }
   return false;
 }
@@ -144,7 +147,11 @@ void RunFolder::open() {
 
 io::RunRecord RunFolder::identify(const std::optional<Resumed>& resumed) {
   io::RunRecord run = resumed ? resumed->run : io::RunRecord{};
-  if (run.id.empty()) run = {.id = io::new_run_id(), .init_from = recorded_init_from(config_)};
+  if (run.id.empty()) {
+    run = {.id = io::new_run_id(),
+           .init_from = recorded_init_from(config_),
+           .init_adapters = absolute_init_from(config_.init_adapters)};
+  }
   run.id = broadcast(group_, run.id);
   if (lock_) lock_->set_run(run.id);
   return run;

@@ -60,7 +60,7 @@ class RunFolder {
 std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
                                                   const std::optional<Resumed>& resumed);
 
-// Whether the weights of --init_from are one of these checkpoints, or in the folder of one.
+// Whether the weights or adapters of --init_from are one of these checkpoints, or in the folder of one.
 bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEntry>& entries);
 
 // As a RunRecord has it: the absolute path of --init_from; empty where the flag is not given.

@@ -9,6 +9,7 @@
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/adapters/peft_files.hpp"
+#include "io/peft/peft_config.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/matched_weights.hpp"
 #include "model/initializer.hpp"
@@ -41,6 +42,47 @@ fs::path weights_to_compare(const RunSetup& setup, const io::RunRecord& run) {
   return setup.init_from_latest && same_parent ? before : fs::path(setup.config.init_from);
 }
 
+std::vector<UnitSpec> only_adapters(std::vector<UnitSpec> units) {
+  for (UnitSpec& unit : units) {
+    std::erase_if(unit.parameters, [](const ParameterSpec& parameter) { return !is_adapter(parameter.name); });
+  }
+  return units;
+}
+
+// As problem_of_initial_weights, for the adapters of --init_from.
+std::string problem_of_initial_adapters(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,
+                                        ProcessGroup& group, std::vector<std::string>& warnings) {
+  const std::string& given = setup.config.init_adapters;
+  if (given.empty()) return "";
+  const fs::path before = run.init_adapters, now = absolute_init_from(given);
+  const bool compares_before = setup.init_adapters_latest && before.parent_path() == now.parent_path();
+  const std::string folder = compares_before ? before.string() : given;
+  bool exists = true;
+  run_on_all_ranks(group, [&] {
+    if (group.rank() == 0) exists = io::holds_peft_adapters(folder) || io::has_initial_weights(folder);
+  });
+  exists = broadcast(group, exists);
+  if (run.init_adapters_hash.empty() || (!exists && (compares_before || before == now))) {
+    warnings.push_back(fmt::format("{} continues with its own adapters; those of --init_from {} were not compared: {}.",
+                                   checkpoint.string(), folder,
+                                   exists ? "the run records none" : "they no longer exist"));
+    return "";
+  }
+  std::string hash;
+  if (exists) {
+    const std::vector<UnitSpec> units = only_adapters(model_units(setup.model));
+    std::unique_ptr<io::WeightSource> source;
+    run_on_all_ranks(group, [&] { source = io::open_adapters(folder, units); });
+    hash = io::hash_of(*source, units, group);
+    source->verify_what_was_read(group);
+  }
+  if (hash == run.init_adapters_hash) return "";
+  return fmt::format(
+      "{} belongs to a run that started from the adapters of {} (xxh3 {}), not from those of --init_from "
+      "{} (xxh3 {}); pass the same adapters",
+      checkpoint.string(), run.init_adapters, run.init_adapters_hash, folder, hash);
+}
+
 std::string describe_weights(const io::RunRecord& run) {
   if (run.init_from.empty()) return "random weights";
   const std::string hash = run.init_from_hash.empty() ? "" : fmt::format(" (xxh3 {})", run.init_from_hash);
@@ -65,37 +107,48 @@ void check_initial_weights(const std::string& folder, const std::vector<UnitSpec
   warnings.insert(warnings.end(), weights->warnings().begin(), weights->warnings().end());
 }
 
-std::string initialize_run(const RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group,
-                           std::vector<std::string>& warnings) {
+void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group,
+                    std::vector<std::string>& warnings) {
   const RunConfig& config = setup.config;
   const model::RandomInitializer random(config.seed, setup.model);
   if (config.init_from.empty()) {
-    engine.initialize(random, group);
-    return "";
+    return engine.initialize(random, group);
   }
   const std::vector<UnitSpec> units = model_units(setup.model.base());
-  std::unique_ptr<io::WeightSource> source;
-  run_on_all_ranks(group, [&] { source = open_weights(config.init_from, units); });
+  const std::vector<UnitSpec> adapter_units = only_adapters(model_units(setup.model));
+  std::unique_ptr<io::WeightSource> source, adapter_source;
+  run_on_all_ranks(group, [&] {
+    source = open_weights(config.init_from, units);
+    if (!config.init_adapters.empty()) adapter_source = io::open_adapters(config.init_adapters, adapter_units);
+  });
   warnings.insert(warnings.end(), source->warnings().begin(), source->warnings().end());
-  const io::InitialWeights weights(*source,
-                                   config.dtype == "bf16" ? io::WeightType::kBFloat16 : io::WeightType::kFloat32);
-  std::unique_ptr<io::WeightSource> adapters;
-  if (!setup.init_adapters.empty()) {
-    run_on_all_ranks(group, [&] { adapters = io::open_adapters(setup.init_adapters, model_units(setup.model)); });
-  }
+  const io::WeightType type = config.dtype == "bf16" ? io::WeightType::kBFloat16 : io::WeightType::kFloat32;
+  const io::InitialWeights weights(*source, type);
+  std::optional<io::InitialWeights> adapters;
+  if (adapter_source) adapters.emplace(*adapter_source, type);
   engine.initialize(io::WithAdapters(weights, adapters ? static_cast<const ParameterSource&>(*adapters) : random),
                     group);
   source->verify_what_was_read(group);
-  if (adapters) adapters->verify_what_was_read(group);
   // Unsharded states are read by every rank.
-  return weights.hash(units, config.zero.stage > 0 || group.rank() == 0, group);
+  const bool counts = config.zero.stage > 0 || group.rank() == 0;
+  setup.run.init_from_hash = weights.hash(units, counts, group);
+  if (!adapters) return;
+  adapter_source->verify_what_was_read(group);
+  setup.run.init_adapters_hash = adapters->hash(adapter_units, counts, group);
+  if (setup.init_base_hash.empty() || setup.init_base_hash == setup.run.init_from_hash) return;
+  throw UserError(fmt::format("{} has adapters of a base with xxh3 {}, but {} has other weights (xxh3 {}); pass the "
+                              "weights that they were trained on with --base_model",
+                              config.init_adapters, setup.init_base_hash, config.init_from, setup.run.init_from_hash),
+                  ErrorScope::kAllRanks);
 }
 
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,
                                        WeightsCheck check, ProcessGroup& group, std::vector<std::string>& warnings) {
   if (run.id.empty() || setup.config.init_from.empty()) return "";
-  // The base of adapters has been compared when it was read.
-  if (setup.model.lora && check == WeightsCheck::kContent) return "";
+  std::string of_adapters = problem_of_initial_adapters(setup, run, checkpoint, group, warnings);
+  if (!of_adapters.empty()) return of_adapters;
+  // The base of adapters has been compared when it was read, unless it is the checkpoint's own.
+  if (setup.model.lora && check == WeightsCheck::kContent && !run.init_from_hash.empty()) return "";
   const fs::path folder = weights_to_compare(setup, run);
   const auto others = [&](const std::string& hash) {
     return fmt::format(

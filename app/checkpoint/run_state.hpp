@@ -13,11 +13,10 @@
 
 namespace mpzero {
 
-// Fills the engine with --init_from's weights, or with random ones. Returns the hash of the former
-// (io/weights/initial_weights.hpp), and nothing for the latter. Adapters begin as new ones. Adds to `warnings` what
-// should be known of the folder. Collective.
-std::string initialize_run(const RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group,
-                           std::vector<std::string>& warnings);
+// Fills the engine with the weights and adapters of --init_from, or with random ones. Records the hashes of the former
+// (io/weights/initial_weights.hpp) in setup.run. Adds to `warnings` what should be known of the folder. Collective.
+void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group,
+                    std::vector<std::string>& warnings);
 
 // Throws UserError unless `folder` holds a tensor for each parameter, with its shape, and no others. Reads headers, and
 // the beginning of a head that should be tied.
@@ -28,9 +27,9 @@ void check_initial_weights(const std::string& folder, const std::vector<UnitSpec
 // preview trusts a path that has not changed.
 enum class WeightsCheck : uint8_t { kContent, kContentOfOtherPath };
 
-// A sentence where --init_from names other weights than those that `run`, which saved `checkpoint`, began with, the
-// same on all ranks: by their hash, for which they are read, or by their path where the run has recorded none or they
-// are gone. Empty where they are the same, or the flag is not given. Collective.
+// A sentence where --init_from names other weights or adapters than those that `run`, which saved `checkpoint`, began
+// with, the same on all ranks: by their hash, for which they are read, or by their path where the run has recorded none
+// or they are gone. Empty where they are the same, or the flag is not given. Collective.
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run,
                                        const std::filesystem::path& checkpoint, WeightsCheck check, ProcessGroup& group,
                                        std::vector<std::string>& warnings);

@@ -67,6 +67,7 @@ struct RunConfig : Settings {
   std::string ds_config_json;                    // the text of the file in force, for the record; empty: none
   std::string ds_config_path;                    // its name in messages; empty: none
   std::vector<std::string> replaced;             // "--FLAG VALUE (KEY VALUE)": values of a file that yields to flags
+  std::string init_adapters;                     // the folder of adapters that a new run begins with; empty: new ones
   Origins origins;                               // of the values above and of Settings
 
   // The learning rate of update `update`, counted from 1.

@@ -338,7 +338,8 @@ std::vector<fs::path> checkpoints_of_run(const CommandLine& line) {
   return io::resume_candidates(folder, /*model_type=*/"").folders;
 }
 
-// The folder that the run began with, if --init_from names that folder, the one above it or its model on the hub.
+// The folder that the run began with, if --init_from names that folder, the one above it or its model on the hub; of
+// adapters their base.
 std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& line) {
   const std::string given = absolute_init_from(line.init_from);
   for (const fs::path& folder : checkpoints_of_run(line)) {
@@ -348,16 +349,25 @@ std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& l
     } catch (const Damaged&) {  // resuming reports it, and tries the next one, too
       continue;
     }
-    const fs::path recorded = checkpoint->run().init_from;
+    const io::RunRecord& run = checkpoint->run();
     const std::string& model = checkpoint->progress().model_config_json;
-    if (recorded.empty() || model.empty()) return std::nullopt;
-    const bool is_snapshot = io::is_hub_name(line.init_from) && io::hub_name_of(recorded) == line.init_from;
-    if (recorded != given && recorded.parent_path() != given && !is_snapshot) return std::nullopt;
-    return io::InitialFolder{.folder = recorded,
-                             .is_checkpoint = true,
-                             .is_latest = recorded != given && !is_snapshot,
-                             .is_gone = true,
-                             .model_config_json = model};
+    const auto is_given = [&](const fs::path& recorded) {
+      return recorded == given || (io::is_hub_name(line.init_from) && io::hub_name_of(recorded) == line.init_from);
+    };
+    const auto is_below = [&](const fs::path& recorded) { return recorded.parent_path() == given; };
+    const bool adapters = is_given(run.init_adapters) || is_below(run.init_adapters);
+    const fs::path recorded = adapters ? run.init_adapters : run.init_from;
+    if (model.empty() || !(is_given(recorded) || is_below(recorded))) return std::nullopt;
+    io::InitialFolder found{.folder = recorded, .is_checkpoint = true, .is_gone = true, .model_config_json = model};
+    if (!adapters) {
+      found.is_latest = !is_given(recorded);
+      return found;
+    }
+    found.folder = line.base_model.empty() ? fs::path(run.init_from) : io::weights_folder(line.base_model);
+    found.adapters = recorded;
+    found.adapters_latest = !is_given(recorded);
+    found.adapter_settings = io::adapters_of(*checkpoint).value();
+    return found;
   }
   return std::nullopt;
 }
@@ -400,17 +410,18 @@ io::InitialFolder find_init_from(const CommandLine& command_line) {
                      command_line.base_model);
   }
   io::InitialFolder found = io::find_initial_folder(command_line.init_from, command_line.base_model);
+  const bool exists = io::has_initial_weights(found.folder);
+  if (!exists) found = folder_that_run_began_with(command_line).value_or(found);
   if (!command_line.base_model.empty() && found.adapters.empty()) {
     throw_user_error("--base_model {}: --init_from {} has no adapters that need a base; leave one of the two out",
                      command_line.base_model, command_line.init_from);
   }
-  if (io::has_initial_weights(found.folder)) {
+  if (exists && !found.problem.empty()) {
     // A run that resumes has its weights; that of the tokenizer's files it can do without.
-    if (!found.problem.empty() && checkpoints_of_run(command_line).empty()) throw UserError(found.problem);
-    if (!found.problem.empty()) found.warnings.push_back(found.problem + ".");
-    return found;
+    if (checkpoints_of_run(command_line).empty()) throw UserError(found.problem);
+    found.warnings.push_back(found.problem + ".");
   }
-  return folder_that_run_began_with(command_line).value_or(found);
+  return found;
 }
 
 std::string absolute_init_from(const std::string& init_from) {
@@ -440,7 +451,6 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   check_init_model(command_line, init, setup.model);
   if (!init.adapters.empty()) {
     const io::AdapterSettings& adapters = init.adapter_settings;
-    setup.init_adapters = init.adapters;
     setup.model.lora = model::LoraConfig{.r = adapters.r,
                                          .alpha = adapters.lora_alpha,
                                          .targets = adapters.target_modules,
@@ -448,13 +458,16 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   }
   setup.layout = {.nodes = 1, .ranks_per_node = world_size};
   setup.init_from_latest = init.is_latest;
+  setup.init_adapters_latest = init.adapters_latest;
+  setup.init_base_hash = init.base_hash;
   append(setup.warnings, init.warnings);
   setup.names_model = names_model(command_line);
   setup.config = resolve(command_line, ds_config, setup.layout.data_parallel_size(),
                          ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
+  setup.config.init_adapters = init.adapters.string();
   const RunConfig& config = setup.config;
   const std::string source = ds_config.given() ? ds_config.path : "the command line";
-  set_up_lora(config, source, setup.model);
+  set_up_lora(config, source, given.init_from, setup.model);
   check_sizes(config, setup.model, source);
   check_encoder(config, setup.model);
   check_fp8_products(config, setup.model, source, setup.warnings);

@@ -32,8 +32,9 @@ struct RunSetup {
   std::string device = "cpu";              // or the name of the GPUs; likewise
   std::string recompute;                   // that --recompute auto has chosen; empty: not yet, or the flag is not auto
   std::optional<double> host_ratio;        // that offload_optimizer.ratio "auto" has chosen; likewise
-  std::filesystem::path init_adapters;     // the folder of adapters that a new run begins with; empty: new ones
   bool init_from_latest = false;           // config.init_from is what the `latest` of a folder of checkpoints names
+  bool init_adapters_latest = false;       // likewise config.init_adapters
+  std::string init_base_hash;              // of the base of the checkpoint in config.init_adapters; empty: not known
   bool names_model = false;                // by --model_type or --model_config
   std::vector<TrainFile> train_files;      // with weights and sizes; empty: one is missing
   int64_t train_windows = 0;               // sequences of the training data; 0: not known
@@ -65,9 +66,10 @@ std::vector<std::string> describe_validation(const RunSetup& setup);
 // sequences, 1.7 epochs in 300 steps". None where one file is read.
 std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps);
 
-// What --init_from names; empty without the flag. Where its weights are gone, and the run in --checkpoint_dir (or
-// --resume_from_checkpoint) began with them, the folder that the run recorded, with the run's model. Reads `latest`,
-// which another run may change at any moment: one rank calls it for all. Throws as io::find_initial_folder.
+// What --init_from names; empty without the flag. Where its weights or adapters are gone, and the run in
+// --checkpoint_dir (or --resume_from_checkpoint) began with them, the folder that the run recorded, with the run's
+// model. Reads `latest`, which another run may change at any moment: one rank calls it for all. Throws as
+// io::find_initial_folder.
 io::InitialFolder find_init_from(const CommandLine& command_line);
 
 // The absolute path of --init_from as a RunRecord has it; empty where the flag is not given.

@@ -73,8 +73,7 @@ std::string describe_start(const RunSetup& setup, const ResumePreview& preview) 
                                               config.checkpoint_dir, preview.moved_to->string())
                                 : std::string();
   if (!resumed) {
-    const std::string adapters =
-        setup.init_adapters.empty() ? "" : " and the adapters of " + setup.init_adapters.string();
+    const std::string adapters = config.init_adapters.empty() ? "" : " and the adapters of " + config.init_adapters;
     const std::string weights = config.init_from.empty() ? fmt::format("random weights of seed {}", config.seed)
                                                          : "the weights of " + config.init_from;
     const std::string nothing =

@@ -105,6 +105,7 @@ std::vector<Flag> lora_flags() {
       {.name = "use_rslora",
        .value = Boolean{field<&Settings::lora, &LoraSettings::rslora>},
        .help = "multiply adapters by alpha / sqrt(r) instead of alpha / r",
+       .default_text = "false",
        .file = FileKey{.name = "lora.rslora", .read = [](const io::DsConfig& file) { return file.lora.rslora; }}},
       {.name = "load_in_8bit",
        .value = Boolean{field<&Settings::lora, &LoraSettings::load_in_8bit>},

@@ -154,7 +154,7 @@ void read_model(const ModelRequest& given, const Use& use, const Say& say) {
   if (io::is_hub_name(request.folder.native()) && !io::path_exists(request.folder)) {
     throw_user_error("{}: {}.", request.folder.string(), io::explain_missing_weights(request.folder));
   }
-  if (request.tag.empty() && io::holds_peft_adapters(request.folder)) return read_adapters(request, use, say);
+  if (request.tag.empty() && io::is_peft_folder(request.folder)) return read_adapters(request, use, say);
   if (request.tag.empty() && io::is_hugging_face_folder(request.folder)) return read_folder(request, use, say);
   io::read_checkpoint([&] { return io::find_checkpoint(request.folder, request.tag); },
                       [&](const io::StoredCheckpoint& checkpoint) { use_checkpoint(checkpoint, request, use, say); },

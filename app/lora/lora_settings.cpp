@@ -47,7 +47,8 @@ void refuse_other_methods(const Settings& config, const std::string& source) {
 
 }  // namespace
 
-void set_up_lora(const Settings& config, const std::string& source, model::ModelConfig& model) {
+void set_up_lora(const Settings& config, const std::string& source, const std::string& adapters,
+                 model::ModelConfig& model) {
   const LoraSettings& lora = config.lora;
   if (!lora.r && !model.lora) {
     if (lora == LoraSettings{}) return;
@@ -63,10 +64,10 @@ void set_up_lora(const Settings& config, const std::string& source, model::Model
   if (lora.r) wanted.r = *lora.r;
   if (lora.alpha || !model.lora) wanted.alpha = lora.alpha.value_or(static_cast<double>(wanted.r));
   if (!lora.targets.empty() || !model.lora) wanted.targets = ordered_targets(lora.targets, known);
-  if (lora.rslora) wanted.rslora = true;
+  if (lora.rslora) wanted.rslora = *lora.rslora;
   if (model.lora && wanted != *model.lora) {
     throw_user_error("--init_from {}: its adapters have {}, but {} sets {}; use the same, or start from the base model",
-                     config.init_from, describe_lora(*model.lora), source, describe_lora(wanted));
+                     adapters, describe_lora(*model.lora), source, describe_lora(wanted));
   }
   model.lora = std::move(wanted);
   model.validate(source);

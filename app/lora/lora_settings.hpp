@@ -8,8 +8,10 @@
 namespace mpzero {
 
 // Gives the model the adapters of "lora". Throws UserError, naming flag or key, for settings that are incomplete, that
-// adapters do not support, or that differ from the adapters that the model has already. `source`: of the settings.
-void set_up_lora(const Settings& config, const std::string& source, model::ModelConfig& model);
+// adapters do not support, or that differ from the adapters that the model has already, which are those of `adapters`.
+// `source`: of the settings.
+void set_up_lora(const Settings& config, const std::string& source, const std::string& adapters,
+                 model::ModelConfig& model);
 
 // "r 16, alpha 16, q_proj v_proj".
 std::string describe_lora(const model::LoraConfig& lora);

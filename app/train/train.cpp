@@ -92,10 +92,11 @@ io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, para
   std::string folder = init.folder.string(), adapters = init.adapters.string();
   auto& [r, lora_alpha, target_modules, use_rslora] = init.adapter_settings;
   std::tie(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json, init.eos_token_ids,
-           init.tokenizer_hash, init.warnings, adapters, r, lora_alpha, target_modules, use_rslora) =
+           init.tokenizer_hash, init.warnings, adapters, init.adapters_latest, r, lora_alpha, target_modules,
+           use_rslora, init.base_hash) =
       broadcast(mpi, std::tuple(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json,
-                                init.eos_token_ids, init.tokenizer_hash, init.warnings, adapters, r, lora_alpha,
-                                target_modules, use_rslora));
+                                init.eos_token_ids, init.tokenizer_hash, init.warnings, adapters, init.adapters_latest,
+                                r, lora_alpha, target_modules, use_rslora, init.base_hash));
   init.folder = folder;
   init.adapters = adapters;
   return init;

@@ -313,12 +313,14 @@ void Trainer::start() {
     if (std::ranges::any_of(config_.allow_changed, is_of_model))
       log_.warn("--allow_changed has no effect: the run does not resume.");
     std::vector<std::string> of_weights;
-    setup_.run.init_from_hash = initialize_run(setup_, engine_, mpi_, of_weights);
+    initialize_run(setup_, engine_, mpi_, of_weights);
     for (const std::string& warning : of_weights) log_.warn(warning);
     if (!config_.init_from.empty()) {
       log_.say(fmt::format("Weights: {}, {} parameters, xxh3 {}", config_.init_from,
                            model::num_parameters(setup_.model.base()), setup_.run.init_from_hash));
-      if (!setup_.init_adapters.empty()) log_.say(fmt::format("Adapters: {}", setup_.init_adapters.string()));
+      if (!config_.init_adapters.empty()) {
+        log_.say(fmt::format("Adapters: {}, xxh3 {}", config_.init_adapters, setup_.run.init_adapters_hash));
+      }
     }
   }
   pass_.recompute(placement_.plan());

@@ -106,6 +106,10 @@ RunRecord run_from_json(const json& object) {
   if (object.contains("init_from_xxh3_64")) {
     run.init_from_hash = to_hex(from_hex(object.at("init_from_xxh3_64").get<std::string>()));
   }
+  if (object.contains("init_adapters")) {
+    run.init_adapters = object.at("init_adapters").get<std::string>();
+    run.init_adapters_hash = to_hex(from_hex(object.at("init_adapters_xxh3_64").get<std::string>()));
+  }
   return run;
 }
 
@@ -153,6 +157,10 @@ void write_manifest(const fs::path& folder, const Manifest& manifest, FileSystem
                   {"files", std::move(files)}};
   if (!manifest.run.id.empty()) content["run"] = {{"id", manifest.run.id}, {"init_from", manifest.run.init_from}};
   if (!manifest.run.init_from_hash.empty()) content["run"]["init_from_xxh3_64"] = manifest.run.init_from_hash;
+  if (!manifest.run.init_adapters_hash.empty()) {
+    content["run"]["init_adapters"] = manifest.run.init_adapters;
+    content["run"]["init_adapters_xxh3_64"] = manifest.run.init_adapters_hash;
+  }
   const std::string text = fmt::format("{{\"content\":{},\n\"content_xxh3_64\":\"{}\"}}\n", content.dump(),
                                        checksum_of_text(content.dump()));
   write_text_file(folder / kManifestName, text, file_system);

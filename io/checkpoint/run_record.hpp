@@ -13,6 +13,10 @@ struct RunRecord {
   // Hash of those weights, 16 hexadecimal digits (io/weights/initial_weights.hpp). Empty: random weights, or not
   // recorded.
   std::string init_from_hash{};
+  // Likewise of the adapters that it began with: a folder of PEFT or a checkpoint. Empty: new adapters, none, or not
+  // recorded.
+  std::string init_adapters{};
+  std::string init_adapters_hash{};
 };
 
 // A random id for a new run.

@@ -13,12 +13,32 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// Throws json::exception for a value that is missing or of another type.
-AdapterSettings settings_from(const json& object) {
-  return {.r = object.at("r").get<int64_t>(),
-          .lora_alpha = object.at("lora_alpha").get<double>(),
-          .target_modules = object.at("target_modules").get<std::vector<std::string>>(),
-          .use_rslora = object.value("use_rslora", false)};
+// PEFT also saves a pattern, or names with their layers.
+std::vector<std::string> plain_targets(const json& targets) {
+  const auto is_plain = [](const json& name) { return name.get<std::string>().find('.') == std::string::npos; };
+  if (targets.is_string() || !std::ranges::all_of(targets, is_plain)) return {};
+  return targets.get<std::vector<std::string>>();
+}
+
+// Throws UserError, naming source and key, for a value that is missing or of another type.
+AdapterSettings settings_from(const json& object, const std::string& source) {
+  const auto value = [&](const char* key, const char* type, auto is_valid) {
+    json found = object.value(key, json());
+    if (is_valid(found)) return found;
+    throw_user_error("{}: {} is {:.100}, expected {}; use adapters saved by PEFT or mpzero", source, key, found.dump(),
+                     type);
+  };
+  const auto is_text = [](const json& found) { return found.is_string(); };
+  const json rslora =
+      value("use_rslora", "true or false", [](const json& found) { return found.is_null() || found.is_boolean(); });
+  return {.r = value("r", "an integer", [](const json& found) { return found.is_number_integer(); }),
+          .lora_alpha = value("lora_alpha", "a number", [](const json& found) { return found.is_number(); }),
+          .target_modules = plain_targets(value("target_modules", "names or a pattern",
+                                                [&](const json& found) {
+                                                  return is_text(found) || (found.is_array() && !found.empty() &&
+                                                                            std::ranges::all_of(found, is_text));
+                                                })),
+          .use_rslora = rslora == json(true)};
 }
 
 // Keys that change what adapters compute or what is trained, with the values that do not.
@@ -51,15 +71,13 @@ PeftConfig read_peft_config(const fs::path& folder) {
   const json config = parse_user_json(*text, path.string(), kConfigurationLimits);
   if (!config.is_object()) throw_user_error("{} is not a JSON object; use a folder saved by PEFT", path.string());
   refuse_other_methods(config, path.string());
-  try {
-    const json base = config.value("base_model_name_or_path", json());
-    return {.settings = settings_from(config),
-            .base = base.is_string() ? base.get<std::string>() : "",
-            .lora_dropout = config.value("lora_dropout", 0.0)};
-  } catch (const json::exception&) {
-    throw_user_error("{}: r, lora_alpha and target_modules must be an integer, a number and a list of names",
-                     path.string());
+  const json base = config.value("base_model_name_or_path", json()), dropout = config.value("lora_dropout", json());
+  if (!dropout.is_null() && !dropout.is_number()) {
+    throw_user_error("{}: lora_dropout is {:.100}, expected a number; correct it", path.string(), dropout.dump());
   }
+  return {.settings = settings_from(config, path.string()),
+          .base = base.is_string() ? base.get<std::string>() : "",
+          .lora_dropout = dropout.is_number() ? dropout.get<double>() : 0.0};
 }
 
 std::optional<AdapterSettings> adapters_of(const StoredCheckpoint& checkpoint) {
@@ -68,12 +86,11 @@ std::optional<AdapterSettings> adapters_of(const StoredCheckpoint& checkpoint) {
     return std::nullopt;
   }
   const std::string source = checkpoint.folder().string() + ", config.json";
-  try {
-    return settings_from(
-        parse_user_json(checkpoint.progress().model_config_json, source, kConfigurationLimits).at(kLoraKey));
-  } catch (const json::exception& error) {
-    throw_user_error("{} has adapters without settings ({}); use a checkpoint of mpzero train", source, error.what());
+  const json config = parse_user_json(checkpoint.progress().model_config_json, source, kConfigurationLimits);
+  if (!config.is_object() || !config.contains(kLoraKey) || !config[kLoraKey].is_object()) {
+    throw_user_error("{} has adapters without settings ({}); use a checkpoint of mpzero train", source, kLoraKey);
   }
+  return settings_from(config[kLoraKey], source);
 }
 
 }  // namespace mpzero::io

@@ -14,7 +14,7 @@ namespace mpzero::io {
 inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 inline constexpr const char* kLoraKey = "mpzero_lora";  // of the config.json in a checkpoint
 
-// As adapter_config.json has them.
+// As adapter_config.json has them. No targets: it does not list plain names, but the names of the tensors tell them.
 struct AdapterSettings {
   int64_t r = 0;
   double lora_alpha = 0;

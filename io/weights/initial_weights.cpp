@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -193,44 +194,42 @@ class CheckpointWeights final : public WeightSource {
 
 fs::path weights_folder(const fs::path& given) {
   const fs::path folder = hub_snapshot_or(given);
-  return folder == given || has_safetensors(folder) || has_other_weights(folder) ? folder : given;
+  const bool is_complete = has_safetensors(folder) || has_other_weights(folder) || holds_peft_adapters(folder);
+  return folder == given || is_complete ? folder : given;
+}
+
+bool is_peft_folder(const fs::path& folder) {
+  return holds_peft_adapters(folder) && !path_exists(folder / latest_tag(folder).value_or("") / kManifestName);
 }
 
 namespace {
 
-// The base of adapters, whose folder is `adapters`. `recorded`: the base that they name.
-InitialFolder find_base(const fs::path& adapters, const fs::path& recorded, const fs::path& base,
-                        AdapterSettings settings) {
-  const fs::path given = base.empty() ? recorded : base;
-  if (given.empty() || !has_initial_weights(weights_folder(given))) {
-    throw_user_error("--init_from {}: its adapters need their base, {}; pass its folder with --base_model",
-                     adapters.string(),
-                     given.empty() ? "which they do not record" : given.string() + ", which has no weights here");
+// The projections that have adapters: PEFT's list of targets may be a pattern.
+std::vector<std::string> targets_in(const fs::path& folder) {
+  std::set<std::string> targets;
+  for (const auto& [name, tensor] : open_weight_file(folder / "adapter_model.safetensors")->tensors()) {
+    const std::string projection = name.substr(0, name.find(".lora_"));
+    targets.insert(projection.substr(projection.rfind('.') + 1));
   }
-  InitialFolder found = find_initial_folder(given);
-  if (!found.adapters.empty()) {
-    throw_user_error("--init_from {}: its base {} has adapters too; merge them first (zero_to_fp32 --format merged)",
-                     adapters.string(), given.string());
-  }
-  found.adapters = adapters;
-  found.adapter_settings = std::move(settings);
-  return found;
+  return {targets.begin(), targets.end()};
 }
 
-}  // namespace
-
-InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
-  const fs::path folder = holds_peft_adapters(given) ? given : weights_folder(given);
-  if (holds_peft_adapters(folder)) {
+// The folder alone. Of adapters `folder` is the base that they record, which may be empty.
+InitialFolder look_into(const fs::path& given) {
+  const fs::path folder = weights_folder(given);
+  InitialFolder found;
+  if (is_peft_folder(folder)) {
     const PeftConfig config = read_peft_config(folder);
-    InitialFolder found = find_base(folder, config.base, base, config.settings);
+    found.folder = config.base;
+    found.adapters = folder;
+    found.adapter_settings = config.settings;
+    if (config.settings.target_modules.empty()) found.adapter_settings.target_modules = targets_in(folder);
     if (config.lora_dropout > 0) {
       found.warnings.push_back(fmt::format("{}: lora_dropout {} has no effect; adapters train without dropout.",
                                            (folder / kAdapterConfigName).string(), config.lora_dropout));
     }
     return found;
   }
-  InitialFolder found;
   found.folder = folder;
   if (!is_folder(folder)) return found;
   if (!has_safetensors(folder)) {
@@ -244,13 +243,19 @@ InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
   if (found.is_checkpoint) {
     const auto checkpoint = open_checkpoint(found.folder);
     if (const auto settings = adapters_of(*checkpoint)) {
-      if (checkpoint->run().init_from_hash.empty()) {
+      const RunRecord& run = checkpoint->run();
+      if (run.init_from_hash.empty()) {
         throw_user_error(
             "--init_from {}: its adapters are of a base with random weights, which only this checkpoint has: merge "
             "them (zero_to_fp32 --format merged) and give the result",
             found.folder.string());
       }
-      return find_base(found.folder, checkpoint->run().init_from, base, *settings);
+      return {.folder = run.init_from,
+              .model_config_json = "",
+              .adapters = found.folder,
+              .adapters_latest = found.is_latest,
+              .adapter_settings = *settings,
+              .base_hash = run.init_from_hash};
     }
     found.model_config_json = checkpoint->progress().model_config_json;
     found.eos_token_ids = more_eos_ids(*checkpoint, tokenizer_folder(*checkpoint, warn), warn);
@@ -263,6 +268,32 @@ InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
       found.problem = error.what();
     }
   }
+  return found;
+}
+
+}  // namespace
+
+InitialFolder find_initial_folder(const fs::path& given, const fs::path& base) {
+  InitialFolder named = look_into(given);
+  if (named.adapters.empty()) return named;
+  const std::string adapters = named.adapters.string();
+  const fs::path of_base = base.empty() ? named.folder : base;
+  if (of_base.empty() || !has_initial_weights(weights_folder(of_base))) {
+    throw_user_error("--init_from {}: its adapters need their base, {}; pass its folder with --base_model", adapters,
+                     of_base.empty() ? "which they do not record" : of_base.string() + ", which has no weights here");
+  }
+  InitialFolder found = look_into(of_base);
+  if (!found.adapters.empty()) {
+    throw_user_error(
+        "--init_from {}: its base {} has adapters too; pass one without them as --base_model (zero_to_fp32 --format "
+        "merged writes it)",
+        adapters, of_base.string());
+  }
+  found.adapters = std::move(named.adapters);
+  found.adapters_latest = named.adapters_latest;
+  found.adapter_settings = std::move(named.adapter_settings);
+  found.base_hash = std::move(named.base_hash);
+  found.warnings.insert(found.warnings.end(), named.warnings.begin(), named.warnings.end());
   return found;
 }
 

@@ -59,11 +59,13 @@ struct InitialFolder {
   std::string tokenizer_hash{};          // of the tokenizer there, as Tokenization has it; empty: not known
   std::vector<std::string> warnings{};   // of files of the tokenizer
   std::filesystem::path adapters{};      // the folder of the adapters that were named, of PEFT or a checkpoint
+  bool adapters_latest = false;          // likewise found by `latest`
   AdapterSettings adapter_settings{};    // theirs
+  std::string base_hash{};               // of the base that their checkpoint records; empty: none
   std::string problem{};                 // of such files in a Hugging Face folder: why what they say is not known
 };
 
-// `given`; if that is no file or folder but the name of a cached model with weights, its snapshot.
+// `given`; if that is no file or folder but the name of a cached model with weights or adapters, its snapshot.
 std::filesystem::path weights_folder(const std::filesystem::path& given);
 
 // Safetensors come first where the folder holds several, pytorch_model.bin, which DeepSpeed's zero_to_fp32.py writes
@@ -74,6 +76,10 @@ InitialFolder find_initial_folder(const std::filesystem::path& given, const std:
 // Whether there are weights in the folder, which is one of Hugging Face weights or of one checkpoint. Also true if the
 // system cannot tell.
 bool has_initial_weights(const std::filesystem::path& folder);
+
+// Whether find_initial_folder() reads adapters of PEFT there. The checkpoints of mpzero in a folder come first, or an
+// export into it would hide them.
+bool is_peft_folder(const std::filesystem::path& folder);
 
 // Whether find_initial_folder() takes it for a Hugging Face folder that has weights.
 bool is_hugging_face_folder(const std::filesystem::path& folder);

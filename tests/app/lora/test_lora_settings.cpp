@@ -15,7 +15,7 @@ const Names kAll{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
 model::ModelConfig adapted(const std::string& lora, const Names& flags,
                            model::ModelConfig model = model::small_qwen3()) {
   const std::string file = R"({"train_micro_batch_size_per_gpu": 1)" + lora + "}";
-  set_up_lora(run(file, flags).config, "the settings", model);
+  set_up_lora(run(file, flags).config, "the settings", "their folder", model);
   return model;
 }
 
@@ -67,7 +67,11 @@ TEST_CASE("adapters that a run begins with hold, and others are refused") {
   model.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"q_proj"}};
   CHECK(adapted("", {}, model).lora == model.lora);
   CHECK(adapted("", {"--lora_r=4"}, model).lora == model.lora);
-  CHECK_THAT(refusal_of({"--lora_r=8"}, "", model), Contains("r 4") && Contains("r 8"));
+  CHECK_THAT(refusal_of({"--lora_r=8"}, "", model), Contains("r 4") && Contains("r 8") && Contains("their folder"));
+  model.lora->rslora = true;
+  CHECK(adapted("", {"--lora_r=4"}, model).lora == model.lora);
+  CHECK_THAT(refusal_of({"--use_rslora=false"}, "", model), Contains("rslora"));
+  CHECK_THAT(refusal_of({}, R"(, "lora": {"rslora": false})", model), Contains("rslora"));
   CHECK_THAT(refusal_of({"--lora_target_modules=v_proj"}, "", model), Contains("q_proj") && Contains("v_proj"));
 }
 

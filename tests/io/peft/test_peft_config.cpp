@@ -27,12 +27,17 @@ TEST_CASE("the settings of plain LoRA are read, and empty ones of other methods 
                  {"use_dora", false},
                  {"rank_pattern", json::object()},
                  {"modules_to_save", nullptr},
+                 {"lora_bias", nullptr},
                  {"lora_dropout", 0.05},
                  {"base_model_name_or_path", "org/model"}});
   const PeftConfig found = read(config);
   CHECK((found.settings.r == 8 && found.settings.lora_alpha == 16 && found.settings.use_rslora));
   CHECK((found.base == "org/model" && found.lora_dropout == 0.05));
   CHECK(read(plain()).base.empty());
+  for (const json& targets : {json(".*proj"), json({"model.layers.0.q_proj", "v_proj"})}) {
+    config["target_modules"] = targets;
+    CHECK(read(config).settings.target_modules.empty());
+  }
 }
 
 TEST_CASE("other methods, and settings of another type, are refused by their key") {
@@ -41,11 +46,16 @@ TEST_CASE("other methods, and settings of another type, are refused by their key
                                                                             {"bias", "all"},
                                                                             {"modules_to_save", {"lm_head"}},
                                                                             {"rank_pattern", {{"q_proj", 4}}},
-                                                                            {"target_modules", "all-linear"},
+                                                                            {"target_modules", 3},
+                                                                            {"target_modules", json::array()},
+                                                                            {"use_rslora", "no"},
+                                                                            {"lora_alpha", true},
+                                                                            {"r", true},
+                                                                            {"r", 4.7},
                                                                             {"r", "8"}}) {
     json config = plain();
     config[key] = value;
-    CHECK_THROWS_WITH(read(config), Contains(key) && Contains(kAdapterConfigName));
+    CHECK_THROWS_WITH(read(config), Contains(std::string(": ") + key) && Contains(kAdapterConfigName));
   }
 }
 
