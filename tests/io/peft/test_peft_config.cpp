@@ -28,6 +28,9 @@ TEST_CASE("the settings of plain LoRA are read, and empty ones of other methods 
                  {"rank_pattern", json::object()},
                  {"modules_to_save", nullptr},
                  {"lora_dropout", 0.05},
+                 {"init_lora_weights", "gaussian"},
+                 {"qalora_group_size", 16},
+                 {"key_of_tomorrow", false},
                  {"base_model_name_or_path", "org/model"}});
   const PeftConfig found = read(config);
   CHECK((found.settings.r == 8 && found.settings.lora_alpha == 16 && found.settings.use_rslora));
@@ -41,11 +44,13 @@ TEST_CASE("other methods, and settings of another type, are refused by their key
                                                                             {"bias", "all"},
                                                                             {"modules_to_save", {"lm_head"}},
                                                                             {"rank_pattern", {{"q_proj", 4}}},
-                                                                            {"target_modules", "all-linear"},
+                                                                            {"init_lora_weights", "pissa_niter_4"},
+                                                                            {"use_bdlora", {{"nblocks", 2}}},
+                                                                            {"key_of_tomorrow", 1},
                                                                             {"r", "8"}}) {
     json config = plain();
     config[key] = value;
-    CHECK_THROWS_WITH(read(config), Contains(key) && Contains(kAdapterConfigName));
+    CHECK_THROWS_WITH(read(config), Contains(std::string(kAdapterConfigName) + ": " + key));
   }
 }
 
