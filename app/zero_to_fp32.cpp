@@ -263,22 +263,29 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
     throw_user_error("--format {}: {} contains adapters; choose peft, or merged for full weights", options.given_format,
                      checkpoint.folder().string());
   }
+  const std::string& base = options.base_model.empty() ? checkpoint.run().init_from : options.base_model;
+  if (std::error_code missing; std::filesystem::equivalent(base, options.output_dir, missing)) {
+    throw_user_error("OUTPUT_DIR {} is the base of the adapters, which the export would replace; use another folder",
+                     options.output_dir);
+  }
   if (options.given_format == "merged") {
     SingleProcess alone;
     convert(io::MergedCheckpoint(checkpoint, options.base_model, alone), options);
     const nlohmann::json settings = nlohmann::json::parse(checkpoint.progress().settings_json, nullptr, false);
     if (!settings.is_object() || !settings.contains("base_codes")) return;
     mpzero::print_out("The adapters were trained on a base in {}, and are merged into its original weights, {}\n",
-                      settings["base_codes"].dump(),
-                      options.base_model.empty() ? checkpoint.run().init_from : options.base_model);
+                      settings["base_codes"].dump(), base);
     return;
   }
   if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty()) {
     throw_user_error("--format peft writes only adapters; leave out --model_config, --tokenizer and --base_model");
   }
-  const std::vector<std::string> files = io::export_adapters(checkpoint, options.output_dir, options.type);
+  const io::Exported exported = io::export_adapters(checkpoint, options.output_dir, options.type, warn);
   mpzero::print_out("Wrote the adapters of step {} of {} to {}: {}\n", checkpoint.progress().step,
-                    checkpoint.folder().string(), options.output_dir, fmt::join(files, ", "));
+                    checkpoint.folder().string(), options.output_dir, fmt::join(exported.files, ", "));
+  if (!exported.replaced.empty()) {
+    mpzero::print_out("This replaced the previous export: {}\n", show_names(exported.replaced));
+  }
   mpzero::print_out("Load them: peft.PeftModel.from_pretrained(base_model, \"{}\")\n", options.output_dir);
 }
 
