@@ -93,6 +93,7 @@ struct Options {
   std::string output_dir;
   std::string tag;
   int64_t max_shard_bytes = 0;
+  bool gives_shard_size = false;
   std::string given_format;  // empty: as suits the checkpoint
   WeightsFormat format = WeightsFormat::kSafetensors;
   WeightType type = WeightType::kFloat32;
@@ -129,6 +130,7 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   }
   options.tag = values["tag"].as<std::string>();
   options.max_shard_bytes = parse_size(values["max_shard_size"].as<std::string>());
+  options.gives_shard_size = !values["max_shard_size"].defaulted();
   options.given_format = values["format"].as<std::string>();
   options.format = parse_format(options.given_format);
   options.base_model = mpzero::io::weights_folder(values["base_model"].as<std::string>()).string();
@@ -269,6 +271,10 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
                      options.output_dir);
   }
   if (options.given_format == "merged") {
+    if (!options.base_model.empty() && checkpoint.run().init_from_hash.empty()) {
+      throw_user_error("--base_model {}: {} contains the base of its adapters; leave out --base_model",
+                       options.base_model, checkpoint.folder().string());
+    }
     SingleProcess alone;
     convert(io::MergedCheckpoint(checkpoint, options.base_model, alone), options);
     const nlohmann::json settings = nlohmann::json::parse(checkpoint.progress().settings_json, nullptr, false);
@@ -277,8 +283,11 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
                       settings["base_codes"].dump(), base);
     return;
   }
-  if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty()) {
-    throw_user_error("--format peft writes only adapters; leave out --model_config, --tokenizer and --base_model");
+  if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty() ||
+      options.gives_shard_size) {
+    throw_user_error(
+        "--format peft writes only adapters, to one file; leave out --model_config, --tokenizer, --base_model and "
+        "--max_shard_size");
   }
   const io::Exported exported = io::export_adapters(checkpoint, options.output_dir, options.type, warn);
   mpzero::print_out("Wrote the adapters of step {} of {} to {}: {}\n", checkpoint.progress().step,
