@@ -93,6 +93,7 @@ struct Options {
   std::string output_dir;
   std::string tag;
   int64_t max_shard_bytes = 0;
+  bool gives_shard_size = false;
   std::string given_format;  // empty: as suits the checkpoint
   WeightsFormat format = WeightsFormat::kSafetensors;
   WeightType type = WeightType::kFloat32;
@@ -129,6 +130,7 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   }
   options.tag = values["tag"].as<std::string>();
   options.max_shard_bytes = parse_size(values["max_shard_size"].as<std::string>());
+  options.gives_shard_size = !values["max_shard_size"].defaulted();
   options.given_format = values["format"].as<std::string>();
   options.format = parse_format(options.given_format);
   options.base_model = mpzero::io::weights_folder(values["base_model"].as<std::string>()).string();
@@ -263,22 +265,36 @@ void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Opti
     throw_user_error("--format {}: {} contains adapters; choose peft, or merged for full weights", options.given_format,
                      checkpoint.folder().string());
   }
+  const std::string& base = options.base_model.empty() ? checkpoint.run().init_from : options.base_model;
+  if (std::error_code missing; std::filesystem::equivalent(base, options.output_dir, missing)) {
+    throw_user_error("OUTPUT_DIR {} is the base of the adapters, which the export would replace; use another folder",
+                     options.output_dir);
+  }
   if (options.given_format == "merged") {
+    if (!options.base_model.empty() && checkpoint.run().init_from_hash.empty()) {
+      throw_user_error("--base_model {}: {} contains the base of its adapters; leave out --base_model",
+                       options.base_model, checkpoint.folder().string());
+    }
     SingleProcess alone;
     convert(io::MergedCheckpoint(checkpoint, options.base_model, alone), options);
     const nlohmann::json settings = nlohmann::json::parse(checkpoint.progress().settings_json, nullptr, false);
     if (!settings.is_object() || !settings.contains("base_codes")) return;
     mpzero::print_out("The adapters were trained on a base in {}, and are merged into its original weights, {}\n",
-                      settings["base_codes"].dump(),
-                      options.base_model.empty() ? checkpoint.run().init_from : options.base_model);
+                      settings["base_codes"].dump(), base);
     return;
   }
-  if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty()) {
-    throw_user_error("--format peft writes only adapters; leave out --model_config, --tokenizer and --base_model");
+  if (!options.model_config.empty() || !options.tokenizer.empty() || !options.base_model.empty() ||
+      options.gives_shard_size) {
+    throw_user_error(
+        "--format peft writes only adapters, to one file; leave out --model_config, --tokenizer, --base_model and "
+        "--max_shard_size");
   }
-  const std::vector<std::string> files = io::export_adapters(checkpoint, options.output_dir, options.type);
+  const io::Exported exported = io::export_adapters(checkpoint, options.output_dir, options.type, warn);
   mpzero::print_out("Wrote the adapters of step {} of {} to {}: {}\n", checkpoint.progress().step,
-                    checkpoint.folder().string(), options.output_dir, fmt::join(files, ", "));
+                    checkpoint.folder().string(), options.output_dir, fmt::join(exported.files, ", "));
+  if (!exported.replaced.empty()) {
+    mpzero::print_out("This replaced the previous export: {}\n", show_names(exported.replaced));
+  }
   mpzero::print_out("Load them: peft.PeftModel.from_pretrained(base_model, \"{}\")\n", options.output_dir);
 }
 

@@ -165,23 +165,31 @@ std::string describe_levels(const parallel::ParallelLayout& layout) {
 void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings) {
   const std::vector<std::string>& patterns = config.optimizer.no_decay;
   if (patterns.empty()) return;
-  const std::vector<UnitSpec> units = model::model_units(model);
-  std::vector<std::string> unused;
+  const parallel::UnitParts parts(model::model_units(model), config.freeze_parameters);
+  std::vector<std::string> unused, frozen;
   for (const std::string& pattern : patterns) {
-    const auto is_in_unit = [&](const UnitSpec& unit) {
-      return std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](const ParameterSpec& parameter) {
-        return parallel::matches_any(parameter.name, {pattern});
-      });
-    };
-    if (std::none_of(units.begin(), units.end(), is_in_unit)) unused.push_back(pattern);
+    bool matches = false, is_trained = false;
+    for (const UnitSpec& unit : parts.units()) {
+      for (const ParameterSpec& parameter : unit.parameters) {
+        if (!parallel::matches_any(parameter.name, {pattern})) continue;
+        matches = true;
+        is_trained = is_trained || parameter.trainable;
+      }
+    }
+    if (!is_trained) (matches ? frozen : unused).push_back(pattern);
   }
-  if (unused.empty()) return;
   if (unused.size() == patterns.size()) {
     throw_user_error(
         "--no_decay {} matches no parameter of the model; use parts of Hugging Face's names, e.g. norm,bias.",
         fmt::join(patterns, ","));
   }
-  warnings.push_back(fmt::format("--no_decay {} matches no parameter of the model.", fmt::join(unused, ",")));
+  if (!unused.empty()) {
+    warnings.push_back(fmt::format("--no_decay {} matches no parameter of the model.", fmt::join(unused, ",")));
+  }
+  if (!frozen.empty()) {
+    warnings.push_back(fmt::format("--no_decay {} matches only frozen parameters, which have no weight decay anyway.",
+                                   fmt::join(frozen, ",")));
+  }
 }
 
 double training_flops_per_token(const RunConfig& config, const model::ModelConfig& model, int64_t seq_length) {

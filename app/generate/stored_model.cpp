@@ -45,6 +45,13 @@ void append_new(std::vector<int64_t>& ids, const std::vector<int64_t>& more) {
   }
 }
 
+// For weights that are whole. `folder`: theirs.
+void refuse_base_model(const ModelRequest& request, const fs::path& folder) {
+  if (request.base_model.empty()) return;
+  throw_user_error("--base_model {}: {} has no adapters of another model; leave the flag out.", request.base_model,
+                   folder.string());
+}
+
 // Adapters of PEFT, with their base.
 void read_adapters(const ModelRequest& request, const Use& use, const Say& say) {
   const io::InitialFolder base = io::find_initial_folder(request.folder, request.base_model);
@@ -76,6 +83,7 @@ void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
     throw_user_error("--untrained: {} is not a checkpoint of mpzero, so it has no seed; leave the flag out.",
                      request.folder.string());
   }
+  refuse_base_model(request, request.folder);
   auto source = std::make_unique<io::FolderWeights>(request.folder);
   const fs::path file = request.model_config.empty() ? request.folder / "config.json" : fs::path(request.model_config);
   if (request.model_config.empty() && !io::path_exists(file)) {
@@ -130,6 +138,9 @@ void read_untrained(const io::StoredCheckpoint& checkpoint, StoredModel model, c
 
 void use_checkpoint(const io::StoredCheckpoint& checkpoint, const ModelRequest& request, const Use& use,
                     const Say& say) {
+  if (!io::adapters_of(checkpoint) || checkpoint.run().init_from_hash.empty()) {
+    refuse_base_model(request, checkpoint.folder());
+  }
   for (const std::string& warning : checkpoint.warnings()) say(warning);
   const fs::path tokenizer = io::tokenizer_folder(checkpoint, say);
   const io::Tokenization tokens = io::recorded_tokenization(checkpoint);

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -22,13 +21,11 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr const char* kTensorsStem = "adapter_model";
 constexpr std::string_view kPeftPrefix = "base_model.model.";
 
 class PeftWeights final : public WeightSource {
  public:
-  explicit PeftWeights(const fs::path& folder)
-      : file_(open_weight_file(folder / fmt::format("{}.safetensors", kTensorsStem))) {}
+  explicit PeftWeights(const fs::path& folder) : file_(open_weight_file(folder / kAdapterWeightsName)) {}
 
   std::vector<ParameterSpec> parameters() const override {
     std::vector<ParameterSpec> all;
@@ -138,12 +135,16 @@ std::unique_ptr<WeightSource> open_adapters(const fs::path& folder, std::span<co
   return source;
 }
 
-std::vector<std::string> export_adapters(const StoredCheckpoint& checkpoint, const fs::path& output, WeightType type) {
+Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& output, WeightType type,
+                         const ExportFolder::OnWarning& on_warning) {
   const std::optional<AdapterSettings> settings = adapters_of(checkpoint);
   if (!settings) throw_user_error("{} has no adapters to write; leave out --format", checkpoint.folder().string());
   std::vector<ParameterSpec> parameters;
+  int64_t bytes = 0;
   for (const ParameterSpec& parameter : checkpoint.parameters()) {
-    if (is_adapter(parameter.name)) parameters.push_back({std::string(kPeftPrefix) + parameter.name, parameter.shape});
+    if (!is_adapter(parameter.name)) continue;
+    parameters.push_back({std::string(kPeftPrefix) + parameter.name, parameter.shape});
+    bytes += parameter.numel() * bytes_of(type);
   }
   const std::string& base = checkpoint.run().init_from;
   // Few keys: an older PEFT refuses those that it does not know.
@@ -160,19 +161,18 @@ std::vector<std::string> export_adapters(const StoredCheckpoint& checkpoint, con
                        {"init_lora_weights", true},
                        {"modules_to_save", nullptr},
                        {"inference_mode", true}};
-  make_folders(output, disk());
-  // PEFT finds nothing without the settings, which come last.
-  const fs::path settings_file = output / kAdapterConfigName;
-  if (const int error = disk().remove_file(settings_file); error != 0 && error != ENOENT) {
-    throw_system_error("remove", settings_file, error);
-  }
-  std::vector<std::string> files = write_safetensors(
-      output, parameters, AsPeft(checkpoint), std::numeric_limits<int64_t>::max(), nullptr, type, disk(), kTensorsStem);
+  ExportFolder folder(output, disk(), on_warning);
+  folder.check_room(bytes);
+  Exported exported{
+      .files = write_safetensors(folder.staging(), parameters, AsPeft(checkpoint), std::numeric_limits<int64_t>::max(),
+                                 nullptr, type, disk(), fs::path(kAdapterWeightsName).stem()),
+      .replaced = {}};
   SingleProcess alone;
   checkpoint.verify_what_was_read(alone);
-  replace_text_file(settings_file, config.dump(2) + "\n");
-  files.emplace_back(kAdapterConfigName);
-  return files;
+  write_text_file(folder.staging() / kAdapterConfigName, config.dump(2) + "\n");
+  exported.files.emplace_back(kAdapterConfigName);
+  exported.replaced = folder.replace_former(exported.files);
+  return exported;
 }
 
 }  // namespace mpzero::io

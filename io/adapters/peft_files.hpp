@@ -9,7 +9,9 @@
 #include "base/parameter_spec.hpp"
 #include "io/bytes/float_formats.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/weights/export_folder.hpp"
 #include "io/weights/weight_source.hpp"
+#include "io/weights/weights_export.hpp"
 
 namespace mpzero::io {
 
@@ -31,8 +33,9 @@ class WithAdapters final : public ParameterSource {
 };
 
 // Writes the adapters of a checkpoint as PEFT does: adapter_model.safetensors and adapter_config.json, under PEFT's
-// names. Returns the names of the files. Throws UserError where the checkpoint has none.
-std::vector<std::string> export_adapters(const StoredCheckpoint& checkpoint, const std::filesystem::path& output,
-                                         WeightType type);
+// names. Replaces an export of any format, and throws, as export_weights() does. Throws UserError where the checkpoint
+// has no adapters.
+Exported export_adapters(const StoredCheckpoint& checkpoint, const std::filesystem::path& output, WeightType type,
+                         const ExportFolder::OnWarning& on_warning);
 
 }  // namespace mpzero::io

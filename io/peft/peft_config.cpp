@@ -1,7 +1,10 @@
 #include "io/peft/peft_config.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
@@ -41,23 +44,36 @@ AdapterSettings settings_from(const json& object, const std::string& source) {
           .use_rslora = rslora == json(true)};
 }
 
-// Keys that change what adapters compute or what is trained, with the values that do not.
+// Keys that read_peft_config() reads, and those without effect on adapters that are trained.
+constexpr std::string_view kPlainKeys[] = {"r",
+                                           "lora_alpha",
+                                           "target_modules",
+                                           "use_rslora",
+                                           "lora_dropout",
+                                           "base_model_name_or_path",
+                                           "auto_mapping",
+                                           "eva_config",
+                                           "inference_mode",
+                                           "megatron_core",
+                                           "peft_version",
+                                           "qalora_group_size",
+                                           "revision",
+                                           "runtime_config",
+                                           "task_type"};
+
+// Throws unless all other keys have values of plain LoRA: methods that PEFT adds later are refused, too.
 void refuse_other_methods(const json& config, const std::string& source) {
-  const auto only = [&](const char* key, const std::vector<json>& plain) {
-    const json value = config.value(key, json());
-    if (value.is_null() || std::ranges::find(plain, value) != plain.end()) return;
+  // Only these ways to begin leave the weights of the base as they are.
+  const std::map<std::string_view, std::vector<json>> plain = {
+      {"peft_type", {"LORA"}}, {"bias", {"none"}}, {"init_lora_weights", {true, "gaussian", "orthogonal", "eva"}}};
+  for (const auto& [key, value] : config.items()) {
+    if (std::ranges::find(kPlainKeys, key) != std::end(kPlainKeys)) continue;
+    if (value == json(false) || value == json("") || value.empty()) continue;  // empty: null, [] and {}, too
+    const auto known = plain.find(key);
+    if (known != plain.end() && std::ranges::find(known->second, value) != known->second.end()) continue;
     throw_user_error("{}: {} is {:.100}, which mpzero does not support; use plain LoRA adapters", source, key,
                      value.dump());
-  };
-  only("peft_type", {"LORA"});
-  only("bias", {"none"});
-  for (const char* key : {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"}) only(key, {false});
-  for (const char* key :
-       {"modules_to_save", "layers_to_transform", "layers_pattern", "exclude_modules", "target_parameters",
-        "trainable_token_indices", "layer_replication", "alora_invocation_tokens"}) {
-    only(key, {json::array(), ""});
   }
-  for (const char* key : {"rank_pattern", "alpha_pattern"}) only(key, {json::object()});
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 namespace mpzero::io {
 
 inline constexpr const char* kAdapterConfigName = "adapter_config.json";
+inline constexpr const char* kAdapterWeightsName = "adapter_model.safetensors";
 inline constexpr const char* kLoraKey = "mpzero_lora";  // of the config.json in a checkpoint
 
 // As adapter_config.json has them. No targets: it does not list plain names, but the names of the tensors tell them.
@@ -23,7 +24,8 @@ struct AdapterSettings {
 };
 
 // An adapter_config.json and the base that it names, which may be empty. Throws UserError, naming file and key, for
-// what is not plain LoRA of projections (DoRA, other ranks for some layers, modules that are trained whole).
+// what is not plain LoRA of projections (DoRA, other ranks for some layers, modules that are trained whole), and for
+// unknown keys that are set.
 struct PeftConfig {
   AdapterSettings settings;
   std::string base;

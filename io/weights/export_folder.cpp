@@ -1,5 +1,6 @@
 #include "io/weights/export_folder.hpp"
 
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "base/host_name.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/files/open_folder.hpp"
+#include "io/peft/peft_config.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -255,8 +257,8 @@ void finish_former(const fs::path& folder, FileSystem& files) {
 }  // namespace
 
 ExportRole role_of(std::string_view file_name) {
-  if (file_name == kConfigName) return ExportRole::kConfig;
-  if (file_name == kHdf5Name) return ExportRole::kEntry;
+  if (file_name == kConfigName || file_name == kAdapterConfigName) return ExportRole::kConfig;
+  if (file_name == kHdf5Name || file_name == kAdapterWeightsName) return ExportRole::kEntry;
   std::string_view rest = file_name;
   std::string_view extension = ".safetensors";
   if (!skip(rest, "model")) {
@@ -290,6 +292,18 @@ ExportFolder::ExportFolder(fs::path folder, FileSystem& files, const OnWarning& 
   staging_ = staging;
 }
 
+void ExportFolder::check_room(int64_t bytes) const {
+  struct statvfs status {};
+  if (::statvfs(staging_.c_str(), &status) != 0 || status.f_blocks == 0) return;
+  const auto blocks = ::geteuid() == 0 ? status.f_bfree : status.f_bavail;
+  const double room = static_cast<double>(blocks) * static_cast<double>(status.f_frsize);
+  if (room >= static_cast<double>(bytes)) return;
+  throw_user_error(
+      "cannot write {:.3f} GB of weights to {}: the disk has {:.3f} GB free, and the existing export is only replaced "
+      "at the end; free some space or use a folder on another disk",
+      static_cast<double>(bytes) / 1e9, folder_.string(), room / 1e9);
+}
+
 void ExportFolder::clean_up(const OnWarning& warn) {
   for (const std::string& name : names_in(folder_)) {
     if (!name.starts_with(kPrefix) || !name.ends_with(kStagingSuffix)) continue;
@@ -311,7 +325,7 @@ std::string ExportFolder::only_change(std::span<const std::string> names, std::s
   std::vector<std::string> changes;
   for (const std::string& name : names) {
     const bool same =
-        name == kConfigName && contains(former, name) &&
+        role_of(name) == ExportRole::kConfig && contains(former, name) &&
         read_text_file(staging_ / name, kMaxConfigBytes) == read_text_file(folder_ / name, kMaxConfigBytes);
     if (!same) changes.push_back(name);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -19,8 +20,8 @@ inline constexpr const char* kHdf5Name = "model.h5";
 // The role of a file name in an export of any format.
 enum class ExportRole {
   kNone,    // not part of an export: a tokenizer, a README
-  kConfig,  // config.json, without which transformers loads nothing
-  kEntry,   // what a reader opens first: all weights in one file, or the index of the shards
+  kConfig,  // config.json or adapter_config.json, without which transformers and PEFT load nothing
+  kEntry,   // what a reader opens first: all weights or adapters in one file, or the index of the shards
   kShard,   // found through the index
 };
 ExportRole role_of(std::string_view file_name);
@@ -39,7 +40,8 @@ ExportRole role_of(std::string_view file_name);
 //   `.zero_to_fp32.ready` removed                                             the new
 //
 // Once `.zero_to_fp32.ready` exists, the next conversion completes that work before it does anything else. If the
-// export is one file that replaces one file, and config.json is unchanged, a single rename is enough.
+// export is one file that replaces one file, and config.json is unchanged, a single rename is enough. Adapters in the
+// form of PEFT are an export, too, with adapter_config.json as their config.json.
 class ExportFolder {
  public:
   // Receives one sentence for the user.
@@ -56,6 +58,9 @@ class ExportFolder {
 
   // Where the new files are written, under their final names.
   const std::filesystem::path& staging() const { return staging_; }
+  // Throws UserError unless the disk has room for `bytes`. If the file system does not report its free space, the
+  // writes themselves fail.
+  void check_room(int64_t bytes) const;
   // Replaces the folder's export with the files of these names, which are all files in the staging folder, complete and
   // synced. Returns the file names of the former export, sorted. Throws UserError, before any change, if a folder has
   // the name of a file, and FolderTaken if another conversion holds the lock by now. Also throws UserError if another

@@ -1,8 +1,5 @@
 #include "io/weights/weights_export.hpp"
 
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -37,20 +34,6 @@ std::vector<std::string> write_hdf5(const fs::path& folder, std::span<const Para
   stream_parameters(destinations, source, WeightType::kFloat32, on_written);
   file.sync();
   return {kHdf5Name};
-}
-
-// Throws UserError unless the disk of `folder` has room for `bytes`. If the file system does not report its free space,
-// the writes themselves fail.
-void check_room(const fs::path& folder, const fs::path& output, int64_t bytes) {
-  struct statvfs status {};
-  if (::statvfs(folder.c_str(), &status) != 0 || status.f_blocks == 0) return;
-  const auto blocks = ::geteuid() == 0 ? status.f_bfree : status.f_bavail;
-  const double room = static_cast<double>(blocks) * static_cast<double>(status.f_frsize);
-  if (room >= static_cast<double>(bytes)) return;
-  throw_user_error(
-      "cannot write {:.3f} GB of weights to {}: the disk has {:.3f} GB free, and the existing export is only replaced "
-      "at the end; free some space or use a folder on another disk",
-      static_cast<double>(bytes) / 1e9, output.string(), room / 1e9);
 }
 
 int64_t bytes_of_weights(const StoredCheckpoint& checkpoint, WeightType type) {
@@ -132,7 +115,7 @@ Exported export_weights(const StoredCheckpoint& checkpoint, const fs::path& outp
   ExportFolder folder(output, files, [&](const std::string& warning) {
     if (options.on_warning) options.on_warning(warning);
   });
-  check_room(folder.staging(), output, bytes_of_weights(checkpoint, options.type));
+  folder.check_room(bytes_of_weights(checkpoint, options.type));
   Exported exported{.files = write_weights(folder.staging(), checkpoint, options, files), .replaced = {}};
   SingleProcess alone;
   checkpoint.verify_what_was_read(alone);

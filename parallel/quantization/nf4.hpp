@@ -3,7 +3,8 @@
 #include <cstdint>
 
 // NF4 with double quantization (arXiv 2305.14314), over raw memory. A value is a level times its block's scale. A scale
-// is its group's mean plus an e4m3 code times the group's step. A message holds the codes, of two in a byte the first
+// is its group's mean plus an e4m3 code times the group's step, or 0 where that is negative: a code is rounded, and the
+// scales of small blocks are near 0. A message holds the codes, of two in a byte the first
 // one in the lower half; then the codes of scales; then mean and step of each group, fp32; then up to 15 unused bytes.
 namespace mpzero::parallel {
 

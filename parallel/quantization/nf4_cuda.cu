@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int j = 0; j < kLoads; ++j) {
     const int64_t i = (first + j * kThreads) * kPack;
     const c10::Float8_e4m3fn code(scale_codes[i / kNf4Block], c10::Float8_e4m3fn::from_bits());
-    const float scale = __fmaf_rn(static_cast<float>(code), group.y, group.x);
+    const float decoded = __fmaf_rn(static_cast<float>(code), group.y, group.x);
+    const float scale = decoded < 0 ? 0 : decoded;  // NaN stays
     Pack<Value> out;
 #pragma unroll
     for (int k = 0; k < kPack; ++k) round_to(&out.v[k], __fmul_rn(level[(packed[j] >> (4 * k)) & 15U], scale));

@@ -58,7 +58,8 @@ template <typename Value>
 void decode_block(const Nf4Spans& s, int64_t block) {
   const auto parts = nf4_parts<const float>(s.message, s.count);
   const float* const group = parts.groups + 2 * (block / kBlocks);
-  const float scale = __builtin_fmaf(from_e4m3(parts.scale_codes[block]), group[1], group[0]);
+  const float decoded = __builtin_fmaf(from_e4m3(parts.scale_codes[block]), group[1], group[0]);
+  const float scale = decoded < 0 ? 0 : decoded;  // NaN stays
   const uint8_t* const codes = parts.codes + block * kNf4Block / 2;
   auto* const values = static_cast<Value*>(s.values) + block * kNf4Block;
   for (int64_t i = 0; i < kNf4Block / 2; ++i) {

@@ -279,13 +279,34 @@ def test_other_adapters_are_refused(base: Path, tmp_path: Path) -> None:
     error = refusal("1", f"--init_from={out}", "--lora_r=8")
     assert "r 4" in error and "r 8" in error
     settings = json.loads((out / "adapter_config.json").read_text())
-    for key, value in {"use_dora": True, "r": 8, "rank_pattern": {"q_proj": 2}, "modules_to_save": ["lm_head"]}.items():
+    for key, value, named in [
+        ("use_dora", True, "use_dora"),
+        ("r", 8, "lora_A.weight [8, "),
+        ("rank_pattern", {"q_proj": 2}, "rank_pattern"),
+        ("init_lora_weights", "pissa", "init_lora_weights"),
+    ]:
         (out / "adapter_config.json").write_text(json.dumps({**settings, key: value}))
-        error = refusal(f"of_{key}", f"--init_from={out}")
-        assert key in error or "lora_A" in error
+        assert named in refusal(f"of_{key}", f"--init_from={out}")
     (out / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": None}))
     assert "--base_model" in refusal("unnamed", f"--init_from={out}")
     run_in(tmp_path / "named", base, 1, 2).train(f"--init_from={out}", f"--base_model={base}", "--max_steps=1")
+
+
+def test_flags_without_effect_and_an_export_over_the_base_are_refused(base: Path, tmp_path: Path) -> None:
+    random, run = run_in(tmp_path / "random", base, 1, 2), run_in(tmp_path / "run", base, 1, 2)
+    random.train("--max_steps=1", "--lora_r=4")
+    run.train("--max_steps=1", "--lora_r=4", f"--init_from={base}")
+    of_base, prompt = f"--base_model={base}", ["--prompt_tokens=3", "--max_tokens=1"]
+    for words, named in [
+        (["zero_to_fp32", random.checkpoints, tmp_path / "out", "--format=merged", of_base], "--base_model"),
+        (["zero_to_fp32", run.checkpoints, tmp_path / "out", "--max_shard_size=5GB"], "--max_shard_size"),
+        (["zero_to_fp32", run.checkpoints, base], str(base)),
+        (["mpzero", "generate", random.checkpoints, of_base, *prompt], "--base_model"),
+        (["mpzero", "generate", base, of_base, *prompt], "--base_model"),
+    ]:
+        result = subprocess.run([BUILD / "bin" / words[0], *words[1:]], check=False, capture_output=True, text=True)
+        assert result.returncode == 2 and named in result.stderr, (words, result.stderr)
+    assert not (tmp_path / "out").exists() and (base / "model.safetensors").exists()
 
 
 def test_generate_reads_adapters(base: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def nf4(values: np.ndarray) -> np.ndarray:
     means = groups.mean(1, dtype="float64").astype("float32")[:, None]
     steps = np.abs(groups - means).max(1, keepdims=True) / np.float32(448)
     coded = torch.from_numpy((groups - means) / steps).to(torch.float8_e4m3fn).float().numpy()
-    decoded = (coded.astype("float64") * steps + means).astype("float32").reshape(-1, 1)
+    decoded = np.maximum(coded.astype("float64") * steps + means, 0).astype("float32").reshape(-1, 1)
     return (LEVELS[codes] * decoded).reshape(-1)[: len(values)]
 
 

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "parallel/quantization/nf4.hpp"
 #include "parallel/quantization/weight_codes.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/quantization/quantization_checks.hpp"
@@ -54,7 +55,13 @@ TEST_CASE("weights in 8 and 4 bits are decoded on a GPU with the CPU's bits") {
     for (const int64_t groups : {1, 3, 700}) {
       const int64_t count = groups * kCodedGroup;
       at::Tensor values = mixed_values(count, 6);
-      if (groups > 1) values[kCodedGroup + 5] = std::numeric_limits<float>::quiet_NaN();
+      if (groups > 1) {
+        values[kCodedGroup + 5] = std::numeric_limits<float>::quiet_NaN();
+        // A scale is below 0 before it is clamped: see test_nf4_host.cpp.
+        const at::Tensor group = values.narrow(0, 2 * kCodedGroup, kCodedGroup).fill_(1);
+        group.narrow(0, kNf4Block, kNf4Block).fill_(3.9);
+        group.narrow(0, 2 * kNf4Block, kNf4Block).fill_(0.001);
+      }
       const at::Tensor message = at::zeros({code_bytes(codes, count)}, at::kByte);
       encode_weights(codes, values, message);
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {

@@ -232,8 +232,9 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                     .bottleneck = ""};
   const parallel::UnitParts units(model::model_units(setup.model), config.freeze_parameters);
   for (const UnitSpec& unit : units.parts()) {
-    // A checkpoint of adapters refers to their base. Moments are fp32 in it, whatever they are in memory.
-    const int64_t frozen = setup.model.lora ? 0 : 4;
+    // A checkpoint of adapters refers to the base of --init_from, and contains a random one. Moments are fp32 in it,
+    // whatever they are in memory.
+    const int64_t frozen = setup.model.lora && !config.init_from.empty() ? 0 : 4;
     plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 12 : frozen);
   }
   const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;

@@ -1,6 +1,7 @@
 #include "app/config/zero_options.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
+#include "tests/model/small_configs.hpp"
 
 namespace mpzero {
 namespace {
@@ -56,6 +57,20 @@ TEST_CASE("nodes have ranks of one host, or of several") {
   CHECK(has_nodes_across_hosts({.nodes = 2, .ranks_per_node = 6}, {.world_size = 12, .per_host = 4}));
   CHECK(has_nodes_across_hosts({.nodes = 2, .ranks_per_node = 2}, placement_of({0, 1, 0, 1})));
   CHECK_FALSE(has_nodes_across_hosts({.nodes = 4, .ranks_per_node = 1}, placement_of({0, 1, 0, 1})));
+}
+
+TEST_CASE("names that exclude only frozen parameters from weight decay are a warning") {
+  model::ModelConfig model = model::small_qwen3();
+  const auto warnings_of = [&](const std::string& names) {
+    std::vector<std::string> warnings;
+    check_no_decay(run("", {"--no_decay=" + names}).config, model, warnings);
+    return warnings;
+  };
+  CHECK(warnings_of("norm").empty());
+  model.lora = model::LoraConfig{.r = 2, .alpha = 2, .targets = {"q_proj"}};
+  CHECK(warnings_of("lora_A").empty());
+  REQUIRE(warnings_of("norm,lora_A").size() == 1);
+  CHECK_THAT(warnings_of("norm,lora_A").front(), Contains("--no_decay norm") && Contains("frozen"));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "base/error.hpp"
+#include "io/adapters/checkpoint_with_base.hpp"
 #include "io/adapters/peft_files.hpp"
+#include "io/files/atomic_file.hpp"
 #include "io/peft/peft_config.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/adapters/adapted_checkpoint.hpp"
@@ -7,11 +9,18 @@
 namespace mpzero::io {
 using namespace testing;
 using Catch::Contains;
+namespace {
+
+Exported exported(const AdaptedCheckpoint& saved, const fs::path& out) {
+  return export_adapters(saved, out, WeightType::kFloat32, [](const std::string& warning) { FAIL(warning); });
+}
+
+}  // namespace
 
 TEST_CASE("exported adapters have the values, the settings and the base of the checkpoint") {
   const AdaptedCheckpoint saved;
   const fs::path out = saved.path("out");
-  CHECK(export_adapters(saved, out, WeightType::kFloat32).size() == 2);
+  CHECK(exported(saved, out).files.size() == 2);
   const PeftConfig config = read_peft_config(out);
   CHECK((config.settings.r == 1 && config.settings.lora_alpha == 2 && !config.settings.use_rslora));
   CHECK(config.settings.target_modules == std::vector<std::string>{"q_proj"});
@@ -27,11 +36,34 @@ TEST_CASE("exported adapters have the values, the settings and the base of the c
 TEST_CASE("adapters of another shape, and those that the model lacks, are refused with the first that differs") {
   const AdaptedCheckpoint saved;
   const fs::path out = saved.path("out");
-  export_adapters(saved, out, WeightType::kFloat32);
+  exported(saved, out);
   std::vector<UnitSpec> units{{"layers.0", {{kProjection + ".lora_A.weight", {2, 3}}}}};
   CHECK_THROWS_WITH(open_adapters(out, units), Contains("lora_A.weight [2, 3]") && Contains(out.string()));
   units[0].parameters = {saved.parameters()[2]};
   CHECK_THROWS_WITH(open_adapters(out, units), Contains("lora_B.weight [2, 1]"));
+}
+
+TEST_CASE("a folder holds adapters or merged weights, whichever were exported last") {
+  const AdaptedCheckpoint saved;
+  SingleProcess alone;
+  const MergedCheckpoint merged(saved, "", alone);
+  const fs::path out = saved.path("out");
+  exported(saved, out);
+  CHECK(export_weights(merged, out, {}).replaced == std::vector<std::string>{kAdapterConfigName, kAdapterWeightsName});
+  CHECK((has_initial_weights(out) && !holds_peft_adapters(out) && !fs::exists(out / kAdapterWeightsName)));
+  CHECK(exported(saved, out).replaced == std::vector<std::string>{"config.json", "model.safetensors"});
+  CHECK((holds_peft_adapters(out) && !has_initial_weights(out)));
+}
+
+TEST_CASE("adapters that cannot be read leave the former export as it was") {
+  const AdaptedCheckpoint saved;
+  const fs::path out = saved.path("out");
+  exported(saved, out);
+  const std::string former = read_text_file(out / kAdapterWeightsName, 1 << 20);
+  AdaptedCheckpoint damaged;
+  damaged.specs.push_back({"model.layers.1.lora_A.weight", {1, 3}});  // has no values
+  CHECK_THROWS(exported(damaged, out));
+  CHECK((read_text_file(out / kAdapterWeightsName, 1 << 20) == former && holds_peft_adapters(out)));
 }
 
 }  // namespace mpzero::io

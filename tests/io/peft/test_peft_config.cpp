@@ -29,6 +29,9 @@ TEST_CASE("the settings of plain LoRA are read, and empty ones of other methods 
                  {"modules_to_save", nullptr},
                  {"lora_bias", nullptr},
                  {"lora_dropout", 0.05},
+                 {"init_lora_weights", "gaussian"},
+                 {"qalora_group_size", 16},
+                 {"key_of_tomorrow", false},
                  {"base_model_name_or_path", "org/model"}});
   const PeftConfig found = read(config);
   CHECK((found.settings.r == 8 && found.settings.lora_alpha == 16 && found.settings.use_rslora));
@@ -46,7 +49,10 @@ TEST_CASE("other methods, and settings of another type, are refused by their key
                                                                             {"bias", "all"},
                                                                             {"modules_to_save", {"lm_head"}},
                                                                             {"rank_pattern", {{"q_proj", 4}}},
-                                                                            {"target_modules", 3},
+                                                                            {"init_lora_weights", "pissa_niter_4"},
+                                                                            {"use_bdlora", {{"nblocks", 2}}},
+                                                                            {"key_of_tomorrow", 1},
+                                                                                                                                                        {"target_modules", 3},
                                                                             {"target_modules", json::array()},
                                                                             {"use_rslora", "no"},
                                                                             {"lora_alpha", true},

@@ -17,7 +17,7 @@ at::Tensor read_nf4(const at::Tensor& message, int64_t count) {
   const at::Tensor of_blocks = message.narrow(0, count / 2, blocks).view(at::kFloat8_e4m3fn).to(at::kDouble);
   const at::Tensor groups =
       message.narrow(0, count / 2 + blocks, count / kNf4Group * 8).view(at::kFloat).view({-1, 2}).to(at::kDouble);
-  const at::Tensor scales = of_blocks.view({-1, 256}) * groups.narrow(1, 1, 1) + groups.narrow(1, 0, 1);
+  const at::Tensor scales = (of_blocks.view({-1, 256}) * groups.narrow(1, 1, 1) + groups.narrow(1, 0, 1)).clamp_min(0);
   return levels.to(at::kDouble).index_select(0, codes.to(at::kLong)) * scales.flatten().repeat_interleave(kNf4Block);
 }
 
@@ -40,6 +40,18 @@ TEST_CASE("NF4 is decoded by its description, and nearer than any neighbour") {
   const at::Tensor groups = scales.view({-1, 256});
   const at::Tensor of_scale = (groups - groups.mean(1, /*keepdim=*/true)).abs() * 0.0625 + groups.amax(1, true) * 1e-5;
   CHECK(at::all(errors <= 0.1521 * scales + of_scale.flatten()).item<bool>());
+}
+
+// By hand: of scales 1, one 3.9 and one 0.001 the mean is 156 steps, and the next e4m3 code is 160.
+TEST_CASE("no sign changes in a block that is small beside its group") {
+  const at::Tensor values = at::ones({kNf4Group});
+  values.narrow(0, kNf4Block, kNf4Block).fill_(3.9);
+  values.narrow(0, 2 * kNf4Block, kNf4Block).fill_(0.001);
+  const at::Tensor message = at::zeros({code_bytes(WeightCodes::kNf4, kNf4Group)}, at::kByte);
+  encode_nf4(values.const_data_ptr<float>(), kNf4Group, message.data_ptr<uint8_t>());
+  const at::Tensor result = at::empty({kNf4Group});
+  decode_nf4_host({message.const_data_ptr<uint8_t>(), result.data_ptr(), /*values_are_bf16=*/false, kNf4Group});
+  CHECK(result.ge(0).all().item<bool>());
 }
 
 }  // namespace mpzero::parallel

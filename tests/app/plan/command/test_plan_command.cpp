@@ -64,6 +64,11 @@ TEST_CASE("a checkpoint has the master parameters and both moments, and hosts wr
   in_bf16.push_back("--deepspeed_config=" + file.string());
   CHECK(json_of(in_bf16)["checkpoint"]["bytes"].get<double>() == 12 * parameters);
   std::filesystem::remove(file);
+  // A random base is in the checkpoint of its adapters: r (in + out) parameters for each of 7 projections of 28 layers.
+  std::vector<std::string> with_adapters = flags;
+  with_adapters.emplace_back("--lora_r=8");
+  const double adapters = 8 * 28 * (3072 + 2 * 2048 + 3072 + 3 * 4096);
+  CHECK(json_of(with_adapters)["checkpoint"]["bytes"].get<double>() == 4 * parameters + 12 * adapters);
 }
 
 TEST_CASE("a calibration of another device is named, and the plan less sure") {
