@@ -185,7 +185,7 @@ def run(row: Row, settings: Settings) -> None:
     text = log.read_text(errors="replace", encoding="utf-8")
     found = re.search(r"Using network (\S+)" if is_deepspeed else r"^Network: (\S+)", text, re.MULTILINE)
     row.over = found[1].rstrip(":,;") if found else ""
-    found = re.search(r" over (\d+) nodes of \d+ rank", text)
+    found = re.search(r" over (\d+) shard groups of \d+ rank", text)
     row.nodes = int(found[1]) if found else 1
     if status == 0 and row.needs_nodes() and row.nodes == 1:
         row.error = f"with {row.ranks_per_node} the run had one level"

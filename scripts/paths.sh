@@ -6,7 +6,7 @@
 
 # The flags of mpzero train that name a file or a folder (unit FILE or DIR in app/flags), and the variables of the scripts that do.
 MPZERO_PATH_FLAGS=(
-  checkpoint_dir deepspeed_config init_from metrics_file metrics_sd_dir model_config profile_dir resume_from_checkpoint train_data validation_data
+  base_model checkpoint_dir deepspeed_config init_from metrics_file metrics_sd_dir model_config profile_dir resume_from_checkpoint train_data validation_data
 )
 MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG METRICS_FILE)
 
@@ -78,9 +78,9 @@ resolve_paths() {
 path_of_flag() {
   if [[ $1 == dataset ]]; then
     data_set_path "$2" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}"
-  elif [[ $1 == tokenizer || $1 == init_from && $2 =~ $MPZERO_HUB_NAME ]]; then
-    if [[ $1 == init_from && ! -e $(users_path "$2") && -e $MPZERO_ROOT/$2 ]]; then
-      die "--init_from $2 is not in the current folder, $MPZERO_USER_FOLDER, but in $MPZERO_ROOT; use --init_from $(printf %q "$MPZERO_ROOT/$2")."
+  elif [[ $1 == tokenizer || $1 =~ ^(init_from|base_model)$ && $2 =~ $MPZERO_HUB_NAME ]]; then
+    if [[ $1 != tokenizer && ! -e $(users_path "$2") && -e $MPZERO_ROOT/$2 ]]; then
+      die "--$1 $2 is not in the current folder, $MPZERO_USER_FOLDER, but in $MPZERO_ROOT; use --$1 $(printf %q "$MPZERO_ROOT/$2")."
     fi
     named_path "$2"
   elif [[ $1 == train_data || $1 == validation_data ]]; then

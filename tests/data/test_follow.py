@@ -145,7 +145,7 @@ def test_text_that_utf8_does_not_have_ends_no_follower(tmp_path):
     (folder / "metrics.jsonl").write_text(text + line(2, 2.0))
     process = subprocess.run(command(folder, "--once"), capture_output=True, timeout=120, check=False)
     assert (process.returncode, process.stderr) == (0, b"")
-    assert process.stdout.startswith(b"follow.py: " + bytes(folder) + b"/metrics.jsonl is passed on to")
+    assert process.stdout.startswith(b"follow.py: forwarding " + bytes(folder) + b"/metrics.jsonl")
     assert row(text).values == {"rank ?": 2.0, "loss": 1.0}
     # TensorBoard itself reads no such folder.
     assert [step for step, *_ in shown(folder.rename(tmp_path / "run"))] == [1, 2]
@@ -448,7 +448,7 @@ def test_a_package_that_is_missing_is_named_with_a_command_that_works_here(tmp_p
     def command_of(sink: str, path: str) -> str:
         environment = {"PYTHONPATH": str(tmp_path / "packages"), "HOME": str(tmp_path / "home"), "PATH": path}
         process = program(tmp_path, "--sink", sink, "--check", **environment)
-        assert process.returncode == 2 and process.stderr.startswith(f"follow.py: {sink} is not installed: '")
+        assert process.returncode == 2 and process.stderr.startswith(f"follow.py: {sink} ")
         return process.stderr.split("'")[1]
 
     with_pip = f"{python} -m ensurepip && {python} -m pip install wandb"

@@ -72,7 +72,7 @@ def test_too_few_documents_for_the_default_make_no_validation(prepare, tmp_path)
         (tmp_path / f"{name}.txt").write_text(name * 20_000)
     arguments = ("a.txt", "b.txt", "c.txt", "train.h5", "--validation_output", "validation.h5", "--if_missing")
     made = prepare(*arguments)
-    assert made.stdout.count("validation.h5") == 1 and "no validation" in made.stdout
+    assert made.stdout.count("validation.h5") == 1 and "validation.h5 is not written" in made.stdout
     assert read_tokens(tmp_path / "train.h5").texts() == [name * 20_000 for name in "abc"]
     assert not (tmp_path / "validation.h5").exists()
     written = (tmp_path / "train.h5").stat().st_mtime_ns

@@ -316,8 +316,8 @@ def test_an_endpoint_that_hangs_holds_up_no_view_and_no_end(tmp_path):
         (["a", "--twice"], "--twice"),
         *((["a", f"--interval={text}"], "--interval") for text in ("", "x", "0", "nan", "1e9")),
         (["/no/such\x1b/run"], r"/no/such\x1b/run"),
-        (["99999999"], "number"),
-        (["99999999_5"], "number"),
+        (["99999999"], "'99999999'"),
+        (["99999999_5"], "'99999999_5'"),
         (["99_5_5"], "99_5_5 has neither"),
     ],
 )

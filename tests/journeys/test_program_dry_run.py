@@ -40,7 +40,7 @@ def test_it_says_what_eight_ranks_would_train(tmp_path: Path) -> None:
     before = files_below(tmp_path)
     seen = ask(run, "--max_steps=20", "--world_size=8", "--nproc_per_node=4")
     assert re.search(r"model +tiny, \d+ parameters, 2 layers", seen)
-    assert "8 on 2 hosts, ZeRO-2 over 2 nodes of 4 ranks, fp32" in seen
+    assert "8 on 2 hosts, ZeRO-2 over 2 shard groups of 4 ranks, fp32" in seen
     assert re.search(r"Between shard groups: \d+\.\d+ [kMG]B per group and step; one level of ZeRO: ", seen)
     assert "32 = 2 x 2 x 8" in seen
     assert "20 steps of 32 sequences x 16 tokens: 10240 tokens in all" in seen

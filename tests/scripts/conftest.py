@@ -166,7 +166,15 @@ JOB_OF_ONE_NODE = {
 HDF5 = b"\x89HDF\r\n\x1a\n"  # with which a token file begins
 CHECKED = [
     f"app/{name}.py"
-    for name in ("check", "failure", "follow", "prepare/__init__", "prepare/arguments", "prepare/not_trained")
+    for name in (
+        "check",
+        "failure",
+        "follow",
+        "prepare/__init__",
+        "prepare/arguments",
+        "prepare/not_trained",
+        "prepare/row_kinds",
+    )
 ]
 
 

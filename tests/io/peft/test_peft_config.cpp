@@ -52,7 +52,7 @@ TEST_CASE("other methods, and settings of another type, are refused by their key
                                                                             {"init_lora_weights", "pissa_niter_4"},
                                                                             {"use_bdlora", {{"nblocks", 2}}},
                                                                             {"key_of_tomorrow", 1},
-                                                                                                                                                        {"target_modules", 3},
+                                                                            {"target_modules", 3},
                                                                             {"target_modules", json::array()},
                                                                             {"use_rslora", "no"},
                                                                             {"lora_alpha", true},
