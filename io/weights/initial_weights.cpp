@@ -207,7 +207,8 @@ namespace {
 // The projections that have adapters: PEFT's list of targets may be a pattern.
 std::vector<std::string> targets_in(const fs::path& folder) {
   std::set<std::string> targets;
-  for (const auto& [name, tensor] : open_weight_file(folder / "adapter_model.safetensors")->tensors()) {
+  const auto file = open_weight_file(folder / kAdapterWeightsName);
+  for (const auto& [name, tensor] : file->tensors()) {
     const std::string projection = name.substr(0, name.find(".lora_"));
     targets.insert(projection.substr(projection.rfind('.') + 1));
   }
