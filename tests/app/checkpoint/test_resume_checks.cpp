@@ -374,8 +374,7 @@ TEST_CASE("a validation set is compared with the checkpoint's of its name") {
   RunSetup unhashed = with({"wiki"}, first);
   unhashed.data->validation["wiki"] = {.num_tokens = 5, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};
   CHECK(changes(Saved(with({"wiki"}, first)), unhashed).empty());
-  CHECK_THAT(continue_run(Saved(with({"wiki"}, first)), unhashed).changes.at(0),
-             Contains("validation_data wiki"));
+  CHECK_THAT(continue_run(Saved(with({"wiki"}, first)), unhashed).changes.at(0), Contains("validation_data wiki"));
 }
 
 TEST_CASE("the number of validation sequences is the checkpoint's, or the change is in the line") {

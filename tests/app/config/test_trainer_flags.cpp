@@ -208,13 +208,14 @@ TEST_CASE("DeepSpeed's schedules take a warm-up of 0 steps as 2, with a warning"
 TEST_CASE("a warm-up that is missing, or given twice, is refused") {
   CHECK_THAT(parse_error({"--lr_scheduler_type=polynomial"}),
              Contains("--lr_scheduler_type must be one of linear, cosine, constant, constant_with_warmup"));
-  CHECK_THAT(parse_error({"--lr_scheduler_type=constant", "--warmup_steps=3"}),
-             Contains("--lr_scheduler_type constant") && Contains("--warmup_steps") &&
-                 Contains("constant_with_warmup"));
+  CHECK_THAT(
+      parse_error({"--lr_scheduler_type=constant", "--warmup_steps=3"}),
+      Contains("--lr_scheduler_type constant") && Contains("--warmup_steps") && Contains("constant_with_warmup"));
   CHECK(parse_error({"--lr_scheduler_type=constant", "--warmup_steps=0"}) == "no error");
   CHECK_THAT(parse_error({"--warmup_steps=3", "--warmup_ratio=0.1"}),
              Contains("--warmup_steps 3 and --warmup_ratio 0.1 both set the warm-up"));
-  CHECK_THAT(parse_error({"--warmup_steps=0.2", "--warmup_ratio=0.1"}), Contains("--warmup_steps 0.2") && Contains("--warmup_ratio 0.1"));
+  CHECK_THAT(parse_error({"--warmup_steps=0.2", "--warmup_ratio=0.1"}),
+             Contains("--warmup_steps 0.2") && Contains("--warmup_ratio 0.1"));
   CHECK(parse_error({"--warmup_steps=1.5"}) == "--warmup_steps must be a whole number, not \"1.5\".");
   CHECK_THAT(parse_error({"--warmup_ratio=1.5"}), Contains("--warmup_ratio 1.5 is out of range"));
   CHECK_THAT(error_of(trio(2, 0, 0), {"--warmup_ratio=0.1"}), Contains("--warmup_ratio 0.1 but scheduler is missing"));

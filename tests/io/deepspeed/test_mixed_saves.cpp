@@ -129,8 +129,7 @@ TEST_CASE("a checkpoint of mpzero in DeepSpeed's format is not accepted without 
   for (const int stage : {2, 3}) {
     require_saved(folder.path(), kTag, {.stage = stage, .ranks = 2});
     fs::remove(folder / kTag / kManifestName);
-    CHECK_THAT(message_of([&] { open_checkpoint(folder / kTag); }),
-               Contains("has no manifest.json"));
+    CHECK_THAT(message_of([&] { open_checkpoint(folder / kTag); }), Contains("has no manifest.json"));
     fs::remove_all(folder / kTag);
   }
 }

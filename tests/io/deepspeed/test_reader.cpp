@@ -181,9 +181,12 @@ TEST_CASE("incomplete and mixed DeepSpeed folders are named") {
     fs::remove(tag / name);
     return message_of([&] { open_checkpoint(tag); });
   };
-  CHECK(message_without("zero_pp_rank_0_mp_rank_00_optim_states.pt").find("zero_pp_rank_0_mp_rank_00_optim_states.pt") != std::string::npos);
-  CHECK(message_without("zero_pp_rank_2_mp_rank_00_optim_states.pt").find("zero_pp_rank_2_mp_rank_00_optim_states.pt") !=
-        std::string::npos);
+  CHECK(
+      message_without("zero_pp_rank_0_mp_rank_00_optim_states.pt").find("zero_pp_rank_0_mp_rank_00_optim_states.pt") !=
+      std::string::npos);
+  CHECK(
+      message_without("zero_pp_rank_2_mp_rank_00_optim_states.pt").find("zero_pp_rank_2_mp_rank_00_optim_states.pt") !=
+      std::string::npos);
   require_stock(folder.path(), "tiny-7steps", {.stage = 2, .ranks = 3});
   fs::copy_file(tag / "zero_pp_rank_0_mp_rank_00_optim_states.pt", tag / "zero_pp_rank_3_mp_rank_00_optim_states.pt");
   CHECK(message_of([&] { open_checkpoint(tag); }).find("does not belong to this checkpoint of 3 ranks") !=

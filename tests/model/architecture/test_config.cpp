@@ -151,9 +151,8 @@ TEST_CASE("unknown or contradictory rope parameters are refused by name") {
   const std::string file = "x/config.json: ";
   CHECK(contains(refused({{"rope_parameters", {{"sliding_attention", {{"rope_theta", 1e4}}}}}}),
                  {file + "rope_parameters.full_attention is missing"}));
-  CHECK(contains(
-      refused({{"rope_parameters", {{"full_atention", {{"rope_theta", 1e4}}}}}}),
-      {file + "unknown key rope_parameters.full_atention", "did you mean rope_parameters.full_attention"}));
+  CHECK(contains(refused({{"rope_parameters", {{"full_atention", {{"rope_theta", 1e4}}}}}}),
+                 {file + "unknown key rope_parameters.full_atention", "did you mean rope_parameters.full_attention"}));
   CHECK(contains(refused({{"rope_parameters", {{"full_attention", {{"rope_type", "axial"}, {"factor", 4.0}}}}}}),
                  {file + "rope_parameters.full_attention.rope_type \"axial\" is not supported"}));
   CHECK(contains(refused({{"rope_scaling", {{"beta_fast", 32}}}}), {file + "unknown key rope_scaling.beta_fast"}));
