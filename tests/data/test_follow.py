@@ -449,7 +449,7 @@ def test_a_package_that_is_missing_is_named_with_a_command_that_works_here(tmp_p
         environment = {"PYTHONPATH": str(tmp_path / "packages"), "HOME": str(tmp_path / "home"), "PATH": path}
         process = program(tmp_path, "--sink", sink, "--check", **environment)
         assert process.returncode == 2 and process.stderr.startswith(f"follow.py: {sink} ")
-        return process.stderr.split("'")[1]
+        return process.stderr.split("with '")[1].split("'")[0]
 
     with_pip = f"{python} -m ensurepip && {python} -m pip install wandb"
     assert command_of("wandb", "/nowhere") == (

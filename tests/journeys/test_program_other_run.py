@@ -94,7 +94,7 @@ def test_a_dry_run_compares_the_weights_that_a_run_began_with(tmp_path: Path) ->
     # The same weights elsewhere are the same.
     for same in (weights, copy):
         assert mpzero("train", *run.flags(), "--dry_run", "--max_steps=3", f"--init_from={same}").returncode == 0
-    assert "began with random weights" in both(first, "--max_steps=5", f"--init_from={weights}")
+    assert "random weights" in both(first, "--max_steps=5", f"--init_from={weights}")
 
 
 def test_overwrite_says_what_would_be_moved(finished: TinyRun) -> None:

@@ -96,10 +96,8 @@ def test_curves_in_tensorboard_while_it_trains_and_after(machine):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     seen = machine.type("SINK=tensorboard MAX_STEPS=3 ./train-singlenode.sh")
     assert seen.status == 0, seen.all
-    assert (
-        "checkpoints/first_run/metrics.jsonl is passed on to TensorBoard's files in checkpoints/first_run/tensorboard."
-        in seen.stdout
-    )
+    (forwarded,) = [line for line in seen.all.splitlines() if "forwarding" in line]
+    assert "checkpoints/first_run/metrics.jsonl" in forwarded and "checkpoints/first_run/tensorboard" in forwarded
     assert "follow.py: 3 steps were passed on." in seen.stdout
     assert machine.type("SINK=tensorboard MAX_STEPS=5 ./train-singlenode.sh").status == 0
     assert machine.type("MAX_STEPS=6 ./train-singlenode.sh").status == 0

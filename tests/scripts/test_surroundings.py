@@ -26,7 +26,7 @@ def warnings(checkout, **variables: str) -> list[str]:
 )  # fmt: skip
 def test_a_variable_that_is_close_to_a_known_one_is_named_with_it(checkout, given, meant):
     lines = warnings(checkout, **{given: "7"})
-    assert len(lines) == 1 and f" {given} " in lines[0] and f" {meant} " in lines[0]
+    assert len(lines) == 1 and f" {given} " in lines[0] and f" {meant}" in lines[0]
 
 
 def test_other_variables_are_none_of_ours(checkout):
