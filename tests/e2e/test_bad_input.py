@@ -112,7 +112,7 @@ def test_more_memory_than_there_is(tmp_path: Path) -> None:
             [],
             "the run does not fit into host memory: a micro-batch of 100000000",
         ),
-        ("train_micro_batch_size_per_gpu", 10**18, [], "more than the 2147483647 tokens"),
+        ("train_micro_batch_size_per_gpu", 10**18, [], "the maximum of 2147483647 tokens"),
         ("gradient_accumulation_steps", 10**12, [], "the maximum of 2396745 micro-batches per step"),
         ("gradient_accumulation_steps", 10**7, ["--num_hidden_layers=4000"], "with 4000 layers"),
         ("gradient_accumulation_steps", 9 * 10**18, [], "the batch is too large"),
@@ -122,7 +122,7 @@ def test_impossible_batch_sizes(tmp_path: Path, key: str, value: int, flags: lis
     sentence = refuse(TinyRun(tmp_path, config={key: value}), *flags)
     assert reason in sentence
     assert str(value) in sentence or "too large" in reason
-    assert "lower" in sentence or "smaller" in sentence
+    assert any(word in sentence for word in ("lower", "smaller", "reduce"))
 
 
 def test_impossible_sequence_lengths(tmp_path: Path) -> None:
