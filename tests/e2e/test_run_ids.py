@@ -90,7 +90,7 @@ def test_a_checkpoint_without_an_id_is_known_under_every_name_of_it(tmp_path: Pa
     linked = f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}/"
     sentence = the_error(run.train("--max_steps=3", linked, check=False))
     # It goes back to before step 4, whose checkpoint is in its way.
-    assert "holds tiny-4steps of another run" in sentence
+    assert "contains tiny-4steps of another run" in sentence
 
 
 def recorded_hash(run: TinyRun) -> str:
