@@ -172,5 +172,5 @@ def test_deepspeeds_format_has_the_id_too(tmp_path: Path) -> None:
     checkpoints = tmp_path / "checkpoints"
     (tag,) = [path for path in checkpoints.iterdir() if path.is_dir()]
     assert len(run_id(tag)) == 16
-    with pytest.raises(AssertionError, match=f"holds {tag.name} of another run .run {run_id(tag)[:8]}.*--overwrite"):
+    with pytest.raises(AssertionError, match=f"contains {tag.name} of another run .run {run_id(tag)[:8]}.*--overwrite"):
         train_golden(name, tmp_path, *flags, "--resume_from_checkpoint=none", ranks=2, stage=2)
