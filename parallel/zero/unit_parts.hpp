@@ -27,13 +27,15 @@ class UnitParts {
   const std::vector<UnitSpec>& parts() const { return parts_; }
   // The parts of a unit: itself, and those that follow.
   const std::vector<size_t>& of(size_t unit) const { return parts_of_[unit]; }
+  // Of each parameter of a part, its position in the unit.
+  const std::vector<size_t>& positions(size_t part) const { return positions_[part]; }
   // The order in which parts are gathered, if units are used in this order.
   std::vector<size_t> uses(const std::vector<size_t>& units) const;
 
  private:
   std::vector<UnitSpec> units_;
   std::vector<UnitSpec> parts_;
-  std::vector<std::vector<size_t>> parts_of_;
+  std::vector<std::vector<size_t>> parts_of_, positions_;
 };
 
 }  // namespace mpzero::parallel

@@ -21,16 +21,12 @@ class Gathered {
   Gathered(parallel::ZeroEngine& engine, size_t unit)
       : store_(engine.parameters()), unit_(unit), parts_(engine.parts().of(unit)), weights_(store_.gather(unit)) {
     if (parts_.size() == 1) return;
-    const std::vector<ParameterSpec>& parameters = engine.parts().units()[unit].parameters;
-    all_.resize(parameters.size());
+    all_.resize(engine.parts().units()[unit].parameters.size());
     for (const size_t part : parts_) {
       std::span<const at::Tensor> tensors = weights_;
       if (part != unit) tensors = store_.gather(part);
-      for (const ParameterSpec& parameter : engine.parts().parts()[part].parameters) {
-        const auto place = std::ranges::find(parameters, parameter.name, &ParameterSpec::name) - parameters.begin();
-        all_[static_cast<size_t>(place)] = tensors.front();
-        tensors = tensors.subspan(1);
-      }
+      const std::vector<size_t>& positions = engine.parts().positions(part);
+      for (size_t i = 0; i < positions.size(); ++i) all_[positions[i]] = tensors[i];
     }
     weights_ = model::Weights(std::span<const at::Tensor>(all_));
   }

@@ -220,6 +220,10 @@ TEST_CASE("frozen matrices of a unit with trainable parameters are a part in cod
   CHECK(parts.parts()[2].name == "layer.frozen");
   CHECK(parts.parts()[3].name == "layer.coded");
   CHECK((parts.parts()[3].parameters == std::vector<ParameterSpec>{units[0].parameters[1]}));
+  CHECK(parts.positions(0) == std::vector<size_t>{2});
+  CHECK(parts.positions(1) == std::vector<size_t>{0});
+  CHECK(parts.positions(2) == std::vector<size_t>{0});
+  CHECK(parts.positions(3) == std::vector<size_t>{1});
   for (size_t part = 0; part < 4; ++part) CHECK(parts.parts()[part].coded == (part == 3));
 }
 
