@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import h5py
 import pytest
 from tiny_run import MODEL, TinyRun
+from torch_training import train_in_torch
 from trainer import BUILD
 
 pytestmark = pytest.mark.e2e
@@ -31,21 +31,9 @@ def reference(folder: Path, data: Path) -> tuple[list[float], list[float], dict]
     for name, weight in model.named_parameters():
         if "embed_tokens" in name or "layers.0." in name or "layers.1.mlp" in name:
             weight.requires_grad_(False)
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    with h5py.File(data) as file:
-        tokens = torch.tensor(file["tokens"][: STEPS * BATCH * SEQ_LENGTH + 1].astype("int64"))
-    losses, norms = [], []
-    for step in range(STEPS):
-        window = tokens[step * BATCH * SEQ_LENGTH :][: BATCH * SEQ_LENGTH + 1]
-        logits = model(input_ids=window[:-1].view(BATCH, SEQ_LENGTH)).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), window[1:])
-        optimizer.zero_grad()
-        loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(trained, 1.0).item())
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, norms, {name: weight.detach() for name, weight in model.named_parameters()}
+    steps = train_in_torch(model, data, steps=STEPS, batch=BATCH, seq_length=SEQ_LENGTH, lr=0.01, clip=1.0)
+    losses, norms = zip(*steps, strict=True)
+    return list(losses), list(norms), {name: weight.detach() for name, weight in model.named_parameters()}
 
 
 def test_trains_the_others_as_pytorch_does(tmp_path: Path) -> None:

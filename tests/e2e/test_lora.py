@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import pytest
 from tiny_run import MODEL, TinyRun
+from torch_training import tokens_of, train_in_torch
 from trainer import BUILD
 
 pytestmark = pytest.mark.e2e
@@ -63,24 +64,16 @@ class Reference:
                     weight.add_(torch.randn_like(weight) * 0.05)
         model.peft_config["default"].base_model_name_or_path = str(folder / "base")
         model.save_pretrained(folder / "adapters")
-        optimizer = torch.optim.AdamW(adapters.values(), lr=0.002, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-        with h5py.File(TinyRun(folder / "data").data) as file:
-            tokens = torch.tensor(file["tokens"][: STEPS * BATCH * SEQ_LENGTH + 1].astype("int64"))
         self.losses, self.norms = [], []
-        for step in range(STEPS):
-            window = tokens[step * BATCH * SEQ_LENGTH :][: BATCH * SEQ_LENGTH + 1]
-            logits = model(input_ids=window[:-1].view(BATCH, SEQ_LENGTH)).logits
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), window[1:])
-            optimizer.zero_grad()
-            loss.backward()
-            if step == 0:
+        data, shape = TinyRun(folder / "data").data, {"steps": STEPS, "batch": BATCH, "seq_length": SEQ_LENGTH}
+        for loss, norm in train_in_torch(model, data, **shape, lr=0.002, clip=1e9):
+            if not self.losses:
                 self.gradients = {
                     self.own_name(name): weight.grad.flatten().clone() for name, weight in adapters.items()
                 }
-            self.norms.append(torch.nn.utils.clip_grad_norm_(adapters.values(), 1e9).item())
-            optimizer.step()
-            self.losses.append(loss.item())
-        self.tokens = tokens[:SEQ_LENGTH].view(1, SEQ_LENGTH)
+            self.losses.append(loss)
+            self.norms.append(norm)
+        self.tokens = tokens_of(data, SEQ_LENGTH).view(1, SEQ_LENGTH)
         self.model = model.eval()
         with torch.no_grad():
             self.logits = self.model(self.tokens).logits
