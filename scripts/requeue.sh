@@ -97,7 +97,7 @@ forget_doctor() {
 # the starts, whatever ended them, and no host is left out.
 go_on_without_answer() {
   local event=$1 status=$2 starts=0 answer
-  warn "scripts/requeue gives no answer on $(hostname -s): it runs neither with $MPZERO_VENV/bin/python nor with python3, or $CHECKPOINT_DIR has not responded for 5 minutes; what it says is above: no host is left out, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
+  warn "scripts/requeue failed on $(hostname -s), with $MPZERO_VENV/bin/python and with python3, or $CHECKPOINT_DIR has not responded for 5 minutes; see the messages above: no host is excluded, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
   if [[ ${SLURM_RESTART_COUNT:-} =~ ^[0-9]{1,9}$ ]]; then starts=$((10#$SLURM_RESTART_COUNT)); fi
   if [[ $event == start ]]; then
     ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; } || return 0

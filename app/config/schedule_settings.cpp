@@ -142,7 +142,7 @@ void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& mer
   }
 }
 
-// Steps of a decay that nobody has given: a tenth of all, rounded up, or those of an epoch.
+// Default number of decay steps: 10% of all, rounded up, or one epoch.
 void fit_decay(RunConfig& config, int64_t steps) {
   const auto* schedule = std::get_if<parallel::TrainerLr>(&config.schedule.variant());
   if (schedule == nullptr) return;

@@ -110,7 +110,7 @@ class Spans:
 
 
 class SpansOutput(PairsOutput):
-    """An output file of corrupted windows. Each has a mask of its own, by the seed and its number."""
+    """An output file of corrupted windows. The seed and its number determine the mask of a window."""
 
     def __init__(self, path: Path, encoder: Encoder, arguments: argparse.Namespace):
         source, window = arguments.source_length, window_of(arguments.source_length)

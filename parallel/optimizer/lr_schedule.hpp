@@ -52,7 +52,7 @@ struct TrainerLr {
   double peak_lr = 5e-5;
   int64_t warmup_num_steps = 0;
   int64_t total_num_steps = 0;
-  int64_t num_decay_steps = 0;  // of kAtTheEnd and kInSteps; the latter's may be 0 as long as nobody asks for a rate
+  int64_t num_decay_steps = 0;  // of kAtTheEnd and kInSteps; of the latter, set before lr() is called
   double gamma = 1;             // of kInSteps
 };
 
