@@ -72,7 +72,7 @@ def starts_of(folder: Path) -> list[str]:
     own, *others = places_of(folder)
     names = set(names_in(own))
     for place in others:
-        names.update(name for name in names_in(place) if name not in names and is_of(place / name, folder))
+        names.update(name for name in names_in(place) if name not in names and belongs(place / name, folder))
     return sorted(names)
 
 
@@ -89,12 +89,17 @@ def places_of(folder: Path, start: str = "") -> list[Path]:
     folders = dict.fromkeys([folder, *(Path(log) for log in logs if log)])
     own, *others = (place / "failures" / start for place in folders)
     # The name of a start is unique: ranks that could write to the checkpoint folder have made it there.
-    return [own, *(place for place in others if not start or own.is_dir() or is_of(place, folder))]
+    return [own, *(place for place in others if not start or belongs(place, folder, own.is_dir()))]
 
 
-def is_of(place: Path, folder: Path) -> bool:
-    """Of the run with this checkpoint folder."""
+def belongs(place: Path, folder: Path, is_named: bool = False) -> bool:
+    """To the run with this checkpoint folder. `is_named`: the checkpoint folder has the same start."""
     with contextlib.suppress(OSError, ValueError):
+        # In /tmp any user could write evidence against this run.
+        if place.stat().st_uid not in (os.geteuid(), folder.stat().st_uid if folder.exists() else None):
+            return False
+        if is_named:
+            return True
         named = facts_of([place]).get("checkpoint_dir")
         return isinstance(named, str) and os.path.realpath(named) == os.path.realpath(folder)
     return False

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from evidence import Evidence, channel, line
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "app"))
 from run_failure.evidence import read_evidence, unread_files
-from run_failure.merging import find_failure, keep, newest_start, places_of
+from run_failure.merging import find_failure, keep, newest_start
 from run_failure.verdict import verdict_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -322,40 +321,6 @@ def test_only_the_newest_start_of_this_job_counts(tmp_path):
     assert newest_start(tmp_path, job="7", restart=0) == old
     assert newest_start(tmp_path, since=1_795_694_700, job="7", restart=0) is None
     assert newest_start(tmp_path, since=1_795_694_700) == new and newest_start(tmp_path, since=1_795_694_702) is None
-
-
-@pytest.mark.parametrize("variable", ["MPZERO_LOG_DIR", "LOG_DIR", "TMPDIR"])
-def test_evidence_of_the_log_folder_counts_too(tmp_path, monkeypatch, variable):
-    found = Evidence(tmp_path / "checkpoints", hosts=1)
-    logs = Evidence(tmp_path / "logs", hosts=1)
-    stuck(found, 0)
-    found.rank(1, "signal", time=1.0)  # before the folder stopped responding
-    logs.rank(1, channels=[channel(7, 7)])
-    (logs.folder / "start.json").unlink()
-    monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "empty"))
-    monkeypatch.setenv(variable, str(tmp_path / "logs"))
-    result = run(tmp_path / "checkpoints")
-    assert "rank 1 on node0" in result.stderr, result.stderr
-    assert Path("/tmp/failures") in places_of(tmp_path)
-
-
-@pytest.mark.parametrize("where", ["start.json", "rank_1.json"])
-def test_evidence_of_other_runs_in_the_log_folder_does_not_count(tmp_path, monkeypatch, where):
-    monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "logs"))
-    folder = tmp_path / "checkpoints"
-    old, own = Evidence(folder, start="20261126T110000Z-00000001"), "20261126T120000Z-00000002"
-    runs = {own: str(folder), "20261126T130000Z-00000003": str(tmp_path / "another")}
-    runs |= {f"20261126T130000Z-0000000{number}": value for number, value in ((4, 7), (5, "\0"), (6, "\ud800"))}
-    for start, checkpoint_dir in runs.items():
-        found = Evidence(tmp_path / "logs", start=start, checkpoint_dir=checkpoint_dir)
-        stuck(found, 1)
-        (found.folder / {"start.json": "rank_1.json", "rank_1.json": "start.json"}[where]).unlink()
-    Evidence(tmp_path / "logs", start="20261126T130000Z-00000007")  # names no run
-    assert newest_start(folder) == own
-    (folder.parent / "link").symlink_to(folder)
-    assert newest_start(tmp_path / "link") == own
-    shutil.rmtree(tmp_path / "logs/failures" / own)
-    assert newest_start(folder) == old.folder.name
 
 
 HOSTILE = [7, None, [], {}, "x", -1, 1e400, True, "\x1b]0;title\x07", [[]], [{}], {"a": 1}, 10**30, [7, "x", None]]

@@ -1,0 +1,59 @@
+"""Which folders have the evidence of a start (app/run_failure/merging.py)."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from evidence import Evidence, channel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "app"))
+from run_failure.merging import find_failure, newest_start, places_of
+
+
+@pytest.mark.parametrize("variable", ["MPZERO_LOG_DIR", "LOG_DIR", "TMPDIR"])
+def test_evidence_of_the_log_folder_counts_too(tmp_path, monkeypatch, variable):
+    found = Evidence(tmp_path / "checkpoints", hosts=1)
+    logs = Evidence(tmp_path / "logs", hosts=1)
+    found.rank(0, channels=[channel(8, 7)])
+    found.rank(1, "signal", time=1.0)  # before the folder stopped responding
+    logs.rank(1, channels=[channel(7, 7)])
+    (logs.folder / "start.json").unlink()
+    monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "empty"))
+    monkeypatch.setenv(variable, str(tmp_path / "logs"))
+    folder = tmp_path / "checkpoints"
+    assert find_failure(folder, newest_start(folder)).verdict.ranks == (1,)
+    assert Path("/tmp/failures") in places_of(tmp_path)
+
+
+@pytest.mark.parametrize("where", ["start.json", "rank_1.json"])
+def test_evidence_of_other_runs_in_the_log_folder_does_not_count(tmp_path, monkeypatch, where):
+    monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "logs"))
+    folder = tmp_path / "checkpoints"
+    old, own = Evidence(folder, start="20261126T110000Z-00000001"), "20261126T120000Z-00000002"
+    runs = {own: str(folder), "20261126T130000Z-00000003": str(tmp_path / "another")}
+    runs |= {f"20261126T130000Z-0000000{number}": value for number, value in ((4, 7), (5, "\0"), (6, "\ud800"))}
+    for start, checkpoint_dir in runs.items():
+        found = Evidence(tmp_path / "logs", start=start, checkpoint_dir=checkpoint_dir)
+        found.rank(1)
+        (found.folder / {"start.json": "rank_1.json", "rank_1.json": "start.json"}[where]).unlink()
+    Evidence(tmp_path / "logs", start="20261126T130000Z-00000007")  # names no run
+    assert newest_start(folder) == own
+    (folder.parent / "link").symlink_to(folder)
+    assert newest_start(tmp_path / "link") == own
+    shutil.rmtree(tmp_path / "logs/failures" / own)
+    assert newest_start(folder) == old.folder.name
+
+
+def test_evidence_of_another_user_in_the_log_folder_does_not_count(tmp_path, monkeypatch):
+    folder = tmp_path / "missing"
+    monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "logs"))
+    found = Evidence(tmp_path / "logs", checkpoint_dir=str(folder))
+    assert newest_start(folder) == found.folder.name
+    assert found.folder in places_of(folder, found.folder.name)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    assert newest_start(folder) is None
+    folder.mkdir()  # its owner's evidence counts for everybody
+    assert newest_start(folder) == found.folder.name
