@@ -393,7 +393,8 @@ def test_a_run_fails_with_a_message_where_no_python_runs(job):
     job.record().unlink()
     job.checkout.program(job.checkout.bin / "python3", "#!/bin/bash\nexit 127\n")
     result = job("end_run 1")
-    assert result.returncode == 1 and result.stderr.count("\n") == 1 and "every start counts against MAX_RESTARTS=3" in result.stderr
+    assert result.returncode == 1 and result.stderr.count("\n") == 1
+    assert "every start counts against MAX_RESTARTS=3" in result.stderr
     assert job.checkout.calls().count("scontrol requeue Incomplete 7\n") == 2
 
 
