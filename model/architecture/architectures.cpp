@@ -26,7 +26,8 @@ const char* kind_not_trained(std::string_view model_type) {
 }  // namespace
 
 std::span<const Architecture* const> architectures() {
-  static constexpr std::array kAll{&kGranite, &kLlama, &kMistral, &kOlmo2, &kPhi3, &kQwen2, &kQwen3, &kSmolLm3, &kT5};
+  static constexpr std::array kAll{&kGranite, &kLlama, &kMistral, &kOlmo2,   &kPhi3,
+                                   &kQwen2,   &kQwen3, &kSeedOss, &kSmolLm3, &kT5};
   return kAll;
 }
 

@@ -67,6 +67,7 @@ extern const Architecture kOlmo2;
 extern const Architecture kPhi3;
 extern const Architecture kQwen2;
 extern const Architecture kQwen3;
+extern const Architecture kSeedOss;
 extern const Architecture kSmolLm3;
 extern const Architecture kT5;
 

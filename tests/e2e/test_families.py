@@ -49,6 +49,10 @@ FAMILIES = {
             },
         },
     ),
+    "seed_oss": (
+        "SeedOss",
+        {"head_dim": 12, "attention_dropout": 0.0, "residual_dropout": 0.0, "tie_word_embeddings": False},
+    ),
     "smollm3": ("SmolLM3", {}),
     "qwen3-yarn": ("Qwen3", {"head_dim": 8, "rope_parameters": {**YARN, "rope_theta": 100.0}}),
     "llama-linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.5, "rope_theta": 100.0}}),
@@ -127,7 +131,7 @@ def test_three_steps(tmp_path: Path, family: str) -> None:
         assert (weight - theirs).abs().mean() < 1e-4, name
 
 
-@pytest.mark.parametrize("family", ["granite", "olmo2", "phi3", "smollm3"])
+@pytest.mark.parametrize("family", ["granite", "olmo2", "phi3", "seed_oss", "smollm3"])
 def test_deepspeed_reads_what_is_saved(tmp_path: Path, family: str) -> None:
     """Parameters lie in the order of transformers' modules, and DeepSpeed's converter finds the weights of ours."""
     pytest.importorskip("deepspeed")

@@ -83,12 +83,17 @@ def make_tokenizer(folder: Path, added: int = 0) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", ["Qwen3", "Llama", "Qwen2", "Mistral", "Granite", "Olmo2", "Phi3", "SmolLM3"])
+@pytest.mark.parametrize(
+    "family", ["Qwen3", "Llama", "Qwen2", "Mistral", "Granite", "Olmo2", "Phi3", "SeedOss", "SmolLM3"]
+)
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, family: str) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     sizes = {key: MODEL[key] for key in MODEL if key not in ("model_type", "architectures", "head_dim")}
-    config = getattr(transformers, f"{family}Config")(**sizes, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    sizes |= dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    if family == "SeedOss":
+        sizes |= {"head_dim": 16, "attention_dropout": 0.0, "residual_dropout": 0.0}
+    config = getattr(transformers, f"{family}Config")(**sizes)
     torch.manual_seed(3)
     model = getattr(transformers, f"{family}ForCausalLM")(config).float()
     with torch.no_grad():

@@ -78,6 +78,13 @@ inline ModelConfig small_phi3() {
   return config;
 }
 
+inline ModelConfig small_seed_oss() {
+  ModelConfig config = small_olmo2();
+  config.model_type = "seed_oss";
+  config.head_dim = 8;
+  return config;
+}
+
 // Its first layer does not rotate.
 inline ModelConfig small_smollm3() {
   ModelConfig config = small_olmo2();
@@ -89,8 +96,8 @@ inline ModelConfig small_smollm3() {
 
 // One of each family.
 inline std::vector<ModelConfig> small_models() {
-  return {small_qwen3(),   small_llama(), small_qwen2(), small_mistral(),
-          small_granite(), small_olmo2(), small_phi3(),  small_smollm3()};
+  return {small_qwen3(), small_llama(), small_qwen2(),    small_mistral(), small_granite(),
+          small_olmo2(), small_phi3(),  small_seed_oss(), small_smollm3()};
 }
 
 }  // namespace mpzero::model

@@ -96,7 +96,7 @@ TEST_CASE("Llama 3.1 agrees with transformers") {
 }
 
 TEST_CASE("the other families agree with transformers") {
-  for (const char* name : {"mistral", "granite", "olmo2", "phi3", "smollm3"}) {
+  for (const char* name : {"mistral", "granite", "olmo2", "phi3", "seed_oss", "smollm3"}) {
     check_fixture(name, at::kDouble, 1e-6, 2e-5);
     check_fixture(name, at::kFloat, 1e-6, 2e-5);
     check_fixture(name, at::kBFloat16, 1e-2, 6e-2);

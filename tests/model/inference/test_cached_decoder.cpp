@@ -81,7 +81,7 @@ TEST_CASE("with a cache the logits of each position are those of the full forwar
 }
 
 TEST_CASE("token by token, the loss matches transformers'") {
-  for (const char* name : {"qwen3", "qwen2", "llama31", "mistral", "granite", "olmo2", "phi3", "smollm3"}) {
+  for (const char* name : {"qwen3", "qwen2", "llama31", "mistral", "granite", "olmo2", "phi3", "seed_oss", "smollm3"}) {
     check_fixture(name);
   }
 }

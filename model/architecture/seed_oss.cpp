@@ -1,0 +1,48 @@
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "model/architecture/architectures.hpp"
+#include "model/architecture/config_reader.hpp"
+
+namespace mpzero::model {
+namespace {
+
+constexpr std::array kDropouts = {"attention_dropout", "residual_dropout"};
+
+void read_options(ConfigReader& reader, ModelConfig&) {
+  reader.only("attention_bias", true, "use a model whose queries, keys and values have biases");
+  reader.only("attention_out_bias", false, "use a model whose output projection has no bias");
+  reader.only("mlp_bias", false, "use a model whose MLP has no biases");
+  // transformers' default for a missing key is 0.1.
+  for (const char* key : kDropouts) reader.number(key);
+}
+
+void write_options(const ModelConfig&, nlohmann::json& json) {
+  json["attention_bias"] = true;
+  json["attention_out_bias"] = false;
+  json["mlp_bias"] = false;
+  for (const char* key : kDropouts) json[key] = 0.0;
+}
+
+std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
+  const int64_t q = c.query_size(), kv = c.key_value_size();
+  return llama_layer_parameters(c, {{LayerRole::kQueryBias, "self_attn.q_proj.bias", {q}},
+                                    {LayerRole::kKeyBias, "self_attn.k_proj.bias", {kv}},
+                                    {LayerRole::kValueBias, "self_attn.v_proj.bias", {kv}}});
+}
+
+}  // namespace
+
+// Seed-OSS: a Llama whose queries, keys and values have biases, with its own default head size.
+const Architecture kSeedOss{.model_type = "seed_oss",
+                            .causal_lm_class = "SeedOssForCausalLM",
+                            .tied_by_default = false,
+                            .default_rms_norm_eps = 1e-6,
+                            .default_rope_theta = 10000.0,
+                            .default_head_dim = 128,
+                            .default_key_value_heads = 8,
+                            .read_options = read_options,
+                            .write_options = write_options,
+                            .layer_parameters = layer_parameters};
+
+}  // namespace mpzero::model
