@@ -13,6 +13,11 @@ void read_options(ConfigReader& reader, ModelConfig&) {
   reader.only("attention_bias", true, "use a model whose queries, keys and values have biases");
   reader.only("attention_out_bias", false, "use a model whose output projection has no bias");
   reader.only("mlp_bias", false, "use a model whose MLP has no biases");
+  // transformers reads null as hidden_size / num_attention_heads, and a missing key as 128.
+  if (reader.object().contains("head_dim")) {
+    const nlohmann::json& head_dim = reader.object()["head_dim"];
+    if (head_dim.is_null()) reader.wrong("head_dim", head_dim, "an integer");
+  }
   // transformers' default for a missing key is 0.1.
   for (const char* key : kDropouts) reader.number(key);
 }
