@@ -17,6 +17,7 @@ TEST_CASE("Seed-OSS has biases of queries, keys and values, and heads of 128; it
     CHECK_THAT(refused_with(key, 0.1), Contains(key));
     CHECK_THAT(refused_with(key, nullptr), Contains(key));
   }
+  CHECK_THAT(refused_with("head_dim", nullptr), Contains("head_dim"));
   CHECK_THAT(refused_with("attention_bias", false), Contains("attention_bias false"));
   CHECK_THAT(refused_with("attention_out_bias", true), Contains("attention_out_bias true"));
   CHECK_THAT(refused_with("mlp_bias", true), Contains("mlp_bias true"));
