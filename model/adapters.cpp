@@ -19,6 +19,12 @@ std::span<const LoraAdapter> LayerAdapters::of(LayerProduct product) const {
   return (*layout_)[static_cast<size_t>(product)];
 }
 
+Dropout LayerAdapters::dropout_of(LayerProduct product) const {
+  Dropout dropout = input_dropout_;
+  dropout.place += static_cast<uint32_t>(product);
+  return dropout;
+}
+
 at::Tensor LayerAdapters::joined_a(std::span<const LoraAdapter> adapters) const {
   return join_rows(layer_.subspan(adapters.front().a, adapters.size()));
 }
@@ -26,7 +32,7 @@ at::Tensor LayerAdapters::joined_a(std::span<const LoraAdapter> adapters) const 
 at::Tensor LayerAdapters::forward(LayerProduct product, const Operand& x, const at::Tensor& y) const {
   const std::span<const LoraAdapter> adapters = of(product);
   if (adapters.empty()) return {};
-  at::Tensor z = matmuls_->forward(x.tensor(), joined_a(adapters));
+  at::Tensor z = matmuls_->forward(after_dropout(x.tensor(), dropout_of(product)), joined_a(adapters));
   if (scale_ != 1) z.mul_(scale_);
   for (size_t i = 0; i < adapters.size(); ++i) {
     at::Tensor columns = y.narrow(1, adapters[i].begin, adapters[i].count);
@@ -47,7 +53,13 @@ at::Tensor LayerAdapters::data_gradient(LayerProduct product, const Operand& dy,
     matmuls_->data_gradient_out(part, dy.tensor().narrow(1, adapters[i].begin, adapters[i].count), b);
   }
   if (scale_ != 1) dz.mul_(scale_);
-  matmuls_->add_data_gradient(dx, dz, a);
+  if (input_dropout_.rate == 0) {
+    matmuls_->add_data_gradient(dx, dz, a);
+  } else {
+    const at::Tensor part = matmuls_->data_gradient(dz, a);
+    dropout_(part, dropout_of(product));
+    dx.add_(part);
+  }
   return dz;
 }
 
@@ -55,7 +67,8 @@ void LayerAdapters::weight_gradients(LayerProduct product, const Operand& dy, co
                                      const at::Tensor& z, std::span<Gradient> gradients) const {
   const std::span<const LoraAdapter> adapters = of(product);
   if (adapters.empty()) return;
-  add_matmul(gradients.subspan(adapters.front().a, adapters.size()), dz, x.tensor(), matmuls_);
+  add_matmul(gradients.subspan(adapters.front().a, adapters.size()), dz, after_dropout(x.tensor(), dropout_of(product)),
+             matmuls_);
   for (size_t i = 0; i < adapters.size(); ++i) {
     const int64_t r = layer_[adapters[i].b].size(1);
     gradients[adapters[i].b].add_matmul(dy.tensor().narrow(1, adapters[i].begin, adapters[i].count), part_of(z, i, r),

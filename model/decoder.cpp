@@ -65,8 +65,8 @@ bool Decoder::rotates(const Weights& layer) const {
   return config_.rotates(static_cast<size_t>(*layer.layer));
 }
 
-LayerAdapters Decoder::adapters(const Weights& layer) const {
-  return lora_ ? LayerAdapters(*lora_, config_.lora->scale(), layer, *matmuls_) : LayerAdapters();
+LayerAdapters Decoder::adapters(const Weights& layer, const Dropout& dropout) const {
+  return lora_ ? LayerAdapters(*lora_, config_.lora->scale(), layer, *matmuls_, dropout) : LayerAdapters();
 }
 
 std::vector<size_t> Decoder::forward_order() const {
@@ -110,7 +110,7 @@ void Decoder::add_embedding_gradient(const Values& d_values, const Batch& batch,
 
 Values Decoder::run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
                           const Batch& batch) const {
-  return {layer_forward(layer, inputs.front(), activations, recompute, {.documents = batch.documents})};
+  return {layer_forward(layer, inputs.front(), activations, recompute, {.documents = batch.documents}, batch.dropout)};
 }
 
 Values Decoder::run_layer_backward(Weights layer, const Values& d_outputs, LayerActivations& activations,

@@ -30,9 +30,9 @@ struct Weights : std::span<const at::Tensor> {
   // NOLINTNEXTLINE(google-explicit-constructor): they are tensors.
   Weights(std::span<const at::Tensor> tensors) : span(tensors) {}
 
-  // Of a layer with products in FP8, or where some layers do not rotate: its index; and with FP8, where the tensors
-  // keep their place until their values change, a number that changes with them. Then what is made of them need not be
-  // made again.
+  // Of a layer with products in FP8 or dropout, or where some layers do not rotate: its index; and with FP8, where the
+  // tensors keep their place until their values change, a number that changes with them. Then what is made of them need
+  // not be made again.
   std::optional<int64_t> layer = {};
   std::optional<uint64_t> version = {};
   // Of a layer whose weights in FP8 are codes in e4m3: fp32 [2, products in FP8], in the order of LayerProduct: the
@@ -118,7 +118,8 @@ class Decoder {
   // `recompute` saves, and layer_backward recomputes the rest. The layers of one model may use different levels. With
   // packed documents in `mask`, B is 1.
   virtual at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
-                                   Recompute recompute = Recompute::kNone, const AttentionMask& mask = {}) const;
+                                   Recompute recompute = Recompute::kNone, const AttentionMask& mask = {},
+                                   const std::optional<DropoutSeed>& dropout = {}) const;
   // dy: [B, T, H] -> dx [B, T, H]. Frees `activations`.
   virtual at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
                                     Gradients gradients) const;
@@ -171,7 +172,7 @@ class Decoder {
   bool rotates(const Weights& layer) const;
   // Of this layer's products.
   LayerCasts casts(const Weights& layer) const;
-  LayerAdapters adapters(const Weights& layer) const;
+  LayerAdapters adapters(const Weights& layer, const Dropout& dropout) const;
   std::optional<LoraLayout> lora_;
   std::vector<Fp8Products> fp8_;
   int64_t kept_casts_ = 0;

@@ -295,9 +295,16 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
 }  // namespace
 
 at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
-                                  Recompute recompute, const AttentionMask& mask) const {
+                                  Recompute recompute, const AttentionMask& mask,
+                                  const std::optional<DropoutSeed>& dropout) const {
   LayerActivations saved;
   saved.mask = mask;
+  if (dropout && lora_ && config_.lora->dropout > 0) {
+    saved.dropout = {.rate = config_.lora->dropout,
+                     .seed = *dropout,
+                     .sequences = x.size(0),
+                     .place = LayerAdapters::first_place(layer.layer.value())};
+  }
   const LayerCasts of_layer = casts(layer);
   const bool keeps_inputs = activations != nullptr && recompute == Recompute::kNone;
   at::Tensor y = model::layer_forward({.config = config_,
@@ -306,7 +313,7 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
                                        .casts = of_layer,
                                        .w = by_role(layer, *layout_, config_.rms_norm_eps, of_layer, fp8::Forms::kRows),
                                        .rope = rope_->get(x, mask, rotates(layer)),
-                                       .adapters = adapters(layer)},
+                                       .adapters = adapters(layer, saved.dropout)},
                                       x, saved, keeps_inputs ? fp8::Forms::kBoth : fp8::Forms::kRows);
   if (activations == nullptr) return y;
   saved.drop(recompute);
@@ -327,7 +334,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
                     .w = by_role(weights, *layout_, config_.rms_norm_eps, of_layer,
                                  runs_forward ? fp8::Forms::kBoth : fp8::Forms::kColumns),
                     .rope = rope_->get(dy, saved.mask, rotates(weights)),
-                    .adapters = adapters(weights)};
+                    .adapters = adapters(weights, saved.dropout)};
   if (runs_forward) {
     forward_to_gate_up(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth, {});
     // Only a norm of the MLP's output, or an adapter of its last product, reads more; mlp_backward recomputes SwiGLU.

@@ -9,6 +9,7 @@ void LayerActivations::drop(Recompute recompute) {
   if (recompute == Recompute::kFull) {
     LayerActivations kept;
     kept.mask = std::move(mask);
+    kept.dropout = dropout;
     kept.x = std::move(x);
     *this = std::move(kept);
     return;

@@ -11,6 +11,7 @@
 
 #include "model/fp8/operand.hpp"
 #include "model/kernels/attention.hpp"
+#include "model/kernels/dropout.hpp"
 
 namespace mpzero::model {
 
@@ -54,6 +55,7 @@ struct NormedOutput {
 // form that weight gradients read.
 struct LayerActivations {
   AttentionMask mask;           // of the forward
+  Dropout dropout{};            // likewise, of its adapters' input
   at::Tensor x;                 // [B, T, H], the layer's input
   Operand normed;               // [N, H], x after its norm
   at::Tensor rstd;              // [N]

@@ -228,8 +228,7 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
   if (const auto adapters = setup.model.lora ? std::nullopt : io::adapters_of(checkpoint)) {
     throw_user_error(
         "{} has adapters, which this run lacks; pass --lora_r {} --lora_alpha {} --lora_target_modules {}{}", folder,
-        adapters->r, adapters->lora_alpha, fmt::join(adapters->target_modules, ","),
-        adapters->use_rslora ? " --use_rslora" : "");
+        adapters->r, adapters->alpha, fmt::join(adapters->targets, ","), adapters->rslora ? " --use_rslora" : "");
   }
   io::check_same_parameters(checkpoint.parameters(), units, checkpoint.folder());
   const nlohmann::json known = known_settings(checkpoint.progress(), folder);

@@ -42,7 +42,8 @@ std::string show(const std::optional<model::T5Config>& t5) {
                      t5->pad_token_id, t5->decoder_start_token_id);
 }
 
-std::string show(const std::optional<model::LoraConfig>& lora) { return lora ? describe_lora(*lora) : "none"; }
+// Likewise.
+std::string show(const std::optional<LoraConfig>& lora) { return lora ? describe_lora(*lora) : "none"; }
 
 }  // namespace
 
@@ -61,7 +62,11 @@ std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelCon
   compare("num_key_value_heads", &ModelConfig::num_key_value_heads, ChangeRule::kRefused);
   compare("head_dim", &ModelConfig::head_dim, ChangeRule::kRefused);
   compare("tie_word_embeddings", &ModelConfig::tie_word_embeddings, ChangeRule::kRefused);
-  compare("lora", &ModelConfig::lora, ChangeRule::kRefused);
+  if (const std::string then = show(before.lora), here = show(now.lora); then != here) {
+    changes.push_back({"lora", then, here, ChangeRule::kRefused});
+  } else if (before.lora && before.lora->dropout != now.lora->dropout) {
+    changes.push_back({"lora dropout", show(before.lora->dropout), show(now.lora->dropout), ChangeRule::kFree});
+  }
   if (const std::string then = show(before.t5), here = show(now.t5); then != here) {
     changes.push_back({"t5", then, here, ChangeRule::kRefused});
   } else if (before.t5 && before.t5->dropout_rate != now.t5->dropout_rate) {

@@ -449,13 +449,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   RunSetup setup;
   setup.model = read_model(command_line, init);
   check_init_model(command_line, init, setup.model);
-  if (!init.adapters.empty()) {
-    const io::AdapterSettings& adapters = init.adapter_settings;
-    setup.model.lora = model::LoraConfig{.r = adapters.r,
-                                         .alpha = adapters.lora_alpha,
-                                         .targets = adapters.target_modules,
-                                         .rslora = adapters.use_rslora};
-  }
+  if (!init.adapters.empty()) setup.model.lora = init.adapter_settings;
   setup.layout = {.nodes = 1, .ranks_per_node = world_size};
   setup.init_from_latest = init.is_latest;
   setup.init_adapters_latest = init.adapters_latest;

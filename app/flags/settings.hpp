@@ -41,10 +41,10 @@ struct LoraSettings {
   std::optional<int64_t> r;          // none: no adapters
   std::optional<double> alpha;       // none: r
   std::vector<std::string> targets;  // empty: every projection of the layers
-  double dropout = 0;
-  std::optional<bool> rslora;  // none: false
-  bool load_in_8bit = false;   // the frozen matrices of the layers
-  bool load_in_4bit = false;   // likewise, in NF4
+  std::optional<double> dropout;     // none: 0
+  std::optional<bool> rslora;        // none: false
+  bool load_in_8bit = false;         // the frozen matrices of the layers
+  bool load_in_4bit = false;         // likewise, in NF4
 
   bool coded() const { return load_in_8bit || load_in_4bit; }
   bool operator==(const LoraSettings&) const = default;

@@ -64,10 +64,7 @@ void read_adapters(const ModelRequest& request, const Use& use, const Say& say) 
                     .tokenizer = ""};
   append_new(model.config.eos_token_ids, base.eos_token_ids);
   const auto weights = io::match_weights(io::open_initial_weights(base.folder), model_units(model.config), base.folder);
-  model.config.lora = model::LoraConfig{.r = base.adapter_settings.r,
-                                        .alpha = base.adapter_settings.lora_alpha,
-                                        .targets = base.adapter_settings.target_modules,
-                                        .rslora = base.adapter_settings.use_rslora};
+  model.config.lora = base.adapter_settings;
   model.config.validate((request.folder / io::kAdapterConfigName).string());
   const auto adapters = io::open_adapters(request.folder, model_units(model.config));
   for (const fs::path& folder : {base.folder, request.folder}) {

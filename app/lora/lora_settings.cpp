@@ -28,10 +28,6 @@ void refuse_other_methods(const Settings& config, const std::string& source) {
   if (config.lora.load_in_8bit && config.lora.load_in_4bit) {
     throw_user_error("{}: --load_in_8bit and --load_in_4bit exclude each other; leave out one of the two", source);
   }
-  if (config.lora.dropout > 0) {
-    throw_user_error("{}: --lora_dropout {} is not supported; leave it out or set it to 0", source,
-                     config.lora.dropout);
-  }
   if (!config.freeze_parameters.empty()) {
     throw_user_error("{}: --freeze_parameters {} is redundant with adapters, which freeze all weights; leave it out",
                      source, fmt::join(config.freeze_parameters, ","));
@@ -60,21 +56,22 @@ void set_up_lora(const Settings& config, const std::string& source, const std::s
   const std::vector<std::string> known = model::lora_targets(model, source);
   // Adapters that the run begins with hold where nothing else is given.
   if (model.lora) model.lora->targets = ordered_targets(model.lora->targets, known);
-  model::LoraConfig wanted = model.lora.value_or(model::LoraConfig{});
+  LoraConfig wanted = model.lora.value_or(LoraConfig{});
   if (lora.r) wanted.r = *lora.r;
   if (lora.alpha || !model.lora) wanted.alpha = lora.alpha.value_or(static_cast<double>(wanted.r));
   if (!lora.targets.empty() || !model.lora) wanted.targets = ordered_targets(lora.targets, known);
   if (lora.rslora) wanted.rslora = *lora.rslora;
-  if (model.lora && wanted != *model.lora) {
+  if (model.lora && describe_lora(wanted) != describe_lora(*model.lora)) {
     throw_user_error("--init_from {}: its adapters have {}, but {} sets {}; use the same, or start from the base model",
                      adapters, describe_lora(*model.lora), source, describe_lora(wanted));
   }
+  if (lora.dropout) wanted.dropout = *lora.dropout;
   model.lora = std::move(wanted);
   model.validate(source);
   refuse_other_methods(config, source);
 }
 
-std::string describe_lora(const model::LoraConfig& lora) {
+std::string describe_lora(const LoraConfig& lora) {
   return fmt::format("r {}, alpha {}{}, {}", lora.r, lora.alpha, lora.rslora ? ", rslora" : "",
                      fmt::join(lora.targets, " "));
 }

@@ -14,6 +14,6 @@ void set_up_lora(const Settings& config, const std::string& source, const std::s
                  model::ModelConfig& model);
 
 // "r 16, alpha 16, q_proj v_proj".
-std::string describe_lora(const model::LoraConfig& lora);
+std::string describe_lora(const LoraConfig& lora);
 
 }  // namespace mpzero

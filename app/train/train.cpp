@@ -90,13 +90,13 @@ io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, para
     if (mpi.rank() == 0) init = find_init_from(command_line);
   });
   std::string folder = init.folder.string(), adapters = init.adapters.string();
-  auto& [r, lora_alpha, target_modules, use_rslora] = init.adapter_settings;
+  auto& [r, alpha, targets, rslora, dropout] = init.adapter_settings;
   std::tie(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json, init.eos_token_ids,
-           init.tokenizer_hash, init.warnings, adapters, init.adapters_latest, r, lora_alpha, target_modules,
-           use_rslora, init.base_hash) =
+           init.tokenizer_hash, init.warnings, adapters, init.adapters_latest, r, alpha, targets, rslora, dropout,
+           init.base_hash) =
       broadcast(mpi, std::tuple(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json,
                                 init.eos_token_ids, init.tokenizer_hash, init.warnings, adapters, init.adapters_latest,
-                                r, lora_alpha, target_modules, use_rslora, init.base_hash));
+                                r, alpha, targets, rslora, dropout, init.base_hash));
   init.folder = folder;
   init.adapters = adapters;
   return init;

@@ -91,10 +91,9 @@ MergedCheckpoint::MergedCheckpoint(const StoredCheckpoint& checkpoint, fs::path 
     : CheckpointWithBase(checkpoint, std::move(base), group),
       progress_(checkpoint.progress()),
       parameters_(base_unit(checkpoint.parameters()).front().parameters) {
-  const std::optional<AdapterSettings> settings = adapters_of(checkpoint);
+  const std::optional<LoraConfig> settings = adapters_of(checkpoint);
   if (!settings) throw_user_error("{} has no adapters to merge; leave out --format", checkpoint.folder().string());
-  const auto rank = static_cast<double>(settings->r);
-  scale_ = settings->lora_alpha / (settings->use_rslora ? std::sqrt(rank) : rank);
+  scale_ = settings->scale();
   json config = json::parse(progress_.model_config_json);
   config.erase(kLoraKey);
   progress_.model_config_json = config.dump(2) + "\n";

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/hub/hub_cache.hpp"
 #include "io/peft/peft_config.hpp"
 #include "io/weights/folder_weights.hpp"
 #include "io/weights/safetensors.hpp"
@@ -137,7 +138,7 @@ std::unique_ptr<WeightSource> open_adapters(const fs::path& folder, std::span<co
 
 Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& output, WeightType type,
                          const ExportFolder::OnWarning& on_warning) {
-  const std::optional<AdapterSettings> settings = adapters_of(checkpoint);
+  const std::optional<LoraConfig> settings = adapters_of(checkpoint);
   if (!settings) throw_user_error("{} has no adapters to write; leave out --format", checkpoint.folder().string());
   std::vector<ParameterSpec> parameters;
   int64_t bytes = 0;
@@ -148,19 +149,17 @@ Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& out
   }
   const std::string& base = checkpoint.run().init_from;
   // Few keys: an older PEFT refuses those that it does not know.
-  const json config = {{"peft_type", "LORA"},
-                       {"task_type", "CAUSAL_LM"},
-                       {"base_model_name_or_path", base.empty() ? json() : json(base)},
-                       {"r", settings->r},
-                       {"lora_alpha", settings->lora_alpha},
-                       {"lora_dropout", 0.0},
-                       {"target_modules", settings->target_modules},
-                       {"bias", "none"},
-                       {"use_rslora", settings->use_rslora},
-                       {"fan_in_fan_out", false},
-                       {"init_lora_weights", true},
-                       {"modules_to_save", nullptr},
-                       {"inference_mode", true}};
+  const std::string name = hub_name_of(base);
+  json config = to_json(*settings);
+  config.update({{"peft_type", "LORA"},
+                 {"task_type", "CAUSAL_LM"},
+                 {"base_model_name_or_path", base.empty() ? json() : json(name.empty() ? base : name)},
+                 {"revision", name.empty() ? json() : json(fs::path(base).filename())},
+                 {"bias", "none"},
+                 {"fan_in_fan_out", false},
+                 {"init_lora_weights", true},
+                 {"modules_to_save", nullptr},
+                 {"inference_mode", true}});
   ExportFolder folder(output, disk(), on_warning);
   folder.check_room(bytes);
   Exported exported{

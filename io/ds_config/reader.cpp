@@ -169,6 +169,10 @@ void ObjectReader::read(const std::string& key, Setting<std::vector<std::string>
   note(key, "names");
   const json* value = find_value(key, setting, Auto::kRefused, "a list of names");
   if (value == nullptr) return;
+  if (value->is_string() && *value != "") {
+    setting.value = std::vector{value->get<std::string>()};
+    return;
+  }
   const bool is_list = value->is_array() && std::all_of(value->begin(), value->end(), [](const json& word) {
                          return word.is_string() && !word.get<std::string>().empty();
                        });

@@ -49,7 +49,7 @@ class ObjectReader {
             const std::vector<std::string>& choices);
   void read(const std::string& key, Setting<std::pair<double, double>>& setting, Auto allow_auto, double minimum,
             double maximum);
-  // A list of words, none of them empty.
+  // A list of words, none of them empty; or one word.
   void read(const std::string& key, Setting<std::vector<std::string>>& setting);
   std::optional<std::string> read_text(const std::string& key);
 

@@ -16,34 +16,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// PEFT also saves a pattern, or names with their layers.
-std::vector<std::string> plain_targets(const json& targets) {
-  const auto is_plain = [](const json& name) { return name.get<std::string>().find('.') == std::string::npos; };
-  if (targets.is_string() || !std::ranges::all_of(targets, is_plain)) return {};
-  return targets.get<std::vector<std::string>>();
-}
-
-// Throws UserError, naming source and key, for a value that is missing or of another type.
-AdapterSettings settings_from(const json& object, const std::string& source) {
-  const auto value = [&](const char* key, const char* type, auto is_valid) {
-    json found = object.value(key, json());
-    if (is_valid(found)) return found;
-    throw_user_error("{}: {} is {:.100}, expected {}; use adapters saved by PEFT or mpzero", source, key, found.dump(),
-                     type);
-  };
-  const auto is_text = [](const json& found) { return found.is_string(); };
-  const json rslora =
-      value("use_rslora", "true or false", [](const json& found) { return found.is_null() || found.is_boolean(); });
-  return {.r = value("r", "an integer", [](const json& found) { return found.is_number_integer(); }),
-          .lora_alpha = value("lora_alpha", "a number", [](const json& found) { return found.is_number(); }),
-          .target_modules = plain_targets(value("target_modules", "names or a pattern",
-                                                [&](const json& found) {
-                                                  return is_text(found) || (found.is_array() && !found.empty() &&
-                                                                            std::ranges::all_of(found, is_text));
-                                                })),
-          .use_rslora = rslora == json(true)};
-}
-
 // Keys that read_peft_config() reads, and those without effect on adapters that are trained.
 constexpr std::string_view kPlainKeys[] = {"r",
                                            "lora_alpha",
@@ -87,16 +59,11 @@ PeftConfig read_peft_config(const fs::path& folder) {
   const json config = parse_user_json(*text, path.string(), kConfigurationLimits);
   if (!config.is_object()) throw_user_error("{} is not a JSON object; use a folder saved by PEFT", path.string());
   refuse_other_methods(config, path.string());
-  const json base = config.value("base_model_name_or_path", json()), dropout = config.value("lora_dropout", json());
-  if (!dropout.is_null() && !dropout.is_number()) {
-    throw_user_error("{}: lora_dropout is {:.100}, expected a number; correct it", path.string(), dropout.dump());
-  }
-  return {.settings = settings_from(config, path.string()),
-          .base = base.is_string() ? base.get<std::string>() : "",
-          .lora_dropout = dropout.is_number() ? dropout.get<double>() : 0.0};
+  const json base = config.value("base_model_name_or_path", json());
+  return {.settings = read_lora_config(config, path.string()), .base = base.is_string() ? base.get<std::string>() : ""};
 }
 
-std::optional<AdapterSettings> adapters_of(const StoredCheckpoint& checkpoint) {
+std::optional<LoraConfig> adapters_of(const StoredCheckpoint& checkpoint) {
   if (!std::ranges::any_of(checkpoint.parameters(),
                            [](const ParameterSpec& parameter) { return is_adapter(parameter.name); })) {
     return std::nullopt;
@@ -106,7 +73,7 @@ std::optional<AdapterSettings> adapters_of(const StoredCheckpoint& checkpoint) {
   if (!config.is_object() || !config.contains(kLoraKey) || !config[kLoraKey].is_object()) {
     throw_user_error("{} has adapters without settings ({}); use a checkpoint of mpzero train", source, kLoraKey);
   }
-  return settings_from(config[kLoraKey], source);
+  return read_lora_config(config[kLoraKey], source + ": " + kLoraKey);
 }
 
 }  // namespace mpzero::io

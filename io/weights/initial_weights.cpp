@@ -224,11 +224,7 @@ InitialFolder look_into(const fs::path& given) {
     found.folder = config.base;
     found.adapters = folder;
     found.adapter_settings = config.settings;
-    if (config.settings.target_modules.empty()) found.adapter_settings.target_modules = targets_in(folder);
-    if (config.lora_dropout > 0) {
-      found.warnings.push_back(fmt::format("{}: lora_dropout {} has no effect; adapters train without dropout.",
-                                           (folder / kAdapterConfigName).string(), config.lora_dropout));
-    }
+    if (config.settings.targets.empty()) found.adapter_settings.targets = targets_in(folder);
     return found;
   }
   found.folder = folder;

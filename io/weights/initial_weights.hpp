@@ -60,7 +60,7 @@ struct InitialFolder {
   std::vector<std::string> warnings{};   // of files of the tokenizer
   std::filesystem::path adapters{};      // the folder of the adapters that were named, of PEFT or a checkpoint
   bool adapters_latest = false;          // likewise found by `latest`
-  AdapterSettings adapter_settings{};    // theirs
+  LoraConfig adapter_settings{};         // theirs
   std::string base_hash{};               // of the base that their checkpoint records; empty: none
   std::string problem{};                 // of such files in a Hugging Face folder: why what they say is not known
 };

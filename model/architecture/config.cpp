@@ -35,8 +35,6 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-constexpr const char* kLoraKey = "mpzero_lora";
-
 // The keys that to_json() makes of the fields of ModelConfig, and those that belong to other weights (a list with an
 // entry for each layer, how weights were stored).
 constexpr std::array kWrittenKeys = {"architectures",
@@ -89,18 +87,10 @@ double roughly_num_parameters(const ModelConfig& c) {
 }
 
 void read_lora(ConfigReader& reader, ModelConfig& config) {
-  auto section = reader.section(kLoraKey);
-  if (!section) return;
-  LoraConfig& lora = config.lora.emplace();
-  lora.r = section->integer("r");
-  lora.alpha = section->number("lora_alpha");
-  lora.rslora = section->boolean("use_rslora", false);
-  const json* targets = section->find("target_modules");
-  if (targets == nullptr || !targets->is_array() || !std::ranges::all_of(*targets, &json::is_string)) {
-    section->wrong("target_modules", targets == nullptr ? json() : *targets, "a list of names");
-  }
-  lora.targets = targets->get<std::vector<std::string>>();
-  section->finish();
+  const json* section = reader.find(kLoraKey);
+  if (section == nullptr) return;
+  if (!section->is_object()) reader.wrong(kLoraKey, *section, "an object");
+  config.lora = read_lora_config(*section, reader.source() + ": " + kLoraKey);
 }
 
 // transformers reads null as the number of query heads, and uses its own default if the key is missing.
@@ -146,6 +136,9 @@ void check_lora(const ModelConfig& config, const std::string& source) {
     if (std::ranges::find(known, target) != known.end()) continue;
     throw_user_error("{}: lora targets contains \"{}\", which cannot have adapters; choose from {}.", source, target,
                      fmt::join(known, ", "));
+  }
+  if (!(lora.dropout >= 0 && lora.dropout < 1)) {
+    throw_user_error("{}: lora dropout is {}, but must be at least 0 and less than 1.", source, lora.dropout);
   }
   if (lora.targets.empty())
     throw_user_error("{}: lora targets is empty; choose from {}.", source, fmt::join(known, ", "));
@@ -254,10 +247,7 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
     object["eos_token_id"] = eos_token_ids;
     if (eos_token_ids.empty()) object["eos_token_id"] = nullptr;
     if (eos_token_ids.size() == 1) object["eos_token_id"] = eos_token_ids.front();
-    if (lora) {
-      object[kLoraKey] = {
-          {"r", lora->r}, {"lora_alpha", lora->alpha}, {"target_modules", lora->targets}, {"use_rslora", lora->rslora}};
-    }
+    if (lora) object[kLoraKey] = mpzero::to_json(*lora);
     if (!unused.json.empty()) object.update(json::parse(unused.json));
     return object.dump(2) + "\n";
   };

@@ -1,7 +1,6 @@
 #include "model/architecture/lora.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -26,11 +25,6 @@ std::string projection_of(std::string_view name) {
 }
 
 }  // namespace
-
-double LoraConfig::scale() const {
-  const auto rank = static_cast<double>(r);
-  return alpha / (rslora ? std::sqrt(rank) : rank);
-}
 
 LoraLayout lora_layout(const LoraConfig& lora, std::span<const LayerParameter> parameters) {
   const LayerLayout roles(parameters);

@@ -8,25 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/lora_config.hpp"
 #include "base/parameter_spec.hpp"
 #include "model/architecture/layer_layout.hpp"
 
 namespace mpzero::model {
 
 struct ModelConfig;
-
-// Low-rank adapters of a frozen model (LoRA, arXiv 2106.09685), with PEFT's names. A projection that is a target
-// computes W x + scale() * B A x. A [r, in] and B [out, r] are trained.
-struct LoraConfig {
-  int64_t r = 0;
-  double alpha = 0;
-  std::vector<std::string> targets;  // names of projections, as q_proj
-  bool rslora = false;               // rank-stabilized (arXiv 2312.03732)
-
-  // alpha / r; with rslora alpha / sqrt(r).
-  double scale() const;
-  bool operator==(const LoraConfig&) const = default;
-};
 
 // One adapter of a layer.
 struct LoraAdapter {

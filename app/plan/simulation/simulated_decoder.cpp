@@ -28,7 +28,8 @@ void SimulatedDecoder::embed_backward(const at::Tensor&, const at::Tensor&, mode
 }
 
 at::Tensor SimulatedDecoder::layer_forward(model::Weights, const at::Tensor& x, model::LayerActivations* activations,
-                                           model::Recompute recompute, const model::AttentionMask&) const {
+                                           model::Recompute recompute, const model::AttentionMask&,
+                                           const std::optional<model::DropoutSeed>&) const {
   take(times_.forward(recompute));
   if (activations != nullptr) kept_.push_back(recompute);
   return x;

@@ -20,7 +20,8 @@ class SimulatedDecoder final : public model::Decoder {
   at::Tensor embed_forward(model::Weights embedding, const at::Tensor& tokens) const override;
   void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, model::Gradients embedding) const override;
   at::Tensor layer_forward(model::Weights layer, const at::Tensor& x, model::LayerActivations* activations,
-                           model::Recompute recompute, const model::AttentionMask& mask) const override;
+                           model::Recompute recompute, const model::AttentionMask& mask,
+                           const std::optional<model::DropoutSeed>&) const override;
   at::Tensor layer_backward(model::Weights layer, const at::Tensor& dy, model::LayerActivations& activations,
                             model::Gradients gradients) const override;
   at::Tensor head_loss(model::Weights head, const at::Tensor& output_weight, const at::Tensor& x,

@@ -67,7 +67,7 @@ TEST_CASE("names that exclude only frozen parameters from weight decay are a war
     return warnings;
   };
   CHECK(warnings_of("norm").empty());
-  model.lora = model::LoraConfig{.r = 2, .alpha = 2, .targets = {"q_proj"}};
+  model.lora = LoraConfig{.r = 2, .alpha = 2, .targets = {"q_proj"}};
   CHECK(warnings_of("lora_A").empty());
   REQUIRE(warnings_of("norm,lora_A").size() == 1);
   CHECK_THAT(warnings_of("norm,lora_A").front(), Contains("--no_decay norm") && Contains("frozen"));

@@ -7,7 +7,6 @@ namespace mpzero {
 namespace {
 
 using Catch::Contains;
-using model::LoraConfig;
 using Names = std::vector<std::string>;
 
 const Names kAll{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
@@ -30,12 +29,14 @@ TEST_CASE("adapters are settings of the file or of flags, with PEFT's names") {
   CHECK(!adapted("", {}).lora);
   CHECK(adapted("", {"--lora_r=8"}).lora == LoraConfig{.r = 8, .alpha = 8, .targets = kAll});
   CHECK(adapted("", {"--lora_r=8", "--lora_target_modules=all-linear"}).lora->targets == kAll);
-  const LoraConfig expected{.r = 16, .alpha = 32, .targets = {"q_proj", "v_proj"}, .rslora = true};
-  CHECK(adapted("", {"--lora_r=16", "--lora_alpha=32", "--lora_target_modules=v_proj,q_proj", "--use_rslora"}).lora ==
-        expected);
-  CHECK(
-      adapted(R"(, "lora": {"r": 16, "alpha": 32, "targets": ["v_proj", "q_proj"], "dropout": 0, "rslora": true})", {})
-          .lora == expected);
+  CHECK(adapted(R"(, "lora": {"r": 8, "targets": "all-linear"})", {}).lora->targets == kAll);
+  const LoraConfig expected{.r = 16, .alpha = 32, .targets = {"q_proj", "v_proj"}, .rslora = true, .dropout = 0.05};
+  CHECK(adapted("", {"--lora_r=16", "--lora_alpha=32", "--lora_target_modules=v_proj,q_proj", "--use_rslora",
+                     "--lora_dropout=0.05"})
+            .lora == expected);
+  CHECK(adapted(R"(, "lora": {"r": 16, "alpha": 32, "targets": ["v_proj", "q_proj"], "dropout": 0.05, "rslora": true})",
+                {})
+            .lora == expected);
 }
 
 TEST_CASE("fused weights are targets as they are") {
@@ -47,7 +48,6 @@ TEST_CASE("fused weights are targets as they are") {
 
 TEST_CASE("what adapters do not support is refused by its name") {
   CHECK_THAT(refusal_of({"--lora_alpha=8"}), Contains("--lora_r"));
-  CHECK_THAT(refusal_of({"--lora_r=8", "--lora_dropout=0.1"}), Contains("--lora_dropout 0.1"));
   CHECK_THAT(refusal_of({"--lora_r=8", "--freeze_parameters=mlp"}), Contains("--freeze_parameters mlp"));
   CHECK_THAT(refusal_of({"--lora_r=8", "--checkpoint_format=deepspeed"}), Contains("deepspeed"));
   CHECK_THAT(refusal_of({"--lora_r=8", "--lora_target_modules=lm_head"}),
@@ -68,6 +68,7 @@ TEST_CASE("adapters that a run begins with hold, and others are refused") {
   CHECK(adapted("", {}, model).lora == model.lora);
   CHECK(adapted("", {"--lora_r=4"}, model).lora == model.lora);
   CHECK_THAT(refusal_of({"--lora_r=8"}, "", model), Contains("r 4") && Contains("r 8") && Contains("their folder"));
+  CHECK(adapted("", {"--lora_dropout=0.1"}, model).lora->dropout == 0.1);
   model.lora->rslora = true;
   CHECK(adapted("", {"--lora_r=4"}, model).lora == model.lora);
   CHECK_THAT(refusal_of({"--use_rslora=false"}, "", model), Contains("rslora"));
@@ -76,7 +77,7 @@ TEST_CASE("adapters that a run begins with hold, and others are refused") {
 }
 
 TEST_CASE("a config.json of a checkpoint has the adapters, and that of the base has none") {
-  model::ModelConfig model = adapted("", {"--lora_r=3", "--use_rslora"});
+  model::ModelConfig model = adapted("", {"--lora_r=3", "--use_rslora", "--lora_dropout=0.1"});
   CHECK(model::ModelConfig::from_json(model.to_json(), "x") == model);
   CHECK(model::ModelConfig::from_json(model.base().to_json(), "x") == model::small_qwen3());
 }

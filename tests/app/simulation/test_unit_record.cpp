@@ -81,7 +81,7 @@ TEST_CASE("records the operations and the memory of adapters") {
   const OneThread one;
   MemoryWatch watch;
   for (ModelConfig config : model::small_models()) {
-    config.lora = model::LoraConfig{.r = 32, .alpha = 16, .targets = model::lora_targets(config, "a test")};
+    config.lora = LoraConfig{.r = 32, .alpha = 16, .targets = model::lora_targets(config, "a test")};
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       INFO(config.model_type << " " << type);
       const MicroBatchShape shape{.sequences = 2, .length = 100, .type = type, .gradient_type = type};
@@ -129,7 +129,7 @@ TEST_CASE("the recorded floating-point operations are those of a token") {
   // The oracle is flops_per_token(), which counts weights; attention's backward is 2.5 times its forward here, twice
   // there.
   ModelConfig adapted = model::small_qwen3();
-  adapted.lora = model::LoraConfig{.r = 4, .alpha = 8, .targets = {"q_proj", "v_proj", "gate_proj", "down_proj"}};
+  adapted.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"q_proj", "v_proj", "gate_proj", "down_proj"}};
   std::vector<ModelConfig> models = model::small_models();
   models.push_back(adapted);
   for (const ModelConfig& config : models) {
@@ -178,7 +178,7 @@ TEST_CASE("bytes by hand") {
 TEST_CASE("full recomputation runs the forward's products except the last one, which nothing reads") {
   // Norms of the output and adapters read the last one's result or its input.
   ModelConfig adapted = model::small_qwen3();
-  adapted.lora = model::LoraConfig{.r = 4, .alpha = 8, .targets = {"down_proj"}};
+  adapted.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"down_proj"}};
   for (const auto& [config, recomputed] :
        {std::pair(model::small_qwen3(), 3), {model::small_llama(), 3}, {model::small_olmo2(), 4}, {adapted, 6}}) {
     CAPTURE(config.model_type, recomputed);

@@ -22,8 +22,8 @@ TEST_CASE("exported adapters have the values, the settings and the base of the c
   const fs::path out = saved.path("out");
   CHECK(exported(saved, out).files.size() == 2);
   const PeftConfig config = read_peft_config(out);
-  CHECK((config.settings.r == 1 && config.settings.lora_alpha == 2 && !config.settings.use_rslora));
-  CHECK(config.settings.target_modules == std::vector<std::string>{"q_proj"});
+  CHECK((config.settings.r == 1 && config.settings.alpha == 2 && !config.settings.rslora));
+  CHECK(config.settings.targets == std::vector<std::string>{"q_proj"});
   CHECK(config.base == saved.base());
   const auto all = saved.parameters();
   const std::vector<UnitSpec> units{{"layers.0", {all.begin(), all.end()}}};

@@ -34,12 +34,12 @@ TEST_CASE("the settings of plain LoRA are read, and empty ones of other methods 
                  {"key_of_tomorrow", false},
                  {"base_model_name_or_path", "org/model"}});
   const PeftConfig found = read(config);
-  CHECK((found.settings.r == 8 && found.settings.lora_alpha == 16 && found.settings.use_rslora));
-  CHECK((found.base == "org/model" && found.lora_dropout == 0.05));
+  CHECK((found.settings.r == 8 && found.settings.alpha == 16 && found.settings.rslora));
+  CHECK((found.base == "org/model" && found.settings.dropout == 0.05));
   CHECK(read(plain()).base.empty());
   for (const json& targets : {json(".*proj"), json({"model.layers.0.q_proj", "v_proj"})}) {
     config["target_modules"] = targets;
-    CHECK(read(config).settings.target_modules.empty());
+    CHECK(read(config).settings.targets.empty());
   }
 }
 
