@@ -65,7 +65,7 @@ std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelCon
   if (const std::string then = show(before.lora), here = show(now.lora); then != here) {
     changes.push_back({"lora", then, here, ChangeRule::kRefused});
   } else if (before.lora && before.lora->dropout != now.lora->dropout) {
-    changes.push_back({"lora dropout", show(before.lora->dropout), show(now.lora->dropout), ChangeRule::kFree});
+    changes.push_back({"lora_dropout", show(before.lora->dropout), show(now.lora->dropout), ChangeRule::kFree});
   }
   if (const std::string then = show(before.t5), here = show(now.t5); then != here) {
     changes.push_back({"t5", then, here, ChangeRule::kRefused});

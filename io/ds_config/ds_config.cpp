@@ -201,7 +201,7 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
   if (!section) return;
   section->read("r", lora.r, Auto::kRefused, 1);
   section->read("alpha", lora.alpha, Auto::kRefused, 0.0, kInfinity);
-  section->read("targets", lora.targets);
+  section->read("targets", lora.targets, /*or_one=*/true);
   section->read("dropout", lora.dropout, Auto::kRefused, 0.0, 1.0);
   section->read("rslora", lora.rslora, Auto::kRefused);
   section->read("load_in_8bit", lora.load_in_8bit, Auto::kRefused);

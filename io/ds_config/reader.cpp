@@ -165,11 +165,11 @@ void ObjectReader::read(const std::string& key, Setting<std::pair<double, double
   setting.value = {number(key, (*value)[0], minimum, maximum), number(key, (*value)[1], minimum, maximum)};
 }
 
-void ObjectReader::read(const std::string& key, Setting<std::vector<std::string>>& setting) {
+void ObjectReader::read(const std::string& key, Setting<std::vector<std::string>>& setting, bool or_one) {
   note(key, "names");
   const json* value = find_value(key, setting, Auto::kRefused, "a list of names");
   if (value == nullptr) return;
-  if (value->is_string() && *value != "") {
+  if (or_one && value->is_string() && *value != "") {
     setting.value = std::vector{value->get<std::string>()};
     return;
   }

@@ -49,8 +49,8 @@ class ObjectReader {
             const std::vector<std::string>& choices);
   void read(const std::string& key, Setting<std::pair<double, double>>& setting, Auto allow_auto, double minimum,
             double maximum);
-  // A list of words, none of them empty; or one word.
-  void read(const std::string& key, Setting<std::vector<std::string>>& setting);
+  // A list of words, none of them empty. `or_one`: one word counts as a list.
+  void read(const std::string& key, Setting<std::vector<std::string>>& setting, bool or_one = false);
   std::optional<std::string> read_text(const std::string& key);
 
   // The object under `key`, whose keys the caller reads and finishes. std::nullopt if the key is missing.

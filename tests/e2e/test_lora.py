@@ -196,6 +196,23 @@ def test_peft_reads_what_was_read_from_peft(reference: Reference, tmp_path: Path
     assert set(ours["target_modules"]) == set(theirs["target_modules"])
 
 
+def test_dropout_is_the_same_on_any_ranks_when_recomputed_and_after_a_resume(base: Path, tmp_path: Path) -> None:
+    losses = []
+    for number, (ranks, stage, stops, *flags) in enumerate(
+        (
+            (1, 0, (STEPS,), "--lora_dropout=0.3"),
+            (2, 3, (2, STEPS), "--lora_dropout=0.3", "--recompute=full"),
+            (1, 0, (STEPS,), "--lora_dropout=0"),
+        )
+    ):
+        run = run_in(tmp_path / str(number), base, ranks, stage)
+        for stop in stops:
+            run.train(f"--max_steps={stop}", "--shuffle=false", f"--init_from={base}", "--lora_r=4", *flags)
+        losses.append([step["loss"] for step in run.metrics()])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[2] != pytest.approx(losses[0], rel=1e-5)
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lora") / "base"

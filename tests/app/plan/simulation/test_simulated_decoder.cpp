@@ -15,7 +15,7 @@ TEST_CASE("a unit takes its time, and a layer's backward that of its level") {
   const SimulatedDecoder decoder(run.model, run.times, /*slowdown=*/2);
   const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
   model::LayerActivations activations;
-  decoder.layer_forward({}, x, &activations, model::Recompute::kFull, {});
+  decoder.layer_forward({}, x, &activations, model::Recompute::kFull, {}, {});
   CHECK(device.clock(0) == Approx(0.020));
   decoder.layer_backward({}, x, activations, {});
   CHECK(device.clock(0) == Approx(0.080));
@@ -28,8 +28,8 @@ TEST_CASE("a forward that keeps less takes the time of that") {
   const SimulatedDevice device(run.costs);
   const SimulatedDecoder decoder(run.model, run.times);
   const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
-  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone, {});
-  decoder.layer_forward({}, x, nullptr, model::Recompute::kSelective, {});
+  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone, {}, {});
+  decoder.layer_forward({}, x, nullptr, model::Recompute::kSelective, {}, {});
   CHECK(device.clock(0) == Approx(0.014));
 }
 
@@ -39,7 +39,7 @@ TEST_CASE("a unit takes no less than the host needs to queue it") {
   const SimulatedDevice device(run.costs);
   const SimulatedDecoder decoder(run.model, run.times);
   const at::Tensor x = at::empty({1, 8, 64}, at::TensorOptions().device(SimulatedDevice::device()));
-  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone, {});
-  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone, {});
+  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone, {}, {});
+  decoder.layer_forward({}, x, nullptr, model::Recompute::kNone, {}, {});
   CHECK(device.clock(0) == Approx(0.030));
 }
