@@ -12,11 +12,6 @@ std::vector<LayerParameter> parameters_of(const ModelConfig& config) {
 
 }  // namespace
 
-TEST_CASE("the scale is alpha / r, and with rslora alpha / sqrt(r)") {
-  CHECK(LoraConfig{.r = 16, .alpha = 16, .targets = {}}.scale() == 1);
-  CHECK(LoraConfig{.r = 16, .alpha = 16, .targets = {}, .rslora = true}.scale() == 4);
-}
-
 TEST_CASE("adapters have the number of values that PEFT's have") {
   // Counted by PEFT 0.21, all projections with r = 16.
   const auto count = [](const std::string& preset) {
