@@ -61,7 +61,7 @@ void set_up_lora(const Settings& config, const std::string& source, const std::s
   if (lora.alpha || !model.lora) wanted.alpha = lora.alpha.value_or(static_cast<double>(wanted.r));
   if (!lora.targets.empty() || !model.lora) wanted.targets = ordered_targets(lora.targets, known);
   if (lora.rslora) wanted.rslora = *lora.rslora;
-  if (model.lora && describe_lora(wanted) != describe_lora(*model.lora)) {
+  if (model.lora && wanted != *model.lora) {
     throw_user_error("--init_from {}: its adapters have {}, but {} sets {}; use the same, or start from the base model",
                      adapters, describe_lora(*model.lora), source, describe_lora(wanted));
   }

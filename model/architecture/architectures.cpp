@@ -60,6 +60,13 @@ std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& c, std::ve
   return parameters;
 }
 
+std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& c) {
+  const int64_t q = c.query_size(), kv = c.key_value_size();
+  return llama_layer_parameters(c, {{LayerRole::kQueryBias, "self_attn.q_proj.bias", {q}},
+                                    {LayerRole::kKeyBias, "self_attn.k_proj.bias", {kv}},
+                                    {LayerRole::kValueBias, "self_attn.v_proj.bias", {kv}}});
+}
+
 void refuse_attention_bias(ConfigReader& reader) {
   reader.only("attention_bias", false, "use a model whose projections have no biases");
 }

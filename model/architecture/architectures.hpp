@@ -50,6 +50,8 @@ const Architecture& find_architecture(std::string_view model_type, std::string_v
 // Llama's weights; `after_values` follow the projection of the values.
 std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config,
                                                    std::vector<LayerParameter> after_values = {});
+// The same with biases of queries, keys and values.
+std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& config);
 
 // For read_options: throw UserError, naming file, key and value, if the option is on.
 void refuse_attention_bias(ConfigReader& reader);

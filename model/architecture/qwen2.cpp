@@ -18,13 +18,6 @@ void write_options(const ModelConfig& config, nlohmann::json& json) {
   json["max_window_layers"] = config.num_hidden_layers;
 }
 
-std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
-  const int64_t q = c.query_size(), kv = c.key_value_size();
-  return llama_layer_parameters(c, {{LayerRole::kQueryBias, "self_attn.q_proj.bias", {q}},
-                                    {LayerRole::kKeyBias, "self_attn.k_proj.bias", {kv}},
-                                    {LayerRole::kValueBias, "self_attn.v_proj.bias", {kv}}});
-}
-
 }  // namespace
 
 // Qwen2 and Qwen2.5 (dense): a Llama whose queries, keys and values have biases.
@@ -36,6 +29,6 @@ const Architecture kQwen2{.model_type = "qwen2",
                           .default_key_value_heads = 32,
                           .read_options = read_options,
                           .write_options = write_options,
-                          .layer_parameters = layer_parameters};
+                          .layer_parameters = biased_layer_parameters};
 
 }  // namespace mpzero::model

@@ -29,13 +29,6 @@ void write_options(const ModelConfig&, nlohmann::json& json) {
   for (const char* key : kDropouts) json[key] = 0.0;
 }
 
-std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
-  const int64_t q = c.query_size(), kv = c.key_value_size();
-  return llama_layer_parameters(c, {{LayerRole::kQueryBias, "self_attn.q_proj.bias", {q}},
-                                    {LayerRole::kKeyBias, "self_attn.k_proj.bias", {kv}},
-                                    {LayerRole::kValueBias, "self_attn.v_proj.bias", {kv}}});
-}
-
 }  // namespace
 
 // Seed-OSS: a Llama whose queries, keys and values have biases, with its own default head size.
@@ -48,6 +41,6 @@ const Architecture kSeedOss{.model_type = "seed_oss",
                             .default_key_value_heads = 8,
                             .read_options = read_options,
                             .write_options = write_options,
-                            .layer_parameters = layer_parameters};
+                            .layer_parameters = biased_layer_parameters};
 
 }  // namespace mpzero::model
