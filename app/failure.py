@@ -41,7 +41,7 @@ def main() -> int:
         help="time to wait for delayed evidence on a network file system (default: 0)",
     )
     arguments = parser.parse_args()
-    start = newest_start(arguments.folder, arguments.since)
+    start = newest_start(arguments.folder, arguments.since, wait=arguments.wait)
     failure = find_failure(arguments.folder, start, arguments.wait) if start else None
     unread = unread_files(places_of(arguments.folder, start)) if start else []
     for reason in unread[:MOST_WARNINGS]:

@@ -2,6 +2,7 @@
 """Tokens a second of Hugging Face's models on one GPU, with random tokens, AdamW and clipping; of PEFT for LoRA.
 
     bench/hugging_face_peer.py [WORK ...]     prints one JSON line for each work
+    bench/hugging_face_peer.py --trl llama3_8b_lora_t4096     the same by TRL's SFTTrainer
 
 The optimizer keeps its states in the weights' type, as a plain torch.optim.AdamW on such a model does.
 """
@@ -74,18 +75,76 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
         seconds.append(time.monotonic() - start)
         if step == 0:
             first_step = time.monotonic() - started
-    median = statistics.median(seconds[warm_up:])
+    peer = "Hugging Face compiled" if compiled else "Hugging Face"
+    return {**result_of(peer, name, work, device, seconds[warm_up:]), "first_step_seconds": round(first_step, 1)}
+
+
+def measure_trl(name: str, work: Work, device: torch.device, *, warm_up: int, steps: int) -> dict:
+    """SFTTrainer with PEFT's adapters; its data are tokens already."""
+    from datasets import Dataset
+    from peft import LoraConfig
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast, TrainerCallback
+    from trl import SFTConfig, SFTTrainer
+
+    config = read_model(work.model)
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    with device:
+        model = make_model(config, torch.bfloat16)
+    rows = torch.randint(0, config["vocab_size"], ((warm_up + steps) * work.micro_batch, work.seq_length)).tolist()
+    seconds: list[float] = []
+
+    class Times(TrainerCallback):
+        def on_step_begin(self, *_, **__) -> None:
+            wait(device)
+            seconds.append(time.monotonic())
+
+        def on_step_end(self, *_, **__) -> None:
+            wait(device)
+            seconds[-1] = time.monotonic() - seconds[-1]
+
+    pad = "<pad>"
+    trainer = SFTTrainer(
+        model=model,
+        args=SFTConfig(
+            output_dir="/tmp/trl_peer",
+            per_device_train_batch_size=work.micro_batch,
+            max_steps=warm_up + steps,
+            max_length=work.seq_length,
+            bf16=work.dtype == "bf16",
+            gradient_checkpointing=work.checkpointing,
+            optim="adamw_torch_fused",
+            learning_rate=5e-5,
+            max_grad_norm=1.0,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=device.type == "cpu",
+            disable_tqdm=True,
+        ),
+        train_dataset=Dataset.from_dict({"input_ids": rows}),
+        processing_class=PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer(models.WordLevel({pad: 0}, unk_token=pad)), pad_token=pad, eos_token=pad
+        ),
+        peft_config=LoraConfig(r=work.lora_r, lora_alpha=32, target_modules="all-linear"),
+        callbacks=[Times()],
+    )
+    trainer.train()
+    return result_of("TRL", name, work, device, seconds[warm_up:])
+
+
+def result_of(peer: str, name: str, work: Work, device: torch.device, seconds: list[float]) -> dict:
+    median = statistics.median(seconds)
     speed = work.micro_batch * work.seq_length / median
-    flops = flops_per_token(config, work.seq_length, frozen=work.lora_r > 0)
+    flops = flops_per_token(read_model(work.model), work.seq_length, frozen=work.lora_r > 0)
     result = {
-        "peer": "Hugging Face compiled" if compiled else "Hugging Face",
+        "peer": peer,
         "work": name,
         "gpus": 1,
-        "steps": steps,
+        "steps": len(seconds),
         "step_ms": round(median * 1e3, 2),
         "tokens_per_second_per_gpu": round(speed),
         "mfu_percent": round(speed * flops / PEAK_FLOPS * 100, 1),
-        "first_step_seconds": round(first_step, 1),
     }
     if device.type == "cuda":
         result["peak_memory_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 2)
@@ -104,14 +163,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    parser.add_argument("--trl", action="store_true", help="TRL's SFTTrainer, which must be installed")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.works) - WORKS.keys())
     if unknown:
         parser.error(f"there is no work {unknown[0]}; name some of {', '.join(WORKS)}")
     device = torch.device(arguments.device)
     for name in arguments.works:
-        kwargs = {"warm_up": arguments.warm_up, "steps": arguments.steps, "compiled": not arguments.eager}
-        print(json.dumps(measure(name, WORKS[name], device, **kwargs)), flush=True)
+        kwargs = {"warm_up": arguments.warm_up, "steps": arguments.steps}
+        if arguments.trl:
+            result = measure_trl(name, WORKS[name], device, **kwargs)
+        else:
+            result = measure(name, WORKS[name], device, **kwargs, compiled=not arguments.eager)
+        print(json.dumps(result), flush=True)
         torch._dynamo.reset()
         if device.type == "cuda":
             torch.cuda.empty_cache()

@@ -2,6 +2,7 @@
 """Writes a token file of random ids, in the format that app/prepare_data.py writes.
 
 bench/random_tokens.py OUT.h5 --vocab_size N [--packed SEQ_LENGTH]     packed: into sequences, documents of mean 600
+bench/random_tokens.py OUT.h5 --vocab_size N --pairs SOURCE TARGET     pairs of so many tokens, without padding
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ def main() -> None:
     parser.add_argument("--vocab_size", type=int, required=True)
     parser.add_argument("--tokens", type=int, default=1 << 23)
     parser.add_argument("--packed", type=int, metavar="SEQ_LENGTH")
+    parser.add_argument("--pairs", type=int, nargs=2, metavar=("SOURCE", "TARGET"))
     parser.add_argument("--mean", type=int, default=600, help="tokens of a packed document")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     generator = np.random.default_rng(arguments.seed)
+    row = sum(arguments.pairs) if arguments.pairs else arguments.packed
     tokens = generator.integers(0, arguments.vocab_size, arguments.tokens, dtype=np.uint32)
     offsets = np.array([0, len(tokens)], dtype=np.uint64)
+    if row:
+        tokens = tokens[: (len(tokens) - 1) // row * row + 1]
+        offsets = np.append(np.arange(0, len(tokens), row), len(tokens)).astype(np.uint64)
     if arguments.packed:
-        tokens = tokens[: (len(tokens) - 1) // arguments.packed * arguments.packed + 1]
         lengths = generator.exponential(arguments.mean, 2 * len(tokens) // arguments.mean).astype(np.int64) + 2
         ends = np.concatenate([np.cumsum(lengths), np.arange(0, len(tokens), arguments.packed), [len(tokens)]])
         offsets = np.unique(ends[ends <= len(tokens)]).astype(np.uint64)
@@ -35,12 +40,14 @@ def main() -> None:
     with h5py.File(unfinished, "w") as file:
         file.create_dataset("tokens", data=tokens)
         file.create_dataset("document_offsets", data=offsets)
-        file.attrs["format_version"] = 2 if arguments.packed else 1
-        if arguments.packed:
+        file.attrs["format_version"] = 3 if arguments.pairs else 2 if arguments.packed else 1
+        if arguments.pairs:
+            file.attrs["source_length"], file.attrs["pad_token_id"] = arguments.pairs[0], 0
+        if row:
             loss_mask = np.ones(len(tokens), np.uint8)
-            loss_mask[offsets[:-1].astype(np.int64)] = 0
+            loss_mask[offsets[:-1].astype(np.int64)] = 0 if arguments.packed else 1
             file.create_dataset("loss_mask", data=loss_mask)
-            file.attrs["packed_sequence_length"] = arguments.packed
+            file.attrs["packed_sequence_length"] = row
         file.attrs["vocab_size"] = arguments.vocab_size
         file.attrs["max_token_id"] = int(tokens.max())
         file.attrs["eos_token_id"] = arguments.vocab_size - 1

@@ -27,6 +27,8 @@ FAILURE, USER_ERROR, STOPPED = 1, 2, 75
 MOST_STARTS = 20
 MOST_PLACES = 16
 PAUSE = 0.5
+# A start that is later by so many seconds than the clock here is that of a wrong clock.
+FUTURE = 3600
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,22 @@ class Failure:
         return status if status in (0, USER_ERROR, STOPPED) else FAILURE
 
 
-def newest_start(folder: Path, since: float = 0, job: str | None = None, restart: int | None = None) -> str | None:
+def newest_start(
+    folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, wait: float = 0
+) -> str | None:
     """The start of the run in this checkpoint folder that began last, of those of this job; none before `since`
-    (seconds since 1970)."""
-    for start in reversed(starts_of(folder)):
-        if time_of(start) < since - 1:
-            break
-        facts = facts_of(places_of(folder, start))
-        if job in (None, str(facts.get("job"))) and restart in (None, facts.get("restart")):
-            return start
-    return None
+    (seconds since 1970). Waits up to `wait` seconds for one: a network file system may show its folder late."""
+    until = time.monotonic() + wait
+    while True:
+        for start in reversed(starts_of(folder)):
+            if time_of(start) < since - 1:
+                break
+            facts = facts_of(places_of(folder, start))
+            if job in (None, str(facts.get("job"))) and restart in (None, facts.get("restart")):
+                return start
+        if time.monotonic() >= until:
+            return None
+        time.sleep(PAUSE)
 
 
 def facts_of(places: list[Path]) -> dict:
@@ -136,10 +144,12 @@ def keep(folder: Path, failure: Failure) -> None:
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)
     later = START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]
+    later = later and time_of(before["run"]) < time.time() + FUTURE
     if not later and not blames_more(before, failure) and {**before, "time": ""} != {**now, "time": ""}:
         replace_text(path, json.dumps(now, indent=1) + "\n")
     for name in starts_of(folder)[:-MOST_STARTS]:
-        shutil.rmtree(folder / "failures" / name, ignore_errors=True)
+        for place in places_of(folder, name):
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def settle(folder: Path, failure: Failure, show: bool = False) -> None:

@@ -116,9 +116,12 @@ def end(job: Job) -> None:
     job = judged(job, start)
     kind = kind_of(job)
     # A job that Slurm is ending has no time to wait.
-    if start and kind is Kind.FAILED and not (job.failure and job.failure.evidence.complete):
-        job = judged(job, start, wait=EVIDENCE_TRIES * retry_seconds())
-        kind = kind_of(job)
+    if ran and kind is Kind.FAILED and not (job.failure and job.failure.evidence.complete):
+        until = time.monotonic() + EVIDENCE_TRIES * retry_seconds()
+        start = start or newest_start(job.folder, job=job.number, restart=job.restart, wait=until - time.monotonic())
+        if start:
+            job = judged(job, start, wait=until - time.monotonic())
+            kind = kind_of(job)
     if job.failure:
         settle(job.folder, job.failure, show=True)
     carry_out_end(job, kind)

@@ -9,7 +9,7 @@ import pytest
 from evidence import Evidence, channel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "app"))
-from run_failure.merging import find_failure, newest_start, places_of
+from run_failure.merging import find_failure, keep, newest_start, places_of
 
 
 @pytest.mark.parametrize("variable", ["MPZERO_LOG_DIR", "LOG_DIR", "TMPDIR"])
@@ -44,6 +44,33 @@ def test_evidence_of_other_runs_in_the_log_folder_does_not_count(tmp_path, monke
     assert newest_start(tmp_path / "link") == own
     shutil.rmtree(tmp_path / "logs/failures" / own)
     assert newest_start(folder) == old.folder.name
+
+
+def test_a_start_that_the_file_system_shows_late_is_waited_for(tmp_path, monkeypatch):
+    looks = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            Evidence(tmp_path)
+
+    monkeypatch.setattr("run_failure.merging.time.sleep", sleep)
+    assert newest_start(tmp_path) is None and looks == []
+    assert newest_start(tmp_path, wait=60) == "20261126T120000Z-0123abcd" and len(looks) == 2
+
+
+def test_old_evidence_is_removed_from_the_log_folder_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPZERO_LOG_DIR", str(tmp_path / "logs"))
+    folder = tmp_path / "checkpoints"
+    starts = [f"20261126T{number:06}Z-00000000" for number in range(22)]
+    for start in starts:
+        found = Evidence(tmp_path / "logs", start=start, checkpoint_dir=str(folder))
+        found.rank(0, "device_error")
+    another = Evidence(tmp_path / "logs", start="20261125T000000Z-00000000", checkpoint_dir="/another")
+    folder.mkdir()
+    keep(folder, find_failure(folder, starts[-1]))
+    left = sorted(path.name for path in (tmp_path / "logs/failures").iterdir())
+    assert left == [another.folder.name, *starts[2:]]
 
 
 def test_evidence_of_another_user_in_the_log_folder_does_not_count(tmp_path, monkeypatch):

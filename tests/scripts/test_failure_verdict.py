@@ -216,6 +216,13 @@ def test_a_silent_host_is_blamed_only_where_the_cluster_knows_it_to_be_down(tmp_
     assert verdict(found, down=["node7"]).ranks == ()
 
 
+def test_of_ranks_that_die_one_after_the_other_the_first_is_blamed(tmp_path):
+    found = Evidence(tmp_path, hosts=1, ranks=4)
+    found.rank(0, "communicator_error", neighbours=[line(1, alive=False), line(2)])
+    found.rank(3, "signal", neighbours=[line(1, alive=False), line(2, alive=False)])
+    assert verdict(found).ranks == (1,)
+
+
 def run(checkpoints: Path, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, ROOT / "app/failure.py", checkpoints, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -295,6 +302,13 @@ def test_failure_json_has_its_fields_and_a_later_start_keeps_its_own(tmp_path):
     assert json.loads(path.read_text())["ranks"] == [0]
     keep(tmp_path, find_failure(tmp_path, "20261126T120000Z-0123abcd"))
     assert json.loads(path.read_text())["ranks"] == [0]
+
+
+def test_failure_json_of_a_wrong_clock_is_replaced(tmp_path):
+    crash(Evidence(tmp_path))
+    (tmp_path / "failure.json").write_text(json.dumps({"run": "20991126T120000Z-0123abcd", "ranks": [0]}))
+    run(tmp_path)
+    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [3]
 
 
 def test_failure_json_keeps_the_blame_until_the_evidence_has_grown(tmp_path):

@@ -73,6 +73,15 @@ def test_a_job_that_slurm_is_ending_says_what_becomes_of_it(job, what, sentence)
     assert not job.requeued()
 
 
+def test_a_user_error_that_the_file_system_shows_late_is_not_requeued(job):
+    found = Evidence(job.checkout.root / "late", hosts=1)
+    found.rank(1, "user_error", error="--seq_length 7 does not fit")
+    found.rank(0, "signal")
+    late = "(sleep 1; mv late/failures checkpoints) & export MPZERO_RETRY_SECONDS=1"
+    result = job(f"begin_run; {late}; end_run 143")
+    assert (result.returncode, job.requeued()) == (2, False), result.stdout + result.stderr
+
+
 def test_a_job_of_one_start_has_started_one_time(job):
     result = job("MAX_RESTARTS=0; begin_run; end_run 75")
     assert "stopped 1 time in a row" in result.stderr, result.stdout + result.stderr
