@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 
 from run_failure.evidence import unread_files
@@ -41,8 +42,9 @@ def main() -> int:
         help="time to wait for delayed evidence on a network file system (default: 0)",
     )
     arguments = parser.parse_args()
-    start = newest_start(arguments.folder, arguments.since, wait=arguments.wait)
-    failure = find_failure(arguments.folder, start, arguments.wait) if start else None
+    until = time.monotonic() + arguments.wait
+    start = newest_start(arguments.folder, arguments.since, until=until)
+    failure = find_failure(arguments.folder, start, until) if start else None
     unread = unread_files(places_of(arguments.folder, start)) if start else []
     for reason in unread[:MOST_WARNINGS]:
         print(f"mpzero: warning: not read: {reason}.", file=sys.stderr)

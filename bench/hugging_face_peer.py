@@ -52,9 +52,9 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             model.enable_input_require_grads()
         if work.lora_r:
-            from peft import LoraConfig, get_peft_model
+            from peft import get_peft_model
 
-            model = get_peft_model(model, LoraConfig(r=work.lora_r, lora_alpha=32, target_modules="all-linear"))
+            model = get_peft_model(model, adapters_of(work))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=5e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     forward = torch.compile(model) if compiled else model
@@ -82,7 +82,6 @@ def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps:
 def measure_trl(name: str, work: Work, device: torch.device, *, warm_up: int, steps: int) -> dict:
     """SFTTrainer with PEFT's adapters; its data are tokens already."""
     from datasets import Dataset
-    from peft import LoraConfig
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast, TrainerCallback
     from trl import SFTConfig, SFTTrainer
@@ -126,11 +125,18 @@ def measure_trl(name: str, work: Work, device: torch.device, *, warm_up: int, st
         processing_class=PreTrainedTokenizerFast(
             tokenizer_object=Tokenizer(models.WordLevel({pad: 0}, unk_token=pad)), pad_token=pad, eos_token=pad
         ),
-        peft_config=LoraConfig(r=work.lora_r, lora_alpha=32, target_modules="all-linear"),
+        peft_config=adapters_of(work),
         callbacks=[Times()],
     )
     trainer.train()
     return result_of("TRL", name, work, device, seconds[warm_up:])
+
+
+def adapters_of(work: Work):
+    """PEFT's LoraConfig."""
+    from peft import LoraConfig
+
+    return LoraConfig(r=work.lora_r, lora_alpha=32, target_modules="all-linear")
 
 
 def result_of(peer: str, name: str, work: Work, device: torch.device, seconds: list[float]) -> dict:
@@ -162,8 +168,9 @@ def main() -> None:
     parser.add_argument("--warm_up", type=int, default=6)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--eager", action="store_true", help="without torch.compile")
-    parser.add_argument("--trl", action="store_true", help="TRL's SFTTrainer, which must be installed")
+    loops = parser.add_mutually_exclusive_group()
+    loops.add_argument("--eager", action="store_true", help="without torch.compile")
+    loops.add_argument("--trl", action="store_true", help="TRL's SFTTrainer, of works with adapters")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.works) - WORKS.keys())
     if unknown:

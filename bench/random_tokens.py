@@ -19,8 +19,9 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--vocab_size", type=int, required=True)
     parser.add_argument("--tokens", type=int, default=1 << 23)
-    parser.add_argument("--packed", type=int, metavar="SEQ_LENGTH")
-    parser.add_argument("--pairs", type=int, nargs=2, metavar=("SOURCE", "TARGET"))
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument("--packed", type=int, metavar="SEQ_LENGTH")
+    rows.add_argument("--pairs", type=int, nargs=2, metavar=("SOURCE", "TARGET"))
     parser.add_argument("--mean", type=int, default=600, help="tokens of a packed document")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -45,7 +46,8 @@ def main() -> None:
             file.attrs["source_length"], file.attrs["pad_token_id"] = arguments.pairs[0], 0
         if row:
             loss_mask = np.ones(len(tokens), np.uint8)
-            loss_mask[offsets[:-1].astype(np.int64)] = 0 if arguments.packed else 1
+            if arguments.packed:
+                loss_mask[offsets[:-1].astype(np.int64)] = 0
             file.create_dataset("loss_mask", data=loss_mask)
             file.attrs["packed_sequence_length"] = row
         file.attrs["vocab_size"] = arguments.vocab_size

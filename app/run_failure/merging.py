@@ -52,21 +52,23 @@ class Failure:
 
 
 def newest_start(
-    folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, wait: float = 0
+    folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, until: float = 0
 ) -> str | None:
     """The start of the run in this checkpoint folder that began last, of those of this job; none before `since`
-    (seconds since 1970). Waits up to `wait` seconds for one: a network file system may show its folder late."""
-    until = time.monotonic() + wait
-    while True:
+    (seconds since 1970). Waits for one until then (time.monotonic()): a file system may show its folder late."""
+
+    def look() -> str | None:
         for start in reversed(starts_of(folder)):
             if time_of(start) < since - 1:
                 break
             facts = facts_of(places_of(folder, start))
             if job in (None, str(facts.get("job"))) and restart in (None, facts.get("restart")):
                 return start
-        if time.monotonic() >= until:
-            return None
+        return None
+
+    while (start := look()) is None and time.monotonic() < until:
         time.sleep(PAUSE)
+    return start
 
 
 def facts_of(places: list[Path]) -> dict:
@@ -123,13 +125,12 @@ def time_of(start: str) -> float:
 def find_failure(
     folder: Path,
     start: str,
-    wait: float = 0,
+    until: float = 0,
     down: Callable[[tuple[str, ...]], frozenset[str]] = lambda hosts: frozenset(),
 ) -> Failure | None:
-    """Waits for so many seconds where evidence is missing: a file system may show late what ranks of another host have
-    written. `down`: which of these hosts, that have left nothing, the cluster knows to be down."""
+    """Waits until then (time.monotonic()) where evidence is missing: a file system may show late what ranks of another
+    host have written. `down`: which of these hosts, that have left nothing, the cluster knows to be down."""
     folders = places_of(folder, start)
-    until = time.monotonic() + wait
     while not (evidence := read_evidence(folders)).complete and time.monotonic() < until:
         time.sleep(PAUSE)
     verdict = verdict_of(evidence)

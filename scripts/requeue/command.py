@@ -118,20 +118,20 @@ def end(job: Job) -> None:
     # A job that Slurm is ending has no time to wait.
     if ran and kind is Kind.FAILED and not (job.failure and job.failure.evidence.complete):
         until = time.monotonic() + EVIDENCE_TRIES * retry_seconds()
-        start = start or newest_start(job.folder, job=job.number, restart=job.restart, wait=until - time.monotonic())
+        start = start or newest_start(job.folder, job=job.number, restart=job.restart, until=until)
         if start:
-            job = judged(job, start, wait=until - time.monotonic())
+            job = judged(job, start, until)
             kind = kind_of(job)
     if job.failure:
         settle(job.folder, job.failure, show=True)
     carry_out_end(job, kind)
 
 
-def judged(job: Job, start: str | None, wait: float = 0) -> Job:
-    """With the failure that the evidence of this start shows. `wait`: so many seconds, for evidence that is missing."""
+def judged(job: Job, start: str | None, until: float = 0) -> Job:
+    """With the failure that the evidence of this start shows. `until`: as for find_failure()."""
     if start is None:
         return job
-    failure = find_failure(job.folder, start, wait=wait, down=lambda hosts: down(job, hosts))
+    failure = find_failure(job.folder, start, until, down=lambda hosts: down(job, hosts))
     # HyperPod restarts a step within a start of the job: what an earlier step has left blames nobody.
     is_old = failure is not None and failure.evidence.time < time.time() - OLD_EVIDENCE
     return job if is_old else replace(job, failure=failure)

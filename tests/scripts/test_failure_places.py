@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_a_start_that_the_file_system_shows_late_is_waited_for(tmp_path, monkeyp
 
     monkeypatch.setattr("run_failure.merging.time.sleep", sleep)
     assert newest_start(tmp_path) is None and looks == []
-    assert newest_start(tmp_path, wait=60) == "20261126T120000Z-0123abcd" and len(looks) == 2
+    assert newest_start(tmp_path, until=time.monotonic() + 60) == "20261126T120000Z-0123abcd" and len(looks) == 2
 
 
 def test_old_evidence_is_removed_from_the_log_folder_too(tmp_path, monkeypatch):
