@@ -95,6 +95,9 @@ train() {
     assert comment.startswith("billed to: a team; mpzero 2") and "node2 is drained" in comment, comment
 
 
+# For stand-ins that fail without evidence, which a job waits for.
+SOON = {"MPZERO_RETRY_SECONDS": "1"}
+
 ONCE_MORE = """
 train() {
   echo "Batch $restart Loss: 2.5, lr: 0.1"
@@ -107,7 +110,7 @@ train() {
 
 def test_one_log_has_losses_and_warnings_of_all_starts_and_is_named_after_the_model(run):
     run.stand_in(ONCE_MORE)
-    job = run.submit("--nodes=1", NPROC="1", MODEL_TYPE="qwen2_5_7b", TOKENIZER="bytes")
+    job = run.submit("--nodes=1", NPROC="1", **SOON, MODEL_TYPE="qwen2_5_7b", TOKENIZER="bytes")
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert [path.name for path in (run.folder / "logs").iterdir()] == [f"qwen2_5_7b-mpzero_{job.number}.out"]
     assert job.fields["JobName"] == "qwen2_5_7b-mpzero"
@@ -117,7 +120,7 @@ def test_one_log_has_losses_and_warnings_of_all_starts_and_is_named_after_the_mo
 
 def test_the_logs_of_an_array_are_named_by_array_and_task(run):
     run.stand_in(ONCE_MORE)
-    submitted = run.start("--nodes=1", "--array=3-4%1", "--job-name=sweep", NPROC="1", CHECKPOINT_DIR="runs")
+    submitted = run.start("--nodes=1", "--array=3-4%1", "--job-name=sweep", NPROC="1", **SOON, CHECKPOINT_DIR="runs")
     for task in (3, 4):
         job = type(submitted)(run.cluster, submitted.number, task).wait()
         assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
@@ -129,7 +132,7 @@ def test_the_logs_of_an_array_are_named_by_array_and_task(run):
 
 def test_failures_are_counted_and_end_the_job(run):
     run.stand_in('train() { save 1; sleep 0.5; echo "$restart" >>"$folder/starts"; exit 1; }')
-    job = run.submit("--nodes=1", MAX_RESTARTS="1", NPROC="1")
+    job = run.submit("--nodes=1", MAX_RESTARTS="1", NPROC="1", **SOON)
     assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
     assert run.lines("starts") == ["0", "1"]
     assert "failure 2 of this job since its last progress, and MAX_RESTARTS is 1" in job.text()
@@ -137,7 +140,7 @@ def test_failures_are_counted_and_end_the_job(run):
 
 def test_a_second_failure_without_progress_ends_the_job(run):
     run.stand_in('train() { save 6; sleep 0.5; echo "$restart" >>"$folder/starts"; exit 1; }')
-    job = run.submit("--nodes=1", NPROC="1")
+    job = run.submit("--nodes=1", NPROC="1", **SOON)
     # The first start did save something; the second did not.
     assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
     assert "failed twice with no checkpoint in between" in job.text()
@@ -159,7 +162,7 @@ train() {
   sleep 0.5
   exit 1
 }""")
-    job = run.submit("--nodes=1", NPROC="1")
+    job = run.submit("--nodes=1", NPROC="1", **SOON)
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert job.fields["ExcNodeList"] == "(null)"
     assert "an old report" not in job.text()
@@ -287,7 +290,7 @@ train() { exit 0; }""")
 
 def test_ranks_that_something_else_ends_with_a_signal_have_failed(run):
     run.stand_in("train() { kill -TERM $$; }")
-    job = run.submit("--nodes=1", NPROC="1", MAX_RESTARTS="0")
+    job = run.submit("--nodes=1", NPROC="1", **SOON, MAX_RESTARTS="0")
     assert (job.state, job.exit_code) == ("FAILED", 143), job.text()
     assert "The run failed with status 143" in job.text()
 
