@@ -164,7 +164,8 @@ void Matmuls::aten_multiply(const Operands& operands) {
   } else if (widens) {
     at::mm_out(out, first, second, at::kFloat);
   } else if (operands.accumulates()) {
-    out.add_(at::mm(first, second));
+    // ATen's sum of two types makes this copy without saying so, and a simulated device would not count it.
+    out.add_(at::mm(first, second).to(out.scalar_type()));
   } else {
     out.copy_(addend.defined() ? at::addmm(addend, first, second) : at::mm(first, second));
   }
