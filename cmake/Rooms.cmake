@@ -1,6 +1,6 @@
-# A whole build takes half the time where each room's files are compiled as one: their headers are parsed once. A change of one file
-# then compiles the room.
-option(MPZERO_JOIN_SOURCES "Compile the files of a room together" OFF)
+# Each room's files are compiled as one, and ATen's headers once for all: a whole build takes less than half the time. A change of
+# one file then compiles the room.
+option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompiled headers" OFF)
 
 # mpzero_add_room([SEPARATE] SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...]
 #                 [PRIVATE libraries...]):
@@ -22,6 +22,10 @@ function(mpzero_add_room)
   add_library(${room} STATIC ${arg_SOURCES})
   if(NOT arg_SEPARATE)
     mpzero_join_sources(${room})
+  endif()
+  # base and io do without ATen. gcc rejects headers that were precompiled with other options.
+  if(MPZERO_JOIN_SOURCES AND NOT arg_SEPARATE AND folder MATCHES "^(app|model|parallel)/")
+    target_precompile_headers(${room} REUSE_FROM mpzero_precompiled)
   endif()
   target_link_libraries(${room} PUBLIC mpzero_fmt ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   foreach(used ${arg_USES})

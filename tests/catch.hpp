@@ -1,10 +1,15 @@
 #pragma once
 
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#define CATCH_CONFIG_ENABLE_PAIR_STRINGMAKER
 #ifdef MPZERO_CATCH2_V2
 #include <catch2/catch.hpp>
 #else
 #include <catch2/catch_all.hpp>
-#include <string>
 using Catch::Approx;
 namespace Catch {
 // As Catch2 2 calls them; Catch2 3 keeps the first name for ranges.
@@ -13,3 +18,20 @@ inline auto StartsWith(const std::string& text) { return Matchers::StartsWith(te
 inline auto EndsWith(const std::string& text) { return Matchers::EndsWith(text); }
 }  // namespace Catch
 #endif
+
+// c10's headers give namespace std operators that print containers, and do not compile where an element has none. Catch
+// prints each element as it can.
+namespace Catch {
+template <typename... Types>
+struct StringMaker<std::vector<Types...>> {
+  static std::string convert(const std::vector<Types...>& range) { return rangeToString(range); }
+};
+template <typename... Types>
+struct StringMaker<std::map<Types...>> {
+  static std::string convert(const std::map<Types...>& range) { return rangeToString(range); }
+};
+template <typename... Types>
+struct StringMaker<std::set<Types...>> {
+  static std::string convert(const std::set<Types...>& range) { return rangeToString(range); }
+};
+}  // namespace Catch

@@ -1,0 +1,1 @@
+// CMake wants a file in the library whose headers are precompiled.
