@@ -39,13 +39,16 @@ __device__ void round_range(const float* __restrict__ master, Parameter* __restr
   for (int64_t i = begin; i < end; ++i) round_to(&parameter[i], master[i]);
 }
 
+// Fused exactly where adamw_host.cpp fuses, so that an element has the same bits on a GPU and on the host: intrinsics,
+// because nvcc fuses as it likes.
 template <typename Gradient, typename Moment, typename Parameter>
 __device__ void update_element(Gradient gradient, float& master, Moment& exp_avg, Moment& exp_avg_sq,
                                Parameter& parameter, const AdamWUpdate& u, int64_t element) {
-  const float g = widen(gradient) * u.gradient_scale;
-  const float m = u.beta1 * widen(exp_avg) + (1.0F - u.beta1) * g;
-  const float v = u.beta2 * widen(exp_avg_sq) + (1.0F - u.beta2) * g * g;
-  const float w = master * u.decay - u.step_size * (m / (sqrtf(v) * u.inverse_sqrt_bias2 + u.eps));
+  const float g = __fmul_rn(widen(gradient), u.gradient_scale);
+  const float m = __fmaf_rn(u.beta1, widen(exp_avg), __fmul_rn(1.0F - u.beta1, g));
+  const float v = __fmaf_rn(u.beta2, widen(exp_avg_sq), __fmul_rn(__fmul_rn(1.0F - u.beta2, g), g));
+  const float denominator = __fmaf_rn(sqrtf(v), u.inverse_sqrt_bias2, u.eps);
+  const float w = __fmaf_rn(-u.step_size, m / denominator, __fmul_rn(master, u.decay));
   const uint32_t random = std::is_same_v<Moment, float>
                               ? 0
                               : random_bits(static_cast<uint32_t>(element), random_salt(element, u.rounding_seed));

@@ -264,6 +264,8 @@ TEST_CASE("moments in bf16 follow those in fp32, and are reproducible") {
   const AdamWTensors on_gpu = update_on(*device), on_host = update_on(at::kCPU);
   CHECK(same_bits(on_gpu.exp_avg, on_host.exp_avg));
   CHECK(same_bits(on_gpu.exp_avg_sq, on_host.exp_avg_sq));
+  CHECK(same_bits(on_gpu.master, on_host.master));
+  CHECK(same_bits(on_gpu.parameter, on_host.parameter));
   const AdamWTensors again = train(at::kBFloat16);
   CHECK(again.exp_avg_sq.equal(rounded.exp_avg_sq));
   CHECK(again.master.equal(rounded.master));
