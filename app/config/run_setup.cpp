@@ -246,6 +246,11 @@ io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::
   return data;
 }
 
+int64_t documents_per_window(const io::TokenDataset& data) {
+  const int64_t windows = data.num_windows();
+  return std::clamp<int64_t>((data.num_documents() + windows - 1) / windows, 1, data.seq_length());
+}
+
 // How its tokens were made. An error of a set with a name names it.
 io::Tokenization open_validation_data(const ValidationFile& file, RunSetup& setup) {
   try {
@@ -291,6 +296,8 @@ std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles da
     if (file.weight == 0) file.weight = static_cast<double>(file.num_windows);
     setup.train_windows += data.num_windows();
     setup.train_tokens += data.num_tokens();
+    if (data.masks_documents()) config.documents = std::max(config.documents, documents_per_window(data));
+    config.has_loss_mask |= data.has_loss_mask();
   }
   if (is_complete) {
     setup.train_files = std::move(files);

@@ -61,6 +61,8 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::Scala
   plan::MicroBatchShape shape{.sequences = micro_batch_size,
                               .length = config_.seq_length,
                               .source_length = config_.source_length,
+                              .documents = config_.documents,
+                              .loss_mask = config_.has_loss_mask,
                               .type = zero_options(config_, device_).dtype,
                               .gradient_type = gradient_type,
                               .accumulates = accumulates,

@@ -1,6 +1,7 @@
 #include "app/simulation/unit_record.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -41,6 +42,12 @@ UnitRecorder::UnitRecorder(const model::ModelConfig& config, const MicroBatchSha
       model_(model::make_model(config, {.max_logits = max_logits, .fp8 = shape.fp8})) {
   if (config.t5) place_ = model::t5_layer(config, shape.layer);
   if (!real) simulated_.emplace(SimulatedDevice::Costs(), target.type());
+  if (shape.documents == 0) return;
+  std::vector<int32_t> ends{0};
+  for (int64_t i = 1; i <= shape.sequences * shape.documents; ++i) {
+    ends.push_back(static_cast<int32_t>(i * shape.length / shape.documents));
+  }
+  documents_ = model::documents_on(device_.device, std::move(ends), shape.length);
 }
 
 std::vector<at::Tensor> UnitRecorder::weights_of(size_t unit) const {
@@ -88,19 +95,24 @@ std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
   return weights;
 }
 
-at::Tensor UnitRecorder::hidden(bool of_source) const {
+std::vector<int64_t> UnitRecorder::rows(bool of_source) const {
   const int64_t length = of_source ? shape_.source_length : shape_.length - shape_.source_length;
-  return at::empty({shape_.sequences, length, decoder_.config().hidden_size}, options_);
+  return documents_ ? std::vector<int64_t>{1, shape_.sequences * length}
+                    : std::vector<int64_t>{shape_.sequences, length};
 }
 
-at::Tensor UnitRecorder::tokens(bool of_source) const {
-  const int64_t length = of_source ? shape_.source_length : shape_.length - shape_.source_length;
-  return at::zeros({shape_.sequences, length}, options_.dtype(at::kLong));
+at::Tensor UnitRecorder::hidden(bool of_source) const {
+  std::vector<int64_t> sizes = rows(of_source);
+  sizes.push_back(decoder_.config().hidden_size);
+  return at::empty(sizes, options_);
 }
+
+at::Tensor UnitRecorder::tokens(bool of_source) const { return at::zeros(rows(of_source), options_.dtype(at::kLong)); }
 
 model::Batch UnitRecorder::batch() const {
   return {.tokens = tokens(),
           .targets = {},
+          .documents = documents_,
           .source = place_ ? tokens(/*of_source=*/true) : at::Tensor(),
           .dropout = model::DropoutSeed()};
 }
@@ -158,11 +170,13 @@ UnitCall UnitRecorder::head() {
   const std::vector<at::Tensor> weights = weights_of(unit), output = weights_of(of_output);
   std::vector<model::Gradient> gradients = gradients_of(unit), output_gradients = gradients_of(of_output);
   const at::Tensor targets = tokens(), x = hidden();
+  const at::Tensor weights_of_losses =
+      shape_.loss_mask ? at::ones(rows(false), options_.dtype(at::kFloat)) : at::Tensor();
   const model::Dropout dropout = decoder_.head_dropout(batch());
   model::Decoder::HeadResult result;
   return record([&] {
     result = decoder_.head_forward_backward(weights, output.back(), x, targets, 1.0, gradients, output_gradients.back(),
-                                            {}, dropout);
+                                            weights_of_losses, dropout);
   });
 }
 

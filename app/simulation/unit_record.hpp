@@ -26,6 +26,8 @@ enum class WeightCasts : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKn
 struct MicroBatchShape {
   int64_t sequences = 1, length = 1;
   int64_t source_length = 0;                     // of the length, what an encoder reads
+  int64_t documents = 0;                         // packed into each sequence; 0: attention masks none
+  bool loss_mask = false;                        // targets have weights
   at::ScalarType type = at::kBFloat16;           // of weights and activations
   at::ScalarType gradient_type = at::kBFloat16;  // of the weights' gradients
   bool accumulates = false;                      // adds to the gradients of an earlier micro-batch of the step
@@ -93,6 +95,8 @@ class UnitRecorder {
   at::Tensor hidden(bool of_source = false) const;
   at::Tensor tokens(bool of_source = false) const;
   model::Batch batch() const;
+  // [sequences, length], or with packed documents one sequence of all tokens.
+  std::vector<int64_t> rows(bool of_source) const;
   // What the shape's layer reads, its hidden states first.
   model::Values inputs() const;
   template <typename Run>
@@ -105,6 +109,7 @@ class UnitRecorder {
   std::unique_ptr<model::Decoder> model_;
   model::Decoder& decoder_ = *model_;
   std::optional<model::T5Layer> place_;  // of the shape's layer
+  std::shared_ptr<const model::Documents> documents_;
 };
 
 }  // namespace mpzero::plan

@@ -76,6 +76,21 @@ TEST_CASE("records the operations and the memory of the GPU") {
   }
 }
 
+TEST_CASE("records the operations and the memory of packed documents on the GPU") {
+  if (!has_gpu()) return;
+  for (const bool deterministic : {false, true}) {
+    const Deterministic scope(deterministic);
+    for (const auto& config : model::small_models()) {
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        INFO(config.model_type << " " << type << ", deterministic " << deterministic);
+        const MicroBatchShape shape{
+            .sequences = 2, .length = 2048, .documents = 7, .loss_mask = true, .type = type, .gradient_type = type};
+        CHECK(differences(wide(config), shape, gpu(), 4096 * 256, kTolerance) == std::vector<std::string>());
+      }
+    }
+  }
+}
+
 TEST_CASE("records the operations and the memory of FP8 on the GPU") {
   if (!has_gpu()) return;
   constexpr int kFp8 = 89, kRowwise = 90;

@@ -56,6 +56,19 @@ TEST_CASE("records the operations and the memory of the CPU") {
   }
 }
 
+TEST_CASE("records the operations and the memory of packed documents with weighted losses") {
+  const OneThread one;
+  MemoryWatch watch;
+  for (const ModelConfig& config : model::small_models()) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      INFO(config.model_type << " " << type);
+      const MicroBatchShape shape{
+          .sequences = 2, .length = 100, .documents = 3, .loss_mask = true, .type = type, .gradient_type = type};
+      CHECK(differences(wide(config), shape, watch.cpu(), 800 * 16, kTolerance) == std::vector<std::string>());
+    }
+  }
+}
+
 TEST_CASE("records the operations and the memory of each kind of a T5's layers") {
   const OneThread one;
   MemoryWatch watch;
