@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/error.hpp"
@@ -116,7 +116,13 @@ std::string reason_of(const std::filesystem::path& folder, int rank) {
 EvidenceWriter::Outcome write_into(const std::filesystem::path& folder, const StartRanks& start,
                                    const std::string& start_text, const std::string& text, bool claims) {
   if (!text.empty()) {
-    std::filesystem::create_directories(folder);
+    const std::filesystem::path all = folder.parent_path(), place = all.parent_path();
+    std::filesystem::create_directories(place);
+    // As in /tmp, where other users' runs leave theirs, too.
+    if (std::filesystem::create_directory(all)) {
+      std::filesystem::permissions(all, std::filesystem::status(place).permissions());
+    }
+    std::filesystem::create_directory(folder);
     if (!io::path_exists(folder / "start.json")) {
       io::replace_text_file(folder / "start.json", start_text, io::disk(), io::Synced::kNo);
     }
@@ -178,7 +184,6 @@ ordered_json start_json(const StartRanks& start) {
           {"ranks", start.hosts.size()},
           {"started", start.time},
           {"hosts", start.hosts},
-          {"local_ranks", start.local_ranks},
           {"pids", start.pids}};
 }
 
@@ -231,10 +236,10 @@ int EvidenceWriter::poll_first() {
   for (size_t i = 0; i < folders_.size(); ++i) {
     std::future<int>& read = reads_[i];
     if (!read.valid()) {
-      std::packaged_task<int()> task(
+      const auto task = std::make_shared<std::packaged_task<int()>>(
           [read_in = read_first_, folder = folder_in(folders_[i])] { return read_in(folder); });
-      read = task.get_future();
-      std::thread(std::move(task)).detach();
+      read = task->get_future();
+      parallel::run_detached([task] { (*task)(); });
     }
     if (read.wait_for(kAnswer) == std::future_status::ready) {
       first = std::max(first, read.get());

@@ -31,7 +31,6 @@ struct StartRanks {
   int64_t time = 0;                // seconds since 1970
   int rank = 0;                    // this one
   std::vector<std::string> hosts;  // by rank
-  std::vector<int> local_ranks;
   std::vector<int64_t> pids;
 };
 

@@ -142,11 +142,10 @@ void Watchdog::meet(const Options& options) {
   std::random_device random;
   const std::string id = fmt::format("{:%Y%m%dT%H%M%SZ}-{:08x}", fmt::gmtime(now), random());
   std::tie(start_.id, start_.time) = broadcast(mpi_, std::tuple(id, static_cast<int64_t>(now)));
-  const std::tuple own(name_in_job(parallel::process_environment).value_or(host_name()), mpi_.local_rank(),
+  const std::tuple own(name_in_job(parallel::process_environment).value_or(host_name()),
                        static_cast<int64_t>(getpid()));
-  for (const auto& [host, local_rank, pid] : all_gather(mpi_, own)) {
+  for (const auto& [host, pid] : all_gather(mpi_, own)) {
     start_.hosts.push_back(host);
-    start_.local_ranks.push_back(local_rank);
     start_.pids.push_back(pid);
   }
   std::string problem;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -25,12 +26,20 @@ void end_process(const std::string& sentence) {
   std::_Exit(kFailureExitCode);
 }
 
+void run_detached(const std::function<void()>& work) {
+  try {
+    std::thread(work).detach();
+  } catch (const std::system_error&) {  // the limit on processes or on memory is reached
+    work();
+  }
+}
+
 bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work) {
   const auto done = std::make_shared<std::atomic<bool>>(false);
-  std::thread([done, work = std::move(work)] {
+  run_detached([done, work = std::move(work)] {
     work();
     *done = true;
-  }).detach();
+  });
   for (const auto start = std::chrono::steady_clock::now();
        !*done && std::chrono::steady_clock::now() - start < limit;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

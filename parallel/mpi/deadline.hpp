@@ -18,8 +18,12 @@ namespace mpzero::parallel {
 // ends the other ranks. No cleanup, because it would wait for whatever hangs.
 void end_process(const std::string& sentence);
 
-// Runs `work` on a separate thread and returns after at most `limit`, even if `work` still hangs; `work` owns the data
-// that it uses. Returns whether it completed.
+// Runs `work` on a thread that nobody joins; if none can be started, on this one. `work` owns the data that it uses and
+// throws nothing.
+void run_detached(const std::function<void()>& work);
+
+// Runs `work` with run_detached() and returns after at most `limit`, even if it still hangs. Returns whether it
+// completed.
 bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work);
 
 // What `work` returns; std::nullopt if it throws, or takes longer than `limit`. It owns the data that it uses.

@@ -28,7 +28,6 @@ StartRanks ranks(int own) {
           .time = 1000,
           .rank = own,
           .hosts = {"a", "b"},
-          .local_ranks = {0, 0},
           .pids = {11, 12}};
 }
 
@@ -80,7 +79,17 @@ TEST_CASE("Evidence has the fields of docs/formats.md") {
   CHECK((other["rank"] == 0 && other["alive"] == false && other["ended"] == false && other["exit_status"].is_null()));
   CHECK((other["channels"][0]["completed"] == 7 && other["channels"][0]["last"].empty()));
   CHECK((all["ranks"] == 2 && all["started"] == 1000 && all["hosts"] == json({"a", "b"})));
-  CHECK((all["pids"] == json({11, 12}) && all["local_ranks"] == json({0, 0}) && all["job"] == "17"));
+  CHECK((all["pids"] == json({11, 12}) && all["job"] == "17"));
+}
+
+TEST_CASE("other users can leave evidence wherever they can write") {
+  const TemporaryFolder folder;
+  const fs::perms shared = fs::perms::all | fs::perms::sticky_bit;  // as /tmp
+  fs::permissions(folder.path(), shared);
+  const StartRanks start = ranks(1);
+  EvidenceWriter({folder.path()}, start).write(text_of(stuck(), start), /*claims=*/false);
+  CHECK(fs::status(folder.path() / "failures").permissions() == shared);
+  CHECK(fs::status(folder.path() / "failures" / start.id).permissions() != shared);
 }
 
 TEST_CASE("The line of a rank names host, process, step and the collective it waits in") {

@@ -1,3 +1,7 @@
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <limits>
 
 #include "parallel/mpi/deadline.hpp"
@@ -14,6 +18,25 @@ TEST_CASE("Seconds are rounded up to milliseconds, and more than a hundred years
   for (const double seconds : {1e10, 1e17, std::numeric_limits<double>::max()}) {
     CHECK(to_milliseconds(seconds) == milliseconds(std::chrono::years(100)));
   }
+}
+
+TEST_CASE("work is done, too, if no thread can be started") {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+    setrlimit(RLIMIT_AS, &none);  // no room for another stack
+    try {
+      for (;;) std::thread([] { pause(); }).detach();  // those that earlier threads left
+    } catch (const std::system_error&) {
+    }
+    bool ran = false;
+    const bool done = no_longer_than(std::chrono::milliseconds(1), [&ran] { ran = true; });
+    _exit(ran && done ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 }  // namespace mpzero::parallel
