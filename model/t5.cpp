@@ -26,7 +26,7 @@ struct Attention {
   Norm norm;
   at::Tensor memory;   // [B * S, d]: what keys and values are made of; undefined: norm.y
   at::Tensor q, k, v;  // [B, T or S, heads, k]
-  at::Tensor out;      // [B, T, heads, k]
+  AttentionOutput output;
 };
 struct FeedForward {
   Norm norm;
@@ -163,8 +163,8 @@ struct Block {
       }
     }
     if (kept != nullptr) *kept = {.keys = s.k, .values = s.v};
-    s.out = relative_attention_forward(s.q, s.k, s.v, call);
-    return add_output(s.out.view({x.size(0), -1}), w[first + 3], x, after_scores(call.dropout));
+    s.output = relative_attention_forward(s.q, s.k, s.v, call);
+    return add_output(s.output.out.view({x.size(0), -1}), w[first + 3], x, after_scores(call.dropout));
   }
 
   at::Tensor activate(const at::Tensor& inner, const Dropout& dropout) const {
@@ -225,10 +225,10 @@ struct Block {
                                 Attention s, Gradients gradients, RowSums& sums, at::Tensor& d_memory,
                                 at::Tensor& d_table) const {
     at::Tensor d_out = after_dropout(dy, after_scores(call.dropout));
-    gradients[first + 3].add_matmul(d_out, s.out.view({dy.size(0), -1}), &matmuls);
+    gradients[first + 3].add_matmul(d_out, s.output.out.view({dy.size(0), -1}), &matmuls);
     d_out = matmuls.data_gradient(d_out, w[first + 3]);
     const RelativeAttentionGradients d =
-        relative_attention_backward(std::exchange(d_out, {}).view(s.out.sizes()), s.q, s.k, s.v, call);
+        relative_attention_backward(std::exchange(d_out, {}).view(s.output.out.sizes()), s.q, s.k, s.v, s.output, call);
     if (d.dtable.defined()) d_table = d_table.defined() ? d_table.add(d.dtable) : d.dtable;
     const auto as_rows = [&](at::TensorList heads) {
       const at::Tensor joined = at::cat(heads, 2), rows = joined.view({joined.size(0) * joined.size(1), -1});

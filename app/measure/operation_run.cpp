@@ -210,12 +210,13 @@ class Runs {
     const model::RelativeAttention call{.table = at::randn({32, s.heads}, options_)};
     if (o_.kind == OperationKind::kRelativeAttentionForward) {
       return [q, k, call](int set) {
-        return Tensors{model::relative_attention_forward(pick(q, set), pick(k, set), pick(k, set), call)};
+        return Tensors{model::relative_attention_forward(pick(q, set), pick(k, set), pick(k, set), call).out};
       };
     }
-    return [q, k, call](int set) {
+    const model::AttentionOutput forward = model::relative_attention_forward(pick(q, 0), pick(k, 0), pick(k, 0), call);
+    return [q, k, forward, call](int set) {
       const auto made =
-          model::relative_attention_backward(pick(q, set), pick(q, set), pick(k, set), pick(k, set), call);
+          model::relative_attention_backward(pick(q, set), pick(q, set), pick(k, set), pick(k, set), forward, call);
       return Tensors{made.dq, made.dk, made.dv, made.dtable};
     };
   }

@@ -162,16 +162,17 @@ Estimate Calibration::seconds(const Operation& operation) const {
       return from(attention_backward_, "attention", place_of(operation.attention));
     case OperationKind::kRelativeAttentionForward:
     case OperationKind::kRelativeAttentionBackward: {
-      // Products of all heads in fp32, and kernels that move the scores.
+      // Products of all heads, in fp32 unless they are fused, and kernels that move the scores or the bias.
       const model::AttentionShape& s = operation.attention;
+      const at::ScalarType type = operation.fused ? operation.type : at::kFloat;
       const Operation product{.kind = OperationKind::kMatmul,
-                              .type = at::kFloat,
+                              .type = type,
                               .matmul = {.rows = s.batch * s.heads * s.length,
                                          .columns = operation.columns,
                                          .inner = s.head_dim,
                                          .b_transposed = true,
-                                         .type = at::kFloat,
-                                         .out_type = at::kFloat}};
+                                         .type = type,
+                                         .out_type = type}};
       Estimate estimate = kernel_seconds(std::string(model::name(operation.kind)), at::kFloat, operation.bytes());
       estimate.seconds += operation.flops() / product.flops() * seconds(product).seconds;
       return estimate;

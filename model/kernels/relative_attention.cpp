@@ -1,6 +1,9 @@
 #include "model/kernels/relative_attention.hpp"
 
+#include <ATen/ops/_efficient_attention_backward.h>
+#include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
@@ -10,8 +13,14 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
 
+#include "base/device/simulated.hpp"
 #include "model/operation/accumulate_type.hpp"
+#include "model/operation/launch.hpp"
 #include "model/operation/operation.hpp"
 
 namespace mpzero::model {
@@ -19,10 +28,21 @@ namespace {
 
 at::Tensor wide_heads(const at::Tensor& x) { return x.transpose(1, 2).to(accumulate_type(x.scalar_type())); }
 
-at::Tensor buckets_on(const at::Tensor& x, int64_t queries, int64_t keys, const RelativeAttention& call) {
-  // A copy that the host waits for would wait for all work that is queued.
-  return relative_buckets(queries, keys, call.table.size(0), call.max_distance, call.causal)
-      .to(x.device(), /*non_blocking=*/true);
+// Kept for all steps: a run has few lengths, and a dozen operators make them.
+at::Tensor buckets_on(c10::Device device, int64_t queries, int64_t keys, const RelativeAttention& call) {
+  const auto make = [&] {
+    // A copy that the host waits for would wait for all work that is queued.
+    return relative_buckets(queries, keys, call.table.size(0), call.max_distance, call.causal)
+        .to(device, /*non_blocking=*/true);
+  };
+  if (!device.is_cuda()) return make();
+  using Key = std::tuple<c10::DeviceIndex, int64_t, int64_t, int64_t, int64_t, bool>;
+  static std::mutex mutex;
+  static auto& kept = *new std::map<Key, at::Tensor>();  // never freed: CUDA may end before it
+  const std::lock_guard lock(mutex);
+  at::Tensor& buckets = kept[Key(device.index(), queries, keys, call.table.size(0), call.max_distance, call.causal)];
+  if (!buckets.defined()) buckets = make();
+  return buckets;
 }
 
 // Of `rows` [heads, T, S + T - 1], a value for each distance in each row: that of each query and key, [heads, T, S].
@@ -32,15 +52,20 @@ at::Tensor by_query_and_key(const at::Tensor& rows, int64_t keys) {
   return rows.as_strided({rows.size(0), queries, keys}, {queries * distances, distances - 1, 1}, queries - 1);
 }
 
+// [heads, T, S], of q's type.
+at::Tensor bias_by_query_and_key(const at::Tensor& table, const at::Tensor& q, int64_t queries, int64_t keys,
+                                 const RelativeAttention& call) {
+  const int64_t heads = table.size(1);
+  const at::Tensor buckets = buckets_on(q.device(), queries, keys, call).unsqueeze(1).expand({-1, heads});
+  const at::Tensor by_distance = table.to(q.scalar_type()).gather(0, buckets).t().unsqueeze(1);
+  return by_query_and_key(by_distance.expand({heads, queries, -1}).contiguous(), keys);
+}
+
 // p [B, heads, T, S]. Masked scores are finite, as in transformers: a row without keys attends to all alike.
 at::Tensor relative_probabilities(const at::Tensor& q, const at::Tensor& k, const RelativeAttention& call) {
-  const int64_t queries = q.size(2), keys = k.size(2), heads = q.size(1);
+  const int64_t queries = q.size(2), keys = k.size(2);
   at::Tensor scores = at::matmul(q, k.transpose(2, 3));
-  if (call.table.defined()) {
-    const at::Tensor buckets = buckets_on(q, queries, keys, call).unsqueeze(1).expand({-1, heads});
-    const at::Tensor by_distance = call.table.to(q.scalar_type()).gather(0, buckets).t().unsqueeze(1);
-    scores.add_(by_query_and_key(by_distance.expand({heads, queries, -1}).contiguous(), keys));
-  }
+  if (call.table.defined()) scores.add_(bias_by_query_and_key(call.table, q, queries, keys, call));
   constexpr double kMasked = std::numeric_limits<float>::lowest();
   if (call.causal) {
     scores.masked_fill_(at::ones({queries, keys}, q.options().dtype(at::kBool)).triu(1 + keys - queries), kMasked);
@@ -53,15 +78,84 @@ at::Tensor relative_probabilities(const at::Tensor& q, const at::Tensor& k, cons
 // adding at indices is not.
 at::Tensor table_gradient(const at::Tensor& ds, const RelativeAttention& call) {
   const int64_t heads = ds.size(1), queries = ds.size(2), keys = ds.size(3);
-  const at::Tensor rows = at::zeros({heads, queries, queries + keys - 1}, ds.options());
-  by_query_and_key(rows, keys).copy_(ds.sum(0));
-  const at::Tensor buckets = relative_buckets(queries, keys, call.table.size(0), call.max_distance, call.causal);
-  const at::Tensor one_hot = at::arange(call.table.size(0), at::kLong).unsqueeze(1).eq(buckets);
-  return at::matmul(one_hot.to(ds.options(), /*non_blocking=*/true), rows.sum(1).t());
+  const at::TensorOptions options = ds.options().dtype(accumulate_type(ds.scalar_type()));
+  const at::Tensor rows = at::zeros({heads, queries, queries + keys - 1}, options);
+  by_query_and_key(rows, keys).copy_(ds.sum(0, false, accumulate_type(ds.scalar_type())));
+  const at::Tensor buckets = buckets_on(ds.device(), queries, keys, call);
+  const at::Tensor one_hot = at::arange(call.table.size(0), buckets.options()).unsqueeze(1).eq(buckets);
+  return at::matmul(one_hot.to(options), rows.sum(1).t());
 }
 
-Operation relative_operation(const at::Tensor& q, const at::Tensor& k) {
-  Operation operation{.type = q.scalar_type(), .columns = k.size(1)};
+// Whether ATen's memory-efficient attention computes this, which takes a bias; its dropout depends on the layout of the
+// run.
+bool is_fused(const at::Tensor& q, const RelativeAttention& call) {
+  return uses_gpu_kernels(q.device()) && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 &&
+         call.dropout.rate == 0;
+}
+
+// What that kernel adds to the scores, [B, heads, T, S] with rows as it reads them; undefined if nothing.
+at::Tensor fused_bias(const at::Tensor& q, const at::Tensor& k, const RelativeAttention& call) {
+  if (!call.table.defined() && !call.padding.defined()) return {};
+  constexpr int64_t kAligned = 8;
+  constexpr double kMasked = -1e30;  // scores plus this, times log2(e), are finite
+  const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), keys = k.size(1);
+  const int64_t stride = (keys + kAligned - 1) / kAligned * kAligned;
+  const at::Tensor rows = at::empty({call.padding.defined() ? batch : 1, heads, queries, stride}, q.options());
+  const at::Tensor bias = rows.narrow(3, 0, keys);
+  if (call.table.defined()) {
+    bias.copy_(bias_by_query_and_key(call.table, q, queries, keys, call));
+  } else {
+    bias.zero_();
+  }
+  if (call.padding.defined()) bias.masked_fill_(call.padding.unsqueeze(1).unsqueeze(2), kMasked);
+  return bias.expand({batch, -1, -1, -1});
+}
+
+int64_t fused_mask(const RelativeAttention& call) {
+  constexpr int64_t kNone = 0, kLastQueriesCausal = 2;  // ATen's numbers
+  return call.causal ? kLastQueriesCausal : kNone;
+}
+
+std::optional<at::Tensor> if_defined(const at::Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
+
+AttentionOutput fused_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const RelativeAttention& call) {
+  const at::Tensor bias = fused_bias(q, k, call);
+  if (is_simulated(q.device())) {
+    const int64_t saved = attention_saved_bytes(AttentionKernel::kEfficient, q.size(0), q.size(2), q.size(1));
+    return {at::empty(q.sizes(), q.options()), {at::empty({saved}, q.options().dtype(at::kByte))}};
+  }
+  auto [out, log_sums, seed, offset, longest_q, longest_k] =
+      at::_efficient_attention_forward(q, k, v, if_defined(bias), std::nullopt, std::nullopt, std::nullopt,
+                                       std::nullopt, 0.0, fused_mask(call), /*compute_log_sumexp=*/true, 1.0);
+  return {out, {log_sums, seed, offset}};
+}
+
+RelativeAttentionGradients fused_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                          const at::Tensor& v, const AttentionOutput& forward,
+                                          const RelativeAttention& call) {
+  const at::Tensor bias = fused_bias(q, k, call);
+  RelativeAttentionGradients made;
+  at::Tensor ds;
+  if (is_simulated(q.device())) {
+    made.dq = at::empty(q.sizes(), q.options());
+    made.dk = at::empty(k.sizes(), k.options());
+    made.dv = at::empty(v.sizes(), v.options());
+    if (call.table.defined()) ds = at::empty(bias.sizes(), q.options());
+    // Sums over rows, and the gradient of the queries in fp32.
+    const int64_t rows = q.size(0) * q.size(1) * q.size(2);
+    borrow(q, rows * (1 + q.size(3)) * static_cast<int64_t>(sizeof(float)));
+  } else {
+    std::tie(made.dq, made.dk, made.dv, ds) = at::_efficient_attention_backward(
+        dout, q, k, v, if_defined(bias), forward.out, std::nullopt, std::nullopt, q.size(1), k.size(1),
+        forward.saved[0], 0.0, forward.saved[1], forward.saved[2], fused_mask(call), call.table.defined(), 1.0);
+  }
+  if (call.table.defined()) made.dtable = table_gradient(ds, call);
+  return made;
+}
+
+Operation relative_operation(const at::Tensor& q, const at::Tensor& k, const RelativeAttention& call) {
+  Operation operation{.type = q.scalar_type(), .columns = k.size(1), .fused = is_fused(q, call)};
   operation.attention = {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
   return operation;
 }
@@ -80,18 +174,21 @@ at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int6
   return offset.add(at::where(r.lt(exact), r, far.clamp_max(buckets - 1)));
 }
 
-at::Tensor relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                      const RelativeAttention& call) {
-  const OperationScope scope(OperationKind::kRelativeAttentionForward, [&] { return relative_operation(q, k); });
+AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                           const RelativeAttention& call) {
+  const OperationScope scope(OperationKind::kRelativeAttentionForward, [&] { return relative_operation(q, k, call); });
+  if (is_fused(q, call)) return fused_forward(q, k, v, call);
   const at::Tensor p = relative_probabilities(wide_heads(q), wide_heads(k), call);
   dropout_(p, call.dropout);
-  return at::matmul(p, wide_heads(v)).transpose(1, 2).to(q.scalar_type()).contiguous();
+  return {at::matmul(p, wide_heads(v)).transpose(1, 2).to(q.scalar_type()).contiguous(), {}};
 }
 
 RelativeAttentionGradients relative_attention_backward(const at::Tensor& dout_in, const at::Tensor& q_in,
                                                        const at::Tensor& k_in, const at::Tensor& v_in,
-                                                       const RelativeAttention& call) {
-  const OperationScope scope(OperationKind::kRelativeAttentionBackward, [&] { return relative_operation(q_in, k_in); });
+                                                       const AttentionOutput& forward, const RelativeAttention& call) {
+  const OperationScope scope(OperationKind::kRelativeAttentionBackward,
+                             [&] { return relative_operation(q_in, k_in, call); });
+  if (is_fused(q_in, call)) return fused_backward(dout_in, q_in, k_in, v_in, forward, call);
   const at::Tensor dout = wide_heads(dout_in), q = wide_heads(q_in), k = wide_heads(k_in), v = wide_heads(v_in);
   const at::Tensor p = relative_probabilities(q, k, call);
   const at::Tensor dp = at::matmul(dout, v.transpose(2, 3));

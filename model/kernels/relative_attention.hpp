@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "model/kernels/attention.hpp"
 #include "model/kernels/dropout.hpp"
 
 namespace mpzero::model {
@@ -22,16 +23,18 @@ struct RelativeAttention {
 // the CPU, as transformers rounds them. With `causal` all keys after the query share bucket 0.
 at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int64_t max_distance, bool causal);
 
-// softmax(q k^T + bias) v: q [B, T, heads, D]; k, v [B, S, heads, D] -> [B, T, heads, D]. With ATen's operators, in at
-// least fp32; [B, heads, T, S] in memory.
-at::Tensor relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                      const RelativeAttention& call);
+// softmax(q k^T + bias) v: q [B, T, heads, D]; k, v [B, S, heads, D] -> [B, T, heads, D]. On GPUs in bf16, without
+// dropout, one kernel, with the bias in memory; else ATen's operators in at least fp32, with [B, heads, T, S] in
+// memory.
+AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                           const RelativeAttention& call);
 
 struct RelativeAttentionGradients {
   at::Tensor dq, dk, dv;  // as q, k, v
   at::Tensor dtable;      // as the table, fp32 (fp64 for fp64); undefined without one
 };
 RelativeAttentionGradients relative_attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                                                       const at::Tensor& v, const RelativeAttention& call);
+                                                       const at::Tensor& v, const AttentionOutput& forward,
+                                                       const RelativeAttention& call);
 
 }  // namespace mpzero::model

@@ -153,11 +153,15 @@ double Operation::bytes() const {
     case kZero:
       return matrix;
     // The scores in fp32: written, plus biases, masked, softmax, read.
+    // Fused, the bias alone, of one sequence: made in two passes, and read.
     case kRelativeAttentionForward:
-      return size_of(at::kFloat) * 8 * scores(*this);
+      return fused ? element * 4 * scores(*this) / static_cast<double>(attention.batch)
+                   : size_of(at::kFloat) * 8 * scores(*this);
     // The same; their gradient written, times p and summed, subtracted, times p, read twice, and summed for the table.
+    // Fused, the bias again; the scores' gradient is written, and read once.
     case kRelativeAttentionBackward:
-      return size_of(at::kFloat) * 21 * scores(*this);
+      return fused ? element * (2 + 4 / static_cast<double>(attention.batch)) * scores(*this)
+                   : size_of(at::kFloat) * 21 * scores(*this);
     case kElementwise:
       return passes * matrix;
     case kRowSums: {
@@ -174,9 +178,9 @@ double Operation::bytes() const {
 double Operation::launches() const {
   switch (kind) {
     case OperationKind::kRelativeAttentionForward:
-      return 14;
+      return fused ? 6 : 14;
     case OperationKind::kRelativeAttentionBackward:
-      return 28;
+      return fused ? 16 : 28;
     case OperationKind::kElementwise:
       return std::ceil(passes / 3);
     default:

@@ -104,6 +104,7 @@ struct Operation {
   // Of T5's attention: `columns` keys. Of the others: the matrix [rows, columns] that is read. For the backward of an
   // embedding the values that are added, for kZero the tensor that is filled.
   int64_t rows = 0, columns = 0;
+  bool fused = false;                    // T5's attention: one kernel, with the bias in memory
   bool residual = false;                 // kRmsNormBackward: adds a gradient
   bool with_y = false;                   // kRmsNormBackward: recomputes the output
   std::vector<int64_t> sums{};           // kRowSums: the columns of each sum

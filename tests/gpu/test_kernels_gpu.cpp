@@ -15,6 +15,7 @@
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/embedding.hpp"
 #include "model/kernels/qk_rope.hpp"
+#include "model/kernels/relative_attention.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/row_sum.hpp"
 #include "model/kernels/swiglu.hpp"
@@ -369,6 +370,45 @@ TEST_CASE("deterministic attention has reproducible bits on long sequences") {
       CHECK(bitwise_equal(again.dq, first.dq));
       CHECK(bitwise_equal(again.dk, first.dk));
       CHECK(bitwise_equal(again.dv, first.dv));
+    }
+  }
+}
+
+TEST_CASE("attention with relative positions on the GPU", "[kernels]") {
+  if (!has_gpu()) return;
+  constexpr int64_t kBatch = 3, kHeads = 4;
+  for (const auto& [type, tolerance] : kPrecisions) {
+    for (const auto& [queries, keys, head_dim, causal, biased, padded] :
+         std::vector<std::tuple<int64_t, int64_t, int64_t, bool, bool, bool>>{{64, 64, 64, false, true, false},
+                                                                              {50, 50, 16, true, true, false},
+                                                                              {1, 77, 64, true, true, false},
+                                                                              {40, 333, 64, false, false, true},
+                                                                              {200, 200, 128, false, true, true},
+                                                                              {30, 30, 20, false, true, true}}) {
+      INFO(type << " " << queries << " x " << keys << " of " << head_dim << ", causal " << causal << ", padded "
+                << padded);
+      // Unscaled scores, of a few units as in a model.
+      const Pair q({kBatch, queries, kHeads, head_dim}, type, 0.3), k({kBatch, keys, kHeads, head_dim}, type),
+          v({kBatch, keys, kHeads, head_dim}, type), dout({kBatch, queries, kHeads, head_dim}, type),
+          table({32, kHeads}, type);
+      RelativeAttention exact{.causal = causal}, gpu = exact;
+      if (biased) exact.table = table.exact, gpu.table = table.gpu;
+      if (padded) {
+        exact.padding = at::zeros({kBatch, keys}, at::kBool);
+        exact.padding[1].narrow(0, keys - 7, 7).fill_(true);
+        gpu.padding = exact.padding.to(at::kCUDA);
+      }
+      const AttentionOutput expected = relative_attention_forward(q.exact, k.exact, v.exact, exact),
+                            actual = relative_attention_forward(q.gpu, k.gpu, v.gpu, gpu);
+      CHECK(relative_error(actual.out, expected.out) < tolerance);
+      const RelativeAttentionGradients of_exact =
+          relative_attention_backward(dout.exact, q.exact, k.exact, v.exact, expected, exact);
+      const RelativeAttentionGradients of_gpu = relative_attention_backward(dout.gpu, q.gpu, k.gpu, v.gpu, actual, gpu);
+      CHECK(relative_error(of_gpu.dq, of_exact.dq) < tolerance);
+      CHECK(relative_error(of_gpu.dk, of_exact.dk) < tolerance);
+      CHECK(relative_error(of_gpu.dv, of_exact.dv) < tolerance);
+      REQUIRE(of_gpu.dtable.defined() == biased);
+      if (biased) CHECK(relative_error(of_gpu.dtable, of_exact.dtable) < tolerance);
     }
   }
 }
