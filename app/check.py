@@ -20,7 +20,7 @@ from pathlib import Path
 
 from prepare import shown
 from prepare.not_trained import refusal_of
-from prepare.row_kinds import KINDS
+from prepare.row_kinds import CHAT, KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 # `mpzero train --help=json`, written by docs/flag_table.py.
@@ -256,11 +256,8 @@ def numbers_in(value: object) -> list[float]:
 
 def problems_of_data() -> Iterator[str]:
     tokenizer, data, local = variable("TOKENIZER"), variable("DATASET"), variable("LOCAL_DATASET")
-    if not tokenizer and (ROOT / f"configs/models/{variable('MODEL_TYPE')}.json").exists():
-        yield (
-            f"TOKENIZER is missing: MODEL_TYPE={variable('MODEL_TYPE')} has no default; set it to a Hugging Face "
-            "name, a folder or 'bytes'."
-        )
+    if not tokenizer and (whose := model_without_tokenizer()):
+        yield f"TOKENIZER is missing: {whose}; set it to a Hugging Face name, a folder or 'bytes'."
     elif tokenizer and not os.path.exists(tokenizer) and not HUB_NAME.fullmatch(tokenizer):
         yield f"TOKENIZER={tokenizer} does not exist; give a folder, a Hugging Face name or 'bytes'."
     for name in ("TRAIN_DATA", "VALIDATION_DATA"):
@@ -273,8 +270,40 @@ def problems_of_data() -> Iterator[str]:
         names = columns(path) if path is not None else []
         if names and (sentence := refusal_of_columns(names, path == Path(data))):
             yield f"DATASET={data} has {sentence}"
+        elif path == Path(data):
+            yield from problems_of_conversations(data, names)
     elif local == "true" or not HUB_NAME.fullmatch(data):
         yield f"DATASET={data} does not exist; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
+
+
+def model_without_tokenizer() -> str | None:
+    """Why the model brings no tokenizer; None: the model itself is wrong, which is reported."""
+    model, weights = variable("MODEL_TYPE"), variable("INIT_FROM")
+    if variable("MODEL_IS_FROM_WEIGHTS") == "true":
+        return f"--init_from {weights} contains no tokenizer.json" if os.path.isdir(weights) else None
+    if config := variable("MODEL_CONFIG"):
+        return f"MODEL_CONFIG={config} has no default"
+    return f"MODEL_TYPE={model} has no default" if (ROOT / f"configs/models/{model}.json").exists() else None
+
+
+def problems_of_conversations(data: str, names: list[str]) -> Iterator[str]:
+    """What the preparation of conversations requires and text does not."""
+    arguments = variable("PREPARE_ARGS")
+    if re.search(r"--(format|text_(column|field))\b", arguments):
+        return
+    found = next(((kind, format) for kind, format in KINDS if set(kind) <= set(names)), None)
+    if found is None:
+        return
+    where = f"DATASET={data} has conversations ({', '.join(found[0])})"
+    if not re.search(r"--seq", arguments):
+        length = variable("SEQ_LENGTH") or FLAGS["seq_length"]["default"]
+        given = " ".join([*arguments.split(), f"--seq_length {length}"])
+        yield f'{where}, which are packed into rows: set PREPARE_ARGS="{given}".'
+    if found[1] == CHAT and variable("TOKENIZER") == "bytes" and not re.search(r"--chat_template\b", arguments):
+        yield (
+            f"{where}, but TOKENIZER=bytes has no chat template: set TOKENIZER and MODEL_CONFIG to those of a chat "
+            'model, e.g. TOKENIZER=Qwen/Qwen3-0.6B MODEL_TYPE=qwen3_0_6b, or PREPARE_ARGS="--chat_template FILE".'
+        )
 
 
 def refusal_of_columns(names: list[str], alone: bool) -> str | None:

@@ -176,3 +176,10 @@ lock() {
   printf 'process %s on %s%s\n' "$$" "$(hostname -s)" "${SLURM_JOB_ID:+ (job $SLURM_JOB_ID)}" >"$file"
 }
 unlock() { exec {MPZERO_LOCK}>&-; }
+
+# mpi_default NAME VALUE: exports a variable of Open MPI's that the user has not set. MPZERO_MPI_DEFAULTS names them for mpzero, which blames
+# only the user's variables for an MPI that does not start.
+mpi_default() {
+  [[ -z ${!1:-} ]] || return 0
+  export "$1=$2" "MPZERO_MPI_DEFAULTS=${MPZERO_MPI_DEFAULTS:+$MPZERO_MPI_DEFAULTS }$1"
+}

@@ -9,6 +9,8 @@ check_run() {
   local -a command=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
   has_switch dry_run || command+=(--dry_run)
   gives_any world_size || command+=(--world_size "$((ranks * nodes))")
+  # Without GPUs the ranks run on CPUs; mpzero cannot see that from a login node.
+  [[ -n ${MPZERO_DEVICE:-} ]] || gives_any device || command+=(--device cpu)
   gives_any nproc_per_node || command+=(--nproc_per_node "$ranks")
   # Of Hugging Face names only the preparation of the data knows the vocabulary.
   if ! gives_any tokenizer && [[ $TOKENIZER == bytes || -e $TOKENIZER ]]; then command+=(--tokenizer "$TOKENIZER"); fi

@@ -168,20 +168,23 @@ set_efa_environment() {
   # For NCCL's start only; the data goes over EFA.
   export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^docker,lo,veth,virbr}
   # MPI carries only the rendezvous here; over TCP it leaves the EFA device to NCCL.
-  export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1} OMPI_MCA_btl=${OMPI_MCA_btl:-tcp,self,vader}
+  mpi_default OMPI_MCA_pml ob1
+  mpi_default OMPI_MCA_btl tcp,self,vader
 }
 
 # Of runs on CPUs, whose tensors travel over MPI: over EFA if this Open MPI can use it. What the user has chosen stays.
 set_efa_for_mpi() {
   [[ -z ${OMPI_MCA_pml:-}${OMPI_MCA_mtl:-}${OMPI_MCA_btl:-} ]] || return 0
   if [[ $(ompi_info --parsable 2>/dev/null) == *mca:mtl:ofi:* ]]; then
-    export OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi
+    mpi_default OMPI_MCA_pml cm
+    mpi_default OMPI_MCA_mtl ofi
     # Open MPI takes only one of the two.
     [[ -n ${OMPI_MCA_mtl_ofi_provider_exclude:-} ]] ||
-      export OMPI_MCA_mtl_ofi_provider_include=${OMPI_MCA_mtl_ofi_provider_include:-efa}
+      mpi_default OMPI_MCA_mtl_ofi_provider_include efa
     say "MPI uses EFA between CPU ranks (Open MPI's cm and ofi); OMPI_MCA_pml=ob1 selects TCP."
   else
-    export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self,vader
+    mpi_default OMPI_MCA_pml ob1
+    mpi_default OMPI_MCA_btl tcp,self,vader
     warn "MPI uses TCP between CPU ranks: this Open MPI lacks mtl ofi, which EFA needs; use the Open MPI of Amazon's EFA installer."
   fi
 }

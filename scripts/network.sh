@@ -122,7 +122,7 @@ set_mpi_network() {
     say "MPI uses the network $network between nodes; OMPI_MCA_btl_tcp_if_include selects another."
   fi
   for prefix in "${MPZERO_MPI_NETWORKS[@]}"; do
-    chosen_by_user "$prefix" || export "${prefix}_$words=$network"
+    chosen_by_user "$prefix" || mpi_default "${prefix}_$words" "$network"
   done
 }
 
@@ -131,6 +131,6 @@ avoid_bridges() {
   local prefix
   warn "no node reported its network: MPI chooses one."
   for prefix in "${MPZERO_MPI_NETWORKS[@]:0:2}"; do
-    chosen_by_user "$prefix" || export "${prefix}_exclude=lo,docker0,virbr0,veth_def_agent"
+    chosen_by_user "$prefix" || mpi_default "${prefix}_exclude" lo,docker0,virbr0,veth_def_agent
   done
 }

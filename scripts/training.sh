@@ -133,7 +133,7 @@ choose_settings() {
   setting LOCAL_DATASET local_dataset ""
   setting TOKENIZER tokenizer ""
   if [[ -z $TOKENIZER ]]; then
-    if [[ -f $INIT_FROM/tokenizer.json || ! -e $INIT_FROM && $INIT_FROM =~ $MPZERO_HUB_NAME ]]; then
+    if [[ -f $INIT_FROM/tokenizer.json || -f $INIT_FROM/vocab.json && -f $INIT_FROM/merges.txt || ! -e $INIT_FROM && $INIT_FROM =~ $MPZERO_HUB_NAME ]]; then
       TOKENIZER=$INIT_FROM
     elif [[ -z $DATASET ]]; then
       TOKENIZER=bytes

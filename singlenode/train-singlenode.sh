@@ -93,6 +93,9 @@ read_arguments() {
         usage
         exit 0
         ;;
+      version | --version | train | doctor | checkpoint | plan | generate | top | failure)
+        die "'$1' is a command of mpzero, not of this script: $(command_path "$MPZERO_ROOT/build/bin/mpzero") $1"
+        ;;
       --build-only) build_only=true ;;
       --)
         shift
@@ -123,6 +126,8 @@ catch_signals() {
 
 stop_ranks() {
   signals=$((signals + 1))
+  # The terminal has echoed ^C behind the progress bar.
+  [[ ! -t 1 ]] || printf '\r\033[K'
   ((signals > 1)) || say "Saving and stopping; press again to stop at once."
   [[ -z $ranks_pid ]] || signal_ranks
 }
@@ -262,7 +267,7 @@ name_data
 training_flags
 set_rank_environment "$ranks" "$cores" "$gpus"
 # Ranks of one machine need no TCP; Open MPI 5 prints a line a rank where it finds no use for an interface.
-export OMPI_MCA_btl=${OMPI_MCA_btl:-^tcp}
+mpi_default OMPI_MCA_btl ^tcp
 require_machine "$ranks" "$gpus"
 check_run "$ranks" 1
 make_folder LOG_DIR "$LOG_DIR"

@@ -101,7 +101,7 @@ bool takes_nodes(const Candidates& all) {
   return !is_shorter(all.one_level, all.nodes) && all.nodes.bytes < all.one_level.bytes;
 }
 
-// "300 ms instead of 200 ms by the plan"
+// "300 ms instead of 200 ms (predicted)"
 std::string compare_times(const Candidate& one, const Candidate& taken) {
   const auto milliseconds = [](double seconds) {
     return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.0f} ms", 1e3 * seconds);

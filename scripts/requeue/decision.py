@@ -193,14 +193,16 @@ def fill_in(cell: Cell, state: State, event: Event) -> str:
         job=event.job,
         limit=event.max_restarts,
         start_times=counted(event.restart + 1, "time"),
-        stays=what_stays(event),
+        stays=what_stays(event, cell.verb),
     )
 
 
-def what_stays(event: Event) -> str:
+def what_stays(event: Event, verb: Verb) -> str:
+    """What resumes from the newest checkpoint: a job that has ended for good never does."""
+    who = "'sbatch train.sbatch'" if verb is Verb.FINISH else "the same job"
     if event.newest.step > 0:
-        return f"the same job resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
-    return "there is no checkpoint yet, so it starts over"
+        return f"{who} resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
+    return f"there is no checkpoint yet, so {who} starts over"
 
 
 def first_flags(event: Event) -> str:
@@ -217,7 +219,6 @@ def notes(event: Event, own: bool) -> tuple[str, ...]:
     if event.kind in (Kind.SURROUNDINGS, Kind.NO_TASKS, Kind.STOPPED) and event.reason:
         return (event.reason,)
     if own and first_flags(event):
-        return (
-            f"This job has saved since it began with {first_flags(event)}, which is left out: {what_stays(event)}.",
-        )
+        resumed = what_stays(event, Verb.START)
+        return (f"This job has saved since it began with {first_flags(event)}, which is dropped: {resumed}.",)
     return ()

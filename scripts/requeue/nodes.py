@@ -163,7 +163,7 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
     left = len(place.left(nodes))
     if left < place.least:
         return (
-            f"{names} should be left out, but only {counted(left, 'other node')} of {place.pool} can run a job of "
+            f"{names} should be excluded, but only {counted(left, 'other node')} of {place.pool} can run a job of "
             f"{counted(place.least, 'node')}{with_states(place)}: it may start there again. More nodes, or "
             f"'sbatch --nodes=1-{place.least}', would let it.{how_to_resume(place)}"
         )
@@ -171,7 +171,7 @@ def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) ->
 
 
 def why_waiting(place: Placement) -> str:
-    """Why the job waits until somebody acts, whatever is left out; empty: it does not."""
+    """Why the job waits until somebody acts, whatever is excluded; empty: it does not."""
     missing = place.least - len(place.left())
     if missing <= 0:
         return ""

@@ -110,7 +110,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
         place = placement(slurm, record)
     except Silent as error:
         tell(error)
-        warn(f"{names} should be left out, but Slurm does not answer; the job may start there again.")
+        warn(f"{names} should be excluded, but Slurm does not answer; the job may start there again.")
         return
     why_not = why_waiting(place) or why_not_excluded(place, action.nodes, record.required)
     if why_not:
@@ -128,7 +128,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
         f"Where no other node comes free, 'scontrol update JobId={slurm.job} ExcNodeList={record.excluded}' lets it "
         "start there again."
     )
-    say(f"Left out from now on: {nodelist}. {back}")
+    say(f"Excluded from now on: {nodelist}. {back}")
     explain(slurm, record, f"requeued without {names}{since(action)}. {back}")
 
 

@@ -132,7 +132,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             Verb.FINISH, 1, "The job has waited {waits}, for a day in all: it is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
-            Verb.REQUEUE, 1, "No host is to blame, so that none is left out, and this counts as no refusal."),
+            Verb.REQUEUE, 1, "No host is to blame, so none is excluded, and this counts as no refusal."),
     },
 }  # fmt: skip
 

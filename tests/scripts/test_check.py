@@ -70,6 +70,29 @@ def test_data_for_what_mpzero_does_not_do_is_recognized(tmp_path, row, word):
     assert problems(DATASET=str(file), PREPARE_ARGS=f"--text_column {next(iter(row))}") == []
 
 
+def test_weights_without_a_tokenizer_need_one(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "a.txt").write_text("text")
+    of_weights = {"INIT_FROM": str(tmp_path), "MODEL_TYPE": tmp_path.name, "MODEL_IS_FROM_WEIGHTS": "true"}
+    [line] = problems(**of_weights, TOKENIZER="", DATASET=str(tmp_path / "a.txt"))
+    assert "TOKENIZER" in line and f"--init_from {tmp_path}" in line
+    assert problems(**of_weights, DATASET=str(tmp_path / "a.txt")) == []
+
+
+def test_all_that_conversations_need_is_named_at_once(tmp_path):
+    file = tmp_path / "chat.jsonl"
+    file.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}]}) + "\n")
+    length, template = problems(DATASET=str(file), SEQ_LENGTH="256")
+    assert 'PREPARE_ARGS="--seq_length 256"' in length
+    assert all(word in template for word in ("TOKENIZER=", "MODEL_CONFIG", "--chat_template"))
+    assert problems(DATASET=str(file), PREPARE_ARGS="--seq_length 256", TOKENIZER="Qwen/Qwen3-0.6B") == []
+    assert problems(DATASET=str(file), PREPARE_ARGS="--seq_length 256 --chat_template chat.jinja") == []
+    # Pairs need rows, but no template.
+    file.write_text(json.dumps({"prompt": "a", "completion": "b"}) + "\n")
+    [line] = problems(DATASET=str(file), PREPARE_ARGS="--packing false")
+    assert 'PREPARE_ARGS="--packing false --seq_length' in line
+
+
 @pytest.mark.skipif(not (BUILD / "bin/mpzero").exists(), reason="mpzero is not built")
 @pytest.mark.parametrize(
     "flag", ["--lr", "--steps", "--resume", "--deepspeed", "--output_dir", "--eval_steps", "--hlp", "--lerning_rate",
@@ -160,7 +183,7 @@ def test_the_check_is_never_stricter_than_the_program(tmp_path, text):
         ({"body": "a"}, "--text_column=rows.jsonl=body", None),
         ({"body": "a"}, "--skip_empty", None),
         ({"source": "a", "target": "b"}, "--format pairs --seq_length 8 --source_length 4", None),
-        ({"instruction": "a", "output": "b"}, "--seq_length 8", None),
+        ({"instruction": "a", "output": "b"}, "--seq_length 8 --chat_template c.jinja", None),
         ({"text": "a"}, "", None),
     ],
 )

@@ -30,7 +30,7 @@ def test_hosts_on_which_the_doctor_hangs_are_left_out(job):
     assert result.returncode == 1
     assert "ip-10-0-0-1.ec2.internal is refused: the GPU driver has not answered" in result.stderr
     assert "x9" not in result.stderr
-    assert "Left out from now on: node1." in result.stdout, result.stderr
+    assert "Excluded from now on: node1." in result.stdout, result.stderr
     assert job.requeued()
     assert (job.state()["refusals"], job.state()["failures"]) == (1, 0)
 
@@ -110,7 +110,7 @@ def test_what_at_least_half_of_the_hosts_hang_in_is_no_fault_of_theirs(job, hang
     result = job("begin_run; refuse_hosts 1")
     assert result.returncode == 1 and job.requeued(), result.stdout + result.stderr
     calls = job.checkout.calls()
-    assert ("hosts hang in the check" in result.stdout and "none is left out" in result.stdout) == shared
+    assert ("hosts hang in the check" in result.stdout and "none is excluded" in result.stdout) == shared
     assert ("ExcNodeList=" in calls, "StartTime=now+10minutes" in calls) == (not shared, shared), calls
     assert (job.state()["refusals"], job.state()["waits"]) == ((0, 1) if shared else (1, 0))
     assert job.state()["unsaved_starts"] == 0

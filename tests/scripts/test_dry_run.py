@@ -39,7 +39,9 @@ def test_it_is_asked_of_the_run_that_follows(checkout, begin):
     words = asked(checkout)
     trained = (checkout.record / "mpzero.flags").read_text().splitlines()
     assert words[: len(trained)] == trained
-    assert words[len(trained) :] == ["--dry_run", "--world_size", "2", "--nproc_per_node", "2", "--tokenizer", "bytes"]
+    assert words[len(trained) :] == [
+        *"--dry_run --world_size 2 --device cpu --nproc_per_node 2 --tokenizer bytes".split()
+    ]
     # What it prints of a run that can start is printed by the run.
     assert "Dry run" not in result.stdout + result.stderr
 
@@ -83,7 +85,11 @@ def test_a_login_node_plans_the_job(checkout):
 def test_a_login_node_without_gpus_says_what_it_plans(checkout):
     result = on_login_node(checkout, "--dry_run", NPROC="4")
     assert result.returncode == 0 and "no GPU" in result.stdout
-    assert asked(checkout)[-6:-2] == ["--world_size", "8", "--nproc_per_node", "4"]
+    words = asked(checkout)
+    for flag, value in {"device": "cpu", "world_size": "8", "nproc_per_node": "4"}.items():
+        assert words[words.index(f"--{flag}") + 1] == value
+    assert on_login_node(checkout, "--dry_run", "--device", "cuda", NPROC="8").returncode == 0
+    assert asked(checkout).count("--device") == 1 and "cuda" in asked(checkout)
 
 
 def test_a_job_explains_itself(checkout):

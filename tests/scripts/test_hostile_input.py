@@ -147,13 +147,13 @@ def test_what_a_report_says_is_data(job, value):
     found.rank(1, "device_error", error=value, phase=value, step=value, channels=value, neighbours=[value])
     result = job("begin_run; end_run 1")
     assert_harmless(job.checkout, result)
-    assert "Left out from now on: node1." in result.stdout, result.stdout + result.stderr
+    assert "Excluded from now on: node1." in result.stdout, result.stdout + result.stderr
     found = {"status": "failure", "message": value, "blame": value}
     hosts = [{"host": value, "findings": [found]}, value, {"host": "node0", "findings": [found, value]}]
     (job.checkpoints / "doctor.json").write_text(json.dumps({"job": "7", "restart": 0, "hosts": hosts}))
     result = job("begin_run; refuse_hosts 1")
     assert_harmless(job.checkout, result)
-    assert "node0 is refused" in result.stderr and "Left out from now on: node0." in result.stdout, result.stderr
+    assert "node0 is refused" in result.stderr and "Excluded from now on: node0." in result.stdout, result.stderr
 
 
 @pytest.mark.parametrize(

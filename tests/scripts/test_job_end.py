@@ -125,42 +125,42 @@ exit 1""",
     result = job("begin_run; end_run 1")
     assert job.checkout.calls().count("scontrol requeue Incomplete 7\n") == calls
     assert ("Slurm did not requeue the job (Job requeue is disabled)" in result.stderr) == (calls == 1)
-    assert ("Left out from now on: node1." in result.stdout) == (calls == 2), result.stdout + result.stderr
+    assert ("Excluded from now on: node1." in result.stdout) == (calls == 2), result.stdout + result.stderr
 
 
 def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
     blame(job.checkpoints)
     job.replace("scontrol", f'[[ "$1 $2" != "show node" ]] || {{ {SILENT}; }}')
     result = job("begin_run; end_run 1")
-    assert "Left out from now on: node1." in result.stdout, result.stderr
+    assert "Excluded from now on: node1." in result.stdout, result.stderr
 
 
 @pytest.mark.parametrize(
     ("slurm", "command", "excluded", "sentence"),
     [
-        ("out=node3", "", "node3,node1", "Left out from now on: node3,node1."),
+        ("out=node3", "", "node3,node1", "Excluded from now on: node3,node1."),
         ("nodelist=node1", "", None, "node1 should be excluded, but the job requires node1 (--nodelist)"),
-        ("nodelist=node2", "", "node1", "Left out from now on: node1."),
+        ("nodelist=node2", "", "node1", "Excluded from now on: node1."),
         (
             "out=node2,node3", "", None,
-            "node1 should be left out, but only 1 other node of partition all can run a job of 2 nodes: it may start "
+            "node1 should be excluded, but only 1 other node of partition all can run a job of 2 nodes: it may start "
             "there again. More nodes, or 'sbatch --nodes=1-2', would let it.",
         ),
-        ("out=node2,node3 tasks=1", "", "node2,node3,node1", "Left out from now on: node2,node3,node1."),
+        ("out=node2,node3 tasks=1", "", "node2,node3,node1", "Excluded from now on: node2,node3,node1."),
         ("out=node2,node3 tasks=16", "", None, "only 1 other node of"),
         ("out=node2,node3 tasks=1 tasks_per_node=1", "", None, "only 1 other node of"),
         ("out=node2,node3 tasks=", "", None, "only 1 other node of"),
         # GPUs in all, on as many nodes as that took.
         ("out=node2,node3 tasks=1 wanted=TresPerJob=gres:gpu:6", "", None, "only 1 other node of"),
         # Others of the partition have no such GPUs, or not the features.
-        ("wanted=TresPerNode=gres:gpu:8 gres_of='gpu:8(S:0-1) gpu:8 (null) gpu:8'", "", "node1", "Left out"),
+        ("wanted=TresPerNode=gres:gpu:8 gres_of='gpu:8(S:0-1) gpu:8 (null) gpu:8'", "", "node1", "Excluded"),
         ("wanted=TresPerNode=gres:gpu:8 gres_of='gpu:8 gpu:8 (null) gpu:4'", "", None, "only 1 other node of"),
-        ("gres_of='gpu:8 gpu:8 (null) (null)'", "", "node1", "Left out"),
+        ("gres_of='gpu:8 gpu:8 (null) (null)'", "", "node1", "Excluded"),
         ("wanted=Features=a features_of='a,x a b b'", "", None, "only 1 other node of"),
-        ("wanted='Features=a&x' features_of='a,x x,a,y a,x,z b'", "", "node1", "Left out"),
-        ("wanted='Features=[a*1|b*1]' features_of='a b c b'", "", "node1", "Left out"),
+        ("wanted='Features=a&x' features_of='a,x x,a,y a,x,z b'", "", "node1", "Excluded"),
+        ("wanted='Features=[a*1|b*1]' features_of='a b c b'", "", "node1", "Excluded"),
         ("wanted='Features=[a*1|b*1]' features_of='a b c c'", "", None, "only 1 other node of"),
-        ("", "sinfo", None, "node1 should be left out, but Slurm does not answer"),
+        ("", "sinfo", None, "node1 should be excluded, but Slurm does not answer"),
         ("", "scontrol update", "node1", "Slurm did not exclude node1; the job may start there again."),
     ],
 )  # fmt: skip
@@ -208,7 +208,7 @@ def test_only_nodes_that_can_run_a_job_take_the_place_of_one_that_is_left_out(jo
     assert job.requeued()
     if not left_out:
         third, fourth = states.split()[2:]
-        said = next(line for line in result.stderr.splitlines() if "should be left out" in line)
+        said = next(line for line in result.stderr.splitlines() if "should be excluded" in line)
         assert f"(node2 is {third}, node3 is {fourth})" in said and "it may start there again" in said
         resumed = [state.rstrip("*") in {"down", "drained", "fail", "failing"} for state in (third, fourth)]
         assert ("scontrol update NodeName=node2,node3 State=RESUME" in said) == all(resumed)
@@ -269,7 +269,7 @@ def test_a_command_that_munge_ends_is_asked_again(job):
     blame(job.checkpoints)
     job.replace("scontrol", f'[[ $1 != update || -e $RECORD/twice ]] || {{ touch "$RECORD/twice"; {BY_MUNGE}; }}')
     result = job("begin_run; end_run 1")
-    assert "Left out from now on: node1." in result.stdout, result.stderr
+    assert "Excluded from now on: node1." in result.stdout, result.stderr
 
 
 @pytest.mark.parametrize(("started", "restart", "blamed"), [("7", 1, True), ("7", 0, False), ("6", 1, False)])
@@ -277,7 +277,7 @@ def test_only_the_report_of_this_start_blames_a_host(job, started, restart, blam
     reason = blame(job.checkpoints, job=started, restart=restart)
     result = job("begin_run; end_run 1", SLURM_RESTART_COUNT="1")
     assert (f"The run failed with status 1: {reason}" in result.stdout) == blamed
-    assert ("Left out from now on: node1." in result.stdout) == blamed and job.requeued()
+    assert ("Excluded from now on: node1." in result.stdout) == blamed and job.requeued()
 
 
 def test_evidence_from_before_the_step_was_restarted_blames_nobody(job):
@@ -361,7 +361,7 @@ def test_the_signals_that_come_with_a_requeue_do_not_end_what_follows_it(job):
 fi""",
     )
     result = job("catch_stops; begin_run; end_run 1")
-    assert "Left out from now on: node1." in result.stdout, result.stderr
+    assert "Excluded from now on: node1." in result.stdout, result.stderr
     assert result.returncode == 1 and "warning" not in result.stderr
 
 
@@ -411,7 +411,7 @@ def test_a_task_of_a_job_array_is_asked_for_by_its_own_name(job):
     # Slurm's commands take the number of the array, which is that of one of its tasks, too, for all tasks.
     blame(job.checkpoints)
     result = job("begin_run; end_run 1", SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3")
-    assert "Left out from now on: node1." in result.stdout, result.stderr
+    assert "Excluded from now on: node1." in result.stdout, result.stderr
     calls = job.checkout.calls()
     assert "scontrol requeue Incomplete 7_3\n" in calls and "scontrol update JobId=7_3 ExcNodeList=node1\n" in calls
     assert "show job 7_3\n" in calls

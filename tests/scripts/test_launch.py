@@ -66,7 +66,7 @@ def test_a_node_on_which_no_task_starts_is_left_out(job, status, train):
     log = (job.checkout.root / "log").read_text()
     assert result.returncode == 1 and "trained" not in result.stdout, log
     assert "srun could not start tasks on node1" in result.stdout
-    assert "Left out from now on: node1." in result.stdout and job.requeued(), log
+    assert "Excluded from now on: node1." in result.stdout and job.requeued(), log
     assert (job.state()["refusals"], job.state()["failures"]) == (1, 0)
     assert job.checkout.calls().count("srun --mpi=pmix") == 1
 

@@ -146,6 +146,8 @@ def test_the_table(state, what, verb, status, changes, words):
     kept = None if changes is None else replace(before, **changes)
     assert (action.verb, action.status, action.state) == (verb, status, kept)
     assert words in action.why and "{" not in action.why
+    # Only a job that goes back into the queue resumes by itself.
+    assert verb is Verb.REQUEUE or "the same job" not in action.why
     assert action.nodes == (what.nodes if verb is Verb.REQUEUE else ())
 
 
@@ -212,7 +214,7 @@ def test_a_requeued_job_that_has_saved_resumes_from_its_own(restart, saved, own)
     started = replace(event(Kind.STARTED, resume_from="/fsx/other-90steps", resume_step=90), restart=restart)
     action = decide(State(job="7", has_saved=saved, checkpoint_time="13.0"), started)
     assert (action.own, action.state.start_step) == (own, 4 if own else 90)
-    assert ("--resume_from_checkpoint /fsx/other-90steps, which is left out" in "".join(action.notes)) == own
+    assert ("--resume_from_checkpoint /fsx/other-90steps, which is dropped" in "".join(action.notes)) == own
 
 
 def test_every_state_and_event_has_an_action_and_a_job_that_saves_nothing_ends():

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from itertools import pairwise
 
 import pytest
 
@@ -148,6 +149,11 @@ def test_gpus_that_are_there_are_used_or_the_run_ends(checkout, flags, device):
     assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == (on_cpu if device == "cpu" else "3")
 
 
+def tokenizer_of(prepared: list[str]) -> str:
+    """Of the last preparation."""
+    return [value for flag, value in pairwise(prepared) if flag == "--tokenizer"][-1]
+
+
 def test_weights_bring_their_model_and_tokenizer(checkout):
     weights = checkout.root / "weights/Some-1B"
     weights.mkdir(parents=True)
@@ -156,8 +162,14 @@ def test_weights_bring_their_model_and_tokenizer(checkout):
     assert result.returncode == 0, result.stderr
     assert "model_type" not in checkout.flags()
     assert "Training Some-1B with" in result.stdout
-    prepared = checkout.prepared()
-    assert prepared[prepared.index("--tokenizer") + 1] == "weights/Some-1B"
+    assert tokenizer_of(checkout.prepared()) == "weights/Some-1B"
+    # One of GPT-2's kind needs two files; the shipped text is bytes without a tokenizer.
+    (weights / "tokenizer.json").rename(weights / "vocab.json")
+    assert checkout.run("--", "--init_from", "weights/Some-1B").returncode == 0
+    assert tokenizer_of(checkout.prepared()) == "bytes"
+    (weights / "merges.txt").touch()
+    assert checkout.run("--", "--init_from", "weights/Some-1B").returncode == 0
+    assert tokenizer_of(checkout.prepared()) == "weights/Some-1B"
     # A name on the hub is that of its tokenizer, too.
     assert checkout.run("--", "--init_from", "an-org/Some-2B").returncode == 0
     assert "an-org/Some-2B" in checkout.prepared()

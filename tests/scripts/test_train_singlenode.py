@@ -106,10 +106,19 @@ def test_the_exit_status_is_mpzeros_and_its_sentence_is_not_buried(checkout, sta
     assert "Loss plot" not in result.stdout
 
 
+@pytest.mark.parametrize("command", ["version", "plan"])
+def test_a_command_of_mpzero_is_no_host(checkout, command):
+    result = checkout.run(command)
+    assert result.returncode == 2 and f"build/bin/mpzero {command}" in result.stderr
+
+
 @pytest.mark.parametrize(("given", "used"), [({}, "^tcp"), ({"OMPI_MCA_btl": "self,tcp"}, "self,tcp")])
 def test_ranks_of_one_machine_use_no_network(checkout, given, used):
     assert checkout.run(**given).returncode == 0
-    assert checkout.rank_environment()["OMPI_MCA_btl"] == used
+    ranks = checkout.rank_environment()
+    assert ranks["OMPI_MCA_btl"] == used
+    # mpzero blames no variable that the script has set for an MPI that does not start.
+    assert ("OMPI_MCA_btl" in ranks.get("MPZERO_MPI_DEFAULTS", "").split()) == (not given)
 
 
 def test_help_lists_the_variables(checkout):

@@ -37,7 +37,7 @@ def test_a_node_on_which_no_task_starts_is_left_out(run):
     finally:
         run.cluster.inside(node, ["umount", program])
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
-    assert "srun could not start tasks on node1" in job.text() and "Left out from now on: node1." in job.text()
+    assert "srun could not start tasks on node1" in job.text() and "Excluded from now on: node1." in job.text()
     assert set(run.lines("hosts.1")) == {"node0", "node2"}, job.text()
 
 

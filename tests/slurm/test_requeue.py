@@ -34,7 +34,7 @@ train() {
     assert sorted(set(run.lines("hosts.0"))) == ["node0", "node1"]
     assert sorted(set(run.lines("hosts.1"))) == ["node0", "node2"]
     assert "rank 2 on node1 did not answer" in job.text()
-    assert "Left out from now on: node1." in job.text()
+    assert "Excluded from now on: node1." in job.text()
     assert "resumes from step 4" in job.text()
     assert not list((run.folder / "checkpoints").glob("restarts*"))
 
@@ -213,7 +213,7 @@ train() {
     # The second start has the flags of the first, with which it would begin anew.
     assert run.lines("flags.0")[-2:] == list(flags)
     assert flags[0] not in run.lines("flags.1") and "--seq_length" in run.lines("flags.1")
-    assert job.output.read_text().count("--resume_from_checkpoint none, which is left out") == 1
+    assert job.output.read_text().count("--resume_from_checkpoint none, which is dropped") == 1
 
 
 def test_stops_that_save_nothing_end_the_job_some_time(run):

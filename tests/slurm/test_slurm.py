@@ -191,7 +191,7 @@ def test_gpus_that_slurm_gives_and_no_driver_shows_end_the_job(run):
     assert (job.state, job.exit_code) == ("FAILED", 1), job.text()
     failures = [line for line in job.text().splitlines() if "CUDA" in line and "2 GPUs" in line]
     assert all(any(node in line for line in failures) for node in ("node0", "node1")), job.text()
-    assert "Left out from now on: node0." in job.text()
+    assert "Excluded from now on: node0." in job.text()
     assert run.steps() == []
 
 

@@ -89,7 +89,7 @@ def test_a_rank_that_hangs_is_named_and_its_node_left_out(slow_run, undisturbed)
     slow_run.go_on()
     job.wait()
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
-    assert f"Left out from now on: node{last}." in job.text()
+    assert f"Excluded from now on: node{last}." in job.text()
     assert job.fields["ExcNodeList"] == f"node{last}"
     reports = [line for line in job.text().splitlines() if "The run failed with status" in line]
     assert len(reports) == 1 and f"node{last}" in reports[0] and ("rank 2" in reports[0] or "rank 3" in reports[0])
