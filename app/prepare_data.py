@@ -18,6 +18,7 @@ assistant turns only (docs/finetuning.md).
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -106,13 +107,24 @@ def place_of(error: OSError, arguments: argparse.Namespace) -> str:
     return shown(error.filename or " or ".join(map(str, files)))
 
 
+def column_of(given: str, datasets: list[str]) -> tuple[str | None, str]:
+    """Of a --text_column: (the data set that it is for, or None for all, and the column). "FILE=NAME" matches a file
+    however its path is written; both parts may contain "="."""
+    for end in (i for i, character in enumerate(given) if character == "="):
+        name, column = given[:end], given[end + 1 :]
+        for dataset in datasets:
+            if name == dataset or (os.path.exists(name) and os.path.realpath(name) == os.path.realpath(dataset)):
+                return dataset, column
+    return None, given
+
+
 def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
     own = argparse.Namespace(**{**vars(arguments), "dataset": dataset, "text_column": "text"})
-    named = tuple(f"{name}=" for name in arguments.datasets)
-    # What is given for this data set wins.
-    for given in sorted(arguments.text_column, key=lambda given: given.startswith(f"{dataset}=")):
-        if given.startswith(f"{dataset}=") or not given.startswith(named):
-            own.text_column = given.removeprefix(f"{dataset}=")
+    columns = [column_of(given, arguments.datasets) for given in arguments.text_column]
+    # The column given for this data set wins.
+    for of, column in sorted(columns, key=lambda one: one[0] == dataset):
+        if of in (None, dataset):
+            own.text_column = column
     local = is_local(own)
     if local and (said := drop_config_name(own)):
         print(said)

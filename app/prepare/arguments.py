@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from difflib import get_close_matches
 from pathlib import Path
 
+from . import shown
 from .masks import MASK, REFUSE, SPLIT
 from .pairs import PAIRS
 from .row_kinds import FORMATS
@@ -151,7 +153,14 @@ def parser_of(description: str) -> argparse.ArgumentParser:
 def parse_arguments(description: str) -> argparse.Namespace:
     """With `given`: the names of those whose value is not the default."""
     parser = parser_of(description)
-    arguments = parser.parse_args()
+    arguments, unknown = parser.parse_known_args()
+    for word in (word for word in unknown if word.startswith("--")):
+        names = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+        near = get_close_matches(word.partition("=")[0], names, 1)
+        hint = f"did you mean {near[0]}?" if near else "see --help."
+        parser.exit(2, f"{parser.prog}: {shown(word)} is not a known flag; {hint}\n")
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     given = frozenset(name for name, value in vars(arguments).items() if value != parser.get_default(name))
     if arguments.rewrite is not None:
         if given != {"rewrite"}:

@@ -165,10 +165,10 @@ def check_trained(outputs: list[PackedOutput], source: Source) -> None:
         if output.num_trained > 0 and output.made.ends:
             continue
         why = "; ".join(_dropped(output.made)) or "no row went there"
-        missing = "end-of-turn token is" if output.num_trained else "token is"
+        missing = "end-of-turn token" if output.num_trained else "token"
         raise PrepareError(
-            f"{shown(source.dataset)}: {shown(output.file.path)} would have no trained {missing} ({why}): nothing "
-            "was written; use other rows, or a larger --seq_length."
+            f"{shown(source.dataset)}: {shown(output.file.path)} would have no trained {missing} ({why}); "
+            "nothing was written: use other rows, or a larger --seq_length."
         )
 
 

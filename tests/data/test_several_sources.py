@@ -166,6 +166,10 @@ def test_several_data_sets_are_read_in_order_each_with_its_column(prepare, tmp_p
     named = [word for name in SEVERAL for word in ("--dataset", name)]
     prepare(*named, "--output", "b.h5", "--text_column", "body", "--text_column", "a.jsonl=text")
     assert read_tokens(tmp_path / "b.h5").texts() == ["a1", "a2", "b1", "c1"]
+    for path in ("./b.parquet", tmp_path / "b.parquet"):  # however the path is written
+        prepare(*SEVERAL, "d.h5", "--text_column", f"{path}=body", "--overwrite")
+        assert read_tokens(tmp_path / "d.h5").texts() == ["a1", "a2", "b1", "c1"]
+    assert "did you mean --text_column?" in prepare(*SEVERAL, "d.h5", "--text_colunm", "body", fails=True).stderr
     prepare(*SEVERAL, "c.h5", *COLUMN, "--max_documents", 2)
     assert read_tokens(tmp_path / "c.h5").texts() == ["a1", "a2"]
     prepare(*SEVERAL, "c.h5", *COLUMN, "--max_documents", 2, "--if_missing")
