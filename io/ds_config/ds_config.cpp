@@ -25,10 +25,10 @@ void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
   if (!section) return;
   optimizer.present = true;
   const auto type = section->read_text("type");
-  if (!type) section->fail("type", "is missing; write \"type\": \"AdamW\"");
+  if (!type) return section->refuse("type", "is missing; write \"type\": \"AdamW\"");
   const bool adamw = *type == "AdamW" || *type == "adamw" || *type == "Adamw";
   if (!adamw && *type != "Adam" && *type != "adam") {
-    section->fail("type", fmt::format("is {}, which mpzero does not support; use AdamW", json(*type).dump()));
+    return section->refuse("type", fmt::format("is {}, which mpzero does not support; use AdamW", json(*type).dump()));
   }
   section->harmless({"legacy_fusion"});
   if (auto params = section->section("params")) {
@@ -36,7 +36,7 @@ void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
     params->read("betas", optimizer.betas, Auto::kAllowed, 0.0, 1.0);
     const auto& [beta1, beta2] = optimizer.betas.value;
     if (beta1 == 1.0 || beta2 == 1.0) {
-      params->fail("betas", fmt::format("is [{}, {}]; both must be less than 1", beta1, beta2));
+      params->refuse("betas", fmt::format("is [{}, {}]; both must be less than 1", beta1, beta2));
     }
     params->read("eps", optimizer.eps, Auto::kAllowed, 0.0, kInfinity);
     params->read("weight_decay", optimizer.weight_decay, Auto::kAllowed, 0.0, kInfinity);
@@ -69,8 +69,8 @@ void read_cos_min_ratio(ObjectReader& params, SchedulerSection& scheduler) {
   params.read("cosine_min_ratio", other_spelling, Auto::kRefused, 0.0, 1.0);
   if (!other_spelling.given()) return;
   if (scheduler.cos_min_ratio.given() && scheduler.cos_min_ratio.value != other_spelling.value) {
-    params.fail("cosine_min_ratio", fmt::format("is {}, but its alias cos_min_ratio is {}; keep one of them",
-                                                other_spelling.value, scheduler.cos_min_ratio.value));
+    params.refuse("cosine_min_ratio", fmt::format("is {}, but its alias cos_min_ratio is {}; keep one of them",
+                                                  other_spelling.value, scheduler.cos_min_ratio.value));
   }
   scheduler.cos_min_ratio = other_spelling;
 }
@@ -81,11 +81,12 @@ void read_scheduler(ObjectReader& root, SchedulerSection& scheduler) {
   Setting<std::string> type;
   section->read("type", type, Auto::kRefused,
                 {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest"});
-  if (!type.given()) section->fail("type", "is missing; use WarmupLR, WarmupDecayLR or WarmupCosineLR");
+  if (!type.given()) return section->refuse("type", "is missing; use WarmupLR, WarmupDecayLR or WarmupCosineLR");
   if (type.value == "OneCycle" || type.value == "LRRangeTest") {
-    section->fail("type", fmt::format("is \"{}\", which mpzero does not support; use WarmupLR, WarmupDecayLR or "
-                                      "WarmupCosineLR",
-                                      type.value));
+    return section->refuse("type",
+                           fmt::format("is \"{}\", which mpzero does not support; use WarmupLR, WarmupDecayLR or "
+                                       "WarmupCosineLR",
+                                       type.value));
   }
   const bool cosine = type.value == "WarmupCosineLR";
   const bool constant_end = type.value == "WarmupLR";
@@ -110,7 +111,7 @@ void read_scheduler(ObjectReader& root, SchedulerSection& scheduler) {
 void read_precision(ObjectReader& root, DsConfig& config, NotActedOn& not_acted_on) {
   const bool has_bf16 = root.has("bf16");
   if (has_bf16 && root.has("bfloat16")) {
-    root.fail("bfloat16", "is the old name of bf16, which is also set; remove bfloat16");
+    root.refuse("bfloat16", "is the old name of bf16, which is also set; remove bfloat16");
   }
   auto bf16 = root.section("bf16");
   if (!bf16) bf16 = root.section("bfloat16");
@@ -155,14 +156,14 @@ void read_data_types(ObjectReader& root, DsConfig& config) {
   section->read("param_dtype", parameters, Auto::kAllowed, names);
   if (accumulation.given()) {
     const std::string type = compute_type(accumulation.value);
-    if (type == "fp16") section->fail("grad_accum_dtype", "is fp16, which mpzero does not support; use fp32 or bf16");
+    if (type == "fp16") section->refuse("grad_accum_dtype", "is fp16, which mpzero does not support; use fp32 or bf16");
     config.grad_accum_dtype.value = type;
     config.grad_accum_dtype.source = SettingSource::kGiven;
   }
   const std::string dtype = config.bf16_enabled.value ? "bf16" : "fp32";
   if (parameters.given() && compute_type(parameters.value) != dtype) {
-    section->fail("param_dtype",
-                  fmt::format("is {}, but bf16.enabled selects {}; remove param_dtype", parameters.value, dtype));
+    section->refuse("param_dtype",
+                    fmt::format("is {}, but bf16.enabled selects {}; remove param_dtype", parameters.value, dtype));
   }
   section->not_acted_on({"buffer_dtype", "keep_in_fp32_modules"}, "auto",
                         "rotary tables are in fp32, and all parameters have one type");
@@ -172,7 +173,7 @@ void read_data_types(ObjectReader& root, DsConfig& config) {
 void read_communication(ObjectReader& root, DsConfig& config) {
   root.read("communication_data_type", config.communication_data_type, Auto::kRefused, {"fp32", "bf16", "fp16"});
   if (config.communication_data_type.given() && config.communication_data_type.value == "fp16") {
-    root.fail("communication_data_type", "is \"fp16\", which mpzero does not support; use \"bf16\" or \"fp32\"");
+    root.refuse("communication_data_type", "is \"fp16\", which mpzero does not support; use \"bf16\" or \"fp32\"");
   }
   root.only("prescale_gradients", false, "set it to false");
   root.only("gradient_predivide_factor", 1.0, "set it to 1");
@@ -318,6 +319,7 @@ DsConfig read_document(const json& document, const std::string& path, NotActedOn
   read_observers(root, not_acted_on);
   read_checkpoint_and_memory(root);
   root.finish();
+  not_acted_on.refuse_problems(path);
   config.warnings = not_acted_on.lines(path);
   return config;
 }

@@ -51,13 +51,25 @@ std::vector<std::string> NotActedOn::lines(const std::string& file) const {
   return lines;
 }
 
+void NotActedOn::add_problem(const std::string& key_path, const std::string& sentence) {
+  const auto is_of_key = [&](const auto& problem) { return problem.first == key_path; };
+  if (std::none_of(problems_.begin(), problems_.end(), is_of_key)) problems_.emplace_back(key_path, sentence);
+}
+
+void NotActedOn::refuse_problems(const std::string& file) const {
+  if (problems_.empty()) return;
+  std::string all;
+  for (const auto& [key, sentence] : problems_) all += (all.empty() ? "" : " Also: ") + sentence;
+  throw_user_error("{}: {}", file, all);
+}
+
 ObjectReader::ObjectReader(const json& object, std::string path, const std::string& file, NotActedOn& not_acted_on)
     : object_(&object), path_(std::move(path)), file_(file), not_acted_on_(&not_acted_on) {}
 
 std::string ObjectReader::path_of(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
 
-void ObjectReader::fail(const std::string& key, const std::string& message) const {
-  throw_user_error("{}: {} {}.", file_, path_of(key), message);
+void ObjectReader::refuse(const std::string& key, const std::string& message) const {
+  not_acted_on_->add_problem(path_of(key), fmt::format("{} {}.", path_of(key), message));
 }
 
 const json* ObjectReader::find(const std::string& key) {
@@ -80,7 +92,10 @@ const json* ObjectReader::find_value(const std::string& key, Setting<T>& setting
   const json* value = find(key);
   if (value == nullptr) return nullptr;
   if (value->is_string() && value->get_ref<const std::string&>() == "auto") {
-    if (allow_auto == Auto::kRefused) fail(key, fmt::format("cannot be \"auto\"; it must be {}", wanted_type));
+    if (allow_auto == Auto::kRefused) {
+      refuse(key, fmt::format("cannot be \"auto\"; it must be {}", wanted_type));
+      return nullptr;
+    }
     setting.source = SettingSource::kAuto;
     return nullptr;
   }
@@ -94,48 +109,66 @@ void ObjectReader::read(const std::string& key, Setting<int64_t>& setting, Auto 
   const json* value = find_value(key, setting, allow_auto, "a whole number");
   if (value == nullptr) return;
   constexpr double kIntegerLimit = 9.2e18;  // just below 2^63
+  setting.source = SettingSource::kMissing;
+  int64_t whole = 0;
   if (value->is_number_unsigned()) {
     const auto wide = value->get<uint64_t>();
     if (wide > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      fail(key, fmt::format("is {}; that is too large", wide));
+      return refuse(key, fmt::format("is {}; that is too large", wide));
     }
-    setting.value = static_cast<int64_t>(wide);
+    whole = static_cast<int64_t>(wide);
   } else if (value->is_number_integer()) {
-    setting.value = value->get<int64_t>();
+    whole = value->get<int64_t>();
   } else if (value->is_number_float() && std::abs(value->get<double>()) < kIntegerLimit &&
              value->get<double>() == std::floor(value->get<double>())) {
-    setting.value = static_cast<int64_t>(value->get<double>());
+    whole = static_cast<int64_t>(value->get<double>());
   } else {
-    fail(key, fmt::format("is {}; it must be a whole number", value->dump()));
+    return refuse(key, fmt::format("is {}; it must be a whole number", value->dump()));
   }
-  if (setting.value < minimum) fail(key, fmt::format("is {}; it must be {} or more", value->dump(), minimum));
-  if (setting.value > maximum) fail(key, fmt::format("is {}; it must be {} or less", value->dump(), maximum));
+  if (whole < minimum) return refuse(key, fmt::format("is {}; it must be {} or more", value->dump(), minimum));
+  if (whole > maximum) return refuse(key, fmt::format("is {}; it must be {} or less", value->dump(), maximum));
+  setting.source = SettingSource::kGiven;
+  setting.value = whole;
 }
 
-double ObjectReader::number(const std::string& key, const json& value, double minimum, double maximum) const {
-  if (!value.is_number()) fail(key, fmt::format("is {}; it must be a number", value.dump()));
-  const auto number = value.get<double>();
-  if (!(number >= minimum && number <= maximum)) {
-    fail(key, std::isinf(maximum) ? fmt::format("is {}; it must be {} or more", value.dump(), minimum)
-                                  : fmt::format("is {}; it must be between {} and {}", value.dump(), minimum, maximum));
+std::optional<double> ObjectReader::number(const std::string& key, const json& value, double minimum,
+                                           double maximum) const {
+  std::string problem;
+  const double number = value.is_number() ? value.get<double>() : 0;
+  if (!value.is_number()) {
+    problem = "must be a number";
+  } else if (!(number >= minimum && number <= maximum)) {
+    problem = std::isinf(maximum) ? fmt::format("must be {} or more", minimum)
+                                  : fmt::format("must be between {} and {}", minimum, maximum);
+  } else if (!std::isfinite(number)) {
+    problem = "must be finite";
+  } else {
+    return number;
   }
-  if (!std::isfinite(number)) fail(key, fmt::format("is {}; it must be finite", value.dump()));
-  return number;
+  refuse(key, fmt::format("is {}; it {}", value.dump(), problem));
+  return std::nullopt;
 }
 
 void ObjectReader::read(const std::string& key, Setting<double>& setting, Auto allow_auto, double minimum,
                         double maximum) {
   note(key, "number", number_limits(minimum, maximum, allow_auto));
   const json* value = find_value(key, setting, allow_auto, "a number");
-  if (value != nullptr) setting.value = number(key, *value, minimum, maximum);
+  if (value == nullptr) return;
+  const std::optional<double> found = number(key, *value, minimum, maximum);
+  if (!found) setting.source = SettingSource::kMissing;
+  setting.value = found.value_or(setting.value);
 }
 
 void ObjectReader::read(const std::string& key, Setting<bool>& setting, Auto allow_auto) {
   note(key, "boolean", {{"auto", allow_auto == Auto::kAllowed}});
   const json* value = find_value(key, setting, allow_auto, "true or false");
   if (value == nullptr) return;
-  if (!value->is_boolean()) fail(key, fmt::format("is {}; it must be true or false", value->dump()));
-  setting.value = value->get<bool>();
+  if (value->is_boolean()) {
+    setting.value = value->get<bool>();
+    return;
+  }
+  setting.source = SettingSource::kMissing;
+  refuse(key, fmt::format("is {}; it must be true or false", value->dump()));
 }
 
 void ObjectReader::read(const std::string& key, Setting<std::string>& setting, Auto allow_auto,
@@ -151,7 +184,8 @@ void ObjectReader::read(const std::string& key, Setting<std::string>& setting, A
       }
     }
   }
-  fail(key, fmt::format("is {}; it must be one of {}", value->dump(), join(choices)));
+  setting.source = SettingSource::kMissing;
+  refuse(key, fmt::format("is {}; it must be one of {}", value->dump(), join(choices)));
 }
 
 void ObjectReader::read(const std::string& key, Setting<std::pair<double, double>>& setting, Auto allow_auto,
@@ -159,10 +193,14 @@ void ObjectReader::read(const std::string& key, Setting<std::pair<double, double
   note(key, "pair", number_limits(minimum, maximum, allow_auto));
   const json* value = find_value(key, setting, allow_auto, "a pair of numbers");
   if (value == nullptr) return;
+  setting.source = SettingSource::kMissing;
   if (!value->is_array() || value->size() != 2) {
-    fail(key, fmt::format("is {}; it must be a pair of numbers such as [0.9, 0.95]", value->dump()));
+    return refuse(key, fmt::format("is {}; it must be a pair of numbers such as [0.9, 0.95]", value->dump()));
   }
-  setting.value = {number(key, (*value)[0], minimum, maximum), number(key, (*value)[1], minimum, maximum)};
+  const auto first = number(key, (*value)[0], minimum, maximum), second = number(key, (*value)[1], minimum, maximum);
+  if (!first || !second) return;
+  setting.source = SettingSource::kGiven;
+  setting.value = {*first, *second};
 }
 
 void ObjectReader::read(const std::string& key, Setting<std::vector<std::string>>& setting, bool or_one) {
@@ -176,15 +214,22 @@ void ObjectReader::read(const std::string& key, Setting<std::vector<std::string>
   const bool is_list = value->is_array() && std::all_of(value->begin(), value->end(), [](const json& word) {
                          return word.is_string() && !word.get<std::string>().empty();
                        });
-  if (!is_list) fail(key, fmt::format("is {}; it must be a list of names such as [\"a\", \"b\"]", value->dump()));
-  setting.value = value->get<std::vector<std::string>>();
+  if (is_list) {
+    setting.value = value->get<std::vector<std::string>>();
+    return;
+  }
+  setting.source = SettingSource::kMissing;
+  refuse(key, fmt::format("is {}; it must be a list of names such as [\"a\", \"b\"]", value->dump()));
 }
 
 std::optional<std::string> ObjectReader::read_text(const std::string& key) {
   note(key, "text");
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) fail(key, fmt::format("is {}; it must be a string", value->dump()));
+  if (!value->is_string()) {
+    refuse(key, fmt::format("is {}; it must be a string", value->dump()));
+    return std::nullopt;
+  }
   return value->get<std::string>();
 }
 
@@ -192,7 +237,10 @@ std::optional<ObjectReader> ObjectReader::section(const std::string& key) {
   note(key, "object");
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_object()) fail(key, fmt::format("is {}; it must be an object {{...}}", value->dump()));
+  if (!value->is_object()) {
+    refuse(key, fmt::format("is {}; it must be an object {{...}}", value->dump()));
+    return std::nullopt;
+  }
   return ObjectReader(*value, path_of(key), file_, *not_acted_on_);
 }
 
@@ -216,7 +264,7 @@ void ObjectReader::only(const std::string& key, const json& accepted, const std:
   note(key, "only", {{"value", accepted}, {"remedy", remedy}});
   const json* value = find(key);
   if (value != nullptr && *value != "auto" && *value != accepted) {
-    fail(key, fmt::format("is {}, which mpzero does not support; {}", value->dump(), remedy));
+    refuse(key, fmt::format("is {}, which mpzero does not support; {}", value->dump(), remedy));
   }
 }
 
@@ -231,16 +279,16 @@ void ObjectReader::refuse_enabled(const std::string& key, const std::string& rem
       return;
     }
   }
-  fail(key, "enables a feature that mpzero does not support; " + remedy);
+  refuse(key, "enables a feature that mpzero does not support; " + remedy);
 }
 
 void ObjectReader::finish() const {
   for (const auto& [key, value] : object_->items()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    if (const auto nearest = nearest_name(key, known_)) {
-      throw_user_error("{}: unknown key {}; did you mean {}?", file_, path_of(key), path_of(*nearest));
-    }
-    throw_user_error("{}: unknown key {}; remove it, or correct its name.", file_, path_of(key));
+    const auto nearest = nearest_name(key, known_);
+    const std::string remedy =
+        nearest ? fmt::format("did you mean {}?", path_of(*nearest)) : "remove it, or correct its name.";
+    not_acted_on_->add_problem(path_of(key), fmt::format("unknown key {}; {}", path_of(key), remedy));
   }
 }
 

@@ -25,14 +25,21 @@ class NotActedOn {
   void add(const std::string& key_path, const std::string& what_happens_instead);
   std::vector<std::string> lines(const std::string& file) const;
 
+  // Of a key at most one problem, the first, since others may follow from it.
+  void add_problem(const std::string& key_path, const std::string& sentence);
+  // Throws UserError with all problems.
+  void refuse_problems(const std::string& file) const;
+
  private:
+  std::vector<std::pair<std::string, std::string>> problems_;                     // by key
   std::vector<std::pair<std::string, std::vector<std::string>>> keys_by_reason_;  // in the order of first use
 };
 
 enum class Auto { kAllowed, kRefused };
 
 // Reads one JSON object key by key. Each key that is read counts as known. finish() refuses the rest. A key whose value
-// is null counts as missing, as in DeepSpeed. Errors are UserErrors that name the file and the key's full path.
+// is null counts as missing, as in DeepSpeed. Problems, with the key's full path, are collected in NotActedOn; a
+// setting with a problem counts as missing.
 class ObjectReader {
  public:
   ObjectReader(const nlohmann::json& object, std::string path, const std::string& file, NotActedOn& not_acted_on);
@@ -66,11 +73,11 @@ class ObjectReader {
   // A known section that must be missing or have "enabled": false. Its other keys are not checked.
   void refuse_enabled(const std::string& key, const std::string& remedy);
 
-  // Throws for the first key that was not read.
+  // Refuses each key that was not read.
   void finish() const;
 
   std::string path_of(const std::string& key) const;
-  [[noreturn]] void fail(const std::string& key, const std::string& message) const;
+  void refuse(const std::string& key, const std::string& message) const;
 
  private:
   const nlohmann::json* find(const std::string& key);
@@ -78,7 +85,8 @@ class ObjectReader {
   template <typename T>
   const nlohmann::json* find_value(const std::string& key, Setting<T>& setting, Auto allow_auto,
                                    const char* wanted_type);
-  double number(const std::string& key, const nlohmann::json& value, double minimum, double maximum) const;
+  std::optional<double> number(const std::string& key, const nlohmann::json& value, double minimum,
+                               double maximum) const;
 
   const nlohmann::json* object_;
   std::string path_;

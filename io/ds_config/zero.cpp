@@ -11,7 +11,7 @@ void read_offload_device(ObjectReader& section, Setting<OffloadDevice>& device) 
   Setting<std::string> name;
   section.read("device", name, Auto::kAllowed, {"none", "cpu", "nvme"});
   if (!name.given()) return;
-  if (name.value == "nvme") section.fail("device", "is \"nvme\", which mpzero does not support; use \"cpu\"");
+  if (name.value == "nvme") return section.refuse("device", "is \"nvme\", which mpzero does not support; use \"cpu\"");
   device.source = SettingSource::kGiven;
   device.value = name.value == "cpu" ? OffloadDevice::kCpu : OffloadDevice::kNone;
 }
@@ -46,15 +46,15 @@ void read_deprecated_offload(ObjectReader& section, ZeroSection& zero) {
   section.harmless({"cpu_offload_use_pin_memory"});
   if (cpu_offload.given()) {
     if (section.has("offload_optimizer")) {
-      section.fail("cpu_offload", "is the old name of offload_optimizer, which is also set; remove cpu_offload");
+      section.refuse("cpu_offload", "is the old name of offload_optimizer, which is also set; remove cpu_offload");
     }
     zero.offload_optimizer.device.source = SettingSource::kGiven;
     zero.offload_optimizer.device.value = cpu_offload.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
   }
   if (cpu_offload_param.given()) {
     if (section.has("offload_param")) {
-      section.fail("cpu_offload_param",
-                   "is the old name of offload_param, which is also set; remove cpu_offload_param");
+      section.refuse("cpu_offload_param",
+                     "is the old name of offload_param, which is also set; remove cpu_offload_param");
     }
     zero.offload_param.device.source = SettingSource::kGiven;
     zero.offload_param.device.value = cpu_offload_param.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
@@ -67,7 +67,7 @@ void read_stage3_size(ObjectReader& section, const std::string& key, Setting<int
   section.read("stage3_" + key, setting, Auto::kAllowed, 0);
   section.read(key, unprefixed, Auto::kAllowed, 0);
   if (unprefixed.missing()) return;
-  if (!setting.missing()) section.fail(key, "is another name of stage3_" + key + ", which is also set; keep one");
+  if (!setting.missing()) section.refuse(key, "is another name of stage3_" + key + ", which is also set; keep one");
   setting = unprefixed;
 }
 
@@ -75,12 +75,12 @@ void read_levels(ObjectReader& section, ZeroSection& zero) {
   section.read("zero_hpz_partition_size", zero.hpz_partition_size, Auto::kAllowed, 1);
   section.read("mics_shard_size", zero.mics_shard_size, Auto::kAllowed, -1);
   if (zero.mics_shard_size.given() && zero.mics_shard_size.value == 0) {
-    section.fail("mics_shard_size", "is 0; use the number of ranks per shard group, or -1");
+    section.refuse("mics_shard_size", "is 0; use the number of ranks per shard group, or -1");
   }
   const bool hpz = zero.hpz_partition_size.is_auto() || zero.hpz_partition_size.value > 1;
   const bool mics = zero.mics_shard_size.is_auto() || zero.mics_shard_size.value > 0;
   if (hpz && mics) {
-    section.fail("mics_shard_size", "and zero_hpz_partition_size both set the ranks per shard group; keep one");
+    section.refuse("mics_shard_size", "and zero_hpz_partition_size both set the ranks per shard group; keep one");
   }
 }
 
