@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ TABLE = ROOT / "scripts" / "flags.json"
 COMPLETION = ROOT / "scripts" / "completion.bash"
 BEGIN, END = "<!-- flags -->\n", "<!-- end of flags -->"
 
+COMMANDS = ("doctor", "checkpoint", "plan", "generate")  # with flags of their own; plan has those of train, too
 KINDS = ("choice", "boolean")  # of flags whose values are known
 BASH = """\
 # shellcheck shell=bash disable=SC2207
@@ -29,21 +31,24 @@ _mpzero() {{
     COMPREPLY=($(compgen -W 'train doctor checkpoint plan generate top failure help version' -- "$word"))
     return
   fi
+  local names='{names}'
+  [[ $1 == *.sh ]] || case ${{COMP_WORDS[1]}} in
+{commands}
+    top | failure | help | version) names='' ;;
+  esac
   case ${{COMP_WORDS[COMP_CWORD - 1]}} in
 {cases}
-    *) [[ $word != -* ]] || COMPREPLY=($(compgen -W '{names}' -- "$word")) ;;
+    *) [[ $word != -* ]] || COMPREPLY=($(compgen -W "$names" -- "$word")) ;;
   esac
 }}
 complete -o default -F _mpzero mpzero ./train-singlenode.sh train-singlenode.sh
 """
 
 
-def program_help() -> str:
+def program_help(command: str = "train", flag: str = "--help=json") -> str:
     """What the built program prints."""
     program = Path(os.environ.get("BUILD_DIR", ROOT / "build")) / "bin" / "mpzero"
-    return subprocess.run(
-        [program, "train", "--help=json"], capture_output=True, text=True, check=True, encoding="utf-8"
-    ).stdout
+    return subprocess.run([program, command, flag], capture_output=True, text=True, check=True, encoding="utf-8").stdout
 
 
 def flag_names(text: str) -> set[str]:
@@ -69,15 +74,26 @@ def tables(text: str) -> str:
     return "\n".join(f"### {g['title']}\n\n{head}" + "\n".join(map(row, g["flags"])) + "\n" for g in groups)
 
 
+def command_flags(text: str) -> list[str]:
+    """Of a command's help: those before the explanation of a line."""
+    heads = [re.split(r"\s{2,}", line.strip())[0] for line in text.splitlines() if re.match(r"  (--|\w+ DIR)", line)]
+    return sorted(set(re.findall(r"--\w+", " ".join(heads))))
+
+
 def completion(text: str) -> str:
     """Of commands, flags and choices; folders and files complete by themselves."""
     flags = [flag for group in json.loads(text)["groups"] for flag in group["flags"]]
     names = sorted(f"--{name}" for name in flag_names(text))
+    own = {command: " ".join(command_flags(program_help(command, "--help"))) for command in COMMANDS}
+    commands = "\n".join(
+        f"    {command}) names{'+' if command == 'plan' else ''}='{' ' * (command == 'plan')}{flags}' ;;"
+        for command, flags in own.items()
+    )
     choices = [(flag["name"], flag.get("choices", ["true", "false"])) for flag in flags if flag["type"] in KINDS]
     cases = "\n".join(
         f"    --{name}) COMPREPLY=($(compgen -W '{' '.join(words)}' -- \"$word\")) ;;" for name, words in choices
     )
-    return BASH.format(names=" ".join(names), cases=cases)
+    return BASH.format(names=" ".join(names), commands=commands, cases=cases)
 
 
 def main() -> None:
