@@ -82,6 +82,16 @@ void keep_status_line() {
   if (std::exchange(status_line_visible, false)) write_all(STDERR_FILENO, "\n");
 }
 
+// The beginning of UTF-8 text in so many characters.
+std::string cut_columns(const std::string& text, size_t columns) {
+  size_t end = 0;
+  for (size_t shown = 0; end < text.size(); ++end) {
+    const bool continues = (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80;
+    if (!continues && shown++ == columns) break;
+  }
+  return text.substr(0, end);
+}
+
 std::string as_duration(double seconds) {
   const auto whole = static_cast<int64_t>(seconds);
   if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
@@ -157,11 +167,14 @@ void ProgressBar::draw(int64_t done, const std::string& note) {
   const std::string head = fmt::format("{} {:3.0f}% ", title_, fraction * 100);
   const std::string tail = fmt::format(" {}/{} [{}<{}]{}{}", done, total_, as_duration(elapsed), as_duration(left),
                                        note.empty() ? "" : " ", printable(note));
-  const int width = std::max(5, terminal_columns() - 3 - static_cast<int>(head.size() + tail.size()));
+  const int columns = terminal_columns();
+  const int width = std::max(5, columns - 3 - static_cast<int>(head.size() + tail.size()));
   const int filled = static_cast<int>(fraction * width);
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
-  show_status_line(head + bar + tail);
+  // A longer line loses its end, before what the terminal echoes (^C).
+  const auto room = static_cast<size_t>(std::max(0, columns - 3 - width - static_cast<int>(head.size())));
+  show_status_line(head + bar + cut_columns(tail, room));
   visible_ = true;
 }
 

@@ -88,8 +88,10 @@ class ConfigMerge {
   // Throws UserError naming all that disagreed.
   void finish() const {
     if (mismatches_.empty()) return;
-    throw_user_error("the command line and {} contradict each other: {}; change or remove one of {}.", file_.path,
-                     fmt::join(mismatches_, ", "), mismatches_.size() == 1 ? "the two" : "each two");
+    throw_user_error(
+        "the command line and {} contradict each other: {}; change or remove one of {}, or let flags override "
+        "the file with --deepspeed_config_yields true.",
+        file_.path, fmt::join(mismatches_, ", "), mismatches_.size() == 1 ? "the two" : "each two");
   }
 
  private:

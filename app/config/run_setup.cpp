@@ -21,6 +21,7 @@
 #include "app/tokens/encoder_checks.hpp"
 #include "app/tokens/token_checks.hpp"
 #include "base/error.hpp"
+#include "base/words.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/data/data_loader.hpp"
@@ -56,10 +57,11 @@ fs::path preset_path(const std::string& model_type) {
   }
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
+  const auto nearest = nearest_name(model_type, known);
   throw_user_error(
-      "--model_type {} is not a preset in configs/models (there: {}); choose one, or pass a Hugging Face config.json "
+      "--model_type {} is not a preset in configs/models (there: {}); {}choose one, or pass a Hugging Face config.json "
       "as --model_config",
-      model_type, fmt::join(known, ", "));
+      model_type, fmt::join(known, ", "), nearest ? fmt::format("did you mean {}? Else ", *nearest) : "");
 }
 
 template <typename T>

@@ -30,10 +30,10 @@ void check_seq_length(const RunConfig& config, const model::ModelConfig& model) 
   const double factor = dynamic ? std::max(1.0, dynamic->factor) : 1.0;
   if (static_cast<double>(config.seq_length) > factor * static_cast<double>(model.max_position_embeddings)) {
     throw_user_error(
-        "--seq_length {} is longer than the model's max_position_embeddings {}{}; shorten it or raise "
+        "--seq_length {}{} is longer than the model's max_position_embeddings {}{}; shorten it or raise "
         "--max_position_embeddings",
-        config.seq_length, model.max_position_embeddings,
-        dynamic ? fmt::format(" times the rope scaling factor {}", factor) : "");
+        config.seq_length, config.origins.of("seq_length").kind == Origin::Kind::kDefault ? " (the default)" : "",
+        model.max_position_embeddings, dynamic ? fmt::format(" times the rope scaling factor {}", factor) : "");
   }
 }
 

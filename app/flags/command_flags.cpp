@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "base/words.hpp"
@@ -34,6 +35,18 @@ void read_command_flags(const std::vector<std::string>& arguments, const std::ve
     }
     flag->set(value.value_or(""));
   }
+}
+
+std::string explain_flag(const std::string& help, const std::string& flag) {
+  std::istringstream lines(help);
+  std::string found;
+  for (std::string line; std::getline(lines, line);) {
+    const bool begins = line.starts_with("  --");
+    if (!found.empty() && (begins || line.empty())) break;
+    const bool is_flag = line.starts_with("  --" + flag) && line.find_first_of(" =", 4) == 4 + flag.size();
+    if (is_flag || !found.empty()) found += line + "\n";
+  }
+  return found;
 }
 
 std::optional<std::string> nearest_flag(const std::string& argument, const std::vector<CommandFlag>& flags) {

@@ -20,6 +20,9 @@ struct CommandFlag {
 void read_command_flags(const std::vector<std::string>& arguments, const std::vector<CommandFlag>& flags,
                         const std::function<void(const std::string& argument)>& other);
 
+// The lines of a command's help that explain the flag; empty: none do.
+std::string explain_flag(const std::string& help, const std::string& flag);
+
 // The flag that `argument`, with dashes and perhaps a value, is nearly; std::nullopt: none.
 std::optional<std::string> nearest_flag(const std::string& argument, const std::vector<CommandFlag>& flags);
 

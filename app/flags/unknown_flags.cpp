@@ -118,6 +118,17 @@ const std::vector<Answer>& trainers() {
   return all;
 }
 
+// Settings of ds_config.json without a flag.
+const std::vector<Answer>& of_file() {
+  static const std::vector<Answer> all = {
+      {{"zero_stage", "stage", "zero"}, "\"zero_optimization\": {\"stage\": 3}"},
+      {{"offload_optimizer", "cpu_offload"},
+       "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}}"},
+      {{"offload_param"}, "\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}"},
+  };
+  return all;
+}
+
 // Unsupported features and their alternatives (docs/limits.md).
 const std::vector<Answer>& missing() {
   static const std::vector<Answer> all = {
@@ -160,6 +171,12 @@ const std::map<std::string, std::string>& unknown_flags() {
         sentences[name] =
             fmt::format("--{} is a flag of the Hugging Face Trainer or its scripts that mpzero does not support: {}.",
                         name, what_to_do);
+      }
+    }
+    for (const auto& [names, setting] : of_file()) {
+      for (const char* name : names) {
+        sentences[name] =
+            fmt::format("--{} is not a flag of mpzero train; set {} in --deepspeed_config.", name, setting);
       }
     }
     for (const auto& [names, what] : missing()) {

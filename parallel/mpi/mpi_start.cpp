@@ -52,10 +52,13 @@ bool is_of_launcher(std::string_view name) {
 // What to do about an MPI that does not start.
 std::string remedy_of(const Environment& environment, const std::string& mpi) {
   std::vector<std::string> set;
+  // The scripts list the variables that they set themselves (scripts/common.sh).
+  const std::string defaults = fmt::format(" {} ", environment("MPZERO_MPI_DEFAULTS").value_or(""));
   for (const char* name :
        {"OPAL_PREFIX", "OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl_tcp_if_include",
         "OMPI_MCA_btl_tcp_if_exclude", "OMPI_MCA_mtl_ofi_provider_include", "UCX_NET_DEVICES", "UCX_TLS"}) {
-    if (const auto value = environment(name)) set.push_back(fmt::format("{}={}", name, *value));
+    const bool of_script = defaults.find(fmt::format(" {} ", name)) != std::string::npos;
+    if (const auto value = environment(name); value && !of_script) set.push_back(fmt::format("{}={}", name, *value));
   }
   if (!set.empty()) return fmt::format("correct or unset {}", fmt::join(set, ", "));
   return fmt::format("start the ranks with the mpirun of {}, or with an --mpi of srun that it supports", mpi);

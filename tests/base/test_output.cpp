@@ -2,6 +2,7 @@
 #include <pty.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <functional>
@@ -114,6 +115,20 @@ TEST_CASE("through a launcher's pipe to a terminal, no line is joined to the pro
   CHECK(piped([] { print_err("failed\n"); }) == "\r\033[Kfailed\n");
   ::unsetenv("MPZERO_TERMINAL");
   CHECK(piped([] { print_err("failed\n"); }) == "failed\n");
+}
+
+TEST_CASE("a progress bar with a long note stays within a narrow terminal") {
+  ::setenv("MPZERO_TERMINAL", "40", 1);
+  const std::vector<std::string> lines = shown(piped([] {
+    ProgressBar bar("Training", 3);
+    bar.update(3, "é 1.5, 1234.5 tokens/s, 38.2% of the peak");
+  }));
+  ::unsetenv("MPZERO_TERMINAL");
+  REQUIRE(!lines.empty());
+  const std::string& line = lines.front();
+  CHECK((line.starts_with("Training 100% ") && line.ends_with("é")));
+  const auto begins_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  CHECK(std::count_if(line.begin(), line.end(), begins_character) == 40 - 3);
 }
 
 TEST_CASE("lines of several threads stay whole") {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "app/plan/command/plan_report.hpp"
 
@@ -47,7 +48,8 @@ void add_ds_config(std::vector<std::string>& lines, const std::string& whose, co
   if (!one.contradicting.empty()) {
     lines.push_back(fmt::format("Leave out {}, which it contradicts.", fmt::join(one.contradicting, ", ")));
   }
-  lines.push_back(one.ds_config.dump(2));
+  std::istringstream text(one.ds_config.dump(2));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
 }
 
 std::string placement(const PlanCandidate& candidate) {

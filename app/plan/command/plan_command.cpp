@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/flags/command_flags.hpp"
+#include "app/flags/help.hpp"
 #include "app/flags/options.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/plan/calibrate_command.hpp"
@@ -125,7 +127,12 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 PlanOutput plan_output(const std::vector<std::string>& arguments) {
-  if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+  const auto help = std::find(arguments.begin(), arguments.end(), "--help");
+  if (help != arguments.end() && help + 1 != arguments.end() && !help[1].starts_with("-")) {
+    std::string own = explain_flag(plan_help(), help[1]);
+    return {.text = own.empty() ? flag_help(help[1]) : own, .warnings = {}};
+  }
+  if (help != arguments.end()) {
     return {.text = plan_help(), .warnings = {}};
   }
   const PlanOptions options = parse_plan_options(arguments);

@@ -236,6 +236,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
     // whatever they are in memory.
     const int64_t frozen = setup.model.lora && !config.init_from.empty() ? 0 : 4;
     plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 12 : frozen);
+    if (setup.model.lora && !unit.trainable()) plan.checkpoint.of_base += unit.numel() * frozen;
   }
   const double known_rate = calibration != nullptr ? disk_bytes_per_second(*calibration) : 0;
   const double disk = assumptions.disk_rate ? *assumptions.disk_rate * 1e9 : known_rate;

@@ -32,6 +32,7 @@ struct PlanEstimate {
   };
   struct Checkpoint {
     int64_t bytes = 0;
+    int64_t of_base = 0;            // the frozen base of adapters, which is random without --init_from
     std::optional<double> seconds;  // to write it, all hosts together
     bool by_calibration = false;    // by the disk of the calibration's host
   };

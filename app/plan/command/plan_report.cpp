@@ -60,6 +60,8 @@ std::string measured_on(const Calibration& calibration, const PlanMachine& machi
                      counted(data.host.threads, "thread"), same ? "" : ", scaled by threads (an estimate)");
 }
 
+constexpr int64_t kLeastShown = (int64_t{1} << 30) / 200;  // bytes; less is 0.00 GiB
+
 void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const PlanEstimate::Memory& memory = plan.memory;
   const bool cpu = facts.machine.is_cpu();
@@ -67,7 +69,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
                               memory.of_gpu > 0 ? " of " + gibibytes(memory.of_gpu) : "",
                               memory.fits ? "" : ": the run does not fit"));
   const auto part = [&](const char* name, int64_t bytes, const std::string& note = "") {
-    if (bytes > 0) lines.push_back(row(name, gibibytes(bytes), note));
+    if (bytes >= kLeastShown) lines.push_back(row(name, gibibytes(bytes), note));
   };
   part("parameters", memory.states.parameters);
   part("gradients", memory.states.gradients);
@@ -205,7 +207,11 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
   add_memory(lines, facts, plan);
   if (plan.step.seconds > 0) add_step(lines, facts, plan);
   lines.push_back(fmt::format(
-      "Checkpoint: {:.2f} GB{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
+      "Checkpoint: {:.2f} GB{}{}", static_cast<double>(plan.checkpoint.bytes) / 1e9,
+      plan.checkpoint.of_base > 0
+          ? fmt::format(" with the random base, {:.2f} GB with --init_from",
+                        static_cast<double>(plan.checkpoint.bytes - plan.checkpoint.of_base) / 1e9)
+          : "",
       plan.checkpoint.seconds
           ? fmt::format(", written in {}{}, asynchronously if host memory fits a copy",
                         show_time(*plan.checkpoint.seconds),

@@ -131,6 +131,30 @@ TEST_CASE("MPI that ends a process as it starts is a mistake in its configuratio
   fs::remove_all(folder);
 }
 
+TEST_CASE("Only variables of the user's are blamed for MPI that does not start", "[launch]") {
+  const auto reported = [](const std::string& defaults) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(ends[1], STDERR_FILENO);
+      const MpiStart start(given({{"OMPI_MCA_btl", "^tcp"}, {"MPZERO_MPI_DEFAULTS", defaults}}),
+                           std::chrono::minutes(5), "Open MPI");
+      ::_exit(1);
+    }
+    ::close(ends[1]);
+    std::array<char, 4096> text{};
+    std::string all;
+    for (ssize_t size = 0; (size = ::read(ends[0], text.data(), text.size())) > 0;) all.append(text.data(), size);
+    ::close(ends[0]);
+    CHECK(status_of(child) == 2);
+    return all;
+  };
+  CHECK_THAT(reported(""), Catch::Contains("OMPI_MCA_btl=^tcp"));
+  CHECK_THAT(reported("OMPI_MCA_pml OMPI_MCA_btl_tcp_if_include"), Catch::Contains("OMPI_MCA_btl=^tcp"));
+  CHECK_THAT(reported("OMPI_MCA_pml OMPI_MCA_btl"), !Catch::Contains("OMPI_MCA_btl"));
+}
+
 TEST_CASE("Interfaces are listed with their addresses", "[launch]") {
   std::array<sockaddr_in, 3> ipv4{};
   std::array<sockaddr_in6, 2> ipv6{};

@@ -46,6 +46,8 @@ TEST_CASE("the asked hosts have their ds_config.json where others are faster") {
                  Contains("ds_config.json of the fastest of all, for 1 x p5"));
   CHECK_THAT(with({"--gpu=H200"}), Contains("ds_config.json of the fastest on the asked hosts, for 1 x H200") &&
                                        !Contains("of the fastest of all"));
+  const std::string text = with({"--gpu=H200"});
+  CHECK(nlohmann::json::parse(text.substr(text.find("\n{\n"))).contains("zero_optimization"));
   const nlohmann::json found = nlohmann::json::parse(with({"--instance=p4d.24xlarge", "--json"}));
   CHECK(found["asked_hosts"] == "1 x p4d.24xlarge");
   CHECK(found["best_hosts"] != found["asked_hosts"]);

@@ -69,6 +69,20 @@ TEST_CASE("a checkpoint has the master parameters and both moments, and hosts wr
   with_adapters.emplace_back("--lora_r=8");
   const double adapters = 8 * 28 * (3072 + 2 * 2048 + 3072 + 3 * 4096);
   CHECK(json_of(with_adapters)["checkpoint"]["bytes"].get<double>() == 4 * parameters + 12 * adapters);
+  with_adapters.insert(with_adapters.end(), {"--model_config=" + kModels + "llama_3_8b.json"});
+  with_adapters.erase(with_adapters.begin());
+  const std::string text = plan_output(with_adapters).text;
+  const size_t checkpoint = text.find("Checkpoint: ");
+  REQUIRE(checkpoint != std::string::npos);
+  CHECK_THAT(text.substr(checkpoint, text.find('\n', checkpoint) - checkpoint), Contains("GB with --init_from"));
+  CHECK_THAT(text, !Contains(" 0.00 GiB"));
+}
+
+TEST_CASE("the help explains one flag, of plan or of train") {
+  const std::string own = plan_output({"--help", "instance"}).text;
+  CHECK_THAT(own, Contains("--instance TYPE") && !Contains("--gpu NAME") && !Contains("--instances"));
+  CHECK_THAT(plan_output({"--help", "seq_length"}).text, Contains("--seq_length") && !Contains("--instance"));
+  CHECK_THAT(error_from([] { plan_output({"--help", "instnce_typ"}); }), Contains("instnce_typ"));
 }
 
 TEST_CASE("a calibration of another device is named, and the plan less sure") {
