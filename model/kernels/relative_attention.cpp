@@ -1,5 +1,6 @@
 #include "model/kernels/relative_attention.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/ops/_efficient_attention_backward.h>
 #include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/arange.h>
@@ -86,11 +87,11 @@ at::Tensor table_gradient(const at::Tensor& ds, const RelativeAttention& call) {
   return at::matmul(one_hot.to(options), rows.sum(1).t());
 }
 
-// Whether ATen's memory-efficient attention computes this, which takes a bias; its dropout depends on the layout of the
-// run.
+// Whether ATen's memory-efficient attention computes this, which takes a bias. Its gradients are not reproducible; with
+// its causal mask, that of the bias stays unwritten for masked blocks of keys; its dropout depends on the run's layout.
 bool is_fused(const at::Tensor& q, const RelativeAttention& call) {
-  return uses_gpu_kernels(q.device()) && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 &&
-         call.dropout.rate == 0;
+  return uses_gpu_kernels(q.device()) && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && !call.causal &&
+         call.dropout.rate == 0 && !at::globalContext().deterministicAlgorithms();
 }
 
 // What that kernel adds to the scores, [B, heads, T, S] with rows as it reads them; undefined if nothing.
@@ -111,10 +112,7 @@ at::Tensor fused_bias(const at::Tensor& q, const at::Tensor& k, const RelativeAt
   return bias.expand({batch, -1, -1, -1});
 }
 
-int64_t fused_mask(const RelativeAttention& call) {
-  constexpr int64_t kNone = 0, kLastQueriesCausal = 2;  // ATen's numbers
-  return call.causal ? kLastQueriesCausal : kNone;
-}
+constexpr int64_t kNoMask = 0;  // ATen's number
 
 std::optional<at::Tensor> if_defined(const at::Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
 
@@ -127,7 +125,7 @@ AttentionOutput fused_forward(const at::Tensor& q, const at::Tensor& k, const at
   }
   auto [out, log_sums, seed, offset, longest_q, longest_k] =
       at::_efficient_attention_forward(q, k, v, if_defined(bias), std::nullopt, std::nullopt, std::nullopt,
-                                       std::nullopt, 0.0, fused_mask(call), /*compute_log_sumexp=*/true, 1.0);
+                                       std::nullopt, 0.0, kNoMask, /*compute_log_sumexp=*/true, 1.0);
   return {out, {log_sums, seed, offset}};
 }
 
@@ -148,7 +146,7 @@ RelativeAttentionGradients fused_backward(const at::Tensor& dout, const at::Tens
   } else {
     std::tie(made.dq, made.dk, made.dv, ds) = at::_efficient_attention_backward(
         dout, q, k, v, if_defined(bias), forward.out, std::nullopt, std::nullopt, q.size(1), k.size(1),
-        forward.saved[0], 0.0, forward.saved[1], forward.saved[2], fused_mask(call), call.table.defined(), 1.0);
+        forward.saved[0], 0.0, forward.saved[1], forward.saved[2], kNoMask, call.table.defined(), 1.0);
   }
   if (call.table.defined()) made.dtable = table_gradient(ds, call);
   return made;

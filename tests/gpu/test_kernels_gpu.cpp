@@ -1,10 +1,12 @@
 // The model's kernels on the GPU, one by one, against the same in fp64 on the CPU.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
 #include <array>
+#include <cmath>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -377,11 +379,13 @@ TEST_CASE("deterministic attention has reproducible bits on long sequences") {
 TEST_CASE("attention with relative positions on the GPU", "[kernels]") {
   if (!has_gpu()) return;
   constexpr int64_t kBatch = 3, kHeads = 4;
+  const auto gpu_options = at::TensorOptions().dtype(at::kFloat).device(at::kCUDA);
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const auto& [queries, keys, head_dim, causal, biased, padded] :
          std::vector<std::tuple<int64_t, int64_t, int64_t, bool, bool, bool>>{{64, 64, 64, false, true, false},
                                                                               {50, 50, 16, true, true, false},
                                                                               {1, 77, 64, true, true, false},
+                                                                              {300, 300, 64, true, true, false},
                                                                               {40, 333, 64, false, false, true},
                                                                               {200, 200, 128, false, true, true},
                                                                               {30, 30, 20, false, true, true}}) {
@@ -398,6 +402,8 @@ TEST_CASE("attention with relative positions on the GPU", "[kernels]") {
         exact.padding[1].narrow(0, keys - 7, 7).fill_(true);
         gpu.padding = exact.padding.to(at::kCUDA);
       }
+      // What a kernel leaves unwritten is NaN.
+      for (const int64_t size : {1, 1024, 1 << 18, 1 << 20}) at::full({size}, NAN, gpu_options);
       const AttentionOutput expected = relative_attention_forward(q.exact, k.exact, v.exact, exact),
                             actual = relative_attention_forward(q.gpu, k.gpu, v.gpu, gpu);
       CHECK(relative_error(actual.out, expected.out) < tolerance);
