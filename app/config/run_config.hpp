@@ -59,7 +59,7 @@ struct RunConfig : Settings {
   int64_t epoch_batch = 0;  // global batch whose whole steps make an epoch: the first of the run; 0: train_batch_size
   int64_t epoch_sequences = 0;  // sequences in these steps, once the training data is known
   // Of the training data, once it is known:
-  int64_t documents = 0;       // to which attention is confined, per sequence, the mean rounded up; 0: to none
+  int64_t documents = 0;       // to which attention is confined, the most of a sequence; 0: to none
   bool has_loss_mask = false;  // targets have weights
   ZeroConfig zero;
   std::string communication_dtype = "bf16";      // of gradients; "bf16" or "fp32"

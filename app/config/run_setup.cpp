@@ -248,9 +248,17 @@ io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::
   return data;
 }
 
+// The most of a window, among windows all over the file.
 int64_t documents_per_window(const io::TokenDataset& data) {
-  const int64_t windows = data.num_windows();
-  return std::clamp<int64_t>((data.num_documents() + windows - 1) / windows, 1, data.seq_length());
+  constexpr int64_t kSampled = 4096;
+  const int64_t step = std::max<int64_t>(1, data.num_windows() / kSampled);
+  size_t most = 1;
+  for (int64_t window = 0; window < data.num_windows(); window += step) {
+    std::vector<int32_t> ends;
+    data.append_document_ends(window, 0, ends);
+    most = std::max(most, ends.size());
+  }
+  return static_cast<int64_t>(most);
 }
 
 // How its tokens were made. An error of a set with a name names it.

@@ -120,7 +120,8 @@ EvidenceWriter::Outcome write_into(const std::filesystem::path& folder, const St
     std::filesystem::create_directories(place);
     // As in /tmp, where other users' runs leave theirs, too.
     if (std::filesystem::create_directory(all)) {
-      std::filesystem::permissions(all, std::filesystem::status(place).permissions());
+      std::error_code none;  // some file systems have no permissions
+      std::filesystem::permissions(all, std::filesystem::status(place).permissions(), none);
     }
     std::filesystem::create_directory(folder);
     if (!io::path_exists(folder / "start.json")) {
@@ -239,9 +240,9 @@ int EvidenceWriter::poll_first() {
       const auto task = std::make_shared<std::packaged_task<int()>>(
           [read_in = read_first_, folder = folder_in(folders_[i])] { return read_in(folder); });
       read = task->get_future();
-      parallel::run_detached([task] { (*task)(); });
+      if (!parallel::run_detached([task] { (*task)(); })) read = {};
     }
-    if (read.wait_for(kAnswer) == std::future_status::ready) {
+    if (read.valid() && read.wait_for(kAnswer) == std::future_status::ready) {
       first = std::max(first, read.get());
     } else {
       all_answer = false;

@@ -36,7 +36,7 @@ at::Tensor buckets_on(c10::Device device, int64_t queries, int64_t keys, const R
     return relative_buckets(queries, keys, call.table.size(0), call.max_distance, call.causal)
         .to(device, /*non_blocking=*/true);
   };
-  if (!device.is_cuda()) return make();
+  if (!device.is_cuda() || queries == 1) return make();  // a decoder has a length for each token
   using Key = std::tuple<c10::DeviceIndex, int64_t, int64_t, int64_t, int64_t, bool>;
   static std::mutex mutex;
   static auto& kept = *new std::map<Key, at::Tensor>();  // never freed: CUDA may end before it
@@ -139,7 +139,10 @@ RelativeAttentionGradients fused_backward(const at::Tensor& dout, const at::Tens
     made.dq = at::empty(q.sizes(), q.options());
     made.dk = at::empty(k.sizes(), k.options());
     made.dv = at::empty(v.sizes(), v.options());
-    if (call.table.defined()) ds = at::empty(bias.sizes(), q.options());
+    constexpr int64_t kAligned = 16;  // keys, in rows of the bias's gradient
+    const int64_t stride = (k.size(1) + kAligned - 1) / kAligned * kAligned;
+    if (call.table.defined())
+      ds = at::empty({q.size(0), q.size(2), q.size(1), stride}, q.options()).narrow(3, 0, k.size(1));
     // Sums over rows, and the gradient of the queries in fp32.
     const int64_t rows = q.size(0) * q.size(1) * q.size(2);
     borrow(q, rows * (1 + q.size(3)) * static_cast<int64_t>(sizeof(float)));

@@ -153,15 +153,13 @@ double Operation::bytes() const {
     case kZero:
       return matrix;
     // The scores in fp32: written, plus biases, masked, softmax, read.
-    // Fused, the bias alone, of one sequence: made in two passes, and read.
+    // Fused, the bias alone: made in two passes, masked, and read.
     case kRelativeAttentionForward:
-      return fused ? element * 4 * scores(*this) / static_cast<double>(attention.batch)
-                   : size_of(at::kFloat) * 8 * scores(*this);
+      return fused ? element * 4 * scores(*this) : size_of(at::kFloat) * 8 * scores(*this);
     // The same; their gradient written, times p and summed, subtracted, times p, read twice, and summed for the table.
     // Fused, the bias again; the scores' gradient is written, and read once.
     case kRelativeAttentionBackward:
-      return fused ? element * (2 + 4 / static_cast<double>(attention.batch)) * scores(*this)
-                   : size_of(at::kFloat) * 21 * scores(*this);
+      return fused ? element * 6 * scores(*this) : size_of(at::kFloat) * 21 * scores(*this);
     case kElementwise:
       return passes * matrix;
     case kRowSums: {

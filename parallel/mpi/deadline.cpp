@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -26,20 +26,22 @@ void end_process(const std::string& sentence) {
   std::_Exit(kFailureExitCode);
 }
 
-void run_detached(const std::function<void()>& work) {
+bool run_detached(const std::function<void()>& work) {
   try {
     std::thread(work).detach();
-  } catch (const std::system_error&) {  // the limit on processes or on memory is reached
-    work();
+    return true;
+  } catch (const std::exception&) {  // the limit on processes or on memory is reached
+    return false;
   }
 }
 
 bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work) {
   const auto done = std::make_shared<std::atomic<bool>>(false);
-  run_detached([done, work = std::move(work)] {
+  const bool runs = run_detached([done, work = std::move(work)] {
     work();
     *done = true;
   });
+  if (!runs) return false;
   for (const auto start = std::chrono::steady_clock::now();
        !*done && std::chrono::steady_clock::now() - start < limit;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -20,23 +20,25 @@ TEST_CASE("Seconds are rounded up to milliseconds, and more than a hundred years
   }
 }
 
-TEST_CASE("work is done, too, if no thread can be started") {
+#ifndef __SANITIZE_ADDRESS__  // which needs address space itself
+TEST_CASE("work is not waited for if no thread can be started") {
   const pid_t child = fork();
   if (child == 0) {
     const rlimit none{.rlim_cur = 0, .rlim_max = 0};
     setrlimit(RLIMIT_AS, &none);  // no room for another stack
     try {
       for (;;) std::thread([] { pause(); }).detach();  // those that earlier threads left
-    } catch (const std::system_error&) {
+    } catch (...) {
     }
     bool ran = false;
-    const bool done = no_longer_than(std::chrono::milliseconds(1), [&ran] { ran = true; });
-    _exit(ran && done ? 0 : 1);
+    const bool done = no_longer_than(std::chrono::hours(1), [&ran] { ran = true; });
+    _exit(ran || done ? 1 : 0);
   }
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
 }
+#endif
 
 }  // namespace mpzero::parallel
