@@ -83,7 +83,9 @@ at::Tensor table_gradient(const at::Tensor& ds, const RelativeAttention& call) {
   const at::Tensor rows = at::zeros({heads, queries, queries + keys - 1}, options);
   by_query_and_key(rows, keys).copy_(ds.sum(0, false, accumulate_type(ds.scalar_type())));
   const at::Tensor buckets = buckets_on(ds.device(), queries, keys, call);
-  const at::Tensor one_hot = at::arange(call.table.size(0), buckets.options()).unsqueeze(1).eq(buckets);
+  // Counted on the host: a simulated device has no arange.
+  const at::Tensor all = at::arange(call.table.size(0), at::kLong).to(ds.device(), /*non_blocking=*/true);
+  const at::Tensor one_hot = all.unsqueeze(1).eq(buckets);
   return at::matmul(one_hot.to(options), rows.sum(1).t());
 }
 
