@@ -119,12 +119,6 @@ RopeTables RopeTable::get(const at::Tensor& x, const AttentionMask& mask, bool r
   if (!mask.documents) return get(x.size(1), x.options(), rotates);
   const RopeTables tables = get(mask.documents->seq_length, x.options(), rotates);
   const at::Tensor& positions = mask.documents->positions;
-  if (is_simulated(x.device())) {
-    const auto rows = [&](const at::Tensor& table) {
-      return at::empty({positions.size(0), table.size(1)}, table.options());
-    };
-    return {rows(tables.cos), rows(tables.sin)};
-  }
   return {tables.cos.index_select(0, positions), tables.sin.index_select(0, positions)};
 }
 

@@ -130,6 +130,16 @@ at::Tensor silu_backward(const at::Tensor&, const at::Tensor& self) {
   return at::empty(self.sizes(), self.options());
 }
 
+// ATen cannot tell its shape without values.
+at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes[static_cast<size_t>(dim < 0 ? dim + self.dim() : dim)] = index.numel();
+  const at::Tensor selected = at::empty(sizes, self.options());
+  SimulatedDevice& here = device();
+  here.queue(Work::kElementwise, "operator", here.costs().memory(2 * static_cast<int64_t>(selected.nbytes())));
+  return selected;
+}
+
 // Between host and device, or on the device. A copy that the host waits for has ended when it returns.
 at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   SimulatedDevice& here = device();
@@ -218,6 +228,7 @@ void register_simulated_backend() {
     aten.impl("as_strided", as_strided);
     aten.impl("_reshape_alias", reshape_alias);
     aten.impl("silu_backward", silu_backward);
+    aten.impl("index_select", index_select);
     aten.impl("copy_", copy);
     static torch::Library rest(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
     rest.fallback(torch::CppFunction::makeFromBoxedFunction<&any_operator>());

@@ -20,6 +20,7 @@
 #include <tuple>
 
 #include "base/device/simulated.hpp"
+#include "model/kernels/cpu/dispatch.hpp"
 #include "model/operation/accumulate_type.hpp"
 #include "model/operation/launch.hpp"
 #include "model/operation/operation.hpp"
@@ -81,7 +82,7 @@ at::Tensor table_gradient(const at::Tensor& ds, const RelativeAttention& call) {
   const int64_t heads = ds.size(1), queries = ds.size(2), keys = ds.size(3);
   const at::TensorOptions options = ds.options().dtype(accumulate_type(ds.scalar_type()));
   const at::Tensor rows = at::zeros({heads, queries, queries + keys - 1}, options);
-  by_query_and_key(rows, keys).copy_(ds.sum(0, false, accumulate_type(ds.scalar_type())));
+  by_query_and_key(rows, keys).copy_(ds.sum(0, false, rows.scalar_type()));
   const at::Tensor buckets = buckets_on(ds.device(), queries, keys, call);
   // Counted on the host: a simulated device has no arange.
   const at::Tensor all = at::arange(call.table.size(0), at::kLong).to(ds.device(), /*non_blocking=*/true);
@@ -102,8 +103,8 @@ at::Tensor fused_bias(const at::Tensor& q, const at::Tensor& k, const RelativeAt
   constexpr int64_t kAligned = 8;
   constexpr double kMasked = -1e30;  // scores plus this, times log2(e), are finite
   const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), keys = k.size(1);
-  const int64_t stride = (keys + kAligned - 1) / kAligned * kAligned;
-  const at::Tensor rows = at::empty({call.padding.defined() ? batch : 1, heads, queries, stride}, q.options());
+  const at::Tensor rows =
+      at::empty({call.padding.defined() ? batch : 1, heads, queries, cpu::round_up(keys, kAligned)}, q.options());
   const at::Tensor bias = rows.narrow(3, 0, keys);
   if (call.table.defined()) {
     bias.copy_(bias_by_query_and_key(call.table, q, queries, keys, call));
@@ -142,9 +143,10 @@ RelativeAttentionGradients fused_backward(const at::Tensor& dout, const at::Tens
     made.dk = at::empty(k.sizes(), k.options());
     made.dv = at::empty(v.sizes(), v.options());
     constexpr int64_t kAligned = 16;  // keys, in rows of the bias's gradient
-    const int64_t stride = (k.size(1) + kAligned - 1) / kAligned * kAligned;
-    if (call.table.defined())
-      ds = at::empty({q.size(0), q.size(2), q.size(1), stride}, q.options()).narrow(3, 0, k.size(1));
+    if (call.table.defined()) {
+      ds = at::empty({q.size(0), q.size(2), q.size(1), cpu::round_up(k.size(1), kAligned)}, q.options())
+               .narrow(3, 0, k.size(1));
+    }
     // Sums over rows, and the gradient of the queries in fp32.
     const int64_t rows = q.size(0) * q.size(1) * q.size(2);
     borrow(q, rows * (1 + q.size(3)) * static_cast<int64_t>(sizeof(float)));

@@ -18,8 +18,8 @@ namespace mpzero::parallel {
 // ends the other ranks. No cleanup, because it would wait for whatever hangs.
 void end_process(const std::string& sentence);
 
-// Runs `work` on a thread that nobody joins; false if none can be started, since here it might hang. `work` owns the
-// data that it uses and throws nothing.
+// Starts a thread that runs `work` and that nobody joins. Returns false, without running `work`, if no thread can be
+// started. `work` owns the data that it uses and throws nothing.
 bool run_detached(const std::function<void()>& work);
 
 // Runs `work` with run_detached() and returns after at most `limit`, even if it still hangs. Returns whether it

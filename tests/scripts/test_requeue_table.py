@@ -146,7 +146,7 @@ def test_the_table(state, what, verb, status, changes, words):
     kept = None if changes is None else replace(before, **changes)
     assert (action.verb, action.status, action.state) == (verb, status, kept)
     assert words in action.why and "{" not in action.why
-    # Only a job that goes back into the queue resumes by itself.
+    # A job resumes by itself only if it is requeued.
     assert verb is Verb.REQUEUE or "the same job" not in action.why
     assert action.nodes == (what.nodes if verb is Verb.REQUEUE else ())
 
