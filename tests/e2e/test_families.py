@@ -19,7 +19,8 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.e2e
 
 STEPS, WINDOWS, LENGTH = 3, 12, 16
-ADAMW = {"lr": 1e-2, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+# With eps 1e-8, AdamW takes whole steps by the sign of gradients that are rounding errors.
+ADAMW = {"lr": 1e-2, "betas": [0.9, 0.95], "eps": 1e-5, "weight_decay": 0.1}
 SIZES = {key: MODEL[key] for key in MODEL if key not in ("model_type", "architectures", "head_dim", "rope_theta")}
 SIZES |= {"num_hidden_layers": 4, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 1, "beta_slow": 0.1}
