@@ -1,6 +1,3 @@
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-
 #include "model/fp8/cuda.hpp"
 #include "model/fp8/encode.cuh"
 #include "model/kernels/cuda.hpp"
@@ -236,7 +233,7 @@ dim3 tiles(const at::Tensor& x) {
 
 unsigned* bits_of(const at::Tensor& maxima) { return reinterpret_cast<unsigned*>(maxima.mutable_data_ptr<float>()); }
 
-at::Tensor zeros(at::IntArrayRef sizes, const at::Tensor& x) { return at::zeros(sizes, x.options().dtype(at::kFloat)); }
+at::Tensor zeros(at::IntArrayRef sizes, const at::Tensor& x) { return x.new_zeros(sizes, at::kFloat); }
 
 struct MadeForm {
   Matrix matrix;
@@ -246,8 +243,7 @@ struct MadeForm {
 // Codes [rows, inner] for `maxima`.
 MadeForm make_form(const at::Tensor& x, int64_t rows, int64_t inner, Format format, at::Tensor& maxima) {
   MadeForm made;
-  made.matrix = {at::empty({rows, inner}, x.options().dtype(scalar_type(format))),
-                 at::empty(maxima.sizes(), x.options().dtype(at::kFloat))};
+  made.matrix = {x.new_empty({rows, inner}, scalar_type(format)), x.new_empty(maxima.sizes(), at::kFloat)};
   made.form = {static_cast<uint8_t*>(made.matrix.codes.mutable_data_ptr()), bits_of(maxima),
                made.matrix.scale_inverse.mutable_data_ptr<float>()};
   return made;

@@ -1,4 +1,3 @@
-#include <ATen/ops/empty.h>
 
 #include "model/fp8/codes.hpp"
 #include "model/fp8/cuda.hpp"
@@ -133,7 +132,7 @@ void encode_out(const at::Tensor& x, const at::Tensor& maximum, Format format, c
 at::Tensor transposed(const at::Tensor& codes) {
   const c10::cuda::CUDAGuard guard(codes.device());
   const int64_t rows = codes.size(0), columns = codes.size(1);
-  at::Tensor made = at::empty({columns, rows}, codes.options());
+  at::Tensor made = codes.new_empty({columns, rows});
   if (codes.numel() == 0) return made;
   const dim3 tiles(static_cast<unsigned>((columns + kTile - 1) / kTile),
                    static_cast<unsigned>((rows + kTile - 1) / kTile));

@@ -1,4 +1,3 @@
-#include <ATen/ops/empty.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
@@ -55,7 +54,7 @@ at::Tensor column_sum_rows(const at::Tensor& x) {
   TORCH_CHECK(x.is_contiguous() && x.dim() == 2, "column_sum_rows expects a contiguous matrix");
   const int64_t rows = x.size(0), columns = x.size(1);
   at::Tensor partial;
-  if (x.numel() == 0) return at::empty({0, columns}, x.options().dtype(at::kFloat));
+  if (x.numel() == 0) return x.new_empty({0, columns}, at::kFloat);
   with_type(x.scalar_type(), [&](auto type) {
     using T = decltype(type);
     const T* data = x.const_data_ptr<T>();
@@ -68,7 +67,7 @@ at::Tensor column_sum_rows(const at::Tensor& x) {
       const int64_t wanted = (rows + height * kRowsAThread - 1) / (height * kRowsAThread);
       const int64_t useful = std::max<int64_t>(1, kBlocksAMultiprocessor * multiprocessor_count() / bands);
       const auto blocks = static_cast<unsigned>(std::min(wanted, useful));
-      partial = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
+      partial = x.new_empty({blocks, columns}, at::kFloat);
       kernel<T, kPack>
           <<<dim3(blocks, static_cast<unsigned>(bands)), dim3(width, height), 0, c10::cuda::getCurrentCUDAStream()>>>(
               data, partial.mutable_data_ptr<float>(), rows, columns);

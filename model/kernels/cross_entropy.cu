@@ -1,4 +1,3 @@
-#include <ATen/ops/empty.h>
 #include <cooperative_groups.h>
 
 #include <cmath>

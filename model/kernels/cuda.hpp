@@ -39,6 +39,8 @@ void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::
 void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
                    const at::Tensor& weights, at::Tensor& losses);
 void dropout(const at::Tensor& x, const Dropout& dropout);
-void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
+// order: 0, 1, ... for each row, int64.
+void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& order,
+                        const at::Tensor& values);
 
 }  // namespace mpzero::model::cuda

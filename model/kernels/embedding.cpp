@@ -1,6 +1,7 @@
 #include "model/kernels/embedding.hpp"
 
 #include <ATen/ops/_unique2.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
 #include "model/kernels/cpu/cpu.hpp"
@@ -24,7 +25,8 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
   // A GPU sorts the rows: keys and positions, before and after.
   if (uses_gpu_kernels(values.device())) borrow(values, 4 * static_cast<int64_t>(sizeof(int64_t)) * rows.numel());
   launch(
-      values, [&] { cuda::embedding_backward(weight_gradient, rows, values); },
+      values,
+      [&] { cuda::embedding_backward(weight_gradient, rows, at::arange(rows.numel(), rows.options()), values); },
       [&] { cpu::embedding_backward(weight_gradient, rows.contiguous(), values.contiguous()); });
 }
 

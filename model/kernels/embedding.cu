@@ -1,6 +1,4 @@
 #include <ATen/cuda/cub.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty_like.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
@@ -58,13 +56,14 @@ __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* po
 
 }  // namespace
 
-void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values_in) {
+void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& order,
+                        const at::Tensor& values_in) {
   const c10::cuda::CUDAGuard guard(values_in.device());
   TORCH_CHECK(weight_gradient.is_contiguous(), "embedding_backward expects a contiguous gradient");
   if (rows.numel() == 0) return;
   const at::Tensor values = values_in.contiguous();
-  const at::Tensor unsorted = rows.contiguous(), order = at::arange(rows.numel(), rows.options());
-  const at::Tensor sorted = at::empty_like(unsorted), positions = at::empty_like(order);
+  const at::Tensor unsorted = rows.contiguous();
+  const at::Tensor sorted = unsorted.new_empty(unsorted.sizes()), positions = order.new_empty(order.sizes());
   const int64_t count = rows.size(0), columns = values.size(1);
   // The sort is stable, and considers only the bits that row numbers of the gradient can have.
   at::cuda::cub::radix_sort_pairs(unsorted.const_data_ptr<int64_t>(), sorted.mutable_data_ptr<int64_t>(),

@@ -46,6 +46,8 @@ void cross_entropy(at::Tensor&, const at::Tensor&, std::optional<double>, const 
   throw_no_gpu_kernels();
 }
 void dropout(const at::Tensor&, const Dropout&) { throw_no_gpu_kernels(); }
-void embedding_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&) { throw_no_gpu_kernels(); }
+void embedding_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  throw_no_gpu_kernels();
+}
 
 }  // namespace mpzero::model::cuda

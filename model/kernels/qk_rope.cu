@@ -1,4 +1,3 @@
-#include <ATen/ops/empty.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
@@ -317,7 +316,7 @@ void qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_in, const at
   const Shape shape = shape_of(dq, heads, all_heads);
   if (shape.tokens == 0) {
     if (norm.defined()) {
-      result.dquery_weight_rows = at::empty({0, head_dim}, dq.options().dtype(at::kFloat));
+      result.dquery_weight_rows = dq.new_empty({0, head_dim}, at::kFloat);
       result.dkey_weight_rows = result.dquery_weight_rows;
     }
     return;
@@ -353,7 +352,7 @@ void qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_in, const at
       const unsigned blocks = divide_blocks<T>({&query, &key, &value}, shape, kBackwardStrip, Layout::kGroups,
                                                kBackwardBlocks * multiprocessor_count());
       if (norm.defined()) {
-        const at::Tensor partial = at::empty({query.blocks + key.blocks, head_dim}, dq.options().dtype(at::kFloat));
+        const at::Tensor partial = dq.new_empty({query.blocks + key.blocks, head_dim}, at::kFloat);
         result.dquery_weight_rows = partial.narrow(0, 0, query.blocks);
         result.dkey_weight_rows = partial.narrow(0, query.blocks, key.blocks);
         query.partial = result.dquery_weight_rows.mutable_data_ptr<float>();

@@ -1,4 +1,3 @@
-#include <ATen/ops/empty.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
@@ -264,7 +263,7 @@ at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at
       using Layout = decltype(layout);
       const unsigned blocks = std::clamp<unsigned>(groups(rows, Layout::kRows), 1,
                                                    static_cast<unsigned>(Layout::kBlocks * multiprocessor_count()));
-      dweight_rows = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
+      dweight_rows = x.new_empty({blocks, columns}, at::kFloat);
       const auto kernel = maximum.defined() ? backward_kernel<T, Layout, true> : backward_kernel<T, Layout, false>;
       const size_t shared_bytes = layout.staged_bytes();
       use_shared_memory(kernel, shared_bytes);

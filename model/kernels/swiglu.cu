@@ -1,4 +1,3 @@
-#include <ATen/ops/empty.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"

@@ -35,8 +35,8 @@ def config_of(arguments: argparse.Namespace) -> dict:
     config["zero_optimization"] = {"stage": arguments.stage, **json.loads(arguments.zero)}
     if arguments.offload:
         config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
-    else:
-        # DeepSpeed's optimizer op for GPUs is not available. Use torch's own AdamW.
+    if not arguments.cpu_adam:
+        # DeepSpeed's op for CPUs takes minutes to compile, the one for GPUs is not available: torch's own AdamW.
         config["zero_allow_untested_optimizer"] = True
         config["zero_force_ds_cpu_optimizer"] = False
         config["optimizer"]["params"]["torch_adam"] = True
@@ -161,6 +161,7 @@ def main() -> int:
     parser.add_argument("--stage", type=int, default=2)
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--fp32_gradients", action="store_true", help="accumulate in fp32")
+    parser.add_argument("--cpu_adam", action="store_true", help="DeepSpeed's own AdamW, with --offload")
     parser.add_argument("--offload", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--weight_decay_groups", action="store_true")
     parser.add_argument("--fused", action="store_true", help="treat torch's AdamW as FusedAdam, as on GPUs")

@@ -35,7 +35,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tools = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     made = CACHE / "fuzz"
-    flags = ["-G", "Ninja", f"-DCMAKE_CXX_COMPILER={clang}", f"-DCMAKE_C_COMPILER={shutil.which('clang')}"]
+    flags = [
+        "-G",
+        "Ninja",
+        "-DMPZERO_JOIN_SOURCES=ON",
+        f"-DCMAKE_CXX_COMPILER={clang}",
+        f"-DCMAKE_C_COMPILER={shutil.which('clang')}",
+    ]
     for words in (["cmake", "-S", HERE, "-B", made, *flags], ["cmake", "--build", made]):
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
