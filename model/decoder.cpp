@@ -10,6 +10,7 @@
 #include "model/matmuls.hpp"
 #include "model/operation/operation.hpp"
 #include "model/rope_table.hpp"
+#include "model/rows.hpp"
 #include "model/t5.hpp"
 
 namespace mpzero::model {
@@ -63,6 +64,11 @@ bool Decoder::rotates(const Weights& layer) const {
   if (config_.rotated_layers.empty()) return true;
   if (!layer.layer) throw_failure("a layer of a model that rotates in some layers is run without its index");
   return config_.rotates(static_cast<size_t>(*layer.layer));
+}
+
+int64_t Decoder::tile_of(Recompute recompute, int64_t tokens) const {
+  if (recompute != Recompute::kTiled || options_.fp8 || lora_ || tokens <= options_.mlp_tile) return 0;
+  return rows_of_piece(tokens, options_.mlp_tile);
 }
 
 LayerAdapters Decoder::adapters(const Weights& layer, const Dropout& dropout) const {

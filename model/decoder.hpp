@@ -47,6 +47,8 @@ struct DecoderOptions {
   // The maximum number of logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk;
   // 0: 5 * 2^28 on a GPU (2.5 GiB in bf16), 2^23 on a CPU.
   int64_t max_logits = 0;
+  // The most tokens, of all sequences, in a tile of an MLP at Recompute::kTiled.
+  int64_t mlp_tile = 8192;
   // Layers in FP8, with weights and activations in bf16.
   std::optional<Fp8Options> fp8 = {};
 };
@@ -172,6 +174,8 @@ class Decoder {
   bool rotates(const Weights& layer) const;
   // Of this layer's products.
   LayerCasts casts(const Weights& layer) const;
+  // Tokens of a tile at this level; 0: all run at once.
+  int64_t tile_of(Recompute recompute, int64_t tokens) const;
   LayerAdapters adapters(const Weights& layer, const Dropout& dropout) const;
   std::optional<LoraLayout> lora_;
   std::vector<Fp8Products> fp8_;

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "model/kernels/embedding.hpp"
@@ -90,6 +92,37 @@ void RowSums::add(std::span<Gradient> gradients, const at::Tensor& rows) {
 void RowSums::run() {
   row_sums(sums_);
   sums_.clear();
+}
+
+PiecewiseGradients::PiecewiseGradients(std::span<Gradient> gradients, std::span<const size_t> summed)
+    : gradients_(gradients), pieces_(gradients.begin(), gradients.end()) {
+  const auto rounds = [&](size_t i) {
+    return gradients[i].wanted() && gradients[i].view().scalar_type() == at::kBFloat16;
+  };
+  std::vector<size_t> wide;
+  std::ranges::copy_if(summed, std::back_inserter(wide), rounds);
+  if (wide.empty()) return;
+  int64_t elements = 0, begin = 0;
+  for (const size_t i : wide) elements += gradients[i].view().numel();
+  const at::Tensor sums = at::empty({elements}, gradients[wide.front()].view().options().dtype(at::kFloat));
+  for (const size_t i : wide) {
+    const at::Tensor& view = gradients[i].view();
+    const at::Tensor sum = sums.narrow(0, std::exchange(begin, begin + view.numel()), view.numel()).view(view.sizes());
+    if (!gradients[i].empty()) sum.copy_(view);
+    pieces_[i] = Gradient(sum, gradients[i].empty());
+  }
+}
+
+void PiecewiseGradients::finish() {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (pieces_[i].view().is_same(gradients_[i].view())) {
+      gradients_[i] = pieces_[i];
+    } else {
+      gradients_[i].reset();
+      gradients_[i].add(pieces_[i].view());
+    }
+  }
+  pieces_.clear();
 }
 
 void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls) {

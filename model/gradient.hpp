@@ -69,6 +69,22 @@ class RowSums {
   std::vector<RowSum> sums_;
 };
 
+// Gradients that arrive in pieces, such as one for each chunk of tokens. Those in bf16 are summed in fp32 and rounded
+// once.
+class PiecewiseGradients {
+ public:
+  // `summed`: indices of the gradients that get pieces. Their sums in fp32 are adjacent in this order.
+  PiecewiseGradients(std::span<Gradient> gradients, std::span<const size_t> summed);
+  // As `gradients`, which must not be used before finish().
+  std::span<Gradient> pieces() { return pieces_; }
+  // Updates `gradients` and frees the sums.
+  void finish();
+
+ private:
+  std::span<Gradient> gradients_;
+  std::vector<Gradient> pieces_;
+};
+
 // += a^T b for several weights [out_i, in] that share their input: a [N, sum of out_i], b [N, in]. One matrix product
 // if the views are contiguous in one buffer, as those of a unit are; otherwise one product for each.
 void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);

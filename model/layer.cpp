@@ -4,7 +4,9 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "model/decoder.hpp"
 #include "model/kernels/column_sum.hpp"
@@ -101,9 +103,9 @@ at::Tensor rotated(const Layer& layer, LayerActivations& s) {
   return qk_rope_forward(qk, heads, {}, rope);
 }
 
-// The forward up to s.gate_up.
-void forward_to_gate_up(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
-                        const Attend& attend) {
+// Attention and its residual connection: up to s.h.
+void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
+                  const Attend& attend) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
   const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
   s.x = x;
@@ -123,9 +125,13 @@ void forward_to_gate_up(const Layer& layer, const at::Tensor& x, LayerActivation
   s.h = add_output(layer, attention_of(layer, s),
                    casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, at::Tensor(), &s.attended_maximum),
                    w.output, rows);
+}
+
+// From s.h to s.gate_up.
+void forward_to_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inputs) {
   normalize(layer, mlp_of(layer, s), s.h, inputs);
-  s.gate_up = matmuls.forward(s.h_normed, w.gate_up);
-  of(s.low_rank, LayerProduct::kGateUp) = adapters.forward(LayerProduct::kGateUp, s.h_normed, s.gate_up);
+  s.gate_up = layer.matmuls.forward(s.h_normed, layer.w.gate_up);
+  of(s.low_rank, LayerProduct::kGateUp) = layer.adapters.forward(LayerProduct::kGateUp, s.h_normed, s.gate_up);
   s.h_normed.drop_rows();
 }
 
@@ -138,12 +144,33 @@ at::Tensor forward_from_gate_up(const Layer& layer, LayerActivations& s, fp8::Fo
   return y;
 }
 
+// Calls run(rows) for the rows of each tile.
+template <typename Run>
+void for_each_tile(int64_t rows, int64_t tile, const Run& run) {
+  for (int64_t begin = 0; begin < rows; begin += tile) {
+    run([begin, count = std::min(tile, rows - begin)](const at::Tensor& x) { return x.narrow(0, begin, count); });
+  }
+}
+
 }  // namespace
 
 at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
                          const Attend& attend) {
-  forward_to_gate_up(layer, x, s, inputs, attend);
-  return forward_from_gate_up(layer, s, inputs).view(x.sizes());
+  forward_to_h(layer, x, s, inputs, attend);
+  if (s.tile == 0) {
+    forward_to_gate_up(layer, s, inputs);
+    return forward_from_gate_up(layer, s, inputs).view(x.sizes());
+  }
+  // Each tile of the output replaces its input.
+  const at::Tensor y = std::exchange(s.h, {});
+  s.drop(Recompute::kTiled);
+  for_each_tile(y.size(0), s.tile, [&](const auto& rows_of) {
+    LayerActivations tile;
+    tile.h = rows_of(y);
+    forward_to_gate_up(layer, tile, inputs);
+    rows_of(y).copy_(forward_from_gate_up(layer, tile, inputs));
+  });
+  return y.view(x.sizes());
 }
 
 namespace {
@@ -214,6 +241,37 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivatio
   adapters.weight_gradients(LayerProduct::kGateUp, d_mlp, dz, s.h_normed, of(s.low_rank, LayerProduct::kGateUp),
                             gradients);
   s.h_normed.reset();
+  return dh;
+}
+
+// The part of the MLP's forward, from s.h, that its backward reads.
+void recompute_mlp(const Layer& layer, LayerActivations& s) {
+  forward_to_gate_up(layer, s, fp8::Forms::kBoth);
+  // Only a norm of the MLP's output, or an adapter of its last product, reads more; mlp_backward recomputes SwiGLU.
+  if (layer.w.mlp_output_norm.defined() || layer.adapters.adapts(LayerProduct::kDown))
+    forward_from_gate_up(layer, s, fp8::Forms::kBoth);
+}
+
+// As recompute_mlp and mlp_backward, by tiles.
+at::Tensor tiled_mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients) {
+  const LayerLayout& layout = layer.layout;
+  std::vector<size_t> of_mlp{layout[LayerRole::kDown]};
+  for (size_t i = 0; i < layout.count_of_gate_up(); ++i) of_mlp.push_back(layout[LayerRole::kGate] + i);
+  for (const LayerRole norm : {LayerRole::kPostAttentionNorm, LayerRole::kMlpOutputNorm}) {
+    if (layout.has(norm)) of_mlp.push_back(layout[norm]);
+  }
+  PiecewiseGradients sums(gradients, of_mlp);
+  // Each tile of dh replaces that of h.
+  const at::Tensor dh = std::exchange(s.h, {});
+  for_each_tile(dh.size(0), s.tile, [&](const auto& rows_of) {
+    LayerActivations tile;
+    tile.h = rows_of(dh);
+    recompute_mlp(layer, tile);
+    RowSums norms;
+    rows_of(dh).copy_(mlp_backward(layer, rows_of(dy), tile, sums.pieces(), norms, at::Tensor()));
+    norms.run();
+  });
+  sums.finish();
   return dh;
 }
 
@@ -299,6 +357,7 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
                                   const std::optional<DropoutSeed>& dropout) const {
   LayerActivations saved;
   saved.mask = mask;
+  saved.tile = tile_of(recompute, x.numel() / config_.hidden_size);
   if (dropout && lora_ && config_.lora->dropout > 0) {
     saved.dropout = {.rate = config_.lora->dropout,
                      .seed = *dropout,
@@ -336,18 +395,17 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
                     .rope = rope_->get(dy, saved.mask, rotates(weights)),
                     .adapters = adapters(weights, saved.dropout)};
   if (runs_forward) {
-    forward_to_gate_up(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth, {});
-    // Only a norm of the MLP's output, or an adapter of its last product, reads more; mlp_backward recomputes SwiGLU.
-    if (layer.w.mlp_output_norm.defined() || layer.adapters.adapts(LayerProduct::kDown))
-      forward_from_gate_up(layer, saved, fp8::Forms::kBoth);
+    forward_to_h(layer, at::Tensor(saved.x), saved, fp8::Forms::kBoth, {});
+    if (saved.tile == 0) recompute_mlp(layer, saved);
   }
   RowSums sums;
   // Of the gradient of attention's product, where it is dh itself, which the norm of the MLP's input writes.
   const bool is_dh = layer.w.post_attention_norm.defined() && !layer.w.attention_output_norm.defined() &&
                      config_.residual_multiplier == 1;
   const at::Tensor maximum_of_dh = is_dh ? of_layer.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();
-  const at::Tensor dh =
-      mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients, sums, maximum_of_dh);
+  const at::Tensor dy_rows = dy.reshape({-1, config_.hidden_size});
+  const at::Tensor dh = saved.tile > 0 ? tiled_mlp_backward(layer, dy_rows, saved, gradients)
+                                       : mlp_backward(layer, dy_rows, saved, gradients, sums, maximum_of_dh);
   at::Tensor dx = attention_part_backward(layer, dh, saved, gradients, sums, maximum_of_dh).view(dy.sizes());
   sums.run();
   return dx;

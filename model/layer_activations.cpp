@@ -6,10 +6,11 @@ namespace mpzero::model {
 
 void LayerActivations::drop(Recompute recompute) {
   if (recompute == Recompute::kNone) return;
-  if (recompute == Recompute::kFull) {
+  if (keeps_input_only(recompute)) {
     LayerActivations kept;
     kept.mask = std::move(mask);
     kept.dropout = dropout;
+    kept.tile = tile;
     kept.x = std::move(x);
     *this = std::move(kept);
     return;

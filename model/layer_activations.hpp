@@ -16,14 +16,15 @@
 namespace mpzero::model {
 
 // Which activations a decoder layer keeps from its forward for its backward. The gradients have the same bits at every
-// level, as long as the bits of matrix products and attention are reproducible.
+// level but kTiled, as long as the bits of matrix products and attention are reproducible.
 enum class Recompute : uint8_t {
   kNone,       // everything
   kSelective,  // the results of matrix products and attention; backward recomputes the rest
   kFull,       // its input only; backward runs the whole forward again
+  kTiled,      // likewise, and the MLP runs by tiles of tokens; without products in FP8 and adapters
 };
 
-// "none", "selective", "full".
+// "none", "selective", "full", "tiled".
 constexpr std::string_view name(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNone:
@@ -31,14 +32,23 @@ constexpr std::string_view name(Recompute recompute) {
     case Recompute::kSelective:
       return "selective";
     case Recompute::kFull:
+      return "full";
+    case Recompute::kTiled:
       break;
   }
-  return "full";
+  return "tiled";
+}
+
+inline constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
+                                           Recompute::kTiled};
+
+constexpr bool keeps_input_only(Recompute recompute) {
+  return recompute == Recompute::kFull || recompute == Recompute::kTiled;
 }
 
 // The level of a name; std::nullopt for other names.
 constexpr std::optional<Recompute> recompute_of(std::string_view text) {
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+  for (const Recompute recompute : kRecomputes) {
     if (name(recompute) == text) return recompute;
   }
   return std::nullopt;
@@ -56,6 +66,7 @@ struct NormedOutput {
 struct LayerActivations {
   AttentionMask mask;           // of the forward
   Dropout dropout{};            // likewise, of its adapters' input
+  int64_t tile = 0;             // rows of the MLP that run at a time; 0: all
   at::Tensor x;                 // [B, T, H], the layer's input
   Operand normed;               // [N, H], x after its norm
   at::Tensor rstd;              // [N]
@@ -63,7 +74,7 @@ struct LayerActivations {
   at::Tensor qkv;               // [B, T, heads + 2 * kv_heads, D], before norms and rotation
   at::Tensor qk;                // [B, T, heads + kv_heads, D], after them; without norms a view of qkv
   AttentionOutput attended;     // out [B, T, heads, D]
-  at::Tensor attended_maximum;  // of out, which is cast to FP8 twice; dropped by kFull
+  at::Tensor attended_maximum;  // of out, which is cast to FP8 twice; dropped with all but x
   NormedOutput attention_output, mlp_output;
   at::Tensor h;        // [N, H], x plus attention
   Operand h_normed;    // [N, H]

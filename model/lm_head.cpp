@@ -3,6 +3,8 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "base/device/simulated.hpp"
 #include "model/decoder.hpp"
@@ -10,24 +12,13 @@
 #include "model/kernels/rms_norm.hpp"
 #include "model/matmuls.hpp"
 #include "model/operation/accumulate_type.hpp"
+#include "model/rows.hpp"
 
 namespace mpzero::model {
 namespace {
 
-// Rows of the largest tile of matrix products.
-constexpr int64_t kTile = 256;
-
 at::Tensor& weigh(at::Tensor& losses, const at::Tensor& loss_mask) {
   return loss_mask.defined() ? losses.mul_(loss_mask.reshape(-1)) : losses;
-}
-
-// Adds up in fp32 what `gradient` in bf16 would round at each chunk, its own content included; undefined where
-// `gradient` serves as well.
-Gradient sum_of_chunks(const Gradient& gradient, int64_t chunks) {
-  if (chunks == 1 || !gradient.wanted() || gradient.view().scalar_type() != at::kBFloat16) return Gradient();
-  const at::Tensor sum = at::empty(gradient.view().sizes(), gradient.view().options().dtype(at::kFloat));
-  if (!gradient.empty()) sum.copy_(gradient.view());
-  return Gradient(sum, gradient.empty());
 }
 
 // Of the head's input [N, H], which is smaller than the logits, and of its gradient.
@@ -43,12 +34,7 @@ int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
   // On a CPU, 512 tokens of a vocabulary of 151,936 make one chunk.
   const int64_t automatic = uses_gpu_kernels(device) ? int64_t{5} << 28 : int64_t{1} << 27;
   const int64_t max_logits = options_.max_logits > 0 ? options_.max_logits : automatic;
-  const int64_t largest = std::max<int64_t>(1, max_logits / config_.vocab_size);
-  // Chunks of equal size and of full matrix-product tiles, so that the last one is not a remainder.
-  const int64_t chunks = std::max<int64_t>(1, (tokens + largest - 1) / largest);
-  const int64_t even = (tokens + chunks - 1) / chunks;
-  const int64_t tiled = (even + kTile - 1) / kTile * kTile;
-  return std::max<int64_t>(1, tiled <= largest ? tiled : even);
+  return rows_of_piece(tokens, std::max<int64_t>(1, max_logits / config_.vocab_size));
 }
 
 at::Tensor Decoder::head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
@@ -79,8 +65,8 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
   const at::Tensor weights = loss_mask.defined() ? loss_mask.reshape(-1) : at::Tensor();
   at::Tensor d_normed = at::empty_like(norm.y);
-  Gradient sum = sum_of_chunks(output_weight_gradient, (tokens + chunk - 1) / chunk);
-  Gradient& of_chunks = sum.view().defined() ? sum : output_weight_gradient;
+  constexpr std::array<size_t, 1> kOnly{0};
+  PiecewiseGradients of_chunks(Gradients(&output_weight_gradient, 1), std::span(kOnly).first(chunk < tokens ? 1 : 0));
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const int64_t count = std::min(chunk, tokens - begin);
     const at::Tensor normed = norm.y.narrow(0, begin, count);
@@ -91,13 +77,9 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
                                                weights.defined() ? weights.narrow(0, begin, count) : weights));
     at::Tensor d_chunk = d_normed.narrow(0, begin, count);
     matmuls_->data_gradient_out(d_chunk, logits, output_weight);
-    of_chunks.add_matmul(logits, normed, matmuls_.get());
+    of_chunks.pieces().front().add_matmul(logits, normed, matmuls_.get());
   }
-  if (sum.view().defined()) {
-    output_weight_gradient.reset();
-    output_weight_gradient.add(sum.view());
-    sum = Gradient();
-  }
+  of_chunks.finish();
   divide(d_normed, config_.logits_scaling);
   dropout_(d_normed, dropout);
   const RmsNormGradients gradients = rms_norm_backward(d_normed, rows, head[0], norm.rstd, at::Tensor());

@@ -1,5 +1,7 @@
 #include "model/rows.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace mpzero::model {
@@ -27,6 +29,14 @@ at::Tensor join_rows(std::span<const at::Tensor> matrices) {
   const at::Tensor& first = matrices.front();
   if (first.dim() == 1) return first.as_strided({rows}, {1});
   return first.as_strided({rows, first.size(1)}, {first.size(1), 1});
+}
+
+int64_t rows_of_piece(int64_t rows, int64_t most) {
+  constexpr int64_t kTile = 256;  // rows of the largest tile
+  const int64_t pieces = std::max<int64_t>(1, (rows + most - 1) / most);
+  const int64_t even = (rows + pieces - 1) / pieces;
+  const int64_t tiled = (even + kTile - 1) / kTile * kTile;
+  return std::max<int64_t>(1, tiled <= most ? tiled : even);
 }
 
 }  // namespace mpzero::model

@@ -12,4 +12,8 @@ bool rows_adjacent(std::span<const at::Tensor> matrices);
 // One view [sum of rows_i, columns], or [sum of rows_i], over them. Throws Failure if they are not adjacent.
 at::Tensor join_rows(std::span<const at::Tensor> matrices);
 
+// The rows of each of the fewest pieces of `rows` with at most `most` rows; the last piece may have fewer. If possible
+// a multiple of the tiles of matrix products.
+int64_t rows_of_piece(int64_t rows, int64_t most);
+
 }  // namespace mpzero::model

@@ -43,7 +43,7 @@ struct Saved {
 
   void drop(Recompute recompute) {
     if (recompute == Recompute::kNone) return;
-    if (recompute == Recompute::kFull) {
+    if (keeps_input_only(recompute)) {
       *this = Saved{.inputs = std::move(inputs), .padding = std::move(padding), .dropout = dropout};
       return;
     }

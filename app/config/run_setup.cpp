@@ -207,6 +207,17 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
   }
 }
 
+// A tile in FP8 would have its own scales, and adapters would drop by tile.
+void check_tiles(const RunConfig& config, const model::ModelConfig& model) {
+  if (config.recompute != Recomputation::kTiled) return;
+  const auto refuse = [](std::string_view other) {
+    throw_user_error("--recompute tiled does not support {}; use --recompute full", other);
+  };
+  if (config.fp8_options) refuse("--fp8 (fp8.enabled)");
+  if (model.lora) refuse("adapters (--lora_r)");
+  if (model.t5) refuse("T5 (--model_type t5)");
+}
+
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
   if (data.has_checksums()) return;
   warnings.push_back(fmt::format(
@@ -482,6 +493,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   check_sizes(config, setup.model, source);
   check_encoder(config, setup.model);
   check_fp8_products(config, setup.model, source, setup.warnings);
+  check_tiles(config, setup.model);
   check_seq_length(config, setup.model);
   set_up_data(command_line, init, data_files, setup);
   check_no_decay(config, setup.model, setup.warnings);

@@ -56,9 +56,11 @@ FlagGroup model_flags() {
             .value = choice<Recomputation>(field<&Settings::recompute>, {{"none", Recomputation::kNone},
                                                                          {"selective", Recomputation::kSelective},
                                                                          {"full", Recomputation::kFull},
+                                                                         {"tiled", Recomputation::kTiled},
                                                                          {"auto", Recomputation::kAuto}}),
             .help = "activation checkpointing: none; selective (recomputes cheap operations); full (keeps only layer "
-                    "inputs); auto (the least that fits into GPU memory; none on the CPU)"},
+                    "inputs); tiled (full, with the MLP in tiles of 8,192 tokens); auto (the least that fits into GPU "
+                    "memory; none on the CPU)"},
            {.name = "gradient_checkpointing",
             .value = Boolean{field<&Settings::gradient_checkpointing>},
             .help = "the Trainer's flag: true means --recompute full, false --recompute none",

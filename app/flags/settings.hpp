@@ -51,8 +51,8 @@ struct LoraSettings {
 };
 
 // What decoder layers compute again in the backward pass instead of keeping it: nothing, what is cheap, all but their
-// input, or, layer by layer, no more than the GPU's memory asks for.
-enum class Recomputation : uint8_t { kNone, kSelective, kFull, kAuto };
+// input, the same with the MLP by tiles, or, layer by layer, no more than the GPU's memory asks for.
+enum class Recomputation : uint8_t { kNone, kSelective, kFull, kTiled, kAuto };
 
 // When checkpoints are written: never, every checkpoint_freq steps, or after each pass over the training data.
 enum class SaveStrategy : uint8_t { kNo, kSteps, kEpoch };

@@ -50,7 +50,7 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
     found = recorded_.emplace(key, record_sizes(scenario.micro_batch_size, gradients, accumulates, casts)).first;
   }
   ActivationSizes sizes = found->second;
-  for (ActivationSizes::Level* level : {&sizes.full, &sizes.selective, &sizes.none}) {
+  for (ActivationSizes::Level* level : {&sizes.tiled, &sizes.full, &sizes.selective, &sizes.none}) {
     level->workspace += cast_bytes(kept_casts) + (device_.is_cuda() ? model::LtMatmul::kHandleBytes : 0);
   }
   return sizes;
@@ -82,16 +82,18 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::Scala
                                       static_cast<int64_t>(c10::elementSize(shape.type))
                                 : 0;
     for (const auto& [recompute, level] :
-         {std::pair(model::Recompute::kFull, &sizes.full), std::pair(model::Recompute::kSelective, &sizes.selective),
-          std::pair(model::Recompute::kNone, &sizes.none)}) {
+         {std::pair(model::Recompute::kTiled, &sizes.tiled), std::pair(model::Recompute::kFull, &sizes.full),
+          std::pair(model::Recompute::kSelective, &sizes.selective), std::pair(model::Recompute::kNone, &sizes.none)}) {
       const plan::UnitRecorder::Layer layer = recorder.layer(recompute);
       level->kept += kind.count * (layer.forward.kept - hidden);
-      level->workspace = std::max({level->workspace, of_head, hidden + waiting + layer.backward.peak});
+      // In the forward, the input and all that it allocates, without what counts as kept.
+      const int64_t of_forward = hidden + layer.forward.peak - (layer.forward.kept - hidden);
+      level->workspace = std::max({level->workspace, of_head, of_forward, hidden + waiting + layer.backward.peak});
     }
   }
   // The mean of all layers.
   const int64_t layers = decoder_.config().num_hidden_layers;
-  for (ActivationSizes::Level* level : {&sizes.full, &sizes.selective, &sizes.none}) {
+  for (ActivationSizes::Level* level : {&sizes.tiled, &sizes.full, &sizes.selective, &sizes.none}) {
     level->kept = (level->kept + layers - 1) / layers;
   }
   return sizes;

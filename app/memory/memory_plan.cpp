@@ -6,6 +6,8 @@
 #include <bit>
 #include <functional>
 
+#include "app/flags/training_flags.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -39,6 +41,9 @@ std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
   if (now.recompute == Recomputation::kNone || now.recompute == Recomputation::kSelective) {
     recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kFull; });
   }
+  if (now.recompute != Recomputation::kTiled && now.recompute != Recomputation::kAuto) {
+    recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kTiled; });
+  }
   for (const int64_t size : smaller_divisors(now.micro_batch_size)) {
     batch.values.emplace_back([size](MemoryScenario& s) {
       s.gradient_accumulation_steps *= s.micro_batch_size / size;
@@ -64,7 +69,9 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   std::vector<std::string> parts;
   if (then.keeps_casts != now.keeps_casts) parts.emplace_back("fp8.cache_weights auto");
   if (then.recompute != now.recompute) {
-    parts.emplace_back(then.recompute == Recomputation::kFull ? "--recompute full" : "--recompute selective");
+    Settings settings;
+    settings.recompute = then.recompute;
+    parts.push_back("--recompute " + flag_named("recompute").show(settings));
   }
   if (then.micro_batch_size != now.micro_batch_size) {
     parts.push_back(fmt::format("train_micro_batch_size_per_gpu {} with gradient_accumulation_steps {}",
@@ -83,17 +90,34 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
 int64_t memory_margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels) {
-  std::vector<model::Recompute> layers;
+  std::vector<model::Recompute> layers(static_cast<size_t>(levels.tiled), model::Recompute::kTiled);
   layers.insert(layers.end(), static_cast<size_t>(levels.full), model::Recompute::kFull);
   layers.insert(layers.end(), static_cast<size_t>(levels.selective), model::Recompute::kSelective);
   layers.insert(layers.end(), static_cast<size_t>(levels.none), model::Recompute::kNone);
   return layers;
 }
 
+std::array<std::pair<std::string_view, int64_t>, 4> by_name(const LayerLevels& levels) {
+  using enum model::Recompute;
+  return {{{name(kNone), levels.none},
+           {name(kSelective), levels.selective},
+           {name(kFull), levels.full},
+           {name(kTiled), levels.tiled}}};
+}
+
+std::string describe(const LayerLevels& levels) {
+  std::vector<std::string> parts;
+  for (const auto& [level, layers] : by_name(levels)) {
+    if (layers > 0) parts.push_back(fmt::format("{} x {}", level, layers));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
-  return levels.full * sizes.full.kept + levels.selective * sizes.selective.kept + levels.none * sizes.none.kept;
+  return levels.tiled * sizes.tiled.kept + levels.full * sizes.full.kept + levels.selective * sizes.selective.kept +
+         levels.none * sizes.none.kept;
 }
 
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
@@ -101,10 +125,10 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
   const auto add = [&](int64_t layers, const ActivationSizes::Level& level) {
     if (layers == 0) return;
     held += layers * level.kept;
-    // In the backward, the last of these layers runs while those before it still hold their activations. In the
-    // forward, it has computed everything before it releases what it does not keep.
-    peak = std::max({peak, held + level.workspace, held - level.kept + sizes.none.kept});
+    // The last of these layers runs while those before it hold their activations.
+    peak = std::max(peak, held + level.workspace);
   };
+  add(levels.tiled, sizes.tiled);
   add(levels.full, sizes.full);
   add(levels.selective, sizes.selective);
   add(levels.none, sizes.none);
@@ -118,7 +142,8 @@ std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes
       if (activation_peak(levels, sizes) <= budget) return levels;
     }
   }
-  return std::nullopt;
+  const LayerLevels tiled{.tiled = layers};
+  return activation_peak(tiled, sizes) <= budget ? std::optional(tiled) : std::nullopt;
 }
 
 LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recomputation recompute) {
@@ -129,6 +154,8 @@ LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recompu
       return {.selective = layers};
     case Recomputation::kFull:
       return {.full = layers};
+    case Recomputation::kTiled:
+      return {.tiled = layers};
     case Recomputation::kAuto:
       break;
   }
@@ -139,7 +166,8 @@ LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recompu
       if (activation_peak(levels, sizes) < activation_peak(leanest, sizes)) leanest = levels;
     }
   }
-  return leanest;
+  const LayerLevels tiled{.tiled = layers};
+  return activation_peak(tiled, sizes) < activation_peak(leanest, sizes) ? tiled : leanest;
 }
 
 std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,

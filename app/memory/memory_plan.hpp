@@ -1,9 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "app/config/run_config.hpp"
@@ -24,21 +27,27 @@ constexpr int64_t kUsualContext = int64_t{3} << 30;
 // How many decoder layers keep which activations for their backward. The first layers of the model keep the least,
 // since the last layers are done, and their memory is free, when the first ones recompute their forward.
 struct LayerLevels {
+  int64_t tiled = 0;      // keep their input only, and run the MLP by tiles; all layers or none
   int64_t full = 0;       // keep their input only
   int64_t selective = 0;  // keep what is expensive to recompute
   int64_t none = 0;       // keep all
 
-  int64_t count() const { return full + selective + none; }
+  int64_t count() const { return tiled + full + selective + none; }
   bool operator==(const LayerLevels&) const = default;
 };
+
+// By the names of model::Recompute, the level that keeps the most first.
+std::array<std::pair<std::string_view, int64_t>, 4> by_name(const LayerLevels& levels);
+// e.g. "none x 20, selective x 8".
+std::string describe(const LayerLevels& levels);
 
 // The memory of a micro-batch.
 struct ActivationSizes {
   struct Level {
     int64_t kept = 0;       // by a layer, from its forward to its backward
-    int64_t workspace = 0;  // in addition to `kept`, while the head or the backward of such a layer runs
+    int64_t workspace = 0;  // in addition to what layers keep, while the head, or such a layer, runs
   };
-  Level full, selective, none;
+  Level tiled, full, selective, none;
 };
 
 // The maximum that all layers keep.
@@ -47,9 +56,10 @@ int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes
 // The peak during a micro-batch: kept activations and workspace.
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes);
 
-// The levels whose peak is at most `budget` and that recompute the least; std::nullopt if even kFull needs more. A
+// The levels whose peak is at most `budget` and that recompute the least; std::nullopt if all need more. A
 // layer at `full` recomputes its full forward, a layer at `selective` a few passes over its activations, far less than
-// a tenth of that: so as few layers as possible are at `full`, then as few as possible at `selective`.
+// a tenth of that: so as few layers as possible are at `full`, then as few as possible at `selective`. A layer at
+// `tiled` keeps as much as one at `full`, and its smaller workspace is only of use where no layer has a larger one.
 std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes& sizes, int64_t budget);
 
 // By layer.

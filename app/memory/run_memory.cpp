@@ -17,18 +17,6 @@
 namespace mpzero {
 namespace {
 
-// e.g. "none x 20, selective x 8".
-std::string describe(const LayerLevels& levels) {
-  std::vector<std::string> parts;
-  const auto add = [&](const char* name, int64_t layers) {
-    if (layers > 0) parts.push_back(fmt::format("{} x {}", name, layers));
-  };
-  add("none", levels.none);
-  add("selective", levels.selective);
-  add("full", levels.full);
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
 struct Part {
   std::string name;
   int64_t bytes;
@@ -126,10 +114,9 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     const int64_t room = plan.available - device_bytes(states);
     if (automatic && activation_peak(plan.levels, sizes) > room) {
       throw UserError(
-          fmt::format(
-              "the run does not fit: with --recompute full it needs {} of GPU memory, a GPU has {} available; {}",
-              gibibytes(planned_bytes()), gibibytes(plan.available),
-              describe_changes(changes(plan.available - memory_margin(plan.available)))),
+          fmt::format("the run does not fit: it needs at least {} of GPU memory, a GPU has {} available; {}",
+                      gibibytes(planned_bytes()), gibibytes(plan.available),
+                      describe_changes(changes(plan.available - memory_margin(plan.available)))),
           ErrorScope::kAllRanks);
     }
     if (automatic)

@@ -75,9 +75,10 @@ UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& m
   times.embedding_forward = seconds(recorder.embedding_forward());
   times.embedding_backward = seconds(recorder.embedding_backward());
   times.head = seconds(recorder.head());
-  for (const Recompute recompute : {Recompute::kFull, Recompute::kSelective, Recompute::kNone}) {
+  for (const Recompute recompute : model::kRecomputes) {
     const UnitRecorder::Layer layer = recorder.layer(recompute);
-    (recompute == Recompute::kNone ? times.layer_forward : times.leaner_layer_forward) = seconds(layer.forward);
+    if (recompute == Recompute::kNone) times.layer_forward = seconds(layer.forward);
+    if (recompute == Recompute::kFull) times.leaner_layer_forward = seconds(layer.forward);
     times.layer_backward[static_cast<size_t>(recompute)] = seconds(layer.backward);
   }
   times.step_factor =

@@ -26,10 +26,10 @@ struct Seconds {
 // One micro-batch of one rank on one device.
 struct UnitTimes {
   Seconds embedding_forward, embedding_backward, layer_forward;
-  Seconds leaner_layer_forward;           // whose products' inputs are not kept: in FP8 it casts less
-  std::array<Seconds, 3> layer_backward;  // by what the forward kept
-  Seconds head;                           // forward and backward
-  double step_factor = 1;                 // contained in the times
+  Seconds leaner_layer_forward;  // whose products' inputs are not kept: in FP8 it casts less
+  std::array<Seconds, model::kRecomputes.size()> layer_backward;  // by what the forward kept
+  Seconds head;                                                   // forward and backward
+  double step_factor = 1;                                         // contained in the times
 
   void scale(double factor);
   const Seconds& forward(model::Recompute recompute) const {

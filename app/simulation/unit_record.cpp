@@ -39,7 +39,7 @@ UnitRecorder::UnitRecorder(const model::ModelConfig& config, const MicroBatchSha
       device_(real.value_or(RealDevice{SimulatedDevice::device(), [] { return simulated_memory().now(); },
                                        [] { return simulated_memory().take_peak(); }})),
       options_(at::TensorOptions().dtype(shape.type).device(device_.device)),
-      model_(model::make_model(config, {.max_logits = max_logits, .fp8 = shape.fp8})) {
+      model_(model::make_model(config, {.max_logits = max_logits, .mlp_tile = shape.mlp_tile, .fp8 = shape.fp8})) {
   if (config.t5) place_ = model::t5_layer(config, shape.layer);
   if (!real) simulated_.emplace(SimulatedDevice::Costs(), target.type());
   if (shape.documents == 0) return;

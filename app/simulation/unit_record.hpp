@@ -33,8 +33,9 @@ struct MicroBatchShape {
   bool accumulates = false;                      // adds to the gradients of an earlier micro-batch of the step
   std::optional<model::Fp8Options> fp8 = {};
   WeightCasts casts = WeightCasts::kEachUse;
-  int64_t layer = 0;                     // layers may differ in which products read FP8
-  std::vector<std::string> frozen = {};  // see parallel::UnitParts
+  int64_t mlp_tile = model::DecoderOptions().mlp_tile;  // see there
+  int64_t layer = 0;                                    // layers may differ in which products read FP8
+  std::vector<std::string> frozen = {};                 // see parallel::UnitParts
   int64_t tokens() const { return sequences * length; }
 };
 

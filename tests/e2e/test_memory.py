@@ -90,6 +90,29 @@ def test_the_plan_matches_the_measurement(tmp_path: Path, level: str) -> None:
     assert last["peak_allocated_bytes"] <= last["peak_memory_bytes"]
 
 
+def test_tiles_of_the_mlp_train_as_all_tokens_at_once(tmp_path: Path) -> None:
+    steps = {}
+    for level in ("full", "tiled"):
+        # 10,240 tokens in two tiles; on two ranks, and added to the gradients of another micro-batch.
+        run = TinyRun(tmp_path / level, stage=3, micro_batch=640)
+        run.train("--max_steps=3", f"--recompute={level}")
+        steps[level] = [(line["loss"], line["grad_norm"]) for line in run.metrics()]
+    assert len(steps["full"]) == 3
+    assert steps["tiled"] != steps["full"]  # sums in another order
+    for tiled, full in zip(steps["tiled"], steps["full"], strict=True):
+        assert tiled == pytest.approx(full, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "config"), [(["--lora_r=2"], {}), ([], {"fp8": {"enabled": True}, "bf16": {"enabled": True}})]
+)
+def test_tiles_are_refused_where_they_do_not_exist(flags: list[str], config: dict, tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, config=config)
+    result = run.train("--max_steps=1", "--recompute=tiled", *flags, check=False)
+    assert result.returncode == 2
+    assert "--recompute tiled does not support" in result.stderr
+
+
 @needs_gpu
 def test_auto_keeps_all_if_it_fits(tmp_path: Path) -> None:
     assert "recompute none x 4" in wide_run(tmp_path).train(*WIDE).stdout
@@ -100,7 +123,7 @@ def test_auto_recomputes_if_memory_is_short(tmp_path: Path) -> None:
     with memory_left(5.0):
         result = wide_run(tmp_path).train(*WIDE)
     assert "recompute none x 4" not in result.stdout
-    assert re.search(r"recompute .*(selective|full) x \d", result.stdout), result.stdout
+    assert re.search(r"recompute .*(selective|full|tiled) x \d", result.stdout), result.stdout
 
 
 def refusal(run: TinyRun, *flags: str) -> str:
@@ -127,7 +150,7 @@ def test_out_of_memory_in_a_step_names_what_would_fit(tmp_path: Path) -> None:
 def test_auto_that_does_not_fit_is_reported_before_the_first_step(tmp_path: Path) -> None:
     with memory_left(2.6):
         sentence = refusal(wide_run(tmp_path))
-    assert "the run does not fit: with --recompute full it needs" in sentence
+    assert "the run does not fit: it needs at least" in sentence
     assert "what would fit: train_micro_batch_size_per_gpu " in sentence
 
 

@@ -37,6 +37,24 @@ TEST_CASE("recomputed activations give the same bits") {
   }
 }
 
+TEST_CASE("one tile has the bits of full recomputation, and so have models that no tile suits") {
+  ModelConfig adapted = small_qwen3();
+  adapted.lora = LoraConfig{.r = 4, .alpha = 8, .targets = {"gate_proj", "down_proj"}};
+  for (const auto& [config, options] : {std::pair(small_qwen3(), DecoderOptions{.mlp_tile = 66}),
+                                        {small_olmo2(), {.mlp_tile = 66}},
+                                        {adapted, {.mlp_tile = 5}},
+                                        {small_llama(), {.mlp_tile = 5, .fp8 = Fp8Options()}}}) {
+    const Decoder decoder(config, options);
+    const at::Tensor tokens = at::randint(config.vocab_size, {2, 34}, at::kLong);
+    FlatModel full(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);
+    FlatModel tiled(decoder, at::TensorOptions().dtype(at::kBFloat16), at::kBFloat16);
+    INFO(config.model_type);
+    CHECK(bitwise_equal(full.forward_backward(tokens, 1.0, Recompute::kFull),
+                        tiled.forward_backward(tokens, 1.0, Recompute::kTiled)));
+    check_same_gradients(full, tiled);
+  }
+}
+
 TEST_CASE("a step has reproducible bits, with or without old gradients") {
   const Decoder decoder(small_qwen3());
   const at::Tensor tokens = at::randint(53, {3, 50}, at::kLong);
@@ -54,7 +72,7 @@ TEST_CASE("packed documents have the losses and gradients of each document alone
   const std::vector<int32_t> ends{0, 5, 6, 80, 150};
   const int64_t count = ends.back();
   for (const ModelConfig& config : small_models()) {
-    const Decoder decoder(config);
+    const Decoder decoder(config, {.mlp_tile = 32});
     const at::Tensor tokens = at::randint(config.vocab_size, {1, count + 1}, at::kLong);
     for (const auto& [type, tolerance] : {std::pair(at::kDouble, 1e-12), std::pair(at::kFloat, 1e-6)}) {
       FlatModel packed(decoder, at::TensorOptions().dtype(type), type);
@@ -72,7 +90,7 @@ TEST_CASE("packed documents have the losses and gradients of each document alone
             share * alone.forward_backward(tokens.narrow(1, ends[i - 1], length + 1), share, Recompute::kNone, own)
                         .item<double>();
       }
-      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull, Recompute::kTiled}) {
         INFO(config.model_type << " " << type << " " << name(recompute));
         const AttentionMask mask{.documents = documents_on(at::kCPU, ends, 80)};
         packed.reset_gradients();

@@ -101,6 +101,39 @@ TEST_CASE("vectors of a group get one sum over rows if they are adjacent, and th
   }
 }
 
+TEST_CASE("pieces in bf16 are summed in fp32 and rounded once, other types in place") {
+  const at::Tensor one = at::full({2, 3}, 1.0, at::kFloat), small = at::full({2, 3}, 0x1p-9, at::kFloat);
+  const at::Tensor exact = at::full({2, 3}, 0.5, at::kFloat);
+  std::vector<Gradient> gradients{Gradient(poisoned({2, 3}, at::kBFloat16)), Gradient::unwanted({2, 3}),
+                                  Gradient(one.to(at::kBFloat16), /*empty=*/false),
+                                  Gradient(poisoned({2, 3}, at::kFloat)),
+                                  Gradient(exact.to(at::kBFloat16), /*empty=*/false)};
+  const std::vector<size_t> summed{1, 2, 0, 3};
+  PiecewiseGradients pieces(gradients, summed);
+  CHECK(pieces.pieces()[3].view().is_same(gradients[3].view()));
+  CHECK_FALSE(pieces.pieces()[1].wanted());
+  CHECK(rows_adjacent(std::vector{pieces.pieces()[2].view(), pieces.pieces()[0].view()}));
+  for (Gradient& piece : pieces.pieces().first(4)) piece.add(one);
+  for (int i = 0; i < 128; ++i) {
+    for (Gradient& piece : pieces.pieces().first(4)) piece.add(small);  // each alone would be rounded away
+  }
+  pieces.finish();
+  CHECK(gradients[0].view().equal(at::full({2, 3}, 1.25, at::kBFloat16)));
+  CHECK(gradients[2].view().equal(at::full({2, 3}, 2.25, at::kBFloat16)));
+  CHECK(gradients[3].view().equal(at::full({2, 3}, 1.25, at::kFloat)));
+  CHECK(gradients[4].view().equal(exact.to(at::kBFloat16)));
+  for (const size_t i : summed) CHECK(gradients[i].empty() == !gradients[i].wanted());
+}
+
+TEST_CASE("pieces of rows have at most so many, all but the last as many, and whole tiles of products") {
+  CHECK(rows_of_piece(100, 32) == 25);
+  CHECK(rows_of_piece(101, 32) == 26);
+  CHECK(rows_of_piece(32, 32) == 32);
+  CHECK(rows_of_piece(1, 32) == 1);
+  CHECK(rows_of_piece(131072, 8192) == 8192);
+  CHECK(rows_of_piece(10000, 8192) == 5120);
+}
+
 TEST_CASE("rows of an embedding add up; untouched rows become zero") {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor rows = at::randint(4, {50}, at::kLong);

@@ -1,4 +1,5 @@
 // A full layer, the embedding and the head against LibTorch autograd in fp64.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -20,8 +21,8 @@ std::vector<at::Tensor> leaves(const std::vector<at::Tensor>& weights) {
   return result;
 }
 
-void check_layer(const ModelConfig& config, Recompute recompute) {
-  const Decoder decoder(config);
+void check_layer(const ModelConfig& config, Recompute recompute, const DecoderOptions& options = {}) {
+  const Decoder decoder(config, options);
   FlatModel model(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
   const at::Tensor x = at::randn({2, 13, config.hidden_size}, at::kDouble);
   const at::Tensor dy = at::randn(x.sizes(), at::kDouble);
@@ -35,7 +36,7 @@ void check_layer(const ModelConfig& config, Recompute recompute) {
   Weights weights(model.weights[1]);
   weights.layer = 0;
   const at::Tensor y = decoder.layer_forward(weights, x, &activations, recompute);
-  CHECK((activations.tensors().size() == 1) == (recompute == Recompute::kFull));
+  CHECK((activations.tensors().size() == 1) == keeps_input_only(recompute));
   const at::Tensor dx = decoder.layer_backward(weights, dy, activations, model.gradients[1]);
   CHECK(activations.tensors().empty());
   CHECK(relative_error(y, expected.detach()) < 1e-11);
@@ -44,7 +45,7 @@ void check_layer(const ModelConfig& config, Recompute recompute) {
     INFO(decoder.units()[1].parameters[i].name);
     CHECK(relative_error(model.gradients[1][i].view(), expected_gradients[i]) < 1e-10);
   }
-  CHECK(bitwise_equal(decoder.layer_forward(weights, x, nullptr), y));
+  CHECK(bitwise_equal(decoder.layer_forward(weights, x, nullptr, recompute), y));
 }
 
 // Without a loss mask, or with one of uneven weights that masks some tokens.
@@ -92,6 +93,57 @@ TEST_CASE("a layer's backward agrees with autograd") {
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       INFO(config.model_type << ", recomputed: " << name(recompute));
       check_layer(config, recompute);
+    }
+  }
+}
+
+TEST_CASE("a layer's backward by tiles agrees with autograd") {
+  for (const ModelConfig& config : small_models()) {
+    for (const int64_t tile : {1, 7, 25, 26}) {
+      INFO(config.model_type << ", tiles of " << tile);
+      check_layer(config, Recompute::kTiled, {.mlp_tile = tile});
+    }
+  }
+}
+
+// Oracle: the same weights in fp64.
+TEST_CASE("gradients in bf16 by tiles are as exact as those of all tokens at once, alone and added to others") {
+  for (const ModelConfig& config : {small_qwen3(), small_olmo2()}) {
+    const auto gradients = [&](at::ScalarType type, Recompute recompute, bool adds) {
+      const Decoder decoder(config, {.mlp_tile = 4});
+      FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16), type);
+      std::vector<at::Tensor> weights;
+      // Adjacent, as in a unit.
+      const at::Tensor& first = model.weights[1].front();
+      const at::Tensor flat = first.as_strided({model.flat_gradients[1].numel()}, {1}).to(type);
+      for (const at::Tensor& weight : model.weights[1]) {
+        const int64_t begin = weight.storage_offset() - first.storage_offset();
+        weights.push_back(flat.narrow(0, begin, weight.numel()).view(weight.sizes()));
+      }
+      const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(7);
+      for (int i = 0; i < (adds ? 2 : 1); ++i) {
+        const auto random = [&] {
+          return at::randn({2, 125, config.hidden_size}, generator, at::kDouble).to(at::kBFloat16).to(type);
+        };
+        LayerActivations activations;
+        Weights layer(weights);
+        layer.layer = 0;
+        decoder.layer_forward(layer, random(), &activations, recompute);
+        decoder.layer_backward(layer, random(), activations, model.gradients[1]);
+      }
+      std::vector<at::Tensor> found;
+      for (const Gradient& gradient : model.gradients[1]) found.push_back(gradient.view().to(at::kDouble));
+      return found;
+    };
+    for (const bool adds : {false, true}) {
+      const auto exact = gradients(at::kDouble, Recompute::kFull, adds);
+      const auto at_once = gradients(at::kBFloat16, Recompute::kFull, adds);
+      const auto tiled = gradients(at::kBFloat16, Recompute::kTiled, adds);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        INFO(config.model_type << ", " << Decoder(config).units()[1].parameters[i].name << ", adds " << adds);
+        const auto error = [&](const at::Tensor& found) { return (found - exact[i]).norm().item<double>(); };
+        CHECK(error(tiled[i]) < 1.1 * error(at_once[i]));
+      }
     }
   }
 }

@@ -58,9 +58,9 @@ std::string placement(const PlanCandidate& candidate) {
 }
 
 std::string recomputed(const LayerLevels& levels) {
-  if (levels.none == levels.count()) return "none";
-  if (levels.full == levels.count()) return "full";
-  if (levels.selective == levels.count()) return "selective";
+  for (const auto& [name, layers] : by_name(levels)) {
+    if (layers == levels.count()) return std::string(name);
+  }
   return "mixed";
 }
 

@@ -104,6 +104,7 @@ Recomputation recomputation_of(const std::string& name) {
   const std::map<std::string, Recomputation> names = {{"none", Recomputation::kNone},
                                                       {"selective", Recomputation::kSelective},
                                                       {"full", Recomputation::kFull},
+                                                      {"tiled", Recomputation::kTiled},
                                                       {"auto", Recomputation::kAuto}};
   return names.at(name);
 }

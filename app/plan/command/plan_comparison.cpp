@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "app/flags/training_flags.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/machine/instances.hpp"
 #include "base/error.hpp"
@@ -124,9 +125,9 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
                                     .network_factor = options.network_factor,
                                     .disk_rate = options.disk_rate};
   std::vector<std::string> recomputations = {"auto"};
-  if (setup.config.recompute == Recomputation::kFull) recomputations.emplace_back("full");
-  if (setup.config.recompute == Recomputation::kSelective) recomputations.emplace_back("selective");
-  if (setup.config.recompute == Recomputation::kNone) recomputations.emplace_back("none");
+  if (setup.config.recompute != Recomputation::kAuto) {
+    recomputations.push_back(flag_named("recompute").show(setup.config));
+  }
   PlanComparison comparison{
       .ranked = {}, .asked = {}, .train_batch_size = setup.config.train_batch_size, .left_out = {}, .warnings = {}};
   for (const PlanMachine& one : asked) comparison.asked.push_back(hosts_of(one));

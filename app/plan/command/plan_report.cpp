@@ -23,15 +23,6 @@ std::string row(const std::string& name, const std::string& value, const std::st
   return fmt::format("  {:<30}{:>12}{}", name, value, note.empty() ? "" : "  " + note);
 }
 
-std::string levels(const LayerLevels& levels) {
-  std::string text;
-  for (const auto& [name, layers] :
-       {std::pair{"none", levels.none}, {"selective", levels.selective}, {"full", levels.full}}) {
-    if (layers > 0) text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", name, layers);
-  }
-  return text;
-}
-
 struct Length {
   double steps = 0, hours = 0, gpu_hours = 0;
   std::optional<double> cost;
@@ -75,7 +66,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   part("gradients", memory.states.gradients);
   part("optimizer states", memory.states.optimizer_states);
   part("units in flight", memory.states.units_in_flight);
-  part("activations", memory.activations, fmt::format("recompute {}", levels(memory.levels)));
+  part("activations", memory.activations, fmt::format("recompute {}", describe(memory.levels)));
   part("weights in FP8", memory.cast_weights, fmt::format("of {} layers", memory.kept_casts));
   part("workspace", memory.workspace);
   part(cpu ? "program and libraries" : "CUDA and NCCL", memory.context, "as usual");
@@ -227,6 +218,8 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
   const PlanEstimate::Memory& memory = plan.memory;
   const SimulatedStep& step = plan.step;
   const auto optional = [](const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); };
+  Json recompute;
+  for (const auto& [name, layers] : by_name(memory.levels)) recompute[std::string(name)] = layers;
   Json json = {
       {"format", "mpzero-plan"},
       {"version", 1},
@@ -251,8 +244,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
         {"train_micro_batch_size_per_gpu", config.micro_batch_size},
         {"gradient_accumulation_steps", config.gradient_accumulation_steps},
         {"seq_length", config.seq_length},
-        {"recompute",
-         {{"none", memory.levels.none}, {"selective", memory.levels.selective}, {"full", memory.levels.full}}}}},
+        {"recompute", recompute}}},
       {"calibration", facts.calibration == nullptr ? Json(nullptr)
                                                    : Json{{"name", facts.calibration->name()},
                                                           {"relative_error", plan.error},

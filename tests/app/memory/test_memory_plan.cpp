@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "app/memory/memory_plan.hpp"
@@ -11,21 +12,20 @@ using Catch::Contains;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 // Sizes like those of a wide layer: 17 units if all is kept, 11 without what is cheap to recompute, 1 for the input.
-constexpr ActivationSizes kSizes{.full = {.kept = kGiB, .workspace = 36 * kGiB},
+constexpr ActivationSizes kSizes{.tiled = {.kept = kGiB, .workspace = 30 * kGiB},
+                                 .full = {.kept = kGiB, .workspace = 36 * kGiB},
                                  .selective = {.kept = 11 * kGiB, .workspace = 21 * kGiB},
                                  .none = {.kept = 17 * kGiB, .workspace = 20 * kGiB}};
 
 // Walks through a micro-batch and records the peak: the oracle of activation_peak.
 int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
   std::vector<ActivationSizes::Level> layers;
+  layers.insert(layers.end(), static_cast<size_t>(levels.tiled), sizes.tiled);
   layers.insert(layers.end(), static_cast<size_t>(levels.full), sizes.full);
   layers.insert(layers.end(), static_cast<size_t>(levels.selective), sizes.selective);
   layers.insert(layers.end(), static_cast<size_t>(levels.none), sizes.none);
   int64_t held = 0, peak = 0;
-  for (const ActivationSizes::Level& layer : layers) {
-    peak = std::max(peak, held + sizes.none.kept);
-    held += layer.kept;
-  }
+  for (const ActivationSizes::Level& layer : layers) held += layer.kept;
   for (size_t i = layers.size(); i-- > 0; held -= layers[i].kept) peak = std::max(peak, held + layers[i].workspace);
   return peak;
 }
@@ -37,6 +37,7 @@ void for_all_mixes(int64_t layers, const Check& check) {
       check(LayerLevels{.full = full, .selective = selective, .none = layers - full - selective});
     }
   }
+  check(LayerLevels{.tiled = layers});
 }
 
 TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
@@ -60,7 +61,10 @@ TEST_CASE("the least recomputation that fits is chosen") {
   CHECK(cheapest_levels(4, kSizes, (4 * 11 + 21) * kGiB - 1) == LayerLevels{.full = 1, .selective = 2, .none = 1});
   // The last layer keeps everything: at full it would recompute the same immediately.
   CHECK(cheapest_levels(4, kSizes, 40 * kGiB) == LayerLevels{.full = 3, .none = 1});
-  CHECK_FALSE(cheapest_levels(4, kSizes, 38 * kGiB).has_value());
+  // Tiles are for runs that do not fit otherwise.
+  CHECK(cheapest_levels(4, kSizes, 40 * kGiB - 1) == LayerLevels{.tiled = 4});
+  CHECK(cheapest_levels(4, kSizes, 34 * kGiB) == LayerLevels{.tiled = 4});
+  CHECK_FALSE(cheapest_levels(4, kSizes, 34 * kGiB - 1).has_value());
 }
 
 TEST_CASE("no mix that recomputes less than the one chosen would fit") {
@@ -68,7 +72,10 @@ TEST_CASE("no mix that recomputes less than the one chosen would fit") {
     const std::optional<LayerLevels> chosen = cheapest_levels(4, kSizes, budget);
     for_all_mixes(4, [&](const LayerLevels& other) {
       const bool fits = simulated_peak(other, kSizes) <= budget;
-      const bool less = !chosen || std::pair(other.full, other.selective) < std::pair(chosen->full, chosen->selective);
+      const auto cost = [](const LayerLevels& levels) {
+        return std::tuple(levels.tiled, levels.full, levels.selective);
+      };
+      const bool less = !chosen || cost(other) < cost(*chosen);
       CHECK_FALSE((fits && less));
     });
     if (chosen) {
@@ -82,7 +89,12 @@ TEST_CASE("--recompute applies to all layers, and auto goes as low as any mix") 
   CHECK(leanest_levels(3, kSizes, Recomputation::kNone) == LayerLevels{.none = 3});
   CHECK(leanest_levels(3, kSizes, Recomputation::kSelective) == LayerLevels{.selective = 3});
   CHECK(leanest_levels(3, kSizes, Recomputation::kFull) == LayerLevels{.full = 3});
+  CHECK(leanest_levels(3, kSizes, Recomputation::kTiled) == LayerLevels{.tiled = 3});
   const LayerLevels leanest = leanest_levels(4, kSizes, Recomputation::kAuto);
+  CHECK(leanest == LayerLevels{.tiled = 4});
+  ActivationSizes same = kSizes;
+  same.tiled = same.full;  // as where no tile suits the run
+  CHECK(leanest_levels(4, same, Recomputation::kAuto) == LayerLevels{.full = 3, .none = 1});
   for_all_mixes(
       4, [&](const LayerLevels& other) { CHECK(simulated_peak(leanest, kSizes) <= simulated_peak(other, kSizes)); });
   CHECK(cheapest_levels(4, kSizes, simulated_peak(leanest, kSizes)).has_value());
@@ -94,6 +106,7 @@ TEST_CASE("--recompute applies to all layers, and auto goes as low as any mix") 
 MemoryNeed need(const MemoryScenario& s) {
   const int64_t per_sequence = s.recompute == Recomputation::kNone        ? 8
                                : s.recompute == Recomputation::kSelective ? 6
+                               : s.recompute == Recomputation::kTiled     ? 1
                                                                           : 2;
   const int64_t parameters = s.offload_param ? 1 : s.zero_stage == 3 ? 8 : 16;
   const int64_t states = s.offload_optimizer ? 0 : 48;
@@ -123,6 +136,8 @@ TEST_CASE("the two changes named are the least intrusive that fit") {
   REQUIRE(more.size() == 2);
   CHECK(more[0].text == "--recompute full");
   CHECK(more[1].text == "train_micro_batch_size_per_gpu 1 with gradient_accumulation_steps 12");
+
+  CHECK(changes(70).front().text == "--recompute tiled");
 
   const std::vector<MemoryChange> all = changes(88, kRun, kHost, 2, 10);
   REQUIRE(all.size() == 5);

@@ -11,14 +11,13 @@ namespace mpzero::plan {
 namespace {
 
 std::map<std::string, UnitCall> all_units(UnitRecorder recorder) {
-  using enum model::Recompute;
   std::map<std::string, UnitCall> calls;
   // Twice: a GPU tunes products when they first run, which takes memory.
   for (int i = 0; i < 2; ++i) {
     calls["embedding forward"] = recorder.embedding_forward();
     calls["embedding backward"] = recorder.embedding_backward();
     calls["head"] = recorder.head();
-    for (const model::Recompute recompute : {kNone, kSelective, kFull}) {
+    for (const model::Recompute recompute : model::kRecomputes) {
       UnitRecorder::Layer layer = recorder.layer(recompute);
       const std::string level(name(recompute));
       calls["layer forward, " + level] = layer.forward;

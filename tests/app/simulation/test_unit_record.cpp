@@ -47,8 +47,12 @@ TEST_CASE("records the operations and the memory of the CPU") {
         for (const int64_t max_logits : {800 * 200, 800 * 16}) {
           INFO(config.model_type << " " << type << ", gradients in " << gradient_type << ", accumulates " << accumulates
                                  << ", logits " << max_logits);
-          const MicroBatchShape shape{
-              .sequences = 2, .length = 100, .type = type, .gradient_type = gradient_type, .accumulates = accumulates};
+          const MicroBatchShape shape{.sequences = 2,
+                                      .length = 100,
+                                      .type = type,
+                                      .gradient_type = gradient_type,
+                                      .accumulates = accumulates,
+                                      .mlp_tile = 64};
           CHECK(differences(wide(config), shape, watch.cpu(), max_logits, kTolerance) == std::vector<std::string>());
         }
       }
@@ -204,6 +208,32 @@ TEST_CASE("full recomputation runs the forward's products except the last one, w
   }
 }
 
+TEST_CASE("tiles compute as much as full recomputation, with a workspace that hardly grows with the tokens") {
+  const auto recorded = [](const ModelConfig& config, Recompute recompute, int64_t length) {
+    return UnitRecorder(config, {.sequences = 2, .length = length, .mlp_tile = 64}, at::kCUDA).layer(recompute);
+  };
+  const auto flops = [](const UnitRecorder::Layer& layer) {
+    double sum = 0;
+    for (const UnitCall* call : {&layer.forward, &layer.backward}) {
+      for (const Operation& o : call->operations) sum += o.flops();
+    }
+    return sum;
+  };
+  for (ModelConfig config : {wide(model::small_qwen3()), wide(model::small_olmo2())}) {
+    CAPTURE(config.model_type);
+    config.intermediate_size = 16 * config.hidden_size;
+    const auto full = recorded(config, Recompute::kFull, 1000), tiled = recorded(config, Recompute::kTiled, 1000);
+    CHECK(flops(tiled) == Approx(flops(full)));
+    CHECK(tiled.forward.kept == full.forward.kept);
+    // Of one token's input to and gradient of SwiGLU, in bf16, most is saved.
+    const int64_t of_mlp = 2 * 1000 * 2 * (2 * 2 * config.intermediate_size + config.intermediate_size);
+    CHECK(full.backward.peak - tiled.backward.peak > of_mlp * 3 / 4);
+    CHECK(full.forward.peak - tiled.forward.peak > of_mlp / 2);
+    const UnitRecorder::Layer longer = recorded(config, Recompute::kTiled, 2000);
+    CHECK(longer.backward.peak - tiled.backward.peak < of_mlp / 4);
+  }
+}
+
 TEST_CASE("less is kept at each level of recomputation, and casts take memory where they are kept") {
   const ModelConfig config = model::small_qwen3();
   int64_t more = 0;
@@ -222,7 +252,7 @@ TEST_CASE("kinds of operations and levels of recomputation have names") {
     CHECK(model::operation_of(model::name(kind)) == kind);
   }
   CHECK_FALSE(model::operation_of("softmax").has_value());
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+  for (const Recompute recompute : model::kRecomputes) {
     CHECK(model::recompute_of(model::name(recompute)) == recompute);
   }
   CHECK_FALSE(model::recompute_of("some").has_value());
