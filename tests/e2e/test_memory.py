@@ -79,7 +79,7 @@ def test_recomputation_changes_no_bit_on_the_cpu(tmp_path: Path) -> None:
 
 
 @needs_gpu
-@pytest.mark.parametrize("level", ["none", "selective", "full"])
+@pytest.mark.parametrize("level", ["none", "selective", "full", "tiled"])
 def test_the_plan_matches_the_measurement(tmp_path: Path, level: str) -> None:
     run = wide_run(tmp_path)
     result = run.train(*WIDE, f"--recompute={level}")

@@ -259,6 +259,7 @@ def test_validation_is_the_mean_over_targets(tmp_path: Path) -> None:
         (["--source_length=0"], "--source_length"),
         (["--dropout_rate=1"], "--dropout_rate"),
         (["--document_mask=true"], "--document_mask"),
+        (["--recompute=tiled"], "--recompute tiled"),
         (["--num_hidden_layers=3"], "--dropout_rate"),
         (["--freeze_parameters=block.0.layer.0.layer_norm"], "encoder.block.0"),
     ],

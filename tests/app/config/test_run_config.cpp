@@ -215,6 +215,7 @@ TEST_CASE("--recompute says what is computed again, and auto where it is not giv
   CHECK(run("", {"--recompute=none"}).config.recompute == Recomputation::kNone);
   CHECK(run("", {"--recompute=selective"}).config.recompute == Recomputation::kSelective);
   CHECK(run("", {"--recompute=full"}).config.recompute == Recomputation::kFull);
+  CHECK(run("", {"--recompute=tiled"}).config.recompute == Recomputation::kTiled);
 }
 
 TEST_CASE("overlap and the types of moments and accumulation follow the file") {
