@@ -28,9 +28,14 @@ class SingleProcess final : public ProcessGroup {
   std::vector<std::string> all_gather(const std::string& text) override { return {text}; }
 };
 
-// This rank among those that read different sequences of a global batch. Today these are all ranks of the run; ranks
-// that share a sequence would share one `rank` here.
+// This rank among those that read different sequences of a global batch. Ranks that share sequences have the same
+// `rank` here.
 struct DataParallel {
+  int rank = 0;
+  int size = 1;
+};
+// This rank among those that share sequences: each reads a part of equal length, in the order of their ranks.
+struct SequenceParallel {
   int rank = 0;
   int size = 1;
 };

@@ -116,7 +116,8 @@ void Decoder::add_embedding_gradient(const Values& d_values, const Batch& batch,
 
 Values Decoder::run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
                           const Batch& batch) const {
-  return {layer_forward(layer, inputs.front(), activations, recompute, {.documents = batch.documents}, batch.dropout)};
+  return {layer_forward(layer, inputs.front(), activations, recompute,
+                        {.documents = batch.documents, .ranks = batch.ranks}, batch.dropout)};
 }
 
 Values Decoder::run_layer_backward(Weights layer, const Values& d_outputs, LayerActivations& activations,

@@ -62,6 +62,8 @@ struct Batch {
   // Packed into one sequence: B = 1.
   std::shared_ptr<const Documents> documents = nullptr;
   at::Tensor source = {};  // [B, S] int64: what an encoder reads, padded at the end
+  // Ranks that share the sequences: tokens, targets and loss mask are this rank's part of them.
+  std::shared_ptr<const SequenceExchange> ranks = nullptr;
   // Of training; validation and generation have no dropout.
   std::optional<DropoutSeed> dropout = {};
 };

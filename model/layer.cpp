@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -103,6 +104,40 @@ at::Tensor rotated(const Layer& layer, LayerActivations& s) {
   return qk_rope_forward(qk, heads, {}, rope);
 }
 
+// x [B, T/P, heads, D] of this rank's tokens -> [B, T, local heads, D]. Packed sequences are exchanged one by one.
+at::Tensor to_heads(const AttentionMask& mask, const at::Tensor& x) {
+  if (!mask.documents) return mask.ranks->to_heads(x);
+  const int64_t tokens = mask.documents->seq_length / mask.ranks->size();
+  const at::Tensor made = mask.ranks->to_heads(x.reshape({-1, tokens, x.size(2), x.size(3)}));
+  return made.reshape({1, -1, made.size(2), made.size(3)});
+}
+
+// The transpose.
+at::Tensor to_tokens(const AttentionMask& mask, const at::Tensor& y, int64_t heads) {
+  if (!mask.documents) return mask.ranks->to_tokens(y, heads);
+  const at::Tensor made =
+      mask.ranks->to_tokens(y.reshape({-1, mask.documents->seq_length, y.size(2), y.size(3)}), heads);
+  return made.reshape({1, -1, heads, made.size(3)});
+}
+
+// The rotated queries, keys and values that this rank's attention reads.
+std::array<at::Tensor, 3> attention_inputs(const Layer& layer, LayerActivations& s) {
+  if (s.exchanged.front().defined()) return s.exchanged;
+  if (!s.qk.defined()) s.qk = rotated(layer, s);
+  const HeadCounts& heads = layer.heads;
+  const std::array own = {s.qk.narrow(2, 0, heads.query), s.qk.narrow(2, heads.query, heads.key_value),
+                          s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value)};
+  if (!s.mask.ranks) return own;
+  s.exchanged = {to_heads(s.mask, own[0]), to_heads(s.mask, own[1]), to_heads(s.mask, own[2])};
+  s.qk.reset();
+  return s.exchanged;
+}
+
+// Attention's output for this rank's tokens: [N, heads * D].
+at::Tensor attended_rows(const Layer& layer, const LayerActivations& s) {
+  return (s.mask.ranks ? s.attended_tokens : s.attended.out).reshape({-1, layer.config.query_size()});
+}
+
 // Attention and its residual connection: up to s.h.
 void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, fp8::Forms inputs,
                   const Attend& attend) {
@@ -116,12 +151,11 @@ void forward_to_h(const Layer& layer, const at::Tensor& x, LayerActivations& s, 
   of(s.low_rank, LayerProduct::kQkv) = adapters.forward(LayerProduct::kQkv, s.normed, qkv);
   s.qkv = qkv.view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.normed.drop_rows();
-  s.qk = rotated(layer, s);
-  const at::Tensor q = s.qk.narrow(2, 0, heads.query), k = s.qk.narrow(2, heads.query, heads.key_value);
-  const at::Tensor v = s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value);
+  const auto [q, k, v] = attention_inputs(layer, s);
   s.attended = attend ? attend(q, k, v) : attention_forward(choose_attention_kernel(q, s.mask), q, k, v, s.mask);
+  if (s.mask.ranks) s.attended_tokens = to_tokens(s.mask, s.attended.out, heads.query);
   // Attention's backward reads its own output, so the product's input is not saved.
-  const at::Tensor attended = s.attended.out.reshape({-1, config.query_size()});
+  const at::Tensor attended = attended_rows(layer, s);
   s.h = add_output(layer, attention_of(layer, s),
                    casts.input(LayerProduct::kOutput, attended, fp8::Forms::kRows, at::Tensor(), &s.attended_maximum),
                    w.output, rows);
@@ -296,14 +330,21 @@ void token_norm_backward(const Layer& layer, const at::Tensor& dqkv, const Layer
 at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActivations& s, Gradients gradients,
                           RowSums& sums, const at::Tensor& maximum) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
-  if (!s.qk.defined()) s.qk = rotated(layer, s);
-  const at::Tensor q = s.qk.narrow(2, 0, heads.query);
-  const AttentionGradients attention =
-      attention_backward(choose_attention_kernel(q, s.mask), d_attended.view(s.attended.out.sizes()), q,
-                         s.qk.narrow(2, heads.query, heads.key_value),
-                         s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value), s.attended, s.mask);
+  AttentionGradients attention;
+  {
+    const auto [q, k, v] = attention_inputs(layer, s);
+    d_attended = d_attended.view({s.qkv.size(0), s.qkv.size(1), heads.query, config.head_dim});
+    if (s.mask.ranks) d_attended = to_heads(s.mask, d_attended);
+    attention = attention_backward(choose_attention_kernel(q, s.mask), d_attended, q, k, v, s.attended, s.mask);
+  }
   d_attended.reset();
   s.attended = {};
+  s.exchanged = {};
+  if (s.mask.ranks) {
+    attention = {.dq = to_tokens(s.mask, attention.dq, heads.query),
+                 .dk = to_tokens(s.mask, attention.dk, heads.key_value),
+                 .dv = to_tokens(s.mask, attention.dv, heads.key_value)};
+  }
   const QkRopeGradients qk =
       qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, w.qk_norm, rope, maximum);
   if (w.qk_norm.defined()) {
@@ -324,14 +365,13 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
   Operand d =
       casts.gradient(LayerProduct::kOutput, output_backward(layer, attention, dh, gradients, sums), maximum_of_dh);
   gradients[layout[LayerRole::kOutput]].add_matmul(
-      d,
-      casts.input(LayerProduct::kOutput, s.attended.out.reshape({-1, config.query_size()}), fp8::Forms::kColumns,
-                  s.attended_maximum),
+      d, casts.input(LayerProduct::kOutput, attended_rows(layer, s), fp8::Forms::kColumns, s.attended_maximum),
       &matmuls);
   at::Tensor d_attended = matmuls.data_gradient(d, w.output);
   const at::Tensor dz_output = adapters.data_gradient(LayerProduct::kOutput, d, d_attended);
-  adapters.weight_gradients(LayerProduct::kOutput, d, dz_output, s.attended.out.reshape({-1, config.query_size()}),
+  adapters.weight_gradients(LayerProduct::kOutput, d, dz_output, attended_rows(layer, s),
                             of(s.low_rank, LayerProduct::kOutput), gradients);
+  s.attended_tokens.reset();
   d.reset();
   // Norms of tokens write the gradient last.
   const at::Tensor maximum = w.token_norm.defined() ? at::Tensor() : casts.maximum(LayerProduct::kQkv, dh.device());

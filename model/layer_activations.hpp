@@ -64,16 +64,20 @@ struct NormedOutput {
 // * T tokens; I: intermediate size. Recompute tells how long each is kept. Operands in FP8 are kept in the
 // form that weight gradients read.
 struct LayerActivations {
-  AttentionMask mask;           // of the forward
-  Dropout dropout{};            // likewise, of its adapters' input
-  int64_t tile = 0;             // rows of the MLP that run at a time; 0: all
-  at::Tensor x;                 // [B, T, H], the layer's input
-  Operand normed;               // [N, H], x after its norm
-  at::Tensor rstd;              // [N]
-  at::Tensor q_rstd, k_rstd;    // [B, T], of norms over all heads of a token
-  at::Tensor qkv;               // [B, T, heads + 2 * kv_heads, D], before norms and rotation
-  at::Tensor qk;                // [B, T, heads + kv_heads, D], after them; without norms a view of qkv
-  AttentionOutput attended;     // out [B, T, heads, D]
+  AttentionMask mask;         // of the forward
+  Dropout dropout{};          // likewise, of its adapters' input
+  int64_t tile = 0;           // rows of the MLP that run at a time; 0: all
+  at::Tensor x;               // [B, T, H], the layer's input
+  Operand normed;             // [N, H], x after its norm
+  at::Tensor rstd;            // [N]
+  at::Tensor q_rstd, k_rstd;  // [B, T], of norms over all heads of a token
+  at::Tensor qkv;             // [B, T, heads + 2 * kv_heads, D], before norms and rotation
+  at::Tensor qk;              // [B, T, heads + kv_heads, D], after them; without norms a view of qkv
+  AttentionOutput attended;   // out [B, T, heads, D]; of shared sequences, of all their tokens and this rank's heads
+  // Of shared sequences: rotated queries, keys and values of all tokens and this rank's heads, instead of qk;
+  // `attended` of this rank's tokens and all heads.
+  std::array<at::Tensor, 3> exchanged;
+  at::Tensor attended_tokens;
   at::Tensor attended_maximum;  // of out, which is cast to FP8 twice; dropped with all but x
   NormedOutput attention_output, mlp_output;
   at::Tensor h;        // [N, H], x plus attention

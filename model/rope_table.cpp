@@ -116,9 +116,15 @@ RopeTables RopeTable::get(int64_t length, const at::TensorOptions& options, bool
 }
 
 RopeTables RopeTable::get(const at::Tensor& x, const AttentionMask& mask, bool rotates) {
-  if (!mask.documents) return get(x.size(1), x.options(), rotates);
-  const RopeTables tables = get(mask.documents->seq_length, x.options(), rotates);
-  const at::Tensor& positions = mask.documents->positions;
+  const int64_t ranks = mask.ranks ? mask.ranks->size() : 1, rank = mask.ranks ? mask.ranks->rank() : 0;
+  if (!mask.documents) {
+    const RopeTables tables = get(ranks * x.size(1), x.options(), rotates);
+    return {tables.cos.narrow(0, rank * x.size(1), x.size(1)), tables.sin.narrow(0, rank * x.size(1), x.size(1))};
+  }
+  const int64_t length = mask.documents->seq_length;
+  const RopeTables tables = get(length, x.options(), rotates);
+  at::Tensor positions = mask.documents->positions;
+  if (ranks > 1) positions = positions.view({-1, ranks, length / ranks}).select(1, rank).reshape(-1);
   return {tables.cos.index_select(0, positions), tables.sin.index_select(0, positions)};
 }
 

@@ -26,7 +26,8 @@ class RopeTable {
   // magnitude * cos and sin of position * frequency for positions 0 … length - 1, angles computed in fp32, then rounded
   // to the type in `options`; 1 and 0 if the layer does not rotate.
   RopeTables get(int64_t length, const at::TensorOptions& options, bool rotates = true);
-  // For the positions of x [B, T, ...], which restart at 0 in each packed document.
+  // For the positions of x [B, T, ...], this rank's tokens of sequences that it may share; they restart at 0 in each
+  // packed document.
   RopeTables get(const at::Tensor& x, const AttentionMask& mask, bool rotates = true);
 
  private:

@@ -219,11 +219,11 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
 // After complete_batch.
 void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings) {
   constexpr int64_t kMultiple = 16;  // of what Hopper's FP8 products read
-  if (config.fp8 == "none" || config.micro_batch_size * config.seq_length % kMultiple == 0) return;
+  if (config.fp8 == "none" || config.micro_batch_tokens() % kMultiple == 0) return;
   warnings.push_back(fmt::format(
-      "the {} x {} tokens of a micro-batch are not a multiple of {}, as FP8 products on GPUs need: operands are "
+      "the {} tokens of a micro-batch are not a multiple of {}, as FP8 products on GPUs need: operands are "
       "rounded to FP8 and multiplied in bf16, slower than bf16 alone; change --seq_length or the micro-batch",
-      config.micro_batch_size, config.seq_length, kMultiple));
+      config.micro_batch_tokens(), kMultiple));
 }
 
 // HF Trainer's sizes for "auto", from the width of the model.
@@ -381,6 +381,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int data_pa
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) merge.merge(flag, config, config.origins);
   }
+  config.sequence_parallel_size = file.sequence_parallel_size.value;
   resolve_length(line, config);
   resolve_optimizer(file, merge, config);
   resolve_types(file, config);

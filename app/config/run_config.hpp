@@ -62,6 +62,7 @@ struct RunConfig : Settings {
   int64_t documents = 0;       // to which attention is confined, the most of a sequence; 0: to none
   bool has_loss_mask = false;  // targets have weights
   ZeroConfig zero;
+  int64_t sequence_parallel_size = 1;            // ranks that share a sequence
   std::string communication_dtype = "bf16";      // of gradients; "bf16" or "fp32"
   std::string accumulation_dtype = "fp32";       // of gradients over micro-batches; "bf16" or "fp32"
   std::string moment_dtype = "fp32";             // AdamW's; "bf16" or "fp32"
@@ -76,6 +77,8 @@ struct RunConfig : Settings {
   // The learning rate of update `update`, counted from 1.
   double lr(int64_t update) const { return schedule_in_force().lr(update); }
   const parallel::LrSchedule& schedule_in_force() const { return resumed_schedule ? *resumed_schedule : schedule; }
+  // Of a rank.
+  int64_t micro_batch_tokens() const { return micro_batch_size * seq_length / sequence_parallel_size; }
   // max_steps is not known before apply_epochs.
   bool counts_epochs() const { return epochs.has_value() || num_train_epochs.has_value(); }
 };

@@ -218,6 +218,32 @@ void check_tiles(const RunConfig& config, const model::ModelConfig& model) {
   if (model.t5) refuse("T5 (--model_type t5)");
 }
 
+// `where`: the file of the setting.
+void check_sequence_ranks(int64_t size, const std::string& where, int world_size, const model::ModelConfig& model) {
+  const auto refuse = [&](const std::string& why) {
+    throw_user_error("{}: sequence_parallel_size {} {}", where, size, why);
+  };
+  if (size == 1) return;
+  if (model.t5) refuse("does not support T5 (--model_type t5); remove it");
+  if (world_size % size != 0) refuse(fmt::format("does not divide the run's {} ranks; use a divisor", world_size));
+  if (model.num_attention_heads % size != 0) {
+    refuse(fmt::format("does not divide the model's num_attention_heads {}; use a divisor", model.num_attention_heads));
+  }
+}
+
+// After those of the model.
+void check_split_sequences(const RunConfig& config, const std::string& where, const model::ModelConfig& model) {
+  const int64_t size = config.sequence_parallel_size;
+  if (config.seq_length % size != 0) {
+    throw_user_error("{}: sequence_parallel_size {} does not divide --seq_length {}; change one of them", where, size,
+                     config.seq_length);
+  }
+  if (size > 1 && model.lora && model.lora->dropout > 0) {
+    throw_user_error("{}: sequence_parallel_size {} does not support dropout (--lora_dropout {}); set it to 0", where,
+                     size, model.lora->dropout);
+  }
+}
+
 void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
   if (data.has_checksums()) return;
   warnings.push_back(fmt::format(
@@ -478,7 +504,10 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   setup.model = read_model(command_line, init);
   check_init_model(command_line, init, setup.model);
   if (!init.adapters.empty()) setup.model.lora = init.adapter_settings;
-  setup.layout = {.nodes = 1, .ranks_per_node = world_size};
+  check_sequence_ranks(ds_config.sequence_parallel_size.value, ds_config.path, world_size, setup.model);
+  setup.layout = {.nodes = 1,
+                  .ranks_per_node = world_size,
+                  .sequence_ranks = static_cast<int>(ds_config.sequence_parallel_size.value)};
   setup.init_from_latest = init.is_latest;
   setup.init_adapters_latest = init.adapters_latest;
   setup.init_base_hash = init.base_hash;
@@ -490,6 +519,7 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   const RunConfig& config = setup.config;
   const std::string source = ds_config.given() ? ds_config.path : "the command line";
   set_up_lora(config, source, given.init_from, setup.model);
+  check_split_sequences(config, source, setup.model);
   check_sizes(config, setup.model, source);
   check_encoder(config, setup.model);
   check_fp8_products(config, setup.model, source, setup.warnings);

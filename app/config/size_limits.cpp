@@ -38,7 +38,7 @@ void check_seq_length(const RunConfig& config, const model::ModelConfig& model) 
 }
 
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where) {
-  if (config.micro_batch_size > kMaxMicroBatchTokens / config.seq_length) {
+  if (config.micro_batch_size > kMaxMicroBatchTokens / (config.seq_length / config.sequence_parallel_size)) {
     throw_user_error(
         "{}: train_micro_batch_size_per_gpu {} x --seq_length {} exceeds the maximum of {} tokens per micro-batch; "
         "reduce one of them.",
@@ -59,7 +59,7 @@ void check_sizes(const RunConfig& config, const model::ModelConfig& model, const
 }
 
 double least_activation_bytes(const RunConfig& config, const model::ModelConfig& model) {
-  const double tokens = static_cast<double>(config.micro_batch_size) * static_cast<double>(config.seq_length);
+  const auto tokens = static_cast<double>(config.micro_batch_tokens());
   const double inputs = static_cast<double>(model.num_hidden_layers) * static_cast<double>(model.hidden_size);
   const double projections = static_cast<double>(model.query_size()) +
                              2.0 * static_cast<double>(model.key_value_size()) +
@@ -68,7 +68,7 @@ double least_activation_bytes(const RunConfig& config, const model::ModelConfig&
 }
 
 double loader_bytes(const RunConfig& config) {
-  const double tokens = static_cast<double>(config.micro_batch_size) * static_cast<double>(config.seq_length);
+  const auto tokens = static_cast<double>(config.micro_batch_tokens());
   constexpr double kBytesPerToken = 16;  // an input and a target, int64 each
   return tokens * kBytesPerToken * static_cast<double>(io::LoaderOptions{}.read_ahead + 1);
 }

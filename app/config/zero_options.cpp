@@ -145,7 +145,9 @@ parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlac
     throw_user_error("{}: {} is {}, which does not divide the run's {} ranks; use a divisor or \"auto\"",
                      config.ds_config_path, config.zero.ranks_per_node_key, size, ranks.world_size);
   }
-  return {.nodes = static_cast<int>(ranks.world_size / size), .ranks_per_node = static_cast<int>(size)};
+  return {.nodes = static_cast<int>(ranks.world_size / size),
+          .ranks_per_node = static_cast<int>(size),
+          .sequence_ranks = static_cast<int>(config.sequence_parallel_size)};
 }
 
 std::string describe_compression(const RunConfig& config) {
@@ -158,8 +160,11 @@ std::string describe_compression(const RunConfig& config) {
 }
 
 std::string describe_levels(const parallel::ParallelLayout& layout) {
-  if (layout.nodes == 1) return "";
-  return fmt::format(" over {} shard groups of {}", layout.nodes, counted(layout.ranks_per_node, "rank"));
+  std::string text;
+  if (layout.nodes > 1)
+    text = fmt::format(" over {} shard groups of {}", layout.nodes, counted(layout.ranks_per_node, "rank"));
+  if (layout.sequence_ranks > 1) text += fmt::format(", sequences split over {} ranks", layout.sequence_ranks);
+  return text;
 }
 
 void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings) {

@@ -155,7 +155,7 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
       fmt::format("  {:<14} {} on {}, ZeRO-{}{}, {}", "ranks", ranks.world_size, counted(hosts, "host"),
                   config.zero.stage, describe_levels(setup.layout), config.dtype),
       fmt::format("  {:<14} {} = {} x {} x {}", "global batch", config.train_batch_size, config.micro_batch_size,
-                  config.gradient_accumulation_steps, ranks.world_size),
+                  config.gradient_accumulation_steps, setup.layout.data_parallel_size()),
       fmt::format("  {:<14} {}", "length", describe_length(setup, at)),
       fmt::format("  {:<14} {}", "learning rate", learning_rates(setup, at.step)),
       fmt::format("  {:<14} {}", "data", describe_data(setup))};

@@ -124,6 +124,7 @@ const std::vector<Answer>& of_file() {
       {{"zero_stage", "stage", "zero"}, "\"zero_optimization\": {\"stage\": 3}"},
       {{"offload_optimizer", "cpu_offload"},
        "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}}"},
+      {{"sequence_parallel_size", "context_parallel_size", "cp_size", "sp_size"}, "\"sequence_parallel_size\": 2"},
       {{"offload_param"}, "\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}"},
   };
   return all;
@@ -135,8 +136,6 @@ const std::vector<Answer>& missing() {
       {{"tensor_parallel_size", "tensor_model_parallel_size", "tp_size", "autotp_size", "pipeline_parallel_size",
         "pipeline_model_parallel_size", "pp_size"},
        "split layers between GPUs (tensor or pipeline parallelism); use ZeRO stage 3, with offload if needed"},
-      {{"sequence_parallel_size", "context_parallel_size", "cp_size", "sp_size"},
-       "split sequences between GPUs; use --recompute, or DeepSpeed-Ulysses"},
       {{"num_experts", "num_local_experts", "num_experts_per_tok", "expert_parallel_size", "expert_model_parallel_size",
         "ep_size", "moe"},
        "train mixtures of experts; use a dense model, or Megatron-LM"},

@@ -82,9 +82,11 @@ Candidates candidates(const RunSetup& setup, at::Device device, const RankPlacem
     if (one.fits && predict) one.step = predict(layout);
     return one;
   };
-  return {.nodes = candidate({.nodes = ranks.hosts(), .ranks_per_node = *ranks.per_host}),
-          .one_level = candidate({.nodes = 1, .ranks_per_node = ranks.world_size}),
-          .limit = limit};
+  const int sequence_ranks = setup.layout.sequence_ranks;
+  return {
+      .nodes = candidate({.nodes = ranks.hosts(), .ranks_per_node = *ranks.per_host, .sequence_ranks = sequence_ranks}),
+      .one_level = candidate({.nodes = 1, .ranks_per_node = ranks.world_size, .sequence_ranks = sequence_ranks}),
+      .limit = limit};
 }
 
 // By more than the error of the predictions.
@@ -155,7 +157,8 @@ Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::stri
 
 Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,
                     const PredictStep& predict) {
-  const parallel::ParallelLayout one_level{.nodes = 1, .ranks_per_node = ranks.world_size};
+  const parallel::ParallelLayout one_level{
+      .nodes = 1, .ranks_per_node = ranks.world_size, .sequence_ranks = setup.layout.sequence_ranks};
   const parallel::ParallelLayout wanted = parallel_layout(setup.config, ranks);
   const parallel::ZeroOptions options = zero_options(setup.config, device);
   const int hosts = ranks.hosts();

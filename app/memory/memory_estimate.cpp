@@ -60,6 +60,7 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::Scala
                                              plan::WeightCasts casts) const {
   plan::MicroBatchShape shape{.sequences = micro_batch_size,
                               .length = config_.seq_length,
+                              .sequence_ranks = ranks_.sequence_ranks,
                               .source_length = config_.source_length,
                               .documents = config_.documents,
                               .loss_mask = config_.has_loss_mask,

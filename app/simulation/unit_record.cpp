@@ -9,10 +9,40 @@
 #include "app/simulation/simulated_backend.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/fp8/layer_product.hpp"
+#include "parallel/comm/head_exchange.hpp"
 #include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/unit_parts.hpp"
 
 namespace mpzero::plan {
+namespace {
+
+// Ranks without time and values.
+class Peers final : public parallel::Communicator {
+ public:
+  explicit Peers(int world_size) : world_size_(world_size) {}
+  int rank() const override { return 0; }
+  int world_size() const override { return world_size_; }
+  std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override {
+    return done();
+  }
+  std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&,
+                                                                  parallel::SumMode) override {
+    return done();
+  }
+  std::unique_ptr<parallel::PendingCollective> all_to_all(const at::Tensor&, const at::Tensor&) override {
+    return done();
+  }
+  std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor&) override { return done(); }
+
+ private:
+  static std::unique_ptr<parallel::PendingCollective> done() {
+    return std::make_unique<parallel::CompletedCollective>();
+  }
+  int world_size_;
+};
+
+}  // namespace
+
 std::vector<LayerKind> layer_kinds(const model::Decoder& decoder, const std::vector<std::string>& frozen,
                                    const std::function<std::pair<bool, bool>(int64_t layer)>& more) {
   const parallel::UnitParts parts(decoder.units(), frozen);
@@ -42,6 +72,10 @@ UnitRecorder::UnitRecorder(const model::ModelConfig& config, const MicroBatchSha
       model_(model::make_model(config, {.max_logits = max_logits, .mlp_tile = shape.mlp_tile, .fp8 = shape.fp8})) {
   if (config.t5) place_ = model::t5_layer(config, shape.layer);
   if (!real) simulated_.emplace(SimulatedDevice::Costs(), target.type());
+  if (shape.sequence_ranks > 1) {
+    peers_ = std::make_unique<Peers>(shape.sequence_ranks);
+    ranks_ = std::make_shared<parallel::HeadExchange>(*peers_);
+  }
   if (shape.documents == 0) return;
   std::vector<int32_t> ends{0};
   for (int64_t i = 1; i <= shape.sequences * shape.documents; ++i) {
@@ -96,7 +130,8 @@ std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
 }
 
 std::vector<int64_t> UnitRecorder::rows(bool of_source) const {
-  const int64_t length = of_source ? shape_.source_length : shape_.length - shape_.source_length;
+  const int64_t length =
+      (of_source ? shape_.source_length : shape_.length - shape_.source_length) / shape_.sequence_ranks;
   return documents_ ? std::vector<int64_t>{1, shape_.sequences * length}
                     : std::vector<int64_t>{shape_.sequences, length};
 }
@@ -114,6 +149,7 @@ model::Batch UnitRecorder::batch() const {
           .targets = {},
           .documents = documents_,
           .source = place_ ? tokens(/*of_source=*/true) : at::Tensor(),
+          .ranks = ranks_,
           .dropout = model::DropoutSeed()};
 }
 

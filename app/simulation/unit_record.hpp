@@ -13,6 +13,7 @@
 #include "app/simulation/simulated_device.hpp"
 #include "model/decoder.hpp"
 #include "model/operation/operation.hpp"
+#include "parallel/comm/communicator.hpp"
 
 namespace mpzero::plan {
 
@@ -24,7 +25,8 @@ enum class WeightCasts : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKn
 
 // One micro-batch of one rank.
 struct MicroBatchShape {
-  int64_t sequences = 1, length = 1;
+  int64_t sequences = 1, length = 1;             // of the whole sequences
+  int sequence_ranks = 1;                        // that share them
   int64_t source_length = 0;                     // of the length, what an encoder reads
   int64_t documents = 0;                         // packed into each sequence; 0: attention masks none
   bool loss_mask = false;                        // targets have weights
@@ -36,7 +38,7 @@ struct MicroBatchShape {
   int64_t mlp_tile = model::DecoderOptions().mlp_tile;  // see there
   int64_t layer = 0;                                    // layers may differ in which products read FP8
   std::vector<std::string> frozen = {};                 // see parallel::UnitParts
-  int64_t tokens() const { return sequences * length; }
+  int64_t tokens() const { return sequences * length / sequence_ranks; }
 };
 
 // What one call of a unit did on the simulated device.
@@ -111,6 +113,8 @@ class UnitRecorder {
   model::Decoder& decoder_ = *model_;
   std::optional<model::T5Layer> place_;  // of the shape's layer
   std::shared_ptr<const model::Documents> documents_;
+  std::unique_ptr<parallel::Communicator> peers_;
+  std::shared_ptr<const SequenceExchange> ranks_;
 };
 
 }  // namespace mpzero::plan

@@ -58,6 +58,7 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
   return {.micro_batch_size = setup.config.micro_batch_size,
           .gradient_accumulation_steps = setup.config.gradient_accumulation_steps,
           .data_parallel = setup.layout.data_parallel(group.rank()),
+          .sequence_parallel = setup.layout.sequence_parallel(group.rank()),
           .seed = setup.config.seed,
           .shuffle = setup.config.shuffle,
           .vocab_limit = setup.model.vocab_size,
@@ -217,7 +218,7 @@ void Trainer::advise(const StepReport& report) {
                          .zero_stage = config_.zero.stage,
                          .keeps_parameters = setup_.layout.ranks_per_node == 1,
                          .offloads_optimizer = config_.zero.offload_optimizer,
-                         .micro_batch_tokens = config_.micro_batch_size * config_.seq_length,
+                         .micro_batch_tokens = config_.micro_batch_tokens(),
                          .spare_bytes = device_.is_cuda() ? memory_.spare() : 0,
                          .host_states_bytes = engine_.memory_use().host_optimizer_states,
                          .mfu = log_.mfu(means.front().total(), report.attention_share),
@@ -339,7 +340,7 @@ void Trainer::start() {
       data.emplace_back(file.path, config_.seq_length, config_.document_mask);
     }
     train_data_.emplace(std::move(data), options, position_.step);
-    validation_.emplace(config_, options);
+    validation_.emplace(config_, options, communicators_.sequence());
   });
   folder_.make_room();
 }
@@ -365,27 +366,27 @@ StepReport Trainer::train_step() {
   // What it sees arrives with the step's other figures.
   model::CastWatch* const watch = log_.is_logged(update) ? decoder_->cast_watch() : nullptr;
   if (watch != nullptr) watch->begin();
-  const OptimizerStepResult result =
-      run_optimizer_step(engine_, pass_, timer_,
-                         {.device = device_,
-                          .lr = lr,
-                          .update = update,
-                          .micro_batches = config_.gradient_accumulation_steps,
-                          .loss_weight = [&] { return loss_weight(*train_data_, update, mpi_); },
-                          .next =
-                              [&] {
-                                const io::MicroBatch batch = train_data_->next();
-                                attention_share_ += batch.attention_share(config_.seq_length);
-                                model::Batch copied = batch_on(device_, batch, config_.seq_length);
-                                copied.dropout = {.seed = config_.seed, .first_sample = batch.first_window};
-                                return copied;
-                              },
-                          .before_update =
-                              [&] {
-                                blocked_by_checkpoints = checkpointer_.before_update();
-                                if (watch != nullptr) watch->end();
-                              },
-                          .figures = [&] { return figures(); }});
+  const OptimizerStepResult result = run_optimizer_step(
+      engine_, pass_, timer_,
+      {.device = device_,
+       .lr = lr,
+       .update = update,
+       .micro_batches = config_.gradient_accumulation_steps,
+       .loss_weight = [&] { return loss_weight(*train_data_, update, mpi_); },
+       .next =
+           [&] {
+             const io::MicroBatch batch = train_data_->next();
+             attention_share_ += batch.attention_share(config_.seq_length);
+             model::Batch copied = batch_on(device_, batch, config_.seq_length, communicators_.sequence());
+             copied.dropout = {.seed = config_.seed, .first_sample = batch.first_window};
+             return copied;
+           },
+       .before_update =
+           [&] {
+             blocked_by_checkpoints = checkpointer_.before_update();
+             if (watch != nullptr) watch->end();
+           },
+       .figures = [&] { return figures(); }});
   const parallel::StepSummary& summary = result.summary;
   check_finite({.step = update,
                 .summary = summary,

@@ -3,11 +3,15 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/error.hpp"
 
 namespace mpzero {
 
-Validation::Validation(const RunConfig& config, const io::LoaderOptions& options) : config_(config) {
+Validation::Validation(const RunConfig& config, const io::LoaderOptions& options,
+                       std::shared_ptr<const SequenceExchange> ranks)
+    : config_(config), ranks_(std::move(ranks)) {
   for (const ValidationFile& file : config.validation_data) {
     sets_.emplace_back(io::TokenDataset(file.path, config.seq_length, config.document_mask), options,
                        config.validation_sequences);
@@ -27,7 +31,7 @@ std::optional<std::vector<ValidationLoss>> Validation::run(TrainingPass& pass, p
     for (int64_t b = 0; b < set.num_batches(); ++b) {
       if (stops()) return std::nullopt;
       const io::ValidationBatch batch = set.read(b);
-      const at::Tensor loss = pass.validate(batch_on(device, batch.tokens, config_.seq_length));
+      const at::Tensor loss = pass.validate(batch_on(device, batch.tokens, config_.seq_length, ranks_));
       const auto windows = static_cast<double>(batch.num_windows);
       sum.add_(loss, windows);
       weight += windows * batch.tokens.weight();

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,8 +20,10 @@ namespace mpzero {
 // micro-batch, and each sequence counts the same in the mean.
 class Validation {
  public:
-  // Opens the files. Throws UserError as io::TokenDataset does. `config` must outlive this object.
-  Validation(const RunConfig& config, const io::LoaderOptions& options);
+  // Opens the files. Throws UserError as io::TokenDataset does. `config` must outlive this object. `ranks`: see
+  // batch_on.
+  Validation(const RunConfig& config, const io::LoaderOptions& options,
+             std::shared_ptr<const SequenceExchange> ranks = nullptr);
 
   bool empty() const { return sets_.empty(); }
   // The mean loss of each set, summed in fp64, and of several sets last the mean of these losses; nothing as soon as
@@ -30,6 +33,7 @@ class Validation {
 
  private:
   const RunConfig& config_;
+  std::shared_ptr<const SequenceExchange> ranks_;
   std::vector<io::ValidationSet> sets_;  // in the order of config_.validation_data
 };
 

@@ -114,7 +114,25 @@ MicroBatch read_batch(std::span<const Window> windows, const LoaderOptions& opti
     }
     if (masks_documents) dataset->append_document_ends(index, begin, batch.document_ends);
   }
+  if (options.sequence_parallel.size > 1) {
+    keep_part(batch.tokens, batch.sequences, options.sequence_parallel);
+    keep_part(batch.targets, batch.sequences, options.sequence_parallel);
+    keep_part(batch.loss_mask, batch.sequences, options.sequence_parallel);
+  }
   return batch;
+}
+
+// Leaves this rank's part of each sequence.
+template <typename T>
+void keep_part(std::vector<T>& values, int64_t sequences, const SequenceParallel& parallel) {
+  const auto part = std::ssize(values) / (sequences * parallel.size);
+  std::vector<T> kept;
+  kept.reserve(static_cast<size_t>(sequences * part));
+  for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+    const auto begin = values.begin() + (sequence * parallel.size + parallel.rank) * part;
+    kept.insert(kept.end(), begin, begin + part);
+  }
+  values = std::move(kept);
 }
 
 bool any_has_loss_mask(std::span<const TokenDataset> datasets) {
@@ -155,7 +173,7 @@ double MicroBatch::attention_share(int64_t seq_length) const {
     pairs += (end - begin) * (end - begin);
     begin = end;
   }
-  return pairs / (static_cast<double>(tokens.size()) * static_cast<double>(seq_length));
+  return pairs / (begin * static_cast<double>(seq_length));
 }
 
 int64_t windows_per_step(const LoaderOptions& options) {

@@ -38,6 +38,7 @@ struct LoaderOptions {
   int64_t micro_batch_size = 1;
   int64_t gradient_accumulation_steps = 1;
   DataParallel data_parallel;
+  SequenceParallel sequence_parallel{};  // its size divides the sequence length
   uint64_t seed = 0;
   bool shuffle = true;
   int64_t vocab_limit = 0;  // token ids must be smaller: the model's vocabulary size
@@ -56,14 +57,15 @@ int64_t windows_per_step(const LoaderOptions& options);
 // The smallest number of steps that consume every window `epochs` times.
 int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int64_t epochs);
 
-// [B, T] row-major each; targets are tokens shifted by one.
+// [B, T] row-major each; targets are tokens shifted by one. With sequence parallelism tokens, targets and loss_mask are
+// [B, T/P], this rank's part of each sequence.
 struct MicroBatch {
   std::vector<int64_t> source;  // [B, S], of pairs: what an encoder reads; then T is the sequence length minus S
   std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
   std::vector<float> loss_mask;  // weights of the targets' losses; empty: all 1
   // The end of each document among the B * T tokens, ascending to B * T; each sequence ends one. Tokens attend within
-  // their document. Empty: each sequence is one document.
+  // their document. Empty: each sequence is one document. Of whole sequences in any case.
   std::vector<int32_t> document_ends;
   int64_t sequences = 0;  // B
   int64_t epoch = 0;      // epoch of its first window, from 0

@@ -181,7 +181,8 @@ void read_communication(ObjectReader& root, DsConfig& config) {
   root.only("managed_gradient_accumulation", true, "set it to true");
   root.only("sparse_gradients", false, kRemoveIt);
   root.not_acted_on({"disable_allgather"}, false, kOneLayerAtATime);
-  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "mpzero does not support sequence parallelism");
+  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "heads are exchanged in the model's type");
+  root.read("sequence_parallel_size", config.sequence_parallel_size, Auto::kRefused, 1);
 }
 
 void read_fp8(ObjectReader& root, Fp8Section& fp8) {
@@ -218,8 +219,7 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
 }
 
 void refuse_other_methods(ObjectReader& root) {
-  root.only("sequence_parallel_size", 1, "set it to 1");
-  root.only("data_parallel_size", nullptr, "remove it; every rank is data parallel");
+  root.only("data_parallel_size", nullptr, "remove it; the ranks divided by sequence_parallel_size are");
   root.only("expert_parallel", nullptr, kRemoveIt + ": mpzero does not train mixtures of experts (docs/limits.md)");
   root.only("sparse_attention", nullptr, kRemoveIt);
   root.only("compression_training", nullptr, kRemoveIt);

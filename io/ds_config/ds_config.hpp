@@ -115,6 +115,7 @@ struct DsConfig {
   Setting<int64_t> gradient_accumulation_steps;
   Setting<double> gradient_clipping{1.0};  // 0: off
   Setting<int64_t> steps_per_print;
+  Setting<int64_t> sequence_parallel_size{1};
   Setting<std::string> communication_data_type;   // "fp32" or "bf16"; missing: the compute type
   Setting<std::string> grad_accum_dtype{"fp32"};  // "fp32" or "bf16"
   Setting<bool> bf16_enabled{false};

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/device/sequence_exchange.hpp"
+
 namespace mpzero::model {
 
 // Documents packed into one sequence of N tokens: tokens attend within their document, and its positions count from 0.
@@ -23,6 +25,8 @@ std::shared_ptr<const Documents> documents_on(at::Device device, std::vector<int
 struct AttentionMask {
   bool causal = true;
   std::shared_ptr<const Documents> documents = nullptr;  // null: each sequence is one
+  // The ranks that share the sequences, for a layer; `documents` are those of whole sequences. null: this rank alone.
+  std::shared_ptr<const SequenceExchange> ranks = nullptr;
 };
 
 enum class AttentionKernel : uint8_t {

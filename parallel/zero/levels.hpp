@@ -11,11 +11,15 @@ namespace mpzero::parallel {
 struct ParallelLayout {
   int nodes = 1;
   int ranks_per_node = 1;
+  int sequence_ranks = 1;  // consecutive ranks that share their sequences
 
   // All of them: they share the states of a run and sum their gradients.
   int ranks() const { return nodes * ranks_per_node; }
   // The batch, the loader and the loss ask here for the ranks that read different sequences.
-  DataParallel data_parallel(int rank) const { return {.rank = rank, .size = ranks()}; }
+  DataParallel data_parallel(int rank) const {
+    return {.rank = rank / sequence_ranks, .size = ranks() / sequence_ranks};
+  }
+  SequenceParallel sequence_parallel(int rank) const { return {.rank = rank % sequence_ranks, .size = sequence_ranks}; }
   int data_parallel_size() const { return data_parallel(0).size; }
 };
 

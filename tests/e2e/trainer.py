@@ -20,26 +20,37 @@ from prepare.token_file import TokenFile  # noqa: E402
 
 BUILD = Path(os.environ.get("BUILD_DIR", REPOSITORY / "build"))
 GOLDEN = REPOSITORY / "tests" / "golden"
-# What tests compile and later sessions use again: the folder of pytest's config.cache.mkdir().
+# What tests compile and later sessions use again : the folder of pytest's config.cache.mkdir().
 CACHE = REPOSITORY / ".pytest_cache" / "d"
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    # Containers may forbid the system call that the shared-memory transport would use.
+    # Containers may forbid the system call that the shared - memory transport would use.
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-    # More ranks than cores: waiting ranks yield to others.
+    # More ranks than cores : waiting ranks yield to others.
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 
 
-def write_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
-    """Writes a token file of one document with the writer of app/prepare_data.py."""
-    file = TokenFile(path, np.dtype(np.uint16))
+def write_tokens(
+    path: Path,
+    tokens: np.ndarray,
+    vocab_size: int,
+    ends: np.ndarray | None = None,
+    mask: np.ndarray | None = None,
+    mask_row: int = 0,
+) -> Path:
+    """Writes a token file with the writer of app/prepare_data.py. ends: of its documents; None: it is one. mask: of packed examples,
+    in rows of `mask_row` tokens."""
+    file = TokenFile(path, np.dtype(np.uint16), masked=mask is not None)
     try:
-        file.append(tokens, np.array([len(tokens)]))
+        file.append(tokens, np.array([len(tokens)]) if ends is None else ends)
+        if mask is not None:
+            file.append_mask(mask)
         attributes = {
+            **({} if mask is None else {"format_version": 2, "packed_sequence_length": mask_row}),
             "vocab_size": vocab_size,
             "eos_token_id": vocab_size - 1,
             "tokenizer": "golden",

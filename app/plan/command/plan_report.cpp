@@ -174,7 +174,7 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
                              : ", TCP"),
       fmt::format("  ZeRO-{}{}, {}, sequences of {} tokens, global batch {} = {} x {} x {}", config.zero.stage,
                   describe_levels(facts.setup.layout), config.dtype, config.seq_length, config.train_batch_size,
-                  config.micro_batch_size, config.gradient_accumulation_steps, machine.world_size()),
+                  config.micro_batch_size, config.gradient_accumulation_steps, facts.setup.layout.data_parallel_size()),
       facts.calibration == nullptr
           ? "  kernel times: unknown, so only memory is planned"
           : fmt::format("  kernel times: {}, {}", std::filesystem::path(facts.calibration->name()).filename().string(),

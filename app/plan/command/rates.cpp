@@ -144,6 +144,7 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
   const int64_t sequences = std::clamp<int64_t>(std::llround(static_cast<double>(tokens) / document), 1, tokens);
   const MicroBatchShape shape{.sequences = sequences,
                               .length = tokens / sequences,
+                              .sequence_ranks = setup.layout.sequence_ranks,
                               .source_length = setup.config.source_length,
                               .type = options.dtype,
                               .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,

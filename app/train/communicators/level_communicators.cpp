@@ -9,6 +9,9 @@ namespace mpzero {
 namespace {
 
 parallel::RankGroup ranks_of(Level level, const parallel::ParallelLayout& layout, int rank) {
+  if (level == Level::kSequence) {
+    return {.first = rank - rank % layout.sequence_ranks, .count = layout.sequence_ranks};
+  }
   if (layout.nodes == 1) return {};
   const int place = rank % layout.ranks_per_node;
   if (level == Level::kInterNode) return {.first = place, .count = layout.nodes, .stride = layout.ranks_per_node};
@@ -16,27 +19,27 @@ parallel::RankGroup ranks_of(Level level, const parallel::ParallelLayout& layout
 }
 
 std::string name_of(const std::string& use, Level level, const parallel::ParallelLayout& layout) {
-  if (layout.nodes == 1) return use;
+  if (level == Level::kSequence || layout.nodes == 1) return use;
   return use + (level == Level::kInterNode ? " between nodes" : " within nodes");
 }
 
-std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Level level,
-                                                          const parallel::ParallelLayout& layout, Watchdog& watchdog,
-                                                          const std::string& use) {
+}  // namespace
+
+std::unique_ptr<parallel::Communicator> open_recorded(Network& network, Level level,
+                                                      const parallel::ParallelLayout& layout, Watchdog& watchdog,
+                                                      const std::string& use) {
   parallel::FlightRecorder::Channel& channel = watchdog.recorder().channel(
       name_of(use, level, layout), parallel::FlightRecorder::Shows::kProgress, ranks_of(level, layout, network.rank()));
   return std::make_unique<parallel::RecordedCommunicator>(network.open_communicator(level), channel);
 }
 
-}  // namespace
-
 LevelCommunicators::LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                        parallel::Timeline& timeline, const std::string& name)
     : layout_(layout),
       several_hosts_(network.has_several_hosts()),
-      intra_node_(open_communicator(network, Level::kIntraNode, layout, watchdog, name), timeline) {
+      intra_node_(open_recorded(network, Level::kIntraNode, layout, watchdog, name), timeline) {
   if (layout.nodes == 1) return;
-  inter_node_.emplace(open_communicator(network, Level::kInterNode, layout, watchdog, name), timeline);
+  inter_node_.emplace(open_recorded(network, Level::kInterNode, layout, watchdog, name), timeline);
 }
 
 LevelCommunicators::LevelCommunicators(const parallel::ParallelLayout& layout, bool several_hosts,

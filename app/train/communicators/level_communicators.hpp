@@ -14,6 +14,12 @@
 
 namespace mpzero {
 
+// Opens one for a use, such as "parameters", whose collectives the flight recorder remembers. Collective, after
+// network.divide(layout).
+std::unique_ptr<parallel::Communicator> open_recorded(Network& network, Level level,
+                                                      const parallel::ParallelLayout& layout, Watchdog& watchdog,
+                                                      const std::string& use);
+
 // A run's communicators for one use, parameters or gradients: one per level. They measure on a timeline, and the flight
 // recorder remembers their collectives by the name of the use, with two levels "within nodes" or "between nodes" added,
 // and the ranks that meet in them.

@@ -46,6 +46,7 @@ void Network::warn_without_thread() const {
 }
 
 void Network::divide(const parallel::ParallelLayout& layout) {
+  if (layout.sequence_ranks > 1) sequence_ = mpi_.split(mpi_.rank() / layout.sequence_ranks);
   if (layout.nodes == 1) return;
   node_ = mpi_.split(mpi_.rank() / layout.ranks_per_node);
   place_ = mpi_.split(mpi_.rank() % layout.ranks_per_node);
@@ -56,6 +57,7 @@ void Network::divide(const parallel::ParallelLayout& layout) {
 std::unique_ptr<parallel::Communicator> Network::open_communicator(Level level) {
   // Copy engines reach no other node, also where a node is only a part of this machine.
   if (level == Level::kInterNode) return open_over(*place_, parallel::NcclEngine::kKernels, min_channels_);
+  if (level == Level::kSequence) return open_over(*sequence_, parallel::NcclEngine::kKernels, min_channels_);
   if (node_) return open_over(*node_, parallel::NcclEngine::kCopyEngines, /*min_channels=*/0);
   return open_over(mpi_, parallel::NcclEngine::kCopyEngines, min_channels_);
 }

@@ -15,7 +15,8 @@
 namespace mpzero {
 
 // Within a node or between nodes; see parallel::Levels.
-enum class Level : uint8_t { kIntraNode, kInterNode };
+// kSequence: the ranks that share sequences.
+enum class Level : uint8_t { kIntraNode, kInterNode, kSequence };
 
 // How the ranks of a run communicate: MPI for tensors on the CPU, NCCL for those on GPUs.
 class Network {
@@ -33,7 +34,8 @@ class Network {
   // proof (one host, the CPU). On rank 0 alone.
   const std::string& proven() const { return proven_network_; }
   bool has_several_hosts() const { return mpi_.local_size() < mpi_.world_size(); }
-  // Divides the ranks into nodes, of consecutive ranks, for open_communicator(). Collective.
+  // Divides the ranks into nodes, of consecutive ranks, and into those that share sequences, for open_communicator().
+  // Collective.
   void divide(const parallel::ParallelLayout& layout);
   // Over the ranks of one node, or those at one place of all nodes, as this rank belongs to them. Before divide() all
   // ranks are one node. Between hosts the first one over all ranks is the one that was proven. Collective.
@@ -48,7 +50,8 @@ class Network {
   std::unique_ptr<parallel::Communicator> warned_of_hazard(std::unique_ptr<parallel::NcclCommunicator> communicator);
 
   parallel::MpiRuntime& mpi_;
-  std::unique_ptr<parallel::MpiRuntime> node_;   // null: all ranks
+  std::unique_ptr<parallel::MpiRuntime> node_;      // null: all ranks
+  std::unique_ptr<parallel::MpiRuntime> sequence_;  // null: each rank has sequences of its own
   std::unique_ptr<parallel::MpiRuntime> place_;  // the ranks at this rank's place of all nodes; null: this rank alone
   at::Device device_;
   std::unique_ptr<parallel::NcclCommunicator> proven_;

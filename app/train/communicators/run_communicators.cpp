@@ -1,5 +1,7 @@
 #include "app/train/communicators/run_communicators.hpp"
 
+#include "parallel/comm/head_exchange.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -13,12 +15,17 @@ Network& divided(Network& network, const parallel::ParallelLayout& layout) {
 RunCommunicators::RunCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                    parallel::Timeline& timeline)
     : parameters_(divided(network, layout), layout, watchdog, timeline, "parameters"),
-      gradients_(network, layout, watchdog, timeline, "gradients") {}
+      gradients_(network, layout, watchdog, timeline, "gradients") {
+  if (layout.sequence_ranks == 1) return;
+  sequence_ranks_ = open_recorded(network, Level::kSequence, layout, watchdog, "sequences");
+  sequence_ = std::make_shared<parallel::HeadExchange>(*sequence_ranks_);
+}
 
 std::vector<parallel::Communicator*> RunCommunicators::all() {
   std::vector<parallel::Communicator*> all = parameters_.all();
   const std::vector<parallel::Communicator*> more = gradients_.all();
   all.insert(all.end(), more.begin(), more.end());
+  if (sequence_ranks_) all.push_back(sequence_ranks_.get());
   return all;
 }
 

@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "app/train/communicators/level_communicators.hpp"
+#include "base/device/sequence_exchange.hpp"
 
 namespace mpzero {
 
-// The communicators of a run: those for parameters and those for gradients, so that neither waits for the other.
+// The communicators of a run: for parameters, for gradients and for shared sequences, so that none waits for another.
 class RunCommunicators {
  public:
   // Divides the network as the layout says. Collective. What is referred to outlives the communicators.
@@ -16,6 +18,8 @@ class RunCommunicators {
 
   LevelCommunicators& parameters() { return parameters_; }
   LevelCommunicators& gradients() { return gradients_; }
+  // Of the ranks that share sequences; null if none do.
+  const std::shared_ptr<const SequenceExchange>& sequence() const { return sequence_; }
   std::vector<parallel::Communicator*> all();
   // Of both, as LevelCommunicators::take_internode_bytes() has them.
   int64_t take_internode_bytes();
@@ -23,6 +27,8 @@ class RunCommunicators {
  private:
   LevelCommunicators parameters_;
   LevelCommunicators gradients_;
+  std::unique_ptr<parallel::Communicator> sequence_ranks_;
+  std::shared_ptr<const SequenceExchange> sequence_;
 };
 
 }  // namespace mpzero

@@ -10,7 +10,8 @@ namespace mpzero {
 
 double loss_weight(const io::DataLoader& data, int64_t step, ProcessGroup& group) {
   const double mine = data.step_weight();
-  if (!data.has_loss_mask()) return mine * data.options().data_parallel.size;
+  const io::LoaderOptions& ranks = data.options();
+  if (!data.has_loss_mask()) return mine * ranks.data_parallel.size * ranks.sequence_parallel.size;
   const double weight = sum(group, mine);
   if (weight > 0) return weight;
   throw UserError(

@@ -68,7 +68,8 @@ std::vector<model::Gradient> gradients_of(parallel::ZeroEngine& engine, size_t u
 
 }  // namespace
 
-model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length) {
+model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length,
+                      std::shared_ptr<const SequenceExchange> ranks) {
   const bool packed = !batch.document_ends.empty();
   const auto copy = [&](const auto& values, at::ScalarType type) {
     const int64_t sequences = packed ? 1 : batch.sequences, length = std::ssize(values) / sequences;
@@ -84,6 +85,7 @@ model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t se
     ends.insert(ends.end(), batch.document_ends.begin(), batch.document_ends.end());
     copied.documents = model::documents_on(device, std::move(ends), seq_length);
   }
+  copied.ranks = std::move(ranks);
   return copied;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,9 @@
 
 namespace mpzero {
 
-// A copy on a device; packed documents as one sequence.
-model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length);
+// A copy on a device; packed documents as one sequence. `ranks`: with which this rank shares the sequences, or null.
+model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t seq_length,
+                      std::shared_ptr<const SequenceExchange> ranks = nullptr);
 
 // Runs micro-batches through the model, unit by unit: parameters are gathered before each unit and released after it,
 // and gradients are reduced over the ranks as soon as a unit's backward is done.

@@ -73,6 +73,24 @@ TEST_CASE("records the operations and the memory of packed documents with weight
   }
 }
 
+TEST_CASE("records the operations and the memory of ranks that share sequences") {
+  const OneThread one;
+  MemoryWatch watch;
+  for (const ModelConfig& config : model::small_models()) {
+    for (const int64_t documents : {0, 3}) {
+      INFO(config.model_type << ", documents " << documents);
+      const MicroBatchShape shape{.sequences = 2,
+                                  .length = 120,
+                                  .sequence_ranks = 2,
+                                  .documents = documents,
+                                  .type = at::kBFloat16,
+                                  .gradient_type = at::kFloat,
+                                  .mlp_tile = 64};
+      CHECK(differences(wide(config), shape, watch.cpu(), 800 * 16, kTolerance) == std::vector<std::string>());
+    }
+  }
+}
+
 TEST_CASE("records the operations and the memory of each kind of a T5's layers") {
   const OneThread one;
   MemoryWatch watch;
@@ -232,6 +250,20 @@ TEST_CASE("tiles compute as much as full recomputation, with a workspace that ha
     const UnitRecorder::Layer longer = recorded(config, Recompute::kTiled, 2000);
     CHECK(longer.backward.peak - tiled.backward.peak < of_mlp / 4);
   }
+}
+
+TEST_CASE("ranks that share sequences compute an equal part of all but attention's keys and values") {
+  const ModelConfig config = wide(model::small_qwen3());
+  const auto flops = [&](int sequence_ranks) {
+    double sum = 0;
+    const MicroBatchShape shape{.sequences = 2, .length = 64, .sequence_ranks = sequence_ranks};
+    const UnitRecorder::Layer layer = UnitRecorder(config, shape, at::kCUDA).layer(Recompute::kNone);
+    for (const UnitCall* call : {&layer.forward, &layer.backward}) {
+      for (const Operation& o : call->operations) sum += o.flops();
+    }
+    return sum;
+  };
+  CHECK(flops(2) == Approx(flops(1) / 2));
 }
 
 TEST_CASE("less is kept at each level of recomputation, and casts take memory where they are kept") {

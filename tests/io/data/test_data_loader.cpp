@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -77,6 +78,36 @@ std::vector<int64_t> consumed(const Windows& data, int data_parallel_size, int64
 }
 
 }  // namespace
+
+TEST_CASE("ranks that share sequences read consecutive parts of them") {
+  const Windows data(6);
+  DataLoader whole(data.open(), options_of(0, 1, 2, 1, /*shuffle=*/true), 0);
+  std::vector<DataLoader> parts;
+  for (int rank = 0; rank < 4; ++rank) {
+    LoaderOptions options = options_of(0, 1, 2, 1, /*shuffle=*/true);
+    options.sequence_parallel = {.rank = rank, .size = 4};
+    parts.emplace_back(data.open(), options, 0);
+  }
+  for (int step = 0; step < 5; ++step) {
+    const MicroBatch expected = whole.next();
+    MicroBatch joined;
+    std::vector<MicroBatch> read;
+    for (DataLoader& part : parts) read.push_back(part.next());
+    for (int64_t sequence = 0; sequence < 2; ++sequence) {
+      for (const MicroBatch& part : read) {
+        CHECK(part.sequences == 2);
+        CHECK(part.first_window == expected.first_window);
+        REQUIRE(part.tokens.size() == 2 * kSeqLength / 4);
+        for (const auto& [all, own] : {std::pair(&joined.tokens, &part.tokens), {&joined.targets, &part.targets}}) {
+          all->insert(all->end(), own->begin() + sequence * kSeqLength / 4,
+                      own->begin() + (sequence + 1) * kSeqLength / 4);
+        }
+      }
+    }
+    CHECK(joined.tokens == expected.tokens);
+    CHECK(joined.targets == expected.targets);
+  }
+}
 
 TEST_CASE("Without shuffle the windows come in the file's order, epoch after epoch") {
   const Windows data(10);
