@@ -90,6 +90,19 @@ void append_pair(const TokenDataset& dataset, int64_t index, std::span<const int
   batch.loss_mask.insert(batch.loss_mask.end(), weights.begin() + source - 1, weights.end() - 1);
 }
 
+// Leaves this rank's part of each sequence.
+template <typename T>
+void keep_part(std::vector<T>& values, int64_t sequences, const SequenceParallel& parallel) {
+  const auto part = std::ssize(values) / (sequences * parallel.size);
+  std::vector<T> kept;
+  kept.reserve(static_cast<size_t>(sequences * part));
+  for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+    const auto begin = values.begin() + (sequence * parallel.size + parallel.rank) * part;
+    kept.insert(kept.end(), begin, begin + part);
+  }
+  values = std::move(kept);
+}
+
 MicroBatch read_batch(std::span<const Window> windows, const LoaderOptions& options) {
   const auto any = [&](auto has) { return std::ranges::any_of(windows, has, &Window::dataset); };
   const bool masks_losses = any(std::mem_fn(&TokenDataset::has_loss_mask));
@@ -120,19 +133,6 @@ MicroBatch read_batch(std::span<const Window> windows, const LoaderOptions& opti
     keep_part(batch.loss_mask, batch.sequences, options.sequence_parallel);
   }
   return batch;
-}
-
-// Leaves this rank's part of each sequence.
-template <typename T>
-void keep_part(std::vector<T>& values, int64_t sequences, const SequenceParallel& parallel) {
-  const auto part = std::ssize(values) / (sequences * parallel.size);
-  std::vector<T> kept;
-  kept.reserve(static_cast<size_t>(sequences * part));
-  for (int64_t sequence = 0; sequence < sequences; ++sequence) {
-    const auto begin = values.begin() + (sequence * parallel.size + parallel.rank) * part;
-    kept.insert(kept.end(), begin, begin + part);
-  }
-  values = std::move(kept);
 }
 
 bool any_has_loss_mask(std::span<const TokenDataset> datasets) {

@@ -42,8 +42,8 @@ def write_tokens(
     mask: np.ndarray | None = None,
     mask_row: int = 0,
 ) -> Path:
-    """Writes a token file with the writer of app/prepare_data.py. ends: of its documents; None: it is one. mask: of packed examples,
-    in rows of `mask_row` tokens."""
+    """Writes a token file with the writer of app/prepare_data.py. ends: of its documents; None: it is one. mask: of
+    packed examples, in rows of `mask_row` tokens."""
     file = TokenFile(path, np.dtype(np.uint16), masked=mask is not None)
     try:
         file.append(tokens, np.array([len(tokens)]) if ends is None else ends)

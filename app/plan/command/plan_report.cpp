@@ -182,6 +182,9 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
                             ? "not measured on this GPU"
                             : "measured on " + measured_on(*facts.calibration, machine))};
   if (!facts.nodes.empty()) lines.push_back("  " + facts.nodes);
+  if (facts.setup.layout.sequence_ranks > 1 && facts.calibration != nullptr) {
+    lines.emplace_back("  step time: without the exchange of attention heads between ranks");
+  }
   if (machine.nodes > 1) {
     const double gigabytes = machine.links.between_bytes_per_second / 1e9;
     lines.push_back(fmt::format("  network: {:.{}f} GB/s per host in collectives, {}{}", gigabytes,
@@ -244,6 +247,7 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
         {"train_micro_batch_size_per_gpu", config.micro_batch_size},
         {"gradient_accumulation_steps", config.gradient_accumulation_steps},
         {"seq_length", config.seq_length},
+        {"sequence_parallel_size", config.sequence_parallel_size},
         {"recompute", recompute}}},
       {"calibration", facts.calibration == nullptr ? Json(nullptr)
                                                    : Json{{"name", facts.calibration->name()},
