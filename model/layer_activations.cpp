@@ -23,7 +23,7 @@ void LayerActivations::drop(Recompute recompute) {
   activated.reset();
   exchanged = {};
   // A view of a saved tensor costs nothing.
-  if (!qk.is_alias_of(qkv)) qk.reset();
+  if (qk.defined() && !qk.is_alias_of(qkv)) qk.reset();
 }
 
 std::vector<at::Tensor> LayerActivations::tensors() const {

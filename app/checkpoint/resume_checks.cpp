@@ -12,6 +12,7 @@
 #include "app/config/model_changes.hpp"
 #include "app/config/recorded_settings.hpp"
 #include "app/config/settings_table.hpp"
+#include "app/lora/lora_settings.hpp"
 #include "app/tokens/token_checks.hpp"
 #include "base/error.hpp"
 #include "io/peft/peft_config.hpp"
@@ -220,16 +221,29 @@ void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, c
   }
 }
 
+// Dropout may change: it is reported with the other changes.
+void check_same_adapters(std::optional<LoraConfig> saved, std::optional<LoraConfig> now, const std::string& folder) {
+  if (!saved && !now) return;
+  if (!saved) {
+    throw_user_error("{} has no adapters, this run has some (--lora_r {}); start a new run with --init_from {}", folder,
+                     now->r, folder);
+  }
+  const LoraConfig wanted = *saved;
+  if (now) saved->dropout = now->dropout;
+  if (saved == now) return;
+  throw_user_error(
+      "{} has adapters with {}, this run has {}; pass --lora_r {} --lora_alpha {} --lora_target_modules {}{}{}", folder,
+      describe_lora(wanted), now ? describe_lora(*now) : "none", wanted.r, wanted.alpha, fmt::join(wanted.targets, ","),
+      wanted.rslora ? " --use_rslora" : "",
+      wanted.dropout > 0 ? fmt::format(" --lora_dropout {}", wanted.dropout) : "");
+}
+
 }  // namespace
 
 void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                      const std::vector<UnitSpec>& units) {
   const std::string folder = checkpoint.folder().string();
-  if (const auto adapters = setup.model.lora ? std::nullopt : io::adapters_of(checkpoint)) {
-    throw_user_error(
-        "{} has adapters, which this run lacks; pass --lora_r {} --lora_alpha {} --lora_target_modules {}{}", folder,
-        adapters->r, adapters->alpha, fmt::join(adapters->targets, ","), adapters->rslora ? " --use_rslora" : "");
-  }
+  check_same_adapters(io::adapters_of(checkpoint), setup.model.lora, folder);
   io::check_same_parameters(checkpoint.parameters(), units, checkpoint.folder());
   const nlohmann::json known = known_settings(checkpoint.progress(), folder);
   std::vector<ModelChange> changes = model_changes_since(checkpoint, setup).value_or(std::vector<ModelChange>{});

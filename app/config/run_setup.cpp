@@ -518,6 +518,9 @@ RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int
   setup.config.init_adapters = init.adapters.string();
   const RunConfig& config = setup.config;
   const std::string source = ds_config.given() ? ds_config.path : "the command line";
+  if (ds_config.lora.present && !config.lora.r && !setup.model.lora) {
+    throw_user_error("{}: lora.r is missing; set it, or remove the section lora to train all weights", source);
+  }
   set_up_lora(config, source, given.init_from, setup.model);
   check_split_sequences(config, source, setup.model);
   check_sizes(config, setup.model, source);

@@ -250,6 +250,10 @@ void add_layout(const RunSetup& setup, std::vector<Row>& rows) {
   const std::string& key = config.zero.ranks_per_node_key;
   rows.push_back({"shard group", counted(setup.layout.ranks_per_node, "rank"),
                   key.empty() ? describe(Origin{}) : describe({Origin::Kind::kFile, key})});
+  if (config.sequence_parallel_size > 1) {
+    rows.push_back({"sequences", fmt::format("split over {} ranks", config.sequence_parallel_size),
+                    of_file("sequence_parallel_size")});
+  }
   rows.push_back({"ZeRO stage", fmt::to_string(config.zero.stage), of_file("zero_optimization.stage")});
   rows.push_back({"offload", show_offload(setup), of_file("zero_optimization.offload_optimizer, offload_param")});
   const std::string chosen = setup.recompute.empty() ? "" : fmt::format(" ({})", setup.recompute);

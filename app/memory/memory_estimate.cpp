@@ -41,22 +41,23 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
   using enum plan::WeightCasts;
   const bool keeps_all = kept_casts == decoder_.config().num_hidden_layers;
   const plan::WeightCasts casts = keeps_all ? kKept : gathers_codes(scenario) ? kCodes : kEachUse;
-  const parallel::ZeroOptions options = options_of(scenario);
-  const bool accumulates = scenario.gradient_accumulation_steps > 1;
-  const at::ScalarType gradients = accumulates ? options.accumulation_dtype : options.communication_dtype;
-  const auto key = std::tuple(scenario.micro_batch_size, gradients, accumulates, casts);
+  const parallel::GradientTarget gradients = parallel::ZeroEngine::gradient_target(options_of(scenario), ranks_);
+  const auto key = std::tuple(scenario.micro_batch_size, gradients.type, gradients.accumulates, casts);
   auto found = recorded_.find(key);
-  if (found == recorded_.end()) {
-    found = recorded_.emplace(key, record_sizes(scenario.micro_batch_size, gradients, accumulates, casts)).first;
-  }
+  if (found == recorded_.end())
+    found = recorded_.emplace(key, record_sizes(scenario.micro_batch_size, gradients, casts)).first;
   ActivationSizes sizes = found->second;
-  for (ActivationSizes::Level* level : {&sizes.tiled, &sizes.full, &sizes.selective, &sizes.none}) {
-    level->workspace += cast_bytes(kept_casts) + (device_.is_cuda() ? model::LtMatmul::kHandleBytes : 0);
+  const int64_t always = cast_bytes(kept_casts) + (device_.is_cuda() ? model::LtMatmul::kHandleBytes : 0);
+  sizes.head += always;
+  for (ActivationSizes::Layer& layer : sizes.layers) {
+    for (ActivationSizes::Level* level : {&layer.tiled, &layer.full, &layer.selective, &layer.none}) {
+      level->workspace += always;
+    }
   }
   return sizes;
 }
 
-ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::ScalarType gradient_type, bool accumulates,
+ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const parallel::GradientTarget& gradients,
                                              plan::WeightCasts casts) const {
   plan::MicroBatchShape shape{.sequences = micro_batch_size,
                               .length = config_.seq_length,
@@ -65,37 +66,35 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, at::Scala
                               .documents = config_.documents,
                               .loss_mask = config_.has_loss_mask,
                               .type = zero_options(config_, device_).dtype,
-                              .gradient_type = gradient_type,
-                              .accumulates = accumulates,
+                              .gradient_type = gradients.type,
+                              .accumulates = gradients.accumulates,
                               .fp8 = config_.fp8_options,
                               .casts = casts,
                               .frozen = config_.freeze_parameters};
   ActivationSizes sizes;
+  sizes.layers.resize(static_cast<size_t>(decoder_.config().num_hidden_layers));
   for (const plan::LayerKind& kind : kinds_) {
-    shape.layer = kind.first;
+    shape.layer = kind.layers.front();
     plan::UnitRecorder recorder(decoder_.config(), shape, device_);
     // The head reads the last layer's output. A backward reads the gradient of its output while, before T5's decoder is
     // done, that of the encoder's output waits.
     const int64_t hidden = recorder.hidden_bytes();
-    const int64_t of_head = hidden + recorder.head().peak;
+    if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + recorder.head().peak;
     const int64_t waiting = kind.place.decoder
                                 ? micro_batch_size * config_.source_length * decoder_.config().hidden_size *
                                       static_cast<int64_t>(c10::elementSize(shape.type))
                                 : 0;
-    for (const auto& [recompute, level] :
-         {std::pair(model::Recompute::kTiled, &sizes.tiled), std::pair(model::Recompute::kFull, &sizes.full),
-          std::pair(model::Recompute::kSelective, &sizes.selective), std::pair(model::Recompute::kNone, &sizes.none)}) {
+    const auto level_of = [&](model::Recompute recompute) -> ActivationSizes::Level {
       const plan::UnitRecorder::Layer layer = recorder.layer(recompute);
-      level->kept += kind.count * (layer.forward.kept - hidden);
+      const int64_t kept = layer.forward.kept - hidden;
       // In the forward, the input and all that it allocates, without what counts as kept.
-      const int64_t of_forward = hidden + layer.forward.peak - (layer.forward.kept - hidden);
-      level->workspace = std::max({level->workspace, of_head, of_forward, hidden + waiting + layer.backward.peak});
-    }
-  }
-  // The mean of all layers.
-  const int64_t layers = decoder_.config().num_hidden_layers;
-  for (ActivationSizes::Level* level : {&sizes.tiled, &sizes.full, &sizes.selective, &sizes.none}) {
-    level->kept = (level->kept + layers - 1) / layers;
+      return {.kept = kept,
+              .workspace = std::max(hidden + layer.forward.peak - kept, hidden + waiting + layer.backward.peak)};
+    };
+    using enum model::Recompute;
+    const ActivationSizes::Layer layer{
+        .tiled = level_of(kTiled), .full = level_of(kFull), .selective = level_of(kSelective), .none = level_of(kNone)};
+    for (const int64_t index : kind.layers) sizes.layers[static_cast<size_t>(index)] = layer;
   }
   return sizes;
 }
@@ -154,15 +153,14 @@ bool MemoryEstimate::gathers_codes(const MemoryScenario& scenario) const {
 }
 
 LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
-  return leanest_levels(decoder_.config().num_hidden_layers, activation_sizes(config_.micro_batch_size), recompute);
+  return leanest_levels(activation_sizes(config_.micro_batch_size), recompute);
 }
 
 MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels) const {
   const bool may_keep = scenario.keeps_casts && scenario.zero_stage < 3;
   const ActivationSizes sizes = sizes_of(scenario, may_keep ? kept_casts() : 0);
   const parallel::MemoryUse use = states_of(scenario);
-  const int64_t activations = activation_peak(
-      levels.value_or(leanest_levels(decoder_.config().num_hidden_layers, sizes, scenario.recompute)), sizes);
+  const int64_t activations = activation_peak(levels.value_or(leanest_levels(sizes, scenario.recompute)), sizes);
   return {.device = device_bytes(use) + activations, .host = host_bytes(use)};
 }
 

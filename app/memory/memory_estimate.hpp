@@ -48,9 +48,9 @@ class MemoryEstimate {
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt) const;
 
  private:
-  // What the units of a model allocate on a simulated device. Layers that are not alike count by the largest workspace.
+  // What the units of a model allocate on a simulated device.
   ActivationSizes sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const;
-  ActivationSizes record_sizes(int64_t micro_batch_size, at::ScalarType gradient_type, bool accumulates,
+  ActivationSizes record_sizes(int64_t micro_batch_size, const parallel::GradientTarget& gradients,
                                plan::WeightCasts casts) const;
   parallel::ZeroOptions options_of(const MemoryScenario& scenario) const;
   // Whether all layers with products in FP8 are gathered as codes.

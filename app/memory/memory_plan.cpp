@@ -85,15 +85,21 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   return text;
 }
 
+// Of the layer at this place in the forward pass.
+model::Recompute level_of(const LayerLevels& levels, size_t layer) {
+  const auto place = static_cast<int64_t>(layer);
+  if (place < levels.tiled) return model::Recompute::kTiled;
+  if (place < levels.tiled + levels.full) return model::Recompute::kFull;
+  return place < levels.tiled + levels.full + levels.selective ? model::Recompute::kSelective : model::Recompute::kNone;
+}
+
 }  // namespace
 
 int64_t memory_margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
 
 std::vector<model::Recompute> by_layer(const LayerLevels& levels) {
-  std::vector<model::Recompute> layers(static_cast<size_t>(levels.tiled), model::Recompute::kTiled);
-  layers.insert(layers.end(), static_cast<size_t>(levels.full), model::Recompute::kFull);
-  layers.insert(layers.end(), static_cast<size_t>(levels.selective), model::Recompute::kSelective);
-  layers.insert(layers.end(), static_cast<size_t>(levels.none), model::Recompute::kNone);
+  std::vector<model::Recompute> layers(static_cast<size_t>(levels.count()));
+  for (size_t i = 0; i < layers.size(); ++i) layers[i] = level_of(levels, i);
   return layers;
 }
 
@@ -115,27 +121,39 @@ std::string describe(const LayerLevels& levels) {
 
 std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
+const ActivationSizes::Level& ActivationSizes::Layer::at(model::Recompute recompute) const {
+  switch (recompute) {
+    case model::Recompute::kTiled:
+      return tiled;
+    case model::Recompute::kFull:
+      return full;
+    case model::Recompute::kSelective:
+      return selective;
+    case model::Recompute::kNone:
+      break;
+  }
+  return none;
+}
+
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
-  return levels.tiled * sizes.tiled.kept + levels.full * sizes.full.kept + levels.selective * sizes.selective.kept +
-         levels.none * sizes.none.kept;
+  int64_t sum = 0;
+  for (size_t i = 0; i < sizes.layers.size(); ++i) sum += sizes.layers[i].at(level_of(levels, i)).kept;
+  return sum;
 }
 
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
   int64_t held = 0, peak = 0;
-  const auto add = [&](int64_t layers, const ActivationSizes::Level& level) {
-    if (layers == 0) return;
-    held += layers * level.kept;
-    // The last of these layers runs while those before it hold their activations.
+  for (size_t i = 0; i < sizes.layers.size(); ++i) {
+    const ActivationSizes::Level& level = sizes.layers[i].at(level_of(levels, i));
+    held += level.kept;
+    // It runs, forward or backward, while it and those before it hold their activations.
     peak = std::max(peak, held + level.workspace);
-  };
-  add(levels.tiled, sizes.tiled);
-  add(levels.full, sizes.full);
-  add(levels.selective, sizes.selective);
-  add(levels.none, sizes.none);
-  return peak;
+  }
+  return std::max(peak, held + sizes.head);
 }
 
-std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes& sizes, int64_t budget) {
+std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget) {
+  const int64_t layers = std::ssize(sizes.layers);
   for (int64_t full = 0; full <= layers; ++full) {
     for (int64_t selective = 0; full + selective <= layers; ++selective) {
       const LayerLevels levels{.full = full, .selective = selective, .none = layers - full - selective};
@@ -146,7 +164,8 @@ std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes
   return activation_peak(tiled, sizes) <= budget ? std::optional(tiled) : std::nullopt;
 }
 
-LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recomputation recompute) {
+LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute) {
+  const int64_t layers = std::ssize(sizes.layers);
   switch (recompute) {
     case Recomputation::kNone:
       return {.none = layers};
@@ -160,14 +179,20 @@ LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recompu
       break;
   }
   LayerLevels leanest{.none = layers};
+  int64_t least = activation_peak(leanest, sizes);
+  const auto consider = [&](const LayerLevels& levels) {
+    const int64_t peak = activation_peak(levels, sizes);
+    if (peak >= least) return;
+    leanest = levels;
+    least = peak;
+  };
   for (int64_t full = 0; full <= layers; ++full) {
     for (int64_t selective = 0; full + selective <= layers; ++selective) {
-      const LayerLevels levels{.full = full, .selective = selective, .none = layers - full - selective};
-      if (activation_peak(levels, sizes) < activation_peak(leanest, sizes)) leanest = levels;
+      consider({.full = full, .selective = selective, .none = layers - full - selective});
     }
   }
-  const LayerLevels tiled{.tiled = layers};
-  return activation_peak(tiled, sizes) < activation_peak(leanest, sizes) ? tiled : leanest;
+  consider({.tiled = layers});
+  return leanest;
 }
 
 std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,

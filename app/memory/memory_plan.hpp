@@ -41,13 +41,18 @@ std::array<std::pair<std::string_view, int64_t>, 4> by_name(const LayerLevels& l
 // e.g. "none x 20, selective x 8".
 std::string describe(const LayerLevels& levels);
 
-// The memory of a micro-batch.
+// The memory of a micro-batch. Layers may differ.
 struct ActivationSizes {
   struct Level {
     int64_t kept = 0;       // by a layer, from its forward to its backward
-    int64_t workspace = 0;  // in addition to what layers keep, while the head, or such a layer, runs
+    int64_t workspace = 0;  // in addition to what layers keep, while it runs
   };
-  Level tiled, full, selective, none;
+  struct Layer {
+    Level tiled, full, selective, none;
+    const Level& at(model::Recompute recompute) const;
+  };
+  std::vector<Layer> layers;  // in the order of the forward pass
+  int64_t head = 0;           // workspace while the head runs
 };
 
 // The maximum that all layers keep.
@@ -60,14 +65,14 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 // layer at `full` recomputes its full forward, a layer at `selective` a few passes over its activations, far less than
 // a tenth of that: so as few layers as possible are at `full`, then as few as possible at `selective`. A layer at
 // `tiled` keeps as much as one at `full`, and its smaller workspace is only of use where no layer has a larger one.
-std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes& sizes, int64_t budget);
+std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget);
 
 // By layer.
 std::vector<model::Recompute> by_layer(const LayerLevels& levels);
 
 // The levels that --recompute requests; for kAuto those with the lowest peak. The last layers may still keep more than
 // their input: they would recompute it immediately.
-LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recomputation recompute);
+LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute);
 
 // What a user can change about a run so that it needs less memory. The global batch stays the same.
 struct MemoryScenario {

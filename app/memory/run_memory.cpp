@@ -102,7 +102,7 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
   const int64_t layers = estimate_.decoder().config().num_hidden_layers;
   const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   const bool automatic = config_.recompute == Recomputation::kAuto;
-  Plan plan{.states = states, .levels = leanest_levels(layers, sizes, config_.recompute)};
+  Plan plan{.states = states, .levels = leanest_levels(sizes, config_.recompute)};
   if (device_.is_cpu()) {
     if (automatic) plan.levels = {.none = layers};
     estimate_.keep_casts(estimate_.kept_casts_within(std::numeric_limits<int64_t>::max()));
@@ -119,8 +119,7 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
                       describe_changes(changes(plan.available - memory_margin(plan.available)))),
           ErrorScope::kAllRanks);
     }
-    if (automatic)
-      plan.levels = cheapest_levels(layers, sizes, room - memory_margin(plan.available)).value_or(plan.levels);
+    if (automatic) plan.levels = cheapest_levels(sizes, room - memory_margin(plan.available)).value_or(plan.levels);
     // Casting weights anew costs less than recomputing activations, which come first.
     const int64_t left = room - memory_margin(plan.available) - activation_peak(plan.levels, sizes);
     estimate_.keep_casts(estimate_.kept_casts_within(left));

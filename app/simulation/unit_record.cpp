@@ -48,7 +48,7 @@ std::vector<LayerKind> layer_kinds(const model::Decoder& decoder, const std::vec
   const parallel::UnitParts parts(decoder.units(), frozen);
   std::vector<LayerKind> kinds;
   for (int64_t layer = 0; layer < decoder.config().num_hidden_layers; ++layer) {
-    LayerKind kind{.trainable = {}, .more = more(layer), .first = layer};
+    LayerKind kind{.trainable = {}, .more = more(layer), .layers = {}};
     if (!decoder.fp8_products().empty()) kind.products = decoder.fp8_products()[static_cast<size_t>(layer)];
     for (const ParameterSpec& parameter : parts.units()[decoder.layer_unit(layer)].parameters) {
       kind.trainable.push_back(parameter.trainable);
@@ -58,7 +58,7 @@ std::vector<LayerKind> layer_kinds(const model::Decoder& decoder, const std::vec
       return other.products == kind.products && other.trainable == kind.trainable && other.more == kind.more &&
              other.place == kind.place;
     });
-    ++(same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).count;
+    (same == kinds.end() ? kinds.emplace_back(std::move(kind)) : *same).layers.push_back(layer);
   }
   return kinds;
 }

@@ -55,8 +55,8 @@ struct LayerKind {
   model::Fp8Products products{};
   std::vector<bool> trainable;  // by parameter
   std::pair<bool, bool> more;
-  model::T5Layer place{};  // of a T5's layer
-  int64_t first = 0, count = 0;
+  model::T5Layer place{};       // of a T5's layer
+  std::vector<int64_t> layers;  // ascending
 };
 std::vector<LayerKind> layer_kinds(
     const model::Decoder& decoder, const std::vector<std::string>& frozen,

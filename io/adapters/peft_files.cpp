@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/error.hpp"
@@ -78,35 +80,38 @@ class CheckpointAdapters final : public WeightSource {
   std::unique_ptr<StoredCheckpoint> checkpoint_;
 };
 
-std::string text_of(const ParameterSpec& parameter) {
-  return fmt::format("{} [{}]", parameter.name, fmt::join(parameter.shape, ", "));
-}
-
 // Throws unless `stored` are the adapters of `units`.
 void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<const UnitSpec> units,
                          const fs::path& folder) {
-  std::vector<std::string> found, wanted;
-  for (const ParameterSpec& parameter : stored) found.push_back(text_of(parameter));
+  std::map<std::string, std::vector<int64_t>> wanted;
   for (const UnitSpec& unit : units) {
     for (const ParameterSpec& parameter : unit.parameters) {
-      if (is_adapter(parameter.name)) wanted.push_back(text_of(parameter));
+      if (is_adapter(parameter.name)) wanted.emplace(parameter.name, parameter.shape);
     }
   }
-  std::ranges::sort(found);
-  std::ranges::sort(wanted);
-  std::vector<std::string> lacks, unknown;
-  std::ranges::set_difference(wanted, found, std::back_inserter(lacks));
-  std::ranges::set_difference(found, wanted, std::back_inserter(unknown));
-  if (!lacks.empty()) {
-    throw_user_error(
-        "{} contains adapters of another model: it lacks {}{}; use the base model that they were trained on",
-        folder.string(), lacks.front(), unknown.empty() ? "" : ", and has " + unknown.front());
+  for (const ParameterSpec& parameter : stored) {
+    const auto& [name, shape] = std::tie(parameter.name, parameter.shape);
+    const auto found = wanted.find(name);
+    if (found == wanted.end() && !is_adapter(name)) {
+      throw_user_error("{} contains {}, which PEFT saved whole; save adapters alone (save_embedding_layers=False)",
+                       folder.string(), name);
+    }
+    if (found == wanted.end()) {
+      throw_user_error(
+          "{} contains {}, which the model and the adapters' targets lack; pass the base that they were trained on, or "
+          "correct target_modules",
+          folder.string(), name);
+    }
+    if (found->second != shape) {
+      throw_user_error("{} contains adapters of another model: {} is [{}], the model needs [{}]; use their base model",
+                       folder.string(), name, fmt::join(shape, ", "), fmt::join(found->second, ", "));
+    }
+    wanted.erase(found);
   }
-  if (!unknown.empty()) {
-    throw_user_error(
-        "{} contains adapters of another model: the model has no {}; use the base model that they were trained on",
-        folder.string(), unknown.front());
-  }
+  if (wanted.empty()) return;
+  throw_user_error(
+      "{} lacks {} and {} more: mpzero adapts its targets in every layer; use adapters of all layers, saved whole",
+      folder.string(), wanted.begin()->first, wanted.size() - 1);
 }
 
 // Adapters under PEFT's names.
@@ -160,11 +165,13 @@ Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& out
                  {"init_lora_weights", true},
                  {"modules_to_save", nullptr},
                  {"inference_mode", true}});
+  std::map<std::string, std::string> metadata;
+  if (!checkpoint.run().init_from_hash.empty()) metadata[kBaseHashKey] = checkpoint.run().init_from_hash;
   ExportFolder folder(output, disk(), on_warning);
   folder.check_room(bytes);
   Exported exported{
       .files = write_safetensors(folder.staging(), parameters, AsPeft(checkpoint), std::numeric_limits<int64_t>::max(),
-                                 nullptr, type, disk(), fs::path(kAdapterWeightsName).stem()),
+                                 nullptr, type, disk(), fs::path(kAdapterWeightsName).stem(), metadata),
       .replaced = {}};
   SingleProcess alone;
   checkpoint.verify_what_was_read(alone);

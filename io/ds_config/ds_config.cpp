@@ -201,9 +201,20 @@ void read_fp8(ObjectReader& root, Fp8Section& fp8) {
 void read_lora(ObjectReader& root, LoraSection& lora) {
   auto section = root.section("lora");
   if (!section) return;
+  lora.present = true;
+  // PEFT's names.
+  for (const auto& [key, own] : {std::pair("lora_alpha", "alpha"),
+                                 {"target_modules", "targets"},
+                                 {"lora_dropout", "dropout"},
+                                 {"use_rslora", "rslora"}}) {
+    if (section->has(key)) section->refuse(key, fmt::format("is called {}; rename it", section->path_of(own)));
+  }
   section->read("r", lora.r, Auto::kRefused, 1);
   section->read("alpha", lora.alpha, Auto::kRefused, 0.0, kInfinity);
   section->read("targets", lora.targets, /*or_one=*/true);
+  if (lora.targets.given() && lora.targets.value.empty()) {
+    section->refuse("targets", "is empty; list projections, or remove it to adapt all of them");
+  }
   section->read("dropout", lora.dropout, Auto::kRefused, 0.0, 1.0);
   section->read("rslora", lora.rslora, Auto::kRefused);
   section->read("load_in_8bit", lora.load_in_8bit, Auto::kRefused);
@@ -212,6 +223,8 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
   section->only("bnb_4bit_use_double_quant", true, kRemoveIt);
   // Methods of PEFT that compute something else.
   for (const char* key : {"use_dora", "use_qalora", "lora_bias"}) section->only(key, false, kRemoveIt);
+  section->only("bias", "none", kRemoveIt);
+  section->only("init_lora_weights", true, kRemoveIt);
   for (const char* key : {"modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform"}) {
     section->only(key, nullptr, kRemoveIt);
   }

@@ -96,6 +96,7 @@ struct Fp8Section {
 
 // `lora`, which is mpzero's own: low-rank adapters (docs/finetuning.md).
 struct LoraSection {
+  bool present = false;
   Setting<int64_t> r;
   Setting<double> alpha;
   Setting<std::vector<std::string>> targets;

@@ -48,16 +48,22 @@ bool is_hub_name(std::string_view text) {
          is_part_of_name(text.substr(slash + 1));
 }
 
+fs::path hub_snapshot(const fs::path& name, const std::string& revision) {
+  const fs::path repository =
+      hub_cache() / fmt::format("{}{}{}{}", kPrefix, name.parent_path().string(), kSeparator, name.filename().string());
+  const fs::path reference = repository / "refs" / revision;
+  const bool is_commit = revision.find_first_not_of(kHexadecimal) == std::string::npos;
+  if (is_commit || revision.find("..") != std::string::npos || !path_exists(reference)) {
+    return repository / "snapshots" / revision;
+  }
+  const std::string text = read_text_file(reference, kMaxReferenceBytes);
+  return repository / "snapshots" / text.substr(0, text.find_first_not_of(kHexadecimal));
+}
+
 fs::path hub_snapshot_or(const fs::path& given) {
   if (!is_hub_name(given.native()) || path_exists(given)) return given;
-  const fs::path repository = hub_cache() / fmt::format("{}{}{}{}", kPrefix, given.parent_path().string(), kSeparator,
-                                                        given.filename().string());
-  const fs::path reference = repository / "refs" / "main";
-  if (!path_exists(reference)) return given;
-  const std::string text = read_text_file(reference, kMaxReferenceBytes);
-  const std::string commit = text.substr(0, text.find_first_not_of(kHexadecimal));
-  const fs::path snapshot = repository / "snapshots" / commit;
-  return !commit.empty() && is_folder(snapshot) ? snapshot : given;
+  const fs::path snapshot = hub_snapshot(given, "main");
+  return snapshot.has_filename() && is_folder(snapshot) ? snapshot : given;
 }
 
 std::string hub_name_of(const fs::path& folder) {

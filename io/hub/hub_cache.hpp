@@ -17,6 +17,9 @@ bool is_hub_name(std::string_view text);
 // models--ORG--NAME/snapshots/COMMIT, with the commit in models--ORG--NAME/refs/main. Also if only a part is cached.
 std::filesystem::path hub_snapshot_or(const std::filesystem::path& given);
 
+// The folder of a snapshot of the model of this name at a branch, tag or commit. It need not exist.
+std::filesystem::path hub_snapshot(const std::filesystem::path& name, const std::string& revision);
+
 // The name on the hub of the model in the folder of a snapshot; empty: it is no such folder.
 std::string hub_name_of(const std::filesystem::path& folder);
 

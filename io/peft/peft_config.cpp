@@ -23,13 +23,13 @@ constexpr std::string_view kPlainKeys[] = {"r",
                                            "use_rslora",
                                            "lora_dropout",
                                            "base_model_name_or_path",
+                                           "revision",
                                            "auto_mapping",
                                            "eva_config",
                                            "inference_mode",
                                            "megatron_core",
                                            "peft_version",
                                            "qalora_group_size",
-                                           "revision",
                                            "runtime_config",
                                            "task_type"};
 
@@ -59,8 +59,13 @@ PeftConfig read_peft_config(const fs::path& folder) {
   const json config = parse_user_json(*text, path.string(), kConfigurationLimits);
   if (!config.is_object()) throw_user_error("{} is not a JSON object; use a folder saved by PEFT", path.string());
   refuse_other_methods(config, path.string());
-  const json base = config.value("base_model_name_or_path", json());
-  return {.settings = read_lora_config(config, path.string()), .base = base.is_string() ? base.get<std::string>() : ""};
+  const auto text_of = [&](const char* key) {
+    const json value = config.value(key, json());
+    return value.is_string() ? value.get<std::string>() : "";
+  };
+  return {.settings = read_lora_config(config, path.string()),
+          .base = text_of("base_model_name_or_path"),
+          .revision = text_of("revision")};
 }
 
 std::optional<LoraConfig> adapters_of(const StoredCheckpoint& checkpoint) {

@@ -12,13 +12,16 @@ namespace mpzero::io {
 
 inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsName = "adapter_model.safetensors";
+// In the metadata of that file, which PEFT does not read: RunRecord::init_from_hash.
+inline constexpr const char* kBaseHashKey = "mpzero.base_xxh3";
 
-// An adapter_config.json and the base that it names, which may be empty. Throws UserError, naming file and key, for
-// what is not plain LoRA of projections (DoRA, other ranks for some layers, modules that are trained whole), and for
-// unknown keys that are set.
+// An adapter_config.json and the base and revision that it names, which may be empty. Throws UserError, naming file and
+// key, for what is not plain LoRA of projections (DoRA, other ranks for some layers, modules that are trained whole),
+// and for unknown keys that are set.
 struct PeftConfig {
   LoraConfig settings;  // without targets if adapter_config.json lists no plain names; names of tensors tell them
   std::string base;
+  std::string revision;  // of a base on the hub; empty: its main branch
 };
 bool holds_peft_adapters(const std::filesystem::path& folder);
 PeftConfig read_peft_config(const std::filesystem::path& folder);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "io/files/atomic_file.hpp"
 #include "io/hub/hub_cache.hpp"
 #include "io/weights/folder_weights.hpp"
+#include "io/weights/safetensors.hpp"
 #include "io/weights/tokenizer_files.hpp"
 
 namespace mpzero::io {
@@ -221,7 +223,13 @@ InitialFolder look_into(const fs::path& given) {
   InitialFolder found;
   if (is_peft_folder(folder)) {
     const PeftConfig config = read_peft_config(folder);
-    found.folder = config.base;
+    const bool at_revision = !config.revision.empty() && is_hub_name(config.base) && !path_exists(config.base);
+    found.folder = at_revision ? hub_snapshot(config.base, config.revision) : fs::path(config.base);
+    if (path_exists(folder / kAdapterWeightsName)) {
+      std::map<std::string, std::string> metadata;
+      read_safetensors_header(File::open_for_reading(folder / kAdapterWeightsName), &metadata);
+      found.base_hash = metadata[kBaseHashKey];
+    }
     found.adapters = folder;
     found.adapter_settings = config.settings;
     if (config.settings.targets.empty()) found.adapter_settings.targets = targets_in(folder);

@@ -132,7 +132,8 @@ int64_t element_bytes(const std::string& dtype) {
   return 0;
 }
 
-std::map<std::string, StoredTensor> read_safetensors_header(const File& file) {
+std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
+                                                            std::map<std::string, std::string>* metadata) {
   const std::string path = file.path().string();
   const int64_t size = file.size();
   if (size < kLengthBytes) throw_user_error("{} has {} bytes, too few for a safetensors file: {}", path, size, kRemedy);
@@ -153,6 +154,7 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file) {
   for (const auto& [name, entry] : header.items()) {
     if (name == kMetadata) {
       check_metadata(file, entry);
+      if (metadata != nullptr) *metadata = entry;
     } else {
       tensors.emplace(name, tensor_from_json(file, name, entry, data_begin));
     }
@@ -165,10 +167,12 @@ namespace {
 
 // The 8 bytes and the header of a file that holds `parameters` contiguously as F32 or BF16, in this order. Its length
 // is a multiple of 8.
-std::string safetensors_header(std::span<const ParameterSpec> parameters, WeightType type) {
+std::string safetensors_header(std::span<const ParameterSpec> parameters, WeightType type,
+                               const std::map<std::string, std::string>& metadata) {
   const char* dtype = type == WeightType::kFloat32 ? "F32" : "BF16";
   json header;
-  header[kMetadata] = {{"format", "pt"}};
+  header[kMetadata] = metadata;
+  header[kMetadata]["format"] = "pt";
   int64_t offset = 0;
   for (const ParameterSpec& parameter : parameters) {
     const int64_t end = offset + parameter.numel() * bytes_of(type);
@@ -192,7 +196,8 @@ std::string shard_name(const std::string& stem, size_t index, size_t count) {
 std::vector<std::string> write_safetensors(const fs::path& folder, std::span<const ParameterSpec> parameters,
                                            const ParameterSource& source, int64_t max_shard_bytes,
                                            const OnWritten& on_written, WeightType type, FileSystem& file_system,
-                                           const std::string& stem) {
+                                           const std::string& stem,
+                                           const std::map<std::string, std::string>& metadata) {
   const auto shards = split_into_shards(parameters, max_shard_bytes, type);
   std::vector<std::string> names;
   std::deque<File> files;
@@ -202,7 +207,7 @@ std::vector<std::string> write_safetensors(const fs::path& folder, std::span<con
   for (size_t i = 0; i < shards.size(); ++i) {
     names.push_back(shard_name(stem, i, shards.size()));
     File& file = files.emplace_back(File::create(folder / names.back(), file_system));
-    const std::string header = safetensors_header(shards[i], type);
+    const std::string header = safetensors_header(shards[i], type, metadata);
     file.write(0, std::as_bytes(std::span(header)));
     int64_t offset = static_cast<int64_t>(header.size());
     for (const ParameterSpec& parameter : shards[i]) {

@@ -1,6 +1,5 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
-#include <c10/util/Float8_e4m3fn.h>
 #include <cuda_bf16.h>
 
 #include "parallel/quantization/nf4.hpp"
@@ -31,9 +30,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int j = 0; j < kLoads; ++j) {
     const int64_t i = (first + j * kThreads) * kPack;
-    const c10::Float8_e4m3fn code(scale_codes[i / kNf4Block], c10::Float8_e4m3fn::from_bits());
-    const float decoded = __fmaf_rn(static_cast<float>(code), group.y, group.x);
-    const float scale = decoded < 0 ? 0 : decoded;  // NaN stays
+    const float scale = __fmaf_rn(static_cast<float>(scale_codes[i / kNf4Block]), group.y, group.x);
     Pack<Value> out;
 #pragma unroll
     for (int k = 0; k < kPack; ++k) round_to(&out.v[k], __fmul_rn(level[(packed[j] >> (4 * k)) & 15U], scale));

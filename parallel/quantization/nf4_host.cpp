@@ -1,9 +1,9 @@
 #include <ATen/Parallel.h>
-#include <c10/util/Float8_e4m3fn.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "parallel/optimizer/bf16_bits.hpp"
 #include "parallel/quantization/block_format.hpp"
@@ -13,9 +13,7 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int64_t kBlocks = kNf4Group / kNf4Block;  // of a group
-constexpr float kLargestE4m3 = 448;
-
-float from_e4m3(uint8_t code) { return {c10::Float8_e4m3fn(code, c10::Float8_e4m3fn::from_bits())}; }
+constexpr float kLargestCode = 255;
 
 // The largest magnitude; NaN is larger than all numbers.
 float largest_of(const float* values) {
@@ -38,19 +36,24 @@ void encode_block(const float* values, float largest, uint8_t* out) {
 
 void encode_group(const float* values, const Nf4Parts<uint8_t, float>& to) {
   float scales[kBlocks];
-  double sum = 0;
+  float least = std::numeric_limits<float>::infinity(), most = 0;
+  bool has_nan = false;
   for (int64_t b = 0; b < kBlocks; ++b) {
     const float* const block = values + b * kNf4Block;
     scales[b] = largest_of(block);
-    sum += scales[b];
+    least = std::min(least, scales[b]);
+    most = std::max(most, scales[b]);
+    has_nan |= std::isnan(scales[b]);
     encode_block(block, std::max(scales[b], kSmallestMaximum), to.codes + b * kNf4Block / 2);
   }
-  const auto mean = static_cast<float>(sum / kBlocks);
-  float farthest = 0;
-  for (const float scale : scales) farthest = std::max(farthest, std::abs(scale - mean));
-  const float step = std::max(farthest, kSmallestMaximum) / kLargestE4m3;
-  for (int64_t b = 0; b < kBlocks; ++b) to.scale_codes[b] = c10::Float8_e4m3fn((scales[b] - mean) / step).x;
-  to.groups[0] = mean;
+  if (has_nan) least = std::numeric_limits<float>::quiet_NaN();
+  const float step = std::max(most - least, kSmallestMaximum) / kLargestCode;
+  for (int64_t b = 0; b < kBlocks; ++b) {
+    const float code = (scales[b] - least) / step;
+    // Of infinity and NaN, whose group is decoded as NaN.
+    to.scale_codes[b] = code > 0 ? static_cast<uint8_t>(std::nearbyint(std::min(code, kLargestCode))) : 0;
+  }
+  to.groups[0] = least;
   to.groups[1] = step;
 }
 
@@ -58,8 +61,7 @@ template <typename Value>
 void decode_block(const Nf4Spans& s, int64_t block) {
   const auto parts = nf4_parts<const float>(s.message, s.count);
   const float* const group = parts.groups + 2 * (block / kBlocks);
-  const float decoded = __builtin_fmaf(from_e4m3(parts.scale_codes[block]), group[1], group[0]);
-  const float scale = decoded < 0 ? 0 : decoded;  // NaN stays
+  const float scale = __builtin_fmaf(static_cast<float>(parts.scale_codes[block]), group[1], group[0]);
   const uint8_t* const codes = parts.codes + block * kNf4Block / 2;
   auto* const values = static_cast<Value*>(s.values) + block * kNf4Block;
   for (int64_t i = 0; i < kNf4Block / 2; ++i) {

@@ -31,15 +31,27 @@ GradientExchange::Options exchange_options(const GradientStore::Options& options
   return {.compression = options.compression, .residual_dtype = options.communication_dtype, .device = options.device};
 }
 
+// Then a unit's gradient is in a buffer until it is summed within the node.
+bool partitions(const ParallelLayout& ranks, const GradientStore::Options& options) {
+  return options.partitioned && ranks.ranks_per_node > 1;
+}
+
+// One micro-batch needs no accumulation, and its gradient is no more precise than its dtype.
+at::ScalarType kept_dtype_of(const GradientStore::Options& options) {
+  return options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype;
+}
+
 }  // namespace
+
+GradientTarget GradientStore::target(const ParallelLayout& ranks, const Options& options) {
+  if (partitions(ranks, options)) return {.type = options.communication_dtype};
+  return {.type = kept_dtype_of(options), .accumulates = options.gradient_accumulation_steps > 1};
+}
 
 GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                           const Options& options) {
   const bool sharded = layouts.front().num_shards() > 1;
-  Sizes sizes{
-      .partitioned = options.partitioned && sharded && ranks.ranks_per_node > 1,
-      // One micro-batch needs no accumulation, and its gradient is no more precise than its dtype.
-      .kept_dtype = options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype};
+  Sizes sizes{.partitioned = partitions(ranks, options), .kept_dtype = kept_dtype_of(options)};
   std::map<int64_t, int64_t> units, node_shards;
   int64_t largest = 0;
   for (const FlatLayout& layout : layouts) {

@@ -28,6 +28,11 @@ struct GradientViews {
   bool accumulate = false;            // add to the existing content (earlier micro-batches) instead of overwriting it
 };
 
+struct GradientTarget {
+  at::ScalarType type = at::kFloat;
+  bool accumulates = false;  // contains the gradients of the step's earlier micro-batches
+};
+
 // The units' gradients: accumulated in fp32 by default, summed over the ranks in the communication dtype. ZeRO 0 and 1
 // keep full gradients and sum once per step; ZeRO 2 and 3 keep this rank's node shard and sum over the node at every
 // micro-batch. Between nodes gradients are summed once per step, after the sum within the node, by a GradientExchange
@@ -46,6 +51,8 @@ class GradientStore {
     at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
     Compression compression = {};
   };
+  // Where a micro-batch's backward writes gradients.
+  static GradientTarget target(const ParallelLayout& ranks, const Options& options);
   // What a store allocates.
   struct Sizes {
     bool partitioned = false;

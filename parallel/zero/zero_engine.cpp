@@ -438,6 +438,10 @@ void ZeroEngine::set_host_ratio(double ratio) {
   if (std::none_of(stays.begin(), stays.end(), [](bool unit_stays) { return unit_stays; })) host_.reset();
 }
 
+GradientTarget ZeroEngine::gradient_target(const ZeroOptions& options, const ParallelLayout& ranks) {
+  return GradientStore::target(ranks, gradient_options(options));
+}
+
 std::vector<bool> ZeroEngine::units_in_codes(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                                              const ParallelLayout& ranks) {
   return parallel::units_in_codes(make_layouts(units, options, ranks), ranks, parameter_options(options));

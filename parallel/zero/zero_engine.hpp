@@ -126,6 +126,8 @@ class ZeroEngine {
   void set_host_ratio(double ratio);
 
   MemoryUse memory_use() const;
+  // See GradientStore::target().
+  static GradientTarget gradient_target(const ZeroOptions& options, const ParallelLayout& ranks);
   // By unit: whether an engine on each of `ranks` gathers codes of it.
   static std::vector<bool> units_in_codes(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                                           const ParallelLayout& ranks);

@@ -196,6 +196,76 @@ def test_peft_reads_what_was_read_from_peft(reference: Reference, tmp_path: Path
     assert set(ours["target_modules"]) == set(theirs["target_modules"])
 
 
+def test_exported_adapters_go_with_their_base_alone(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the revision on the hub that they were trained on, and no other weights of the same shapes."""
+    cache = tmp_path / "hub" / "models--org--m"
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache.parent))
+    other = tmp_path / "other"
+    model = base_model("qwen3")
+    for weight in model.parameters():
+        weight.data.mul_(1.5)
+    model.save_pretrained(other)
+    for commit, folder in (("aaaa111", base), ("bbbb222", other)):
+        shutil.copytree(folder, cache / "snapshots" / commit)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("aaaa111")
+    run = run_in(tmp_path / "first", base, 1, 0)
+    run.train("--max_steps=2", "--init_from=org/m", "--lora_r=4")
+    convert(run, tmp_path / "export", "--format=peft")
+    (cache / "refs" / "main").write_text("bbbb222")
+    again = run_in(tmp_path / "again", base, 1, 0)
+    again.train("--max_steps=1", f"--init_from={tmp_path / 'export'}")
+    right = run_in(tmp_path / "right", base, 1, 0)
+    right.train("--max_steps=1", f"--init_from={tmp_path / 'export'}", f"--base_model={base}")
+    assert again.metrics()[0]["loss"] == right.metrics()[0]["loss"]
+    wrong = run_in(tmp_path / "wrong", base, 1, 0)
+    result = wrong.train("--max_steps=1", f"--init_from={tmp_path / 'export'}", f"--base_model={other}", check=False)
+    assert result.returncode == 2
+    assert "xxh3" in result.stderr
+    shutil.rmtree(cache / "snapshots" / "aaaa111")
+    result = wrong.train("--max_steps=1", f"--init_from={tmp_path / 'export'}", check=False)
+    assert result.returncode == 2
+    assert "aaaa111" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("section", "named"),
+    [
+        ({}, "lora.r"),
+        ({"load_in_4bit": False}, "lora.r"),
+        ({"r": 4, "targets": []}, "lora.targets"),
+        ({"r": 4, "lora_alpha": 8}, "lora.alpha"),
+        ({"r": 4, "target_modules": ["q_proj"]}, "lora.targets"),
+        ({"r": 4, "use_rslora": True}, "lora.rslora"),
+        ({"r": 4, "bias": "all"}, "lora.bias"),
+    ],
+)
+def test_settings_of_the_file_that_mean_something_else_are_refused(tmp_path: Path, section: dict, named: str) -> None:
+    run = TinyRun(tmp_path, config={"lora": section})
+    result = run.train("--max_steps=1", check=False)
+    assert result.returncode == 2
+    assert named in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ((), "--lora_dropout 0.1"),
+        (("--lora_r=4",), "--lora_alpha 8"),
+        (("--lora_r=2", "--lora_alpha=8"), "--lora_r 4"),
+        (("--lora_r=4", "--lora_alpha=8", "--use_rslora"), "--lora_alpha 8"),
+    ],
+)
+def test_a_resume_with_other_adapters_names_the_flags(tmp_path: Path, flags: tuple[str, ...], named: str) -> None:
+    run = TinyRun(tmp_path, ranks=1)
+    run.train("--max_steps=1", "--lora_r=4", "--lora_alpha=8", "--lora_dropout=0.1")
+    result = run.train("--max_steps=2", *flags, check=False)
+    assert result.returncode == 2
+    assert named in " ".join(result.stderr.split())
+
+
 def test_dropout_is_the_same_on_any_ranks_when_recomputed_and_after_a_resume(base: Path, tmp_path: Path) -> None:
     losses = []
     for number, (ranks, stage, stops, *flags) in enumerate(

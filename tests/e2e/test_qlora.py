@@ -46,12 +46,11 @@ def nf4(values: np.ndarray) -> np.ndarray:
     scales = np.abs(blocks).max(1)
     scaled = blocks / np.maximum(scales, 1e-30)[:, None]
     codes = (scaled[:, :, None] > (LEVELS[1:] + LEVELS[:-1]) / 2).sum(2)
-    # The second quantization: 256 scales without their mean, in 8-bit floats.
+    # The second quantization: 256 scales, from the least to the largest in 255 steps.
     groups = scales.reshape(-1, 256)
-    means = groups.mean(1, dtype="float64").astype("float32")[:, None]
-    steps = np.abs(groups - means).max(1, keepdims=True) / np.float32(448)
-    coded = torch.from_numpy((groups - means) / steps).to(torch.float8_e4m3fn).float().numpy()
-    decoded = np.maximum(coded.astype("float64") * steps + means, 0).astype("float32").reshape(-1, 1)
+    least = groups.min(1, keepdims=True)
+    steps = np.maximum(groups.max(1, keepdims=True) - least, np.float32(1e-30)) / np.float32(255)
+    decoded = (np.rint((groups - least) / steps).astype("float64") * steps + least).astype("float32").reshape(-1, 1)
     return (LEVELS[codes] * decoded).reshape(-1)[: len(values)]
 
 
@@ -62,6 +61,15 @@ def int8(values: np.ndarray) -> np.ndarray:
 
 
 KINDS = {"load_in_4bit": nf4, "load_in_8bit": int8}
+
+
+def test_rows_of_small_weights_keep_their_precision() -> None:
+    """As rows of real weights differ: the second quantization adds a tenth of NF4's own error, not several times it."""
+    values = np.random.default_rng(0).standard_normal((1024, 128)).astype("float32")
+    values[:50] *= 0.05
+    decoded = nf4(values.reshape(-1)).reshape(values.shape)
+    errors = np.linalg.norm(decoded - values, axis=1) / np.linalg.norm(values, axis=1)
+    assert errors[:50].max() < 1.2 * errors[50:].max()
 
 
 def test_the_code_book_is_the_papers() -> None:

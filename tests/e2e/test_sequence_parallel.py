@@ -106,16 +106,18 @@ def test_adapters_train_on_shared_sequences(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "size", "flags", "named"),
+    ("ranks", "size", "length", "flags", "named"),
     [
-        (2, 4, [], "2 ranks"),
-        (3, 3, [], "num_attention_heads 4"),
-        (2, 2, ["--seq_length=15"], "--seq_length 15"),
-        (2, 2, ["--lora_r=4", "--lora_alpha=8", "--lora_dropout=0.1"], "--lora_dropout 0.1"),
+        (2, 4, 16, [], "2 ranks"),
+        (3, 3, 15, [], "num_attention_heads 4"),
+        (2, 2, 15, [], "--seq_length 15"),
+        (2, 2, 16, ["--lora_r=4", "--lora_alpha=8", "--lora_dropout=0.1"], "--lora_dropout 0.1"),
     ],
 )
-def test_what_cannot_be_split_is_refused(tmp_path: Path, ranks: int, size: int, flags: list[str], named: str) -> None:
-    run = TinyRun(tmp_path, ranks=ranks, config={"sequence_parallel_size": size})
+def test_what_cannot_be_split_is_refused(
+    tmp_path: Path, ranks: int, size: int, length: int, flags: list[str], named: str
+) -> None:
+    run = TinyRun(tmp_path, ranks=ranks, seq_length=length, config={"sequence_parallel_size": size})
     result = run.train(STEPS, *flags, check=False)
     assert result.returncode == 2
     message = " ".join(result.stderr.split())

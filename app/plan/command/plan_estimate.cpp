@@ -123,7 +123,7 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
   if (config.recompute == Recomputation::kAuto && machine.is_cpu()) {
     memory.levels = {.none = setup.model.num_hidden_layers};
   } else if (config.recompute == Recomputation::kAuto) {
-    memory.levels = cheapest_levels(setup.model.num_hidden_layers, sizes, room).value_or(memory.levels);
+    memory.levels = cheapest_levels(sizes, room).value_or(memory.levels);
   }
   const int64_t left = room - activation_peak(memory.levels, sizes);
   estimate.keep_casts(estimate.kept_casts_within(machine.is_cpu() ? kUnlimited : left));

@@ -58,9 +58,9 @@ UnitTimes mean_times(const Calibration& calibration, const RunSetup& setup, Micr
   for (const LayerKind& kind : layer_kinds(decoder, shape.frozen, [&](int64_t layer) {
          return std::pair(layer < kept_casts, in_codes[decoder.layer_unit(layer)]);
        })) {
-    const auto layers = static_cast<double>(kind.count);
+    const auto layers = static_cast<double>(kind.layers.size());
     const auto [keeps, codes] = kind.more;
-    shape.layer = kind.first;
+    shape.layer = kind.layers.front();
     const auto add = [&](double weight, WeightCasts casts) {
       shape.casts = casts;
       if (weight > 0) all.emplace_back(weight, unit_times(calibration, setup.model, shape));
@@ -136,7 +136,7 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
                          int64_t kept_casts) {
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
-  const bool accumulates = options.gradient_accumulation_steps > 1;
+  const parallel::GradientTarget gradients = parallel::ZeroEngine::gradient_target(options, setup.layout);
   // Packed documents take the time of sequences as long as they are, by a slower kernel on a GPU.
   const int64_t tokens = setup.config.micro_batch_size * setup.config.seq_length;
   const double slower = machine.is_cpu() ? 1 : kPackedAttention;
@@ -147,8 +147,8 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
                               .sequence_ranks = setup.layout.sequence_ranks,
                               .source_length = setup.config.source_length,
                               .type = options.dtype,
-                              .gradient_type = accumulates ? options.accumulation_dtype : options.communication_dtype,
-                              .accumulates = accumulates,
+                              .gradient_type = gradients.type,
+                              .accumulates = gradients.accumulates,
                               .fp8 = setup.config.fp8_options,
                               .frozen = setup.config.freeze_parameters};
   UnitTimes times = mean_times(calibration, setup, shape, options, kept_casts);

@@ -80,9 +80,10 @@ TEST_CASE("gathered codes take less than what is cast after a gather") {
   const MemoryEstimate codes = of("tensorwise"), rows = of("rowwise");
   const auto in_flight = [](const MemoryEstimate& run) { return run.states_of(run.scenario()).units_in_flight; };
   CHECK(in_flight(codes) <= in_flight(rows) - 2 * kProducts);
-  // A layer that recomputes all has both forms at a time, of which one is the codes. So many sequences that it takes
-  // more than the head.
-  const auto workspace = [](const MemoryEstimate& run) { return run.activation_sizes(128).full.workspace; };
+  // A layer that recomputes all has both forms at a time, of which one is the codes.
+  const auto workspace = [](const MemoryEstimate& run) {
+    return run.activation_sizes(128).layers.front().full.workspace;
+  };
   const MemoryEstimate offloaded = of("tensorwise", R"(, "offload_param": {"device": "cpu"})");
   CHECK(static_cast<double>(workspace(offloaded) - workspace(codes)) == Approx(kProducts).epsilon(0.001));
   CHECK(in_flight(offloaded) == in_flight(of("rowwise", R"(, "offload_param": {"device": "cpu"})")));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "app/memory/memory_plan.hpp"
 #include "tests/catch.hpp"
@@ -12,20 +13,25 @@ using Catch::Contains;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 // Sizes like those of a wide layer: 17 units if all is kept, 11 without what is cheap to recompute, 1 for the input.
-constexpr ActivationSizes kSizes{.tiled = {.kept = kGiB, .workspace = 30 * kGiB},
-                                 .full = {.kept = kGiB, .workspace = 36 * kGiB},
-                                 .selective = {.kept = 11 * kGiB, .workspace = 21 * kGiB},
-                                 .none = {.kept = 17 * kGiB, .workspace = 20 * kGiB}};
+constexpr ActivationSizes::Layer kLayer{.tiled = {.kept = kGiB, .workspace = 30 * kGiB},
+                                        .full = {.kept = kGiB, .workspace = 36 * kGiB},
+                                        .selective = {.kept = 11 * kGiB, .workspace = 21 * kGiB},
+                                        .none = {.kept = 17 * kGiB, .workspace = 20 * kGiB}};
+const ActivationSizes kSizes{.layers = std::vector(4, kLayer), .head = 0};
 
 // Walks through a micro-batch and records the peak: the oracle of activation_peak.
 int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
   std::vector<ActivationSizes::Level> layers;
-  layers.insert(layers.end(), static_cast<size_t>(levels.tiled), sizes.tiled);
-  layers.insert(layers.end(), static_cast<size_t>(levels.full), sizes.full);
-  layers.insert(layers.end(), static_cast<size_t>(levels.selective), sizes.selective);
-  layers.insert(layers.end(), static_cast<size_t>(levels.none), sizes.none);
-  int64_t held = 0, peak = 0;
+  const auto add = [&](int64_t count, ActivationSizes::Level ActivationSizes::Layer::*level) {
+    for (int64_t i = 0; i < count; ++i) layers.push_back(sizes.layers[layers.size()].*level);
+  };
+  add(levels.tiled, &ActivationSizes::Layer::tiled);
+  add(levels.full, &ActivationSizes::Layer::full);
+  add(levels.selective, &ActivationSizes::Layer::selective);
+  add(levels.none, &ActivationSizes::Layer::none);
+  int64_t held = 0;
   for (const ActivationSizes::Level& layer : layers) held += layer.kept;
+  int64_t peak = held + sizes.head;
   for (size_t i = layers.size(); i-- > 0; held -= layers[i].kept) peak = std::max(peak, held + layers[i].workspace);
   return peak;
 }
@@ -43,8 +49,12 @@ void for_all_mixes(int64_t layers, const Check& check) {
 TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
   for (const int64_t workspace : {int64_t{0}, kGiB, 20 * kGiB}) {
     ActivationSizes sizes = kSizes;
-    sizes.none.workspace = workspace;
-    sizes.selective.workspace = workspace + kGiB;
+    sizes.head = 2 * workspace;
+    // Unlike layers, as those of an encoder and a decoder.
+    for (size_t i = 0; i < sizes.layers.size(); ++i) {
+      sizes.layers[i].none = {.kept = (i < 2 ? 2 : 17) * kGiB, .workspace = workspace};
+      sizes.layers[i].selective.workspace = (i < 2 ? 1 : 3) * workspace + kGiB;
+    }
     for_all_mixes(4, [&](const LayerLevels& levels) {
       CAPTURE(workspace, levels.full, levels.selective);
       CHECK(activation_peak(levels, sizes) == simulated_peak(levels, sizes));
@@ -54,22 +64,22 @@ TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
 
 TEST_CASE("the least recomputation that fits is chosen") {
   const int64_t all = 4 * 17 * kGiB + 20 * kGiB;
-  CHECK(cheapest_levels(4, kSizes, all) == LayerLevels{.none = 4});
-  CHECK(cheapest_levels(4, kSizes, all - 1) == LayerLevels{.selective = 1, .none = 3});
-  CHECK(cheapest_levels(4, kSizes, (4 * 11 + 21) * kGiB) == LayerLevels{.selective = 4});
+  CHECK(cheapest_levels(kSizes, all) == LayerLevels{.none = 4});
+  CHECK(cheapest_levels(kSizes, all - 1) == LayerLevels{.selective = 1, .none = 3});
+  CHECK(cheapest_levels(kSizes, (4 * 11 + 21) * kGiB) == LayerLevels{.selective = 4});
   // A layer at full frees more memory than is missing, so that others can keep everything.
-  CHECK(cheapest_levels(4, kSizes, (4 * 11 + 21) * kGiB - 1) == LayerLevels{.full = 1, .selective = 2, .none = 1});
+  CHECK(cheapest_levels(kSizes, (4 * 11 + 21) * kGiB - 1) == LayerLevels{.full = 1, .selective = 2, .none = 1});
   // The last layer keeps everything: at full it would recompute the same immediately.
-  CHECK(cheapest_levels(4, kSizes, 40 * kGiB) == LayerLevels{.full = 3, .none = 1});
+  CHECK(cheapest_levels(kSizes, 40 * kGiB) == LayerLevels{.full = 3, .none = 1});
   // Tiles are for runs that do not fit otherwise.
-  CHECK(cheapest_levels(4, kSizes, 40 * kGiB - 1) == LayerLevels{.tiled = 4});
-  CHECK(cheapest_levels(4, kSizes, 34 * kGiB) == LayerLevels{.tiled = 4});
-  CHECK_FALSE(cheapest_levels(4, kSizes, 34 * kGiB - 1).has_value());
+  CHECK(cheapest_levels(kSizes, 40 * kGiB - 1) == LayerLevels{.tiled = 4});
+  CHECK(cheapest_levels(kSizes, 34 * kGiB) == LayerLevels{.tiled = 4});
+  CHECK_FALSE(cheapest_levels(kSizes, 34 * kGiB - 1).has_value());
 }
 
 TEST_CASE("no mix that recomputes less than the one chosen would fit") {
   for (int64_t budget = 0; budget <= 90 * kGiB; budget += kGiB) {
-    const std::optional<LayerLevels> chosen = cheapest_levels(4, kSizes, budget);
+    const std::optional<LayerLevels> chosen = cheapest_levels(kSizes, budget);
     for_all_mixes(4, [&](const LayerLevels& other) {
       const bool fits = simulated_peak(other, kSizes) <= budget;
       const auto cost = [](const LayerLevels& levels) {
@@ -86,19 +96,19 @@ TEST_CASE("no mix that recomputes less than the one chosen would fit") {
 }
 
 TEST_CASE("--recompute applies to all layers, and auto goes as low as any mix") {
-  CHECK(leanest_levels(3, kSizes, Recomputation::kNone) == LayerLevels{.none = 3});
-  CHECK(leanest_levels(3, kSizes, Recomputation::kSelective) == LayerLevels{.selective = 3});
-  CHECK(leanest_levels(3, kSizes, Recomputation::kFull) == LayerLevels{.full = 3});
-  CHECK(leanest_levels(3, kSizes, Recomputation::kTiled) == LayerLevels{.tiled = 3});
-  const LayerLevels leanest = leanest_levels(4, kSizes, Recomputation::kAuto);
+  CHECK(leanest_levels(kSizes, Recomputation::kNone) == LayerLevels{.none = 4});
+  CHECK(leanest_levels(kSizes, Recomputation::kSelective) == LayerLevels{.selective = 4});
+  CHECK(leanest_levels(kSizes, Recomputation::kFull) == LayerLevels{.full = 4});
+  CHECK(leanest_levels(kSizes, Recomputation::kTiled) == LayerLevels{.tiled = 4});
+  const LayerLevels leanest = leanest_levels(kSizes, Recomputation::kAuto);
   CHECK(leanest == LayerLevels{.tiled = 4});
   ActivationSizes same = kSizes;
-  same.tiled = same.full;  // as where no tile suits the run
-  CHECK(leanest_levels(4, same, Recomputation::kAuto) == LayerLevels{.full = 3, .none = 1});
+  for (ActivationSizes::Layer& layer : same.layers) layer.tiled = layer.full;  // as where no tile suits the run
+  CHECK(leanest_levels(same, Recomputation::kAuto) == LayerLevels{.full = 3, .none = 1});
   for_all_mixes(
       4, [&](const LayerLevels& other) { CHECK(simulated_peak(leanest, kSizes) <= simulated_peak(other, kSizes)); });
-  CHECK(cheapest_levels(4, kSizes, simulated_peak(leanest, kSizes)).has_value());
-  CHECK_FALSE(cheapest_levels(4, kSizes, simulated_peak(leanest, kSizes) - 1).has_value());
+  CHECK(cheapest_levels(kSizes, simulated_peak(leanest, kSizes)).has_value());
+  CHECK_FALSE(cheapest_levels(kSizes, simulated_peak(leanest, kSizes) - 1).has_value());
 }
 
 // A run in which changes save round numbers, in GiB: activations 8 per sequence (6 and 2 when recomputed), parameters

@@ -47,6 +47,12 @@ TEST_CASE("a cached name means the snapshot of its main branch") {
   CHECK(hub_name_of(hub_snapshot_or(name)) == name);
   set_main("0a1b\n");
   CHECK(hub_snapshot_or(name) == repository / "snapshots/0a1b");
+  // A commit, and a tag.
+  std::ofstream(repository / "refs/v1") << "2c3d";
+  CHECK(hub_snapshot(name, "2c3d") == repository / "snapshots/2c3d");
+  CHECK(hub_snapshot(name, "v1") == repository / "snapshots/2c3d");
+  CHECK_FALSE(fs::exists(hub_snapshot(name, "4e5f")));
+  CHECK_FALSE(fs::exists(hub_snapshot(name, "v2")));
   for (const char* commit : {"ffff", "", "../snapshots"}) {
     set_main(commit);
     CHECK(hub_snapshot_or(name) == name);
