@@ -1,6 +1,7 @@
 #include "model/kernels/attention.hpp"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
@@ -87,10 +88,36 @@ Operation operation_on(const at::Tensor& q, const at::Tensor& k) {
   return operation;
 }
 
+bool repeats_keys(AttentionKernel kernel) {
+  return kernel == AttentionKernel::kMath || kernel == AttentionKernel::kCpuFlash ||
+         kernel == AttentionKernel::kEfficient;
+}
+
+// Whether `kernel` computes packed documents in one call; others compute one document after the other.
+bool packs(AttentionKernel kernel) {
+  return kernel == AttentionKernel::kCpuBlocks || kernel == AttentionKernel::kFlash;
+}
+
+// Of ATen's cpu_flash_attention, by thread: scores of a block and sums of its rows, in fp32, and rounded scores.
+int64_t cpu_flash_scratch(const at::Tensor& q) {
+  const int64_t length = q.size(1), rows = length >= 768 ? 256 : length >= 192 ? 64 : 32;
+  const int64_t scores = rows * std::min<int64_t>(length, 512);
+  const int64_t rounded = q.scalar_type() == at::kFloat ? 0 : scores * static_cast<int64_t>(q.element_size());
+  return at::get_num_threads() * ((scores + rows * (2 + q.size(3))) * static_cast<int64_t>(sizeof(float)) + rounded);
+}
+
 // The results of kernels that are not ATen's operators on matrices, without computing them.
-AttentionOutput simulated_forward(AttentionKernel kernel, const at::Tensor& q) {
+AttentionOutput simulated_forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k,
+                                  const AttentionMask& mask) {
   const int64_t saved = attention_saved_bytes(kernel, q.size(0), q.size(2), q.size(1));
-  return {at::empty(q.sizes(), q.options()), {at::empty({saved}, q.options().dtype(at::kByte))}};
+  AttentionOutput made{at::empty(q.sizes(), q.options()), {at::empty({saved}, q.options().dtype(at::kByte))}};
+  const bool repeats = repeats_keys(kernel) && q.size(2) != k.size(2);
+  const bool by_document = mask.documents && !packs(kernel);
+  const at::Tensor part = by_document ? q.narrow(1, 0, mask.documents->longest) : q;
+  const int64_t scratch = kernel == AttentionKernel::kCpuFlash ? cpu_flash_scratch(part) : 0;
+  const int64_t parts = (repeats ? 2 : 0) + (by_document ? 1 : 0);
+  borrow(q, scratch + parts * static_cast<int64_t>(part.nbytes()));
+  return made;
 }
 
 AttentionGradients simulated_backward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k,
@@ -104,11 +131,6 @@ AttentionGradients simulated_backward(AttentionKernel kernel, const at::Tensor& 
 
 std::span<const int32_t> ends_of(const AttentionMask& mask) {
   return mask.documents ? std::span<const int32_t>(mask.documents->ends) : std::span<const int32_t>();
-}
-
-bool repeats_keys(AttentionKernel kernel) {
-  return kernel == AttentionKernel::kMath || kernel == AttentionKernel::kCpuFlash ||
-         kernel == AttentionKernel::kEfficient;
 }
 
 }  // namespace
@@ -339,11 +361,6 @@ AttentionGradients backward(AttentionKernel kernel, const at::Tensor& dout, cons
           heads_first(sum_heads(gradients.dv, group))};
 }
 
-// Whether `kernel` computes packed documents in one call; others compute one document after the other.
-bool packs(AttentionKernel kernel) {
-  return kernel == AttentionKernel::kCpuBlocks || kernel == AttentionKernel::kFlash;
-}
-
 void check(const at::Tensor& q, const AttentionMask& mask) {
   if (mask.documents && (q.size(0) != 1 || q.size(1) != mask.documents->ends.back())) {
     throw_failure("documents of {} tokens are masked in {} sequences of {}", mask.documents->ends.back(), q.size(0),
@@ -357,7 +374,7 @@ AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, c
                                   const AttentionMask& mask) {
   check(q, mask);
   const OperationScope scope(OperationKind::kAttentionForward, [&] { return operation_on(q, k); });
-  if (is_simulated(q.device()) && kernel != AttentionKernel::kMath) return simulated_forward(kernel, q);
+  if (is_simulated(q.device()) && kernel != AttentionKernel::kMath) return simulated_forward(kernel, q, k, mask);
   if (!mask.documents || packs(kernel)) return forward(kernel, q, k, v, mask);
   AttentionOutput all{at::empty(q.sizes(), q.options()), {}};
   for_documents(*mask.documents, [&](int64_t begin, int64_t length) {

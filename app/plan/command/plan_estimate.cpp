@@ -109,20 +109,21 @@ PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machi
                                  std::optional<int64_t> extra) {
   const RunConfig& config = setup.config;
   const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
-  PlanEstimate::Memory memory{.states = estimate.states_of(estimate.scenario(), extra),
-                              .levels = estimate.leanest(config.recompute),
-                              .context = context_of(machine),
-                              .of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes,
-                              .of_host = machine.host_bytes,
-                              .problem = ""};
+  const int64_t layers = setup.model.num_hidden_layers;
+  const bool automatic = config.recompute == Recomputation::kAuto;
+  PlanEstimate::Memory memory{
+      .states = estimate.states_of(estimate.scenario(), extra),
+      .levels = automatic && machine.is_cpu() ? LayerLevels{.none = layers} : estimate.leanest(config.recompute),
+      .context = context_of(machine),
+      .of_gpu = machine.is_cpu() ? machine.host_bytes / machine.gpus : machine.gpu_bytes,
+      .of_host = machine.host_bytes,
+      .problem = ""};
   const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
   const MemoryNeed need{.device = device_bytes(memory.states) + activation_peak(memory.levels, sizes), .host = least};
   memory.problem = memory_problem(setup, estimate, machine, need);
   memory.fits = memory.problem.empty();
   const int64_t room = available(machine) - margin_of(machine, available(machine)) - device_bytes(memory.states);
-  if (config.recompute == Recomputation::kAuto && machine.is_cpu()) {
-    memory.levels = {.none = setup.model.num_hidden_layers};
-  } else if (config.recompute == Recomputation::kAuto) {
+  if (automatic && !machine.is_cpu()) {
     memory.levels = cheapest_levels(sizes, room).value_or(memory.levels);
   }
   const int64_t left = room - activation_peak(memory.levels, sizes);

@@ -45,6 +45,7 @@ TEST_CASE("records the operations and the memory of the CPU") {
                                                                   {at::kBFloat16, at::kFloat}}) {
         // First the head needs the most memory, then the layer.
         for (const int64_t max_logits : {800 * 200, 800 * 16}) {
+          if (max_logits == 800 * 200 && config.model_type != model::small_models().front().model_type) continue;
           INFO(config.model_type << " " << type << ", gradients in " << gradient_type << ", accumulates " << accumulates
                                  << ", logits " << max_logits);
           const MicroBatchShape shape{.sequences = 2,
@@ -135,8 +136,11 @@ TEST_CASE("records the operations and the memory of the CPU in FP8") {
       {.recipe = {.scaling = Scaling::kRowwise, .gradients = model::fp8::Format::kE4m3}, .filter_fqns = {}},
       {.recipe = {.fast_accumulation = FastAccumulation::kAll}, .filter_fqns = {"mlp"}},
       {.recipe = {.fast_accumulation = FastAccumulation::kNone}, .filter_fqns = {"self_attn", "down_proj"}}};
+  size_t models = 0;
   for (const ModelConfig& config : model::small_models()) {
     for (size_t i = 0; i < all.size(); ++i) {
+      // One model has all options, the others one each.
+      if (models > 0 && i != models % all.size()) continue;
       for (const WeightCasts casts : {kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes}) {
         const bool by_tensor = all[i].recipe.scaling == Scaling::kTensorwise;
         if (casts == kCodes && !by_tensor) continue;
@@ -145,6 +149,7 @@ TEST_CASE("records the operations and the memory of the CPU in FP8") {
         CHECK(differences(wide(config), shape, watch.cpu(), 800 * 16, kTolerance) == std::vector<std::string>());
       }
     }
+    ++models;
   }
 }
 
@@ -243,12 +248,12 @@ TEST_CASE("tiles compute as much as full recomputation, with a workspace that ha
     const auto full = recorded(config, Recompute::kFull, 1000), tiled = recorded(config, Recompute::kTiled, 1000);
     CHECK(flops(tiled) == Approx(flops(full)));
     CHECK(tiled.forward.kept == full.forward.kept);
-    // Of one token's input to and gradient of SwiGLU, in bf16, most is saved.
-    const int64_t of_mlp = 2 * 1000 * 2 * (2 * 2 * config.intermediate_size + config.intermediate_size);
-    CHECK(full.backward.peak - tiled.backward.peak > of_mlp * 3 / 4);
-    CHECK(full.forward.peak - tiled.forward.peak > of_mlp / 2);
+    // SwiGLU's input in bf16, and more, is saved.
+    const int64_t of_mlp = 2 * 1000 * 2 * 2 * config.intermediate_size;
+    CHECK(full.backward.peak - tiled.backward.peak > of_mlp);
+    CHECK(full.forward.peak - tiled.forward.peak > of_mlp);
     const UnitRecorder::Layer longer = recorded(config, Recompute::kTiled, 2000);
-    CHECK(longer.backward.peak - tiled.backward.peak < of_mlp / 4);
+    CHECK(longer.backward.peak - tiled.backward.peak < of_mlp / 2);
   }
 }
 

@@ -154,9 +154,11 @@ TEST_CASE("hosts whose ranks do not divide the batch have the next one, and are 
   CHECK(row_of(found, "p5.48xlarge")["train_batch_size"] == 64);
   double last = 0;
   for (const nlohmann::json& one : found["ranked"]) {
+    if (one["hours"].is_null()) continue;  // the step is vague
     CHECK(one["hours"].get<double>() >= last);
     last = one["hours"];
   }
+  CHECK(last > 0);
   std::vector<std::string> as_text = {kFlags[0], "--seq_length=512"};
   as_text.insert(as_text.end(), flags.begin(), flags.end());
   const PlanOutput output = plan_output(as_text);
