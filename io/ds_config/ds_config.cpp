@@ -223,11 +223,11 @@ void read_lora(ObjectReader& root, LoraSection& lora) {
   section->only("bnb_4bit_use_double_quant", true, kRemoveIt);
   // Methods of PEFT that compute something else.
   for (const char* key : {"use_dora", "use_qalora", "lora_bias"}) section->only(key, false, kRemoveIt);
-  section->only("bias", "none", kRemoveIt);
-  section->only("init_lora_weights", true, kRemoveIt);
   for (const char* key : {"modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform"}) {
     section->only(key, nullptr, kRemoveIt);
   }
+  section->only("bias", "none", kRemoveIt);
+  section->only("init_lora_weights", true, kRemoveIt);
   section->finish();
 }
 

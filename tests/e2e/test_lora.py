@@ -361,7 +361,7 @@ def test_other_adapters_are_refused(base: Path, tmp_path: Path) -> None:
     settings = json.loads((out / "adapter_config.json").read_text())
     for key, value, named in [
         ("use_dora", True, "use_dora"),
-        ("r", 8, "lora_A.weight [8, "),
+        ("r", 8, "[8, "),
         ("rank_pattern", {"q_proj": 2}, "rank_pattern"),
         ("init_lora_weights", "pissa", "init_lora_weights"),
     ]:
