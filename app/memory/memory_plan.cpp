@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <limits>
 
 #include "app/flags/training_flags.hpp"
 
@@ -152,16 +153,52 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
   return std::max(peak, held + sizes.head);
 }
 
-std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget) {
-  const int64_t layers = std::ssize(sizes.layers);
-  for (int64_t full = 0; full <= layers; ++full) {
-    for (int64_t selective = 0; full + selective <= layers; ++selective) {
-      const LayerLevels levels{.full = full, .selective = selective, .none = layers - full - selective};
-      if (activation_peak(levels, sizes) <= budget) return levels;
+namespace {
+
+// Calls visit(levels, activation_peak(levels)) for mixes of full, selective and none, the fewest layers at full first,
+// then the fewest at selective, until one returns true. Takes layers^2 steps.
+template <typename Visit>
+void visit_mixes(const ActivationSizes& sizes, const Visit& visit) {
+  const std::vector<ActivationSizes::Layer>& layers = sizes.layers;
+  const size_t count = layers.size();
+  // The peak from each layer on, if it and all after it keep everything, beyond what those before it hold.
+  std::vector<int64_t> rest(count + 1, sizes.head);
+  for (size_t i = count; i-- > 0;) {
+    rest[i] = layers[i].none.kept + std::max(layers[i].none.workspace, rest[i + 1]);
+  }
+  struct Prefix {
+    int64_t held = 0, peak = 0;
+    void add(const ActivationSizes::Level& level) {
+      held += level.kept;
+      peak = std::max(peak, held + level.workspace);
+    }
+  };
+  Prefix of_full;
+  for (size_t full = 0; full <= count; ++full) {
+    if (full > 0) of_full.add(layers[full - 1].full);
+    Prefix prefix = of_full;
+    for (size_t selective = 0; full + selective <= count; ++selective) {
+      if (selective > 0) prefix.add(layers[full + selective - 1].selective);
+      const size_t leaner = full + selective;
+      const LayerLevels levels{.full = static_cast<int64_t>(full),
+                               .selective = static_cast<int64_t>(selective),
+                               .none = static_cast<int64_t>(count - leaner)};
+      if (visit(levels, std::max(prefix.peak, prefix.held + rest[leaner]))) return;
     }
   }
-  const LayerLevels tiled{.tiled = layers};
-  return activation_peak(tiled, sizes) <= budget ? std::optional(tiled) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<LayerLevels> cheapest_levels(const ActivationSizes& sizes, int64_t budget) {
+  std::optional<LayerLevels> cheapest;
+  visit_mixes(sizes, [&](const LayerLevels& levels, int64_t peak) {
+    if (peak <= budget) cheapest = levels;
+    return cheapest.has_value();
+  });
+  const LayerLevels tiled{.tiled = std::ssize(sizes.layers)};
+  if (!cheapest && activation_peak(tiled, sizes) <= budget) cheapest = tiled;
+  return cheapest;
 }
 
 LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute) {
@@ -178,21 +215,15 @@ LayerLevels leanest_levels(const ActivationSizes& sizes, Recomputation recompute
     case Recomputation::kAuto:
       break;
   }
-  LayerLevels leanest{.none = layers};
-  int64_t least = activation_peak(leanest, sizes);
-  const auto consider = [&](const LayerLevels& levels) {
-    const int64_t peak = activation_peak(levels, sizes);
-    if (peak >= least) return;
-    leanest = levels;
-    least = peak;
-  };
-  for (int64_t full = 0; full <= layers; ++full) {
-    for (int64_t selective = 0; full + selective <= layers; ++selective) {
-      consider({.full = full, .selective = selective, .none = layers - full - selective});
-    }
-  }
-  consider({.tiled = layers});
-  return leanest;
+  LayerLevels leanest;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  visit_mixes(sizes, [&](const LayerLevels& levels, int64_t peak) {
+    if (peak < least) leanest = levels;
+    least = std::min(least, peak);
+    return false;
+  });
+  const LayerLevels tiled{.tiled = layers};
+  return activation_peak(tiled, sizes) < least ? tiled : leanest;
 }
 
 std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,
