@@ -1,5 +1,6 @@
 #include "app/plan/command/plan_command.hpp"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -127,6 +128,8 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 PlanOutput plan_output(const std::vector<std::string>& arguments) {
+  // The simulated operators need no gradients: a quarter of the time is autograd's.
+  const at::AutoDispatchBelowADInplaceOrView without_autograd;
   const auto help = std::find(arguments.begin(), arguments.end(), "--help");
   if (help != arguments.end() && help + 1 != arguments.end() && !help[1].starts_with("-")) {
     std::string own = explain_flag(plan_help(), help[1]);
