@@ -52,10 +52,8 @@ fs::path hub_snapshot(const fs::path& name, const std::string& revision) {
   const fs::path repository =
       hub_cache() / fmt::format("{}{}{}{}", kPrefix, name.parent_path().string(), kSeparator, name.filename().string());
   const fs::path reference = repository / "refs" / revision;
-  const bool is_commit = revision.find_first_not_of(kHexadecimal) == std::string::npos;
-  if (is_commit || revision.find("..") != std::string::npos || !path_exists(reference)) {
-    return repository / "snapshots" / revision;
-  }
+  // A commit has no reference.
+  if (revision.find("..") != std::string::npos || !path_exists(reference)) return repository / "snapshots" / revision;
   const std::string text = read_text_file(reference, kMaxReferenceBytes);
   return repository / "snapshots" / text.substr(0, text.find_first_not_of(kHexadecimal));
 }

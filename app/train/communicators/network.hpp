@@ -51,7 +51,7 @@ class Network {
 
   parallel::MpiRuntime& mpi_;
   std::unique_ptr<parallel::MpiRuntime> node_;      // null: all ranks
-  std::unique_ptr<parallel::MpiRuntime> sequence_;  // null: each rank has sequences of its own
+  std::unique_ptr<parallel::MpiRuntime> sequence_;  // null without sequence parallelism
   std::unique_ptr<parallel::MpiRuntime> place_;  // the ranks at this rank's place of all nodes; null: this rank alone
   at::Device device_;
   std::unique_ptr<parallel::NcclCommunicator> proven_;

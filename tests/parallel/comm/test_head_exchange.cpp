@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kBatch = 2, kLength = 8, kHeadDim = 3;
 
-// [B, T, heads, D], each element with a number of its own.
+// [B, T, heads, D] with distinct elements.
 at::Tensor whole(int64_t heads) {
   return at::arange(kBatch * kLength * heads * kHeadDim, at::kFloat).view({kBatch, kLength, heads, kHeadDim});
 }
