@@ -248,15 +248,21 @@ std::vector<Leftover> remove_checkpoints(const std::vector<fs::path>& folders, c
 }
 
 std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
-  const std::optional<std::string> tag = latest_tag(checkpoint_dir);
-  if (!tag) return std::nullopt;
-  fs::path folder = checkpoint_dir / *tag;
-  if (is_folder(folder)) return folder;
-  if (fs::path replaced = with_suffix(folder, kReplacedSuffix); is_folder(replaced)) return replaced;
-  throw Damaged(
-      fmt::format("{} refers to {}, but folder {} does not exist; write the name of an existing checkpoint into it, or "
-                  "pass --overwrite to start over",
-                  (checkpoint_dir / kLatestName).string(), *tag, folder.string()));
+  // Looks once more for a missing one: since `latest` was read, another process may have saved and pruned.
+  for (std::optional<std::string> missing;;) {
+    std::optional<std::string> tag = latest_tag(checkpoint_dir);
+    if (!tag) return std::nullopt;
+    fs::path folder = checkpoint_dir / *tag;
+    if (is_folder(folder)) return folder;
+    if (fs::path replaced = with_suffix(folder, kReplacedSuffix); is_folder(replaced)) return replaced;
+    if (tag == missing) {
+      throw Damaged(
+          fmt::format("{} refers to {}, but folder {} does not exist; write the name of an existing "
+                      "checkpoint into it, or pass --overwrite to start over",
+                      (checkpoint_dir / kLatestName).string(), *tag, folder.string()));
+    }
+    missing = std::move(tag);
+  }
 }
 
 // The end of a sentence: which tags a user can name.

@@ -1,4 +1,6 @@
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -93,6 +95,27 @@ TEST_CASE("an opened checkpoint is read to its end while another one takes its n
     CHECK(outcome.generation == 1);
     CHECK(outcome.restarts.empty());
   }
+}
+
+TEST_CASE("the latest checkpoint is found while another process saves and prunes") {
+  const TemporaryFolder folder;
+  const auto publish = [&](int step) {
+    fs::create_directory(folder / std::to_string(step));
+    write_file(folder / "next", std::to_string(step));
+    fs::rename(folder / "next", folder / "latest");
+    fs::remove(folder / std::to_string(step - 1));
+  };
+  publish(1);
+  std::atomic<bool> done = false;
+  std::thread saves([&] {
+    for (int step = 2; !done; ++step) publish(step);
+  });
+  for (int i = 0; i < 3000; ++i) {
+    const std::string message = message_of([&] { REQUIRE(latest_checkpoint(folder.path())); });
+    if (!message.empty()) FAIL_CHECK(message);
+  }
+  done = true;
+  saves.join();
 }
 
 TEST_CASE("a checkpoint that is pruned during a read is reported as removed, not as damaged") {
