@@ -19,7 +19,7 @@ from pathlib import Path
 
 from deepspeed_peer import LLAMA_FILE, users_llama_at_8192
 from measures import read_peers
-from visit import REPOSITORY, Settings, Visit
+from visit import REPOSITORY, Settings, Visit, ds_config
 
 # The text is tokenized with the Llama-3 vocabulary; Qwen3's own holds every id of it.
 LLAMA3_VOCAB = 128256
@@ -172,6 +172,30 @@ def speeds(visit: Visit) -> None:
     visit.train(f"{name}_t512", micro_batch=4, gas=4, seq_length=512, **llama)
 
 
+def long_sequences(visit: Visit) -> None:
+    """Ranks that share sequences, beside one that does not; four layers, so that a step takes seconds."""
+    four_layers = {"num_hidden_layers": 4, "max_position_embeddings": 262_144}
+    for length, ranks, recompute in (
+        (131_072, 1, "full"),
+        (131_072, 2, "full"),
+        (131_072, 2, "tiled"),
+        (262_144, 2, "tiled"),
+    ):
+        visit.train(
+            f"long_llama3_8b_4layers_t{length}_{ranks}gpu_{recompute}",
+            ranks=ranks,
+            steps=4,
+            warm_up=2,
+            seq_length=length,
+            model_type="llama_3_8b",
+            users_config={**ds_config(stage=3, micro_batch=1), "sequence_parallel_size": ranks},
+            recompute=recompute,
+            random=True,
+            endless=True,
+            flags=four_layers,
+        )
+
+
 def named(visit: Visit, name: str) -> bool:
     """Whether --only names this run by its beginning: "speed" asks for no "peer_deepspeed_…"."""
     return any(name.startswith(word) for word in visit.settings.only)
@@ -260,6 +284,7 @@ def main() -> int:
     tests(visit)
     two_hosts(visit, arguments)
     speeds(visit)
+    long_sequences(visit)
     peers(visit)
     users_files(visit)
     stages_on_text(visit, arguments.steps)

@@ -47,7 +47,13 @@ class Settings:
 
 
 def ds_config(
-    *, stage: int, offload: bool, micro_batch: int, gas: int, offload_param: bool, bf16_moments: bool
+    *,
+    stage: int,
+    offload: bool = False,
+    micro_batch: int,
+    gas: int = 1,
+    offload_param: bool = False,
+    bf16_moments: bool = False,
 ) -> dict:
     """The ds_config.json of the runs that are not a user's own file."""
     zero: dict = {"stage": stage}

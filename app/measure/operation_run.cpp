@@ -207,7 +207,9 @@ class Runs {
     const model::AttentionShape& s = o_.attention;
     const Tensors q = random({s.batch, s.length, s.heads, s.head_dim});
     const Tensors k = random({s.batch, o_.columns, s.heads, s.head_dim});
-    const model::RelativeAttention call{.causal = !o_.fused, .table = at::randn({32, s.heads}, options_)};
+    // With dropout it is not fused.
+    const model::RelativeAttention call{.table = at::randn({32, s.heads}, options_),
+                                        .dropout = {.rate = o_.fused ? 0 : 0.1, .sequences = s.batch}};
     if (o_.kind == OperationKind::kRelativeAttentionForward) {
       return [q, k, call](int set) {
         return Tensors{model::relative_attention_forward(pick(q, set), pick(k, set), pick(k, set), call).out};

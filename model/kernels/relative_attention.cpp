@@ -6,14 +6,12 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -54,24 +52,25 @@ at::Tensor by_query_and_key(const at::Tensor& rows, int64_t keys) {
   return rows.as_strided({rows.size(0), queries, keys}, {queries * distances, distances - 1, 1}, queries - 1);
 }
 
+// Added to the scores of keys that a query does not see. Finite, as in transformers: a row without keys attends to all
+// alike. Also finite in bf16, and times log2(e).
+constexpr double kMasked = -1e30;
+
 // [heads, T, S], of q's type.
 at::Tensor bias_by_query_and_key(const at::Tensor& table, const at::Tensor& q, int64_t queries, int64_t keys,
                                  const RelativeAttention& call) {
   const int64_t heads = table.size(1);
   const at::Tensor buckets = buckets_on(q.device(), queries, keys, call).unsqueeze(1).expand({-1, heads});
-  const at::Tensor by_distance = table.to(q.scalar_type()).gather(0, buckets).t().unsqueeze(1);
-  return by_query_and_key(by_distance.expand({heads, queries, -1}).contiguous(), keys);
+  const at::Tensor by_distance = table.to(q.scalar_type()).gather(0, buckets);
+  if (call.causal) by_distance.narrow(0, keys, queries - 1).fill_(kMasked);
+  return by_query_and_key(by_distance.t().unsqueeze(1).expand({heads, queries, -1}).contiguous(), keys);
 }
 
-// p [B, heads, T, S]. Masked scores are finite, as in transformers: a row without keys attends to all alike.
+// p [B, heads, T, S].
 at::Tensor relative_probabilities(const at::Tensor& q, const at::Tensor& k, const RelativeAttention& call) {
   const int64_t queries = q.size(2), keys = k.size(2);
   at::Tensor scores = at::matmul(q, k.transpose(2, 3));
   if (call.table.defined()) scores.add_(bias_by_query_and_key(call.table, q, queries, keys, call));
-  constexpr double kMasked = std::numeric_limits<float>::lowest();
-  if (call.causal) {
-    scores.masked_fill_(at::ones({queries, keys}, q.options().dtype(at::kBool)).triu(1 + keys - queries), kMasked);
-  }
   if (call.padding.defined()) scores.masked_fill_(call.padding.unsqueeze(1).unsqueeze(2), kMasked);
   return at::softmax(scores, -1);
 }
@@ -90,10 +89,10 @@ at::Tensor table_gradient(const at::Tensor& ds, const RelativeAttention& call) {
   return at::matmul(one_hot.to(options), rows.sum(1).t());
 }
 
-// Whether ATen's memory-efficient attention computes this, which takes a bias. Its gradients are not reproducible; with
-// its causal mask, that of the bias stays unwritten for masked blocks of keys; its dropout depends on the run's layout.
+// Whether ATen's memory-efficient attention computes this, which takes a bias. Its gradients are not reproducible, and
+// its dropout depends on the run's layout. Its causal mask would leave the bias's gradient unwritten where it masks.
 bool is_fused(const at::Tensor& q, const RelativeAttention& call) {
-  return uses_gpu_kernels(q.device()) && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && !call.causal &&
+  return uses_gpu_kernels(q.device()) && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 &&
          call.dropout.rate == 0 && !at::globalContext().deterministicAlgorithms();
 }
 
@@ -101,7 +100,6 @@ bool is_fused(const at::Tensor& q, const RelativeAttention& call) {
 at::Tensor fused_bias(const at::Tensor& q, const at::Tensor& k, const RelativeAttention& call) {
   if (!call.table.defined() && !call.padding.defined()) return {};
   constexpr int64_t kAligned = 8;
-  constexpr double kMasked = -1e30;  // scores plus this, times log2(e), are finite
   const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), keys = k.size(1);
   const at::Tensor rows =
       at::empty({call.padding.defined() ? batch : 1, heads, queries, cpu::round_up(keys, kAligned)}, q.options());

@@ -10,7 +10,8 @@
 namespace mpzero::model {
 
 // T5's attention of T queries to S keys (Raffel et al., 2020, arXiv:1910.10683): scores are q k^T, not scaled, plus a
-// bias that depends on head and distance. With `causal` the queries are the last T of the S positions.
+// bias that depends on head and distance. With `causal`, which needs a bias, the queries are the last T of the S
+// positions.
 struct RelativeAttention {
   bool causal = false;
   at::Tensor table = {};       // [buckets, heads]; undefined: no bias
@@ -24,7 +25,7 @@ struct RelativeAttention {
 at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int64_t max_distance, bool causal);
 
 // softmax(q k^T + bias) v: q [B, T, heads, D]; k, v [B, S, heads, D] -> [B, T, heads, D]. On GPUs in bf16,
-// unless causal, with dropout or reproducible, one kernel, with the bias in memory; else ATen's operators in at least
+// unless with dropout or reproducible, one kernel, with the bias in memory; else ATen's operators in at least
 // fp32, with [B, heads, T, S] in memory.
 AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                            const RelativeAttention& call);
