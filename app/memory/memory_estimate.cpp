@@ -42,11 +42,7 @@ ActivationSizes MemoryEstimate::sizes_of(const MemoryScenario& scenario, int64_t
   const bool keeps_all = kept_casts == decoder_.config().num_hidden_layers;
   const plan::WeightCasts casts = keeps_all ? kKept : gathers_codes(scenario) ? kCodes : kEachUse;
   const parallel::GradientTarget gradients = parallel::ZeroEngine::gradient_target(options_of(scenario), ranks_);
-  const auto key = std::tuple(scenario.micro_batch_size, gradients.type, gradients.accumulates, casts);
-  auto found = recorded_.find(key);
-  if (found == recorded_.end())
-    found = recorded_.emplace(key, record_sizes(scenario.micro_batch_size, gradients, casts)).first;
-  ActivationSizes sizes = found->second;
+  ActivationSizes sizes = record_sizes(scenario.micro_batch_size, gradients, casts);
   const int64_t always = cast_bytes(kept_casts) + (device_.is_cuda() ? model::LtMatmul::kHandleBytes : 0);
   sizes.head += always;
   for (ActivationSizes::Layer& layer : sizes.layers) {
@@ -75,17 +71,17 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const par
   sizes.layers.resize(static_cast<size_t>(decoder_.config().num_hidden_layers));
   for (const plan::LayerKind& kind : kinds_) {
     shape.layer = kind.layers.front();
-    plan::UnitRecorder recorder(decoder_.config(), shape, device_);
+    const std::shared_ptr<const plan::UnitRecord> record = plan::unit_record(decoder_.config(), shape, device_);
     // The head reads the last layer's output. A backward reads the gradient of its output while, before T5's decoder is
     // done, that of the encoder's output waits.
-    const int64_t hidden = recorder.hidden_bytes();
-    if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + recorder.head().peak;
+    const int64_t hidden = record->hidden_bytes;
+    if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak;
     const int64_t waiting = kind.place.decoder
                                 ? micro_batch_size * config_.source_length * decoder_.config().hidden_size *
                                       static_cast<int64_t>(c10::elementSize(shape.type))
                                 : 0;
     const auto level_of = [&](model::Recompute recompute) -> ActivationSizes::Level {
-      const plan::UnitRecorder::Layer layer = recorder.layer(recompute);
+      const plan::UnitRecorder::Layer& layer = record->layer(recompute);
       const int64_t kept = layer.forward.kept - hidden;
       // In the forward, the input and all that it allocates, without what counts as kept.
       return {.kept = kept,
@@ -100,17 +96,13 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const par
 }
 
 int64_t MemoryEstimate::cast_bytes(int64_t layers) const {
+  if (layers == 0 || !config_.fp8_options) return 0;
   int64_t sum = 0;
-  for (int64_t layer = 0; layer < std::min(layers, static_cast<int64_t>(decoder_.fp8_products().size())); ++layer) {
-    const model::Fp8Products& products = decoder_.fp8_products()[static_cast<size_t>(layer)];
-    auto found = cast_bytes_.find(products);
-    if (found == cast_bytes_.end()) {
-      plan::UnitRecorder recorder(decoder_.config(),
-                                  {.fp8 = config_.fp8_options, .casts = plan::WeightCasts::kFirstUse, .layer = layer},
-                                  device_);
-      found = cast_bytes_.emplace(products, recorder.layer(model::Recompute::kNone).casts).first;
-    }
-    sum += found->second;
+  for (const plan::LayerKind& kind : kinds_) {
+    const plan::MicroBatchShape shape{
+        .fp8 = config_.fp8_options, .casts = plan::WeightCasts::kFirstUse, .layer = kind.layers.front()};
+    sum += std::ranges::count_if(kind.layers, [&](int64_t layer) { return layer < layers; }) *
+           plan::unit_record(decoder_.config(), shape, device_)->layer(model::Recompute::kNone).casts;
   }
   return sum;
 }

@@ -3,10 +3,8 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "app/config/run_config.hpp"
@@ -62,8 +60,6 @@ class MemoryEstimate {
   std::shared_ptr<const parallel::WeightCodec> codec_;
   model::Decoder decoder_;
   std::vector<plan::LayerKind> kinds_;
-  mutable std::map<std::tuple<int64_t, at::ScalarType, bool, plan::WeightCasts>, ActivationSizes> recorded_;
-  mutable std::map<model::Fp8Products, int64_t> cast_bytes_;
 };
 
 }  // namespace mpzero

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -256,6 +258,26 @@ CalibrationData read_measured(const Fields& file) {
 }
 
 // A file that scales the rates of another one: what is known of a GPU that was not measured.
+void check_version(const Fields& file, const std::string& name) {
+  const int64_t version = file.size("format_version");
+  if (version == kVersion) return;
+  throw_user_error(
+      "{}: format_version is {}, but this mpzero reads {}; make the file again with `mpzero plan --calibrate`", name,
+      version, kVersion);
+}
+
+// Null if the file scales the times of another. Each text is read once: a comparison asks for each kind of hosts.
+const CalibrationData* measured_in(const std::string& text, const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, CalibrationData> known;
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(text); found != known.end()) return &found->second;
+  const json parsed = parse_user_json(text, name, kConfigurationLimits);
+  const Fields file(parsed, name, "");
+  check_version(file, name);
+  return file.has("scales") ? nullptr : &known.emplace(text, read_measured(file)).first->second;
+}
+
 CalibrationData read_scaled(const Fields& file, const fs::path& path) {
   file.only({"format_version", "scales", "device", "names", "source", "date", "versions", "error", "rates", "copies",
              "host", "launch_us", "full_step"});
@@ -264,10 +286,9 @@ CalibrationData read_scaled(const Fields& file, const fs::path& path) {
   const std::optional<std::string> text = read_json_text(path.parent_path() / base, kConfigurationLimits);
   if (!text) file.wrong("scales", "a file of this folder");
   const std::string base_name = (path.parent_path() / base).string();
-  const json parsed = parse_user_json(*text, base_name, kConfigurationLimits);
-  const Fields measured(parsed, base_name, "");
-  if (measured.has("scales")) file.wrong("scales", "a file with times of its own");
-  CalibrationData data = read_measured(measured);
+  const CalibrationData* const measured = measured_in(*text, base_name);
+  if (measured == nullptr) file.wrong("scales", "a file with times of its own");
+  CalibrationData data = *measured;
   read_origin(file, data);
   const Fields rates = file.section("rates");
   rates.only({"matmuls", "attention", "memory", "launch_us"});
@@ -312,15 +333,9 @@ std::string lines_of(const ordered_json& list) {
 CalibrationData read_calibration(const fs::path& path) {
   const std::optional<std::string> text = read_json_text(path, kConfigurationLimits);
   if (!text) throw_user_error("{}: the calibration cannot be read; check the path and its permissions", path.string());
+  if (const CalibrationData* const measured = measured_in(*text, path.string())) return *measured;
   const json parsed = parse_user_json(*text, path.string(), kConfigurationLimits);
-  const Fields file(parsed, path.string(), "");
-  if (const int64_t version = file.size("format_version"); version != kVersion) {
-    throw_user_error(
-        "{}: format_version is {}, but this mpzero reads {}; make the file again with `mpzero plan "
-        "--calibrate`",
-        path.string(), version, kVersion);
-  }
-  return file.has("scales") ? read_scaled(file, path) : read_measured(file);
+  return read_scaled(Fields(parsed, path.string(), ""), path);
 }
 
 std::string to_json(const CalibrationData& data) {

@@ -69,17 +69,17 @@ void UnitTimes::scale(double factor) {
 
 UnitTimes unit_times(const Calibration& calibration, const model::ModelConfig& model,
                      const MicroBatchShape& micro_batch) {
-  UnitRecorder recorder(model, micro_batch, calibration.data().gpu ? at::kCUDA : at::kCPU);
+  const std::shared_ptr<const UnitRecord> record =
+      unit_record(model, micro_batch, calibration.data().gpu ? at::kCUDA : at::kCPU);
   const auto seconds = [&](const UnitCall& call) { return sum_of(calibration, call.operations); };
   UnitTimes times;
-  times.embedding_forward = seconds(recorder.embedding_forward());
-  times.embedding_backward = seconds(recorder.embedding_backward());
-  times.head = seconds(recorder.head());
+  times.embedding_forward = seconds(record->embedding_forward);
+  times.embedding_backward = seconds(record->embedding_backward);
+  times.head = seconds(record->head);
+  times.layer_forward = seconds(record->layer(Recompute::kNone).forward);
+  times.leaner_layer_forward = seconds(record->layer(Recompute::kFull).forward);
   for (const Recompute recompute : model::kRecomputes) {
-    const UnitRecorder::Layer layer = recorder.layer(recompute);
-    if (recompute == Recompute::kNone) times.layer_forward = seconds(layer.forward);
-    if (recompute == Recompute::kFull) times.leaner_layer_forward = seconds(layer.forward);
-    times.layer_backward[static_cast<size_t>(recompute)] = seconds(layer.backward);
+    times.layer_backward[static_cast<size_t>(recompute)] = seconds(record->layer(recompute).backward);
   }
   times.step_factor =
       calibration.step_factor(times.layer_forward.on_device() + times.backward(Recompute::kNone).on_device());

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "app/simulation/simulated_backend.hpp"
 #include "model/architecture/architectures.hpp"
@@ -253,6 +254,33 @@ UnitRecorder::Layer UnitRecorder::layer(model::Recompute recompute) {
   model::Values dx;
   made.backward = record([&] { dx = decoder_.run_layer_backward(weights, dy, activations, gradients); });
   return made;
+}
+
+std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, const MicroBatchShape& shape,
+                                              at::Device target) {
+  struct Kept {
+    model::ModelConfig config;
+    MicroBatchShape shape;
+    at::DeviceType target;
+    std::shared_ptr<const UnitRecord> record;
+  };
+  static std::mutex mutex;
+  static std::vector<Kept> kept;
+  const std::lock_guard lock(mutex);
+  for (const Kept& one : kept) {
+    if (one.target == target.type() && one.shape == shape && one.config == config) return one.record;
+  }
+  UnitRecorder recorder(config, shape, target);
+  const auto record = std::make_shared<UnitRecord>();
+  record->hidden_bytes = recorder.hidden_bytes();
+  record->embedding_forward = recorder.embedding_forward();
+  record->embedding_backward = recorder.embedding_backward();
+  record->head = recorder.head();
+  for (const model::Recompute recompute : model::kRecomputes) {
+    record->layers[static_cast<size_t>(recompute)] = recorder.layer(recompute);
+  }
+  kept.push_back({config, shape, target.type(), record});
+  return record;
 }
 
 }  // namespace mpzero::plan

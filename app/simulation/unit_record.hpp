@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,6 +40,7 @@ struct MicroBatchShape {
   int64_t layer = 0;                                    // layers may differ in which products read FP8
   std::vector<std::string> frozen = {};                 // see parallel::UnitParts
   int64_t tokens() const { return sequences * length / sequence_ranks; }
+  bool operator==(const MicroBatchShape&) const = default;
 };
 
 // What one call of a unit did on the simulated device.
@@ -116,5 +118,17 @@ class UnitRecorder {
   std::unique_ptr<parallel::Communicator> peers_;
   std::shared_ptr<const SequenceExchange> ranks_;
 };
+
+// What the units that the shape says do, by level of recomputation where it matters.
+struct UnitRecord {
+  UnitCall embedding_forward, embedding_backward, head;
+  std::array<UnitRecorder::Layer, model::kRecomputes.size()> layers;
+  int64_t hidden_bytes = 0;
+  const UnitRecorder::Layer& layer(model::Recompute recompute) const { return layers[static_cast<size_t>(recompute)]; }
+};
+
+// Recorded once in a process for each model, shape and target: a comparison plans many runs of the same micro-batch.
+std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, const MicroBatchShape& shape,
+                                              at::Device target);
 
 }  // namespace mpzero::plan
