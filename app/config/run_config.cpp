@@ -395,7 +395,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int data_pa
   settle_validation(line, config.micro_batch_size * data_parallel_size, config, config.origins, warnings);
   check_fp8_batch(config, warnings);
   if (!config.counts_epochs()) {
-    fit_schedule(config, config.max_steps, warnings);
+    fit_schedule(config, config.max_steps, /*epoch=*/0, warnings);
     check_profile_steps(config);
   }
   warn_of_own_values(file, config, warnings);

@@ -100,7 +100,9 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
   if (epochs_win) config.origins.set("max_steps", {Origin::Kind::kFlag, as_trainer ? "num_train_epochs" : "epochs"});
   config.max_steps = epochs_win ? end : config.max_steps_given;
   config.sequences = epochs_win ? std::optional(sequences) : std::nullopt;
-  fit_schedule(config, epochs_win ? std::max<int64_t>(1, sequences / batch) : config.max_steps, warnings);
+  const int64_t epoch = as_trainer ? config.epoch_sequences : num_windows;
+  fit_schedule(config, epochs_win ? std::max<int64_t>(1, sequences / batch) : config.max_steps,
+               static_cast<double>(epoch) / static_cast<double>(batch), warnings);
   if (config.sequences && config.schedule_ends_at_max_steps && at.sequences_seen != at.step * batch) {
     config.schedule =
         config.schedule.placed_at(at.step, static_cast<double>(at.sequences_seen) / static_cast<double>(batch));

@@ -47,7 +47,7 @@ void use_trainer_schedule(const CommandLine& line, RunConfig& config) {
                                         .peak_lr = config.optimizer.lr,
                                         .warmup_num_steps = line.warmup_steps.value_or(0),
                                         .total_num_steps = config.max_steps,
-                                        .num_decay_steps = line.num_decay_steps.value_or(0),
+                                        .num_decay_steps = static_cast<double>(line.num_decay_steps.value_or(0)),
                                         .gamma = line.lr_gamma.value_or(1)};
   config.schedule_ends_at_max_steps = true;
   config.origins.schedule = {Origin::Kind::kFlag, line.name_of("lr_scheduler_type")};
@@ -143,21 +143,22 @@ void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& mer
 }
 
 // Default number of decay steps: 10% of all, rounded up, or one epoch.
-void fit_decay(RunConfig& config, int64_t steps) {
+void fit_decay(RunConfig& config, int64_t steps, double epoch) {
   const auto* schedule = std::get_if<parallel::TrainerLr>(&config.schedule.variant());
   if (schedule == nullptr) return;
   parallel::TrainerLr fitted = *schedule;
   if (schedule->decay == TrainerDecay::kInSteps && !config.num_decay_steps) {
-    fitted.num_decay_steps = std::max<int64_t>(1, config.epoch_sequences / config.train_batch_size);
+    fitted.num_decay_steps = std::max(1.0, epoch);
     config.schedule = fitted;
   }
   if (schedule->decay != TrainerDecay::kAtTheEnd) return;
-  fitted.num_decay_steps = config.num_decay_steps.value_or((steps + 9) / 10);
-  if (fitted.warmup_num_steps + fitted.num_decay_steps > steps) {
+  const int64_t decay = config.num_decay_steps.value_or((steps + 9) / 10);
+  fitted.num_decay_steps = static_cast<double>(decay);
+  if (fitted.warmup_num_steps + decay > steps) {
     throw_user_error(
         "--lr_scheduler_type warmup_stable_decay: {} warm-up steps and --num_decay_steps {} exceed the run's {} steps; "
         "reduce one of them.",
-        fitted.warmup_num_steps, fitted.num_decay_steps, steps);
+        fitted.warmup_num_steps, decay, steps);
   }
   config.schedule = fitted;
 }
@@ -226,14 +227,14 @@ void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge
   if (!config.warmup_ratio) warn_of_no_warmup(config, warnings);
 }
 
-void fit_schedule(RunConfig& config, int64_t steps, std::vector<std::string>& warnings) {
+void fit_schedule(RunConfig& config, int64_t steps, double epoch, std::vector<std::string>& warnings) {
   config.schedule = config.schedule.with_clock(std::nullopt);
   if (config.warmup_ratio) fit_warmup(config, steps);
   if (config.schedule_ends_at_max_steps) {
     config.schedule = config.schedule.with_total_num_steps(steps);
     config.origins.schedule_end = config.origins.of("max_steps");
   }
-  fit_decay(config, steps);
+  fit_decay(config, steps, epoch);
   warn_of_long_warmup(config, warnings);
 }
 

@@ -14,8 +14,9 @@ namespace mpzero {
 void resolve_schedule(const CommandLine& line, const io::DsConfig& file, ConfigMerge& merge, RunConfig& config,
                       std::vector<std::string>& warnings);
 
-// Fits the schedule to a run of `steps` in all: its end where nobody gave another, and a warm-up that is a share of the
-// run, which is rounded up as the Trainer does. Throws UserError where the file says another warm-up.
-void fit_schedule(RunConfig& config, int64_t steps, std::vector<std::string>& warnings);
+// Fits the schedule to a run of `steps` in all: its end where nobody gave another, a warm-up that is a share of the
+// run, which is rounded up as the Trainer does, and step_lr's decay after each `epoch` steps. Throws UserError where
+// the file says another warm-up.
+void fit_schedule(RunConfig& config, int64_t steps, double epoch, std::vector<std::string>& warnings);
 
 }  // namespace mpzero

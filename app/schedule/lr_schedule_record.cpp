@@ -95,7 +95,7 @@ LrSchedule read_schedule(const json& record) {
                    .peak_lr = lr(),
                    .warmup_num_steps = steps("warmup_num_steps"),
                    .total_num_steps = steps("total_num_steps"),
-                   .num_decay_steps = record.value("num_decay_steps", int64_t{0}),
+                   .num_decay_steps = record.value("num_decay_steps", 0.0),
                    .gamma = record.value("lr_gamma", 1.0)};
 }
 

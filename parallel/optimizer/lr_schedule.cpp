@@ -61,10 +61,10 @@ double lr_at(const WarmupCosineLr& schedule, double iteration) {
 
 // Of the peak, from the end of the warm-up on.
 double late_decay(const TrainerLr& schedule, double step) {
-  const auto begin = static_cast<double>(schedule.total_num_steps - schedule.num_decay_steps);
+  const auto begin = static_cast<double>(schedule.total_num_steps) - schedule.num_decay_steps;
   if (step < begin) return 1.0;
   if (step >= static_cast<double>(schedule.total_num_steps)) return 0.0;
-  const double progress = (step - begin) / static_cast<double>(schedule.num_decay_steps);
+  const double progress = (step - begin) / schedule.num_decay_steps;
   return std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
 }
 
@@ -74,8 +74,8 @@ double lr_at(const TrainerLr& schedule, double iteration) {
   if (step < warmup) return schedule.peak_lr * (step / warmup);
   if (schedule.decay == TrainerDecay::kAtTheEnd) return schedule.peak_lr * late_decay(schedule, step);
   if (schedule.decay == TrainerDecay::kInSteps) {
-    return schedule.peak_lr *
-           std::pow(schedule.gamma, std::floor(step / static_cast<double>(schedule.num_decay_steps)));
+    constexpr double kRounding = 1e-9;  // of an epoch's steps
+    return schedule.peak_lr * std::pow(schedule.gamma, std::floor(step / schedule.num_decay_steps + kRounding));
   }
   const auto total = static_cast<double>(schedule.total_num_steps);
   const double decay_length = std::max(1.0, total - warmup);
@@ -148,6 +148,9 @@ double LrSchedule::peak_lr() const {
 std::optional<int64_t> LrSchedule::total_num_steps() const {
   return std::visit(
       [](const auto& schedule) -> std::optional<int64_t> {
+        if constexpr (requires { schedule.decay; }) {
+          if (schedule.decay == TrainerDecay::kInSteps) return std::nullopt;
+        }
         if constexpr (requires { schedule.total_num_steps; }) return schedule.total_num_steps;
         return std::nullopt;
       },
@@ -187,11 +190,6 @@ LrSchedule LrSchedule::held_from(double time) const {
 }
 
 LrSchedule LrSchedule::held_after(int64_t update) const { return held_from(time(update)); }
-
-int64_t LrSchedule::num_decay_steps() const {
-  const auto* schedule = std::get_if<TrainerLr>(&schedule_);
-  return schedule != nullptr ? schedule->num_decay_steps : 0;
-}
 
 int64_t LrSchedule::warmup_num_steps() const {
   return std::visit(

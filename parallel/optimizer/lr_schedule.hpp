@@ -52,8 +52,8 @@ struct TrainerLr {
   double peak_lr = 5e-5;
   int64_t warmup_num_steps = 0;
   int64_t total_num_steps = 0;
-  int64_t num_decay_steps = 0;  // of kAtTheEnd and kInSteps; of the latter, set before lr() is called
-  double gamma = 1;             // of kInSteps
+  double num_decay_steps = 0;  // of kAtTheEnd, whole, and kInSteps, where an epoch may be a fraction of a step longer
+  double gamma = 1;            // of kInSteps
 };
 
 // The learning rate of every optimizer update as a pure function of the update's number, so that a resumed run needs no
@@ -74,8 +74,7 @@ class LrSchedule {
   double lr(int64_t update) const;
 
   int64_t warmup_num_steps() const;                // 0 if there are none
-  std::optional<int64_t> total_num_steps() const;  // in the schedule's own time
-  int64_t num_decay_steps() const;                 // of kAtTheEnd; else 0
+  std::optional<int64_t> total_num_steps() const;  // in the schedule's own time; nothing if it has no end
   double peak_lr() const;
 
   // The same schedule with another total_num_steps, or warmup_num_steps, if it has one.

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "app/checkpoint/resume_schedule.hpp"
+#include "app/config/run_length.hpp"
 #include "app/config/settings_table.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
@@ -72,6 +73,27 @@ TEST_CASE("a run that is made a little shorter ends within its schedule") {
   const auto shorter = after(before, 95, cosine("143")).schedule;
   REQUIRE(shorter);
   for (int64_t update = 96; update <= 143; ++update) CHECK(shorter->lr(update) == before.schedule.lr(update));
+}
+
+TEST_CASE("step_lr goes on decaying in a longer run, also of another batch") {
+  const std::string file = R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})";
+  const auto of_epochs = [&](int epochs, int batch) {
+    Result result =
+        run(file, {"--lr_scheduler_type=step_lr", "--lr_gamma=0.5", "--num_train_epochs=" + std::to_string(epochs),
+                   "--train_batch_size=" + std::to_string(batch)});
+    result.config.epoch_batch = 8;
+    apply_epochs(result.config, 32, result.warnings, epochs == 1 ? RunPosition{} : RunPosition{4, 32});
+    return result.config;
+  };
+  const RunConfig before = of_epochs(1, 8);  // 4 steps
+  for (const int batch : {8, 4}) {
+    const ResumedSchedule longer = after(before, 4, of_epochs(3, batch));
+    const parallel::LrSchedule schedule = longer.schedule.value_or(of_epochs(3, batch).schedule);
+    const int64_t epoch = 32 / batch;
+    // With another batch, whose updates end within those of before, one update later.
+    const int64_t late = batch == 8 ? 0 : 1;
+    for (int64_t i = late; i < 2 * epoch; ++i) CHECK(schedule.lr(5 + i) == Approx(i < epoch + late ? 5e-4 : 2.5e-4));
+  }
 }
 
 TEST_CASE("each way is what it says") {

@@ -176,6 +176,8 @@ TEST_CASE("lr_scheduler_type chooses the Trainer's schedule") {
        {TrainerDecay::kLinear, 1e-3, 2, 20});
   same(with_data(run(json, {"--lr_scheduler_type=step_lr", "--lr_gamma=0.7", "--num_train_epochs=3"}), 13).schedule,
        {TrainerDecay::kInSteps, 1e-3, 0, 18, 6, 0.7});
+  same(with_data(run(json, {"--lr_scheduler_type=step_lr", "--lr_gamma=0.7", "--epochs=2"}), 9).schedule,
+       {TrainerDecay::kInSteps, 1e-3, 0, 9, 4.5, 0.7});
   same(rates({"--lr_scheduler_type=step_lr", "--lr_gamma=0.5", "--max_steps=20", "--num_decay_steps=4"}),
        {TrainerDecay::kInSteps, 5e-5, 0, 20, 4, 0.5});
 }

@@ -68,7 +68,7 @@ TEST_CASE("every update applies the rate of the Trainer's schedules") {
                                           test["lr"],
                                           test["warmup_steps"],
                                           test["steps"],
-                                          test.value("decay_steps", int64_t{0}),
+                                          test.value("decay_steps", 0.0),
                                           test.value("gamma", 1.0)};
     const auto expected = test["rates"].get<std::vector<double>>();
     REQUIRE(expected.size() == test["steps"]);
