@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,10 +48,10 @@ class MatchedWeights final : public WeightSource {
     check_head(stored, head);
     check_all_used(stored);
     for (const ParameterSpec& parameter : wanted_) check(parameter);
-    if (!tied_head_) return;
-    // Most heads differ here already, before anything large is allocated.
+    if (copies_.empty()) return;
+    // Most differ here already, before anything large is allocated.
     const auto embedding = std::ranges::find_if(wanted_, is_embedding, &ParameterSpec::name);
-    source_->check({*tied_head_, embedding->shape});
+    for (const std::string& copy : copies_) source_->check({copy, embedding->shape});
     std::vector<float> first(std::min(kComparedAtOnce, static_cast<size_t>(embedding->numel())));
     read(*embedding, 0, first);
   }
@@ -65,75 +64,73 @@ class MatchedWeights final : public WeightSource {
   }
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
     source_->read(as_stored(parameter), begin, out);
-    if (tied_head_ && is_embedding(parameter.name)) compare_head(parameter, begin, out);
+    if (!is_embedding(parameter.name)) return;
+    for (const std::string& copy : copies_) compare(copy, parameter, begin, out);
   }
   void verify_what_was_read(ProcessGroup& group) const override { source_->verify_what_was_read(group); }
 
  private:
+  bool is_t5() const { return has_parameter(wanted_, kSharedEmbedding); }
+
   ParameterSpec as_stored(const ParameterSpec& parameter) const {
     const auto found = stored_names_.find(parameter.name);
     return {found == stored_names_.end() ? parameter.name : found->second, parameter.shape};
   }
 
   void name_tensors(std::span<const ParameterSpec> stored) {
-    if (has_parameter(wanted_, kSharedEmbedding)) return name_tensors_of_t5(stored);
-    const std::string_view leaf = std::string_view(kEmbeddingWeight).substr(kBase.size());
+    const std::string_view whole = is_t5() ? kSharedEmbedding : kEmbeddingWeight;
+    const std::string_view leaf = is_t5() ? whole : whole.substr(kBase.size());
     const ParameterSpec* embedding = find_ending(stored, leaf);
     if (embedding == nullptr) {
       throw_user_error("{} has no tensor {}{}; use the full weights of a supported model (merge adapters first)",
-                       folder_, kEmbeddingWeight,
-                       stored.empty() ? "" : fmt::format(" (its first is {})", stored.front().name));
+                       folder_, whole, stored.empty() ? "" : fmt::format(" (its first is {})", stored.front().name));
     }
     std::string prefix = embedding->name.substr(0, embedding->name.size() - leaf.size());
-    const bool has_base = ends_with_name(embedding->name, kEmbeddingWeight);
-    if (has_base) prefix.resize(prefix.size() - kBase.size());
-    // A head outside of the module that the prefix names, as where only the decoder is compiled.
-    const ParameterSpec* head = find_ending(stored, kOutputWeight);
+    const bool lacks_base = !ends_with_name(embedding->name, whole);
+    if (!lacks_base) prefix.resize(prefix.size() - (whole.size() - leaf.size()));
     for (const ParameterSpec& parameter : wanted_) {
-      stored_names_[parameter.name] = prefix + (has_base ? parameter.name : parameter.name.substr(kBase.size()));
+      stored_names_[parameter.name] = prefix + (lacks_base ? parameter.name.substr(kBase.size()) : parameter.name);
     }
-    if (head != nullptr) stored_names_[kOutputWeight] = head->name;
+    // A head outside of the module that the prefix names, as where only the decoder is compiled.
+    if (const ParameterSpec* head = find_ending(stored, kOutputWeight)) stored_names_[kOutputWeight] = head->name;
     if (!prefix.empty()) {
       warnings_.push_back(fmt::format("{}: dropped the prefix {} of all names.", folder_, prefix));
     }
-    if (!has_base) {
+    if (lacks_base) {
       warnings_.push_back(
           fmt::format("{}: added the prefix {}, which the weights of a base model lack.", folder_, kBase));
     }
-  }
-
-  // Which have no prefix.
-  void name_tensors_of_t5(std::span<const ParameterSpec> stored) {
-    if (!has_parameter(stored, kSharedEmbedding)) {
-      throw_user_error("{} has no tensor {}; use the weights of a T5 with one embedding for encoder and decoder",
-                       folder_, kSharedEmbedding);
+    if (!is_t5()) return;
+    // Old T5 checkpoints hold the embedding under three names.
+    for (const char* stack : {"encoder", "decoder"}) {
+      const std::string copy = fmt::format("{}{}.embed_tokens.weight", prefix, stack);
+      if (has_parameter(stored, copy)) copies_.push_back(copy);
     }
-    for (const ParameterSpec& parameter : wanted_) stored_names_[parameter.name] = parameter.name;
   }
 
   void check_head(std::span<const ParameterSpec> stored, TiedHead tied) {
     const ParameterSpec* head = find_ending(stored, kOutputWeight);
     const bool has_own = has_parameter(wanted_, kOutputWeight);
     if (has_own && head == nullptr) {
-      throw_user_error(
-          "{} has no {}, but tie_word_embeddings is false in config.json; set it to true if the embedding is the head, "
-          "or use weights with a head",
-          folder_, kOutputWeight);
+      const char* const why = is_t5()
+                                  ? "tie_word_embeddings or scale_decoder_outputs is false in config.json; set both to "
+                                    "true if the embedding, scaled, is the head"
+                                  : "tie_word_embeddings is false in config.json; set it to true if the embedding "
+                                    "is the head";
+      throw_user_error("{} has no {}, but {}, or use weights with a head", folder_, kOutputWeight, why);
     }
-    if (!has_own && head != nullptr && tied == TiedHead::kCompare) tied_head_ = head->name;
+    if (!has_own && head != nullptr && tied == TiedHead::kCompare) copies_.push_back(head->name);
   }
 
   void check_all_used(std::span<const ParameterSpec> stored) const {
     std::vector<std::string_view> used;
     for (const auto& [name, stored_name] : stored_names_) used.push_back(stored_name);
+    used.insert(used.end(), copies_.begin(), copies_.end());
     std::sort(used.begin(), used.end());
     std::vector<std::string> unused;
     for (const ParameterSpec& tensor : stored) {
-      // Old Llama checkpoints hold their table of rotations, those of T5 the embedding under three names and a table
-      // that nothing reads.
-      constexpr std::array kOldNames = {".rotary_emb.inv_freq", "encoder.embed_tokens.weight",
-                                        "decoder.embed_tokens.weight",
-                                        "EncDecAttention.relative_attention_bias.weight"};
+      // Old Llama checkpoints hold their table of rotations, those of T5 a table that nothing reads.
+      constexpr std::array kOldNames = {".rotary_emb.inv_freq", "EncDecAttention.relative_attention_bias.weight"};
       const auto is_old = [&](const char* name) { return tensor.name.ends_with(name); };
       if (std::ranges::binary_search(used, tensor.name) || std::ranges::any_of(kOldNames, is_old)) continue;
       unused.push_back(fmt::format("{} [{}]", tensor.name, fmt::join(tensor.shape, ", ")));
@@ -146,21 +143,24 @@ class MatchedWeights final : public WeightSource {
         unused.size() > shown ? fmt::format(" and {} more tensors", unused.size() - shown) : "");
   }
 
-  void compare_head(const ParameterSpec& embedding, int64_t begin, std::span<const float> values) const {
-    const ParameterSpec head{*tied_head_, embedding.shape};
+  void compare(const std::string& name, const ParameterSpec& embedding, int64_t begin,
+               std::span<const float> values) const {
+    const ParameterSpec copy{name, embedding.shape};
     std::vector<float> read(std::min(kComparedAtOnce, values.size()));
     for (size_t done = 0; done < values.size(); done += read.size()) {
       read.resize(std::min(read.size(), values.size() - done));
       const int64_t first = begin + static_cast<int64_t>(done);
-      source_->read(head, first, read);
+      source_->read(copy, first, read);
       const auto expected = values.subspan(done, read.size());
       const auto [mine, theirs] = std::mismatch(read.begin(), read.end(), expected.begin(), same_value);
       if (mine == read.end()) continue;
       const int64_t element = first + (mine - read.begin());
-      throw_user_error(
-          "{} contains a {} that differs from the embedding (element [{}, {}] is {} and {}), but config.json has "
-          "tie_word_embeddings true; set it to false",
-          folder_, *tied_head_, element / embedding.shape.back(), element % embedding.shape.back(), *mine, *theirs);
+      const char* const remedy = !name.ends_with(kOutputWeight)
+                                     ? "mpzero's T5 has one embedding for encoder and decoder; use other weights"
+                                     : "config.json has tie_word_embeddings true; set it to false";
+      throw_user_error("{} contains a {} that differs from the embedding (element [{}, {}] is {} and {}), but {}",
+                       folder_, name, element / embedding.shape.back(), element % embedding.shape.back(), *mine,
+                       *theirs, remedy);
     }
   }
 
@@ -169,7 +169,7 @@ class MatchedWeights final : public WeightSource {
   std::vector<std::string> warnings_;
   std::vector<ParameterSpec> wanted_;
   std::map<std::string, std::string> stored_names_;  // by the model's
-  std::optional<std::string> tied_head_;             // is to be compared
+  std::vector<std::string> copies_;                  // tensors that must equal the embedding
 };
 
 }  // namespace

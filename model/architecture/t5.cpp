@@ -59,6 +59,9 @@ ModelConfig read(ConfigReader& reader) {
   }
   // transformers 5 saves an untied model with tie_word_embeddings true and scale_decoder_outputs false.
   const bool tied = reader.boolean("tie_word_embeddings", true), scaled = reader.boolean("scale_decoder_outputs", true);
+  if (!tied && reader.find("scale_decoder_outputs") != nullptr && scaled) {
+    reader.wrong("scale_decoder_outputs", true, "false, or absent, with tie_word_embeddings false");
+  }
   config.tie_word_embeddings = tied && scaled;
   if (config.tie_word_embeddings) config.logits_scaling = std::sqrt(static_cast<double>(config.hidden_size));
   config.t5 = t5;
@@ -82,6 +85,7 @@ json write(const ModelConfig& config) {
           {"pad_token_id", t5.pad_token_id},
           {"relative_attention_max_distance", t5.max_distance},
           {"relative_attention_num_buckets", t5.buckets},
+          {"scale_decoder_outputs", config.tie_word_embeddings},
           {"tie_word_embeddings", config.tie_word_embeddings},
           {"vocab_size", config.vocab_size}};
 }

@@ -1,4 +1,5 @@
 // T5 against transformers: the fixtures t5 (v1.0) and t5_v1_1 of fixtures/make_fixtures.py.
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
@@ -65,14 +66,30 @@ at::Tensor forward_backward(const Decoder& decoder, FlatModel& model, const Batc
   return result.loss;
 }
 
-void check_fixture(const std::string& name, at::ScalarType type, double loss_tolerance, double gradient_tolerance) {
-  const auto decoder = make_model(ModelConfig::from_file(kFixtures / (name + ".json")), {.max_logits = 48 * 50});
-  const Tensors tensors = read_tensor_file(kFixtures / (name + ".safetensors"));
+// `padding`: with this id and that of padding in the fixture, 0, exchanged.
+void check_fixture(const std::string& name, at::ScalarType type, double loss_tolerance, double gradient_tolerance,
+                   int64_t padding = 0) {
+  ModelConfig config = ModelConfig::from_file(kFixtures / (name + ".json"));
+  config.t5->pad_token_id = config.t5->decoder_start_token_id = padding;
+  const auto decoder = make_model(config, {.max_logits = 48 * 50});
+  Tensors tensors = read_tensor_file(kFixtures / (name + ".safetensors"));
+  Batch batch = batch_of(tensors);
+  if (padding != 0) {
+    const at::Tensor ids = at::arange(config.vocab_size);
+    ids[0] = padding;
+    ids[padding] = 0;
+    for (at::Tensor* tokens : {&batch.tokens, &batch.targets, &batch.source}) {
+      *tokens = ids.index_select(0, tokens->flatten()).view_as(*tokens);
+    }
+    for (auto& [of, tensor] : tensors) {
+      if (of.ends_with("shared.weight") || of.ends_with("lm_head.weight")) tensor = tensor.index_select(0, ids);
+    }
+  }
   std::vector<at::Tensor> first;
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     FlatModel model(*decoder, at::TensorOptions().dtype(type), at::kFloat);
     for (const std::string& weight : model.names()) model.weight(weight).copy_(tensors.at(weight));
-    const at::Tensor loss = forward_backward(*decoder, model, batch_of(tensors), recompute);
+    const at::Tensor loss = forward_backward(*decoder, model, batch, recompute);
     CHECK(relative_error(loss, tensors.at("loss")) < loss_tolerance);
     for (const std::string& weight : model.names()) {
       INFO(name << " " << weight);
@@ -90,6 +107,7 @@ TEST_CASE("T5 agrees with transformers in loss and gradients, with the same bits
   SECTION("v1.0 in fp32") { check_fixture("t5", at::kFloat, 1e-6, 1e-4); }
   SECTION("v1.1 in fp64") { check_fixture("t5_v1_1", at::kDouble, 1e-6, 2e-5); }
   SECTION("v1.1 in fp32") { check_fixture("t5_v1_1", at::kFloat, 1e-6, 1e-4); }
+  SECTION("another padding id") { check_fixture("t5_v1_1", at::kDouble, 1e-6, 2e-5, 7); }
 }
 
 }  // namespace mpzero::model

@@ -168,4 +168,37 @@ TEST_CASE("a tied head in the file is compared where the embedding is read") {
   CHECK_THAT(error(other, true), Contains("lm_head.weight has another shape"));
 }
 
+TEST_CASE("a T5's embedding under other names and a stored tied head must equal it") {
+  const std::vector<UnitSpec> t5 = {{"embedding", {{kSharedEmbedding, {kRows, kColumns}}}},
+                                    {"head", {{"decoder.final_layer_norm.weight", {kColumns}}}}};
+  for (const std::string& prefix : kPrefixes) {
+    const auto open = [&](const std::string& changed, TiedHead head = TiedHead::kCompare) {
+      std::map<std::string, std::vector<int64_t>> stored{{"decoder.final_layer_norm.weight", {kColumns}}};
+      for (const char* name : {kSharedEmbedding, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}) {
+        stored[name] = {kRows, kColumns};
+      }
+      stored[kOutputWeight] = {kRows, kColumns};
+      auto tensors = std::make_unique<Tensors>(renamed(stored, prefix));
+      tensors->changed = changed.empty() ? "" : prefix + changed;
+      tensors->changed_at = 21;
+      return match_weights(std::move(tensors), t5, kFolder, head);
+    };
+    std::vector<float> out(2);
+    open("")->read(t5[0].parameters[0], 4, out);
+    CHECK(out == std::vector<float>{4, 5});
+    for (const std::string name : {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", kOutputWeight}) {
+      CHECK_THAT(message_of([&] { open(name); }), Contains(name) && Contains("[1, 1]"));
+    }
+    open(kOutputWeight, TiedHead::kPassOver);
+  }
+  std::vector<UnitSpec> untied = t5;
+  untied.back().parameters.push_back({kOutputWeight, {kRows, kColumns}});
+  const auto open = [&](std::map<std::string, std::vector<int64_t>> stored) {
+    match_weights(std::make_unique<Tensors>(std::move(stored)), untied, kFolder);
+  };
+  CHECK_THAT(message_of([&] { open({{kSharedEmbedding, {kRows, kColumns}}}); }),
+             Contains(kOutputWeight) && Contains("scale_decoder_outputs"));
+  CHECK_THAT(message_of([&] { open({{"wte.weight", {kRows, kColumns}}}); }), Contains(kSharedEmbedding));
+}
+
 }  // namespace mpzero::io

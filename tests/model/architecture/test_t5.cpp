@@ -73,6 +73,7 @@ TEST_CASE("a T5's config.json is written as it is read") {
   json saved = flan_small();
   saved.update({{"tie_word_embeddings", true}, {"scale_decoder_outputs", false}});
   CHECK(parse(saved) == parse(flan_small()));
+  CHECK(json::parse(parse(saved).to_json())["scale_decoder_outputs"] == false);
 }
 
 TEST_CASE("each matrix of a T5 counts for the tokens that pass through it") {
@@ -93,6 +94,10 @@ TEST_CASE("refuses keys that would change what a T5 computes") {
     INFO(key << ": " << text);
     CHECK(text.find(key) != std::string::npos);
   }
+  // transformers scales the logits of such a head of its own.
+  const std::string text =
+      error([](json& object) { object.update({{"tie_word_embeddings", false}, {"scale_decoder_outputs", true}}); });
+  CHECK(text.find("scale_decoder_outputs") != std::string::npos);
 }
 
 }  // namespace mpzero::model
