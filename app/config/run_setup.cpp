@@ -79,36 +79,37 @@ struct InitialModel {
   std::string source;
 };
 
-InitialModel read_initial_model(const io::InitialFolder& init) {
+InitialModel read_initial_model(const io::InitialFolder& init, std::optional<int64_t> positions = {}) {
   if (!init.is_checkpoint) {
     const fs::path path = init.folder / "config.json";
-    return {.config = model::ModelConfig::from_file(path), .source = path.string()};
+    return {.config = model::ModelConfig::from_file(path, positions), .source = path.string()};
   }
   const std::string source = "the model configuration of " + init.folder.string();
   if (init.model_config_json.empty()) {
     throw_user_error("--init_from {}: the checkpoint has no model configuration; pass --model_config or --model_type.",
                      init.folder.string());
   }
-  return {.config = model::ModelConfig::from_json(init.model_config_json, source), .source = source};
+  return {.config = model::ModelConfig::from_json(init.model_config_json, source, positions), .source = source};
 }
 
-InitialModel named_model(const fs::path& path) {
-  return {.config = model::ModelConfig::from_file(path), .source = path.string()};
-}
-
-InitialModel model_without_overrides(const CommandLine& command_line, const io::InitialFolder& init) {
-  if (!command_line.model_config.empty()) return named_model(command_line.model_config);
+// Other overrides change what was read.
+InitialModel model_with_positions(const CommandLine& command_line, const io::InitialFolder& init) {
+  const std::optional<int64_t> positions = command_line.model_overrides.max_position_embeddings;
+  const auto named = [&](const fs::path& path) {
+    return InitialModel{.config = model::ModelConfig::from_file(path, positions), .source = path.string()};
+  };
+  if (!command_line.model_config.empty()) return named(command_line.model_config);
   if (command_line.init_from.empty() || command_line.gives("model_type")) {
-    return named_model(preset_path(command_line.model_type));
+    return named(preset_path(command_line.model_type));
   }
   if (!init.is_gone && !fs::is_directory(command_line.init_from)) {
     throw_user_error("--init_from {}: {}", command_line.init_from, io::explain_missing_weights(command_line.init_from));
   }
-  return read_initial_model(init);
+  return read_initial_model(init, positions);
 }
 
 model::ModelConfig read_model(const CommandLine& command_line, const io::InitialFolder& init) {
-  auto [model, source] = model_without_overrides(command_line, init);
+  auto [model, source] = model_with_positions(command_line, init);
   const ModelOverrides& overrides = command_line.model_overrides;
   // Its layers are of two kinds, and its other sizes are of both.
   if (ModelOverrides others = overrides; model.t5) {
@@ -124,7 +125,6 @@ model::ModelConfig read_model(const CommandLine& command_line, const io::Initial
   override_with(model.num_attention_heads, overrides.num_attention_heads);
   override_with(model.num_key_value_heads, overrides.num_key_value_heads);
   override_with(model.head_dim, overrides.head_dim);
-  override_with(model.max_position_embeddings, overrides.max_position_embeddings);
   override_with(model.rms_norm_eps, overrides.rms_norm_eps);
   override_with(model.rope_theta, overrides.rope_theta);
   if (overrides.dropout_rate) {

@@ -146,9 +146,11 @@ void check_lora(const ModelConfig& config, const std::string& source) {
 
 }  // namespace
 
-ModelConfig ModelConfig::from_json(std::string_view text, const std::string& source) {
-  const json object = parse_user_json(text, source, kConfigurationLimits);
+ModelConfig ModelConfig::from_json(std::string_view text, const std::string& source,
+                                   std::optional<int64_t> max_position_embeddings) {
+  json object = parse_user_json(text, source, kConfigurationLimits);
   if (!object.is_object()) throw_user_error("{} is not a JSON object; use a Hugging Face config.json.", source);
+  if (max_position_embeddings) object["max_position_embeddings"] = *max_position_embeddings;
 
   ConfigReader reader(object, source);
   ModelConfig config;
@@ -164,7 +166,7 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
   return config;
 }
 
-ModelConfig ModelConfig::from_file(const std::filesystem::path& path) {
+ModelConfig ModelConfig::from_file(const std::filesystem::path& path, std::optional<int64_t> max_position_embeddings) {
   std::error_code error;
   const std::filesystem::path file = std::filesystem::is_directory(path, error) ? path / "config.json" : path;
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
@@ -172,7 +174,7 @@ ModelConfig ModelConfig::from_file(const std::filesystem::path& path) {
     throw_user_error("The model configuration {} cannot be read; use a preset's name or the path of a config.json.",
                      file.string());
   }
-  return from_json(*text, file.string());
+  return from_json(*text, file.string(), max_position_embeddings);
 }
 
 void ModelConfig::validate(const std::string& source) const {

@@ -65,9 +65,10 @@ struct ModelConfig {
 
   // Reads a Hugging Face config.json. Throws UserError, naming `source`, key and value, for anything that mpzero would
   // compute differently from transformers: another model_type, biases that the family does not have, sliding windows,
-  // another activation or rope type.
-  static ModelConfig from_json(std::string_view text, const std::string& source);
-  static ModelConfig from_file(const std::filesystem::path& path);
+  // another activation or rope type. `max_position_embeddings`: instead of the file's, before anything derives from it.
+  static ModelConfig from_json(std::string_view text, const std::string& source,
+                               std::optional<int64_t> max_position_embeddings = {});
+  static ModelConfig from_file(const std::filesystem::path& path, std::optional<int64_t> max_position_embeddings = {});
 
   // Throws UserError, naming `source`, key and value, unless the sizes are positive and consistent.
   void validate(const std::string& source) const;

@@ -12,7 +12,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
-constexpr const char* kFullAttention = "full_attention";
 
 // rope_theta and the path of its key, if the file has it.
 struct Theta {
@@ -118,25 +117,10 @@ Rope read_flat(ConfigReader reader, const Positions& positions) {
   return rope;
 }
 
-// One entry for each type of layer. All layers of the supported models have one type (layer_types), so entries for
-// other types have no effect.
-Rope read_by_layer_type(ConfigReader reader, int64_t max_position_embeddings) {
-  reader.harmless({"sliding_attention", "chunked_attention", "linear_attention"});
-  std::optional<ConfigReader> own = reader.section(kFullAttention);
-  reader.finish();
-  if (!own) {
-    throw_user_error("{}: {} is missing, the entry for the model's layers; add it.", reader.source(),
-                     reader.path_of(kFullAttention));
-  }
-  return read_flat(*own, {max_position_embeddings, {}});
-}
-
 std::optional<Rope> read_section(ConfigReader& reader, const char* key, const Positions& positions) {
   std::optional<ConfigReader> section = reader.section(key);
   if (!section) return std::nullopt;
-  const json& object = section->object();
-  const bool by_layer_type = std::any_of(object.begin(), object.end(), [](const json& v) { return v.is_object(); });
-  return by_layer_type ? read_by_layer_type(*section, positions.max) : read_flat(*section, positions);
+  return read_flat(*section, positions);
 }
 
 }  // namespace

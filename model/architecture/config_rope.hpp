@@ -10,9 +10,8 @@
 namespace mpzero::model {
 
 // Reads rope_theta and rope_scaling from a config.json. transformers 5 writes rope_parameters, which contains
-// rope_theta, flat or with one entry for each type of layer, of which only "full_attention" is used. Earlier versions
-// write rope_scaling next to rope_theta. If several of these keys exist, they must agree. Throws UserError for an
-// unsupported type of scaling and for unknown keys.
+// rope_theta. Earlier versions write rope_scaling next to rope_theta. If several of these keys exist, they must agree.
+// Throws UserError for an unsupported type of scaling and for unknown keys.
 void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConfig& config);
 
 // The scaling as rope_scaling of a config.json.

@@ -212,14 +212,6 @@ def test_today(programs, tmp_path: Path, name: str, use_diff: bool) -> None:
     check(programs, tmp_path, fields, config.to_json_string(use_diff=use_diff))
 
 
-def test_rope_of_each_type_of_layer(programs, tmp_path: Path) -> None:
-    fields = PUBLISHED["qwen3"]
-    written = json.loads(transformers.AutoConfig.for_model(**fields).to_json_string(use_diff=False))
-    written["rope_parameters"] = {"full_attention": written["rope_parameters"]}
-    assert written["rope_parameters"]["full_attention"]["rope_theta"] == 1e6
-    check(programs, tmp_path, fields, json.dumps(written))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
