@@ -156,6 +156,12 @@ class PairsOutput:
 
 def work_of(encoder: Encoder, arguments: argparse.Namespace) -> Pairs:
     source = arguments.source_length
+    [prefix], _ = encoder.function()([("", arguments.source_prefix)])
+    if len(prefix) >= source - 1:
+        raise PrepareError(
+            f"--source_prefix has {len(prefix)} tokens, which leaves no room for the source within --source_length "
+            f"{source}: use a shorter prefix or a longer --source_length."
+        )
     columns = (arguments.source_column, arguments.target_column)
     lengths = (source, arguments.seq_length - source)
     return Pairs(encoder, padding_of(encoder), columns, arguments.source_prefix, lengths)

@@ -18,6 +18,7 @@ from .pairs import Made, PairsOutput, padding_of
 SPANS = "spans"  # of --format
 OF_SPANS = ("span_seed",)  # flags
 NOISE_DENSITY, MEAN_SPAN = 0.15, 3
+LONGEST_SOURCE = 1 << 16
 LEFT_OVER = "tokens after the last window"  # name of a count
 
 
@@ -43,8 +44,9 @@ def window_of(source_length: int) -> int:
 
 def check_lengths(arguments: argparse.Namespace) -> None:
     source = arguments.source_length
-    if source is None or source < lengths_of(2)[0]:
-        raise PrepareError(f"--format {SPANS} needs --source_length of at least {lengths_of(2)[0]}, such as 512.")
+    shortest = lengths_of(2)[0]
+    if source is None or not shortest <= source <= LONGEST_SOURCE:
+        raise PrepareError(f"--format {SPANS} needs --source_length from {shortest} to {LONGEST_SOURCE}, such as 512.")
     length = source + lengths_of(window_of(source))[1]
     if arguments.seq_length not in (None, length):
         raise PrepareError(

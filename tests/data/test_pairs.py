@@ -55,6 +55,7 @@ def test_columns_are_named_and_empty_texts_counted(prepare, tmp_path):
     ("rows", "flags", "named"),
     [
         (ROWS, ("--format", "pairs"), "--source_length"),
+        (ROWS, (*FORMAT, "--source_prefix", "p" * SOURCE), "--source_prefix"),
         (ROWS, ("--format", "pairs", "--source_length", 9, "--seq_length", 9), "--source_length"),
         (ROWS, (*FORMAT, "--packing", "false"), "--packing"),
         ([{"text": "a"}], ("--source_column", "a"), "--source_column"),

@@ -104,6 +104,7 @@ def test_masks_follow_from_the_seed(prepare, tmp_path):
     ("flags", "named"),
     [
         (("--format", "spans"), "--source_length"),
+        (("--format", "spans", "--source_length", 10**9, "--vocab_size", VOCAB_SIZE), "--source_length"),
         ((*FORMAT, "--seq_length", 80), "--seq_length 78"),
         (("--format", "spans", "--source_length", 64), "--vocab_size 260"),
         ((*FORMAT, "--source_prefix", "x"), "--source_prefix"),
