@@ -16,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "base/output.hpp"
+#include "base/parameter_spec.hpp"
 #include "io/adapters/checkpoint_with_base.hpp"
 #include "io/adapters/peft_files.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
@@ -251,10 +252,10 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
     mpzero::print_out(
         "There is no config.json: DeepSpeed's checkpoints do not contain it; --model_config FILE adds it.\n");
   } else if (options.format != WeightsFormat::kHdf5) {
-    mpzero::print_out(
-        "Load it, where torch and transformers are installed: "
-        "transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n",
-        options.output_dir);
+    mpzero::print_out("Load it, where torch and transformers are installed: transformers.{}.from_pretrained(\"{}\")\n",
+                      mpzero::has_parameter(checkpoint.parameters(), mpzero::kSharedEmbedding) ? "AutoModelForSeq2SeqLM"
+                                                                                               : "AutoModelForCausalLM",
+                      options.output_dir);
   }
 }
 

@@ -277,7 +277,8 @@ std::vector<Row> rows_of(const RunConfig& config, int nodes, bool adapters) {
 std::vector<Row> rows_of(const RunSetup& setup) {
   std::vector<Row> rows = rows_of(setup.config, setup.layout.nodes, setup.model.lora.has_value());
   if (const auto& lora = setup.model.lora) {
-    rows.push_back({"adapters", describe_lora(*lora), describe(setup.config.origins.of("lora_r"))});
+    rows.push_back({"adapters", describe_lora(*lora),
+                    setup.config.lora.r ? describe(setup.config.origins.of("lora_r")) : "the adapters of --init_from"});
   }
   add_layout(setup, rows);
   return rows;

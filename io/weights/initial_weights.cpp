@@ -207,10 +207,9 @@ bool is_peft_folder(const fs::path& folder) {
 namespace {
 
 // The projections that have adapters: PEFT's list of targets may be a pattern.
-std::vector<std::string> targets_in(const fs::path& folder) {
+std::vector<std::string> targets_in(const std::map<std::string, StoredTensor>& tensors) {
   std::set<std::string> targets;
-  const auto file = open_weight_file(folder / kAdapterWeightsName);
-  for (const auto& [name, tensor] : file->tensors()) {
+  for (const auto& [name, tensor] : tensors) {
     const std::string projection = name.substr(0, name.find(".lora_"));
     targets.insert(projection.substr(projection.rfind('.') + 1));
   }
@@ -225,14 +224,18 @@ InitialFolder look_into(const fs::path& given) {
     const PeftConfig config = read_peft_config(folder);
     const bool at_revision = !config.revision.empty() && is_hub_name(config.base) && !path_exists(config.base);
     found.folder = at_revision ? hub_snapshot(config.base, config.revision) : fs::path(config.base);
-    if (path_exists(folder / kAdapterWeightsName)) {
-      std::map<std::string, std::string> metadata;
-      read_safetensors_header(File::open_for_reading(folder / kAdapterWeightsName), &metadata);
-      found.base_hash = metadata[kBaseHashKey];
+    const fs::path weights = folder / kAdapterWeightsName;
+    if (!path_exists(weights)) {
+      throw_user_error(
+          "--init_from {}: {} is missing; load the adapters with PEFT and save them again with save_pretrained",
+          given.string(), weights.string());
     }
+    std::map<std::string, std::string> metadata;
+    const auto tensors = read_safetensors_header(File::open_for_reading(weights), &metadata);
+    found.base_hash = metadata[kBaseHashKey];
     found.adapters = folder;
     found.adapter_settings = config.settings;
-    if (config.settings.targets.empty()) found.adapter_settings.targets = targets_in(folder);
+    if (config.settings.targets.empty()) found.adapter_settings.targets = targets_in(tensors);
     return found;
   }
   found.folder = folder;

@@ -370,6 +370,9 @@ def test_other_adapters_are_refused(base: Path, tmp_path: Path) -> None:
     (out / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": None}))
     assert "--base_model" in refusal("unnamed", f"--init_from={out}")
     run_in(tmp_path / "named", base, 1, 2).train(f"--init_from={out}", f"--base_model={base}", "--max_steps=1")
+    # As PEFT saved them until 0.6.
+    (out / "adapter_model.safetensors").rename(out / "adapter_model.bin")
+    assert "adapter_model.safetensors" in refusal("pickled", f"--init_from={out}", f"--base_model={base}")
 
 
 def test_flags_without_effect_and_an_export_over_the_base_are_refused(base: Path, tmp_path: Path) -> None:

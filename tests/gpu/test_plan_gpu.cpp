@@ -10,6 +10,7 @@
 #include "app/plan/calibrate.hpp"
 #include "app/plan/calibration.hpp"
 #include "app/plan/unit_times.hpp"
+#include "model/architecture/lora.hpp"
 #include "parallel/comm/gpu_address.hpp"
 #include "tests/app/simulation/compared_units.hpp"
 #include "tests/catch.hpp"
@@ -47,6 +48,7 @@ model::ModelConfig wide(model::ModelConfig config) {
   return config;
 }
 
+// The allocator leaves up to 1 MiB of a block unsplit, and products are tuned to workspaces of up to 32 MiB.
 constexpr double kTolerance = 0.02;
 
 }  // namespace
@@ -88,6 +90,34 @@ TEST_CASE("records the operations and the memory of packed documents on the GPU"
         CHECK(differences(wide(config), shape, gpu(), 4096 * 256, kTolerance) == std::vector<std::string>());
       }
     }
+  }
+}
+
+TEST_CASE("records the operations and the memory of a T5 on the GPU") {
+  if (!has_gpu()) return;
+  const fs::path fixtures = fs::path(MPZERO_SOURCE_DIR) / "tests/model/fixtures";
+  for (const auto& [name, dropout] :
+       {std::pair("t5.json", 0.0), std::pair("t5_v1_1.json", 0.0), std::pair("t5.json", 0.1)}) {
+    model::ModelConfig config = wide(model::ModelConfig::from_file(fixtures / name));
+    config.num_key_value_heads = config.num_attention_heads;
+    config.t5->dropout_rate = dropout;
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      INFO(name << ", layer " << layer << ", dropout " << dropout);
+      const MicroBatchShape shape{.sequences = 8, .length = 1280, .source_length = 1024, .layer = layer};
+      CHECK(differences(config, shape, gpu(), 4096 * 256, kTolerance) == std::vector<std::string>());
+    }
+  }
+}
+
+TEST_CASE("records the operations and the memory of adapters and of shared sequences on the GPU") {
+  if (!has_gpu()) return;
+  for (model::ModelConfig config : model::small_models()) {
+    INFO(config.model_type);
+    const MicroBatchShape shared{.sequences = 4, .length = 4096, .sequence_ranks = 2, .mlp_tile = 512};
+    CHECK(differences(wide(config), shared, gpu(), 4096 * 256, kTolerance) == std::vector<std::string>());
+    config.lora = LoraConfig{.r = 32, .alpha = 16, .targets = model::lora_targets(config, "a test")};
+    CHECK(differences(wide(config), {.sequences = 4, .length = 2048}, gpu(), 4096 * 256, kTolerance) ==
+          std::vector<std::string>());
   }
 }
 

@@ -49,6 +49,8 @@ TEST_CASE("other methods, and settings of another type, are refused by their key
                                                                             {"bias", "all"},
                                                                             {"modules_to_save", {"lm_head"}},
                                                                             {"rank_pattern", {{"q_proj", 4}}},
+                                                                            {"alpha_pattern", {{"q_proj", 4}}},
+                                                                            {"layers_to_transform", {0}},
                                                                             {"init_lora_weights", "pissa_niter_4"},
                                                                             {"use_bdlora", {{"nblocks", 2}}},
                                                                             {"key_of_tomorrow", 1},
