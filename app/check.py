@@ -107,7 +107,7 @@ def problems_of_flags(words: list[str]) -> Iterator[str]:
         if flag is None:
             yield TABLE["unknown"].get(name) or unknown(name)
         elif not has_value and not alone:
-            yield f"--{name} needs a value; give one or leave the flag out."
+            yield f"--{name} needs a value; pass one, or omit the flag."
         elif name in seen:
             yield f"--{name} is given twice; keep one of the two."
         elif has_value and (wanted := wanted_of(flag, value)):
@@ -344,7 +344,7 @@ def problems_of_token_file(name: str, path: str) -> Iterator[str]:
         if not any(re.match("--dry_run(=|$)", word) for word in sys.argv):  # which plans with data to come
             yield f"{name}={path} does not exist; use a token file, or set DATASET to prepare one."
     except OSError as error:
-        yield f"{name}={path} cannot be read ({error.strerror}); fix its permissions, or use another."
+        yield f"{name}={path} cannot be read ({error.strerror}); fix its permissions, or use another file."
 
 
 def first_table(data: Path) -> Path | None:

@@ -71,7 +71,7 @@ def show(folder: Path, start: str | None, failure: Failure | None) -> int:
         print(f"mpzero: error: {folder} cannot be read: {error.strerror}.", file=sys.stderr)
         return USER_ERROR
     if not is_of_run:
-        print(f"mpzero: error: {folder} has no files of a run: give the run's --checkpoint_dir.", file=sys.stderr)
+        print(f"mpzero: error: {folder} contains no files of a run: pass the run's --checkpoint_dir.", file=sys.stderr)
         return USER_ERROR
     print(f"mpzero: {folder} has no evidence of a failure.", file=sys.stderr)
     return 0

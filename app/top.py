@@ -103,7 +103,7 @@ def run_named(name: str) -> Path:
         pass
     if not metrics:
         raise TopError(
-            f"the log of job {name}, {log}, has no metrics path yet: try again when the job trains, or give the "
+            f"the log of job {name}, {log}, has no metrics path yet: try again once training starts, or pass the "
             "--checkpoint_dir."
         )
     return Path(os.fsdecode(metrics))

@@ -75,7 +75,7 @@ inline bool is_output_tied(std::span<const ParameterSpec> parameters) {
          !has_parameter(parameters, kOutputWeight);
 }
 
-// What of a parameter lies in a range of its unit's flat buffer, in elements.
+// The part of a parameter within a range of its unit's flat buffer, in elements.
 struct ParameterRange {
   const ParameterSpec& parameter;
   int64_t begin;   // of the parameter

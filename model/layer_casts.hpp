@@ -48,7 +48,7 @@ class LayerCasts {
   // Nothing in FP8.
   LayerCasts() = default;
   // `kept`: where what is made of weights of this version is kept; null: nowhere. `keeps_casts`: not only maxima.
-  // `watch`: looks at the casts; may be null. `scales`: of weights that are codes already; see Weights. `adapted`: the
+  // `watch`: samples the casts; may be null. `scales`: of weights that are codes already; see Weights. `adapted`: the
   // weights have adapters and no gradients.
   LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, bool keeps_casts,
              uint64_t version, CastWatch* watch = nullptr, at::Tensor scales = {}, bool adapted = false)

@@ -50,7 +50,7 @@ moved_from() {
 # forget_configuration: CMake starts anew. What ninja has built is built again, since its commands have other paths.
 forget_configuration() {
   rm -rf "$MPZERO_BUILD"/{CMakeCache.txt,CMakeFiles,build.ninja,.ninja_deps,.ninja_log} ||
-    die "$MPZERO_BUILD, which was made elsewhere, cannot be changed; remove it: rm -r $(printf %q "$MPZERO_BUILD")."
+    die "cannot reconfigure $MPZERO_BUILD, which was copied or moved; remove it: rm -r $(printf %q "$MPZERO_BUILD")."
 }
 
 are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
@@ -110,7 +110,7 @@ build_programs() {
       -DMPZERO_GPU_ARCHITECTURES="$architectures" || code=$?
     ((code == 0)) || end_if_stopped
     ((code == 0)) ||
-      die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."
+      die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (full log: logs/configure.log)."
     state=unbuilt
     set_configured_options "$wanted $state"
   fi

@@ -191,7 +191,7 @@ install_uv() {
     python3 -m pip install "${pinned[@]}" --target "$folder" >"$log" 2>&1
   fi || {
     rm -rf "$folder"
-    die "pip could not install the uv of scripts/uv-requirements.txt: $(grep -m 1 "^ERROR: " "$log" || tail -n 1 "$log") (all of it is in logs/uv.log); without it, install uv where PATH has it."
+    die "pip could not install the uv of scripts/uv-requirements.txt: $(grep -m 1 "^ERROR: " "$log" || tail -n 1 "$log") (full log: logs/uv.log); fix this, or install uv in a folder in PATH."
   }
   find_uv >/dev/null || die "uv was installed into .venv-uv but does not run there; see logs/uv.log."
 }

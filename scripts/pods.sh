@@ -53,7 +53,7 @@ require_hosts() {
     die "The job asks for 1 node and has 2 pods: with numNodes 1 Kubeflow Trainer starts a pod of the job \"node\" beside the launcher; use the runtime mpzero-one-node, which has no such job."
   fi
   ((${#MPZERO_HOSTS[@]} == nodes)) ||
-    die "The job asks for $(counted "$nodes" node) (MPZERO_NODES), and its hostfile has $(counted "${#MPZERO_HOSTS[@]}" host): ${MPZERO_HOSTS[*]}; numNodes and MPZERO_NODES of the TrainJob must be the same number."
+    die "The job asks for $(counted "$nodes" node) (MPZERO_NODES), but its hostfile has $(counted "${#MPZERO_HOSTS[@]}" host): ${MPZERO_HOSTS[*]}; numNodes and MPZERO_NODES of the TrainJob must be equal."
   for ((i = 0; i < nodes; ++i)); do
     ((MPZERO_SLOTS[i] == ranks)) ||
       die "The hostfile gives ${MPZERO_HOSTS[i]} $(counted "${MPZERO_SLOTS[i]}" slot), and each node is to have $(counted "$ranks" rank); numProcPerNode of the TrainJob says how many."

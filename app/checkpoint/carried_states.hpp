@@ -19,8 +19,8 @@ namespace mpzero {
 // a place for it. The same on all ranks.
 bool saves_carried(const RunSetup& setup, const parallel::ZeroEngine& engine);
 
-// What this rank carries, for a save from `snapshot`, which outlives it and takes what is carried: its values are those
-// of the snapshot. Null where there is nothing to save.
+// This rank's carried state for a save from `snapshot`, which must outlive it. Values come from the snapshot. Null if
+// there is nothing to save.
 std::shared_ptr<const io::CarriedState> carried_in(StateSnapshot& snapshot, const RunSetup& setup,
                                                    const std::vector<UnitSpec>& units,
                                                    const parallel::ZeroEngine& engine);

@@ -164,7 +164,7 @@ bool has_data_file(const std::string& path, const std::string& given, const Comm
   if (fs::exists(path)) return true;
   const std::string command = prepare_data_command(command_line, path);
   if (data_files == DataFiles::kMustExist) {
-    throw_user_error("{} does not exist; make it with: {}", given, command);
+    throw_user_error("{} does not exist; create it with: {}", given, command);
   }
   if (setup.missing_data.empty()) setup.prepare_command = command;
   setup.missing_data.push_back(given);

@@ -38,8 +38,8 @@ bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
     regex = std::regex(pattern);
   } catch (const std::regex_error& error) {
     throw_user_error(
-        "--freeze_parameters {} is not a regular expression (ECMAScript): {}; commas separate expressions: write one "
-        "with a comma as \"freeze\" in ds_config.json",
+        "--freeze_parameters {} is not a regular expression (ECMAScript): {}; commas separate expressions: set one "
+        "that contains a comma as \"freeze\" in ds_config.json",
         pattern, error.what());
   }
   return std::ranges::any_of(units, [&](const UnitSpec& unit) {

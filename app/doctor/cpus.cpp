@@ -136,7 +136,7 @@ Finding check_domains(const System& system, const Job& job) {
   const std::vector<int> memory = numbers_in(value_of(system.root / "proc/self/status", "Mems_allowed_list"));
   for (const Domain& domain : domains) {
     if (memory.empty() || std::binary_search(memory.begin(), memory.end(), domain.number)) continue;
-    return warning(kCheck, fmt::format("{}; memory of domain {} is not allowed", seen, domain.number),
+    return warning(kCheck, fmt::format("{}; cpuset.mems excludes domain {}", seen, domain.number),
                    "allow the job or container memory of its CPUs' domains: cpuset.mems, docker run --cpuset-mems");
   }
   const auto count = static_cast<int>(domains.size());

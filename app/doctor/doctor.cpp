@@ -173,7 +173,7 @@ std::unique_ptr<parallel::MpiRuntime> ranks_of_host(parallel::MpiRuntime& mpi) {
   for (const auto& [node, rank] : all_gather(*mpi.this_machine(), std::pair(own, mpi.rank()))) {
     if (node == own) return mpi.split(rank);
   }
-  throw_failure("rank {} is not on its own machine", mpi.rank());
+  throw_failure("cannot find the host of rank {}", mpi.rank());
 }
 
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {

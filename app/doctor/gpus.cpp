@@ -122,7 +122,7 @@ Finding check_driver(const GpuSurvey& survey, int cuda_runtime) {
 
 Trouble memory_errors(const GpuState& gpu) {
   constexpr const char* kReset = "reset the GPU or reboot; if it happens again, replace the node";
-  if (gpu.rows_failed.value_or(false)) return {Status::kFailure, "bad rows can no longer be remapped", kReset};
+  if (gpu.rows_failed.value_or(false)) return {Status::kFailure, "row remapping has failed", kReset};
   if (const uint64_t errors = gpu.uncorrected_errors.value_or(0); errors > 0) {
     return {Status::kFailure, fmt::format("{} uncorrected error{}", errors, errors == 1 ? "" : "s"), kReset};
   }

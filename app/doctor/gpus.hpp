@@ -16,8 +16,8 @@ GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys);
 
 // Checks the GPUs: their number, the driver against the CUDA that mpzero was built with, memory errors, throttling,
 // PCIe, use by other processes. `cuda_runtime`: that CUDA, 1000 * major + 10 * minor. `shown`:
-// the PCI addresses of the GPUs that CUDA shows to the ranks; std::nullopt: of all. NVML shows GPUs of other jobs, too,
-// whose memory is in use rightly.
+// the PCI addresses of the GPUs that CUDA shows to the ranks; std::nullopt: of all. NVML also lists GPUs of other jobs,
+// whose memory use is expected.
 std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime,
                                 const std::optional<std::vector<std::string>>& shown = std::nullopt);
 

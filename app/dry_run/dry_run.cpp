@@ -62,7 +62,8 @@ std::string describe_data(const RunSetup& setup) {
   const std::string data = setup.data_order.empty() ? "--train_data " + setup.config.train_data
                                                     : setup.data_order + ", " + setup.config.train_data;
   if (setup.missing_data.empty()) return data;
-  return fmt::format("not prepared: {}; make it with: {}", fmt::join(setup.missing_data, ", "), setup.prepare_command);
+  return fmt::format("not prepared: {}; create it with: {}", fmt::join(setup.missing_data, ", "),
+                     setup.prepare_command);
 }
 
 std::string describe_start(const RunSetup& setup, const ResumePreview& preview) {

@@ -24,8 +24,8 @@ DryRunRanks dry_run_ranks(const CommandLine& command_line, const parallel::Launc
 // Where these ranks are.
 RankPlacement placement_of(const DryRunRanks& ranks);
 
-// Whether the layout is chosen as for GPUs. `device`: of the configuration; "auto" of several hosts on a machine
-// without GPUs that is none of them is a login node, and the hosts have GPUs.
+// Whether the layout is chosen as for GPUs. `device`: the configured device. With "auto" and several hosts, a machine
+// without GPUs that is not one of them is assumed to be a login node of hosts with GPUs.
 bool chooses_for_gpus(const std::string& device, const DryRunRanks& ranks, const MachineMemory& machine);
 
 // What the run would train, a line each. `preview`: what it would do with the checkpoints that are there.

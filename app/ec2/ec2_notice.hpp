@@ -39,7 +39,7 @@ Ec2Notice read_interruption(const std::string& text);
 Ec2Notice read_rebalance(const std::string& text);
 Ec2Events read_events(const std::string& text);
 
-// What a run does about a notice.
+// How a run responds to a notice.
 enum class Ec2Response : uint8_t { kWarn, kStop };
 
 // `began`: when this start of the run began; `now`: both in seconds since 1970. `lead`: how long before an event a run

@@ -30,7 +30,7 @@ FlagGroup checkpoint_flags() {
         .help = "save after the last step; a run that is stopped earlier always saves"},
        {.name = "async_save",
         .value = Boolean{field<&Settings::async_save>},
-        .help = "save in the background if host memory fits a copy of the training state"},
+        .help = "save in the background if a copy of the training state fits in host memory"},
        {.name = "checkpoint_format",
         .value = choice<bool>(field<&Settings::deepspeed_format>, {{"hdf5", false}, {"deepspeed", true}}),
         .help = "hdf5, or deepspeed (readable by DeepSpeed and its zero_to_fp32.py)"},

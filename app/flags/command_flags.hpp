@@ -15,8 +15,8 @@ struct CommandFlag {
   bool may_be_empty = false;
 };
 
-// Sets what `arguments` give, each as --name value, --name=value or, of a switch, --name. `other` gets every argument
-// that is none of these flags. Throws UserError for a flag that is given twice, or without its value.
+// Parses `arguments`: --name value, --name=value or, for a switch, --name. `other` receives every argument that is none
+// of these flags. Throws UserError for a flag that is given twice, or without its value.
 void read_command_flags(const std::vector<std::string>& arguments, const std::vector<CommandFlag>& flags,
                         const std::function<void(const std::string& argument)>& other);
 

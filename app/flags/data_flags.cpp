@@ -23,7 +23,7 @@ FlagGroup data_flags() {
       "Data",
       {{.name = "train_data",
         .value = Text{field<&Settings::train_data>},
-        .help = "token file of app/prepare_data.py, or a mixture FILE:WEIGHT,FILE:WEIGHT",
+        .help = "token file from app/prepare_data.py, or a mixture FILE:WEIGHT,FILE:WEIGHT",
         .unit = "FILE",
         .required = true},
        {.name = "validation_data",
@@ -71,7 +71,7 @@ FlagGroup data_flags() {
         .recorded = Recorded{.key = "shuffle"}},
        {.name = "seed",
         .value = Unsigned{field<&Settings::seed>},
-        .help = "random seed of weights, shuffling and dropout"}}};
+        .help = "random seed for weights, shuffling and dropout"}}};
 }
 
 }  // namespace mpzero

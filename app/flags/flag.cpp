@@ -37,7 +37,7 @@ std::vector<std::string> parse_names(const std::string& flag, const std::string&
 }
 
 void check_not_empty(const std::string& flag, const std::string& text) {
-  if (text.empty()) throw_user_error("--{} needs a value; give one or leave the flag out.", flag);
+  if (text.empty()) throw_user_error("--{} needs a value; pass one, or omit the flag.", flag);
 }
 
 // One overload for each kind of value.

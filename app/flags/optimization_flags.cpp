@@ -85,7 +85,7 @@ std::vector<Flag> lora_flags() {
   return {
       {.name = "lora_r",
        .value = Integer{.field = field<&Settings::lora, &LoraSettings::r>, .minimum = 1},
-       .help = "rank of the LoRA adapters, which train instead of the weights",
+       .help = "rank of the LoRA adapters, which are trained instead of the weights",
        .default_text = "no adapters",
        .file = FileKey{.name = "lora.r", .read = [](const io::DsConfig& file) { return file.lora.r; }}},
       {.name = "lora_alpha",
@@ -207,7 +207,7 @@ std::vector<Flag> schedule_flags() {
        .default_text = "10% of all steps; one epoch for step_lr"},
       {.name = "lr_gamma",
        .value = Real{.field = field<&Settings::lr_gamma>, .may_be_minimum = false},
-       .help = "factor of the learning rate after each --num_decay_steps of step_lr (StepLR's gamma)",
+       .help = "factor that step_lr multiplies the learning rate by every --num_decay_steps (StepLR's gamma)",
        .default_text = "required by step_lr"},
       {.name = "schedule_on_resume",
        .value = choice<ScheduleOnResume>(field<&Settings::schedule_on_resume>, {{"keep", ScheduleOnResume::kKeep},

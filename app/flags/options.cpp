@@ -70,7 +70,7 @@ po::parsed_options parse(const std::vector<std::string>& arguments, const po::op
     if (error.kind() == po::invalid_syntax::extra_parameter) {
       throw_user_error("{} takes no value; leave it out.", error.get_option_name());
     }
-    throw_user_error("{} needs a value; give one or leave the flag out.", error.get_option_name());
+    throw_user_error("{} needs a value; pass one, or omit the flag.", error.get_option_name());
   }
 }
 
@@ -262,7 +262,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
       refuse_flag(option.original_tokens.front(), of_command, help);
     }
     if (option.original_tokens.size() > 1 && option.original_tokens[1].rfind("--", 0) == 0) {
-      throw_user_error("--{} needs a value; give one or leave the flag out.", option.string_key);
+      throw_user_error("--{} needs a value; pass one, or omit the flag.", option.string_key);
     }
     if (option.string_key == kIgnoredFlag) return;
     if (option.string_key == "help") {

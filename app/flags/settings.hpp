@@ -144,7 +144,7 @@ struct Settings {
   std::string device = "auto";             // "auto", "cuda" or "cpu"
   std::string network = "auto";            // "auto", "efa" or "socket"
   double grace_period = 0;                 // seconds between a request to stop and the end; 0: not known
-  bool ec2_notices = true;                 // ask EC2's metadata service whether an instance is about to end
+  bool ec2_notices = true;                 // poll EC2's metadata service for notices
   double stuck_after = 600;                // seconds without progress after which the run ends; 0: never
   std::optional<StepRange> profile_steps;  // within max_steps; none: no trace
   bool profile_all_ranks = false;          // else rank 0 alone

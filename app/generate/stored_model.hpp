@@ -27,8 +27,8 @@ struct StoredModel {
   std::optional<bool> add_bos{};  // whether texts begin with config.bos_token_id, where the token file recorded it
 };
 
-// Calls `use` with the model and its weights, which are of the model's units. It is called again where another process
-// has replaced the checkpoint meanwhile. `say` receives sentences about the weights. Throws UserError where the folder
+// Calls `use` with the model and its weights, which are of the model's units. Calls it again if another process
+// replaces the checkpoint meanwhile. `say` receives sentences about the weights. Throws UserError where the folder
 // holds no model, or not the parameters of its config.json, and what `use` throws.
 void read_model(const ModelRequest& request, const std::function<void(const StoredModel&, const ParameterSource&)>& use,
                 const std::function<void(const std::string&)>& say);

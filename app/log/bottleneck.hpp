@@ -17,13 +17,13 @@ struct BottleneckFacts {
   bool keeps_parameters = false;  // all of them on each GPU, at stage 3 too: a node has one rank
   bool offloads_optimizer = false;
   int64_t micro_batch_tokens = 0;
-  int64_t spare_bytes = 0;        // GPU memory that the plan leaves, of each rank
+  int64_t spare_bytes = 0;        // GPU memory that the plan leaves free, per rank
   int64_t host_states_bytes = 0;  // optimizer states in host memory, of each rank
   std::optional<double> mfu;
   std::string throttled;  // a GPU that is, and why; empty: none
 };
 
-// What holds up the steps, and what to change: one sentence. `means`: where the time of a step goes, by rank, not
+// The bottleneck and a suggested change: one sentence. `means`: where the time of a step goes, by rank, not
 // empty. std::nullopt: no rule explains it. The rules: a throttled GPU; else the largest of data above 5% of a step,
 // exposed communication above 10%, and AdamW on the host above 25%; else a micro-batch with which a GPU reaches less
 // than 30% of its rate. Data counts on the rank that waits longest for it. The others count on the rank with the

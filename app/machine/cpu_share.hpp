@@ -16,7 +16,7 @@
 
 namespace mpzero {
 
-// What a rank must keep to besides the cores that it may use.
+// Limits on a rank's threads, besides its allowed cores.
 struct CpuLimits {
   int threads_asked_for = 0;                 // by OMP_NUM_THREADS; 0: not given
   int threads_of_task = 0;                   // by srun's --cpus-per-task; 0: not given

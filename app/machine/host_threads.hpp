@@ -29,6 +29,11 @@ std::string describe(const parallel::HostUpdateOptions& options);
 // of them give the same bits.
 std::optional<std::string> slower_update(parallel::HostKernel kernel);
 
+// Whether this CPU has instructions for products in bf16: AVX-512 BF16 or AMX.
+bool multiplies_bf16();
+// A note for a run on the CPU; std::nullopt if its type is as fast as it may be.
+std::optional<std::string> slower_type(const std::string& dtype, bool multiplies_bf16);
+
 // A warning if updates on the host have less than a quarter of the machine's hardware threads, `online`, on all
 // `local_size` ranks of it, as under a launcher that binds each rank to a core. None where OMP_NUM_THREADS says how
 // many.

@@ -42,7 +42,7 @@ class MemoryEstimate {
                                 std::optional<int64_t> host_extra_bytes = std::nullopt) const;
   // The levels with the lowest peak that `recompute` allows.
   LayerLevels leanest(Recomputation recompute) const;
-  // With these levels, or without them the leanest.
+  // The memory needed with `levels` (default: the leanest).
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt) const;
 
  private:

@@ -84,7 +84,7 @@ def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation 
         raise PrepareError(f"{where} has no {wanted}, only {names}: rename its columns, or give another --format.")
     if len(kinds) > 1 or (len(found) > 1 and not chosen):
         both = "; ".join(" and ".join(names) for names, _ in found)
-        remedy = "remove one" if len(kinds) > 1 else f"remove one, or give --format {'|'.join(FORMATS)}"
+        remedy = "remove one" if len(kinds) > 1 else f"remove one, or pass --format {'|'.join(FORMATS)}"
         raise PrepareError(f"{where} has several conversations ({both}): {remedy}.")
     values = {**values, **{name: _json(values[name], where, name) for name in _LISTS if name in values}}
     if kinds[0] == ("prompt", "completion"):

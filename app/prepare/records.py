@@ -84,7 +84,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
         made_from = arguments_of(path)
         if made_from is None:
             raise PrepareError(
-                f"{shown(path)} exists and is not a token file of this program, so it is not replaced: choose another "
+                f"{shown(path)} exists, but was not written by app/prepare_data.py; it is not replaced: choose another "
                 "output."
             )
         if not arguments.if_missing:

@@ -75,7 +75,7 @@ class TrainJobStatus(Sink):
         except (OSError, ValueError, NotReadable, http.client.HTTPException) as error:
             if not self.warned:
                 reason = " ".join(str(error).split())
-                print(f"follow.py: warning: {self.target} is not updated ({reason}).", file=sys.stderr, flush=True)
+                print(f"follow.py: warning: cannot update {self.target} ({reason}).", file=sys.stderr, flush=True)
             self.warned = True
 
 

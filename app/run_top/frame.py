@@ -31,7 +31,7 @@ def frame_of(run: RunView, nodes: list[NodeView], now: float, width: int, rows: 
         ago = duration(now - number(saved, "time"))
         lines.append(f"saved  step {number(saved, 'step'):.0f}, {ago} ago, in {number(saved, 'seconds'):.1f} s")
     else:
-        lines.append("saved  no checkpoint in this start of the run")
+        lines.append("saved  no checkpoint since the last start")
     if run.warning:
         lines.append(f"warns  {run.warning}")
     room = max(0, rows - len(lines))

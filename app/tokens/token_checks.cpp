@@ -75,7 +75,7 @@ std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedToken
   }
   if (tokens.vocab_size > expected.vocab_size) {
     warnings.push_back(
-        fmt::format("{}: its vocab_size is {}, that of {} is {}: it was not made with the model's tokenizer.", where,
+        fmt::format("{}: vocab_size is {}, but {} has {}: the file was not made with the model's tokenizer.", where,
                     tokens.vocab_size, expected.model, expected.vocab_size));
   }
   return warnings;

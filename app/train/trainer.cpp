@@ -354,6 +354,8 @@ void Trainer::log_memory() {
   if (const auto few = few_threads(on_host, mpi_.local_size(), online_hardware_threads())) log_.warn(*few + ".");
   if (on_host.threads == 0 && !device_.is_cpu()) return;
   if (const auto line = slower_update(parallel::fastest_host_kernel())) log_.say(*line);
+  if (!device_.is_cpu()) return;
+  if (const auto line = slower_type(config_.dtype, multiplies_bf16())) log_.say(*line);
 }
 
 StepReport Trainer::train_step() {

@@ -55,10 +55,10 @@ struct Published {
 };
 Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files = disk());
 
-// Instead of it, on rank 0: removes what was written. Never throws.
+// Instead of publish_save, on rank 0: removes the written files. Never throws.
 void discard_save(const SaveJob& job, FileSystem& files = disk()) noexcept;
 
-// All of it, while the caller waits. Collective: throws on every rank if any rank could not; then `latest` and
+// Runs steps 1 to 3 synchronously. Collective: throws on every rank if any rank could not; then `latest` and
 // everything it names are as before. Returns rank 0's answer there.
 Published save_checkpoint(const SaveJob& job, const ShardValues& values, ProcessGroup& group,
                           FileSystem& files = disk());

@@ -60,7 +60,7 @@ int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int6
 // [B, T] row-major each; targets are tokens shifted by one. With sequence parallelism tokens, targets and loss_mask are
 // [B, T/P], this rank's part of each sequence.
 struct MicroBatch {
-  std::vector<int64_t> source;  // [B, S], of pairs: what an encoder reads; then T is the sequence length minus S
+  std::vector<int64_t> source;  // [B, S], for pairs: the encoder's input; T is then the sequence length minus S
   std::vector<int64_t> tokens;
   std::vector<int64_t> targets;
   std::vector<float> loss_mask;  // weights of the targets' losses; empty: all 1

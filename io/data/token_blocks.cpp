@@ -76,8 +76,8 @@ void TokenBlocks::load(uint64_t block) {
                      shown_count(end - 1), error.what());
   }
   if (found != expected) {
-    throw_user_error("{} is damaged: tokens {} to {} are not those that were written (checksum in {})",
-                     tokens_->file().string(), shown_count(begin), shown_count(end - 1), checksums_.name());
+    throw_user_error("{} is damaged: tokens {} to {} do not match their checksum in {}", tokens_->file().string(),
+                     shown_count(begin), shown_count(end - 1), checksums_.name());
   }
   loaded_ = block;
 }

@@ -52,7 +52,7 @@ TokenizerVocabulary read_tokenizer_json(const std::filesystem::path& file, const
 TokenizerVocabulary read_vocab_json(const std::filesystem::path& file, const std::string& flag = "");
 
 // "xxh3:" and 16 hexadecimal digits of XXH3-64 over "{id}\t{token}\n" of all ids in ascending order: the same for a
-// tokenizer wherever its files are, and another one for a tokenizer with other ids. As app/prepare/encoders.py has it.
+// tokenizer wherever its files are, and another one for a tokenizer with other ids. Same as in app/prepare/encoders.py.
 std::string hash_of(const TokenizerVocabulary& vocabulary);
 
 }  // namespace mpzero::io

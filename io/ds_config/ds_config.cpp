@@ -59,7 +59,7 @@ void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
 void read_warmup(ObjectReader& params, SchedulerSection& scheduler) {
   params.read("warmup_num_steps", scheduler.warmup_num_steps, Auto::kAllowed, 0);
   params.read("warmup_type", scheduler.warmup_type, Auto::kRefused, {"log", "linear"});
-  params.only("last_batch_iteration", -1, "remove it; a resume restores its position");
+  params.only("last_batch_iteration", -1, "remove it; a resumed run restores the schedule's position");
 }
 
 // Many guides write `cosine_min_ratio` for DeepSpeed's cos_min_ratio.

@@ -36,7 +36,7 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// A folder that is held open. Reads through it always see the folder that the path named when it was opened, even if
+// A handle of an open folder. Reads through it always see the folder that the path named when it was opened, even if
 // the path now names another folder. Thread-safe.
 class OpenFolder {
  public:

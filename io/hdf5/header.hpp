@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-// Bounds-checked reading of what the HDF5 library reads without bounds. Version 1.10 follows sizes and addresses in a
-// file's metadata unchecked: one changed bit in a heap of texts, or in a data set's layout, crashes or hangs it, and
-// neither has a checksum in files from before version 1.10. The formats are those of the HDF5 File Format Specification
+// Bounds-checked reads of metadata that the HDF5 library reads unchecked. Version 1.10 follows sizes and addresses
+// without bounds checks: one flipped bit in a string heap, or in a dataset's layout, crashes or hangs it, and neither
+// has a checksum in files from before version 1.10. The formats are those of the HDF5 File Format Specification
 // 3.0.
 namespace mpzero::io::hdf5 {
 

@@ -92,7 +92,7 @@ class FolderLock {
   bool lock(const Options& options);
   // Whether the lock file's path still refers to the open file.
   bool is_named() const;
-  // Returns if the lock is to be tried again. `waited`: for how long it has been.
+  // Returns if the lock should be tried again. `waited`: time spent waiting so far.
   void wait_for_predecessor(const Options& options, std::chrono::milliseconds waited);
   // Throws if the record cannot be written. If the lock decides, a full disk is only a warning.
   void claim(const Options& options);

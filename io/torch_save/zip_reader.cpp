@@ -75,7 +75,7 @@ Directory find_directory(const File& file) {
   const auto limit = static_cast<uint64_t>(end_offset);
   if (offset > limit || bytes > limit - offset || bytes > static_cast<uint64_t>(kMaxDirectoryBytes) ||
       records > bytes / sizeof(zip::CentralHeader)) {
-    throw_damaged(file.path(), "its ZIP directory does not fit into it");
+    throw_damaged(file.path(), "its ZIP directory extends past the end of the file");
   }
   return {static_cast<int64_t>(offset), static_cast<int64_t>(bytes), records};
 }
@@ -307,7 +307,7 @@ const ZipRecord& TorchZipReader::storage_of(const pickle::Tensor& tensor) const 
 void TorchZipReader::read(const pickle::Tensor& tensor, int64_t begin, std::span<float> out) {
   const ZipRecord& record = storage_of(tensor);
   if (begin < 0 || static_cast<int64_t>(out.size()) > tensor.numel - begin) {
-    throw_failure("elements [{}, {}) were requested from a tensor of {} in {}", begin,
+    throw_failure("elements [{}, {}) were requested from a tensor of {} elements in {}", begin,
                   begin + static_cast<int64_t>(out.size()), tensor.numel, path().string());
   }
   const int64_t position = (tensor.offset + begin) * pickle::bytes_of(tensor.type);

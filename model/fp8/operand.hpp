@@ -10,7 +10,7 @@
 namespace mpzero::model {
 
 // An operand of a layer's products: a matrix [N, C] in its own type, or in FP8 in the forms that its products read.
-// Empty where nothing is kept. One in FP8 has the matrix as well where adapters read it.
+// Empty if nothing is kept. An FP8 operand also keeps the matrix if adapters read it.
 class Operand {
  public:
   Operand() = default;

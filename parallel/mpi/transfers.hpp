@@ -32,7 +32,7 @@ struct MessagePieces {
   int64_t begin(int64_t piece) const { return piece * length; }
   // Of a block of that size.
   int64_t size(int64_t block, int64_t piece) const { return std::clamp<int64_t>(block - begin(piece), 0, length); }
-  // How many pieces are under way to and from each peer.
+  // Number of pieces in flight to and from each peer.
   int64_t depth(int peers) const { return std::max<int64_t>(2, kUnderWay / (length * std::max(peers, 1))); }
 };
 

@@ -5,8 +5,8 @@
 
 namespace mpzero::parallel {
 
-// Chooses the random numbers of one message: an element's depends on this and on its position only, so that a run that
-// is repeated rounds as before.
+// Seed of one message: an element's random number depends only on the seed and the element's position, so a repeated
+// run rounds identically.
 struct RoundingKey {
   uint32_t first = 0;
   uint32_t second = 0;

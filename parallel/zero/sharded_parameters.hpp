@@ -46,7 +46,7 @@ class ShardedParameters final : public ParameterStore {
   void place(size_t unit, const at::Tensor& node_shard);
   // start_between_nodes() of a unit in host memory.
   void start_between_hosts(size_t unit);
-  // Gathers on copy_stream_ what it copies there first.
+  // Copies the node shard on copy_stream_ if needed, then gathers it there.
   void start_on_copy_stream(size_t unit);
   // Gathers codes, which copy_stream_ makes first.
   void start_in_codes(size_t unit);

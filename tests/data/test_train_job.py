@@ -141,7 +141,7 @@ def test_a_server_that_does_not_take_it_gets_one_warning_and_the_next_step(serve
         sink.flush()
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "is not updated" in said and "secret" not in said
+    assert "cannot update" in said and "secret" not in said
 
 
 def test_a_run_whose_end_is_not_known_has_no_percentage(server, tmp_path):

@@ -44,7 +44,6 @@ WRITERS = [
     ("summary.json", "app/log/run_totals.cpp", PAIR, 10),
     ("Plan", "app/plan/command/plan_report.cpp", PAIR, 50),
     ("Calibration", "app/plan/calibration_file.cpp", PAIR, 30),
-    ("restarts.JOB.txt", "scripts/requeue/state.py", r'"(version)"|(?m:^    (\w+): (?:str|int|bool|tuple))', 10),
 ]
 # Parts of torch's optimizer state and of DeepSpeed's helper objects, which the page names by the field that holds them.
 INNER = {

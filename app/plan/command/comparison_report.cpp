@@ -43,8 +43,8 @@ const PlanCandidate* best_of_asked(const PlanComparison& comparison) {
 }
 
 void add_ds_config(std::vector<std::string>& lines, const std::string& whose, const PlanCandidate& one) {
-  lines.push_back(fmt::format("ds_config.json of the fastest {}, for {} with --recompute {}, give or take {:.0f}%:",
-                              whose, hosts_of(one.machine), one.recompute, 100 * one.plan.error));
+  lines.push_back(fmt::format("ds_config.json of the fastest {}, for {} with --recompute {}, +/- {:.0f}%:", whose,
+                              hosts_of(one.machine), one.recompute, 100 * one.plan.error));
   if (!one.contradicting.empty()) {
     lines.push_back(fmt::format("Leave out {}, which it contradicts.", fmt::join(one.contradicting, ", ")));
   }

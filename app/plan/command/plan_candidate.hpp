@@ -27,7 +27,7 @@ struct PlanCandidate {
   std::string recompute;                   // --recompute
   int stage = 0;
   bool offload_optimizer = false, offload_param = false;
-  bool host_is_measured = true;  // else AdamW there is an estimate
+  bool host_is_measured = true;  // else the host's AdamW time is an estimate
   parallel::ParallelLayout layout;
   PlanEstimate plan;
 };

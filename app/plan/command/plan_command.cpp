@@ -209,7 +209,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   }
   if (!options.prices.empty() && !machine.price) {
     setup.warnings.push_back(
-        fmt::format("--prices {} has no price of {}, so costs are unknown.", options.prices, machine.name));
+        fmt::format("--prices {} has no price for {}, so costs are unknown.", options.prices, machine.name));
   }
   const PlanEstimate plan =
       with_times([&](const Calibration* times) { return estimate_plan(setup, machine, times, assumptions); });

@@ -11,7 +11,7 @@ struct PlanOutput {
   int exit_code = 0;                  // EXIT_SUCCESS, or kUserErrorExitCode where the run does not fit
 };
 
-// What `mpzero plan` with these arguments says. Throws UserError for what the run would refuse.
+// The output of `mpzero plan` with these arguments. Throws UserError if the run would refuse them.
 PlanOutput plan_output(const std::vector<std::string>& arguments);
 
 // `mpzero plan`: prints it, and returns the exit code.

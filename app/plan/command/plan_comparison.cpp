@@ -104,7 +104,7 @@ std::vector<std::string> warnings_of(const PlanComparison& comparison, const Pla
                                    *options.price, fmt::join(without_price, ", ")));
   }
   if (!options.prices.empty() && !without_price.empty()) {
-    warnings.push_back(fmt::format("--prices {} has no price of {}, so their cost is unknown.", options.prices,
+    warnings.push_back(fmt::format("--prices {} has no price for {}, so their cost is unknown.", options.prices,
                                    fmt::join(without_price, ", ")));
   }
   if (measured && estimated) {

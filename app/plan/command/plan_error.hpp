@@ -7,8 +7,8 @@ namespace mpzero::plan {
 // Relative errors to expect of a plan's times.
 constexpr double kErrorOfEstimate = 0.5;   // a rate by data sheets or by other hardware
 constexpr double kErrorOfPublished = 0.2;  // a rate by published measurements
-// A time of a size that is far from all that were measured: of products that are estimated from those of other shapes,
-// all are within this (docs/formats.md).
+// A size far from all measured sizes. Matrix products estimated from other shapes were all within this error
+// (docs/formats.md).
 constexpr double kErrorOfDistant = 0.2;
 
 // Relative, by what decides the time.

@@ -98,7 +98,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
                        gibibytes(available(machine)), describe_changes(changes));
   }
   return fmt::format(
-      "a host needs {} of memory for {} ranks and has {}; {} to shard the states, or keep a part of them on the GPUs "
+      "a host needs {} of memory for {} ranks and has {}; {} to shard the states, or keep part of them on the GPUs "
       "with \"ratio\" in offload_optimizer",
       gibibytes(need.host * machine.gpus), machine.gpus, gibibytes(machine.host_bytes),
       hosts ? "use " + hosts->text + "," : "use more hosts");

@@ -58,8 +58,8 @@ std::string basis_of(const Network& network) {
   if (network.efa && network.direct) return "from measurements published for p5.48xlarge";
   const double share = network.efa ? kOfEfa : kOfTcp, most = network.efa ? kMostEfaThroughHost : kMostTcp;
   if (share * network.gigabits <= most) return "an estimate";
-  return fmt::format("an estimate: {} at most {:g} of its {:g} Gb/s",
-                     network.efa ? "through host memory it passes on" : "sockets pass on", most, network.gigabits);
+  return fmt::format("an estimate: {} reaches at most {:g} of {:g} Gb/s",
+                     network.efa ? "EFA through host memory" : "TCP", most, network.gigabits);
 }
 
 // Of the links that its collectives take most of their time on.

@@ -172,7 +172,7 @@ std::string plan_help() {
          "them\n"
          "                           per host (default: 1)\n"
          "  --device cpu             train on the CPUs of --instance, or of hosts like this machine, with\n"
-         "                           --nproc_per_node ranks per host (default: 1; an instance's sockets)\n"
+         "                           --nproc_per_node ranks per host (default: 1, or the instance's sockets)\n"
          "  --nodes N                number of hosts (default: 1)\n"
          "  --host_gigabits N        with --gpu: network bandwidth per host in Gb/s (default: 100)\n"
          "  --tokens N               training tokens, e.g. 15e9, for hours and cost\n"

@@ -111,7 +111,7 @@ std::string basis_of_host_adamw(const PlanFacts& facts) {
 void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const SimulatedStep& step = plan.step;
   const bool cpu = facts.machine.is_cpu();
-  lines.push_back(fmt::format("Step: {}, give or take {:.0f}%", show_time(step.seconds), 100 * plan.error));
+  lines.push_back(fmt::format("Step: {} +/- {:.0f}%", show_time(step.seconds), 100 * plan.error));
   const auto part = [&](const std::string& name, double seconds, const std::string& note = "") {
     if (seconds > 0) {
       lines.push_back(row(name, show_time(seconds),
@@ -207,7 +207,7 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
                         static_cast<double>(plan.checkpoint.bytes - plan.checkpoint.of_base) / 1e9)
           : "",
       plan.checkpoint.seconds
-          ? fmt::format(", written in {}{}, asynchronously if host memory fits a copy",
+          ? fmt::format(", written in {}{}, asynchronously if a copy fits in host memory",
                         show_time(*plan.checkpoint.seconds),
                         plan.checkpoint.by_calibration ? " on the calibration's disk (yours: --disk_rate)" : "")
           : std::string("; pass --disk_rate for the write time")));

@@ -232,8 +232,8 @@ std::string of_another_device(const Calibration& calibration, const PlanMachine&
 std::string estimated_products(const Calibration& calibration, const RunConfig& config) {
   if (estimates_fp32(calibration, config)) {
     return fmt::format(
-        "--bf16 false (fp32): {} has no fp32 times, so products and attention are estimated as {:.1f} times bf16, from "
-        "data sheets without TF32; the plan's error is larger. `mpzero plan --calibrate` on such a GPU measures them.",
+        "--bf16 false (fp32): {} has no fp32 times; matrix products and attention are estimated as {:.1f} times bf16 "
+        "from data sheets without TF32, which increases the error. Measure them with `mpzero plan --calibrate`.",
         calibration.name(), *calibration.fp32_of_bf16());
   }
   if (!config.fp8_options || calibration.has_fp8()) return "";

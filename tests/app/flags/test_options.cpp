@@ -166,9 +166,9 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK_THAT(error_of({"--max", "3"}), Contains("--max is not a known flag"));
   CHECK(error_of({"train"}) == "\"train\" is not a flag; write --name value or --name=value.");
   CHECK_THAT(error_of({"--max_steps", "3", "4"}), Contains("\"4\" is not a flag"));
-  CHECK(error_of({"--max_steps"}) == "--max_steps needs a value; give one or leave the flag out.");
-  CHECK(error_of({"--max_steps="}) == "--max_steps needs a value; give one or leave the flag out.");
-  CHECK(error_of({"--model_type", "--bf16"}) == "--model_type needs a value; give one or leave the flag out.");
+  CHECK(error_of({"--max_steps"}) == "--max_steps needs a value; pass one, or omit the flag.");
+  CHECK(error_of({"--max_steps="}) == "--max_steps needs a value; pass one, or omit the flag.");
+  CHECK(error_of({"--model_type", "--bf16"}) == "--model_type needs a value; pass one, or omit the flag.");
   CHECK(error_of({"--max_steps=3", "--max_steps=4"}) == "--max_steps is given twice; keep one of the two.");
   CHECK(error_of({"--max_steps=1.5"}) == "--max_steps must be a whole number, not \"1.5\".");
   CHECK(error_of({"--max_steps=3x"}) == "--max_steps must be a whole number, not \"3x\".");

@@ -149,7 +149,7 @@ TEST_CASE("a plan in fp32 on GPUs takes its times from data sheets, and says so"
   CHECK(output.exit_code == 0);
   REQUIRE_FALSE(output.warnings.empty());
   CHECK_THAT(output.warnings.back(), Contains("fp32") && Contains("14.8 times bf16") && Contains("without TF32"));
-  CHECK_THAT(output.text, Contains("give or take 50%"));
+  CHECK_THAT(output.text, Contains("+/- 50%"));
   const nlohmann::json fp32 = json_of(in_fp32), bf16 = json_of(flags);
   const auto busy = [](const nlohmann::json& plan, const char* part) {
     return plan["step"]["busy_seconds"][part].get<double>();

@@ -68,10 +68,10 @@ TEST_CASE("without --tokens the steps count, and a price that is missing is name
   flags.push_back("--prices=" + file.string());
   const PlanOutput missing = output_of(flags);
   REQUIRE_FALSE(missing.warnings.empty());
-  CHECK_THAT(missing.warnings.back(), Contains("has no price of H200"));
+  CHECK_THAT(missing.warnings.back(), Contains("has no price for H200"));
   const PlanOutput alone = output_of({kFlags[0], "--gpu=H200", "--prices=" + file.string()});
   REQUIRE_FALSE(alone.warnings.empty());
-  CHECK_THAT(alone.warnings.back(), Contains("has no price of H200"));
+  CHECK_THAT(alone.warnings.back(), Contains("has no price for H200"));
   std::filesystem::remove(file);
 }
 
