@@ -105,7 +105,7 @@ TEST_CASE("a network that a host's processors hold back says so") {
   options.gpu = "H100";
   options.nodes = 2;
   options.host_gigabits = 400;
-  CHECK_THAT(find_machine(options, "socket", 8).network_basis, Contains("at most 40 of its 400 Gb/s"));
+  CHECK_THAT(find_machine(options, "socket", 8).network_basis, Contains("at most 40 of 400 Gb/s"));
   options.host_gigabits = 50;
   CHECK(find_machine(options, "socket", 8).network_basis == "an estimate");
 }
