@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     tokenizer, vocab_size = loaded.library, max(loaded.vocabulary().values()) + 1
     if vocab_size > model["vocab_size"]:
         raise PrepareError(
-            f"Tokenizer '{shown(name)}' has {vocab_size} ids, but the model in {shown(model['model'])} "
+            f"Tokenizer '{shown(name)}' has {vocab_size} ids, but the model of {shown(model['model'])} "
             f"has {model['vocab_size']}: pass the model's --tokenizer."
         )
     flag, text = ("prompt", arguments.prompt) if arguments.chat is None else ("chat", chat_of(arguments, model, loaded))

@@ -194,7 +194,10 @@ def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path:
     larger = make_tokenizer(tmp_path / "larger", added=60)
     refused = generate(*flags, "--prompt=a", f"--tokenizer={larger}", program="generate.py", check=False)
     assert refused.returncode == 2
-    assert f"generate.py: Tokenizer '{larger}' has 341 ids, the model of step 3 of {run.latest} has 320" in refused.stderr
+    assert (
+        f"generate.py: Tokenizer '{larger}' has 341 ids, but the model of step 3 of {run.latest} has 320"
+        in refused.stderr
+    )
 
 
 def test_generate_py_leaves_bytes_to_mpzero(tmp_path: Path) -> None:
