@@ -14,9 +14,8 @@ namespace mpzero {
 void resolve_schedule(const CommandLine& line, const io::DsConfig& file, ConfigMerge& merge, RunConfig& config,
                       std::vector<std::string>& warnings);
 
-// Fits the schedule to a run of `steps` in all: its end where nobody gave another, a warm-up that is a share of the
-// run, which is rounded up as the Trainer does, and step_lr's decay after each `epoch` steps. Throws UserError where
-// the file says another warm-up.
+// Fits the schedule to a run of `steps` steps in total: sets its end if none was given, a relative warm-up (rounded up,
+// as by the Trainer), and the `epoch` steps after which step_lr decays. Throws UserError if the file has another warm-up.
 void fit_schedule(RunConfig& config, int64_t steps, double epoch, std::vector<std::string>& warnings);
 
 }  // namespace mpzero

@@ -75,7 +75,7 @@ TEST_CASE("a run that is made a little shorter ends within its schedule") {
   for (int64_t update = 96; update <= 143; ++update) CHECK(shorter->lr(update) == before.schedule.lr(update));
 }
 
-TEST_CASE("step_lr goes on decaying in a longer run, also of another batch") {
+TEST_CASE("step_lr keeps decaying when a run is extended, even with another batch size") {
   const std::string file = R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})";
   const auto of_epochs = [&](int epochs, int batch) {
     Result result =

@@ -94,7 +94,7 @@ TEST_CASE("refuses keys that would change what a T5 computes") {
     INFO(key << ": " << text);
     CHECK(text.find(key) != std::string::npos);
   }
-  // transformers scales the logits of such a head of its own.
+  // transformers scales the logits although the head is not tied.
   const std::string text =
       error([](json& object) { object.update({{"tie_word_embeddings", false}, {"scale_decoder_outputs", true}}); });
   CHECK(text.find("scale_decoder_outputs") != std::string::npos);
