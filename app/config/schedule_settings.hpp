@@ -15,7 +15,8 @@ void resolve_schedule(const CommandLine& line, const io::DsConfig& file, ConfigM
                       std::vector<std::string>& warnings);
 
 // Fits the schedule to a run of `steps` steps in total: sets its end if none was given, a relative warm-up (rounded up,
-// as by the Trainer), and the `epoch` steps after which step_lr decays. Throws UserError if the file has another warm-up.
+// as by the Trainer), and the `epoch` steps after which step_lr decays. Throws UserError if the file has another
+// warm-up.
 void fit_schedule(RunConfig& config, int64_t steps, double epoch, std::vector<std::string>& warnings);
 
 }  // namespace mpzero
