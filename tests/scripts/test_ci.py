@@ -60,4 +60,6 @@ def test_both_parts_count(tmp_path: Path, tests: str, build: str, ctest: tuple[s
     assert result.returncode == status
     # As a user starts it: without an argument, and without GPU kernels.
     assert (tmp_path / "tested").read_text() == "0 unset\n"
-    assert (tmp_path / "built").read_text() == f"{tmp_path}/build-gpu 80-real;90 on 0 mpzero test_doctor tests/gpu/all\n"
+    assert (
+        tmp_path / "built"
+    ).read_text() == f"{tmp_path}/build-gpu 80-real;90 on 0 mpzero test_doctor tests/gpu/all\n"
