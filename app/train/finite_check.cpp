@@ -12,7 +12,7 @@
 namespace mpzero {
 namespace {
 
-// Of a number that is not finite.
+// `value` is not finite.
 const char* describe(double value) { return std::isnan(value) ? "NaN" : "infinite"; }
 
 }  // namespace

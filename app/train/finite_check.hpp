@@ -10,17 +10,17 @@
 
 namespace mpzero {
 
-// A step whose figures are known.
+// A step with its measured loss and norm.
 struct MeasuredStep {
   int64_t step = 0;
   const parallel::StepSummary& summary;
   const at::Tensor& loss_sum;  // over this rank's micro-batches
   int64_t micro_batches = 1;
-  std::optional<int64_t> saved_step;  // of the last checkpoint
+  std::optional<int64_t> saved_step;  // step of the last checkpoint
 };
 
-// Throws Failure on all ranks where the loss or the norm is not finite: which of them, the ranks whose loss it is, and
-// which checkpoint is there. Collective over `group` then.
+// Throws Failure on all ranks if the loss or the norm is not finite. The message contains which one, the ranks with
+// such a loss, and the last checkpoint. Collective over `group` if it throws.
 void check_finite(const MeasuredStep& step, ProcessGroup& group);
 
 }  // namespace mpzero

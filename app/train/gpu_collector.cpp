@@ -34,9 +34,9 @@ std::map<std::string, int> gpus_of_host(at::Device device, ProcessGroup& group) 
 Collector gpu_collector(std::map<std::string, int> ranks) {
   std::vector<std::string> addresses;
   for (const auto& [address, rank] : ranks) addresses.push_back(address);
-  // The first scrape begins the session with the driver, which takes a while.
+  // The first scrape opens the NVML session, which takes a while.
   auto reader = std::make_shared<std::unique_ptr<doctor::GpuReader>>();
-  // A driver whose GPU has failed may hang.
+  // The driver may hang if a GPU has failed.
   const auto readings = std::make_shared<GuardedCall<std::vector<doctor::GpuReading>>>([reader, addresses] {
     if (!*reader) *reader = std::make_unique<doctor::GpuReader>(doctor::System{}.nvml, addresses);
     return (*reader)->read();

@@ -10,10 +10,10 @@
 
 namespace mpzero {
 
-// The ranks of this host, by the PCI address of their GPU, which is `device` for this rank. Collective.
+// The ranks of this host by the PCI address of their GPU; `device` is this rank's GPU. Collective.
 std::map<std::string, int> gpus_of_host(at::Device device, ProcessGroup& group);
 
-// Collects the metrics of these GPUs, for one thread. It does not wait for a driver that hangs.
+// Collects the metrics of these GPUs; call from one thread. Does not block on a hung driver.
 Collector gpu_collector(std::map<std::string, int> ranks);
 
 }  // namespace mpzero

@@ -96,7 +96,7 @@ std::function<void(std::string_view)> MetricsEndpoint::late_failure() const {
     if (!discovery) return;
     try {
       discovery->failed(std::string(reason));
-    } catch (const Error&) {  // Prometheus finds the run down, and not why
+    } catch (const Error&) {  // Prometheus shows the target as down, without a reason
     }
   };
 }

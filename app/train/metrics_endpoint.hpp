@@ -20,28 +20,28 @@
 
 namespace mpzero {
 
-// What --metrics_port and --metrics_sd_dir ask for: Prometheus' endpoint on the first rank of each node and, on rank 0,
-// the metrics of the run and the file that lists the endpoints. It must outlive the log that it observes.
+// The Prometheus endpoint of --metrics_port on the first rank of each host and, on rank 0, the metrics of the run and
+// the file of --metrics_sd_dir that lists the endpoints. Must outlive the log that it observes.
 class MetricsEndpoint {
  public:
   explicit MetricsEndpoint(const RunConfig& config);
 
-  // Opens them. What cannot be opened is a warning and is left out: training does not end for want of a port. `setup`
-  // knows its run. `planned_bytes`: of memory, of a rank; std::nullopt: there is no plan. `ec2`: null: nothing is known
-  // of EC2's notices. Collective.
+  // Opens the endpoints. An endpoint that cannot be opened is a warning: training continues without it. `setup.run`
+  // must be set. `planned_bytes`: planned memory of a rank; std::nullopt: no plan. `ec2`: null if this rank does not
+  // watch EC2's notices. Collective.
   void open(const RunSetup& setup, const RunStart& start, std::optional<int64_t> planned_bytes, const Ec2Watch* ec2,
             parallel::MpiRuntime& mpi, StepLog& log);
-  // What the event log records of a start: where the endpoints answer; after open(). Port 0: none does.
+  // The endpoints' address and port (0: no endpoint) for the event log's record of a start. Call after open().
   nlohmann::ordered_json facts() const;
-  // The run ends as it should, finished or stopped on request: Prometheus asks no more.
+  // Call when the run has finished or stopped on request: removes its targets from Prometheus.
   void ended();
-  // The run fails: Prometheus learns why, and finds the run down.
+  // Call when the run has failed: Prometheus shows the target as down, with the reason.
   void failed(const std::string& reason, StepLog& log);
-  // The same, where nothing else can be said any more, for any thread; after open().
+  // Like failed(), for any thread, when nothing can be logged any more. Call after open().
   std::function<void(std::string_view reason)> late_failure() const;
 
  private:
-  // Why this rank's endpoint could not be opened; empty: it is open, or not this rank's.
+  // Returns why this rank's endpoint could not be opened; empty: it is open, or this rank has none.
   std::string open_exporter(const RunSetup& setup, std::vector<Collector> collectors, const parallel::MpiRuntime& mpi);
 
   RunMetrics metrics_;

@@ -42,7 +42,7 @@ Profiler::~Profiler() {
   try {
     kineto::disableProfiler();
   } catch (const std::exception&) {
-    // The run ends during a trace because of another error, which is the one to report.
+    // Another error ended the run during the trace; that one is reported.
   }
 }
 

@@ -14,11 +14,11 @@ namespace mpzero {
 // One start of a run.
 struct RunStart {
   double began = 0;        // seconds since 1970
-  int64_t steps_done = 0;  // where it resumes
+  int64_t steps_done = 0;  // before this start
   at::Device device;       // this rank's
 };
 
-// What the event log records of a start (docs/formats.md). Collective.
+// The event log's record of a start (docs/formats.md). Collective.
 nlohmann::ordered_json start_facts(const RunSetup& setup, const RunStart& start, const RunMemory& memory,
                                    parallel::MpiRuntime& mpi);
 

@@ -16,15 +16,15 @@
 namespace mpzero {
 namespace {
 
-// A save takes longer than the last one at times.
+// A save may take longer than the last one.
 constexpr double kMargin = 1.25;
 
 }  // namespace
 
 StopAgreement::Cause StopAgreement::agree(double save_seconds) const {
   struct Request {
-    int64_t own;                   // 1: the program itself has asked; as long as the others, so that nothing is padding
-    double since, save, has_left;  // seconds: since the request, that a save takes, until the host ends (0: not known)
+    int64_t own;                   // 1: the program itself made the request; 64 bits to avoid padding
+    double since, save, has_left;  // seconds: since the request, of a save, until the host ends (0: unknown)
   };
   static_assert(sizeof(Request) == sizeof(int64_t) + 3 * sizeof(double));
   const Request mine = {request_.is_own() ? 1 : 0, request_.seconds_since(), save_seconds, request_.seconds_left()};
@@ -71,7 +71,7 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
   if (saved != position.step && cause.time_left) {
     const double left = *cause.time_left;
     if (left <= 0 || kMargin * cause.save_seconds > left) {
-      // One that is being written may still come to its end.
+      // A save in flight may still finish in time.
       if (left > 0) checkpointer.finish_after_error();
       const std::optional<int64_t> stays = checkpointer.saved_step();
       const std::string of =

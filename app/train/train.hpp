@@ -5,8 +5,8 @@
 
 namespace mpzero {
 
-// `mpzero train` with these flags. Collective over all ranks of `mpi`. Returns the exit code:
-// EXIT_SUCCESS, or kStoppedExitCode if the run was asked to stop and its state is saved.
+// `mpzero train` with these flags. Collective over all ranks of `mpi`. Returns the exit code: EXIT_SUCCESS, or
+// kStoppedExitCode if the run stopped on request with its state saved.
 int train(const CommandLine& command_line, parallel::MpiRuntime& mpi);
 
 }  // namespace mpzero

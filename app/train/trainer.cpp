@@ -35,7 +35,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Where Trainer::figures() has what; each rank's own time from kOwnSeconds on.
+// Indices into Trainer::figures(); each rank's own time from kOwnSeconds on.
 constexpr size_t kStopVotes = 0;
 constexpr size_t kWarnings = 1;
 constexpr size_t kAttention = 2;
@@ -143,10 +143,10 @@ TrainingEnd Trainer::run() {
 }
 
 TrainingEnd Trainer::train_to_the_end() {
-  // Not before the states are where they stay.
+  // With an open ratio, states still move after the first step.
   if (!placement_.leaves_ratio_open()) checkpointer_.prepare(position_, available_host_bytes());
   first_step_ = position_.step + 1;
-  // The first parameters are no step's.
+  // Discard the traffic of the initial gather.
   communicators_.take_internode_bytes();
   while (!at_end()) {
     control_.watchdog.enter(position_.step + 1 == first_step_ ? RunPhase::kFirstStep : RunPhase::kTraining,
@@ -194,7 +194,7 @@ bool Trainer::validation_is_due() const {
 }
 
 void Trainer::comment_on(const StepReport& report, const Profiler::Outcome& trace) {
-  // The second step is the first that makes nothing new.
+  // The second step is the first that allocates nothing new.
   if (report.step == first_step_ + 1) {
     if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
   }
@@ -253,7 +253,7 @@ std::vector<double> Trainer::figures() const {
 void Trainer::name_straggler() {
   const std::optional<Straggler> late = stragglers_.take_straggler();
   if (!late) return;
-  // All ranks have come to the same, and only that one knows its machine.
+  // All ranks have found the same straggler, but only that rank knows its host and GPU.
   std::pair<std::string, std::string> mine;
   if (mpi_.rank() == late->rank) mine = {doctor::host_name(doctor::System{}), gpu_condition(device_)};
   const auto [host, gpu] = all_gather(mpi_, mine)[static_cast<size_t>(late->rank)];
@@ -282,11 +282,11 @@ void Trainer::record_warnings() {
 }
 
 void Trainer::start() {
-  // They are printed, and the log was not there yet.
+  // These were printed before the log existed.
   for (const std::string& warning : setup_.warnings) log_.record_warning(warning);
   if (!control_.watchdog.warning().empty()) log_.record_warning(control_.watchdog.warning());
   log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
-  // Now rather than when the first checkpoint is due.
+  // Fail now rather than at the first checkpoint.
   folder_.open();
   setup_.data = identify_data(config_, mpi_);
   std::vector<std::string> warnings;
@@ -365,7 +365,7 @@ StepReport Trainer::train_step() {
   const double lr = config_.lr(update);
   double blocked_by_checkpoints = 0;
   attention_share_ = 0;
-  // What it sees arrives with the step's other figures.
+  // Its samples arrive with the step's other figures.
   model::CastWatch* const watch = log_.is_logged(update) ? decoder_->cast_watch() : nullptr;
   if (watch != nullptr) watch->begin();
   const OptimizerStepResult result = run_optimizer_step(

@@ -42,54 +42,54 @@ namespace mpzero {
 // How a run ended.
 enum class TrainingEnd : uint8_t { kFinished, kStopped };
 
-// What supervises a run.
+// The objects that supervise a run.
 struct RunControl {
   const StopRequest& stop;
   Watchdog& watchdog;
   double began = seconds_since_1970();  // when this start of the run began
-  const Ec2Watch* ec2 = nullptr;        // null: EC2's notices are not watched by this rank
-  WarningQueue* warnings = nullptr;     // of threads of this rank; null: there are none
-  bool plans = false;                   // writes a plan beside the first steps to the log
-  std::string network = {};             // for that, see Network::proven()
+  const Ec2Watch* ec2 = nullptr;        // null: this rank does not watch EC2's notices
+  WarningQueue* warnings = nullptr;     // from this rank's threads; null: none
+  bool plans = false;                   // logs the plan's step time next to that of the first steps
+  std::string network = {};             // for the plan: see Network::proven()
 };
 
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
 class Trainer {
  public:
-  // Collective. `mpi`, `memory` and what `control` refers to must outlive the trainer.
+  // Collective. `mpi`, `memory` and the objects in `control` must outlive the trainer.
   Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device, RunMemory& memory,
           RunControl control);
 
-  // Trains until max_steps, or until a rank is asked to stop, and saves. Collective; an error that all ranks learn of
-  // is thrown on all.
+  // Trains until max_steps, or until a rank has a stop request, and saves. Collective; errors known to all ranks are
+  // thrown on all.
   TrainingEnd run();
 
  private:
   void start();
   TrainingEnd train_to_the_end();
   bool at_end() const;
-  // The last line of a run without a last checkpoint.
+  // The last log line of a run that does not save its last step.
   std::string unsaved_end() const;
-  // Whether the step that has just ended is a multiple of `frequency`; 0: never.
+  // Whether the step that has just ended is a multiple of `frequency` (0: never).
   bool due(int64_t frequency) const;
   bool validation_is_due() const;
-  // What takes how much memory, and how the host updates.
+  // Logs memory by use, and how the host updates states.
   void log_memory();
   // One optimizer step over the global batch.
   StepReport train_step();
-  // The loss of each set; none if a rank was asked to stop meanwhile.
+  // The loss of each set; empty if a rank got a stop request in the meantime.
   std::vector<ValidationLoss> validate();
-  // Values added to the step's all-reduce: votes for a stop, ranks with warnings to record, the attention shares of all
-  // micro-batches, then each rank's own time in the previous step.
+  // Values added to the step's all-reduce: stop votes, ranks with warnings to record, attention shares of all
+  // micro-batches, and each rank's own time in the previous step.
   std::vector<double> figures() const;
   void name_straggler();
-  // Records what GPUs and network of rank 0's node do while the run trains. Collective.
+  // Records the GPUs and network of rank 0's host during training. Collective.
   void record_node();
-  // Records what other threads of all ranks have warned of. Collective.
+  // Records warnings from other threads of all ranks. Collective.
   void record_warnings();
-  // Logs a step's warnings beside its metrics.
+  // Logs a step's warnings and messages, after its metrics.
   void comment_on(const StepReport& report, const Profiler::Outcome& trace);
-  // Says once, after the run's first steps, what holds them up and what to change. Collective.
+  // After the run's first steps, logs the bottleneck and a suggested change once. Collective.
   void advise(const StepReport& report);
 
   parallel::MpiRuntime& mpi_;
@@ -119,13 +119,13 @@ class Trainer {
   std::vector<UnitSpec> saved_units_;
   Checkpointer checkpointer_;
   StopAgreement stop_;
-  bool stops_ = false;   // as all ranks have agreed
-  bool warned_ = false;  // likewise: a rank has warnings to record
+  bool stops_ = false;   // agreed by all ranks
+  bool warned_ = false;  // agreed by all ranks: some rank has warnings to record
   Stragglers stragglers_;
-  std::optional<ZeroShareWarning> zero_share_;  // with FP8
+  std::optional<ZeroShareWarning> zero_share_;  // only with FP8
   BottleneckWindow first_steps_;
-  double attention_share_ = 0;  // of the step's micro-batches, their sum
-  double own_seconds_ = 0;      // of the last step, without the time waiting for other ranks
+  double attention_share_ = 0;  // sum over the step's micro-batches
+  double own_seconds_ = 0;      // in the last step, without waiting for other ranks
   Watchdog::Watch watch_;
 };
 

@@ -16,18 +16,18 @@
 
 namespace mpzero {
 
-// The sets of --validation_data. All ranks together read the same sequences of each, whatever their number and
-// micro-batch, and each sequence counts the same in the mean.
+// The datasets of --validation_data. Together, the ranks read the same sequences of each for any number of ranks and
+// micro-batch size, and each sequence counts equally in the mean.
 class Validation {
  public:
-  // Opens the files. Throws UserError as io::TokenDataset does. `config` must outlive this object. `ranks`: see
-  // batch_on.
+  // Opens the files. Throws UserError like io::TokenDataset. `config` must outlive this object. `ranks`: see batch_on.
   Validation(const RunConfig& config, const io::LoaderOptions& options,
              std::shared_ptr<const SequenceExchange> ranks = nullptr);
 
   bool empty() const { return sets_.empty(); }
-  // The mean loss of each set, summed in fp64, and of several sets last the mean of these losses; nothing as soon as
-  // `stops`, called before each micro-batch, says so. Collective; `stops` says the same on all ranks.
+  // The mean loss of each set, summed in fp64, followed by the mean of these losses if there are several sets. Returns
+  // nothing as soon as `stops`, called before each micro-batch, returns true. Collective; `stops` must return the same
+  // on all ranks.
   std::optional<std::vector<ValidationLoss>> run(TrainingPass& pass, parallel::ZeroEngine& engine, at::Device device,
                                                  const std::function<bool()>& stops) const;
 

@@ -9,7 +9,7 @@
 
 namespace mpzero {
 
-// How a run ends because of an exception.
+// The end of a run through an exception.
 struct RunError {
   std::string message;  // one sentence
   ErrorScope scope = ErrorScope::kThisRank;
@@ -18,11 +18,11 @@ struct RunError {
   std::vector<int> culprits;  // ranks that are known to be the cause
 };
 
-// Of the exception that is being handled.
+// Describes the exception being handled.
 RunError current_error();
 
-// Runs `work` and returns its result. An error that this rank alone has met, or that is known to be the fault of some
-// ranks, ends the process with evidence; others are rethrown.
+// Runs `work` and returns its result. An error that only this rank met, or that some ranks are known to have caused,
+// ends the process with evidence; others are rethrown.
 int run_watched(Watchdog& watchdog, const std::function<int()>& work);
 
 }  // namespace mpzero

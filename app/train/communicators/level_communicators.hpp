@@ -14,32 +14,32 @@
 
 namespace mpzero {
 
-// Opens one for a use, such as "parameters", whose collectives the flight recorder remembers. Collective, after
-// network.divide(layout).
+// Opens a communicator for one use, such as "parameters", and records its collectives in the flight recorder.
+// Collective; call after network.divide(layout).
 std::unique_ptr<parallel::Communicator> open_recorded(Network& network, Level level,
                                                       const parallel::ParallelLayout& layout, Watchdog& watchdog,
                                                       const std::string& use);
 
-// A run's communicators for one use, parameters or gradients: one per level. They measure on a timeline, and the flight
-// recorder remembers their collectives by the name of the use, with two levels "within nodes" or "between nodes" added,
-// and the ranks that meet in them.
+// A run's communicators for one use, parameters or gradients: one per level. A timeline measures their collectives. The
+// flight recorder records them under the name of the use (with two levels, plus "within nodes" or "between nodes") with
+// their ranks.
 class LevelCommunicators final : public parallel::StallSource {
  public:
-  // Collective, after network.divide(layout). `timeline` and `watchdog` outlive the communicators.
+  // Collective; call after network.divide(layout). `timeline` and `watchdog` must outlive the communicators.
   LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                      parallel::Timeline& timeline, const std::string& name);
 
-  // Of communicators that exist; `inter_node` is null where there is one level.
+  // Wraps existing communicators. `inter_node`: null with one level.
   LevelCommunicators(const parallel::ParallelLayout& layout, bool several_hosts,
                      std::unique_ptr<parallel::Communicator> intra_node,
                      std::unique_ptr<parallel::Communicator> inter_node, parallel::Timeline& timeline);
 
   parallel::Levels levels();
   std::vector<parallel::Communicator*> all();
-  // Of both levels.
+  // The stalls of both levels, in the order of their begin.
   std::vector<parallel::Stall> take_stalls() override;
-  // What a node has sent to others since the last call, as MeasuredCommunicator::take_sent_bytes() counts it. With one
-  // level a node is a host.
+  // Bytes that a node has sent to other nodes since the last call, counted as in
+  // MeasuredCommunicator::take_sent_bytes(). With one level, a node is a host.
   int64_t take_internode_bytes();
 
  private:

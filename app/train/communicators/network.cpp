@@ -50,12 +50,12 @@ void Network::divide(const parallel::ParallelLayout& layout) {
   if (layout.nodes == 1) return;
   node_ = mpi_.split(mpi_.rank() / layout.ranks_per_node);
   place_ = mpi_.split(mpi_.rank() % layout.ranks_per_node);
-  // It has all ranks, which no communicator has any more.
+  // proven_ spans all ranks, and no communicator does any more.
   if (layout.ranks_per_node > 1) proven_.reset();
 }
 
 std::unique_ptr<parallel::Communicator> Network::open_communicator(Level level) {
-  // Copy engines reach no other node, also where a node is only a part of this machine.
+  // Copy engines do not reach other nodes, even if a node is only a part of this machine.
   if (level == Level::kInterNode) return open_over(*place_, parallel::NcclEngine::kKernels, min_channels_);
   if (level == Level::kSequence) return open_over(*sequence_, parallel::NcclEngine::kKernels, min_channels_);
   if (node_) return open_over(*node_, parallel::NcclEngine::kCopyEngines, /*min_channels=*/0);

@@ -9,19 +9,19 @@
 
 namespace mpzero {
 
-// The communicators of a run: for parameters, for gradients and for shared sequences, so that none waits for another.
+// Separate communicators for parameters, gradients and shared sequences, so that none waits for another.
 class RunCommunicators {
  public:
-  // Divides the network as the layout says. Collective. What is referred to outlives the communicators.
+  // Divides the network by `layout`. Collective. The arguments must outlive the communicators.
   RunCommunicators(Network& network, const parallel::ParallelLayout& layout, Watchdog& watchdog,
                    parallel::Timeline& timeline);
 
   LevelCommunicators& parameters() { return parameters_; }
   LevelCommunicators& gradients() { return gradients_; }
-  // Of the ranks that share sequences; null if none do.
+  // For the ranks that share sequences; null if none do.
   const std::shared_ptr<const SequenceExchange>& sequence() const { return sequence_; }
   std::vector<parallel::Communicator*> all();
-  // Of both, as LevelCommunicators::take_internode_bytes() has them.
+  // The sum for parameters and gradients: see LevelCommunicators::take_internode_bytes().
   int64_t take_internode_bytes();
 
  private:

@@ -32,12 +32,11 @@ OptimizerStepResult run_optimizer_step(parallel::ZeroEngine& engine, TrainingPas
     loss_sum.add_(pass.train(batch, 1.0 / weight, /*last_of_step=*/a + 1 == step.micro_batches));
   }
   timer.enter(Phase::kOptimizer);
-  // Before measure(): the figures that it copies from the GPU would wait for a snapshot that is still being copied to
-  // the host.
+  // Before measure(), whose copy from the GPU would wait for a snapshot still being copied to the host.
   step.before_update();
   engine.measure(loss_sum, weight, step.figures());
   engine.update(step.lr, step.update);
-  // While the GPU still updates.
+  // Overlaps with the update on the GPU.
   const parallel::StepSummary summary = engine.summary();
   timer.caught_up();
   timer.held_up_by_updates(engine.parameters().take_stalls());

@@ -30,7 +30,7 @@ class Gathered {
     }
     weights_ = model::Weights(std::span<const at::Tensor>(all_));
   }
-  // A decoder layer's.
+  // For a decoder layer.
   Gathered(parallel::ZeroEngine& engine, const model::Decoder& decoder, int64_t layer)
       : Gathered(engine, decoder.layer_unit(layer)) {
     weights_.layer = layer;
@@ -50,7 +50,7 @@ class Gathered {
   size_t unit_;
   const std::vector<size_t>& parts_;
   model::Weights weights_;
-  std::vector<at::Tensor> all_;  // of a unit of several parts
+  std::vector<at::Tensor> all_;  // parameters of a unit with several parts
 };
 
 std::vector<model::Gradient> gradients_of(parallel::ZeroEngine& engine, size_t unit) {
@@ -73,7 +73,7 @@ model::Batch batch_on(at::Device device, const io::MicroBatch& batch, int64_t se
   const bool packed = !batch.document_ends.empty();
   const auto copy = [&](const auto& values, at::ScalarType type) {
     const int64_t sequences = packed ? 1 : batch.sequences, length = std::ssize(values) / sequences;
-    // from_blob wants a mutable pointer; the copy that to() makes is the only reader.
+    // from_blob requires a mutable pointer, but only the copy in to() reads it.
     void* const data = const_cast<void*>(static_cast<const void*>(values.data()));
     return at::from_blob(data, {sequences, length}, type).to(device, /*non_blocking=*/false, /*copy=*/true);
   };
