@@ -22,7 +22,7 @@ io::CarriedValues values_like(const std::string& unit, const char* name, const a
   return {.unit = unit, .name = name, .shape = tensor.sizes().vec(), .is_bf16 = tensor.scalar_type() == at::kBFloat16};
 }
 
-// Of all units, in the order of carried_tensors().
+// Descriptions of the values of all units, in the order of carried_tensors().
 std::vector<io::CarriedValues> carried_values(const std::vector<UnitSpec>& units, const parallel::ZeroEngine& engine) {
   std::vector<io::CarriedValues> values;
   for (size_t u = 0; u < units.size(); ++u) {
@@ -45,7 +45,7 @@ std::shared_ptr<const io::CarriedState> state_of(const RunSetup& setup, const st
                                                              .fetch = std::move(fetch)});
 }
 
-// The ranks for which `is` holds, as "rank 1" or "ranks 0 and 2"; empty: none.
+// The ranks that satisfy `is`, as "rank 1" or "ranks 0 and 2"; empty: none.
 std::string ranks_where(std::span<const CarriedFound> found, const auto& is) {
   std::vector<size_t> ranks;
   for (size_t rank = 0; rank < found.size(); ++rank) {
@@ -62,7 +62,7 @@ std::string describe(int64_t nodes, int64_t ranks_per_node) {
   return fmt::format("{} of {}", counted(nodes, "node"), counted(ranks_per_node, "rank"));
 }
 
-// What this rank's file holds of `wanted`; nothing where it is missing or damaged, as `found` then says.
+// Reads the `wanted` values from this rank's file. Nothing if the file is missing or damaged, which `found` records.
 std::optional<io::StoredCarried> read_file(const io::StoredCheckpoint& checkpoint, int rank,
                                            std::span<const io::CarriedValues> wanted, CarriedFound& found) {
   try {
@@ -96,7 +96,7 @@ std::vector<CarriedFound> of_all_ranks(ProcessGroup& group, const CarriedFound& 
   return found;
 }
 
-// What leaving out changes. `settings`: those of the run that saved it, JSON.
+// The effect of discarding carried state, for a sentence. `settings`: those of the run that saved it, JSON.
 std::string describe_loss(const std::string& settings) {
   const nlohmann::json saved = nlohmann::json::parse(settings, nullptr, /*allow_exceptions=*/false);
   const auto compressed = [&](const char* key) {
@@ -130,7 +130,7 @@ std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const
   return all;
 }
 
-// The tensors of the values that were found and are to be taken.
+// The tensors of the values found and chosen.
 std::vector<parallel::Carried> tensors_of(const io::StoredCarried& stored, const std::vector<UnitSpec>& units,
                                           const parallel::ZeroEngine& engine, const CarriedChoice& choice) {
   std::vector<parallel::Carried> carried(units.size());
@@ -139,7 +139,7 @@ std::vector<parallel::Carried> tensors_of(const io::StoredCarried& stored, const
     if (!like.defined()) return;
     const auto& bytes = stored.values[index++];
     if (!wanted) return;
-    // from_blob wants a mutable pointer; the clone is the only reader.
+    // from_blob requires a mutable pointer, but only clone() reads it.
     into = at::from_blob(const_cast<std::byte*>(bytes->data()), like.sizes(), like.scalar_type()).clone();
   };
   for (size_t u = 0; u < units.size(); ++u) {
@@ -220,7 +220,7 @@ std::vector<parallel::Carried> read_carried(const io::StoredCheckpoint& checkpoi
   mine.holders = checkpoint.carrying_ranks();
   std::optional<io::StoredCarried> stored;
   run_on_all_ranks(group, [&] {
-    // Of other ranks it would be left out, damaged or not.
+    // State of another number of ranks is discarded, damaged or not.
     if (wanted.empty() || mine.holders != group.world_size()) return;
     stored = read_file(checkpoint, group.rank(), wanted, mine);
     if (stored) note_stored(*stored, wanted, mine);

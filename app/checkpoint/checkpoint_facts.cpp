@@ -22,11 +22,11 @@ std::string shown(const std::string& text) {
   std::string line = printable(text);
   if (line.size() <= kMostBytes) return line;
   size_t end = kMostBytes;
-  while ((line[end] & 0xC0) == 0x80) --end;  // within a character
+  while ((line[end] & 0xC0) == 0x80) --end;  // within a UTF-8 character
   return line.substr(0, end);
 }
 
-// The members of an object, those of objects in it by "outer.inner". Data identities are not divided.
+// Adds the members of an object, nested ones as "outer.inner". Does not split data identities.
 void add_members(const json& object, const std::string& section, const std::string& prefix,
                  std::vector<CheckpointFact>& facts) {
   for (const auto& [key, value] : object.items()) {

@@ -9,21 +9,21 @@
 
 namespace mpzero {
 
-// One thing that a checkpoint records of its run, e.g. {"settings", "lr", 0.001}.
+// One fact that a checkpoint records about its run, e.g. {"settings", "lr", 0.001}.
 struct CheckpointFact {
-  std::string section;  // "model", "settings", "layout"; empty: of none of them
+  std::string section;  // "model", "settings", "layout"; empty: none of these
   std::string key;
   nlohmann::json value;
 };
 
-// Of a checkpoint of either format: run, progress, model, settings with the identity of the data, layout. What the
-// checkpoint does not know is left out. Throws UserError, naming the checkpoint, where its JSON is none.
+// Facts of a checkpoint of either format: run, progress, model, settings with the data's identity, layout. Omits facts
+// that the checkpoint does not record. Throws UserError with the checkpoint's path if its JSON is invalid.
 std::vector<CheckpointFact> checkpoint_facts(const io::StoredCheckpoint& stored);
 
-// A line each, the sections below headings. What the checkpoint holds cannot move the terminal's cursor.
+// One line per fact, sections below headings. Escapes text that could move the terminal's cursor.
 std::vector<std::string> describe_facts(const std::vector<CheckpointFact>& facts);
 
-// Key and both values of what differs, in the order of `a`, then what only `b` knows. The same tokens are no
+// Key and both values of each difference, in the order of `a`, followed by facts that only `b` has. Equal tokens are no
 // difference.
 std::vector<std::array<std::string, 3>> different_facts(const std::vector<CheckpointFact>& a,
                                                         const std::vector<CheckpointFact>& b);

@@ -20,12 +20,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kGibibyte = 1 << 30;
 constexpr double kGigabyte = 1e9;
-// How many times as long a save takes that is said to be held back.
+// Slowdown factor above which a save is reported as throttled.
 constexpr double kNoticeable = 1.05;
-// What a snapshot leaves of the host memory that is free: for what the run allocates later, and for other processes.
+// Fraction of free host memory that a snapshot may use; the rest is for later allocations and for other processes.
 constexpr double kShareForSnapshots = 0.8;
 
-// Adds to its targets how long it lives.
+// Adds its lifetime to both targets.
 class Stopwatch {
  public:
   Stopwatch(double& one, double& other) : one_(one), other_(other) {}
@@ -81,7 +81,7 @@ bool Checkpointer::is_due(const RunPosition& at) const {
 }
 
 void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
-  // The last checkpoint's training has ended: nothing is gained by a copy for it alone.
+  // A copy for the last checkpoint alone gains nothing, since training has ended by then.
   if (!config_.async_save || steps_until_next_save(at) == config_.max_steps - at.step) return;
   const std::vector<io::UnitShard> shards = checkpoint_shards(config_, units_, engine_, mpi_.rank());
   std::vector<bool> writes;
@@ -89,7 +89,7 @@ void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
   for (const io::UnitShard& shard : shards) writes.push_back(shard.count > 0);
   auto snapshot = std::make_unique<StateSnapshot>(engine_, std::move(writes), saves_carried(setup_, engine_), device_,
                                                   at::get_num_threads());
-  // Ranks of one machine share its memory; all must come to the same answer.
+  // Ranks of a host share its memory, and all ranks must decide alike.
   struct Need {
     int64_t wanted = 0;
     int64_t left = 0;
@@ -141,7 +141,7 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
     snapshot_->wait();
     return snapshot_->values(shard, kind);
   };
-  // By the thread that writes: an update that waits for the end of a hold must not wait for what comes after the step.
+  // Called by the writing thread: an update that waits for the end of a hold must not wait for work after the step.
   const auto done = [this] { snapshot_->release(); };
   try {
     save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},
@@ -240,7 +240,7 @@ void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
                             saved_step_ ? fmt::format("that of step {} remains", *saved_step_)
                                         : std::string("there is no earlier checkpoint"));
   log_.save_failed();
-  // The last one's failure is for finish() to tell.
+  // finish() reports a failure of the last checkpoint.
   if (job.progress.step >= last_step_.value_or(config_.max_steps)) return;
   folder_.stop_where_taken();
   log_.warn(last_error_ + ", and training continues.");
@@ -288,7 +288,7 @@ void Checkpointer::finish_after_error() {
     save_->wait();
     conclude();
   } catch (const std::exception& error) {
-    // The error that ended training is the one to throw.
+    // Rethrow only the error that ended training.
     log_.warn(error.what());
   }
 }

@@ -25,12 +25,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A checkpoint that is damaged or unfinished; the message says which and why.
+// A damaged or unfinished checkpoint; the message contains its path and the reason.
 class Unusable : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Runs what reads a checkpoint. Damage that all ranks know of becomes Unusable.
+// Runs `work`, which reads a checkpoint. Damage known to all ranks becomes Unusable.
 void read_or_give_up(const std::function<void()>& work) {
   try {
     work();
@@ -40,7 +40,7 @@ void read_or_give_up(const std::function<void()>& work) {
   }
 }
 
-// What each attempt to resume has in common; see resume_with().
+// The arguments that all attempts to resume share; see resume_with().
 struct Resumption {
   const RunSetup& setup;
   const std::vector<UnitSpec>& units;
@@ -52,7 +52,7 @@ struct Resumption {
   bool names_checkpoint() const { return !setup.config.resume_from_checkpoint.empty(); }
 };
 
-// Calls `check` on all ranks. Where the user has not named the checkpoint, what it refuses may be started anew.
+// Calls `check` on all ranks. If the user did not name the checkpoint, a refusal also suggests a new run.
 void refuse_with_remedy(const Resumption& resumption, const std::function<void()>& check) {
   run_on_all_ranks(resumption.group, [&] {
     try {
@@ -68,9 +68,8 @@ void refuse_with_remedy(const Resumption& resumption, const std::function<void()
   });
 }
 
-// Throws Unusable, on all ranks, where the checkpoint is damaged, and the errors of run_on_all_ranks where the run
-// cannot go on from it although it is not, or the system kept it from being read. `opened` is the folder that was read,
-// as far as it came.
+// Throws Unusable on all ranks if the checkpoint is damaged, and the errors of run_on_all_ranks if the run cannot
+// resume from an intact one, or a system error prevented reading it. `opened`: the folder, if it could be opened.
 Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder>& opened,
                 const io::RunRecord& of_candidates, const Resumption& resumption) {
   const auto& [setup, units, read_states, weights_check, group, warnings] = resumption;
@@ -103,8 +102,8 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
           .recompute = std::move(continuation.recompute)};
 }
 
-// The same, where the system may keep the checkpoint from being read: that is tried again, and in the end ends the run
-// rather than let it go on from an older checkpoint. All ranks do the same, as they know of the same error.
+// The same, with retries if a system error prevents reading the checkpoint. If it persists, the run ends rather than
+// resume from an older checkpoint. All ranks do the same, since they know of the same error.
 Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resumed()>& restore_it) {
   std::optional<Resumed> resumed;
   std::exception_ptr of_this_rank;
@@ -130,7 +129,7 @@ Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resume
   return *resumed;
 }
 
-// restore(), again where another run has replaced the checkpoint while it was read.
+// restore(), repeated if another run has replaced the checkpoint while it was read.
 Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candidates, const Resumption& resumption) {
   for (int attempt = 1;; ++attempt) {
     std::shared_ptr<const io::OpenFolder> opened;
@@ -200,10 +199,10 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
                                   parallel::ZeroEngine& engine, ProcessGroup& group,
                                   std::vector<std::string>& warnings) {
   const auto fill = [&](const io::StoredCheckpoint& stored) {
-    // Of no interest where the checkpoint turns out to be damaged, or is read again.
+    // Discarded if the checkpoint turns out to be damaged, or is read again.
     std::vector<std::string> about_carried;
     const std::vector<parallel::Carried> carried = read_carried(stored, setup, units, engine, group, about_carried);
-    // What the `latest` of a folder of checkpoints names may have changed since the run began.
+    // In a folder of checkpoints, `latest` may have changed since the run began.
     const std::string base = setup.model.lora && !setup.init_from_latest ? setup.config.init_from : "";
     const io::CheckpointWithBase whole(stored, base, group);
     engine.restore([&](size_t unit, StateKind kind, int64_t begin,

@@ -24,7 +24,7 @@ bool is_allowed(const std::string& key, const RunConfig& config) {
   return std::find(config.allow_changed.begin(), config.allow_changed.end(), key) != config.allow_changed.end();
 }
 
-// Nothing where the checkpoint holds no config.json.
+// std::nullopt if the checkpoint has no config.json.
 std::optional<std::vector<ModelChange>> model_changes_since(const io::StoredCheckpoint& checkpoint,
                                                             const RunSetup& setup) {
   const std::string& text = checkpoint.progress().model_config_json;
@@ -75,7 +75,7 @@ std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& cha
   return descriptions;
 }
 
-// Of a file without a hash too little is known to refuse it, unless it is the built-in one's.
+// A file without a hash is not refused, since too little is known, unless it is of the built-in tokenizer.
 void add_tokenizer_change(const nlohmann::json& known, const RunSetup& setup, std::vector<ModelChange>& changes) {
   const auto before = train_data_of(known);
   if (!before || !setup.data) return;
@@ -87,7 +87,7 @@ void add_tokenizer_change(const nlohmann::json& known, const RunSetup& setup, st
                      .rule = ChangeRule::kOnPurpose});
 }
 
-// --allow_changed for what is as it was, as in each later start of the same command.
+// Notes the keys of --allow_changed that have not changed, as in later starts of the same command.
 void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& config, Continuation& run) {
   for (const std::string& key : config.allow_changed) {
     if (key == kTokenizerKey) continue;  // may be for token files that differ from the weights of --init_from
@@ -97,12 +97,12 @@ void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& co
   }
 }
 
-// The order and, where it is known, the content.
+// The data order and, if known, the data's identity.
 std::string show_data(const std::string& order, const std::optional<io::TokenIdentity>& identity) {
   return identity ? fmt::format("{}, {}", order, io::show(*identity)) : order;
 }
 
-// Changes of seq_length and `shuffle` alone, and of the sources of a mixture, are position_after()'s to report.
+// position_after() reports changes of only seq_length and `shuffle`, and of the sources of a mixture.
 void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, const RunSetup& setup,
                   Continuation& run) {
   if (!run.position.sources.empty()) return;
@@ -136,7 +136,7 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
       checkpoint.folder().string(), progress.step, progress.lr, lr));
 }
 
-// A batch that nobody has given follows micro-batch, accumulation and ranks, and with it what a step trains on.
+// A train_batch_size that is not set follows from micro-batch, accumulation and ranks, and changes with them.
 void note_batch(const nlohmann::json& known, const RunConfig& config, Continuation& run) {
   const auto before = known.find("train_batch_size");
   if (before == known.end() || !before->is_number_integer() || *before == config.train_batch_size) return;
@@ -147,7 +147,7 @@ void note_batch(const nlohmann::json& known, const RunConfig& config, Continuati
                   before->get<int64_t>(), config.train_batch_size, before->get<int64_t>()));
 }
 
-// DeepSpeed records how many sequences were seen, but not which: the run continues after as many of its own order.
+// DeepSpeed records how many sequences were seen, but not their order: the run skips as many of its own order.
 void note_deepspeeds_order(const io::StoredCheckpoint& checkpoint, const RunConfig& config, Continuation& run) {
   const io::TrainingProgress& progress = checkpoint.progress();
   if (config.shuffle) {
@@ -187,7 +187,7 @@ std::vector<const char*> undecided_settings(const RunSetup& setup) {
   return keys;
 }
 
-// The number that --validation_batches means on this layout gives way to the checkpoint's.
+// The checkpoint's number of sequences overrides that of --validation_batches on this layout.
 void follow_validation(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, Continuation& run) {
   RunConfig& config = run.config;
   if (config.validation_data.empty()) return;
@@ -269,10 +269,10 @@ Continuation continue_run(const io::StoredCheckpoint& checkpoint, const RunSetup
   const ResumedPosition resumed = position_after(checkpoint, setup, known);
   Continuation run{
       .config = setup.config, .position = resumed.position, .changes = {}, .warnings = {}, .differences = {}};
-  // Epochs are counted by the run's first batch, so that another batch neither lengthens nor shortens the run.
+  // Epochs are counted in the run's first batch size, so that another batch size does not change the run's length.
   const nlohmann::json batch = known.value(kEpochBatch, known.value("train_batch_size", nlohmann::json()));
   if (batch.is_number_integer() && batch.get<int64_t>() > 0) run.config.epoch_batch = batch.get<int64_t>();
-  std::vector<std::string> given_before;  // by set_up_run
+  std::vector<std::string> given_before;  // set_up_run has reported these
   if (setup.train_windows > 0) apply_epochs(run.config, setup.train_windows, given_before, run.position);
   follow_validation(checkpoint, known, run);
   RunSetup continued = setup;

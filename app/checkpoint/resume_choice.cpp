@@ -24,14 +24,14 @@ namespace {
 io::ResumeCandidates candidates_of(const RunConfig& config) {
   if (config.resume_from_checkpoint.empty()) return io::resume_candidates(config.checkpoint_dir, config.model_type);
   const fs::path folder = config.resume_from_checkpoint;
-  // A folder of checkpoints, or the checkpoint that the user wants and no other.
+  // A folder of checkpoints, or a single checkpoint, which is then the only candidate.
   io::ResumeCandidates candidates;
   if (!io::looks_like_checkpoint(folder)) candidates = io::resume_candidates(folder, config.model_type);
   if (candidates.folders.empty()) candidates.folders.push_back(io::find_checkpoint(folder));
   return candidates;
 }
 
-// Throws UserError where more than one run may be meant.
+// Throws UserError if more than one run is possible.
 void check_one_run(const io::ResumeCandidates& candidates) {
   if (candidates.newest_of_runs.size() < 2) return;
   std::vector<std::string> ways;
@@ -72,7 +72,7 @@ ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group) {
       throw_user_error("{}; pass a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
                        candidates.problem_of_latest);
     }
-    // With --resume_strict no other than the damaged one is tried.
+    // With --resume_strict, there is no fallback to another checkpoint.
     if (!config.resume_strict) check_one_run(candidates);
     choices.run = candidates.run;
     choices.problem = candidates.problem_of_latest;

@@ -14,10 +14,10 @@ namespace {
 
 using nlohmann::json;
 
-// Of a sequence, in tokens: far beyond any model, and small enough to multiply.
+// Maximum sequence length in tokens: far beyond any model, and small enough to multiply without overflow.
 constexpr int64_t kLongest = int64_t{1} << 31;
 
-// Sequences of `seq_length` tokens, and one token more for the last target.
+// The number of sequences of `seq_length` tokens, with one more token for the last target.
 int64_t windows_of(int64_t num_tokens, int64_t seq_length) {
   const int64_t windows = seq_length < 1 ? 0 : (num_tokens - 1) / seq_length;
   if (windows < 1) {
@@ -60,7 +60,7 @@ std::string show_shares(const std::vector<RecordedSource>& sources) {
   return fmt::to_string(fmt::join(items, ","));
 }
 
-// What the checkpoint's run has read of each file. Empty: not known, or neither that run nor this one is of a mixture.
+// The positions of the checkpoint's run in its files. Empty: unknown, or neither run uses a mixture.
 std::vector<RecordedSource> sources_before(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                                            const json& known) {
   std::vector<RecordedSource> sources = recorded_sources(known, checkpoint.folder().string());
@@ -72,10 +72,10 @@ std::vector<RecordedSource> sources_before(const io::StoredCheckpoint& checkpoin
            .at = {.weight = 1, .seed = progress.seed, .windows_seen = progress.sequences_seen, .drawn = 0}}};
 }
 
-// The sources of this run, after those of the checkpoint's, whose sequences had `length_before` tokens.
+// Continues this run's sources at the positions of the checkpoint's, whose sequences had `length_before` tokens.
 void continue_sources(const std::vector<RecordedSource>& before, const RunSetup& setup, int64_t length_before,
                       ResumedPosition& resumed) {
-  constexpr double kRounding = 1e-12;  // of a share: 0.7 of 1 and 7 of 10 are the same
+  constexpr double kRounding = 1e-12;  // of a fraction: 0.7 of 1 equals 7 of 10
   const int64_t length = setup.config.seq_length;
   std::vector<RecordedSource> now;
   for (const io::MixtureSource& at : new_sources(setup)) {
@@ -158,7 +158,7 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
   const std::optional<io::TokenIdentity> data = train_data_of(known);
   const bool same_size = data && data->num_tokens == setup.train_tokens;
   if (!same_size || data->num_tokens <= std::max(before, config.seq_length)) {
-    // Of other data the epochs are others, too; compare_data() reports it.
+    // Other data has other epochs; compare_data() reports it.
     resumed.position.sequences_seen = round_up(progress.sequences_seen * before, config.seq_length);
     return resumed;
   }
@@ -169,7 +169,7 @@ ResumedPosition position_after(const io::StoredCheckpoint& checkpoint, const Run
   resumed.position.sequences_seen = window_after(progress.sequences_seen, data->num_tokens, before, config.seq_length);
   const int64_t next = resumed.position.sequences_seen - epoch * windows;
   if (was_shuffled || config.shuffle) {
-    // Each token of the epoch was seen with probability `share`, and is among those to come with 1 - share.
+    // Each token of the epoch was seen with probability `share`, and is still to come with probability 1 - share.
     const double share = static_cast<double>(seen) / static_cast<double>(windows_before * before);
     const auto tokens = static_cast<int64_t>(share * (1 - share) * static_cast<double>(windows_before * before));
     std::string& report = tokens > 0 ? resumed.warning : resumed.line;

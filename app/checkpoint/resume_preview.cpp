@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Throws UserError where the folder could not be made, or files in it, as far as permissions tell.
+// Throws UserError if permissions prevent creating the folder, or files in it.
 void check_could_be_written(const fs::path& folder) {
   std::error_code ignored;
   fs::path existing = fs::absolute(folder);

@@ -12,14 +12,14 @@
 namespace mpzero {
 
 struct ResumePreview {
-  std::optional<Resumed> resumed;                 // nothing: the run would start from the beginning
-  std::optional<std::filesystem::path> moved_to;  // where --overwrite would move the checkpoints of other runs
+  std::optional<Resumed> resumed;                 // std::nullopt: the run would start from the beginning
+  std::optional<std::filesystem::path> moved_to;  // folder to which --overwrite would move checkpoints of other runs
 };
 
-// What a start would do with the checkpoints that it finds, as resume_run() decides it. Throws UserError where it would
-// refuse to start: another model, checkpoints of another run in --checkpoint_dir, a folder that it could not write to,
-// weights of --init_from that do not fit or are not those that the run began with. The states are not read, weights
-// only where they are compared with those of another path, and nothing is written.
+// What a start would do with existing checkpoints, by the decisions of resume_run(). Throws UserError if the start
+// would be refused: another model, checkpoints of another run in --checkpoint_dir, a folder that is not writable, or
+// weights of --init_from that do not fit or are not the run's initial weights. Does not read states, reads weights only
+// to compare them with those of another path, and writes nothing.
 ResumePreview preview_resume(const RunSetup& setup, const std::vector<UnitSpec>& units,
                              std::vector<std::string>& warnings);
 

@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using parallel::LrSchedule;
 
-// Of the peak: with less than this almost nothing is learned. Schedules end at 0, at 1e-4 (DeepSpeed's default), or at
+// Fraction of the peak below which almost nothing is learned. Schedules end at 0, at 1e-4 (DeepSpeed's default), or at
 // a tenth.
 constexpr double kAlmostNothing = 1e-2;
 
@@ -34,13 +34,13 @@ bool shapes_differ(const json& known, const json& now) {
   });
 }
 
-// The schedule in force at the checkpoint, where its settings tell.
+// The schedule in force at the checkpoint, if its settings record it.
 std::optional<LrSchedule> schedule_of(const json& known) {
   const bool has_changed = known.contains(kScheduleInForce);
   return schedule_of_record(has_changed ? known[kScheduleInForce] : known);
 }
 
-// The schedule to its end, and after it the rate of its last update.
+// The schedule up to its end, then the rate of its last update.
 LrSchedule held(const LrSchedule& schedule, int64_t step) {
   if (schedule.held_from() || !schedule.total_num_steps()) return schedule;
   return schedule.held_from(std::max(static_cast<double>(*schedule.total_num_steps()), schedule.time(step)));
@@ -52,8 +52,8 @@ std::optional<int64_t> remaining(const RunConfig& config, int64_t step) {
   return (config.schedule_ends_at_max_steps ? config.max_steps : *config.schedule.total_num_steps()) - step;
 }
 
-// The settings' schedule, played in the steps that remain: the next update has the rate `lr` and the last one that of
-// the schedule's end. Warms up from `lr`; without a warm-up it decays from there.
+// The settings' schedule, stretched over the remaining steps: the next update has the rate `lr`, the last one that of
+// the schedule's end. Warms up from `lr`; without a warm-up, decays from there.
 LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   LrSchedule schedule = config.schedule;
   if (schedule.warmup_num_steps() == 0) {
@@ -80,7 +80,7 @@ LrSchedule rewarmed(const RunConfig& config, int64_t step, double lr) {
   return schedule.with_clock(LrSchedule::Clock{.step = step, .time = 1 - rate, .rate = rate});
 }
 
-// Whether more than half of the steps that remain train at almost nothing. Looks at 10,000 of them at most.
+// Whether more than half of the remaining steps train at a rate near 0. Samples at most 10,000 of them.
 bool trains_at_almost_nothing(const LrSchedule& schedule, const RunConfig& config, int64_t step) {
   const int64_t stride = (config.max_steps - step + 9'999) / 10'000;
   int64_t all = 0, few = 0;
@@ -90,14 +90,14 @@ bool trains_at_almost_nothing(const LrSchedule& schedule, const RunConfig& confi
   return 2 * few > all;
 }
 
-// Where the user has not chosen: the rate goes on where it is.
+// If the user has not chosen: the learning rate does not jump.
 ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int64_t step, double lr) {
-  // In force by itself only if it is not as the settings say, but at another place.
+  // Explicit only if the settings' schedule has a clock: its time is not the update's number.
   const ResumedSchedule as_extended{
       .schedule = config.schedule.clock() ? std::optional(config.schedule) : std::nullopt, .line = "", .warning = ""};
   if (same_lr(config.schedule.lr(step + 1), before.lr(step + 1))) return as_extended;
   const LrSchedule kept = held(before, step);
-  // Without a rate that is held the run ends within the schedule.
+  // If no rate is held, the run ends within the schedule.
   const bool is_held = kept.held_from() && kept.time(config.max_steps) > *kept.held_from();
   const bool warms_up = is_held && kept.lr(config.max_steps) < kAlmostNothing * before.peak_lr() &&
                         remaining(config, step).value_or(0) > 0;
@@ -121,7 +121,7 @@ ResumedSchedule unchosen(const LrSchedule& before, const RunConfig& config, int6
                                  what, rates(chosen), rates(config.schedule))};
 }
 
-// How many times the tokens of a step of the checkpoint's run a step of this run has; 1 where that is not known.
+// Tokens in a step of this run, relative to a step of the checkpoint's run; 1 if unknown.
 double growth_of_steps(const json& known, const RunConfig& config) {
   const auto number = [&](const char* key, int64_t otherwise) {
     const auto found = known.find(key);
@@ -132,8 +132,8 @@ double growth_of_steps(const json& known, const RunConfig& config) {
   return static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length) / before;
 }
 
-// Whether a length in steps differs, also as a number of tokens: by a whole step or more, of either run. A warm-up or a
-// decay of as many steps as before has not been changed, whatever their tokens.
+// Whether a length in steps differs, also as a number of tokens: by a whole step or more, of either run. A warm-up or
+// decay of as many steps as before is unchanged, whatever its tokens.
 bool lengths_differ(const json& known, const json& now, double growth) {
   return std::any_of(kLength.begin(), kLength.end(), [&](const std::string& key) {
     if (!known.contains(key) || !now.contains(key)) return false;
@@ -177,7 +177,7 @@ ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const Run
   const bool other_shape = shapes_differ(known, now);
   const bool other_length = lengths_differ(known, now, growth);
   if (before && !other_shape && !other_length && !asks_anew) {
-    // As the settings say, unless an earlier start has changed it.
+    // The settings' schedule, unless an earlier start has changed it.
     const bool is_other = is_paced || known.contains(kScheduleInForce);
     return {.schedule = is_other ? before : std::nullopt, .is_explained = is_other, .line = "", .warning = ""};
   }

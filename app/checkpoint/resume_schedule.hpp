@@ -10,25 +10,25 @@
 
 namespace mpzero {
 
-// What the learning rate does after a checkpoint.
+// The learning-rate schedule after a checkpoint.
 struct ResumedSchedule {
-  std::optional<parallel::LrSchedule> schedule;  // nothing: that of the run's settings
+  std::optional<parallel::LrSchedule> schedule;  // std::nullopt: the schedule of the run's settings
   bool is_explained = false;                     // no other sentence about the schedule is needed
   std::string line;                              // for the log; empty: nothing to say
-  std::string warning;                           // of what the user has not chosen; empty: nothing
+  std::string warning;                           // about choices that the user has not made; empty: none
 };
 
-// Whether two learning rates are the same, but for the rounding of the ways that led to them.
+// Whether two learning rates are equal up to rounding.
 bool same_lr(double a, double b);
 
-// Chooses it by --schedule_on_resume. `known`: the checkpoint's settings.
+// Chooses the schedule by --schedule_on_resume. `known`: the checkpoint's settings.
 //
-// A schedule that has not changed since the checkpoint continues as it was in force there, so that a requeued command
-// changes nothing twice. If epochs decide its length, it advances with the sequences: another batch size or seq_length
-// changes how much of it a step takes. If its length has changed, the learning rate does not jump unless `extend` is
-// given: the schedule is kept, and so is its last rate; one that ends at almost nothing warms up again, within the
-// steps that remain. If more than its length has changed, the new schedule holds. Throws UserError if the checkpoint or
-// the schedule does not allow the way that is asked for.
+// A schedule that is unchanged since the checkpoint continues as it was in force there, so that a requeued command
+// applies a change only once. If epochs set its length, it advances with the sequences: another batch size or
+// seq_length changes how much of it a step covers. If its length has changed, the learning rate does not jump unless
+// `extend` is requested: the schedule is kept, and then its last rate; one that ends near 0 warms up again within the
+// remaining steps. If more than its length has changed, the new schedule applies. Throws UserError if the checkpoint or
+// the schedule does not allow the requested choice.
 ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const RunConfig& config,
                                const nlohmann::json& known);
 

@@ -26,8 +26,8 @@ bool same_folder(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a.empty() ? "." : a, b.empty() ? "." : b, error) && !error;
 }
 
-// Whether `folder` holds `checkpoint`, as a user may have spelled it: "tiny-4steps/", a link to it, one to elsewhere
-// that `entries`, the folder's checkpoints, has.
+// Whether `folder` contains `checkpoint` in any spelling: "tiny-4steps/", a link to it, or a link to a folder elsewhere
+// that is one of `entries`, the folder's checkpoints.
 bool is_in(const fs::path& checkpoint, const fs::path& folder, const std::vector<io::CatalogEntry>& entries) {
   std::error_code error;
   const fs::path path = fs::weakly_canonical(checkpoint, error);
@@ -37,7 +37,7 @@ bool is_in(const fs::path& checkpoint, const fs::path& folder, const std::vector
                      [&](const io::CatalogEntry& entry) { return same_folder(entry.folder, checkpoint); });
 }
 
-// Whether a file next to the checkpoints names the run that saved them.
+// Whether a file next to the checkpoints belongs to the run that saved them.
 bool belongs_to_run(const fs::path& file, const std::string& metrics_file) {
   const std::string name = file.filename().string();
   const std::string extension = file.extension().string();
@@ -61,7 +61,7 @@ std::string show_runs(const std::vector<io::CatalogEntry>& entries) {
   return fmt::to_string(fmt::join(runs, ", "));
 }
 
-// What else goes with all checkpoints of the folder.
+// Files that move together with all checkpoints of the folder.
 std::vector<std::string> files_of_run(const fs::path& folder, const std::string& metrics_file) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -73,7 +73,7 @@ std::vector<std::string> files_of_run(const fs::path& folder, const std::string&
   return names;
 }
 
-// Of the folder's checkpoints those that are not the run's and that it would replace, or be mixed up with.
+// The folder's checkpoints of other runs that this run would replace or be mixed up with.
 std::vector<io::CatalogEntry> in_the_way(const RunConfig& config, const io::RunRecord& run,
                                          const std::optional<Resumed>& resumed) {
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(config.checkpoint_dir);
@@ -82,15 +82,15 @@ std::vector<io::CatalogEntry> in_the_way(const RunConfig& config, const io::RunR
   std::erase_if(entries, [&](const io::CatalogEntry& entry) {
     if (entry.run_id == run.id) return true;
     if (!from_here) return false;
-    // One without an id is where the run comes from; one that is damaged may be, and can be of no other use.
+    // A checkpoint without an id is the origin of this run; a damaged one may be, and is of no other use.
     if (!entry.run_id || entry.run_id->empty()) return true;
     return io::step_of_tag(entry.tag, config.model_type).value_or(0) <= resumed->position.step;
   });
   return entries;
 }
 
-// Throws UserError where --overwrite would move the weights of --init_from: a later start of the same command would not
-// find them, or would find other ones under the same name.
+// Throws UserError if --overwrite would move the weights of --init_from: a later start of the same command would not
+// find them, or would find others under the same name.
 void check_init_from_stays(const RunConfig& config, const std::vector<io::CatalogEntry>& to_move) {
   if (!starts_from_any_of(config, to_move)) return;
   const fs::path folder = config.checkpoint_dir;
@@ -109,7 +109,7 @@ bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEn
     std::error_code error;
     const fs::path path = fs::weakly_canonical(fs::absolute(given, error), error);
     if (error) continue;
-    // The weights may be in a folder of the checkpoint's folder.
+    // The weights may be in a subfolder of the checkpoint.
     for (fs::path above = path; above.has_relative_path(); above = above.parent_path()) {
       const auto is_above = [&](const io::CatalogEntry& entry) { return same_folder(entry.folder, above); };
       if (std::any_of(entries.begin(), entries.end(), is_above)) return true;
@@ -225,7 +225,7 @@ void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& re
       if (entry.tag == latest) to_move_.emplace_back("latest");
     }
     if (all && fs::exists(fs::symlink_status(folder / "latest"))) to_move_.emplace_back("latest");
-    // `latest` first: it names nothing that is no longer there.
+    // `latest` first, so that it never names a checkpoint that is gone.
     to_move_.insert(to_move_.end(), tags.begin(), tags.end());
     if (!all) return;
     for (const std::string& name : files_of_run(folder, config_.metrics_file)) to_move_.push_back(name);

@@ -15,34 +15,34 @@
 
 namespace mpzero {
 
-// A run's hold on its checkpoint folder: no other run is at work there, and what other runs have left there is neither
+// A run's exclusive use of its checkpoint folder: no other run works there, and files of other runs are neither
 // replaced nor mixed with its own. Each call is collective; rank 0 acts for all, and its errors are thrown on all.
 class RunFolder {
  public:
-  // Both outlive it.
+  // The arguments must outlive it.
   RunFolder(const RunConfig& config, ProcessGroup& group, StepLog& log) : config_(config), group_(group), log_(log) {}
 
-  // Makes the folder, locks it for as long as this lives, ends a move that a crash has interrupted, and removes what
-  // crashed saves have left.
+  // Creates the folder, locks it for the lifetime of this object, completes a move that a crash interrupted, and
+  // removes leftovers of crashed saves.
   void open();
-  // The run that starts: that of the checkpoint it resumes from, or a new one, with an id that all ranks know.
+  // The run that starts: that of the checkpoint it resumes from, or a new one. All ranks get the same id.
   io::RunRecord identify(const std::optional<Resumed>& resumed);
-  // Throws UserError where checkpoints of other runs are in the way, unless --overwrite moves them.
+  // Throws UserError if checkpoints of other runs are in the way, unless --overwrite moves them.
   void check(const io::RunRecord& run, const std::optional<Resumed>& resumed);
-  // Moves what is in the way, once nothing else keeps the run from starting.
+  // Moves checkpoints that are in the way, once nothing else prevents the start.
   void make_room();
 
-  // On rank 0, from any thread: throws where another process has taken the folder over.
+  // On rank 0, from any thread: throws if another process has taken over the folder.
   void check_owner() { lock_->check(); }
-  // Collective: throws Failure on all ranks where another process has taken the folder over. What else keeps rank 0
-  // from finding that out is no reason to stop.
+  // Collective: throws Failure on all ranks if another process has taken over the folder. Ignores other errors of this
+  // check on rank 0.
   void stop_where_taken();
-  // Not collective: warns, once for each, of what could not be removed, and of checkpoints that could not be read.
+  // Not collective: warns, once per path, about files that could not be removed and checkpoints that could not be read.
   void name_leftovers(const std::vector<io::Leftover>& left);
   void name_unread(const std::vector<io::Leftover>& unread);
 
  private:
-  // Of these those that have not been named; they are now.
+  // The problems not reported before; marks them as reported.
   std::vector<std::string> new_problems(const std::vector<io::Leftover>& found);
 
   const RunConfig& config_;
@@ -54,16 +54,15 @@ class RunFolder {
   std::set<std::string> named_;
 };
 
-// The checkpoints in --checkpoint_dir that are not of `run`, and that it would replace or be mixed up with. Throws
-// UserError where there are some, unless --overwrite moves them, and where it would move the weights of --init_from.
-// Reads only.
+// The checkpoints in --checkpoint_dir that do not belong to `run` and that it would replace or be mixed up with. Throws
+// UserError if there are any, unless --overwrite moves them, or if it would move the weights of --init_from. Read-only.
 std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
                                                   const std::optional<Resumed>& resumed);
 
-// Whether the weights or adapters of --init_from are one of these checkpoints, or in the folder of one.
+// Whether the weights or adapters of --init_from are one of these checkpoints, or in a folder of one.
 bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEntry>& entries);
 
-// As a RunRecord has it: the absolute path of --init_from; empty where the flag is not given.
+// The absolute path of --init_from, as in RunRecord; empty without the flag.
 std::string recorded_init_from(const RunConfig& config);
 
 }  // namespace mpzero

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The weights of --init_from, under the model's names and with the shapes that it needs.
+// The weights of --init_from, with the model's names and shapes.
 std::unique_ptr<io::WeightSource> open_weights(const fs::path& folder, const std::vector<UnitSpec>& units,
                                                io::TiedHead head = io::TiedHead::kCompare) {
   return io::match_weights(io::open_initial_weights(folder), units, folder, head);
@@ -33,8 +33,8 @@ std::string missing_weights(const fs::path& folder) {
   return io::has_initial_weights(folder) ? "" : "no longer contains weights";
 }
 
-// The folder of --init_from. Where that is one of checkpoints, its `latest` may have changed since `run` began: then
-// the checkpoint of the folder that the run began with.
+// The folder of --init_from. If it is a checkpoint in a folder of checkpoints, whose `latest` may have changed since
+// `run` began: the checkpoint there that the run began with.
 fs::path weights_to_compare(const RunSetup& setup, const io::RunRecord& run) {
   const fs::path now = recorded_init_from(setup.config);
   const fs::path before = run.init_from;
@@ -49,7 +49,7 @@ std::vector<UnitSpec> only_adapters(std::vector<UnitSpec> units) {
   return units;
 }
 
-// As problem_of_initial_weights, for the adapters of --init_from.
+// Like problem_of_initial_weights, for the adapters of --init_from.
 std::string problem_of_initial_adapters(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,
                                         ProcessGroup& group, std::vector<std::string>& warnings) {
   const std::string& given = setup.config.init_adapters;
@@ -129,7 +129,7 @@ void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup&
   engine.initialize(io::WithAdapters(weights, adapters ? static_cast<const ParameterSource&>(*adapters) : random),
                     group);
   source->verify_what_was_read(group);
-  // Unsharded states are read by every rank.
+  // Every rank reads unsharded states, so only rank 0 counts them.
   const bool counts = config.zero.stage > 0 || group.rank() == 0;
   setup.run.init_from_hash = weights.hash(units, counts, group);
   if (!adapters) return;
@@ -147,7 +147,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   if (run.id.empty() || setup.config.init_from.empty()) return "";
   std::string of_adapters = problem_of_initial_adapters(setup, run, checkpoint, group, warnings);
   if (!of_adapters.empty()) return of_adapters;
-  // The base of adapters has been compared when it was read, unless it is the checkpoint's own.
+  // The base of adapters was compared while it was read, unless the checkpoint contains the base itself.
   if (setup.model.lora && check == WeightsCheck::kContent && !run.init_from_hash.empty()) return "";
   const fs::path folder = weights_to_compare(setup, run);
   const auto others = [&](const std::string& hash) {
@@ -157,7 +157,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
         setup.names_model ? "" : ", and pass the run's model with --model_config or --model_type");
   };
   const bool same_path = folder == run.init_from || recorded_init_from(setup.config) == run.init_from;
-  // The weights that a run started from may have been removed; it continues without them. Rank 0 decides for all.
+  // The initial weights may have been removed; the run continues without them. Rank 0 decides for all.
   std::string missing;
   run_on_all_ranks(group, [&] {
     if (group.rank() == 0) missing = missing_weights(folder);

@@ -13,36 +13,37 @@
 
 namespace mpzero {
 
-// Fills the engine with the weights and adapters of --init_from, or with random ones. Records the hashes of the former
-// (io/weights/initial_weights.hpp) in setup.run. Adds to `warnings` what should be known of the folder. Collective.
+// Initializes the engine with the weights and adapters of --init_from, or with random ones. Records the hashes of the
+// initial weights and adapters (io/weights/initial_weights.hpp) in setup.run. Adds warnings about the folder to
+// `warnings`. Collective.
 void initialize_run(RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group,
                     std::vector<std::string>& warnings);
 
-// Throws UserError unless `folder` holds a tensor for each parameter, with its shape, and no others. Reads headers, and
-// the beginning of a head that should be tied.
+// Throws UserError unless `folder` contains one tensor for each parameter, with its shape, and no others. Reads
+// headers, and the beginning of a head that should be tied.
 void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units,
                            std::vector<std::string>& warnings);
 
-// When the weights of --init_from are read to compare them: always, or only where their path is another one, since a
-// preview trusts a path that has not changed.
+// When the weights of --init_from are read for comparison: always, or only if their path has changed, since a preview
+// trusts an unchanged path.
 enum class WeightsCheck : uint8_t { kContent, kContentOfOtherPath };
 
-// A sentence where --init_from names other weights or adapters than those that `run`, which saved `checkpoint`, began
-// with, the same on all ranks: by their hash, for which they are read, or by their path where the run has recorded none
-// or they are gone. Empty where they are the same, or the flag is not given. Collective.
+// A sentence if --init_from names other weights or adapters than those that `run`, which saved `checkpoint`, began
+// with; the same on all ranks. Reads the weights and compares hashes; compares paths if the run recorded no hash or the
+// weights are gone. Empty if they match, or without the flag. Collective.
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run,
                                        const std::filesystem::path& checkpoint, WeightsCheck check, ProcessGroup& group,
                                        std::vector<std::string>& warnings);
 
-// The engine's parts as checkpoints have them: those of a base that the run began with are referred to. Of a setup that
-// knows its run.
+// The engine's parts as checkpoints store them: as references for a base that the run began with. `setup.run` must be
+// set.
 std::vector<UnitSpec> saved_units(const RunSetup& setup, std::vector<UnitSpec> parts);
 
-// What this rank writes of a checkpoint, unit by unit. Unsharded states are the same on every rank; rank 0 writes them.
+// This rank's part of a checkpoint, by unit. Unsharded states are the same on every rank; rank 0 writes them.
 std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std::vector<UnitSpec>& units,
                                              const parallel::ZeroEngine& engine, int rank);
 
-// The checkpoint of this position. `units` outlive it.
+// The save of a checkpoint at this position. `units` must outlive it.
 io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, const std::vector<UnitSpec>& units,
                            const parallel::ZeroEngine& engine, int rank);
 

@@ -17,12 +17,12 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kPageElements = io::kPageBytes / kFloatBytes;
-// What a thread copies at a time: small compared with a unit, large compared with the cost of distributing it.
+// Bytes per copy: small compared with a unit, large compared with the cost of distributing it.
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
 
 int64_t round_up_to_page_elements(int64_t count) { return (count + kPageElements - 1) / kPageElements * kPageElements; }
 
-// Copies between places in host memory, divided among threads.
+// Copies within host memory, divided among threads.
 class Copies {
  public:
   void add(const void* from, void* to, int64_t bytes) {
@@ -75,7 +75,7 @@ StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> wri
   int64_t elements = 0;
   for (size_t u = 0; u < writes.size(); ++u) {
     const int64_t count = engine.shard(u).count;
-    // What holding them takes is taken for all units.
+    // make_room_for_holds() allocates for all units.
     if (engine.can_hold(u)) held_bytes_ += static_cast<int64_t>(kStateKinds.size()) * count * kFloatBytes;
     if (!writes[u] || count == 0) continue;
     part_of_unit_[u] = parts_.size();
@@ -97,7 +97,7 @@ StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> wri
     }
     if (!carried_.empty()) engine.set_residual_reader([this] { wait_for_carried(); });
   }
-  // A page more, since memory need not begin at one.
+  // One page more, since the memory may not start at a page boundary.
   copied_bytes_ = elements == 0 ? 0 : (elements + kPageElements) * kFloatBytes;
 }
 

@@ -16,49 +16,49 @@
 
 namespace mpzero {
 
-// What compression between nodes carries of all units, unit by unit, the gradients' residual before the parameters.
-// `values`: of each unit.
+// The tensors that compression between nodes carries, unit by unit, each unit's gradient residual before its
+// parameters. `values`: by unit.
 std::vector<at::Tensor> carried_tensors(std::span<const parallel::Carried> values);
 
-// This rank's optimizer states as they are at one moment, in host memory, while training continues. States that the
-// host updates while a GPU trains are not copied but held: the next update writes to spare memory. Others are copied
-// during the forward and backward pass that follows, since they do not change until the next update: from a GPU on
-// their own stream into pinned memory, from host memory by a few threads. So is what compression between nodes carries,
-// and first: the next sum between nodes changes the residuals of gradients, and waits for their copy.
+// This rank's optimizer states at one moment, in host memory, while training continues. States that the host updates
+// while a GPU trains are held instead of copied: the next update writes to spare memory. Other states are copied during
+// the next forward and backward pass, since they do not change until the next update: from a GPU on a separate stream
+// into pinned memory, from host memory by a few threads. Carried state of compression between nodes is copied first,
+// since the next sum between nodes changes the gradient residuals and waits for their copy.
 //
 //   begin() ──> [forward, backward] ──> before_update() ──> [update]
 //      └──> wait(), from another thread ──> values() ──> release()
 class StateSnapshot {
  public:
-  // What is wanted: `writes[u]`, whether this rank's share of unit u; `carried`, what compression carries, the same on
-  // all ranks. `copy_threads`: for states in host memory. The engine outlives this.
+  // `writes[u]`: whether to include this rank's shard of unit u. `carried`: whether to include carried state; the same
+  // on all ranks. `copy_threads`: for states in host memory. The engine must outlive this object.
   StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> writes, bool carried, at::Device device,
                 int copy_threads);
   ~StateSnapshot();
   StateSnapshot(const StateSnapshot&) = delete;
   StateSnapshot& operator=(const StateSnapshot&) = delete;
 
-  // Of host memory that a snapshot takes.
+  // Bytes of host memory that a snapshot uses.
   int64_t bytes() const { return copied_bytes_ + held_bytes_; }
-  // Takes that memory, so that begin() need not, which takes seconds for many GiB: touches and registers it on a thread
-  // of its own.
+  // Allocates this memory on a separate thread, so that begin() need not: touching and registering many GiB takes
+  // seconds.
   void allocate();
 
-  // Starts to take the states as they are after the updates so far. Not before the last snapshot was released.
-  // Collective if what is carried is wanted.
+  // Starts a snapshot of the states after the updates so far. Call after the last snapshot was released. Collective
+  // with carried state.
   void begin();
-  // Before the engine's next update: returns as soon as updates do not touch what is still being taken. On a GPU the
-  // update is made to wait, not the caller.
+  // Before the engine's next update: returns once updates do not touch states that are still being copied. On a GPU,
+  // the update waits, not the caller.
   void before_update();
-  // How long the GPU has stood still for that since begin(). Not before wait() has returned.
+  // How long the GPU has waited in before_update() since begin(). Call after wait() has returned.
   double gpu_seconds_waited();
-  // Returns when all values are there. From any one thread.
+  // Waits for all values. Call from any one thread.
   void wait();
-  // At multiples of a page in memory. Stay valid until release().
+  // Page-aligned. Valid until release().
   std::span<const float> values(size_t unit, StateKind kind) const;
-  // The same of the tensor `index` of those that carried_tensors() lists.
+  // The bytes of tensor `index` of carried_tensors(). Valid until release().
   std::span<const std::byte> carried(size_t index) const;
-  // Lets go of what is held. From the thread that has the values, or later.
+  // Releases held states. Call from the thread that has the values, or later.
   void release();
 
  private:
@@ -67,11 +67,11 @@ class StateSnapshot {
     size_t unit = 0;
     StateKind kind = StateKind::kMaster;
     Way way = Way::kFromHost;
-    int64_t begin = 0;  // in memory_, in elements; of what is copied
+    int64_t begin = 0;  // in memory_, in elements; if copied
     int64_t count = 0;
   };
 
-  // Bytes that are copied.
+  // A carried tensor's copy.
   struct CarriedPart {
     int64_t begin = 0;  // in memory_, in elements
     int64_t bytes = 0;
@@ -85,7 +85,7 @@ class StateSnapshot {
   at::Device device_;
   int copy_threads_;
   std::vector<Part> parts_;
-  std::vector<std::optional<size_t>> part_of_unit_;  // the first of its states
+  std::vector<std::optional<size_t>> part_of_unit_;  // the first of its states in parts_
   std::vector<CarriedPart> carried_;
   std::vector<parallel::StateHold> holds_;  // by unit, until release()
   int64_t copied_bytes_ = 0;
