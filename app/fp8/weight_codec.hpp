@@ -9,9 +9,9 @@
 
 namespace mpzero {
 
-// Casts the weights of a model's products in FP8 before they are gathered; its ranges are those products, in the order
-// of LayerProduct. Null where weights are gathered in bf16: without FP8, with a scale for each row, whose codes
-// forward and backward do not share, and in a model with adapters.
+// Casts the weights of a model's FP8 products before they are gathered; its ranges are those products, in the order of
+// LayerProduct. Null if weights are gathered in bf16: without FP8, with a scale per row (forward and backward then need
+// different FP8 weights), and in a model with adapters.
 std::shared_ptr<const parallel::WeightCodec> weight_codec(const std::optional<model::Fp8Options>& options,
                                                           const model::ModelConfig& model);
 

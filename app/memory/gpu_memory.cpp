@@ -27,10 +27,10 @@ GpuMemory gpu_memory(const at::Device& gpu) {
           .allocated = stats.allocated_bytes[0].current};
 }
 
-// With fixed blocks, the rest of a large block next to a smaller tensor cannot be used by tensors that are larger than
-// the rest. A step whose tensors differ in size (some layers recomputed, validation) reserves that much more. Segments
-// that grow avoid this fragmentation. NCCL cannot map them into its peers, so it allocates its own memory for
-// registered buffers (Communicator::buffer); unregistered tensors can use any memory.
+// With fixed blocks, larger tensors cannot use the rest of a large block next to a smaller tensor. A step whose tensors
+// differ in size (some layers recomputed, validation) reserves that much more. Segments that grow avoid this
+// fragmentation. NCCL cannot map them into its peers, so it allocates its own memory for registered buffers
+// (Communicator::buffer); unregistered tensors can use any memory.
 void configure_gpu_allocator() {
   for (const char* variable : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
     if (std::getenv(variable) != nullptr) return;
@@ -41,7 +41,7 @@ void configure_gpu_allocator() {
 RefusedAllocations::RefusedAllocations(const at::Device& gpu)
     : last_(std::make_shared<std::optional<RefusedAllocation>>()) {
   at::globalContext().lazyInitDevice(at::kCUDA);
-  // The allocator keeps its observers forever, so this one owns what it writes to.
+  // The allocator never removes its observers, so this one shares ownership of what it writes to.
   c10::cuda::CUDACachingAllocator::attachOutOfMemoryObserver(
       [last = last_, index = gpu.index()](int64_t device, size_t asked, size_t total, size_t free) {
         if (device != index) return;

@@ -9,8 +9,8 @@
 
 namespace mpzero {
 
-// A GPU's memory at this moment, in bytes. "Allocated" is held by tensors; "reserved" was taken from the GPU by
-// PyTorch's allocator to place them in.
+// A GPU's current memory, in bytes. Tensors occupy "allocated"; PyTorch's allocator has taken "reserved" from the GPU
+// for them.
 struct GpuMemory {
   int64_t total = 0;
   int64_t free = 0;  // for all processes
@@ -27,7 +27,7 @@ GpuMemory gpu_memory(const at::Device& gpu);
 // the user has set PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF. Call it before the first tensor on a GPU.
 void configure_gpu_allocator();
 
-// An allocation that PyTorch's allocator refused.
+// A failed allocation of PyTorch's allocator.
 struct RefusedAllocation {
   int64_t asked = 0;
   int64_t free = 0;  // on the GPU

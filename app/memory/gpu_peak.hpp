@@ -9,19 +9,18 @@
 
 namespace mpzero {
 
-// The time of a step, in seconds, at the GPU's dense bf16 rate; that of attention if each sequence is one document.
+// A step's time in seconds at the GPU's dense bf16 rate. `attention`: if each sequence is one document.
 struct PeakTime {
-  double products = 0;  // with weights
+  double products = 0;  // matrix products with weights
   double attention = 0;
 
   double seconds(double attention_share) const { return products + attention * attention_share; }
 };
 
-// How long this rank's part of a step would take at its GPU's dense bf16 rate; nothing where that is not known.
+// The time of this rank's part of a step at its GPU's dense bf16 rate; std::nullopt if the rate is unknown.
 std::optional<PeakTime> peak_step_time(const RunSetup& setup, at::Device device, int world_size);
 
-// The line for the log of a run whose MFU is not known for lack of its GPU's rate; empty: it is known, or does not
-// apply (a CPU, fp32).
+// The log line if MFU is unknown because mpzero lacks the GPU's rate; empty: known, or not applicable (a CPU, fp32).
 std::string missing_peak(const RunSetup& setup);
 
 }  // namespace mpzero

@@ -18,22 +18,22 @@ std::string traffic(int64_t bytes) {
   return value >= 1e6 ? fmt::format("{:.1f} MB", value / 1e6) : fmt::format("{:.1f} kB", value / 1e3);
 }
 
-// What is needed at least: spare states are left out where there is no room for them.
+// The minimum, without spare states: a run omits them if memory is short.
 MemoryNeed need_of(const RunSetup& setup, at::Device device, const parallel::ParallelLayout& layout) {
   const MemoryEstimate estimate(setup.config, setup.model, device, layout);
   const MemoryNeed need{.device = estimate.need(estimate.scenario()).device,
                         .host = host_bytes(estimate.states_of(estimate.scenario(), 0))};
-  // On the CPU all of it is host memory.
+  // On the CPU, device memory is host memory.
   return device.is_cpu() ? MemoryNeed{.device = 0, .host = need.device + need.host} : need;
 }
 
-// Of `parameters` values in this format.
+// Bytes of `parameters` values in this format.
 int64_t bytes_of(const parallel::BlockFormat& format, int64_t parameters) {
   return format.code_bytes(parameters) + format.blocks(parameters) * static_cast<int64_t>(sizeof(float));
 }
 
-// A sentence on the keys that ask for compression, where all ranks are one node; empty: none does. `instead`: how to
-// get nodes, or why there are none.
+// A sentence on compression keys that have no effect with one node; empty: none is set. `instead`: how to get nodes, or
+// why there are none.
 std::string without_nodes(const RunConfig& config, const std::string& instead) {
   std::vector<std::string> keys;
   if (config.zero.quantized_gradient_bits > 0) keys.emplace_back("zero_quantized_gradients");
@@ -48,7 +48,7 @@ std::string without_nodes(const RunConfig& config, const std::string& instead) {
 
 struct Candidate {
   parallel::ParallelLayout layout;
-  int64_t bytes = 0;  // that a host sends
+  int64_t bytes = 0;  // sent by a host
   MemoryNeed need;
   bool fits = true;
   std::optional<PredictedStep> step;
@@ -65,9 +65,9 @@ int64_t bytes_between(const RunSetup& setup, const parallel::ZeroOptions& option
   return internode_bytes(options, layout, hosts, parameters, trained);
 }
 
-// What "auto" chooses from.
+// The candidates of "auto".
 struct Candidates {
-  Candidate nodes, one_level;  // a node a host
+  Candidate nodes, one_level;  // one node per host, or one level
   MemoryNeed limit;
 };
 
@@ -89,7 +89,7 @@ Candidates candidates(const RunSetup& setup, at::Device device, const RankPlacem
       .limit = limit};
 }
 
-// By more than the error of the predictions.
+// Shorter by more than the error of the predictions.
 bool is_shorter(const Candidate& one, const Candidate& other) {
   constexpr double kUsualError = 0.05;
   if (!one.step || !other.step) return false;
@@ -112,7 +112,7 @@ std::string compare_times(const Candidate& one, const Candidate& taken) {
                      milliseconds(taken.step->seconds));
 }
 
-// Why nodes were not taken: what they lack, or how long a step would be. Empty: one level sends as few bytes.
+// Why nodes were rejected: lack of memory, or a longer step. Empty: one level sends no more bytes.
 std::string drawback(const Candidates& all) {
   const MemoryNeed& need = all.nodes.need;
   if (!all.nodes.fits) {
@@ -125,7 +125,7 @@ std::string drawback(const Candidates& all) {
   return fmt::format("a step would take {}", compare_times(all.nodes, all.one_level));
 }
 
-// The line about layouts that were compared.
+// The log line about the compared layouts.
 std::string describe_choice(const Candidates& all, const RunSetup& setup, const std::string& up_to) {
   const std::string compressed = describe_compression(setup.config);
   const std::string in_bits = compressed.empty() ? "" : fmt::format(" ({})", compressed);
@@ -141,13 +141,13 @@ std::string describe_choice(const Candidates& all, const RunSetup& setup, const 
                      against);
 }
 
-// A choice, and what a warning about compression says where it has one node.
+// A choice, and `instead` for without_nodes() if it has one node.
 struct Chosen {
   LayoutChoice choice;
   std::string instead = {};
 };
 
-// Where hosts can be nodes and the file leaves it open.
+// For hosts that can be nodes, if the file leaves the choice open.
 Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::string& up_to) {
   const std::string against = drawback(all);
   return {{.layout = takes_nodes(all) ? all.nodes.layout : all.one_level.layout,
@@ -181,7 +181,7 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
                                  describe_unevenness(ranks))},
             "hosts cannot be shard groups: " + describe_unevenness(ranks)};
   }
-  // The network between its hosts is not the one that is predicted.
+  // Predictions do not cover NVLink between hosts.
   if (!setup.config.zero.ranks_per_node && ranks.one_nvlink_domain) {
     return {{.layout = one_level, .line = fmt::format("Between hosts: {}, over NVLink", at_one_level)},
             "\"zero_hpz_partition_size\": \"auto\" makes each host a shard group"};
@@ -189,7 +189,7 @@ Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacemen
   return choose_open(candidates(setup, device, ranks, limit, predict), setup, up_to);
 }
 
-// A sentence on a number of ranks that makes nodes of parts of several hosts; empty: it does not.
+// A sentence on a number of ranks that makes nodes span hosts; empty: it does not.
 std::string across_hosts(const RunConfig& config, const parallel::ParallelLayout& layout, const RankPlacement& ranks) {
   if (config.zero.ranks_per_node.value_or(kRanksOfHost) == kRanksOfHost) return "";
   if (!has_nodes_across_hosts(layout, ranks)) return "";
@@ -215,10 +215,10 @@ int64_t internode_bytes(const parallel::ZeroOptions& options, const parallel::Pa
     return (gradients + weights) / layout.nodes * (layout.nodes - 1);
   }
   if (hosts == 1) return 0;
-  // Each rank gets all sums, and updates all parameters itself.
+  // Each rank receives all sums and updates all parameters itself.
   if (options.stage == 0) return 2 * gradients / layout.ranks_per_node * (layout.ranks_per_node - 1);
   const int64_t sums = options.stage >= 2 ? steps : 1;
-  // ZeRO-3 gathers for each forward and backward pass, as far as units do not stay gathered.
+  // ZeRO-3 gathers for each forward and backward pass, unless units stay gathered.
   const int64_t gathers = options.stage == 3 ? 2 * steps : 1;
   if (options.stage == 3) weights = weights / trained * parameters;
   return (gradients * sums + weights * gathers) / layout.ranks_per_node * (layout.ranks_per_node - 1);

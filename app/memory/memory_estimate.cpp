@@ -72,8 +72,8 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const par
   for (const plan::LayerKind& kind : kinds_) {
     shape.layer = kind.layers.front();
     const std::shared_ptr<const plan::UnitRecord> record = plan::unit_record(decoder_.config(), shape, device_);
-    // The head reads the last layer's output. A backward reads the gradient of its output while, before T5's decoder is
-    // done, that of the encoder's output waits.
+    // The head reads the last layer's output. A backward reads the gradient of its output; in T5's decoder, the
+    // gradient of the encoder's output is kept meanwhile.
     const int64_t hidden = record->hidden_bytes;
     if (kind.layers.back() + 1 == std::ssize(sizes.layers)) sizes.head = hidden + record->head.peak;
     const int64_t waiting = kind.place.decoder
@@ -83,7 +83,7 @@ ActivationSizes MemoryEstimate::record_sizes(int64_t micro_batch_size, const par
     const auto level_of = [&](model::Recompute recompute) -> ActivationSizes::Level {
       const plan::UnitRecorder::Layer& layer = record->layer(recompute);
       const int64_t kept = layer.forward.kept - hidden;
-      // In the forward, the input and all that it allocates, without what counts as kept.
+      // In the forward, the input and all allocations, without the kept bytes.
       return {.kept = kept,
               .workspace = std::max(hidden + layer.forward.peak - kept, hidden + waiting + layer.backward.peak)};
     };

@@ -19,7 +19,7 @@
 
 namespace mpzero {
 
-// The memory that a rank needs, in bytes, as a function of the run's configuration only: no device is asked.
+// A rank's memory need in bytes, computed only from the run's configuration, without a device.
 class MemoryEstimate {
  public:
   // `device`: the kind of device that trains. It need not exist.
@@ -27,14 +27,14 @@ class MemoryEstimate {
                  const parallel::ParallelLayout& ranks);
 
   const model::Decoder& decoder() const { return decoder_; }
-  // The first `layers` layers keep the casts of their weights to FP8; see Decoder::keep_casts.
+  // The first `layers` layers keep the FP8 casts of their weights; see Decoder::keep_casts.
   void keep_casts(int64_t layers) { decoder_.keep_casts(layers); }
   int64_t kept_casts() const { return decoder_.kept_casts(); }
   // Bytes of the kept casts of the first `layers` layers.
   int64_t cast_bytes(int64_t layers) const;
-  // How many layers may keep them within `bytes`; unless the run may choose, those that do.
+  // The number of layers whose casts fit in `bytes`; if the run may not choose, the number that keeps them.
   int64_t kept_casts_within(int64_t bytes) const;
-  // What the configuration says.
+  // The configured scenario.
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;
   // `host_extra_bytes`: see parallel::HostUpdateOptions.
@@ -46,12 +46,12 @@ class MemoryEstimate {
   MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt) const;
 
  private:
-  // What the units of a model allocate on a simulated device.
+  // Allocations of a model's units on a simulated device.
   ActivationSizes sizes_of(const MemoryScenario& scenario, int64_t kept_casts) const;
   ActivationSizes record_sizes(int64_t micro_batch_size, const parallel::GradientTarget& gradients,
                                plan::WeightCasts casts) const;
   parallel::ZeroOptions options_of(const MemoryScenario& scenario) const;
-  // Whether all layers with products in FP8 are gathered as codes.
+  // Whether all layers with FP8 products are gathered quantized.
   bool gathers_codes(const MemoryScenario& scenario) const;
 
   RunConfig config_;

@@ -6,7 +6,7 @@
 namespace mpzero {
 namespace {
 
-// A context alone, which kUsualContext has already.
+// Size of a context, which kUsualContext includes.
 constexpr int64_t kContextAlone = int64_t{1} << 30;
 
 }  // namespace

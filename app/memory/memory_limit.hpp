@@ -9,14 +9,14 @@ namespace mpzero {
 
 // The memory of a machine before a run uses it, in bytes.
 struct MachineSizes {
-  std::optional<int64_t> gpu;  // of the smallest GPU; nothing: no GPU limits the run
+  std::optional<int64_t> gpu;  // of the smallest GPU; std::nullopt: no GPU limits the run
   int64_t gpu_used = 0;        // of a GPU, by anything but this run's tensors: contexts, other processes
   int64_t host = 0;            // that a process can still allocate
-  int ranks = 1;               // of the machine
+  int ranks = 1;               // on the machine
 };
 
-// What each rank can have, by which a layout is chosen. A dry run, a plan and the run all ask this. A GPU keeps room
-// for what CUDA and NCCL will take, for other processes, and the plan's margin.
+// Each rank's limit, by which a dry run, a plan and the run choose a layout. On a GPU, it leaves memory for CUDA and
+// NCCL, for other processes, and the plan's margin.
 MemoryNeed memory_limit(const MachineSizes& machine);
 
 }  // namespace mpzero

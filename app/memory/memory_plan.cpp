@@ -12,12 +12,12 @@
 namespace mpzero {
 namespace {
 
-// One aspect of a scenario, with the values that need less memory, the closest first.
+// One setting of a scenario, with values that need less memory, the closest first.
 struct Aspect {
   std::vector<std::function<void(MemoryScenario&)>> values;
 };
 
-// The largest first.
+// In descending order.
 std::vector<int64_t> smaller_divisors(int64_t number) {
   std::vector<int64_t> divisors;
   for (int64_t small = 1; small <= number / small; ++small) {
@@ -86,7 +86,7 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   return text;
 }
 
-// Of the layer at this place in the forward pass.
+// The level of the layer at this place in the forward pass.
 model::Recompute level_of(const LayerLevels& levels, size_t layer) {
   const auto place = static_cast<int64_t>(layer);
   if (place < levels.tiled) return model::Recompute::kTiled;
@@ -147,7 +147,7 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
   for (size_t i = 0; i < sizes.layers.size(); ++i) {
     const ActivationSizes::Level& level = sizes.layers[i].at(level_of(levels, i));
     held += level.kept;
-    // It runs, forward or backward, while it and those before it hold their activations.
+    // A layer runs, forward or backward, while it and all layers before it keep their activations.
     peak = std::max(peak, held + level.workspace);
   }
   return std::max(peak, held + sizes.head);
@@ -155,13 +155,13 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 
 namespace {
 
-// Calls visit(levels, activation_peak(levels)) for mixes of full, selective and none, the fewest layers at full first,
-// then the fewest at selective, until one returns true. Takes layers^2 steps.
+// Calls visit(levels, activation_peak(levels)) for mixes of full, selective and none until it returns true: the fewest
+// layers at full first, then the fewest at selective. Needs O(layers^2) calls.
 template <typename Visit>
 void visit_mixes(const ActivationSizes& sizes, const Visit& visit) {
   const std::vector<ActivationSizes::Layer>& layers = sizes.layers;
   const size_t count = layers.size();
-  // The peak from each layer on, if it and all after it keep everything, beyond what those before it hold.
+  // The peak from each layer on, in addition to earlier layers' kept bytes, if it and all later layers keep everything.
   std::vector<int64_t> rest(count + 1, sizes.head);
   for (size_t i = count; i-- > 0;) {
     rest[i] = layers[i].none.kept + std::max(layers[i].none.workspace, rest[i + 1]);
@@ -237,7 +237,7 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
   std::stable_sort(subsets.begin(), subsets.end(),
                    [](unsigned a, unsigned b) { return std::popcount(a) < std::popcount(b); });
 
-  // Tries the values of the aspects of `subset` from number `index` on; true once one set of them fits.
+  // Tries the values of the aspects of `subset` from `index` on; returns true once a combination fits.
   const std::function<bool(unsigned, size_t, const MemoryScenario&)> search = [&](unsigned subset, size_t index,
                                                                                   const MemoryScenario& scenario) {
     if (index < all.size()) {

@@ -11,7 +11,7 @@ namespace mpzero {
 
 std::vector<model::Recompute> StatePlacement::plan() {
   std::vector<model::Recompute> recompute = memory_.plan(engine_.memory_use(), group_);
-  // An open share of states on the GPU is worth more than parameters that stay there.
+  // With an open ratio, the GPU memory is better used for optimizer states than for parameters.
   if (!leaves_ratio_open()) use_for_parameters(memory_.spare());
   return recompute;
 }

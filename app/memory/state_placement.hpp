@@ -15,7 +15,7 @@
 
 namespace mpzero {
 
-// Where a run's parameters and optimizer states are: what fits stays on the GPU. All is collective.
+// Places a run's parameters and optimizer states: those that fit stay on the GPU. All calls are collective.
 class StatePlacement {
  public:
   // All arguments outlive it.
@@ -23,16 +23,16 @@ class StatePlacement {
                  ProcessGroup& group)
       : config_(config), device_(device), engine_(engine), memory_(memory), group_(group) {}
 
-  // Keeps on the GPU what the plan of its memory has room for. Returns what each layer recomputes, by layer.
+  // Plans memory, and keeps parameters on the GPU as far as they fit. Returns what each layer recomputes, by layer.
   std::vector<model::Recompute> plan();
   // Whether ds_config.json leaves open which states are on the host.
   bool leaves_ratio_open() const;
-  // If so, after the first step: moves states to GPU memory that no step has needed. Returns the share of the
-  // parameters that is updated on the host, and a line for the log.
+  // If so, call after the first step: moves states to GPU memory that no step has used. Returns the fraction of the
+  // parameters that the host updates, and a log line.
   std::pair<double, std::string> choose_ratio();
 
  private:
-  // Uses this many more bytes of GPU memory to keep parameters on the GPU, so that fewer need to be copied to it.
+  // Uses this many more bytes of GPU memory for parameters, so that fewer are copied to the GPU.
   void use_for_parameters(int64_t bytes);
 
   const RunConfig& config_;
