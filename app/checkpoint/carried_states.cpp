@@ -59,7 +59,7 @@ std::string ranks_where(std::span<const CarriedFound> found, const auto& is) {
 }
 
 std::string describe(int64_t nodes, int64_t ranks_per_node) {
-  return fmt::format("{} of {}", counted(nodes, "node"), counted(ranks_per_node, "rank"));
+  return fmt::format("{} of {}", counted(nodes, "shard group"), counted(ranks_per_node, "rank"));
 }
 
 // Reads the `wanted` values from this rank's file. Nothing if the file is missing or damaged, which `found` records.
@@ -122,7 +122,7 @@ std::vector<std::string> sentences(const io::StoredCheckpoint& checkpoint, const
   const auto add = [&](const char* what, const char* missing, const std::string& ranks) {
     if (ranks.empty()) return;
     all.push_back(
-        fmt::format("{} lacks, for {}, {} in this run's shapes and type: compression of {} starts as in a new run.",
+        fmt::format("{} lacks, for {}, {} in this run's shapes and dtype: compression of {} starts as in a new run.",
                     folder, ranks, missing, what));
   };
   add("gradients", "error feedback of the gradients", choice.gradients_missing);
@@ -182,17 +182,18 @@ CarriedChoice choose_carried(std::span<const CarriedFound> found, const parallel
                              bool needs_gradients, bool needs_parameters) {
   CarriedChoice choice;
   if (!needs_gradients && !needs_parameters) {
-    choice.left_out = "this run does not compress";
+    choice.left_out = "this run does not use compression";
     return choice;
   }
   for (const CarriedFound& one : found) {
     if (one.holders != std::ssize(found)) {
-      choice.left_out = fmt::format("the checkpoint has {}, this run {}", counted(one.holders, "rank"), found.size());
+      choice.left_out =
+          fmt::format("the checkpoint has {}, this run has {}", counted(one.holders, "rank"), found.size());
       return choice;
     }
     const bool is_known = one.is_there && one.damage.empty();
     if (is_known && (one.nodes != layout.nodes || one.ranks_per_node != layout.ranks_per_node)) {
-      choice.left_out = fmt::format("the checkpoint has {}, this run {}", describe(one.nodes, one.ranks_per_node),
+      choice.left_out = fmt::format("the checkpoint has {}, this run has {}", describe(one.nodes, one.ranks_per_node),
                                     describe(layout.nodes, layout.ranks_per_node));
       return choice;
     }

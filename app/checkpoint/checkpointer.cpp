@@ -103,7 +103,7 @@ void Checkpointer::prepare(const RunPosition& at, int64_t available_bytes) {
   }
   if (excess(tightest) > 0) {
     log_.warn(
-        fmt::format("saving will pause training: a copy of the states needs {:.1f} GiB of host memory, and the host "
+        fmt::format("saving will pause training: a copy of the states needs {:.1f} GiB of host memory, but the host "
                     "has {:.1f} GiB left; use more hosts or a smaller model.",
                     static_cast<double>(tightest.wanted) / kGibibyte, static_cast<double>(tightest.left) / kGibibyte));
     return;

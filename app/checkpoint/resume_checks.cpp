@@ -93,7 +93,8 @@ void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& co
     if (key == kTokenizerKey) continue;  // may be for token files that differ from the weights of --init_from
     const auto is_key = [&](const ModelChange& change) { return change.key == key; };
     if (std::any_of(changes.begin(), changes.end(), is_key)) continue;
-    run.changes.push_back(fmt::format("--allow_changed {}: it has not changed since the checkpoint", key));
+    run.changes.push_back(
+        fmt::format("--allow_changed {} has no effect: the value is unchanged since the checkpoint", key));
   }
 }
 
@@ -225,7 +226,7 @@ void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, c
 void check_same_adapters(std::optional<LoraConfig> saved, std::optional<LoraConfig> now, const std::string& folder) {
   if (!saved && !now) return;
   if (!saved) {
-    throw_user_error("{} has no adapters, this run has some (--lora_r {}); start a new run with --init_from {}", folder,
+    throw_user_error("{} has no adapters, but this run has (--lora_r {}); start a new run with --init_from {}", folder,
                      now->r, folder);
   }
   const LoraConfig wanted = *saved;
@@ -253,8 +254,8 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
   check_optimizer(folder, known);
   if (setup.config.lora.coded() && checkpoint.run().init_from_hash.empty()) {
     throw_user_error(
-        "{} has a base with random weights, which --load_in_8bit and --load_in_4bit do not encode; leave {} out",
-        folder, setup.config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit");
+        "{} has a base with random weights, which --load_in_8bit and --load_in_4bit do not quantize; remove {}", folder,
+        setup.config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit");
   }
   if (checkpoint.made_by_mpzero() && checkpoint.progress().seed != setup.config.seed) {
     throw_user_error(

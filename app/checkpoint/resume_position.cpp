@@ -108,7 +108,7 @@ void continue_sources(const std::vector<RecordedSource>& before, const RunSetup&
     if (!unchanged) resumed.position.sources.back().drawn = 0;
   }
   resumed.line = fmt::format("The training data continues with {}", fmt::join(places, ", "));
-  const std::string shares_before = before.empty() ? "not known" : show_shares(before), shares = show_shares(now);
+  const std::string shares_before = before.empty() ? "unknown" : show_shares(before), shares = show_shares(now);
   if (unchanged || (shares_before == shares && added.empty())) return;
   resumed.change = fmt::format("{} {} -> {}", kTrainData, shares_before, shares);
   if (!added.empty()) resumed.change += fmt::format(" (new: {})", fmt::join(added, ", "));

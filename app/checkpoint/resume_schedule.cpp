@@ -148,7 +148,7 @@ LrSchedule chosen_by_flag(const std::optional<LrSchedule>& before, const RunConf
   if (config.schedule_on_resume == ScheduleOnResume::kExtend) return config.schedule;
   if (!lr) {
     throw_user_error(
-        "--schedule_on_resume {}: the checkpoint does not record its learning rate; use extend, or leave the flag out.",
+        "--schedule_on_resume {}: the checkpoint does not record its learning rate; use extend, or omit the flag.",
         flag_named("schedule_on_resume").show(config));
   }
   if (config.schedule_on_resume == ScheduleOnResume::kRewarm) return rewarmed(config, step, *lr);

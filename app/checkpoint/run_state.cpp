@@ -65,7 +65,7 @@ std::string problem_of_initial_adapters(const RunSetup& setup, const io::RunReco
   if (run.init_adapters_hash.empty() || (!exists && (compares_before || before == now))) {
     warnings.push_back(fmt::format("{} continues with its own adapters; those of --init_from {} were not compared: {}.",
                                    checkpoint.string(), folder,
-                                   exists ? "the run records none" : "they no longer exist"));
+                                   exists ? "the run recorded no hash" : "they no longer exist"));
     return "";
   }
   std::string hash;

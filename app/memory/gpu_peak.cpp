@@ -22,7 +22,7 @@ std::optional<PeakTime> peak_step_time(const RunSetup& setup, at::Device device,
 
 std::string missing_peak(const RunSetup& setup) {
   if (setup.device == "cpu" || setup.config.dtype != "bf16" || dense_bf16_flops(setup.device)) return "";
-  return fmt::format("MFU is unknown: mpzero has no peak bf16 rate of {}", setup.device);
+  return fmt::format("MFU is unknown: mpzero has no peak bf16 rate for {}", setup.device);
 }
 
 }  // namespace mpzero

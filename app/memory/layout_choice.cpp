@@ -117,7 +117,7 @@ std::string drawback(const Candidates& all) {
   const MemoryNeed& need = all.nodes.need;
   if (!all.nodes.fits) {
     const bool on_host = need.host > all.limit.host;
-    return fmt::format("they need {} of {} memory per rank, {} are available",
+    return fmt::format("they need {} of {} memory per rank (available: {})",
                        gibibytes(on_host ? need.host : need.device), on_host ? "host" : "GPU",
                        gibibytes(on_host ? all.limit.host : all.limit.device));
   }
@@ -137,7 +137,7 @@ std::string describe_choice(const Candidates& all, const RunSetup& setup, const 
   }
   const std::string against = drawback(all);
   return fmt::format("Between hosts: {} per host and step; two levels of ZeRO: {}{}{}", one_level,
-                     all.nodes.bytes == all.one_level.bytes ? "as many" : nodes, against.empty() ? "" : ", but ",
+                     all.nodes.bytes == all.one_level.bytes ? "the same" : nodes, against.empty() ? "" : ", but ",
                      against);
 }
 
@@ -152,7 +152,7 @@ Chosen choose_open(const Candidates& all, const RunSetup& setup, const std::stri
   const std::string against = drawback(all);
   return {{.layout = takes_nodes(all) ? all.nodes.layout : all.one_level.layout,
            .line = describe_choice(all, setup, up_to)},
-          fmt::format("two levels of ZeRO were rejected: {}", against.empty() ? "they send as many bytes" : against)};
+          fmt::format("two levels of ZeRO were rejected: {}", against.empty() ? "they send no fewer bytes" : against)};
 }
 
 Chosen choose_nodes(const RunSetup& setup, at::Device device, const RankPlacement& ranks, const MemoryNeed& limit,

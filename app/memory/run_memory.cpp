@@ -67,7 +67,7 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const auto refuse = [&](const char* memory, double needed, int64_t available) {
     throw UserError(
         fmt::format("the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens needs at least "
-                    "{:.2f} GiB, a rank has {}; lower train_micro_batch_size_per_gpu or --seq_length",
+                    "{:.2f} GiB, but a rank has {}; lower train_micro_batch_size_per_gpu or --seq_length",
                     memory, config_.micro_batch_size, config_.seq_length, needed / (1 << 30), gibibytes(available)),
         ErrorScope::kAllRanks);
   };
@@ -114,7 +114,7 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     const int64_t room = plan.available - device_bytes(states);
     if (automatic && activation_peak(plan.levels, sizes) > room) {
       throw UserError(
-          fmt::format("the run does not fit: it needs at least {} of GPU memory, a GPU has {} available; {}",
+          fmt::format("the run does not fit: it needs at least {} of GPU memory, but a GPU has {} available; {}",
                       gibibytes(planned_bytes()), gibibytes(plan.available),
                       describe_changes(changes(plan.available - memory_margin(plan.available)))),
           ErrorScope::kAllRanks);
@@ -138,9 +138,9 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
     if (left >= 0) return;
     throw_user_error(
         "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients and "
-        "parameters in transfer {}), the {} on a host {}, {} are available there; use more hosts or ranks, keep a part "
-        "of the states on the GPUs with \"ratio\" in offload_optimizer, or raise the memory limit of the job or "
-        "container",
+        "parameters in transfer {}), the {} ranks of a host need {}, but {} is available; use more hosts or ranks, "
+        "keep part of the states on the GPUs with \"ratio\" in offload_optimizer, or raise the memory limit of the job "
+        "or container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
         gibibytes(use.host_staging), local_size_, gibibytes(needed * local_size_),
         gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)));
@@ -187,7 +187,7 @@ std::vector<std::string> RunMemory::breakdown() const {
 
 std::optional<std::string> RunMemory::warning() const {
   if (device_.is_cpu() || !plan_ || planned_bytes() <= plan_->available) return std::nullopt;
-  return fmt::format("the plan needs {} of GPU memory, a GPU has {} available; {}", gibibytes(planned_bytes()),
+  return fmt::format("the plan needs {} of GPU memory, but a GPU has {} available; {}", gibibytes(planned_bytes()),
                      gibibytes(plan_->available),
                      describe_changes(changes(plan_->available - memory_margin(plan_->available))));
 }
@@ -241,7 +241,7 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
     parts.push_back(fmt::format("{} {}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format(" ({})", part.note)));
   }
-  return fmt::format("out of GPU memory while {}: {}; the plan is {}, in total {}; {}",
+  return fmt::format("out of GPU memory while {}: {}; the plan is {}, {} in total; {}",
                      plan_ ? "training" : "allocating the training state", what, fmt::join(parts, ", "),
                      gibibytes(planned + context), describe_changes(changes(limit)));
 }

@@ -59,7 +59,7 @@ void MetricsEndpoint::open(const RunSetup& setup, const RunStart& start, std::op
   std::vector<std::string> targets;
   for (const auto& [of_rank, problem_of_rank] : all_gather(mpi, std::pair(target, problem))) {
     if (!of_rank.empty()) targets.push_back(of_rank);
-    if (!problem_of_rank.empty()) log.warn(problem_of_rank + "; training continues without this node's metrics.");
+    if (!problem_of_rank.empty()) log.warn(problem_of_rank + "; training continues without this host's metrics.");
   }
   address_ = config.metrics_address;
   port_ = targets.empty() ? 0 : config.metrics_port;

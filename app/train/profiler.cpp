@@ -74,7 +74,8 @@ Profiler::Outcome Profiler::end_step(int64_t step) {
   std::filesystem::remove(path, error);
   trace->save(path.string());
   if (!std::filesystem::exists(path, error)) {
-    return {.message = {}, .warning = fmt::format("cannot write the trace {}.", path.string())};
+    return {.message = {},
+            .warning = fmt::format("cannot write the trace {}; pass a writable --profile_dir.", path.string())};
   }
   Outcome outcome{.message = fmt::format("Trace of steps {}-{}: {} (open it at https://ui.perfetto.dev or "
                                          "chrome://tracing)",

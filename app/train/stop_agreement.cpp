@@ -76,12 +76,13 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
       const std::optional<int64_t> stays = checkpointer.saved_step();
       const std::string of =
           config_.grace_period > 0 ? fmt::format(" of --grace_period {:g}", config_.grace_period) : "";
-      throw Failure(fmt::format("stopped by {} after step {} without saving: a checkpoint takes {:.1f} s, {:.1f} s{} "
-                                "were left; {}; request more time, or save more often",
-                                cause.reason, position.step, cause.save_seconds, std::max(left, 0.0), of,
-                                stays ? fmt::format("the checkpoint of step {} remains", *stays)
-                                      : std::string("there is no checkpoint yet")),
-                    ErrorScope::kAllRanks);
+      throw Failure(
+          fmt::format("stopped by {} after step {} without saving: a checkpoint takes {:.1f} s, but {:.1f} s{} "
+                      "were left; {}; request more time, or save more often",
+                      cause.reason, position.step, cause.save_seconds, std::max(left, 0.0), of,
+                      stays ? fmt::format("the checkpoint of step {} remains", *stays)
+                            : std::string("there is no checkpoint yet")),
+          ErrorScope::kAllRanks);
     }
   }
   log_.say(fmt::format("Stopping on {} after step {}: saving", cause.reason, position.step));

@@ -181,7 +181,7 @@ std::string Trainer::unsaved_end() const {
   const std::optional<int64_t> saved = checkpointer_.saved_step();
   return fmt::format(
       "Training finished after step {} without saving it (--save_final=false); {}", position_.step,
-      saved ? fmt::format("the newest checkpoint is that of step {}", *saved) : std::string("there is no checkpoint"));
+      saved ? fmt::format("the newest checkpoint is from step {}", *saved) : std::string("there is no checkpoint"));
 }
 
 bool Trainer::at_end() const { return position_.step >= config_.max_steps; }

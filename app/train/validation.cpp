@@ -44,8 +44,8 @@ std::optional<std::vector<ValidationLoss>> Validation::run(TrainingPass& pass, p
   for (size_t i = 0; i < sets_.size(); ++i) {
     const double* const total = totals.const_data_ptr<double>() + 2 * i;
     if (total[1] == 0) {
-      throw UserError(fmt::format("--validation_data {}: its loss mask is 0 in all sequences of a validation; raise "
-                                  "--validation_sequences or remove it",
+      throw UserError(fmt::format("--validation_data {}: the loss mask is 0 in all sequences used for validation; "
+                                  "raise --validation_sequences or remove the file",
                                   config_.validation_data[i].name),
                       ErrorScope::kAllRanks);
     }

@@ -39,10 +39,11 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
 
 void Network::warn_without_thread() const {
   if (mpi_.rank() != 0 || mpi_.communication_thread().runs_beside() || mpi_.world_size() == 1) return;
-  print_warning(fmt::format(
-      "communication does not overlap with computation: {}",
-      mpi_.lacks_threads() ? "this MPI lacks MPI_THREAD_MULTIPLE; build mpzero with one that has it"
-                           : "MPI was started in GPU mode, as a host has NVIDIA's driver loaded; pass --device cpu"));
+  print_warning(
+      fmt::format("communication does not overlap with computation: {}",
+                  mpi_.lacks_threads()
+                      ? "this MPI lacks MPI_THREAD_MULTIPLE; build mpzero with one that has it"
+                      : "MPI was started in GPU mode because a host has NVIDIA's driver loaded; pass --device cpu"));
 }
 
 void Network::divide(const parallel::ParallelLayout& layout) {

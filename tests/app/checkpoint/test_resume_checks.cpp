@@ -248,8 +248,8 @@ TEST_CASE("rope and eps change where the user says so") {
         "rms_norm_eps 1e-06 -> 1e-05 (--allow_changed), rope_theta 10000 -> 500000 (--allow_changed)");
   // Once there is a checkpoint of it, the flag has nothing left to allow.
   CHECK(continue_run(Saved(now), now).changes ==
-        Strings{"--allow_changed rope_theta: it has not changed since the checkpoint",
-                "--allow_changed rms_norm_eps: it has not changed since the checkpoint"});
+        Strings{"--allow_changed rope_theta has no effect: the value is unchanged since the checkpoint",
+                "--allow_changed rms_norm_eps has no effect: the value is unchanged since the checkpoint"});
 }
 
 TEST_CASE("compression between nodes that comes, goes or changes is in the line of changes") {
