@@ -288,7 +288,7 @@ void Checkpointer::finish_after_error() {
     save_->wait();
     conclude();
   } catch (const std::exception& error) {
-    // Rethrow only the error that ended training.
+    // Do not replace the error that ended training.
     log_.warn(error.what());
   }
 }

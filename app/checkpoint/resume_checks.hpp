@@ -8,7 +8,7 @@
 #include "base/parameter_spec.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 
-// What may change between a checkpoint and the run that resumes from it: see the table in docs/runs.md.
+// Changes that a run may make when it resumes from a checkpoint: see the table in docs/runs.md.
 namespace mpzero {
 
 // Throws UserError if the run cannot resume from the checkpoint: other parameters, another model of the same

@@ -26,7 +26,7 @@ struct ResumeChoices {
 };
 
 // The checkpoints of --resume_from_checkpoint, or of the checkpoint folder. Throws UserError if the run is ambiguous,
-// or with --resume_strict if `latest` names no good checkpoint. Collective.
+// or with --resume_strict if `latest` refers to no good checkpoint. Collective.
 ResumeChoices choose_checkpoints(const RunConfig& config, ProcessGroup& group);
 
 // Removes the remedy from a sentence about a checkpoint, for problems that the run solves itself.

@@ -16,7 +16,7 @@ struct ResumePreview {
   std::optional<std::filesystem::path> moved_to;  // folder to which --overwrite would move checkpoints of other runs
 };
 
-// What a start would do with existing checkpoints, by the decisions of resume_run(). Throws UserError if the start
+// The outcome of a start with the existing checkpoints, as resume_run() decides it. Throws UserError if the start
 // would be refused: another model, checkpoints of another run in --checkpoint_dir, a folder that is not writable, or
 // weights of --init_from that do not fit or are not the run's initial weights. Does not read states, reads weights only
 // to compare them with those of another path, and writes nothing.

@@ -25,7 +25,7 @@ class RunFolder {
   // Creates the folder, locks it for the lifetime of this object, completes a move that a crash interrupted, and
   // removes leftovers of crashed saves.
   void open();
-  // The run that starts: that of the checkpoint it resumes from, or a new one. All ranks get the same id.
+  // The starting run: the run of the checkpoint that it resumes from, or a new one. All ranks get the same id.
   io::RunRecord identify(const std::optional<Resumed>& resumed);
   // Throws UserError if checkpoints of other runs are in the way, unless --overwrite moves them.
   void check(const io::RunRecord& run, const std::optional<Resumed>& resumed);

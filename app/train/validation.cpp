@@ -45,7 +45,7 @@ std::optional<std::vector<ValidationLoss>> Validation::run(TrainingPass& pass, p
     const double* const total = totals.const_data_ptr<double>() + 2 * i;
     if (total[1] == 0) {
       throw UserError(fmt::format("--validation_data {}: the loss mask is 0 in all sequences used for validation; "
-                                  "raise --validation_sequences or remove the file",
+                                  "raise --validation_sequences or remove the set",
                                   config_.validation_data[i].name),
                       ErrorScope::kAllRanks);
     }
