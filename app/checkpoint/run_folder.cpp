@@ -95,8 +95,8 @@ void check_init_from_stays(const RunConfig& config, const std::vector<io::Catalo
   if (!starts_from_any_of(config, to_move)) return;
   const fs::path folder = config.checkpoint_dir;
   throw_user_error(
-      "--init_from {}: --overwrite would move these weights to {}, where a restart of the same command would not find "
-      "them; use another --checkpoint_dir, or a checkpoint in an old-<n> folder of {}, which stays in place",
+      "--init_from {}: --overwrite would move these weights to {}, where a restart would not find them; use another "
+      "--checkpoint_dir, or a checkpoint in an old-<n> folder of {}, which stays in place",
       config.init_adapters.empty() ? config.init_from : config.init_adapters,
       (folder / io::next_old_name(folder)).string(), folder.string());
 }

@@ -33,8 +33,8 @@ std::string missing_weights(const fs::path& folder) {
   return io::has_initial_weights(folder) ? "" : "no longer contains weights";
 }
 
-// The folder of --init_from. If it is a checkpoint in a folder of checkpoints, whose `latest` may have changed since
-// `run` began: the checkpoint there that the run began with.
+// The folder of --init_from. If it was given as a folder of checkpoints, whose `latest` may have changed since `run`
+// began: the checkpoint in that folder that the run began with.
 fs::path weights_to_compare(const RunSetup& setup, const io::RunRecord& run) {
   const fs::path now = recorded_init_from(setup.config);
   const fs::path before = run.init_from;
