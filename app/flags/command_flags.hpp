@@ -16,14 +16,14 @@ struct CommandFlag {
 };
 
 // Parses `arguments`: --name value, --name=value or, for a switch, --name. `other` receives every argument that is none
-// of these flags. Throws UserError for a flag that is given twice, or without its value.
+// of these flags. Throws UserError for a repeated flag or a missing value.
 void read_command_flags(const std::vector<std::string>& arguments, const std::vector<CommandFlag>& flags,
                         const std::function<void(const std::string& argument)>& other);
 
-// The lines of a command's help that explain the flag; empty: none do.
+// Extracts the flag's entry from a command's help text; empty if it has none.
 std::string explain_flag(const std::string& help, const std::string& flag);
 
-// The flag that `argument`, with dashes and perhaps a value, is nearly; std::nullopt: none.
+// The known flag most similar to `argument` (--name or --name=value); std::nullopt if none is.
 std::optional<std::string> nearest_flag(const std::string& argument, const std::vector<CommandFlag>& flags);
 
 }  // namespace mpzero

@@ -12,7 +12,7 @@
 namespace mpzero {
 namespace {
 
-// In the words of the Hugging Face Trainer's parser, in any case.
+// Accepts the same words as the Hugging Face Trainer's parser; case-insensitive.
 bool parse_boolean(const std::string& flag, const std::string& text) {
   std::string word = text;
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -40,7 +40,7 @@ void check_not_empty(const std::string& flag, const std::string& text) {
   if (text.empty()) throw_user_error("--{} needs a value; pass one, or omit the flag.", flag);
 }
 
-// One overload for each kind of value.
+// Parses a value; one overload per kind.
 struct Read {
   CommandLine& line;
   const std::string& flag;
@@ -135,7 +135,7 @@ std::string Flag::show(const Settings& settings) const {
   if (shown.is_null()) return "";
   if (shown.is_string()) return shown.get<std::string>();
   if (shown.is_array()) return fmt::to_string(fmt::join(shown.get<std::vector<std::string>>(), ","));
-  // As fmt writes it in all messages: 5e-05, and 1 for 1.0.
+  // Formatted as in all messages: 5e-05, and 1 for 1.0.
   if (shown.is_number_float()) return fmt::to_string(shown.get<double>());
   return shown.dump();
 }

@@ -16,11 +16,11 @@
 
 namespace mpzero {
 
-// How a flag's value reaches the member of Settings that keeps it.
+// Accessors of the Settings member that stores a flag's value.
 template <typename T>
 struct Field {
   void (*set)(Settings&, T);
-  std::optional<T> (*get)(const Settings&);  // nothing where the member is an optional without a value
+  std::optional<T> (*get)(const Settings&);  // std::nullopt if the member is an empty optional
 };
 
 template <typename T>
@@ -40,11 +40,11 @@ constexpr auto make_field() {
                   .get = [](const Settings& settings) -> std::optional<T> { return (settings.*....*members); }};
 }
 
-// The member that these pointers lead to: field<&Settings::optimizer, &OptimizerConfig::lr>.
+// The Field of a nested member: field<&Settings::optimizer, &OptimizerConfig::lr>.
 template <auto... members>
 inline constexpr auto field = make_field<members...>();
 
-// What a flag takes, and the check of it.
+// Kinds of flag values, with their limits.
 
 struct Integer {
   Field<int64_t> field;
@@ -56,15 +56,15 @@ struct Unsigned {
   Field<uint64_t> field;
 };
 
-// Finite.
+// A finite number.
 struct Real {
   Field<double> field;
   double minimum = 0;
-  bool may_be_minimum = true;                              // else it is more
-  double limit = std::numeric_limits<double>::infinity();  // it is less
+  bool may_be_minimum = true;                              // else the minimum is exclusive
+  double limit = std::numeric_limits<double>::infinity();  // exclusive
 };
 
-// May be given without a value, which means true.
+// A bare flag means true.
 struct Boolean {
   Field<bool> field;
 };
@@ -73,16 +73,16 @@ struct Text {
   Field<std::string> field;
 };
 
-// Words with commas between them. `remark` ends the sentence about an empty one.
+// Comma-separated names. `remark`: appended to the error about an empty name.
 struct Names {
   Field<std::vector<std::string>> field;
   std::string remark;
 };
 
-// One of several names, each of which stands for a value of the member.
+// One of several names, each mapped to a value of the member.
 struct Choice {
   std::vector<std::string> choices;
-  std::string alone = {};  // what the flag means without a value; empty: it needs one
+  std::string alone = {};  // value of a bare flag; empty: a value is required
   std::function<void(Settings&, size_t chosen)> set;
   std::function<std::optional<size_t>(const Settings&)> get;
 };
@@ -101,17 +101,17 @@ Choice choice(const Field<T>& field, const std::vector<std::pair<std::string, T>
   return made;
 }
 
-// The same for a member that holds the name itself. `alone`: see Choice.
+// A choice whose member stores the name itself. `alone`: see Choice.
 Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices, const std::string& alone = "");
 
-// What none of the others reads. `read` throws UserError naming the flag (`name`, without dashes) and what it takes;
-// `show` gives nothing where the flag was not given.
+// Any other value. `read` throws UserError naming the flag (`name`, without dashes) and the expected value; `show`
+// returns an empty string if there is no value.
 struct Custom {
   std::function<void(CommandLine&, const std::string& name, const std::string& text)> read;
   std::function<std::string(const Settings&)> show;
 };
 
-// The key of ds_config.json that sets the same.
+// The equivalent key of ds_config.json.
 struct FileKey {
   template <typename T>
   using Reader = io::Setting<T> (*)(const io::DsConfig&);
@@ -122,36 +122,37 @@ struct FileKey {
   };
 
   std::string name;
-  // None: the key means more than one value, and a resolve_ function brings the two together.
+  // std::monostate: the key affects more than one value, and a resolve_ function merges flag and key.
   std::variant<std::monostate, Reader<int64_t>, Reader<double>, Reader<bool>, Reader<std::vector<std::string>>> read =
       {};
-  // Whether the file has the section in which a missing key has DeepSpeed's default; none: the key has no default.
+  // Whether the file has the key's section, in which a missing key takes DeepSpeed's default; null: the key has no
+  // default.
   bool (*has_section)(const io::DsConfig&) = nullptr;
   Conflict conflict = Conflict::kRefused;
 };
 
-// The flag of the Hugging Face Trainer (transformers 5.23) that sets the same.
+// The equivalent flag of the Hugging Face Trainer (transformers 5.23).
 struct TrainersFlag {
   std::string name = {};           // empty: the same name
-  std::string default_value = {};  // for messages that compare it with mpzero's; may be empty
+  std::string default_value = {};  // for messages that compare defaults; may be empty
 };
 
-// What of a flag decides the numbers of a run: its line in the table of settings, and its key in a checkpoint's record,
-// by which a resumed run tells what has changed.
+// For flags that affect a run's results: the row in the settings table, and the key in a checkpoint's record, which a
+// resumed run compares.
 struct Recorded {
   enum class Section : uint8_t { kOptimizer, kSchedule, kBatch, kData };
   Section section = Section::kData;
-  std::string label = {};  // empty: the table has no line for it
-  std::string key = {};    // empty: any value gives the same numbers
+  std::string label = {};  // empty: no row in the table
+  std::string key = {};    // empty: the value does not affect results
 };
 
-// A flag of `mpzero train`: the one place that says all about it. Its default is its member's initial value.
+// The complete definition of a flag of `mpzero train`. Its default is its member's initial value.
 struct Flag {
   std::string name;
   std::variant<Integer, Unsigned, Real, Boolean, Text, Names, Choice, Custom> value;
-  std::string help;               // what it means, without its default
-  std::string unit = {};          // in capitals, as the help shows what the flag takes: STEPS, FILE
-  std::string default_text = {};  // where the default is no single value
+  std::string help;               // without the default
+  std::string unit = {};          // the value's placeholder in the help: STEPS, FILE
+  std::string default_text = {};  // if the default is not a single value
   bool required = false;          // has no default
   std::optional<FileKey> file = {};
   std::optional<TrainersFlag> trainer = {};
@@ -162,14 +163,14 @@ struct Flag {
   // All names, its own first.
   std::vector<std::string> names() const;
   bool is_boolean() const { return std::holds_alternative<Boolean>(value); }
-  // What it means without a value; empty: it needs one.
+  // The value of a bare flag; empty: a value is required.
   std::string alone() const;
 
-  // Reads and checks a value and sets the member. Throws UserError naming the flag (`name`, without dashes).
+  // Parses and checks `text` and sets the member. Throws UserError naming the flag (`name`, without dashes).
   void read(CommandLine& line, const std::string& name, const std::string& text) const;
-  // The member's value as a user writes it; empty: there is none.
+  // The member's value as written on the command line; empty: no value.
   std::string show(const Settings& settings) const;
-  // The same as a JSON value; null: there is none.
+  // The member's value as JSON; null: no value.
   nlohmann::ordered_json to_json(const Settings& settings) const;
 };
 

@@ -40,7 +40,7 @@ std::string placeholder(const Flag& flag) {
   return type == "names" ? "NAMES" : "VALUE";
 }
 
-// As a user would write it: 5e-5 for 5e-05.
+// As written on the command line: 5e-5 for 5e-05.
 std::string default_of(const Flag& flag) {
   if (!flag.default_text.empty()) return flag.default_text;
   std::string text = flag.show(Settings{});

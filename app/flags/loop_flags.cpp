@@ -9,17 +9,16 @@ namespace mpzero {
 namespace {
 
 constexpr int64_t kMaxPort = 65535;
-// What a dry run plans for; MPI counts ranks in 32 bits.
+// Limit of --dry_run; MPI counts ranks in 32 bits.
 constexpr int64_t kMaxRanks = 1'000'000;
 
-// An address and no name: a name may have several, and not the same on each node.
+// Requires an address: a host name may have several, which may differ between nodes.
 void read_metrics_address(CommandLine& line, const std::string& flag, const std::string& text) {
   in6_addr parsed;
   if (::inet_pton(AF_INET, text.c_str(), &parsed) != 1 && ::inet_pton(AF_INET6, text.c_str(), &parsed) != 1) {
     throw_user_error(
-        "--{} \"{}\" is not an IP address; give 127.0.0.1 (only this host), 0.0.0.0 (all addresses) or an address of "
-        "the "
-        "host.",
+        "--{} \"{}\" is not an IP address; pass 127.0.0.1 (only this host), 0.0.0.0 (all addresses) or an address of "
+        "the host.",
         flag, text);
   }
   line.metrics_address = text;
@@ -27,7 +26,7 @@ void read_metrics_address(CommandLine& line, const std::string& flag, const std:
 
 std::string show_metrics_address(const Settings& settings) { return settings.metrics_address; }
 
-// "5-7", or "5" for that step alone.
+// Parses "5-7", or "5" for a single step.
 void read_profile_steps(CommandLine& line, const std::string& flag, const std::string& text) {
   const size_t dash = text.find('-');
   const auto step = [&](const std::string& bound) {

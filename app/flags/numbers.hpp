@@ -8,16 +8,17 @@
 
 #include "base/error.hpp"
 
-// Numbers of the command line. All throw UserError naming the flag, without its dashes here, and the value.
+// Parsing of numbers on the command line. All functions throw UserError naming the flag and the value. `flag`: without
+// dashes.
 namespace mpzero {
 
-// `wanted` says what the flag takes: "a whole number".
+// `wanted`: the expected value, for messages: "a whole number".
 template <typename T>
 T parse_number(const std::string& flag, const std::string& text, const char* wanted) {
   T number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc::result_out_of_range)
-    throw_user_error("--{} {} is out of range; give {}.", flag, text, wanted);
+    throw_user_error("--{} {} is out of range; pass {}.", flag, text, wanted);
   if (error != std::errc() || end != text.data() + text.size()) {
     throw_user_error("--{} must be {}, not \"{}\".", flag, wanted, text);
   }
@@ -27,7 +28,7 @@ T parse_number(const std::string& flag, const std::string& text, const char* wan
 int64_t parse_integer(const std::string& flag, const std::string& text, int64_t minimum,
                       int64_t maximum = std::numeric_limits<int64_t>::max());
 
-// Finite, at least `minimum` and less than `limit`.
+// Parses a finite number in [minimum, limit).
 double parse_real(const std::string& flag, const std::string& text, double minimum, double limit);
 
 }  // namespace mpzero

@@ -10,14 +10,14 @@ namespace {
 bool has_optimizer(const io::DsConfig& file) { return file.optimizer.present; }
 bool is_given(const io::DsConfig& file) { return file.given(); }
 
-// One of the two betas, which the file gives together.
+// One of the two betas, which share one key in the file.
 io::Setting<double> beta(const io::DsConfig& file, double value) {
   io::Setting<double> setting(value);
   setting.source = file.optimizer.betas.source;
   return setting;
 }
 
-// A member of the optimizer, with the key of the file's section.
+// A member of OptimizerConfig.
 template <auto member>
 inline constexpr Field<double> of_optimizer = field<&Settings::optimizer, member>;
 
@@ -39,13 +39,13 @@ void read_warmup_ratio(CommandLine& line, const std::string& flag, const std::st
   if (flag != "warmup_ratio") line.given["warmup_ratio"] = flag;
 }
 
-// Steps, or, as in the Trainer of transformers 5, below 1 a share of all steps.
+// Parses a number of steps or, below 1, a fraction of all steps (as in the Trainer of transformers 5).
 void read_warmup_steps(CommandLine& line, const std::string& flag, const std::string& text) {
-  const auto number = parse_number<double>(flag, text, "a number of steps, or a share of all steps below 1");
+  const auto number = parse_number<double>(flag, text, "a number of steps, or a fraction of all steps below 1");
   if (number > 0 && number < 1) {
     read_warmup_ratio(line, flag, text);
   } else if (number >= 0 && number < 1e15 && number == std::floor(number)) {
-    line.warmup_steps = static_cast<int64_t>(number);  // "10.0", too
+    line.warmup_steps = static_cast<int64_t>(number);  // also "10.0"
   } else {
     line.warmup_steps = parse_integer(flag, text, 0);
   }
@@ -179,7 +179,7 @@ std::vector<Flag> adamw_flags() {
        .unit = "BITS"}};
 }
 
-// resolve_schedule brings these and the file's scheduler section together.
+// resolve_schedule merges these flags with the file's scheduler section.
 std::vector<Flag> schedule_flags() {
   return {
       {.name = "lr_scheduler_type",

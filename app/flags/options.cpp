@@ -17,10 +17,10 @@ namespace {
 
 namespace po = boost::program_options;
 
-// DeepSpeed's launcher adds --local_rank to every command; MPI says it here.
+// DeepSpeed's launcher adds --local_rank to every command; mpzero gets the rank from MPI.
 constexpr const char* kIgnoredFlag = "local_rank";
 
-// What Boost is to recognize.
+// The options that Boost recognizes.
 po::options_description known_options() {
   po::options_description options;
   for (const FlagGroup& group : training_flags()) {
@@ -32,8 +32,7 @@ po::options_description known_options() {
   return options;
 }
 
-// Boost has no option with an optional value after a blank, so that `--bf16 false` and `--bf16` both become one
-// argument.
+// Boost does not support an optional value after a space, so `--bf16 false` and `--bf16` each become one argument.
 std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
   const auto alone = [&](const std::string& argument) {
     const Flag* flag = argument.starts_with("--") ? find_flag(argument.substr(2)) : nullptr;
@@ -54,7 +53,7 @@ std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
   return joined;
 }
 
-// A path that exists, or a name as the Hugging Face Hub has it.
+// Whether the argument is an existing path or looks like a name on the Hugging Face Hub.
 bool is_data_set(const std::string& argument) {
   if (argument.starts_with("-")) return false;
   std::error_code ignored;
@@ -74,12 +73,12 @@ po::parsed_options parse(const std::vector<std::string>& arguments, const po::op
   }
 }
 
-// One flag as it was written.
+// A flag as the user wrote it.
 struct GivenFlag {
-  std::string name;  // which may be one of the aliases
+  std::string name;  // may be an alias
   std::string value;
 
-  // What a command line of this flag alone says.
+  // A command line with only this flag.
   CommandLine read(const Flag& flag) const {
     CommandLine line;
     flag.read(line, name, value);
@@ -87,7 +86,7 @@ struct GivenFlag {
   }
 };
 
-// Refuses a flag that is given twice, or under two names with two values.
+// Refuses a repeated flag, and two aliases with different values.
 void check_repetition(const Flag& flag, const GivenFlag& first, const GivenFlag& second) {
   if (first.name == second.name) throw_user_error("--{} is given twice; keep one of the two.", first.name);
   if (first.read(flag) == second.read(flag)) return;
@@ -95,7 +94,7 @@ void check_repetition(const Flag& flag, const GivenFlag& first, const GivenFlag&
                    first.value, second.name, second.value);
 }
 
-// A share of 0 says nothing where a number of steps is given too, and alone the same as no steps.
+// --warmup_ratio 0 is ignored if --warmup_steps is given, and means 0 steps otherwise.
 void settle_warmup(CommandLine& line) {
   if (line.warmup_ratio != 0.0) return;
   line.warmup_ratio.reset();
@@ -113,9 +112,8 @@ void check_warmup(const CommandLine& line) {
   if (line.lr_scheduler_type == "constant" && (has_steps || line.warmup_ratio)) {
     const char* const flag = has_steps ? "warmup_steps" : "warmup_ratio";
     throw_user_error(
-        "--lr_scheduler_type constant has no warm-up, but --{} is set; give --lr_scheduler_type constant_with_warmup, "
-        "or "
-        "leave out --{}.",
+        "--lr_scheduler_type constant has no warm-up, but --{} is set; pass --lr_scheduler_type constant_with_warmup, "
+        "or leave out --{}.",
         flag, flag);
   }
 }
@@ -124,19 +122,19 @@ void check_decay(const CommandLine& line) {
   const bool in_steps = line.lr_scheduler_type == "step_lr";
   if (line.num_decay_steps && !in_steps && line.lr_scheduler_type != "warmup_stable_decay") {
     throw_user_error(
-        "--num_decay_steps {} needs --lr_scheduler_type warmup_stable_decay or step_lr; give one of them, or leave the "
+        "--num_decay_steps {} needs --lr_scheduler_type warmup_stable_decay or step_lr; pass one of them, or leave the "
         "flag out.",
         *line.num_decay_steps);
   }
   if (line.lr_gamma && !in_steps) {
-    throw_user_error("--lr_gamma {} needs --lr_scheduler_type step_lr; give that, or leave the flag out.",
+    throw_user_error("--lr_gamma {} needs --lr_scheduler_type step_lr; pass it, or leave out --lr_gamma.",
                      *line.lr_gamma);
   }
   if (!in_steps) return;
-  if (!line.lr_gamma) throw_user_error("--lr_scheduler_type step_lr needs --lr_gamma, as in --lr_gamma 0.7.");
+  if (!line.lr_gamma) throw_user_error("--lr_scheduler_type step_lr needs --lr_gamma; pass it, e.g. --lr_gamma 0.7.");
   if (!line.num_decay_steps && !line.epochs && !line.num_train_epochs) {
     throw_user_error(
-        "--lr_scheduler_type step_lr decays once per epoch, but the run counts steps; give --num_train_epochs, or "
+        "--lr_scheduler_type step_lr decays once per epoch, but the run counts steps; pass --num_train_epochs or "
         "--num_decay_steps.");
   }
 }
@@ -165,7 +163,7 @@ void settle_recompute(CommandLine& line) {
   line.recompute = asked;
 }
 
-// The Trainer's true: the newest checkpoint, which must exist; false: none.
+// The Trainer's true means the newest checkpoint, which must exist; false means a new run.
 void settle_resume(CommandLine& line) {
   std::string word = line.resume_from_checkpoint;
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -173,7 +171,7 @@ void settle_resume(CommandLine& line) {
   if (word == "false") line.resume_from_checkpoint = "none";
 }
 
-// A run's ranks are those that its launcher starts.
+// Without --dry_run, the launcher sets the ranks.
 void check_dry_run(const CommandLine& line) {
   for (const char* flag : {"world_size", "nproc_per_node"}) {
     if (line.dry_run || !line.gives(flag)) continue;
@@ -185,14 +183,14 @@ void check_dry_run(const CommandLine& line) {
                    *line.nproc_per_node);
 }
 
-// The targets in the file are HOST:PORT, for Prometheus on whatever host.
+// The file's targets are HOST:PORT, which Prometheus may scrape from any host.
 void check_metrics(const CommandLine& line) {
   const std::string& address = line.metrics_address;
   if (line.metrics_port == 0 || line.metrics_sd_dir.empty() || !(address.starts_with("127.") || address == "::1"))
     return;
   throw_user_error(
       "--metrics_sd_dir {} lets Prometheus discover nodes, but --metrics_address {} is reachable only on the node "
-      "itself; give --metrics_address 0.0.0.0, or leave out --metrics_sd_dir.",
+      "itself; pass --metrics_address 0.0.0.0, or leave out --metrics_sd_dir.",
       line.metrics_sd_dir, address);
 }
 
@@ -220,7 +218,7 @@ void refuse_flag(const std::string& argument, const std::vector<std::string>& of
   }
   if (is_data_set(argument)) {
     throw_user_error(
-        "\"{0}\" is not a flag; tokenize a dataset with app/prepare_data.py, then give --train_data FILE, or let the "
+        "\"{0}\" is not a flag; tokenize a dataset with app/prepare_data.py, then pass --train_data FILE, or let the "
         "scripts do both: --dataset {0}.",
         argument);
   }

@@ -6,32 +6,32 @@
 
 namespace mpzero {
 
-// Where a value in force comes from.
+// The source of a setting's effective value.
 struct Origin {
   enum class Kind : uint8_t {
     kDefault,           // mpzero's own
-    kDeepSpeedDefault,  // of a key that a section of the file lacks
+    kDeepSpeedDefault,  // of a key missing from its section of the file
     kFile,
     kFlag,
     kComputed,  // from other values
   };
 
   Kind kind = Kind::kDefault;
-  // The key of the file, the flag without its dashes, what it is computed from, or why a default holds: "optimizer is
+  // The file's key, the flag without dashes, the inputs of a computed value, or the reason for a default: "optimizer is
   // missing". May be empty.
   std::string name;
 };
 
-// Of the values in RunConfig.
+// Origins of the values in RunConfig.
 struct Origins {
-  // Of those that no flag sets, or more than one.
+  // Values set by no flag, or by several.
   Origin optimizer;
   Origin schedule, warmup, schedule_end;
   Origin communication_dtype, accumulation_dtype, moment_dtype;
-  // Of the others, by the flag's own name.
+  // All other values, by the flag's own name.
   std::map<std::string, Origin> of_flags;
 
-  // mpzero's own default where nothing else is known. Throws Failure where there is no such flag.
+  // Returns kDefault if no origin is recorded. Throws Failure if no such flag exists.
   Origin of(const std::string& flag) const;
   void set(const std::string& flag, const Origin& origin);
 };

@@ -21,7 +21,7 @@ const Flag* find_flag(const std::string& name) {
 
 const Flag& flag_named(const std::string& name) {
   if (const Flag* flag = find_flag(name)) return *flag;
-  throw_failure("--{} is no flag of mpzero train", name);
+  throw_failure("--{} is not a flag of mpzero train", name);
 }
 
 }  // namespace mpzero

@@ -5,19 +5,20 @@
 
 #include "app/flags/flag.hpp"
 
-// The table of the flags of `mpzero train`. Parsing, defaults, checks, help, the merge with ds_config.json, the table
-// and the record of settings follow from a flag's row here; the code that uses the flag reads the member of Settings.
+// The table of the flags of `mpzero train`. Parsing, defaults, checks, help, the merge with ds_config.json, the
+// settings table and the settings record are derived from a flag's entry; code that uses a flag reads its member of
+// Settings.
 namespace mpzero {
 
-// All of them, as --help shows them.
+// All flags, in the order of --help.
 const std::vector<FlagGroup>& training_flags();
 
-// The flag of that name, or of that name of the Trainer's; null: there is none.
+// Finds a flag by its own name or its Trainer alias; null if there is none.
 const Flag* find_flag(const std::string& name);
-// Throws Failure where there is none.
+// Throws Failure if there is none.
 const Flag& flag_named(const std::string& name);
 
-// Its groups, one file each; a group of flags that replace fields of the model belongs to the first.
+// The groups of the table, one file each; override_flags() is in the file of model_flags().
 FlagGroup model_flags();
 FlagGroup override_flags();
 FlagGroup data_flags();

@@ -8,8 +8,8 @@ namespace mpzero {
 namespace {
 
 struct Meant {
-  const char* name;                 // of the flag of mpzero train
-  std::vector<const char*> others;  // that mean the same elsewhere
+  const char* name;                 // flag of mpzero train
+  std::vector<const char*> others;  // names in other programs
 };
 
 const std::vector<Meant>& renamed() {
@@ -110,7 +110,8 @@ const std::vector<Answer>& trainers() {
       {{"use_peft"}, "--lora_r RANK trains adapters; leave it out"},
       {{"use_dora"}, "mpzero supports plain LoRA and --use_rslora; leave it out"},
       {{"bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "use_bnb_nested_quant", "bnb_4bit_compute_dtype"},
-       "--load_in_4bit always uses NF4 with double quantization, and products use the type of --bf16; leave it out"},
+       "--load_in_4bit always uses NF4 with double quantization, and matrix products use the dtype of --bf16; leave it "
+       "out"},
       {{"modules_to_save"}, "only adapters are trained; leave it out"},
       {{"torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"},
        "the kernels are already compiled and fused; leave it out"},
@@ -118,7 +119,7 @@ const std::vector<Answer>& trainers() {
   return all;
 }
 
-// Settings of ds_config.json without a flag.
+// Settings that only ds_config.json has.
 const std::vector<Answer>& of_file() {
   static const std::vector<Answer> all = {
       {{"zero_stage", "stage", "zero"}, "\"zero_optimization\": {\"stage\": 3}"},

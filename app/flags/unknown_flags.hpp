@@ -5,11 +5,11 @@
 
 namespace mpzero {
 
-// The sentence that refuses each flag that `mpzero train` lacks but users of other programs give, by its name: other
-// names of its flags, the Hugging Face Trainer's, and those of features that mpzero does not have (docs/limits.md).
+// Error messages, by flag name, for flags of other programs that `mpzero train` lacks: other names of its flags, flags
+// of the Hugging Face Trainer, and flags of unsupported features (docs/limits.md).
 const std::map<std::string, std::string>& unknown_flags();
 
-// The flag of mpzero train that `name` is another name of; else `name` itself.
+// Maps another program's name of a flag to that of mpzero train; else returns `name`.
 std::string meant_name(const std::string& name);
 
 }  // namespace mpzero

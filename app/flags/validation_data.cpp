@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
-// Whether the text begins with NAME=, rather than being a path that holds "=".
+// Whether the text begins with NAME=, rather than being a path that contains "=".
 bool has_name(const std::string& text) {
   const size_t equals = text.find('=');
   return equals != std::string::npos && equals < text.find('/');
@@ -82,7 +82,7 @@ void settle_validation(const CommandLine& line, int64_t sequences_of_batch, Sett
   settings.validation_sequences = saturating_product(*settings.validation_batches, sequences_of_batch);
   origins.set("validation_sequences", {Origin::Kind::kFlag, "validation_batches"});
   warnings.push_back(fmt::format(
-      "--validation_batches {} is deprecated; give --validation_sequences {}, the same size on this layout.",
+      "--validation_batches {} is deprecated; pass --validation_sequences {}, the same size on this layout.",
       *settings.validation_batches, settings.validation_sequences));
 }
 
