@@ -14,14 +14,14 @@
 
 namespace mpzero {
 
-// Brings each flag and its key in the file together and collects those that disagree, so that the user sees them all at
-// once. With --deepspeed_config_yields the flag's value holds instead. Notes where each value comes from.
+// Merges each flag with its key in the file and collects all conflicts into one error. With --deepspeed_config_yields
+// the flag overrides the key instead. Records the origin of each value.
 class ConfigMerge {
  public:
-  // Both outlive it.
+  // `line` and `file` must outlive the merge.
   ConfigMerge(const CommandLine& line, const io::DsConfig& file) : line_(line), file_(file) {}
 
-  // Sets the flag's member, which the command line has set where the flag was given, and its origin.
+  // Sets the flag's member, in which `settings` already has the command line's value, and its origin.
   void merge(const Flag& flag, Settings& settings, Origins& origins) {
     origins.set(flag.name, line_.gives(flag.name) ? Origin{Origin::Kind::kFlag, line_.name_of(flag.name)} : Origin{});
     if (!flag.file) return;
@@ -29,8 +29,7 @@ class ConfigMerge {
                flag.file->read);
   }
 
-  // The value in force where one is given: the flag's or the file's, which must agree. `origin` is set where there is
-  // one.
+  // The value of the flag or the file, which must agree; std::nullopt if neither is given, and `origin` is unchanged.
   template <typename T>
   std::optional<T> given(const char* flag, const std::optional<T>& from_flag, const char* key,
                          const io::Setting<T>& from_file, Origin& origin) {
@@ -46,8 +45,7 @@ class ConfigMerge {
     return from_flag;
   }
 
-  // The same with a default: the program's own where the file says "auto" or lacks the whole section, otherwise
-  // DeepSpeed's.
+  // Like given(), with a default: `own_default` if the key is "auto" or its section is missing, else DeepSpeed's.
   template <typename T>
   T value(const char* flag, const std::optional<T>& from_flag, const char* key, const io::Setting<T>& from_file,
           bool section_present, T own_default, Origin& origin) {
@@ -60,13 +58,13 @@ class ConfigMerge {
     return own_default;
   }
 
-  // Why mpzero's own default holds.
+  // Why mpzero's own default applies.
   std::string default_reason(const std::string& key, bool is_auto) const {
     if (!file_.given()) return "";
     return is_auto ? key + " is \"auto\"" : key.substr(0, key.find('.')) + " is missing";
   }
 
-  // Of a flag and a key with different values: whether the flag's holds. Otherwise they disagree.
+  // Whether the flag overrides a key with a different value; otherwise records a conflict.
   template <typename T, typename U>
   bool flag_holds(const char* flag, const T& from_flag, const char* key, const U& from_file) {
     if (line_.deepspeed_config_yields) {
@@ -82,16 +80,16 @@ class ConfigMerge {
     mismatches_.push_back(fmt::format("--{} {} but {} {}", line_.name_of(flag), from_flag, key, from_file));
   }
 
-  // The values of the file that a flag replaces: "--FLAG VALUE (KEY VALUE)".
+  // Values of the file that flags override: "--FLAG VALUE (KEY VALUE)".
   const std::vector<std::string>& replaced() const { return replaced_; }
 
-  // Throws UserError naming all that disagreed.
+  // Throws UserError listing all conflicts, if any.
   void finish() const {
     if (mismatches_.empty()) return;
     throw_user_error(
         "the command line and {} contradict each other: {}; change or remove one of {}, or let flags override "
         "the file with --deepspeed_config_yields true.",
-        file_.path, fmt::join(mismatches_, ", "), mismatches_.size() == 1 ? "the two" : "each two");
+        file_.path, fmt::join(mismatches_, ", "), mismatches_.size() == 1 ? "the two" : "each pair");
   }
 
  private:
@@ -104,7 +102,7 @@ class ConfigMerge {
     }
   }
 
-  // A key that a resolve_ function takes.
+  // A key that a resolve_ function merges.
   template <typename Value>
   void merge(const Flag&, const Value&, std::monostate, Settings&, Origins&) {}
 

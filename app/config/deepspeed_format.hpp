@@ -9,11 +9,11 @@
 
 namespace mpzero {
 
-// --checkpoint_format deepspeed: throws UserError where ds_config.json lets DeepSpeed lay out its files in a way that
-// mpzero does not write, which it would load without noticing.
+// For --checkpoint_format deepspeed: throws UserError if ds_config.json selects a file layout that mpzero does not
+// write; DeepSpeed would load mpzero's files wrongly without an error.
 void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& warnings);
 
-// What DeepSpeed's files say of the run after `step` updates.
+// The run's settings for DeepSpeed's files after `step` updates.
 io::DeepSpeedSettings deepspeed_settings(const RunConfig& config, int64_t step);
 
 }  // namespace mpzero

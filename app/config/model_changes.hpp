@@ -10,14 +10,14 @@
 
 namespace mpzero {
 
-// Whether a run may go on from a checkpoint whose model has another value of a key.
+// Whether a run may resume from a checkpoint whose model has a different value for a key.
 enum class ChangeRule : uint8_t {
-  kRefused,    // the weights would mean something else
-  kOnPurpose,  // with --allow_changed, as when a context is extended
-  kFree,       // the weights mean the same
+  kRefused,    // changes the meaning of the weights
+  kOnPurpose,  // with --allow_changed, e.g. to extend the context
+  kFree,       // does not change the meaning of the weights
 };
 
-// A key of the model's config.json that two models have different values of, as shown to a user.
+// A key of config.json whose value differs between two models, formatted for messages.
 struct ModelChange {
   std::string key;
   std::string before;
@@ -27,11 +27,11 @@ struct ModelChange {
   bool operator==(const ModelChange&) const = default;
 };
 
-// What --allow_changed takes: the keys of ChangeRule::kOnPurpose, and kTokenizerKey of token files.
+// Valid keys for --allow_changed: those with ChangeRule::kOnPurpose, and kTokenizerKey for token files.
 inline constexpr std::array<const char*, 4> kChangedOnPurpose = {"rope_theta", "rope_scaling", "rms_norm_eps",
                                                                  kTokenizerKey};
 
-// In the order of ModelConfig; empty: nothing differs.
+// The differing keys, in the order of ModelConfig.
 std::vector<ModelChange> model_changes(const model::ModelConfig& before, const model::ModelConfig& now);
 
 }  // namespace mpzero

@@ -10,16 +10,16 @@
 namespace mpzero {
 namespace {
 
-// A value that mpzero has chosen, and the default of the Trainer's command line (transformers 5.23).
+// A value of mpzero, and the default of the Trainer's command line (transformers 5.23).
 struct OwnValue {
   Origin origin;
   std::string value;     // with its name
-  std::string trainers;  // without
-  std::string flag;      // under the Trainer's name, with what it may take
+  std::string trainers;  // without its name
+  std::string flag;      // the Trainer's name, with accepted values
   bool differs = true;
 };
 
-// `value` with its name; `takes` is what the flag may be given.
+// `value`: with its name. `takes`: the flag's accepted values.
 OwnValue own_value(const RunConfig& config, const std::string& name, const std::string& value, const char* takes = "") {
   const Flag& flag = flag_named(name);
   const std::string& trainers_name = flag.trainer.value().name;
@@ -32,7 +32,7 @@ OwnValue own_value(const RunConfig& config, const std::string& name, const std::
           .differs = flag.show(trainers) != flag.show(config)};
 }
 
-// A single line for those of `values` that mpzero has chosen.
+// Adds one warning for all of `values` that are mpzero's defaults and differ from the Trainer's.
 void warn(const std::string& path, const std::vector<OwnValue>& values, std::vector<std::string>& warnings) {
   std::vector<std::string> reasons, own, trainers, flags;
   for (const OwnValue& value : values) {

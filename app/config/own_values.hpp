@@ -7,8 +7,8 @@
 
 namespace mpzero {
 
-// One line for each part of the file that is missing or "auto", where neither flag nor file say what holds and the
-// Hugging Face Trainer, who fills such gaps for DeepSpeed's users, would take another value than mpzero does.
+// Adds a warning for each part of the file that is missing or "auto" and set by no flag, if mpzero's default differs
+// from that of the Hugging Face Trainer, which fills such gaps for DeepSpeed's users.
 void warn_of_own_values(const io::DsConfig& file, const RunConfig& config, std::vector<std::string>& warnings);
 
 }  // namespace mpzero

@@ -32,7 +32,7 @@ std::string prepare_data_command(const CommandLine& line, const std::string& pat
   } else {
     command += line.dataset.empty() ? "NAME_OR_PATH" : shell_quoted(line.dataset);
   }
-  // A configuration is that data set's own.
+  // --dataset_config_name applies only to --dataset.
   if (!line.dataset_config_name.empty() && !other_text)
     command += " --dataset_config_name " + shell_quoted(line.dataset_config_name);
   if (line.local_dataset) command += std::string(" --local_dataset ") + (*line.local_dataset ? "true" : "false");

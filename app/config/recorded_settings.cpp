@@ -26,7 +26,7 @@ ordered_json to_json(const io::TokenIdentity& identity) {
   return object;
 }
 
-// Nothing where `value` is none.
+// std::nullopt if `value` is not an identity.
 std::optional<io::TokenIdentity> to_identity(const json& value) {
   if (!value.is_object() || !value.contains("num_tokens") || !value["num_tokens"].is_number_integer()) {
     return std::nullopt;
@@ -42,30 +42,30 @@ std::optional<io::TokenIdentity> to_identity(const json& value) {
 
 constexpr const char* kSources = "sources";
 
-// Two files of the same tokens would be read in the same order, each sequence twice.
+// Two files with the same tokens would be read in the same order, each sequence twice.
 void check_are_different(const std::vector<io::TokenIdentity>& sources, const RunConfig& config) {
   for (size_t i = 0; i < sources.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       if (!io::same_tokens(sources[i], sources[j]).value_or(false)) continue;
       throw_user_error(
-          "--train_data {}: {} and {} contain the same tokens; keep one of them, with the sum of the weights.",
+          "--train_data {}: files {} and {} contain the same tokens; keep one of them, with the sum of the weights.",
           config.train_data, j + 1, i + 1);
     }
   }
 }
 
-// Whether others compare it: see schedule_after and changed_layout.
+// Whether the key is compared elsewhere: see schedule_after and changed_layout.
 bool is_told_apart(const std::string& key) {
   return key == kScheduleInForce || key == kScheduleOnResume || key == kEpochBatch || key == "num_decay_steps" ||
          key == kLayout;
 }
 
-// DeepSpeed's names for what mpzero takes for AdamW; see io::OptimizerSection.
+// DeepSpeed's optimizer types that mpzero treats as AdamW; see io::OptimizerSection.
 bool is_adamw(const std::string& type) {
   return type == "AdamW" || type == "adamw" || type == "Adamw" || type == "Adam" || type == "adam";
 }
 
-// Whether the weight decay is part of the gradient, and so of the moments; type AdamW never does so.
+// Whether weight decay is added to the gradient (L2 regularization); never for type AdamW.
 bool has_coupled_decay(const json& ds_config) {
   const json& optimizer = ds_config["optimizer"];
   if (optimizer["type"] != "Adam" && optimizer["type"] != "adam") return false;
@@ -74,7 +74,7 @@ bool has_coupled_decay(const json& ds_config) {
          params["weight_decay"] != 0;
 }
 
-// The settings that a ds_config.json gives; "auto" is none.
+// The settings in a ds_config.json, without "auto" values.
 json settings_in(const json& ds_config) {
   json settings = json::object();
   const auto take = [&](const char* place, const char* key, auto has_type) {
@@ -102,7 +102,7 @@ json settings_in(const json& ds_config) {
   return settings;
 }
 
-// As an object; `what` names it where it is none.
+// Parses a JSON object. `what`: its name in errors.
 json parse_object(const std::string& text, const std::string& what) {
   json object = parse_user_json(text, what, kConfigurationLimits);
   if (!object.is_object()) throw_user_error("{} is not a JSON object; choose another checkpoint.", what);
@@ -111,7 +111,7 @@ json parse_object(const std::string& text, const std::string& what) {
 
 using ValidationIdentities = std::map<std::string, io::TokenIdentity>;
 
-// Of a file without a name its identity, of sets an object by name; null without validation.
+// The identity of a file without a name, or an object of identities by set name; null without validation.
 ordered_json to_json(const ValidationIdentities& sets) {
   if (const auto unnamed = sets.find(""); unnamed != sets.end()) return to_json(unnamed->second);
   ordered_json object;
@@ -134,7 +134,7 @@ std::string validation_key(const std::string& set) {
   return set.empty() ? kValidationData : fmt::format("{} {:.100}", kValidationData, set);
 }
 
-// One text for each set that has other tokens now, or is in one of the two only.
+// Describes each set whose tokens differ, or that exists only before or only now.
 void compare_validation(const ValidationIdentities& before, const ValidationIdentities& now,
                         std::vector<std::string>& changes) {
   const auto shown = [](const ValidationIdentities& sets, const std::string& name) {
@@ -153,7 +153,7 @@ ordered_json to_json(const DataIdentity& data) {
   return {{kTrainData, to_json(data.train)}, {kValidationData, to_json(data.validation)}};
 }
 
-// Its tokenization is that of the training data.
+// Omits the tokenization, which is that of the training data.
 ordered_json to_json(io::TokenIdentity identity, const std::string& file, const io::MixtureSource& at) {
   identity.tokenization = {};
   ordered_json object = to_json(identity);
@@ -217,7 +217,7 @@ ordered_json recorded_settings(const RunSetup& setup, const std::vector<io::Mixt
         to_json(setup.data.value().sources[i], setup.train_files[i].path, sources[i]));
   }
   settings[kLayout] = layout_record(setup);
-  // A text from the command line may hold bytes that are not UTF-8; what is compared is what a checkpoint can hold.
+  // Command-line values may contain invalid UTF-8, which a checkpoint cannot store; compare the stored form.
   return ordered_json::parse(settings.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
 
@@ -248,7 +248,7 @@ std::vector<std::string> changed_settings(const json& known, ordered_json now) {
     if (before == after) continue;
     changes.push_back(fmt::format("{} {} -> {}", key, show_setting(before), show_setting(after)));
   }
-  // Of a newer mpzero, which does not refuse to be gone on from by this one.
+  // Settings of a newer mpzero, whose checkpoints this version may resume.
   for (const auto& [key, value] : known.items()) {
     if (!now.contains(key) && !is_told_apart(key))
       changes.push_back(fmt::format("{:.100} {} -> unknown to this version", key, show_setting(value)));

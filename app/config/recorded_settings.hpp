@@ -11,8 +11,8 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/data/token_identity.hpp"
 
-// What a checkpoint records of the settings of its run (io::TrainingProgress::settings_json), and what a run that goes
-// on from it has changed. In addition to the model, whose config.json is recorded by itself: see model_changes.hpp.
+// The settings that a checkpoint records for its run (io::TrainingProgress::settings_json), and a resumed run's changes
+// to them. The model's config.json is recorded separately: see model_changes.hpp.
 namespace mpzero {
 
 // Keys of recorded_settings().
@@ -25,58 +25,56 @@ struct RunSetup;
 
 // The tokens that a run trains and validates on.
 struct DataIdentity {
-  io::TokenIdentity train;                              // of a mixture: of all its sources
-  std::map<std::string, io::TokenIdentity> validation;  // by the set's name; of a file without a name ""
-  std::vector<io::TokenIdentity> sources{};             // of each file of --train_data
+  io::TokenIdentity train;                              // for a mixture: all its sources
+  std::map<std::string, io::TokenIdentity> validation;  // by the set's name; "" for a file without a name
+  std::vector<io::TokenIdentity> sources{};             // one per file of --train_data
 };
 
-// Of the run's token files, read by rank 0. Collective: an error is thrown on all ranks.
+// Identifies the run's token files, which rank 0 reads. Collective: an error is thrown on all ranks.
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group);
 
-// The settings of the table and those of the data, by key, without the latter where the data is not known; and
-// layout_record() under kLayout. `sources`: RunPosition::sources.
+// settings_record(), the data (if known), and layout_record() under kLayout, by key. `sources`: RunPosition::sources.
 nlohmann::ordered_json recorded_settings(const RunSetup& setup, const std::vector<io::MixtureSource>& sources = {});
 
-// What is known of the settings of a checkpoint's run; a key that is missing is not known. Where they were not
-// recorded, as by DeepSpeed, that is what the checkpoint's ds_config.json says. Throws UserError, naming `checkpoint`,
-// where they are no JSON.
+// The known settings of a checkpoint's run; a missing key is unknown. If no settings were recorded (DeepSpeed), those
+// in the checkpoint's ds_config.json. Throws UserError, naming `checkpoint`, if they are not valid JSON.
 nlohmann::json known_settings(const io::TrainingProgress& progress, const std::string& checkpoint);
 
-// A setting for a user, of at most about 100 characters; `value` may come from any file.
+// Formats a setting for messages, in at most about 100 characters; `value` is untrusted.
 std::string show_setting(const nlohmann::json& value);
 
-// Whether it identifies the tokens of a file.
+// Whether `value` identifies the tokens of a file.
 bool is_data_identity(const nlohmann::json& value);
 
-// Identities of as many tokens without a checksum in common count as the same.
+// Data identities with equal numbers of tokens and no common checksum compare equal.
 bool same_setting(const nlohmann::json& before, const nlohmann::json& now);
 
-// One text for each setting that is known of the checkpoint's run and has another value now, in the order of `now`:
-// "beta2 0.95 -> 0.999". Settings that `now` lacks come last. Neither the training data nor the layout is among them. A
-// validation set with a name is a setting of its own: "validation_data wiki".
+// Describes each known setting of the checkpoint's run that has a different value in `now`, in the order of `now`:
+// "beta2 0.95 -> 0.999". Settings missing from `now` come last. Excludes the training data and the layout. Each named
+// validation set is a separate setting: "validation_data wiki".
 std::vector<std::string> changed_settings(const nlohmann::json& known, nlohmann::ordered_json now);
 
-// The same of the layout, of what both records have: "ranks 4 -> 2". It does not decide the numbers.
+// Describes changes of the layout, for keys in both records: "ranks 4 -> 2". They change results only by rounding.
 std::vector<std::string> changed_layout(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
-// What the run of such settings recomputed; std::nullopt: not recorded.
+// The recorded value of --recompute; std::nullopt: not recorded.
 std::optional<std::string> recorded_recompute(const nlohmann::json& known);
 
-// Which of the data, by key, both know, with as many tokens and without a checksum in common: whether they are the same
-// is not known.
+// Keys of data that cannot be compared: both records have them, with equal numbers of tokens and no common checksum.
 std::vector<std::string> uncompared_data(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
-// A source of the training data, as settings have it.
+// A source of the training data, as recorded in the settings.
 struct RecordedSource {
   io::TokenIdentity identity;
   std::string file;
   io::MixtureSource at;
 };
 
-// Of settings of a run on a mixture; else empty. Throws UserError, naming `checkpoint`, for sources without positions.
+// The recorded sources of a mixture; empty for other runs. Throws UserError, naming `checkpoint`, for sources without
+// valid positions.
 std::vector<RecordedSource> recorded_sources(const nlohmann::json& settings, const std::string& checkpoint);
 
-// The training data of settings, where they know it.
+// The recorded training data; std::nullopt: unknown.
 std::optional<io::TokenIdentity> train_data_of(const nlohmann::json& settings);
 
 }  // namespace mpzero

@@ -27,13 +27,13 @@ using io::Setting;
 constexpr const char* kTrainBatch = "train_batch_size";
 constexpr const char* kMicroBatch = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
-// Of a global batch that is proposed.
+// Largest divisor that an error suggests for the global batch.
 constexpr int64_t kMostOfBatch = 1'000'000'000;
 
 struct Batch {
   std::optional<int64_t> total, micro, accumulation;
 
-  // Whether those that are given can belong together.
+  // Whether the given values are consistent.
   bool fits(int data_parallel_size) const {
     if (!total) return true;
     const int64_t product = saturating_product(micro.value_or(1), accumulation.value_or(1), data_parallel_size);
@@ -41,8 +41,8 @@ struct Batch {
   }
 };
 
-// Where the file yields to flags, its values of the three hold as far as the flags' values leave them: the accumulation
-// is dropped first, then the micro-batch, then the total.
+// With --deepspeed_config_yields, drops values of the file that conflict with flags: first the accumulation, then the
+// micro-batch, then the total.
 void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
   const auto drop = [&](const char* name, std::optional<int64_t>& size) {
     if (batch.fits(data_parallel_size) || config.origins.of(name).kind != Origin::Kind::kFile) return;
@@ -54,7 +54,7 @@ void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
   drop(kTrainBatch, batch.total);
 }
 
-// Those that are given cannot belong together: !batch.fits(data_parallel_size).
+// Requires !batch.fits(data_parallel_size).
 [[noreturn]] void refuse_batch(const Batch& batch, const std::string& where, int data_parallel_size) {
   if (batch.micro && batch.accumulation) {
     throw BatchRefused(
@@ -73,7 +73,7 @@ void drop_what_yields(int data_parallel_size, RunConfig& config, Batch& batch) {
       alone ? "" : fmt::format("{} or ", other)));
 }
 
-// DeepSpeed's table: two of the three give the third; the total or the micro-batch alone is enough.
+// Same as DeepSpeed: two of the three determine the third; the total or the micro-batch alone is enough.
 void complete_batch(const DsConfig& file, int data_parallel_size, RunConfig& config) {
   Origins& origins = config.origins;
   const auto given = [&](const char* flag, int64_t size) {
@@ -128,7 +128,7 @@ void check_allow_changed(const std::vector<std::string>& keys) {
   }
 }
 
-// What the file's optimizer section says and no flag does.
+// Settings of the file's optimizer section without a flag.
 void resolve_optimizer(const DsConfig& file, const ConfigMerge& merge, RunConfig& config) {
   Origin& origin = config.origins.optimizer;
   origin.name = merge.default_reason("optimizer", /*is_auto=*/false);
@@ -136,11 +136,11 @@ void resolve_optimizer(const DsConfig& file, const ConfigMerge& merge, RunConfig
   config.optimizer.bias_correction = file.optimizer.bias_correction.value;
 }
 
-// The types of gradients under way and accumulated, and of AdamW's moments.
+// The dtypes of communicated gradients, accumulated gradients, and AdamW's moments.
 void resolve_types(const DsConfig& file, RunConfig& config) {
   Origins& origins = config.origins;
   config.communication_dtype = file.communication_data_type.given() ? file.communication_data_type.value : config.dtype;
-  origins.communication_dtype = {Origin::Kind::kComputed, "the weights' type"};
+  origins.communication_dtype = {Origin::Kind::kComputed, "the weights' dtype"};
   if (file.communication_data_type.given()) {
     origins.communication_dtype = {Origin::Kind::kFile, "communication_data_type"};
   }
@@ -157,15 +157,15 @@ void resolve_types(const DsConfig& file, RunConfig& config) {
 }
 
 model::KeptCasts kept_casts(const io::Fp8Section& section, const RunConfig& config) {
-  // Where parameters are sharded, each use gathers them anew.
+  // Stage 3 regathers parameters for each use.
   if (config.zero.stage == 3) return model::KeptCasts::kNone;
-  // Memory that is left takes optimizer states from the host, which is worth more.
+  // Free GPU memory is better used for optimizer states of the host.
   if (!section.cache_weights.given() && config.zero.offload_ratio_automatic) return model::KeptCasts::kNone;
   if (!section.cache_weights.given()) return model::KeptCasts::kAsToldLater;
   return section.cache_weights.value ? model::KeptCasts::kAll : model::KeptCasts::kNone;
 }
 
-// The products in FP8, and how. After resolve_zero.
+// Selects the products in FP8 and their recipe. Called after resolve_zero.
 void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& merge, RunConfig& config,
                  std::vector<std::string>& warnings) {
   const io::Fp8Section& section = file.fp8;
@@ -173,7 +173,8 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
   const std::optional<std::string> from_flag = line.gives("fp8") ? std::optional(line.fp8) : std::nullopt;
   Setting<std::string> recipe;
   recipe.value = !section.present || !section.enabled.value ? "none" : section.recipe.value;
-  // A section that says neither contradicts no flag, and one that only turns FP8 on leaves the recipe to it.
+  // A section with neither `enabled` nor `recipe` contradicts no flag; one that only enables FP8 leaves the recipe to
+  // the flag.
   const bool is_off = recipe.value == "none";
   if (section.recipe.given() || (section.enabled.given() && (is_off || from_flag.value_or("none") == "none"))) {
     recipe.source = io::SettingSource::kGiven;
@@ -216,9 +217,9 @@ void resolve_fp8(const DsConfig& file, const CommandLine& line, ConfigMerge& mer
       .kept_casts = kept_casts(section, config)};
 }
 
-// After complete_batch.
+// Called after complete_batch.
 void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings) {
-  constexpr int64_t kMultiple = 16;  // of what Hopper's FP8 products read
+  constexpr int64_t kMultiple = 16;  // required by Hopper's FP8 products
   if (config.fp8 == "none" || config.micro_batch_tokens() % kMultiple == 0) return;
   warnings.push_back(fmt::format(
       "the {} tokens of a micro-batch are not a multiple of {}, as FP8 products on GPUs need: operands are "
@@ -226,7 +227,7 @@ void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings
       config.micro_batch_tokens(), kMultiple));
 }
 
-// HF Trainer's sizes for "auto", from the width of the model.
+// The Hugging Face Trainer's sizes for "auto", computed from hidden_size.
 void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroConfig& zero) {
   const int64_t square = hidden_size * hidden_size;
   if (section.reduce_bucket_size.is_auto()) zero.limits.reduce_bucket_size = square;
@@ -252,7 +253,7 @@ void resolve_levels(const DsConfig& file, ZeroConfig& zero, std::vector<std::str
   zero.ranks_per_node = kOneLevel;
 }
 
-// What crosses between nodes in fewer bits. Whether there are nodes is not known yet: see choose_layout.
+// Quantization between shard groups. Their number is not known yet: see choose_layout.
 void resolve_compression(const DsConfig& file, const CommandLine& line, ZeroConfig& zero,
                          std::vector<std::string>& warnings) {
   if (file.zero.quantized_gradients.value) zero.quantized_gradient_bits = line.quantized_gradient_bits;
@@ -293,7 +294,7 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
                     file.path, zero.stage));
   }
   zero.pin_memory = section.offload_optimizer.pin_memory.value && section.offload_param.pin_memory.value;
-  // Overlapping costs buffers, not correctness, so only a file that says no goes without.
+  // Overlap costs only buffers, so it is on unless the file disables it.
   zero.overlap_comm = !section.overlap_comm.given() || section.overlap_comm.value;
   if (section.reduce_bucket_size.given()) zero.limits.reduce_bucket_size = section.reduce_bucket_size.value;
   zero.limits.gather = {.prefetch_bucket_size = section.prefetch_bucket_size.value,
@@ -312,7 +313,7 @@ void check_model_name(const std::string& name) {
       name);
 }
 
-// Where one flag means values of several members, or of another flag.
+// Flags that imply values of several members or of another flag.
 void settle_flags(const CommandLine& line, RunConfig& config) {
   config.model_type = model_name(line);
   check_model_name(config.model_type);
@@ -331,7 +332,7 @@ void settle_flags(const CommandLine& line, RunConfig& config) {
 
 void check_flags(const CommandLine& line, std::vector<std::string>& warnings) {
   if (line.train_data.empty()) {
-    throw_user_error("--train_data is missing; make a token file with {} and pass it.",
+    throw_user_error("--train_data is missing; create a token file with {} and pass it.",
                      prepare_data_command(line, "data/train.h5"));
   }
   const bool has_ranks = line.gives("profile_ranks");
@@ -361,7 +362,7 @@ std::string model_name(const CommandLine& line) {
   const auto path = std::filesystem::absolute(config).lexically_normal();
   const std::filesystem::path hub_name = io::hub_name_of(path.parent_path());
   const auto folder = (hub_name.empty() ? path.parent_path() : hub_name).filename();
-  // A checkpoint's folder is named after its model and its step, and holds no config.json.
+  // A checkpoint's folder is named after model and step, and contains no config.json.
   const std::string tag = folder.string();
   if (line.model_config.empty() && io::step_of_tag(tag, "") && !std::filesystem::exists(path)) {
     return tag.substr(0, tag.rfind('-'));

@@ -16,111 +16,109 @@
 
 namespace mpzero {
 
-// For ranks_per_node: ZeRO without nodes; as many as a host has.
+// Values of ranks_per_node: one level (a single shard group); one shard group per host.
 constexpr int64_t kOneLevel = 0, kRanksOfHost = -1;
 
 struct ZeroConfig {
   int stage = 0;  // 0 to 3
   bool offload_optimizer = false;
-  double offload_optimizer_ratio = 1.0;  // share of the parameters that the host updates
-  bool offload_ratio_automatic = false;  // as small a share as GPU memory allows, once a step has been measured
+  double offload_optimizer_ratio = 1.0;  // fraction of the parameters that the host updates
+  bool offload_ratio_automatic = false;  // the smallest ratio that fits into GPU memory, after measuring a step
   bool offload_param = false;            // stage 3 only
   bool pin_memory = true;
   bool overlap_comm = true;
   parallel::ZeroLimits limits;
-  bool gather_limits_automatic = false;  // they give way to what GPU memory allows
-  // kOneLevel, kRanksOfHost, or a number, and the key that gives it; std::nullopt: none does, see choose_layout
+  bool gather_limits_automatic = false;  // limits adapt to GPU memory
+  // Size of a shard group: kOneLevel, kRanksOfHost or a number, and the key that sets it; std::nullopt: see
+  // choose_layout
   std::optional<int64_t> ranks_per_node;
   std::string ranks_per_node_key;
-  int64_t quantized_gradient_bits = 0;  // between nodes; 0: gradients cross as they are
-  bool quantized_weights = false;       // between nodes
+  int64_t quantized_gradient_bits = 0;  // between shard groups; 0: not quantized
+  bool quantized_weights = false;       // between shard groups
 };
 
-// How far a run is.
+// The progress of a run.
 struct RunPosition {
   int64_t step = 0;  // optimizer steps done
-  // The next training window, counted over the epochs in windows of the run's seq_length. Of a run whose seq_length has
-  // never changed: the windows that all ranks together have consumed.
+  // Index of the next training window, counted across epochs in windows of the run's seq_length. If seq_length has
+  // never changed, the number of windows that all ranks have consumed.
   int64_t sequences_seen = 0;
   int64_t tokens_seen = 0;
-  // Of a mixture, in the order of --train_data. Empty for a run that has read one file only.
+  // Positions in a mixture, in the order of --train_data. Empty for a run that has read only one file.
   std::vector<io::MixtureSource> sources{};
 };
 
-// What one training run does, after the command line, ds_config.json and the number of ranks have been brought together
-// and checked against each other: the members that flags set have the values in force, also where the file gives them.
-// Nothing downstream looks at flags or JSON again.
+// The configuration of a training run: the command line, ds_config.json and the number of ranks, merged and checked
+// against each other. Members of Settings have their effective values, even if the file sets them. Code downstream
+// reads neither flags nor JSON.
 struct RunConfig : Settings {
-  parallel::LrSchedule schedule;                         // as the settings say
-  std::optional<parallel::LrSchedule> resumed_schedule;  // in its place, where a resumed run has changed it
-  bool schedule_ends_at_max_steps = false;  // the schedule's length is max_steps, because nobody gave another
-  int64_t max_steps_given = 0;              // by --max_steps, or its default; with epochs alone: unlimited
-  std::optional<int64_t> sequences;         // length of the run where epochs decide it, in training sequences
-  int64_t epoch_batch = 0;  // global batch whose whole steps make an epoch: the first of the run; 0: train_batch_size
-  int64_t epoch_sequences = 0;  // sequences in these steps, once the training data is known
-  // Of the training data, once it is known:
-  int64_t documents = 0;       // to which attention is confined, the most of a sequence; 0: to none
-  bool has_loss_mask = false;  // targets have weights
+  parallel::LrSchedule schedule;                         // from the settings
+  std::optional<parallel::LrSchedule> resumed_schedule;  // replaces it if a resumed run has changed it
+  bool schedule_ends_at_max_steps = false;               // because no other length is set
+  int64_t max_steps_given = 0;       // --max_steps or its default; unlimited if only epochs are given
+  std::optional<int64_t> sequences;  // length of the run in training sequences, if epochs set it
+  int64_t epoch_batch = 0;           // global batch that epochs are counted in: the run's first; 0: train_batch_size
+  int64_t epoch_sequences = 0;       // sequences in an epoch's whole steps; known with the training data
+  // Set once the training data is known:
+  int64_t documents = 0;       // maximum per sequence, for the document mask; 0: no mask
+  bool has_loss_mask = false;  // targets are weighted
   ZeroConfig zero;
   int64_t sequence_parallel_size = 1;            // ranks that share a sequence
-  std::string communication_dtype = "bf16";      // of gradients; "bf16" or "fp32"
-  std::string accumulation_dtype = "fp32";       // of gradients over micro-batches; "bf16" or "fp32"
-  std::string moment_dtype = "fp32";             // AdamW's; "bf16" or "fp32"
-  std::optional<model::Fp8Options> fp8_options;  // unless `fp8` is "none"
-  int64_t sub_group_size = 1'000'000'000;        // how DeepSpeed's files of stage 3 group the parameters
-  std::string ds_config_json;                    // the text of the file in force, for the record; empty: none
-  std::string ds_config_path;                    // its name in messages; empty: none
-  std::vector<std::string> replaced;             // "--FLAG VALUE (KEY VALUE)": values of a file that yields to flags
-  std::string init_adapters;                     // the folder of adapters that a new run begins with; empty: new ones
-  Origins origins;                               // of the values above and of Settings
+  std::string communication_dtype = "bf16";      // gradients: "bf16" or "fp32"
+  std::string accumulation_dtype = "fp32";       // gradients over micro-batches: "bf16" or "fp32"
+  std::string moment_dtype = "fp32";             // AdamW's moments: "bf16" or "fp32"
+  std::optional<model::Fp8Options> fp8_options;  // none if `fp8` is "none"
+  int64_t sub_group_size = 1'000'000'000;        // elements per parameter group in DeepSpeed's files of stage 3
+  std::string ds_config_json;                    // text of ds_config.json, for the record; empty: none
+  std::string ds_config_path;                    // its path, for messages; empty: none
+  std::vector<std::string> replaced;             // values of the file that flags override: "--FLAG VALUE (KEY VALUE)"
+  std::string init_adapters;                     // folder of a new run's initial adapters; empty: new ones
+  Origins origins;                               // origins of the values above and in Settings
 
-  // The learning rate of update `update`, counted from 1.
+  // The learning rate of `update`, counted from 1.
   double lr(int64_t update) const { return schedule_in_force().lr(update); }
   const parallel::LrSchedule& schedule_in_force() const { return resumed_schedule ? *resumed_schedule : schedule; }
-  // Of a rank.
+  // Tokens of a micro-batch on one rank.
   int64_t micro_batch_tokens() const { return micro_batch_size * seq_length / sequence_parallel_size; }
-  // max_steps is not known before apply_epochs.
+  // Whether epochs set the length; max_steps is then unknown until apply_epochs.
   bool counts_epochs() const { return epochs.has_value() || num_train_epochs.has_value(); }
 };
 
-// What "auto" sizes depend on.
+// The model dimensions that "auto" sizes depend on.
 struct ModelDims {
   int64_t hidden_size = 0;
 };
 
-// What checkpoints are named after: --model_type, or where it is missing the folder of a config.json, the name of
-// another --model_config, or the folder of the weights; with none of them the default preset.
+// The prefix of checkpoint names: --model_type; else the folder of a config.json or the stem of another --model_config;
+// else the folder of the weights; else the default preset.
 std::string model_name(const CommandLine& command_line);
 
-// Global batch, micro-batch, accumulation and ranks do not belong together.
+// Global batch, micro-batch, accumulation and ranks are inconsistent.
 class BatchRefused : public UserError {
  public:
   using UserError::UserError;
 };
 
-// Brings flags and file together. A value that only one of them gives holds; one that both give must be the same, or a
-// single UserError names every mismatch with both values and both places. What neither gives, or the file leaves as
-// "auto", takes the default that --help prints; a key missing from a section that the file has takes DeepSpeed's
-// default. Lines for the user are appended to `warnings`.
+// Merges flags and file. A value set in both must be equal; otherwise one UserError lists every mismatch with both
+// values and both sources. A value set in neither, or "auto" in the file, takes the default that --help prints; a key
+// missing from a section that the file has takes DeepSpeed's default. Appends lines for the user to `warnings`.
 RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int data_parallel_size,
                   const ModelDims& model, std::vector<std::string>& warnings);
 
-// Sets max_steps and `sequences` from `epochs`, when that is given, and from the number of training windows: the steps
-// done at `at`, and as many whole optimizer steps as the windows that remain there give. If --max_steps is given too,
-// the smaller of the two holds, with a warning. `num_train_epochs` counts as the Trainer does with dropped last
-// batches: the whole steps of an epoch, of `epoch_batch` sequences, times the epochs, rounded up; --max_steps and
-// `epochs` must agree with it.
+// Sets max_steps and `sequences` from `epochs`, if given, and the number of training windows: the steps done at `at`,
+// plus the whole optimizer steps in the remaining windows. If --max_steps is given too, the smaller one applies, with a
+// warning. `num_train_epochs` counts like the Trainer with dropped last batches: the whole steps of `epoch_batch`
+// sequences in an epoch, times the epochs, rounded up; --max_steps and `epochs` must agree with it.
 //
-// The schedule is fitted to a whole run of this batch size, and advances with the sequences: at `at` it is as far as
-// its share of them. checkpoint_freq becomes the steps of an epoch for --save_strategy epoch. May be called again for
-// another position. Throws UserError if the data set does not fill one optimizer step.
+// Fits the schedule to a whole run with this batch size; its position at `at` is the fraction of sequences seen. With
+// --save_strategy epoch, sets checkpoint_freq to the steps of an epoch. May be called again for another position.
+// Throws UserError if the dataset does not fill one optimizer step.
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings,
                   const RunPosition& at = {});
 
-// Whether the step that has brought the run to `at` is one after which --checkpoint_freq or --save_strategy epoch
-// saves.
+// Whether --checkpoint_freq or --save_strategy epoch saves after the step that ends at `at`.
 bool saves_at(const RunConfig& config, const RunPosition& at);
-// Steps from `at` to the next such step; nothing if there is none.
+// Steps from `at` to the next save; std::nullopt if there is none.
 std::optional<int64_t> steps_to_next_save(const RunConfig& config, const RunPosition& at);
 
 }  // namespace mpzero

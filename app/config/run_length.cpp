@@ -17,22 +17,22 @@ int64_t epoch_batch(const RunConfig& config) {
   return config.epoch_batch > 0 ? config.epoch_batch : config.train_batch_size;
 }
 
-// Steps of a whole global batch in `num_windows`.
+// Optimizer steps of `num_train_epochs`, with only whole batches in each epoch.
 int64_t steps_of(double num_train_epochs, int64_t num_windows, int64_t batch) {
   const double steps = std::ceil(num_train_epochs * static_cast<double>(num_windows / batch));
   return steps < static_cast<double>(kNoLimit) ? static_cast<int64_t>(steps) : kNoLimit;
 }
 
-// Throws where the data set does not fill one step.
+// Throws if the dataset does not fill one step.
 void check_one_step(const char* flag, double epochs, int64_t num_windows, int64_t steps, const RunConfig& config) {
   if (steps >= 1) return;
   throw_user_error(
-      "--{} {} of {} sequences do not fill one optimizer step of {} (train_batch_size); give more --{} or use a "
-      "smaller batch.",
+      "--{} {} of {} sequences do not fill one optimizer step of {} (train_batch_size); raise --{} or use a smaller "
+      "batch.",
       flag, epochs, num_windows, config.train_batch_size, flag);
 }
 
-// The Trainer's count. --max_steps and --epochs must agree with it if they are given.
+// The Trainer's number of steps. --max_steps and --epochs must agree with it if given.
 int64_t steps_of_num_train_epochs(const RunConfig& config, int64_t num_windows) {
   const double epochs = *config.num_train_epochs;
   const int64_t steps = steps_of(epochs, num_windows, epoch_batch(config));

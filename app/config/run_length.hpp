@@ -6,10 +6,10 @@
 
 namespace mpzero {
 
-// With epochs max_steps, where it is not given, is the largest number until apply_epochs.
+// With epochs, a max_steps that is not given is the largest int64_t until apply_epochs.
 void resolve_length(const CommandLine& line, RunConfig& config);
 
-// Throws UserError where --profile_steps goes beyond max_steps.
+// Throws UserError if --profile_steps ends after max_steps.
 void check_profile_steps(const RunConfig& config);
 
 }  // namespace mpzero

@@ -38,7 +38,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of data that are not there either.
+// Stands for a --train_data that is not given.
 constexpr const char* kUnnamed = "(no --train_data)";
 
 fs::path preset_path(const std::string& model_type) {
@@ -73,7 +73,7 @@ bool names_model(const CommandLine& command_line) {
   return command_line.gives("model_type") || !command_line.model_config.empty();
 }
 
-// The model of --init_from, and where it is written.
+// The model of --init_from, and its source for messages.
 struct InitialModel {
   model::ModelConfig config;
   std::string source;
@@ -92,7 +92,7 @@ InitialModel read_initial_model(const io::InitialFolder& init, std::optional<int
   return {.config = model::ModelConfig::from_json(init.model_config_json, source, positions), .source = source};
 }
 
-// Other overrides change what was read.
+// Applies only the override of max_position_embeddings; read_model applies the others.
 InitialModel model_with_positions(const CommandLine& command_line, const io::InitialFolder& init) {
   const std::optional<int64_t> positions = command_line.model_overrides.max_position_embeddings;
   const auto named = [&](const fs::path& path) {
@@ -111,7 +111,7 @@ InitialModel model_with_positions(const CommandLine& command_line, const io::Ini
 model::ModelConfig read_model(const CommandLine& command_line, const io::InitialFolder& init) {
   auto [model, source] = model_with_positions(command_line, init);
   const ModelOverrides& overrides = command_line.model_overrides;
-  // Its layers are of two kinds, and its other sizes are of both.
+  // The other sizes of T5 apply to both encoder and decoder layers.
   if (ModelOverrides others = overrides; model.t5) {
     others.dropout_rate.reset();
     if (others != ModelOverrides{}) {
@@ -136,11 +136,11 @@ model::ModelConfig read_model(const CommandLine& command_line, const io::Initial
   return model;
 }
 
-// Refuses to train the weights of --init_from as another model than their config.json says: a preset that differs in
-// what the weights mean (rope_theta, heads) would load them all the same.
+// Refuses a model that differs from the config.json of --init_from: the weights would load even if their meaning
+// differs (rope_theta, heads).
 void check_init_model(const CommandLine& command_line, const io::InitialFolder& init, const model::ModelConfig& model) {
   const bool has_model = init.is_checkpoint ? !init.model_config_json.empty() : fs::exists(init.folder / "config.json");
-  // With the model of weights that are gone the run is compared when it resumes.
+  // If the weights no longer exist, the resume compares the model.
   if (command_line.init_from.empty() || init.is_gone || !names_model(command_line) || !has_model) return;
   std::vector<std::string> differences;
   for (const ModelChange& change : model_changes(read_initial_model(init).config, model)) {
@@ -157,7 +157,7 @@ void check_init_model(const CommandLine& command_line, const io::InitialFolder& 
       by_type ? command_line.model_type : command_line.model_config, fmt::join(differences, ", "), flag);
 }
 
-// Whether the file exists, which it may not where `data_files` says so. `given`: as the command line names it,
+// Whether the file exists; throws UserError if it is missing and `data_files` is kMustExist. `given`: flag and value,
 // "--validation_data wiki=wiki.h5".
 bool has_data_file(const std::string& path, const std::string& given, const CommandLine& command_line,
                    DataFiles data_files, RunSetup& setup) {
@@ -171,11 +171,11 @@ bool has_data_file(const std::string& path, const std::string& given, const Comm
   return false;
 }
 
-// Refuses names of products that the model does not have. Warns where no product is left, or where GPUs cannot multiply
-// what is.
+// Refuses names of matrix products that the model does not have. Warns if no product is left, or if FP8 on GPUs does
+// not support a product's sizes.
 void check_fp8_products(const RunConfig& config, const model::ModelConfig& model, const std::string& source,
                         std::vector<std::string>& warnings) {
-  constexpr int64_t kMultiple = 16;  // of the sizes that Hopper's FP8 products read
+  constexpr int64_t kMultiple = 16;  // required for the sizes of Hopper's FP8 products
   if (!config.fp8_options) return;
   const std::vector<UnitSpec> units = model::model_units(model);
   const model::LayerLayout layout(model::find_architecture(model.model_type, source).layer_parameters(model));
@@ -207,7 +207,7 @@ void check_fp8_products(const RunConfig& config, const model::ModelConfig& model
   }
 }
 
-// A tile in FP8 would have its own scales, and adapters would drop by tile.
+// Each tile would have its own FP8 scales, and its own dropout in adapters.
 void check_tiles(const RunConfig& config, const model::ModelConfig& model) {
   if (config.recompute != Recomputation::kTiled) return;
   const auto refuse = [](std::string_view other) {
@@ -218,7 +218,7 @@ void check_tiles(const RunConfig& config, const model::ModelConfig& model) {
   if (model.t5) refuse("T5 (--model_type t5)");
 }
 
-// `where`: the file of the setting.
+// `where`: the file that sets sequence_parallel_size.
 void check_sequence_ranks(int64_t size, const std::string& where, int world_size, const model::ModelConfig& model) {
   const auto refuse = [&](const std::string& why) {
     throw_user_error("{}: sequence_parallel_size {} {}", where, size, why);
@@ -231,7 +231,7 @@ void check_sequence_ranks(int64_t size, const std::string& where, int world_size
   }
 }
 
-// After those of the model.
+// Called after the model's checks.
 void check_split_sequences(const RunConfig& config, const std::string& where, const model::ModelConfig& model) {
   const int64_t size = config.sequence_parallel_size;
   if (config.seq_length % size != 0) {
@@ -255,7 +255,7 @@ void append(std::vector<std::string>& all, std::vector<std::string> more) {
   std::ranges::move(more, std::back_inserter(all));
 }
 
-// What the model of the run expects of its tokens.
+// The token ids and tokenizer that the run's model expects.
 ExpectedTokens expected_tokens(const CommandLine& line, const io::InitialFolder& init, const RunSetup& setup) {
   const std::vector<std::string>& allowed = line.allow_changed;
   ExpectedTokens expected{.model = "the model's config.json",
@@ -285,7 +285,7 @@ io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::
   return data;
 }
 
-// The most of a window, among windows all over the file.
+// The maximum number of documents in a window, among windows sampled across the file.
 int64_t documents_per_window(const io::TokenDataset& data) {
   constexpr int64_t kSampled = 4096;
   const int64_t step = std::max<int64_t>(1, data.num_windows() / kSampled);
@@ -298,7 +298,7 @@ int64_t documents_per_window(const io::TokenDataset& data) {
   return static_cast<int64_t>(most);
 }
 
-// How its tokens were made. An error of a set with a name names it.
+// Opens a validation file and returns its tokenization. An error includes the set's name, if it has one.
 io::Tokenization open_validation_data(const ValidationFile& file, RunSetup& setup) {
   try {
     const io::TokenDataset data = open_data(file.path, setup, setup.warnings);
@@ -310,7 +310,7 @@ io::Tokenization open_validation_data(const ValidationFile& file, RunSetup& setu
   }
 }
 
-// Opens the training data, and returns its first file; nothing if a file is missing.
+// Opens the training data and returns its first file; std::nullopt if a file is missing.
 std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles data_files,
                                            const ExpectedTokens& expected, RunSetup& setup) {
   RunConfig& config = setup.config;
@@ -354,7 +354,7 @@ std::optional<TokenFile> set_up_train_data(const CommandLine& line, DataFiles da
   return std::nullopt;
 }
 
-// What depends on the size of the training data.
+// Sets the values that depend on the size of the training data.
 void use_train_data(const TokenFile& first, RunSetup& setup) {
   RunConfig& config = setup.config;
   apply_epochs(config, setup.train_windows, setup.warnings);
@@ -368,7 +368,7 @@ void use_train_data(const TokenFile& first, RunSetup& setup) {
   if (setup.train_files.size() > 1) setup.data_order += fmt::format(", of {} files", setup.train_files.size());
 }
 
-// The token files, checked against the model, the sequence length and each other, and what depends on their sizes.
+// Checks the token files against the model, the sequence length and each other; sets values that depend on their sizes.
 void set_up_data(const CommandLine& line, const io::InitialFolder& init, DataFiles data_files, RunSetup& setup) {
   const ExpectedTokens expected = expected_tokens(line, init, setup);
   const std::optional<TokenFile> train_file = set_up_train_data(line, data_files, expected, setup);
@@ -392,15 +392,15 @@ std::vector<fs::path> checkpoints_of_run(const CommandLine& line) {
   return io::resume_candidates(folder, /*model_type=*/"").folders;
 }
 
-// The folder that the run began with, if --init_from names that folder, the one above it or its model on the hub; of
-// adapters their base.
+// The folder that the run started from, if --init_from is that folder, its parent, or its model's name on the hub. For
+// adapters, the folder of their base.
 std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& line) {
   const std::string given = absolute_init_from(line.init_from);
   for (const fs::path& folder : checkpoints_of_run(line)) {
     std::unique_ptr<io::StoredCheckpoint> checkpoint;
     try {
       checkpoint = io::open_checkpoint(folder);
-    } catch (const Damaged&) {  // resuming reports it, and tries the next one, too
+    } catch (const Damaged&) {  // the resume reports it and tries the next one
       continue;
     }
     const io::RunRecord& run = checkpoint->run();
@@ -471,7 +471,7 @@ io::InitialFolder find_init_from(const CommandLine& command_line) {
                      command_line.base_model, command_line.init_from);
   }
   if (exists && !found.problem.empty()) {
-    // A run that resumes has its weights; that of the tokenizer's files it can do without.
+    // A resumed run has its weights and does not need the tokenizer's files.
     if (checkpoints_of_run(command_line).empty()) throw UserError(found.problem);
     found.warnings.push_back(found.problem + ".");
   }
@@ -481,11 +481,11 @@ io::InitialFolder find_init_from(const CommandLine& command_line) {
 std::string absolute_init_from(const std::string& init_from) {
   if (init_from.empty()) return "";
   std::error_code error;
-  // Of a relative path of which nothing is there, weakly_canonical alone makes no absolute one.
+  // weakly_canonical alone does not make a relative path absolute if no part of it exists.
   fs::path folder = fs::absolute(init_from, error);
   if (!error) folder = fs::weakly_canonical(folder, error);
   if (!folder.has_filename()) folder = folder.parent_path();  // "weights/"
-  // The manifest is JSON, which holds no bytes that are not UTF-8.
+  // The manifest is JSON, which cannot store invalid UTF-8.
   const nlohmann::json text = error ? init_from : folder.string();
   return nlohmann::json::parse(text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

@@ -20,65 +20,65 @@ namespace mpzero {
 // One of the files of --validation_data.
 struct ValidationSize {
   ValidationFile file;
-  int64_t sequences = 0;  // that it has
+  int64_t sequences = 0;  // in the whole file
 };
 
-// A run that has been read, checked and brought together, before anything large is allocated.
+// A run whose inputs are read, checked and merged, before anything large is allocated.
 struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
-  parallel::ParallelLayout layout;         // one level until it is known where the ranks are: see parallel_layout
-  int hosts = 1;                           // that the ranks are on; known with the layout
-  std::string device = "cpu";              // or the name of the GPUs; likewise
-  std::string recompute;                   // that --recompute auto has chosen; empty: not yet, or the flag is not auto
-  std::optional<double> host_ratio;        // that offload_optimizer.ratio "auto" has chosen; likewise
-  bool init_from_latest = false;           // config.init_from is what the `latest` of a folder of checkpoints names
-  bool init_adapters_latest = false;       // likewise config.init_adapters
-  std::string init_base_hash;              // of the base of the checkpoint in config.init_adapters; empty: not known
-  bool names_model = false;                // by --model_type or --model_config
-  std::vector<TrainFile> train_files;      // with weights and sizes; empty: one is missing
-  int64_t train_windows = 0;               // sequences of the training data; 0: not known
-  int64_t train_tokens = 0;                // likewise
+  parallel::ParallelLayout layout;         // one level until the ranks' hosts are known: see parallel_layout
+  int hosts = 1;                           // number of hosts; known with the layout
+  std::string device = "cpu";              // or the name of the GPUs; known with the layout
+  std::string recompute;                   // chosen by --recompute auto; empty: not yet, or the flag is not auto
+  std::optional<double> host_ratio;        // chosen by offload_optimizer.ratio "auto"; none: not yet, or not "auto"
+  bool init_from_latest = false;           // config.init_from was found through a checkpoint folder's `latest`
+  bool init_adapters_latest = false;       // likewise for config.init_adapters
+  std::string init_base_hash;              // hash of the base in the checkpoint config.init_adapters; empty: unknown
+  bool names_model = false;                // --model_type or --model_config is given
+  std::vector<TrainFile> train_files;      // with weights and sizes; empty if a file is missing
+  int64_t train_windows = 0;               // sequences in the training data; 0: unknown
+  int64_t train_tokens = 0;                // tokens in the training data; 0: unknown
   double attention_share = 1;              // see io::MicroBatch::attention_share; known after steps
-  std::vector<ValidationSize> validation;  // of the files that are there
+  std::vector<ValidationSize> validation;  // only files that exist
   std::string data_order;                  // io::TrainingProgress::data_order
   std::optional<DataIdentity> data;        // known once the run starts: see identify_data
   std::vector<std::string> warnings;       // for the user, one line each
-  std::string start;                       // likewise; see io::SaveJob
-  // Token files that are not there, by flag, as "--train_data data/train.h5"; see DataFiles::kMayBeMissing.
+  std::string start;                       // see io::SaveJob; known once the run starts
+  // Missing token files, with their flags: "--train_data data/train.h5"; see DataFiles::kMayBeMissing.
   std::vector<std::string> missing_data;
-  std::string prepare_command;  // that makes the first of them
-  io::RunRecord run;            // known once it is clear what the run resumes from
+  std::string prepare_command;  // creates the first missing file
+  io::RunRecord run;            // known once the checkpoint to resume from is known
 
-  // Whether max_steps is known: that of --epochs follows from the training data.
+  // Whether max_steps is known; with --epochs it depends on the training data.
   bool knows_length() const { return !config.counts_epochs() || !data_order.empty(); }
 };
 
-// Whether the token files must exist. Without the training data its size is not known, and what depends on it (the
-// steps of --epochs, data_order) stays open. kMayBeUnnamed: nor need --train_data be given.
+// Whether the token files must exist. Without the training data, values that depend on its size (the steps of --epochs,
+// data_order) stay unset. kMayBeUnnamed: --train_data may be omitted, too.
 enum class DataFiles : uint8_t { kMustExist, kMayBeMissing, kMayBeUnnamed };
 
-// For a user, a line for each validation set whose file is there: "wiki: every 100 steps the first 128 of 2000
-// sequences of 2048 tokens, wiki.h5".
+// One line for the user per validation set whose file exists: "wiki: every 100 steps the first 128 of 2000 sequences of
+// 2048 tokens, wiki.h5".
 std::vector<std::string> describe_validation(const RunSetup& setup);
 
-// For a user, a line for each source of a mixture, with the epochs of it that `steps` take: "b.h5: 50% of the
-// sequences, 1.7 epochs in 300 steps". None where one file is read.
+// One line for the user per source of a mixture, with its epochs in `steps` steps: "b.h5: 50% of the sequences, 1.7
+// epochs in 300 steps". Empty for a single file.
 std::vector<std::string> describe_mixture(const RunSetup& setup, int64_t steps);
 
-// What --init_from names; empty without the flag. Where its weights or adapters are gone, and the run in
-// --checkpoint_dir (or --resume_from_checkpoint) began with them, the folder that the run recorded, with the run's
-// model. Reads `latest`, which another run may change at any moment: one rank calls it for all. Throws as
+// The folder of --init_from; empty without the flag. If its weights or adapters no longer exist, but the run in
+// --checkpoint_dir (or --resume_from_checkpoint) started from them, the folder and the model that the run recorded.
+// Reads `latest`, which another run may change at any moment: only one rank calls it. Throws like
 // io::find_initial_folder.
 io::InitialFolder find_init_from(const CommandLine& command_line);
 
-// The absolute path of --init_from as a RunRecord has it; empty where the flag is not given.
+// The absolute path of --init_from, as in a RunRecord; empty without the flag.
 std::string absolute_init_from(const std::string& init_from);
 
-// Reads ds_config.json, the model's config.json and the sizes of the data sets. Throws UserError for whatever its user
-// should change. Every rank gets the same result.
+// Reads ds_config.json, the model's config.json and the sizes of the datasets. Throws UserError for invalid input.
+// Every rank gets the same result.
 RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles data_files = DataFiles::kMustExist);
-// The same with what find_init_from() has found on rank 0.
+// As above, with the result of find_init_from() on rank 0.
 RunSetup set_up_run(const CommandLine& command_line, const io::InitialFolder& init, int world_size,
                     DataFiles data_files = DataFiles::kMustExist);
 

@@ -29,7 +29,7 @@ const char* name_of(SchedulerType type) {
   return "";
 }
 
-// Whether the command line asks for a warm-up, and in whose name.
+// The flag that sets the warm-up, if any.
 std::optional<Origin> warmup_flag(const CommandLine& line) {
   if (line.warmup_ratio) return Origin{Origin::Kind::kFlag, line.name_of("warmup_ratio")};
   if (line.warmup_steps) return Origin{Origin::Kind::kFlag, line.name_of("warmup_steps")};
@@ -72,7 +72,7 @@ void use_constant_rate(const CommandLine& line, ConfigMerge& merge, RunConfig& c
   config.origins.schedule.name = "scheduler is missing";
 }
 
-// DeepSpeed's schedules warm up for a step or more; the Trainer fills an "auto" accordingly.
+// DeepSpeed's schedules need at least one warm-up step; the Trainer fills "auto" accordingly.
 int64_t resolve_warmup(const CommandLine& line, const io::SchedulerSection& section, ConfigMerge& merge,
                        RunConfig& config) {
   const int64_t warmup =
@@ -87,7 +87,7 @@ int64_t resolve_warmup(const CommandLine& line, const io::SchedulerSection& sect
   return section.warmup_num_steps.is_auto() ? std::max<int64_t>(1, warmup) : warmup;
 }
 
-// WarmupLR and WarmupDecayLR have their own peak in addition to the optimizer's.
+// WarmupLR and WarmupDecayLR have their own peak besides the optimizer's lr.
 double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, const RunConfig& config,
                       std::vector<std::string>& warnings) {
   const io::SchedulerSection& section = file.scheduler;
@@ -111,7 +111,7 @@ double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge
   return max_lr;
 }
 
-// The schedule with the total_num_steps of the file, or, where there is none, max_steps.
+// The schedule of the file's section; ends at its total_num_steps, else at max_steps.
 void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config,
                  std::vector<std::string>& warnings) {
   const io::SchedulerSection& section = file.scheduler;
@@ -142,7 +142,7 @@ void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& mer
   }
 }
 
-// Default number of decay steps: 10% of all, rounded up, or one epoch.
+// Sets the default decay steps: 10% of all steps, rounded up; one epoch for step_lr.
 void fit_decay(RunConfig& config, int64_t steps, double epoch) {
   const auto* schedule = std::get_if<parallel::TrainerLr>(&config.schedule.variant());
   if (schedule == nullptr) return;
@@ -181,7 +181,7 @@ bool is_trainers(const parallel::LrSchedule& schedule) {
   return std::holds_alternative<parallel::TrainerLr>(schedule.variant());
 }
 
-// DeepSpeed's schedules take 0 and 1 as 2, which is what lr_at() computes.
+// DeepSpeed's schedules treat 0 and 1 warm-up steps as 2, and so does lr_at().
 void warn_of_no_warmup(const RunConfig& config, std::vector<std::string>& warnings) {
   const bool may_have_none =
       is_trainers(config.schedule) || std::holds_alternative<parallel::ConstantLr>(config.schedule.variant());
@@ -193,7 +193,7 @@ void warn_of_no_warmup(const RunConfig& config, std::vector<std::string>& warnin
                   origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name));
 }
 
-// The warm-up as a share of the run's steps.
+// Sets the warm-up steps from warmup_ratio.
 void fit_warmup(RunConfig& config, int64_t all_steps) {
   auto steps = static_cast<int64_t>(std::ceil(static_cast<double>(all_steps) * *config.warmup_ratio));
   if (!is_trainers(config.schedule)) steps = std::max<int64_t>(1, steps);

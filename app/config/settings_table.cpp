@@ -46,7 +46,7 @@ std::string show_steps(int64_t steps) {
   return steps == std::numeric_limits<int64_t>::max() ? "as many as in --train_data" : fmt::to_string(steps);
 }
 
-// The kind of the schedule and the rates that it runs through.
+// The kind of schedule and its learning rates.
 std::string kind_of(const parallel::ConstantLr& schedule) {
   return fmt::format("{}, lr {}", schedule_name(schedule), schedule.value);
 }
@@ -82,7 +82,7 @@ std::string kind_of(const parallel::TrainerLr& schedule) {
   return fmt::format("{}, lr {}{}{}", schedule_name(schedule), warmup, schedule.peak_lr, end);
 }
 
-// Those flags of a section that have a line of their own.
+// Adds the section's flags that have their own line.
 void add_flags(const RunConfig& config, Recorded::Section section, std::vector<Row>& rows) {
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) {
@@ -102,7 +102,7 @@ void add_optimizer(const RunConfig& config, std::vector<Row>& rows) {
   const bool all = optimizer.no_decay.empty();
   const std::string decayed = all ? "all parameters" : fmt::format("all but {}", fmt::join(optimizer.no_decay, ", "));
   rows.push_back({"weight decay",
-                  fmt::format("{}, of {}", optimizer.weight_decay, decayed),
+                  fmt::format("{} on {}", optimizer.weight_decay, decayed),
                   describe(config.origins.of("weight_decay")),
                   {{"weight_decay", optimizer.weight_decay},
                    {"no_decay", all ? ordered_json()
@@ -134,7 +134,7 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
   add_flags(config, Recorded::Section::kSchedule, rows);
 }
 
-// The ranks that the batch is divided among.
+// The number of data-parallel ranks.
 int64_t ranks_of(const RunConfig& config) {
   return config.train_batch_size / (config.micro_batch_size * config.gradient_accumulation_steps);
 }
@@ -167,7 +167,7 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
   add("AdamW's moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
 }
 
-// The record has it in any run, as a flag without a line.
+// Only the line: the record has validation_sequences in any run, as a flag.
 void add_validation(const RunConfig& config, std::vector<Row>& rows) {
   if (config.validation_data.empty()) return;
   const int64_t sequences = config.validation_sequences;
@@ -176,7 +176,7 @@ void add_validation(const RunConfig& config, std::vector<Row>& rows) {
                   describe(config.origins.of("validation_sequences"))});
 }
 
-// Only where it is asked for, so that other runs' records stay as they are.
+// Recorded only if used, so that records of other runs do not change.
 void add_compression(const RunConfig& config, int nodes, std::vector<Row>& rows) {
   const auto add = [&](const char* name, std::string key, const std::string& type) {
     const std::string value = nodes > 1 ? type : "not compressed: one shard group";
@@ -188,7 +188,7 @@ void add_compression(const RunConfig& config, int nodes, std::vector<Row>& rows)
   if (config.zero.quantized_weights) add("parameters between nodes", kOnlyWhereAsked[1], "int8");
 }
 
-// Likewise.
+// Recorded only if used.
 void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
   if (!config.fp8_options) return;
   const model::Fp8Options& options = *config.fp8_options;
@@ -202,8 +202,8 @@ void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
   if (!options.filter_fqns.empty()) value += fmt::format(" without {}", fmt::join(options.filter_fqns, " "));
   std::string shown = value;
   if (config.zero.stage == 3) {
-    // Codes of rows are not those of columns; offloaded weights are gathered as they are in host memory; see also
-    // weight_codec().
+    // Rowwise scaling quantizes differently in forward and backward, and offloaded weights are gathered as stored in
+    // host memory; see also weight_codec().
     const bool in_codes =
         options.recipe.scaling == model::fp8::Scaling::kTensorwise && !config.zero.offload_param && !adapters;
     shown += in_codes ? ", weights gathered in FP8 within a shard group" : ", weights gathered in bf16";
@@ -211,7 +211,7 @@ void add_fp8(const RunConfig& config, bool adapters, std::vector<Row>& rows) {
   rows.push_back({"FP8 products", shown, describe(config.origins.of("fp8")), {{kOnlyWhereAsked[2], value}}});
 }
 
-// Likewise.
+// Recorded only if used.
 void add_base(const RunConfig& config, std::vector<Row>& rows) {
   if (!config.lora.coded()) return;
   const bool nf4 = config.lora.load_in_4bit;
@@ -315,7 +315,7 @@ nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
   for (const Row& row : rows_of(config, /*nodes=*/1, /*adapters=*/false)) record.update(row.record);
   if (config.epoch_batch > 0 && config.epoch_batch != config.train_batch_size) record[kEpochBatch] = config.epoch_batch;
-  // As it is in force: a resumed run may have changed it.
+  // The effective schedule, which a resumed run may have changed.
   if (config.resumed_schedule) record[kScheduleInForce] = schedule_record(*config.resumed_schedule);
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) {

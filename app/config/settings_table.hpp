@@ -9,31 +9,30 @@
 
 namespace mpzero {
 
-// Keys of settings_record: the schedule that a resumed run follows, where it is not that of the other keys; and
+// Keys of settings_record: the effective schedule of a resumed run, if it differs from that of the other keys; and
 // --schedule_on_resume.
 inline constexpr const char* kScheduleInForce = "schedule_in_force";
 inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
-// The batch by which a run counts epochs, if it differs from train_batch_size: see RunConfig::epoch_batch.
+// The batch that epochs are counted in, if it differs from train_batch_size: see RunConfig::epoch_batch.
 inline constexpr const char* kEpochBatch = "epoch_batch";
 
-// Those that a record has only where they are asked for: one without them says that there is none.
+// Keys that a record has only if the feature is on: a missing key means that it is off.
 inline constexpr std::array kOnlyWhereAsked = {"zero_quantized_gradients", "zero_quantized_weights", "fp8",
                                                "freeze_parameters", "base_codes"};
 
-// What decides the numbers of a run, and its layout, one line each: its name, its value, and which key of the file,
-// flag or default it comes from. Begins with a line that names the file. Complete once apply_epochs has been called.
+// The settings that affect a run's results, and its layout, one line each: name, value, and origin (key of the file,
+// flag or default). The first line names the file. Complete after apply_epochs.
 std::vector<std::string> settings_table(const RunSetup& setup);
 
-// Its lines but the first, as name, value and origin.
+// The rows of settings_table() without the first line: name, value and origin.
 std::vector<std::array<std::string, 3>> settings_rows(const RunSetup& setup);
 
-// What decides the numbers as an object, the same on any layout, with the flags that are recorded and have no line:
-// the key of ds_config.json, or the flag, and its value; null where it does not apply, as total_num_steps to a constant
-// rate.
+// The settings that affect results, by key of ds_config.json or flag; the same on any layout. Includes recorded flags
+// without a line in the table. A value that does not apply is null, such as total_num_steps for a constant rate.
 nlohmann::ordered_json settings_record(const RunConfig& config);
 
-// How the run is laid out on ranks and memory, by key of ds_config.json, flag or name. Decides the speed, and the
-// numbers only up to rounding. Lacks what --recompute auto and offload_optimizer.ratio "auto" have not chosen yet.
+// The run's layout on ranks and memory, by key of ds_config.json, flag or name. Affects speed, and results only by
+// rounding. Omits values that --recompute auto and offload_optimizer.ratio "auto" have not chosen yet.
 nlohmann::ordered_json layout_record(const RunSetup& setup);
 
 }  // namespace mpzero

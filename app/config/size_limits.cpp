@@ -12,9 +12,9 @@ namespace {
 
 // Rows of a matrix: cuBLAS and cuDNN count them in 32 bits.
 constexpr int64_t kMaxMicroBatchTokens = std::numeric_limits<int32_t>::max();
-// What a JSON number holds exactly.
+// Largest integer that a JSON number represents exactly.
 constexpr int64_t kMaxStepTokens = int64_t{1} << 53;
-// Uses of a unit in an optimizer step, which the gathers are planned from: 128 MiB of them.
+// Uses of units in an optimizer step, from which gathers are planned: 128 MiB.
 constexpr int64_t kMaxPlannedUses = int64_t{1} << 24;
 
 }  // namespace

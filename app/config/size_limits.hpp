@@ -7,21 +7,19 @@
 
 namespace mpzero {
 
-// Refuses sizes of which each is a number but which no run can have together, before anything is made of them: tokens
-// of a micro-batch beyond what kernels count, tokens of a step beyond what the metrics' numbers hold, steps of more
-// micro-batches than are planned ahead. Throws UserError that names the values and the limit; `where` is the file
-// or the command line that they come from. What a run cannot have
-// for want of memory is RunMemory's to say.
+// Throws UserError naming the values and the limit if sizes that are valid alone exceed a limit together: tokens per
+// micro-batch (kernels count them in 32 bits), tokens per step (exact numbers in the metrics), or micro-batches per
+// step (planned ahead). `where`: their source, a file or the command line. RunMemory checks the memory.
 void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where);
 
-// Refuses sequences that are longer than the model's positions or its sliding window.
+// Throws UserError if sequences are longer than the model's positions or its sliding window.
 void check_seq_length(const RunConfig& config, const model::ModelConfig& model);
 
-// Bytes that the activations of a micro-batch take at least, whatever is computed again: each layer keeps its input,
-// and one layer at a time has its projections. A double, which no product overflows.
+// Lower bound of the activations of a micro-batch in bytes, with any recomputation: the inputs of all layers and the
+// projections of one. A double, which does not overflow.
 double least_activation_bytes(const RunConfig& config, const model::ModelConfig& model);
 
-// Bytes of host memory that the data loader takes for micro-batches which are read ahead or in use.
+// Host memory of the data loader in bytes, for micro-batches that are prefetched or in use.
 double loader_bytes(const RunConfig& config);
 
 }  // namespace mpzero

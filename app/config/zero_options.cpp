@@ -31,7 +31,7 @@ parallel::WeightCodes codes_of(const LoraSettings& lora) {
 
 using model::LayerRole;
 
-// Whether one of the parameters matches.
+// Whether any parameter matches.
 bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
   std::regex regex;
   try {
@@ -48,7 +48,7 @@ bool matches(const std::vector<UnitSpec>& units, const std::string& pattern) {
   });
 }
 
-// In one part of the unit, as the decoder needs them: see model::LayerLayout.
+// Requires the weights of one matrix product to be in one part of the unit: see model::LayerLayout.
 void check_groups(const UnitSpec& layer, const model::LayerLayout& layout) {
   static const std::vector<std::vector<LayerRole>> kGroups = {
       {LayerRole::kQuery, LayerRole::kKey, LayerRole::kValue},
@@ -206,11 +206,11 @@ void check_coded_base(const RunConfig& config, bool begins) {
   const char* const flag = config.lora.load_in_4bit ? "--load_in_4bit" : "--load_in_8bit";
   if (config.zero.quantized_weights) {
     throw_user_error(
-        "{}: zero_optimization.zero_quantized_weights would compress the codes of {}; remove one of the two",
+        "{}: zero_optimization.zero_quantized_weights would quantize the weights of {} again; remove one of the two",
         config.ds_config_path, flag);
   }
   if (begins && config.init_from.empty()) {
-    throw_user_error("{} needs a trained base, to which checkpoints refer: name it with --init_from", flag);
+    throw_user_error("{} needs a trained base, which checkpoints refer to; pass it as --init_from", flag);
   }
 }
 

@@ -90,7 +90,7 @@ def test_linear_decay(tmp_path: Path, left_open: dict) -> None:
     assert "mpzero's defaults apply" not in result.stderr
     assert setting(result.stdout, "schedule") == "schedule linear, lr 2e-05 to 0 flag: --lr_scheduler_type"
     assert setting(result.stdout, "beta2") == "beta2 0.999 flag: --adam_beta2"
-    assert setting(result.stdout, "weight decay").startswith("weight decay 0, of all parameters flag: --weight_decay")
+    assert setting(result.stdout, "weight decay").startswith("weight decay 0 on all parameters flag: --weight_decay")
     assert setting(result.stdout, "global batch").startswith("global batch 8 = 2 x 2 x 2 ranks")
     assert [folder.name for folder in run.checkpoints.glob("tiny-*")] == ["tiny-50steps"]
 
@@ -144,7 +144,7 @@ def test_norms_without_decay(tmp_path: Path, stage: int, ranks: int) -> None:
         after[flags] = weights(run)
         if flags:
             assert "--no_decay bias matches no parameter of the model." in result.stderr
-            assert "of all but norm, bias" in setting(result.stdout, "weight decay")
+            assert "on all but norm, bias" in setting(result.stdout, "weight decay")
     everywhere, excluded = after.values()
     assert len(everywhere) == 24
     for name, values in everywhere.items():

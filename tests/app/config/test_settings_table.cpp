@@ -37,7 +37,7 @@ TEST_CASE("each setting has a line that says where it comes from") {
            {"beta1", "beta1 0.9 file: optimizer.params.betas[0]"},
            {"beta2", "beta2 0.98 file: optimizer.params.betas[1]"},
            {"eps", "eps 1e-08 DeepSpeed's default (optimizer.params.eps is missing)"},
-           {"weight decay", "weight decay 0.1, of all parameters default (optimizer.params.weight_decay is \"auto\")"},
+           {"weight decay", "weight decay 0.1 on all parameters default (optimizer.params.weight_decay is \"auto\")"},
            {"schedule", "schedule linear, lr 0 to 2e-05 to 0 flag: --lr_scheduler_type"},
            {"warm-up steps", "warm-up steps 5 flag: --warmup_ratio"},
            {"schedule's end", "schedule's end step 50 flag: --max_steps"},
@@ -98,7 +98,7 @@ TEST_CASE("the columns of the settings stand below each other, and flags have th
   CHECK_THAT(line_of(table, "micro-batch"), Contains("flag: --per_device_train_batch_size"));
   CHECK_THAT(line_of(table, "beta2"), Contains("flag: --adam_beta2"));
   CHECK_THAT(line_of(table_of(run("", {"--no_decay=norm,bias"}).config), "weight decay"),
-             Contains("weight decay 0.1, of all but norm, bias default"));
+             Contains("weight decay 0.1 on all but norm, bias default"));
   CHECK_THAT(line_of(table, "schedule"), Contains("WarmupCosineLR (log), lr 0 to 5e-05 to 0 default"));
   CHECK_THAT(line_of(table, "warm-up steps"), Contains("100 default"));
   size_t column = std::string::npos;
