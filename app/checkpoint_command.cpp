@@ -62,7 +62,7 @@ void print_table(std::vector<std::vector<std::string>> rows) {
 
 struct Arguments {
   fs::path folder;
-  fs::path other;  // of diff
+  fs::path other;  // only for diff
   std::string tag;
   std::optional<int64_t> keep_last;
   std::optional<std::string> run;  // the first digits of an id, or "none"
@@ -119,7 +119,7 @@ std::optional<fs::path> latest_of(const fs::path& folder, std::string& problem) 
   }
 }
 
-// The runs that have saved the folder's checkpoints, as far as the manifests name them.
+// The ids of the runs that saved the folder's checkpoints, if their manifests record them.
 std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
   std::set<std::string> runs;
   for (const io::CatalogEntry& entry : entries) {
@@ -130,14 +130,14 @@ std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
 
 struct Found {
   std::string problem;             // one sentence; empty: none
-  bool is_damage = false;          // else the system, or a newer format, prevented reading it
-  const char* change = nullptr;    // what another process did to it; the checkpoint is then neither good nor damaged
-  std::vector<std::string> notes;  // what else happened, one sentence each
+  bool is_damage = false;          // else a system error or a newer format
+  const char* change = nullptr;    // change by another process; the checkpoint is then neither good nor damaged
+  std::vector<std::string> notes;  // other events, one sentence each
 
   bool good() const { return problem.empty() && change == nullptr; }
 };
 
-// Opens a checkpoint and `read`s it, while a run may save and prune at the same time.
+// Opens a checkpoint and calls `read`, while a run may save and prune concurrently.
 Found look_at(const fs::path& folder, const std::function<void(const io::StoredCheckpoint&)>& read) {
   Found found;
   try {
@@ -176,7 +176,7 @@ int list(const Arguments& arguments) {
   for (const io::CatalogEntry& entry : entries) {
     std::vector<std::string> row = {
         entry.tag, "?", entry.saved_at.empty() ? "?" : entry.saved_at, show_size(entry.bytes), "?", "?"};
-    // Checks again what the list found wrong: a run may have replaced the files meanwhile.
+    // Rechecks the problems that list_checkpoints found: a run may have replaced the files meanwhile.
     const Found found = look_at(entry.folder, [&](const io::StoredCheckpoint& stored) {
       row[1] = std::to_string(stored.progress().step);
       row[4] = stored.progress().dtype;
@@ -253,7 +253,7 @@ struct FactsOf {
   std::vector<CheckpointFact> facts;
 };
 
-// Of the checkpoint in `folder`, or of the one that `latest` or `tag` names there.
+// Reads the checkpoint `folder`, or the one in it that `tag` or `latest` names.
 FactsOf read_facts(const fs::path& folder, const std::string& tag) {
   FactsOf found;
   io::read_checkpoint([&] { return found.checkpoint = io::find_checkpoint(folder, tag); },
@@ -269,7 +269,7 @@ int show(const Arguments& arguments) {
   return 0;
 }
 
-// Statuses of diff(1), in which 1 is a difference: what cannot be read is 2, whatever the reason.
+// Exit statuses as in diff(1): 1 for a difference, 2 for an unreadable checkpoint.
 int diff(const Arguments& arguments) {
   constexpr int kDifferent = 1;
   try {
@@ -285,7 +285,7 @@ int diff(const Arguments& arguments) {
   }
 }
 
-// The run whose checkpoints are counted and removed: the one that is named, or that of the newest checkpoint.
+// The id of the run to prune: --run, else the run of the newest checkpoint.
 std::string run_to_prune(const Arguments& arguments, const std::vector<io::CatalogEntry>& newest_first) {
   const std::set<std::string> runs = runs_of(newest_first);
   if (!arguments.run) {
@@ -306,7 +306,7 @@ std::string run_to_prune(const Arguments& arguments, const std::vector<io::Catal
       found.push_back(id);
   }
   if (found.size() == 1) return found.front();
-  throw_user_error("--run {}: {} runs in {} have such an id; `mpzero checkpoint ls` lists them", *arguments.run,
+  throw_user_error("--run {}: {} runs in {} have this id; choose one from `mpzero checkpoint ls`", *arguments.run,
                    found.empty() ? "no" : std::to_string(found.size()), arguments.folder.string());
 }
 
@@ -320,7 +320,7 @@ int prune(const Arguments& arguments) {
                                          .warn = [](const std::string& line) { print_err("warning: {}\n", line); }});
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(arguments.folder);
   const std::string run = run_to_prune(arguments, entries);
-  // Checkpoints of several models in one folder are counted for each model.
+  // Checkpoints of several models in one folder are counted per model.
   std::map<std::string, std::vector<io::CatalogEntry>> of_model;
   for (io::CatalogEntry& entry : entries) {
     if (entry.run_id.value_or(run) != run) {
@@ -359,7 +359,7 @@ int prune(const Arguments& arguments) {
   }
   std::set<fs::path> named;
   for (const io::Leftover& leftover : left) {
-    if (named.insert(leftover.path).second) print_err("stays: {}\n", leftover.problem);
+    if (named.insert(leftover.path).second) print_err("not removed: {}\n", leftover.problem);
   }
   if (doomed.empty())
     print_out("nothing to remove: the folder has at most {} good checkpoints\n", *arguments.keep_last);

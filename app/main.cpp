@@ -77,7 +77,7 @@ std::vector<std::string> without_help(std::vector<std::string> arguments) {
   return arguments;
 }
 
-// What `mpzero train` prints where --help, --help=json, --help FLAG or -h is among its flags; empty: none of them is.
+// The output of `mpzero train` with --help, --help=json, --help FLAG or -h; empty without these flags.
 std::string train_help(const std::vector<std::string>& arguments) {
   for (size_t i = 1; i < arguments.size(); ++i) {
     if (arguments[i] == "--help=json") return command_line_help_json();
@@ -95,11 +95,11 @@ int dispatch(const std::vector<std::string>& arguments, const CommandLine& line,
   return train(line, mpi);
 }
 
-// How long a rank that failed alone waits for rank 0, which may have met the same error, to report first.
+// Delay before a rank reports its own error, so that rank 0 can report the same error first.
 constexpr std::chrono::milliseconds kPrecedence(300);
 
-// Ends every rank. Rank 0 reports an error that all ranks know of, and all end normally. A rank that has met an error
-// alone reports it and aborts the others.
+// Ends every rank. If all ranks have the error, rank 0 reports it and all exit normally. Otherwise the failed rank
+// reports it and aborts the others.
 int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope scope, int exit_code) {
   if (scope == ErrorScope::kAllRanks) {
     if (mpi.rank() == 0) print_err("mpzero: error: {}\n", message);
@@ -119,7 +119,7 @@ int run(const std::vector<std::string>& arguments, const CommandLine& line, para
   }
 }
 
-// Runs a command of one process.
+// Runs a single-process command.
 int run_alone(const std::function<int()>& command) {
   try {
     const int code = command();
@@ -134,8 +134,8 @@ int run_alone(const std::function<int()>& command) {
   }
 }
 
-// Turns this process into app/`name` of the tree that mpzero belongs to, in the tree's Python environment or, where
-// there is none, by python3. The program needs Python 3.9 and its standard library alone. Throws UserError.
+// Replaces this process with app/`name` from mpzero's tree, run by the tree's .venv or else by python3. The program
+// needs only Python 3.9 and its standard library. Throws UserError.
 [[noreturn]] void become_python_program(const std::string& name, const std::vector<std::string>& arguments) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -144,7 +144,7 @@ int run_alone(const std::function<int()>& command) {
   if (!fs::exists(program, error)) {
     throw_user_error("{} is missing; run mpzero from its checkout or from a cmake --install folder", program.string());
   }
-  // An environment is known by the path in argv[0].
+  // Python finds its virtual environment through argv[0].
   for (const std::string& python : {(tree / ".venv/bin/python").string(), std::string("python3")}) {
     std::vector<std::string> words = {python, "-X", "utf8", program.string()};
     words.insert(words.end(), arguments.begin(), arguments.end());
@@ -156,8 +156,7 @@ int run_alone(const std::function<int()>& command) {
   throw_user_error("cannot start python3 for {} ({}); install it", program.string(), std::strerror(errno));
 }
 
-// Returns 0 if `check` does not throw. Before MPI has joined the tasks, each of them runs it; one of them prints the
-// error.
+// Returns 0 if `check` does not throw. Before MPI starts, every task runs it, but only the first prints the error.
 int check_launch(const std::function<void()>& check) {
   try {
     check();
@@ -170,8 +169,8 @@ int check_launch(const std::function<void()>& check) {
   }
 }
 
-// How long MPI may take to start at least: on some clusters each node first loads the programs. Scripts end a doctor
-// after 5 minutes.
+// Minimum timeouts of MPI's start: on some clusters each node first loads the programs. Scripts end a doctor after 5
+// minutes.
 constexpr std::chrono::minutes kStartPatience(10), kStartPatienceOfDoctor(4);
 
 // `stuck_after`: --stuck_after, seconds; 0: no limit.
@@ -181,7 +180,7 @@ std::chrono::milliseconds start_patience(bool is_doctor, double stuck_after) {
   return std::max<std::chrono::milliseconds>(kStartPatience, parallel::to_milliseconds(stuck_after));
 }
 
-// Returns false, and has reported why, if MPI cannot start.
+// Reports the error and returns false if MPI cannot start.
 bool start_mpi(std::optional<parallel::MpiRuntime>& mpi, int* argc, char*** argv, const std::string& device,
                std::chrono::milliseconds patience) {
   parallel::leave_launcher(parallel::process_environment);
@@ -196,7 +195,7 @@ bool start_mpi(std::optional<parallel::MpiRuntime>& mpi, int* argc, char*** argv
   }
 }
 
-// One of the started processes describes the run for all of them.
+// Only the first task runs the dry run.
 int dry_run_once(const CommandLine& line) {
   if (!parallel::is_first_task(parallel::process_environment)) return EXIT_SUCCESS;
   return run_alone([&] { return dry_run(line, parallel::launch_size(parallel::process_environment)); });
@@ -244,7 +243,7 @@ int main(int argc, char** argv) {
   }
   namespace parallel = mpzero::parallel;
   mpzero::CommandLine line;
-  // Before MPI starts: a mistyped flag is known at once.
+  // Parsed before MPI starts, so that a mistyped flag fails at once.
   if (arguments.front() != "doctor" && !calibrates) {
     const auto read = [&] { line = mpzero::parse_command_line({arguments.begin() + 1, arguments.end()}); };
     if (const int code = mpzero::check_launch(read); code != 0) return code;
@@ -265,7 +264,7 @@ int main(int argc, char** argv) {
     return mpzero::kUserErrorExitCode;
   }
   parallel::MpiRuntime& mpi = *started;
-  // The doctor reports the same as one of its findings.
+  // The doctor reports this problem as a finding.
   if (arguments.front() != "doctor") {
     const auto check = [&] {
       const auto problem = parallel::find_launch_problem(environment, mpi.world_size(), parallel::mpi_version());

@@ -38,7 +38,7 @@ using mpzero::io::WeightsFormat;
 using mpzero::io::WeightType;
 
 constexpr int64_t kMebibyte = 1 << 20;
-// Less is more likely a number of gigabytes without its unit.
+// A smaller number is more likely in gigabytes, with the unit missing.
 constexpr double kFewestBareBytes = 1000;
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 
@@ -66,7 +66,7 @@ int64_t parse_size(const std::string& text) {
   throw_user_error("--max_shard_size {} is not a size; write 5GB, 500MB or a number of bytes", text);
 }
 
-// What adapters are written as; std::nullopt: full weights.
+// Output format of adapters; std::nullopt: full weights.
 enum class AdapterFormat : uint8_t { kPeft, kMerged };
 
 std::optional<AdapterFormat> adapter_format_of(const std::string& format) {
@@ -95,12 +95,12 @@ struct Options {
   std::string tag;
   int64_t max_shard_bytes = 0;
   bool gives_shard_size = false;
-  std::string given_format;  // empty: as suits the checkpoint
+  std::string given_format;  // empty: depends on the checkpoint
   WeightsFormat format = WeightsFormat::kSafetensors;
   WeightType type = WeightType::kFloat32;
-  std::string base_model;    // of adapters: a folder, or a name on the hub; empty: the run's
+  std::string base_model;    // base of adapters: a folder, or a name on the hub; empty: the run's
   std::string model_config;  // a file
-  std::string tokenizer;     // a folder, also the snapshot of a name on the hub; empty: the run's
+  std::string tokenizer;     // a folder, or the snapshot of a name on the hub; empty: the run's
   bool help = false;
 };
 
@@ -123,10 +123,10 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   }
   options.checkpoint_dir = values["checkpoint_dir"].as<std::string>();
   options.output_dir = values["output_dir"].as<std::string>();
-  // What older versions of DeepSpeed's script wrote was one file.
+  // Older versions of DeepSpeed's script wrote a single file.
   for (const char* suffix : {".bin", ".pt", ".pth", ".safetensors"}) {
     if (!options.output_dir.ends_with(suffix) || std::filesystem::is_directory(options.output_dir)) continue;
-    throw_user_error("OUTPUT_DIR {} looks like a file, but zero_to_fp32 writes a folder; give a folder",
+    throw_user_error("OUTPUT_DIR {} looks like a file, but zero_to_fp32 writes a folder; pass a folder",
                      options.output_dir);
   }
   options.tag = values["tag"].as<std::string>();
@@ -154,7 +154,7 @@ std::string show_names(const std::vector<std::string>& names) {
   return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
 }
 
-// Empty where mpzero has no such architecture: a checkpoint of DeepSpeed's may be of any model.
+// Empty if mpzero does not support the architecture: a DeepSpeed checkpoint may be of any model.
 std::string causal_lm_class(std::string_view model_type) {
   for (const mpzero::model::Architecture* architecture : mpzero::model::architectures()) {
     if (architecture->model_type == model_type) return std::string(architecture->causal_lm_class);
@@ -162,7 +162,7 @@ std::string causal_lm_class(std::string_view model_type) {
   return "";
 }
 
-// Puts the files of the tokenizer in `folder` into the output, or says how to add them.
+// Copies the tokenizer's files from `folder` to the output, or prints how to add them.
 void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options,
                    const std::filesystem::path& folder) {
   using namespace mpzero;
@@ -180,8 +180,8 @@ void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options
   if (!copied.empty()) mpzero::print_out("Copied from {}: {}\n", folder.string(), fmt::join(copied, ", "));
 }
 
-// The ids that end a text, beside those of the model's config.json. A generation_config.json that is in the output
-// stays unless --tokenizer replaces it. `tokenizer`: the folder of the tokenizer, which may be empty.
+// EOS ids besides those in the model's config.json. An existing generation_config.json in the output is kept unless
+// --tokenizer replaces it. `tokenizer`: its folder; may be empty.
 std::vector<int64_t> more_eos_ids(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options,
                                   const std::filesystem::path& tokenizer) {
   namespace io = mpzero::io;
@@ -218,8 +218,8 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   const bool has_config = !config.empty();
   if (unknown_type) {
     warn(
-        fmt::format("config.json is written without \"architectures\": mpzero knows no class for its model_type "
-                    "\"{}\"; add the key to the file of --model_config if a program needs it",
+        fmt::format("config.json is written without \"architectures\": mpzero has no class for its model_type \"{}\"; "
+                    "add the key to the file of --model_config if a program needs it",
                     *unknown_type));
   }
   int64_t numel = 0;
@@ -252,14 +252,14 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
     mpzero::print_out(
         "There is no config.json: DeepSpeed's checkpoints do not contain it; --model_config FILE adds it.\n");
   } else if (options.format != WeightsFormat::kHdf5) {
-    mpzero::print_out("Load it, where torch and transformers are installed: transformers.{}.from_pretrained(\"{}\")\n",
+    mpzero::print_out("Load it with torch and transformers: transformers.{}.from_pretrained(\"{}\")\n",
                       mpzero::has_parameter(checkpoint.parameters(), mpzero::kSharedEmbedding) ? "AutoModelForSeq2SeqLM"
                                                                                                : "AutoModelForCausalLM",
                       options.output_dir);
   }
 }
 
-// A checkpoint of adapters has no plain weights: they are written for PEFT, or merged into those of their base.
+// Exports adapters for PEFT, or merges them into the weights of their base.
 void convert_adapters(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   using namespace mpzero;
   if (!options.given_format.empty() && !adapter_format_of(options.given_format)) {

@@ -30,7 +30,7 @@ std::string describe_length(const RunSetup& setup, const RunPosition& at) {
   const RunConfig& config = setup.config;
   const int64_t tokens = config.train_batch_size * config.seq_length;
   if (!setup.knows_length()) {
-    return fmt::format("as many steps of {} tokens as the prepared --train_data gives", tokens);
+    return fmt::format("as many steps of {} tokens as the prepared --train_data fills", tokens);
   }
   const int64_t steps = std::max<int64_t>(0, config.max_steps - at.step);
   const int64_t left = saturating_product(steps, tokens);

@@ -18,7 +18,7 @@ MemoryEstimate estimate_of(const RunSetup& setup, bool on_gpus) {
   return {setup.config, setup.model, at::Device(on_gpus ? at::kCUDA : at::kCPU), setup.layout};
 }
 
-// Activations and workspace of a micro-batch: with --recompute auto they are as much as the GPU's memory allows.
+// Activations and workspace of a micro-batch. With --recompute auto, a range: they use the available GPU memory.
 std::string activations(const MemoryEstimate& estimate, const RunConfig& config) {
   const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
   const LayerLevels leanest = estimate.leanest(config.recompute);
@@ -92,16 +92,16 @@ std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRan
     const auto changes = changes_that_fit(estimate.scenario(), ranks.world_size,
                                           {.device = *machine.smallest_gpu, .host = machine.host / ranks.per_host},
                                           [&](const MemoryScenario& changed) { return estimate.need(changed); });
-    return fmt::format("the run does not fit: it needs {} of GPU memory, a GPU has {}; {}", gibibytes(need.device),
+    return fmt::format("the run does not fit: it needs {} of GPU memory, but a GPU has {}; {}", gibibytes(need.device),
                        gibibytes(*machine.smallest_gpu), describe_changes(changes));
   }
-  // What is needed at least: spare states are left out where there is no room for them.
+  // The minimum: spare states are omitted if they do not fit.
   const int64_t host = host_bytes(estimate.states_of(estimate.scenario(), 0)) * ranks.per_host;
   if (host <= machine.host) return std::nullopt;
   return fmt::format(
-      "the run does not fit into host memory: the {} ranks of a host need {}, {} are available here; use more hosts or "
-      "ranks, keep a part of the states on the GPUs with \"ratio\" in offload_optimizer, or raise the memory limit of "
-      "the job or container",
+      "the run does not fit into host memory: the {} ranks of a host need {}, but {} are available here; use more "
+      "hosts or ranks, keep part of the states on the GPUs with \"ratio\" in offload_optimizer, or raise the memory "
+      "limit of the job or container",
       ranks.per_host, gibibytes(host), gibibytes(machine.host));
 }
 

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// As app/prepare/encoders.py has it: 256 bytes and the end of a text.
+// Same as in app/prepare/encoders.py: 256 bytes and the end of text.
 constexpr TokenizerSize kBytes{.regular = 257, .all = 257};
 
 constexpr const char* kFlag = "--tokenizer";
@@ -21,7 +21,7 @@ TokenizerSize size_of(const io::TokenizerVocabulary& vocabulary) {
   return {.regular = vocabulary.regular, .all = vocabulary.size()};
 }
 
-// Whether it can only be a path; the same rule as in app/prepare/encoders.py.
+// Whether `tokenizer` can only be a path; same rule as in app/prepare/encoders.py.
 bool is_path(const std::string& tokenizer) {
   return tokenizer.ends_with(".json") || tokenizer.find_first_of("/.~") == 0 ||
          std::count(tokenizer.begin(), tokenizer.end(), '/') > 1;

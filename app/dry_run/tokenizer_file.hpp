@@ -6,14 +6,14 @@
 
 namespace mpzero {
 
-// How many ids a tokenizer has.
+// Number of ids of a tokenizer.
 struct TokenizerSize {
-  int64_t regular = 0;  // of words, which occur in texts
-  int64_t all = 0;      // and of added tokens
+  int64_t regular = 0;  // regular tokens, which occur in text
+  int64_t all = 0;      // including added tokens
 };
 
-// `tokenizer`: what --tokenizer takes. Nothing for a name on the Hugging Face Hub. Throws UserError where the file or
-// folder does not exist or is no tokenizer, naming it.
+// `tokenizer`: a value of --tokenizer. std::nullopt for a name on the Hugging Face Hub. Throws UserError naming the
+// file or folder if it does not exist or is not a tokenizer.
 std::optional<TokenizerSize> read_tokenizer_size(const std::string& tokenizer);
 
 }  // namespace mpzero

@@ -12,13 +12,13 @@ namespace {
 
 constexpr const char* kAllLinear = "all-linear";  // PEFT's name for every projection of the layers
 
-// The targets in the order of the layer's products, each once.
+// The unique targets, in the order of the layer's matrix products.
 std::vector<std::string> ordered_targets(const std::vector<std::string>& given, const std::vector<std::string>& known) {
   if (given.empty() || given == std::vector<std::string>{kAllLinear}) return known;
   std::vector<std::string> ordered;
   const auto is_given = [&](const std::string& name) { return std::ranges::find(given, name) != given.end(); };
   std::ranges::copy_if(known, std::back_inserter(ordered), is_given);
-  // Unknown ones, for validate() to refuse.
+  // Unknown names, which validate() refuses.
   std::ranges::copy_if(given, std::back_inserter(ordered),
                        [&](const std::string& name) { return std::ranges::find(known, name) == known.end(); });
   return ordered;
@@ -54,7 +54,7 @@ void set_up_lora(const Settings& config, const std::string& source, const std::s
         source);
   }
   const std::vector<std::string> known = model::lora_targets(model, source);
-  // Adapters that the run begins with hold where nothing else is given.
+  // Settings that are not given come from the initial adapters.
   if (model.lora) model.lora->targets = ordered_targets(model.lora->targets, known);
   LoraConfig wanted = model.lora.value_or(LoraConfig{});
   if (lora.r) wanted.r = *lora.r;

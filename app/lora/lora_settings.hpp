@@ -7,9 +7,9 @@
 
 namespace mpzero {
 
-// Gives the model the adapters of "lora". Throws UserError, naming flag or key, for settings that are incomplete, that
-// adapters do not support, or that differ from the adapters that the model has already, which are those of `adapters`.
-// `source`: of the settings.
+// Adds the configured adapters to the model. Throws UserError, naming flag or key, for settings that are incomplete,
+// that adapters do not support, or that differ from the model's existing adapters (from `adapters`). `source`: the
+// source of the settings, for messages.
 void set_up_lora(const Settings& config, const std::string& source, const std::string& adapters,
                  model::ModelConfig& model);
 

@@ -99,7 +99,7 @@ LrSchedule read_schedule(const json& record) {
                    .gamma = record.value("lr_gamma", 1.0)};
 }
 
-// What resumed runs have changed. Before the clock a record had `start` and `last_update`, in the run's updates.
+// Applies the changes by resumed runs. Records from before `clock` have `start` and `last_update`, counted in updates.
 LrSchedule with_resumes(LrSchedule schedule, const json& record) {
   if (record.contains("start")) {
     const json& start = record["start"];

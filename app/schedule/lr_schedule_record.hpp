@@ -8,17 +8,17 @@
 
 namespace mpzero {
 
-// DeepSpeed's name of the schedule's class, or the value of lr_scheduler_type.
+// DeepSpeed's class name of the schedule, or its lr_scheduler_type.
 std::string schedule_name(const parallel::LrSchedule& schedule);
 const char* warmup_name(parallel::WarmupType type);
 
-// The parameters of a schedule under DeepSpeed's names; null: this schedule has none of that name. Its peak is
-// warmup_max_lr, or the optimizer's lr, which is not among them.
+// The schedule's parameters under DeepSpeed's names; null if it lacks one. Its peak is warmup_max_lr, or else the
+// optimizer's lr, which is not included.
 nlohmann::ordered_json schedule_parameters(const parallel::LrSchedule& schedule);
 
-// All of a schedule, also how a resumed run has changed it, as a checkpoint records it. Numbers keep their bits.
+// The complete schedule for a checkpoint, including changes by resumed runs. Numbers round-trip exactly.
 nlohmann::ordered_json schedule_record(const parallel::LrSchedule& schedule);
-// Reads a record, or schedule_parameters() with "lr". Nothing where it is not complete.
+// Reads a record, or schedule_parameters() with "lr". std::nullopt if it is incomplete.
 std::optional<parallel::LrSchedule> schedule_of_record(const nlohmann::json& record);
 
 }  // namespace mpzero

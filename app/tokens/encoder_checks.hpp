@@ -6,11 +6,11 @@
 
 namespace mpzero {
 
-// Throws UserError unless a model with an encoder has a source length, and another model none; also for what a run with
-// an encoder does not support. `settings`: of the flags and ds_config.json.
+// Throws UserError if a model with an encoder lacks --source_length, another model has it, or a run with an encoder
+// uses unsupported settings. `settings`: flags and ds_config.json, merged.
 void check_encoder(const Settings& settings, const model::ModelConfig& model);
 
-// Throws UserError unless a model with an encoder has a file of pairs that fits it, and another model none.
+// Throws UserError if a model with an encoder lacks a file of matching pairs, or another model has one.
 void check_pairs(const io::TokenDataset& data, const Settings& settings, const model::ModelConfig& model);
 
 }  // namespace mpzero

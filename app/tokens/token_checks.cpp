@@ -11,10 +11,10 @@ namespace {
 
 constexpr const char* kBytes = "bytes";
 
-// Of two tokenizers, as far as the files tell.
+// Result of comparing two tokenizers by what the files record.
 enum class Comparison : uint8_t { kSame, kOther, kProbablyOther, kUnknown };
 
-// Only files of this version record add_bos.
+// Older versions do not record add_bos.
 bool is_recorded(const io::Tokenization& tokens) { return tokens.add_bos.has_value(); }
 
 bool are_bytes(const io::Tokenization& tokens) { return tokens.tokenizer == kBytes && tokens.tokenizer_hash.empty(); }
@@ -35,7 +35,7 @@ Comparison compare(const io::Tokenization& one, const io::Tokenization& other) {
   return are_bytes(one) || are_bytes(other) ? Comparison::kProbablyOther : Comparison::kUnknown;
 }
 
-// Refuses, or warns, that the tokens of `file` are not those of `other`'s tokenizer.
+// Refuses tokens of `file` that are from a different tokenizer than `other`, or adds a warning.
 void judge(Comparison comparison, const TokenFile& file, const std::string& other, bool may_differ,
            std::vector<std::string>& warnings) {
   if (comparison != Comparison::kOther && comparison != Comparison::kProbablyOther) return;
@@ -98,14 +98,14 @@ std::vector<std::string> check_same_tokenizer(const TokenFile& file, const Token
   judge(compare(file.tokens, train.tokens), file, other, may_differ, warnings);
   if (file.tokens.eos_token_id && train.tokens.eos_token_id &&
       *file.tokens.eos_token_id != *train.tokens.eos_token_id) {
-    warnings.push_back(fmt::format("{} {}: documents end with id {}, those of {} with {}.", file.flag, file.path,
+    warnings.push_back(fmt::format("{} {}: documents end with id {}, but those of {} with {}.", file.flag, file.path,
                                    *file.tokens.eos_token_id, other, *train.tokens.eos_token_id));
   }
   if (file.tokens.add_bos.value_or(false) != train.tokens.add_bos.value_or(false)) {
     const auto begin = [](const io::Tokenization& tokens) {
       return tokens.add_bos.value_or(false) ? "with" : "without";
     };
-    warnings.push_back(fmt::format("{} {}: documents begin {} BOS, those of {} {}.", file.flag, file.path,
+    warnings.push_back(fmt::format("{} {}: documents begin {} BOS, but those of {} {}.", file.flag, file.path,
                                    begin(file.tokens), other, begin(train.tokens)));
   }
   return warnings;

@@ -9,17 +9,17 @@
 
 namespace mpzero {
 
-// What --allow_changed takes for tokens of another tokenizer.
+// Key of --allow_changed for tokens from another tokenizer.
 inline constexpr const char* kTokenizerKey = "tokenizer";
 
-// What a model expects of its tokens.
+// The token ids and tokenizer that a model expects.
 struct ExpectedTokens {
-  std::string model;                     // where it is described, for sentences: a config.json
-  std::vector<int64_t> eos_token_ids{};  // of config.json and generation_config.json
+  std::string model;                     // its config.json, for messages
+  std::vector<int64_t> eos_token_ids{};  // from config.json and generation_config.json
   std::optional<int64_t> bos_token_id{};
   int64_t vocab_size = 0;
   std::string weights{};         // the folder of --init_from; empty: random weights
-  std::string tokenizer_hash{};  // of the tokenizer beside the weights; empty: not known
+  std::string tokenizer_hash{};  // of the tokenizer next to the weights; empty: unknown
   bool may_differ = false;       // --allow_changed tokenizer
 };
 
@@ -30,22 +30,22 @@ struct TokenFile {
   io::Tokenization tokens;
 };
 
-// Throws UserError where the tokens are of another tokenizer than the one beside the weights. Returns a sentence for
-// each id of the file that the model does not expect. A file of an older version, without the tokenizer's hash, is not
-// refused, since runs have begun with it.
+// Throws UserError if the tokens are from a different tokenizer than the one next to the weights. Returns a warning per
+// id of the file that the model does not expect. Files from older versions, without the tokenizer's hash, are not
+// refused, because existing runs use them.
 std::vector<std::string> check_tokens(const TokenFile& file, const ExpectedTokens& expected);
 
-// Whether the two are known to differ: in their hashes, or one has a hash and the other is of the built-in bytes.
+// Whether the tokenizers are known to differ: by hash, or one has a hash and the other is the built-in "bytes".
 bool are_of_other_tokenizers(const io::Tokenization& one, const io::Tokenization& other);
 
 // "NAME (xxh3:0123456789abcdef)"
 std::string show_tokenizer(const io::Tokenization& tokens);
 
-// The same for a file, such as one of validation data, beside the training data.
+// Like check_tokens(), but compares a file, such as validation data, with the training data.
 std::vector<std::string> check_same_tokenizer(const TokenFile& file, const TokenFile& train, bool may_differ);
 
-// Throws UserError where two sources of a mixture give an id two meanings. --allow_changed tokenizer does not permit
-// it: it is for a change, not for both at once.
+// Throws UserError if an id has different meanings in two sources of a mixture, even with --allow_changed tokenizer,
+// which allows a change but not a mixture.
 void check_one_tokenizer(const TokenFile& source, const TokenFile& first);
 
 }  // namespace mpzero
