@@ -1,4 +1,4 @@
-"""The chat template of a tokenizer: finds it, and renders messages to the text of transformers' apply_chat_template."""
+"""Finds a tokenizer's chat template and renders messages like transformers' apply_chat_template."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from prepare import PrepareError, shown
 from prepare.tokenizer_files import CONFIG, TEMPLATE, read_object, read_text
 
-# Templates that write the date, such as Llama 3.2's, fall back to this one. Today's would change the ids every day.
+# Date for templates that print one, such as Llama 3.2's. Today's date would change the ids every day.
 DATE = datetime(2024, 7, 26)
 REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is what templates read
 
 
 def load_chat_template(folder: Path, override: Path | None = None) -> str:
-    """folder: of the tokenizer. override: a file that is used instead of the folder's template."""
+    """folder: the tokenizer's. override: a template file used instead of the folder's."""
     if override is not None:
         if (template := read_text(override)) is None:
-            raise PrepareError(f"--chat_template {shown(override)} does not exist: give a Jinja file.")
+            raise PrepareError(f"--chat_template {shown(override)} does not exist: pass a Jinja file.")
         return template
     if (template := read_text(folder / TEMPLATE)) is not None:
         return template
     template = read_object(folder / CONFIG).get("chat_template")
-    if isinstance(template, list):  # of several with names, transformers uses this one
+    if isinstance(template, list):  # several named templates: transformers uses "default"
         template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
     if not isinstance(template, str):
         raise PrepareError(
             f"{shown(folder)} has no chat template ({TEMPLATE}, or 'chat_template' in {CONFIG}): it may be a base "
-            "model's tokenizer; give --chat_template FILE, e.g. that of the instruct model."
+            "model's tokenizer; pass --chat_template FILE, e.g. the instruct model's."
         )
     return template
 
 
-# What render() sets itself.
+# Variables that render() sets.
 OWN_VARIABLES = frozenset({"template", "messages", "special_tokens", "add_generation_prompt"})
 
 
 def variables_of(text: str, own: frozenset[str] = OWN_VARIABLES) -> dict:
-    """The value of --chat_template_kwargs. own: variables that cannot be given."""
+    """Parses --chat_template_kwargs. own: reserved variables."""
     try:
         variables = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PrepareError(f"--chat_template_kwargs is not JSON ({error}): give an object.") from error
+        raise PrepareError(f"--chat_template_kwargs is not JSON ({error}): pass an object.") from error
     if not isinstance(variables, dict) or own & variables.keys():
         raise PrepareError(f"--chat_template_kwargs must be a JSON object without {', '.join(sorted(own))}.")
     return variables
@@ -88,7 +88,7 @@ def has_generation_tags(template: str) -> bool:
 
 
 def _plain(messages: list[dict]) -> list[dict]:
-    """Without null keys, which templates print as None, and with the reasoning under each of its names."""
+    """Removes null keys, which templates print as None, and adds the reasoning under both names that templates read."""
     plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
     for message in plain:
         reasoning = next((message[key] for key in REASONING if key in message), None)
@@ -99,7 +99,7 @@ def _plain(messages: list[dict]) -> list[dict]:
 
 
 class _Generation(Extension):
-    """{% generation %}: the text of the assistant."""
+    """{% generation %}: marks the assistant's text."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2's name)
 
@@ -120,7 +120,7 @@ def _raise_exception(message: str):
 
 
 def _to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
-    """Jinja's own filter escapes HTML."""
+    """Jinja's own tojson filter escapes HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

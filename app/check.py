@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks a run's flags, variables, ds_config.json and columns of data before anything is installed or built.
+"""Checks a run's flags, variables, ds_config.json and data columns before anything is installed or built.
 
 check.py FLAGS OF mpzero train
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = json.loads((ROOT / "scripts/flags.json").read_text(encoding="utf-8"))
 FLAGS = {name: flag for group in TABLE["groups"] for flag in group["flags"] for name in (flag["name"], flag["trainer"])}
 KEYS = TABLE["ds_config"]
-OTHERS = ("help", "local_rank")  # flags of no setting
+OTHERS = ("help", "local_rank")  # accepted flags that are not settings
 TYPES = {
     "integer": "a whole number",
     "number": "a number",
@@ -44,11 +44,11 @@ LIMITS = {
     "less_than": ("less than", operator.lt),
 }
 BOOLEANS = ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0")
-# The least value of each variable that is a number.
+# Minimum of each numeric variable.
 NUMBERS = {"MAX_STEPS": 1, "SEQ_LENGTH": 1, "MAX_DOCUMENTS": 1, "CHECKPOINT_FREQ": 0, "VALIDATION_FREQ": 0, "NPROC": 1}
 NUMBERS |= {"MAX_RESTARTS": 0, "STUCK_AFTER": 1, "GRACE_PERIOD": 0}
 SINKS = ("tensorboard", "wandb", "mlflow", "trainjob")
-# Variables with flags of a program, and the source that lists them.
+# Variables with a program's flags, and the source that defines them.
 ARGUMENTS = {"PREPARE_ARGS": "app/prepare/arguments.py", "SINK_ARGS": "app/follow.py"}
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -59,7 +59,7 @@ def variable(name: str) -> str:
 
 
 def edits(a: str, b: str) -> int:
-    """As edit_distance in base/words.cpp."""
+    """Same as edit_distance in base/words.cpp."""
     rows = [list(range(len(b) + 1))]
     for i, x in enumerate(a, 1):
         row = [i]
@@ -72,7 +72,7 @@ def edits(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: list[str]) -> str | None:
-    """As nearest_name in base/words.cpp."""
+    """Same as nearest_name in base/words.cpp."""
     best = min(known, key=lambda name: edits(word, name))
     distance = edits(word, best)
     if distance <= 2:
@@ -122,7 +122,7 @@ def unknown(name: str) -> str:
 
 
 def wanted_of(flag: dict, text: str) -> str | None:
-    """What the flag takes, if that is not `text`."""
+    """The value that the flag requires; None if `text` is valid."""
     if flag["type"] == "boolean":
         return None if text.lower() in BOOLEANS else "true or false"
     if flag["type"] == "choice":
@@ -137,7 +137,7 @@ def wanted_of(flag: dict, text: str) -> str | None:
 
 
 def beyond(accepted: dict, value: float) -> str | None:
-    """The limits that the value exceeds."""
+    """The limits that the value violates."""
     wrong = [
         f"{words} {accepted[key]}"
         for key, (words, holds) in LIMITS.items()
@@ -174,7 +174,7 @@ def problems_of_model() -> Iterator[str]:
             also = f"did you mean {meant}? It" if meant else "which"
             yield f"MODEL_TYPE={model} is not in configs/models; {also} has {', '.join(presets)}."
     if weights and not os.path.exists(weights) and not HUB_NAME.fullmatch(weights):
-        yield f"--init_from {weights} does not exist; give a folder, or a model's name on Hugging Face."
+        yield f"--init_from {weights} does not exist; pass a folder, or a model's name on Hugging Face."
     yield from problems_of_json("DS_CONFIG", variable("DS_CONFIG"), problems_of_keys)
 
 
@@ -202,7 +202,7 @@ def without_doubles(pairs: list[tuple[str, object]]) -> dict:
 
 
 def problems_of_keys(where: str, values: dict, path: str = "") -> Iterator[str]:
-    """Of a ds_config.json, as io/ds_config reads it; `path`: of the section, with a dot."""
+    """Checks the keys of a ds_config.json like io/ds_config. `path`: the section's prefix, with a dot."""
     known = [key[len(path) :] for key in KEYS if key.startswith(path) and "." not in key[len(path) :]]
     for name, value in values.items():
         key = path + name
@@ -222,7 +222,7 @@ def is_number(value: object) -> bool:
 
 
 def wanted_of_key(accepted: dict, value: object) -> str | None:
-    """What follows the value, if the key does not accept it."""
+    """The rest of the error after the value; None if the key accepts it."""
     kind = accepted["type"]
     if kind == "any" or (value == "auto" and (kind == "only" or accepted.get("auto"))):
         return None
@@ -259,7 +259,7 @@ def problems_of_data() -> Iterator[str]:
     if not tokenizer and (whose := model_without_tokenizer()):
         yield f"TOKENIZER is missing: {whose}; set it to a Hugging Face name, a folder or 'bytes'."
     elif tokenizer and not os.path.exists(tokenizer) and not HUB_NAME.fullmatch(tokenizer):
-        yield f"TOKENIZER={tokenizer} does not exist; give a folder, a Hugging Face name or 'bytes'."
+        yield f"TOKENIZER={tokenizer} does not exist; use a folder, a Hugging Face name or 'bytes'."
     for name in ("TRAIN_DATA", "VALIDATION_DATA"):
         for path in token_files(variable(name)):
             yield from problems_of_token_file(name, path)
@@ -277,7 +277,7 @@ def problems_of_data() -> Iterator[str]:
 
 
 def model_without_tokenizer() -> str | None:
-    """Why the model brings no tokenizer; None: the model itself is wrong, which is reported."""
+    """Why the model has no tokenizer; None if the model is invalid, which is reported elsewhere."""
     model, weights = variable("MODEL_TYPE"), variable("INIT_FROM")
     if variable("MODEL_IS_FROM_WEIGHTS") == "true":
         return f"--init_from {weights} contains no tokenizer.json" if os.path.isdir(weights) else None
@@ -287,7 +287,7 @@ def model_without_tokenizer() -> str | None:
 
 
 def problems_of_conversations(data: str, names: list[str]) -> Iterator[str]:
-    """What the preparation of conversations requires and text does not."""
+    """Requirements of conversations that plain text does not have."""
     arguments = variable("PREPARE_ARGS")
     if re.search(r"--(format|text_(column|field))\b", arguments):
         return
@@ -307,7 +307,7 @@ def problems_of_conversations(data: str, names: list[str]) -> Iterator[str]:
 
 
 def refusal_of_columns(names: list[str], alone: bool) -> str | None:
-    """What follows "DATASET has". `alone`: all rows have these columns; else other files may have others."""
+    """The rest of the error after "DATASET has". `alone`: all rows have these columns; else other files may differ."""
     arguments = variable("PREPARE_ARGS")
     given = [one.rpartition("=")[2] for one in re.findall(r"--text_(?:column|field)[=\s]+(\S+)", arguments)]
     if not given and (sentence := refusal_of(names)):
@@ -328,7 +328,7 @@ def refusal_of_columns(names: list[str], alone: bool) -> str | None:
 
 
 def token_files(value: str) -> list[str]:
-    """Of a file, or a list of FILE, NAME=FILE or FILE:WEIGHT."""
+    """The paths in FILE, or in a list of FILE, NAME=FILE or FILE:WEIGHT."""
     if not value or os.path.exists(value):
         return [value] if value else []
     files = [re.sub(r"^[^=/]+=", "", item) for item in value.split(",")]
@@ -341,7 +341,7 @@ def problems_of_token_file(name: str, path: str) -> Iterator[str]:
             if os.path.isfile(path) and file.read(len(HDF5)) != HDF5:
                 yield f"{name}={path} is not a token file; set DATASET to prepare one from text."
     except FileNotFoundError:
-        if not any(re.match("--dry_run(=|$)", word) for word in sys.argv):  # which plans with data to come
+        if not any(re.match("--dry_run(=|$)", word) for word in sys.argv):  # a dry run does not need the data
             yield f"{name}={path} does not exist; use a token file, or set DATASET to prepare one."
     except OSError as error:
         yield f"{name}={path} cannot be read ({error.strerror}); fix its permissions, or use another file."
@@ -353,7 +353,7 @@ def first_table(data: Path) -> Path | None:
 
 
 def columns(path: Path) -> list[str]:
-    """Of the first row; preparing the data reports a file that cannot be read."""
+    """Columns of the first row; empty if the file cannot be read, which prepare_data.py reports."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             if path.suffix in (".csv", ".tsv"):

@@ -20,7 +20,7 @@ from run_failure.evidence import unread_files
 from run_failure.merging import USER_ERROR, Failure, find_failure, newest_start, places_of, settle
 from run_files.utf8 import restart_in_utf8
 
-# What a checkpoint folder has of a run that has not failed.
+# Files of a run in its checkpoint folder, even without a failure.
 RUN = frozenset((".lock", "latest", "metrics.jsonl", "failures", "failure.json", "stop.json"))
 MOST_WARNINGS = 8
 
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def show(folder: Path, start: str | None, failure: Failure | None) -> int:
-    """What settle() leaves to mpzero or to the scripts. -> the exit status"""
+    """Reports what settle() leaves to mpzero or to the scripts. -> the exit status"""
     if failure:
         if failure.verdict.user_error:
             print(f"mpzero: error: {failure.verdict.reason.rstrip('.')}.", file=sys.stderr)

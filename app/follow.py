@@ -30,7 +30,7 @@ PROGRESS_SECONDS = 600.0
 
 def main() -> int:
     arguments = parse_arguments()
-    # Names of files may be any bytes.
+    # File names may contain any bytes.
     sys.stdout.reconfigure(errors="surrogateescape")
     try:
         sink_type = SINKS[arguments.sink]
@@ -42,7 +42,7 @@ def main() -> int:
             return 0
         if not metrics.exists() and not arguments.wait:
             raise FollowError(
-                f"{metrics} does not exist: give a run's --checkpoint_dir or --metrics_file, or wait for it with "
+                f"{metrics} does not exist: pass a run's --checkpoint_dir or --metrics_file, or wait for it with "
                 "--wait."
             )
         return follow(Pump(Follower(metrics), sink, folder), arguments)
@@ -51,7 +51,7 @@ def main() -> int:
         return 2
     except Interrupted:
         return 130
-    except Exception as error:  # of a sink: a server that does not answer, a login that is missing
+    except Exception as error:  # from a sink: no answer from the server, no login
         print(f"follow.py: {arguments.sink}: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
 
@@ -84,11 +84,11 @@ def metrics_file(run: Path) -> Path:
 
 
 class Interrupted(BaseException):
-    """A second signal asks to end at once."""
+    """A second signal requests an immediate end."""
 
 
 class Stop:
-    """Whether it is time to end: a signal has come, or the process that is followed has ended."""
+    """Whether to end: a signal was received, or the followed process has ended."""
 
     def __init__(self, pid: int | None):
         self.pid = pid
@@ -97,12 +97,12 @@ class Stop:
         os.set_blocking(wakes, False)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
-            # The scripts ignore those that are meant for the ranks, and send SIGUSR2.
+            # The scripts ignore signals meant for the ranks, and send SIGUSR2 instead.
             if number == signal.SIGUSR2 or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
 
     def ends(self) -> None:
-        """From now on signals are ignored: Python would restore what they do by default before it has ended."""
+        """Ignores further signals: Python would restore their default actions before it exits."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
@@ -130,11 +130,11 @@ def is_there(pid: int) -> bool:
 
 
 def follow(pump: Pump, arguments: argparse.Namespace) -> int:
-    """Until it is time to end."""
+    """Forwards metrics until Stop asks to end."""
     stop, progress = Stop(arguments.pid), Progress(pump)
     try:
         while True:
-            # What is written before the end is still read.
+            # Checked first, so that the last pass reads everything written before the end.
             ends = arguments.once or stop.is_wanted()
             pump.pass_on()
             progress.report()
@@ -147,18 +147,18 @@ def follow(pump: Pump, arguments: argparse.Namespace) -> int:
         finally:
             pump.sink.close()
             stop.ends()
-    say(f"{counted(pump.passed)} passed on.")
+    say(f"{counted(pump.passed)} forwarded.")
     return 0
 
 
 class Progress:
-    """Says what is followed, each run that begins, and now and then how far it is."""
+    """Reports source and destination, each new run, and regularly the progress."""
 
     def __init__(self, pump: Pump):
         self.pump = pump
         self.run_id = ""
         self.said = 0.0
-        self.damaged = 0  # lines that were named
+        self.damaged = 0  # damaged lines already reported
         source = pump.follower.path
         say(f"forwarding {source} to {pump.sink.target}.")
         if not source.exists():

@@ -25,13 +25,13 @@ from run_files.utf8 import restart_in_utf8
 
 ROOT = Path(__file__).resolve().parents[1]
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-# What would control the terminal, but for tabs and ends of lines, or turn the text around.
+# Terminal control characters except tabs and line ends, and characters that reverse the text direction.
 CONTROLS = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]|\\r(?!\\n)")
-# Tokens that may wait for the rest of a character: of four bytes, and as many of another that never ends.
+# Maximum number of tokens held back for an incomplete character: four bytes, and four of another that never ends.
 MOST_WAITING = 8
 PASSED_ON = ("tag", "base_model", "model_config", "max_tokens", "temperature", "top_k", "seed", "device", "dtype")
 INTERRUPTED = 130
-BROKEN_PIPE = 141  # as a shell tells of a program that SIGPIPE has ended
+BROKEN_PIPE = 141  # a shell's status for a program that SIGPIPE ended
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
         print()
         return INTERRUPTED
     except BrokenPipeError:
-        # Who reads the text has enough of it. What Python would still write at its end is dropped.
+        # The reader closed the pipe. Discard what Python would still write at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
 
@@ -103,13 +103,13 @@ def run(arguments: argparse.Namespace) -> int:
     model = json.loads(described.stdout)
     name = arguments.tokenizer or model["tokenizer"]
     if not name:
-        raise PrepareError(f"{shown(model['model'])} does not record a tokenizer: give --tokenizer.")
+        raise PrepareError(f"{shown(model['model'])} does not record a tokenizer: pass --tokenizer.")
     command += flags(given, *PASSED_ON) + ["--untrained"] * arguments.untrained
     if name == "bytes":
         if arguments.chat is not None:
             raise PrepareError("--chat needs a Hugging Face tokenizer, but the model's is 'bytes': use --prompt.")
         if arguments.add_bos == "true":
-            raise PrepareError("Tokenizer 'bytes' has no BOS: leave out --add_bos true.")
+            raise PrepareError("tokenizer 'bytes' has no BOS: leave out --add_bos true.")
         sys.stdout.flush()
         tokenizer = ["--tokenizer=bytes"] if arguments.tokenizer else []
         os.execv(command[0], [*command, f"--prompt={arguments.prompt}", *tokenizer])
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     tokenizer, vocab_size = loaded.library, max(loaded.vocabulary().values()) + 1
     if vocab_size > model["vocab_size"]:
         raise PrepareError(
-            f"Tokenizer '{shown(name)}' has {vocab_size} ids, but the model of {shown(model['model'])} "
+            f"tokenizer '{shown(name)}' has {vocab_size} ids, but the model of {shown(model['model'])} "
             f"has {model['vocab_size']}: pass the model's --tokenizer."
         )
     flag, text = ("prompt", arguments.prompt) if arguments.chat is None else ("chat", chat_of(arguments, model, loaded))
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise PrepareError(f"--{flag} is not UTF-8: only a model trained on bytes completes arbitrary bytes.")
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if not ids:
-        raise PrepareError(f"--{flag} has no tokens: give a text of at least one character.")
+        raise PrepareError(f"--{flag} has no tokens: pass a text of at least one character.")
     if arguments.chat is None:
         bos, adds_bos, note = loaded.bos(add_bos_of(arguments, model))
         ids = [bos] * adds_bos + ids
@@ -138,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
             "positions."
         )
     shown_before, before = arguments.prompt or "", ids
-    if model["model_type"] == "t5":  # sources end with eos, and the output does not continue them
+    if model["model_type"] == "t5":  # encoder inputs end with EOS, and the output does not continue them
         ids, shown_before, before = [*ids, *model["eos_token_ids"][:1]], "", []
     return follow([*command, "--prompt_tokens=" + ",".join(map(str, ids))], shown_before, TextStream(tokenizer, before))
 
@@ -147,13 +147,13 @@ def check_flags(arguments: argparse.Namespace) -> None:
     if arguments.chat is None:
         for name in ("system", "chat_template", "chat_template_kwargs"):
             if getattr(arguments, name) is not None:
-                raise PrepareError(f"--{name} has no effect without --chat: leave it out, or give --chat TEXT.")
+                raise PrepareError(f"--{name} has no effect without --chat: leave it out, or pass --chat TEXT.")
     elif arguments.add_bos != "auto":
         raise PrepareError("--add_bos has no effect with --chat, as the template writes BOS: leave it out.")
 
 
 def chat_of(arguments: argparse.Namespace, model: dict, loaded: LoadedTokenizer) -> str:
-    """The prompt for an answer to --chat."""
+    """Renders --chat and --system to a prompt."""
     from chat_template import load_chat_template, render, variables_of  # imports jinja2
 
     template = model["chat_template"]
@@ -169,7 +169,7 @@ def chat_of(arguments: argparse.Namespace, model: dict, loaded: LoadedTokenizer)
 
 
 def add_bos_of(arguments: argparse.Namespace, model: dict) -> str:
-    """model: of `mpzero generate --describe`, whose add_bos is null or missing if the checkpoint does not record it."""
+    """model: from `mpzero generate --describe`; add_bos is null or missing if the checkpoint does not record it."""
     recorded = model.get("add_bos")
     if arguments.add_bos != "auto" or recorded is None:
         return arguments.add_bos
@@ -181,7 +181,7 @@ def flags(given: dict[str, str], *names: str) -> list[str]:
 
 
 def program() -> Path:
-    """mpzero of an installed tree, or of the build."""
+    """The mpzero program of an installed tree, or of the build."""
     path = ROOT / "bin/mpzero"
     if not path.exists():
         path = Path(os.environ.get("BUILD_DIR", ROOT / "build")) / "bin/mpzero"
@@ -191,7 +191,7 @@ def program() -> Path:
 
 
 def follow(command: list[str], prompt: str, text: TextStream) -> int:
-    """Shows the prompt once the model is read, then what each id adds to the text."""
+    """Prints the prompt once the model is loaded, then the text that each id adds."""
     begins = prompt
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         for line in process.stdout:
@@ -207,12 +207,12 @@ def show(text: str) -> None:
 
 
 class TextStream:
-    """Text of ids that come one by one. A character of several tokens is shown once it is complete."""
+    """Decodes ids one by one. A character of several tokens is returned once it is complete."""
 
     def __init__(self, tokenizer, ids: list[int]):
         self._tokenizer = tokenizer
         self._ids = list(ids)
-        self._context = 0  # from here on ids are decoded: the space before a word may depend on the token before it
+        self._context = 0  # decode from here: a word's leading space may depend on the previous token
         self._shown = len(ids)
 
     def add(self, token: int) -> str:

@@ -63,7 +63,7 @@ from run_files.utf8 import restart_in_utf8
 
 
 def main() -> int:
-    sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
+    sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be UTF-8
     arguments = parse_arguments(__doc__)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -77,7 +77,7 @@ def main() -> int:
         return 2
     except BrokenProcessPool:
         print(
-            "prepare_data.py: A worker died, probably out of memory: use fewer --workers.",
+            "prepare_data.py: a worker died, probably out of memory: use fewer --workers.",
             file=sys.stderr,
         )
         return 1
@@ -92,24 +92,24 @@ def main() -> int:
     except OSError as error:
         print(f"prepare_data.py: {place_of(error, arguments)}: {error.strerror or error}.", file=sys.stderr)
         return 1
-    except RecursionError:  # of pickle, which sends rows to workers
-        print("prepare_data.py: A row is nested too deep for several workers: use --workers 1.", file=sys.stderr)
+    except RecursionError:  # from pickle, which sends rows to workers
+        print("prepare_data.py: a row is nested too deep for several workers: use --workers 1.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("prepare_data.py: Interrupted; nothing was written.", file=sys.stderr)
+        print("prepare_data.py: interrupted; nothing was written.", file=sys.stderr)
         return 130
     return 0
 
 
 def place_of(error: OSError, arguments: argparse.Namespace) -> str:
-    """An error that names no file may be of what is read, or of what is written."""
+    """The error's file; if it has none, all inputs and outputs."""
     files = [arguments.rewrite] if arguments.rewrite is not None else [*arguments.datasets, arguments.output]
     return shown(error.filename or " or ".join(map(str, files)))
 
 
 def column_of(given: str, datasets: list[str]) -> tuple[str | None, str]:
-    """Of a --text_column: (the data set that it is for, or None for all, and the column). "FILE=NAME" matches a file
-    however its path is written; both parts may contain "="."""
+    """Splits a --text_column into (its dataset, or None for all datasets; the column). "FILE=NAME" matches any spelling
+    of the file's path; both parts may contain "="."""
     for end in (i for i, character in enumerate(given) if character == "="):
         name, column = given[:end], given[end + 1 :]
         for dataset in datasets:
@@ -121,7 +121,7 @@ def column_of(given: str, datasets: list[str]) -> tuple[str | None, str]:
 def input_of(arguments: argparse.Namespace, dataset: str) -> Input:
     own = argparse.Namespace(**{**vars(arguments), "dataset": dataset, "text_column": "text"})
     columns = [column_of(given, arguments.datasets) for given in arguments.text_column]
-    # The column given for this data set wins.
+    # A column given for this dataset takes precedence.
     for of, column in sorted(columns, key=lambda one: one[0] == dataset):
         if of in (None, dataset):
             own.text_column = column
@@ -208,7 +208,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
     try:
         for path in job.outputs:
             outputs.append(output_of(path))
-        first = list(islice(pieces, 1))  # from here on the source knows its size
+        first = list(islice(pieces, 1))  # the source now knows its size
         workers = arguments.workers or default_workers(source.num_bytes, encoder)
         progress = Progress("Tokenizing", source.total)
         for done, parts in encode(chain(first, pieces), source, work, workers):
@@ -233,7 +233,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             check_trained(outputs, source)
         attributes = {**encoder.attributes(), "source": describe(arguments, source.split)}
         content = source.fingerprint()
-        # The training file comes last: if it exists, the other one does.
+        # Commit the training file last: if it exists, the validation file does, too.
         for output in reversed(outputs):
             output.file.commit({**attributes, **output.attributes()}, {**record, CONTENT: content})
     finally:
@@ -261,15 +261,16 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
 def print_texts(outputs: list[TextOutput], encoder: Encoder) -> None:
     for file in (output.file for output in outputs):
         print(
-            f"{shown(file.path)}: {file.num_tokens:,} tokens, documents: {file.num_documents:,}, type {encoder.dtype}, "
-            f"tokenizer {shown(encoder.name)}, vocab_size {encoder.vocab_size}, eos {encoder.eos_token_id}, "
+            f"{shown(file.path)}: {file.num_tokens:,} tokens, documents: {file.num_documents:,}, dtype "
+            f"{encoder.dtype}, tokenizer {shown(encoder.name)}, vocab_size {encoder.vocab_size}, eos "
+            f"{encoder.eos_token_id}, "
             + (f"BOS {encoder.bos_token_id} before each document." if encoder.add_bos else "no BOS.")
         )
     for note in encoder.notes:
         print(f"{shown(encoder.name)}: {note}.")
     if encoder.special_names:
         print(
-            f"Names of special tokens within texts: {sum(output.special_tokens for output in outputs):,}, encoded as "
+            f"Special token names in texts: {sum(output.special_tokens for output in outputs):,}, encoded as "
             f"{encoder.special_tokens} (--special_tokens)."
         )
 
@@ -316,29 +317,28 @@ def check_not_empty(files: list[TokenFile], source: Source, share: float) -> Non
             "nothing was written; use a file with text."
         )
     if all(file.num_tokens == 0 for file in files):
-        raise PrepareError(f"Data set {source.dataset} (split {source.split}) has no text: nothing was written.")
+        raise PrepareError(f"dataset {source.dataset} (split {source.split}) has no text: nothing was written.")
     for target, file in enumerate(files):
         if file.num_tokens == 0:
             kind = "validation" if target == VALIDATION else "training"
             raise PrepareError(
-                f"Data set {source.dataset} has too few documents for a --validation_fraction of {share:g}: no {kind} "
+                f"dataset {source.dataset} has too few documents for a --validation_fraction of {share:g}: no {kind} "
                 "text would be left; change the fraction, or cut the text with --document_separator."
             )
 
 
 def assign(source: Source, cuts: Cuts, share: float, limit: int | None) -> Iterator[Piece]:
-    """The units that are distributed to TRAIN and VALIDATION are documents, and the pieces of long ones, since a book
-    is one document."""
+    """Distributes documents to TRAIN and VALIDATION; long documents (a book) are split into pieces."""
     unit = 0
     name = f"A document of {shown(source.dataset)}"
-    # Once closed, it has the fingerprint of what was read.
+    # Closing it computes the fingerprint of the data read.
     with closing(source.documents()) as documents:
         for document in islice(documents, limit):
             begins = True
             for before, text, is_last in cut(document, cuts, name=name):
                 target = target_of(unit, share)
                 unit += 1
-                # A document that continues in the other file ends in this one.
+                # If the next piece goes to the other file, the document ends in this one.
                 ends = is_last or target_of(unit, share) != target
                 yield Piece(before, text, begins, ends, target)
                 begins = ends

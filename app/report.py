@@ -47,11 +47,11 @@ def main() -> int:
         "--smoothing", type=int, metavar="STEPS", help="moving average of the plot (default: 2%% of the steps)"
     )
     arguments = parser.parse_args()
-    # Names of files may be any bytes.
+    # File names may contain any bytes.
     sys.stdout.reconfigure(errors="surrogateescape")
     try:
         if arguments.png is not None and (arguments.png.is_dir() or arguments.png.suffix == ".jsonl"):
-            raise ReportError(f"{arguments.png} is a run: give a picture file, e.g. loss.png.")
+            raise ReportError(f"{arguments.png} is a run: pass a picture file, e.g. loss.png.")
         runs = read_runs(arguments.runs)
         for run in runs:
             for sentence in run.damage:
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def draw_into(file: Path, runs: list[Run], arguments: argparse.Namespace) -> None:
-    from run_report.picture import draw  # matplotlib takes a second
+    from run_report.picture import draw  # importing matplotlib takes a second
 
     try:
         draw(runs, file, arguments.title, arguments.smoothing)
@@ -80,7 +80,7 @@ def draw_into(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Non
 
 
 def write(path: Path, fill: Callable[[Path], object]) -> None:
-    """And prints its name."""
+    """Writes the file atomically and prints its path."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
@@ -91,7 +91,7 @@ def write(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def default_output(runs: list[Run]) -> Path:
-    """A run's own report is not replaced by a comparison, or by that of an older file next to it."""
+    """Reports of comparisons, and of other .jsonl files in the folder, have other names than a run's own report."""
     if len(runs) > 1:
         return Path("compared.html")
     name = "report" if runs[0].file == "metrics.jsonl" else f"report-{Path(runs[0].file).stem}"

@@ -28,7 +28,7 @@ PLAIN_COLUMNS, PLAIN_ROWS = 80, 60
 MOST_LOG_BYTES = 1 << 36
 LOG_LINE = b"mpzero: Metrics are in "  # sbatch/train.sbatch prints it
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-BROKEN_PIPE = 141  # as a shell tells of a program that SIGPIPE has ended
+BROKEN_PIPE = 141  # a shell's status for a program that SIGPIPE ended
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
             run = reader.update()
             print("\n".join(frame_of(run, nodes.look(run), time.time(), PLAIN_COLUMNS, PLAIN_ROWS)), flush=True)
         else:
-            # Threads that are started later inherit it. follow() takes the signals, so that the cursor comes back.
+            # Threads started later inherit the mask. follow() receives the signals and restores the cursor.
             signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
             follow(reader, nodes, arguments.interval)
         return 0
@@ -50,7 +50,7 @@ def main() -> int:
         if error.filename is not None:
             print(f"mpzero: error: {shown(error.filename)} cannot be read: {error.strerror}.", file=sys.stderr)
             return 2
-        # What Python would still write at its end is dropped.
+        # Discard what Python would still write at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return BROKEN_PIPE
@@ -87,12 +87,12 @@ def interval(text: str) -> float:
 
 
 def run_named(name: str) -> Path:
-    """The run of a folder, a file, or a job."""
+    """The path of a run, given as a folder, a file or a job id."""
     if not re.fullmatch(r"[0-9]{1,15}(_[0-9]{1,15})?", name) or os.path.lexists(name):
         return Path(name)
     log = log_of_job(name)
     if not log:
-        raise TopError(f"'{name}' is not a folder, and Slurm has no such job: give the --checkpoint_dir.")
+        raise TopError(f"'{name}' is not a folder, and Slurm has no such job: pass the --checkpoint_dir.")
     metrics = b""
     try:
         with open_regular(Path(log), MOST_LOG_BYTES) as file:
@@ -110,7 +110,7 @@ def run_named(name: str) -> Path:
 
 
 def log_of_job(number: str) -> str:
-    """Empty: Slurm does not know the job."""
+    """The job's StdOut path; empty if Slurm does not know the job."""
     try:
         command = ["scontrol", "show", "job", number]
         said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
@@ -129,11 +129,11 @@ def terminal_size() -> os.terminal_size | None:
 
 
 class Keys:
-    """Those that are typed, without Enter and echo, where this is the terminal's foreground program."""
+    """Reads keys without Enter and echo, if this is the terminal's foreground program."""
 
     def __enter__(self) -> Keys:
         self.terminal = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
-        with contextlib.suppress(OSError):  # a terminal that controls no process
+        with contextlib.suppress(OSError):  # not a controlling terminal
             if self.terminal >= 0 and os.tcgetpgrp(self.terminal) != os.getpgrp():
                 self.terminal = -1
         if self.terminal >= 0:
@@ -151,7 +151,7 @@ class Keys:
 
 
 def ends_within(seconds: float, keys: Keys) -> bool:
-    """Waits so long for a signal or the key q."""
+    """Waits for a signal or the key q. -> whether one came within `seconds`"""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if signal.sigtimedwait(ENDING, min(left, 0.1)) is not None or keys.ask_to_end():
@@ -160,7 +160,7 @@ def ends_within(seconds: float, keys: Keys) -> bool:
 
 
 def follow(reader: RunReader, nodes: Nodes, seconds: float) -> None:
-    """Until the run, a signal or the key q ends it. The cursor is hidden meanwhile."""
+    """Shows the run until it ends, or until a signal or the key q. The cursor is hidden meanwhile."""
     with Keys() as keys:
         show(reader, nodes, seconds, keys)
 

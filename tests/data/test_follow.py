@@ -272,7 +272,7 @@ def test_what_was_passed_on_before_an_error_is_not_passed_on_again(tmp_path):
     assert program(tmp_path, "--once").returncode == 2
     path.write_text(line(1, 1.0) + line(2, 2.0) + line(3, 3.0))
     process = program(tmp_path, "--once")
-    assert process.stdout.endswith("follow.py: 1 step was passed on.\n")
+    assert process.stdout.endswith("follow.py: 1 step was forwarded.\n")
     assert [step for step, *_ in shown(tmp_path)] == [1, 2, 3]
 
 
@@ -321,7 +321,7 @@ def test_it_waits_for_a_run_and_says_so_once(tmp_path):
         file.write(line(2, 2.0) + "half a line")
     process.send_signal(signal.SIGTERM)
     stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout, stderr) == (0, "follow.py: 2 steps were passed on.\n", "")
+    assert (process.returncode, stdout, stderr) == (0, "follow.py: 2 steps were forwarded.\n", "")
     assert [step for step, *_ in shown(run)] == [1, 2]
 
 
@@ -342,7 +342,7 @@ def test_it_ends_with_the_process_that_it_is_started_for(tmp_path):
         file.write(line(2, 2.0))
     training.kill()
     training.wait()
-    assert process.communicate(timeout=60) == ("follow.py: 2 steps were passed on.\n", "")
+    assert process.communicate(timeout=60) == ("follow.py: 2 steps were forwarded.\n", "")
     assert [step for step, *_ in shown(tmp_path)] == [1, 2]
 
 
@@ -357,7 +357,7 @@ def test_a_signal_that_is_repeated_until_it_has_ended_does_not_kill_it(tmp_path)
         process.send_signal(signal.SIGUSR2)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=0.001)
-    assert (process.returncode, process.stdout.read()) == (0, "follow.py: 1 step was passed on.\n")
+    assert (process.returncode, process.stdout.read()) == (0, "follow.py: 1 step was forwarded.\n")
     process.stdout.close()
     process.stderr.close()
 

@@ -195,7 +195,7 @@ def test_a_text_goes_through_the_tokenizer_that_the_checkpoint_records(tmp_path:
     refused = generate(*flags, "--prompt=a", f"--tokenizer={larger}", program="generate.py", check=False)
     assert refused.returncode == 2
     assert (
-        f"generate.py: Tokenizer '{larger}' has 341 ids, but the model of step 3 of {run.latest} has 320"
+        f"generate.py: tokenizer '{larger}' has 341 ids, but the model of step 3 of {run.latest} has 320"
         in refused.stderr
     )
 

@@ -98,12 +98,12 @@ def test_curves_in_tensorboard_while_it_trains_and_after(machine):
     assert seen.status == 0, seen.all
     (forwarded,) = [line for line in seen.all.splitlines() if "forwarding" in line]
     assert "checkpoints/first_run/metrics.jsonl" in forwarded and "checkpoints/first_run/tensorboard" in forwarded
-    assert "follow.py: 3 steps were passed on." in seen.stdout
+    assert "follow.py: 3 steps were forwarded." in seen.stdout
     assert machine.type("SINK=tensorboard MAX_STEPS=5 ./train-singlenode.sh").status == 0
     assert machine.type("MAX_STEPS=6 ./train-singlenode.sh").status == 0
     # By hand, what no sink has got.
     rest = machine.type(".venv/bin/python app/follow.py checkpoints/first_run --once")
-    assert rest.status == 0 and "1 step was passed on" in rest.stdout
+    assert rest.status == 0 and "1 step was forwarded" in rest.stdout
     (run,) = (checkpoints(machine) / "tensorboard").iterdir()
     events = accumulator.EventAccumulator(str(run))
     events.Reload()
