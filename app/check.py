@@ -171,8 +171,8 @@ def problems_of_model() -> Iterator[str]:
         presets = sorted(path.stem for path in (ROOT / "configs/models").glob("*.json"))
         if model not in presets:
             meant = nearest(model, presets)
-            also = f"did you mean {meant}? It" if meant else "which"
-            yield f"MODEL_TYPE={model} is not in configs/models; {also} has {', '.join(presets)}."
+            also = f"did you mean {meant}? Available" if meant else "available"
+            yield f"MODEL_TYPE={model} is not in configs/models; {also}: {', '.join(presets)}."
     if weights and not os.path.exists(weights) and not HUB_NAME.fullmatch(weights):
         yield f"--init_from {weights} does not exist; pass a folder, or a model's name on Hugging Face."
     yield from problems_of_json("DS_CONFIG", variable("DS_CONFIG"), problems_of_keys)

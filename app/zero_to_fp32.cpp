@@ -250,7 +250,7 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   }
   if (!has_config) {
     mpzero::print_out(
-        "There is no config.json: DeepSpeed's checkpoints do not contain it; --model_config FILE adds it.\n");
+        "There is no config.json: DeepSpeed's checkpoints do not contain one; add it with --model_config FILE.\n");
   } else if (options.format != WeightsFormat::kHdf5) {
     mpzero::print_out("Load it with torch and transformers: transformers.{}.from_pretrained(\"{}\")\n",
                       mpzero::has_parameter(checkpoint.parameters(), mpzero::kSharedEmbedding) ? "AutoModelForSeq2SeqLM"

@@ -59,9 +59,9 @@ fs::path preset_path(const std::string& model_type) {
   known.erase(std::unique(known.begin(), known.end()), known.end());
   const auto nearest = nearest_name(model_type, known);
   throw_user_error(
-      "--model_type {} is not a preset in configs/models (there: {}); {}choose one, or pass a Hugging Face config.json "
-      "as --model_config",
-      model_type, fmt::join(known, ", "), nearest ? fmt::format("did you mean {}? Else ", *nearest) : "");
+      "--model_type {} is not a preset in configs/models (available: {}); {}choose one, or pass a Hugging Face "
+      "config.json as --model_config",
+      model_type, fmt::join(known, ", "), nearest ? fmt::format("did you mean {}? Otherwise, ", *nearest) : "");
 }
 
 template <typename T>

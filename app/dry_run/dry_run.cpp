@@ -36,9 +36,10 @@ std::string describe_length(const RunSetup& setup, const RunPosition& at) {
   const int64_t left = saturating_product(steps, tokens);
   const bool countable = left < std::numeric_limits<int64_t>::max() - at.tokens_seen;
   const std::string done = at.step > 0 ? fmt::format("{} done, ", counted(at.step, "step")) : std::string();
-  const std::string length = fmt::format(
-      "{}{} of {} x {}: {}{} tokens in all", done, counted(steps, "step"), counted(config.train_batch_size, "sequence"),
-      counted(config.seq_length, "token"), countable ? "" : "more than ", countable ? at.tokens_seen + left : left);
+  const std::string length =
+      fmt::format("{}{} of {} x {}: {}{} tokens in total", done, counted(steps, "step"),
+                  counted(config.train_batch_size, "sequence"), counted(config.seq_length, "token"),
+                  countable ? "" : "more than ", countable ? at.tokens_seen + left : left);
   if (setup.train_windows == 0) return length;
   const double sequences = static_cast<double>(at.sequences_seen) +
                            static_cast<double>(steps) * static_cast<double>(config.train_batch_size);
@@ -75,7 +76,7 @@ std::string describe_start(const RunSetup& setup, const ResumePreview& preview) 
                                 : std::string();
   if (!resumed) {
     const std::string adapters = config.init_adapters.empty() ? "" : " and the adapters of " + config.init_adapters;
-    const std::string weights = config.init_from.empty() ? fmt::format("random weights of seed {}", config.seed)
+    const std::string weights = config.init_from.empty() ? fmt::format("random weights from seed {}", config.seed)
                                                          : "the weights of " + config.init_from;
     const std::string nothing =
         moves.empty() ? fmt::format("; {} contains no checkpoint", config.checkpoint_dir) : moves;

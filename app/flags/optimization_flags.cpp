@@ -155,7 +155,7 @@ std::vector<Flag> adamw_flags() {
        .trainer = TrainersFlag{.default_value = "0"}},
       {.name = "no_decay",
        .value = Names{.field = field<&Settings::optimizer, &OptimizerConfig::no_decay>,
-                      .remark = ", which would be part of every other; write it as norm,bias"},
+                      .remark = ", which would match every parameter; write it as norm,bias"},
        .help = "exclude parameters whose names contain any of these from weight decay, e.g. norm,bias",
        .default_text = "none"},
       {.name = "freeze_parameters",

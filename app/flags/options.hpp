@@ -32,7 +32,7 @@ constexpr const char* kListedByHelp = "mpzero train --help lists them all";
 // boolean flag means true. A flag may be given under two of its names if the values are the same. Throws UserError
 // naming each wrong flag: unknown (with the nearest known one), repeated, without a value, out of range. `of_command`:
 // flags of another command that also accepts those of `mpzero train` and has already parsed its own; they are suggested
-// for similar unknown flags. `help`: tells where all flags are listed.
+// for similar unknown flags. `help`: the hint on how to list all flags.
 CommandLine parse_command_line(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& of_command = {},
                                const std::string& help = kListedByHelp);

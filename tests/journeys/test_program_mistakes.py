@@ -48,7 +48,7 @@ def test_more_ranks_than_any_machine_has(run: TinyRun) -> None:
 def test_more_tokens_than_a_number_holds(run: TinyRun) -> None:
     seen = mpzero("train", *run.flags(), "--dry_run", "--max_steps=9000000000000000000")
     assert seen.returncode == 0, seen.stderr
-    assert "more than 9223372036854775807 tokens in all" in seen.stdout
+    assert "more than 9223372036854775807 tokens in total" in seen.stdout
 
 
 def test_a_dry_run_shows_the_epochs(run: TinyRun) -> None:

@@ -101,7 +101,7 @@ def test_overwrite_says_what_would_be_moved(finished: TinyRun) -> None:
     seen = mpzero("train", *finished.flags(), "--dry_run", "--max_steps=2", "--overwrite")
     old = finished.checkpoints / "old-1"
     assert seen.returncode == 0, seen.stderr
-    assert "from step 0, with random weights of seed 42" in seen.stdout
+    assert "from step 0, with random weights from seed 42" in seen.stdout
     assert f"--overwrite moves the other run's checkpoints in {finished.checkpoints} to {old}" in seen.stdout
     assert "contains no checkpoint" not in seen.stdout
     # And so it does.
