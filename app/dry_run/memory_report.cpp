@@ -100,8 +100,7 @@ std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRan
   if (host <= machine.host) return std::nullopt;
   return fmt::format(
       "the run does not fit into host memory: the {} ranks of a host need {}, but {} are available here; use more "
-      "hosts or ranks, keep part of the states on the GPUs with \"ratio\" in offload_optimizer, or raise the memory "
-      "limit of the job or container",
+      "hosts or ranks, lower \"ratio\" in offload_optimizer, or raise the memory limit of the job or container",
       ranks.per_host, gibibytes(host), gibibytes(machine.host));
 }
 

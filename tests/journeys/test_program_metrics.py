@@ -40,7 +40,7 @@ def events_of(folder: Path) -> list[dict]:
         (["--metrics_port=9410", "--metrics_address=localhost"], '--metrics_address "localhost" is not an IP address'),
         (
             ["--metrics_port=9410", "--metrics_sd_dir=targets"],
-            "give --metrics_address 0.0.0.0",
+            "pass --metrics_address 0.0.0.0",
         ),
     ],
 )
