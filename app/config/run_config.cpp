@@ -222,8 +222,8 @@ void check_fp8_batch(const RunConfig& config, std::vector<std::string>& warnings
   constexpr int64_t kMultiple = 16;  // required by Hopper's FP8 products
   if (config.fp8 == "none" || config.micro_batch_tokens() % kMultiple == 0) return;
   warnings.push_back(fmt::format(
-      "the {} tokens of a micro-batch are not a multiple of {}, as FP8 products on GPUs need: operands are "
-      "rounded to FP8 and multiplied in bf16, slower than bf16 alone; change --seq_length or the micro-batch",
+      "the {} tokens of a micro-batch are not a multiple of {}, as FP8 on GPUs requires: operands are rounded to FP8 "
+      "and multiplied in bf16, slower than bf16 alone; change --seq_length or the micro-batch",
       config.micro_batch_tokens(), kMultiple));
 }
 

@@ -99,8 +99,8 @@ std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRan
   const int64_t host = host_bytes(estimate.states_of(estimate.scenario(), 0)) * ranks.per_host;
   if (host <= machine.host) return std::nullopt;
   return fmt::format(
-      "the run does not fit into host memory: the {} ranks of a host need {}, but {} are available here; use more "
-      "hosts or ranks, lower \"ratio\" in offload_optimizer, or raise the memory limit of the job or container",
+      "the run does not fit into host memory: {} ranks per host need {}, but {} are available here; use more hosts or "
+      "ranks, lower \"ratio\" in offload_optimizer, or raise the memory limit of the job or container",
       ranks.per_host, gibibytes(host), gibibytes(machine.host));
 }
 
