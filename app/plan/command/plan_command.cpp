@@ -16,6 +16,7 @@
 #include "app/plan/calibrate_command.hpp"
 #include "app/plan/command/comparison_report.hpp"
 #include "app/plan/command/plan_comparison.hpp"
+#include "app/plan/command/plan_limit.hpp"
 #include "app/plan/command/plan_options.hpp"
 #include "app/plan/command/plan_report.hpp"
 #include "app/plan/command/rates.hpp"
@@ -28,6 +29,10 @@ namespace {
 
 // As --world_size has it.
 constexpr int64_t kMostRanks = 1'000'000;
+// Bounds and step of --max_seq_length and --largest_model.
+constexpr int64_t kSequenceStep = 256;
+constexpr int64_t kLongestSequence = int64_t{1} << 26;
+constexpr int64_t kMostLayers = 4096;
 
 // The flags of `mpzero train`, as a dry run reads them.
 CommandLine read_train_flags(std::vector<std::string> arguments) {
@@ -119,6 +124,49 @@ void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssu
   }
 }
 
+// Replaces the run by the one with the longest sequences or the most layers that fits. Returns the line that reports
+// it.
+std::string set_to_largest(PlanLimit limit, const CommandLine& line, const PlanMachine& machine,
+                           const PlanAssumptions& assumptions, RunSetup& setup) {
+  const bool layers = limit == PlanLimit::kLayers;
+  const std::string flag = layers ? "num_hidden_layers" : "seq_length";
+  if (line.gives(flag)) {
+    throw_user_error("--{} and --{} {} contradict each other; pass one of them.",
+                     layers ? "largest_model" : "max_seq_length", line.name_of(flag),
+                     layers ? *line.model_overrides.num_hidden_layers : line.seq_length);
+  }
+  const auto set_up = [&](const CommandLine& tried) {
+    RunSetup one = set_up_run(tried, machine.world_size(), DataFiles::kMayBeUnnamed);
+    fit_micro_batch(one, machine, assumptions);
+    return one;
+  };
+  // Leaves the margin free that --recompute auto leaves.
+  const auto problem = [&](const CommandLine& tried) -> std::string {
+    RunSetup one = set_up(tried);
+    one.layout = layout_of(one, machine, nullptr, assumptions).layout;
+    const PlanEstimate::Memory memory = estimate_plan(one, machine, nullptr, assumptions).memory;
+    if (!memory.fits || machine.is_cpu()) return memory.problem;
+    const int64_t margin = memory_margin(memory.of_gpu), free = memory.of_gpu - memory.total;
+    if (free >= margin) return "";
+    return fmt::format("{} of {} of GPU memory are free; a run needs about {}", gibibytes(free),
+                       gibibytes(memory.of_gpu), gibibytes(margin));
+  };
+  const int64_t ranks = setup.config.sequence_parallel_size;
+  const LargestFit largest = layers ? largest_fit(limit, line, 1, kMostLayers, problem)
+                                    : largest_fit(limit, line, kSequenceStep * ranks, kLongestSequence, problem);
+  const int64_t of_model = setup.model.max_position_embeddings;
+  setup = set_up(largest.line);
+  std::string text = layers ? fmt::format("largest model of these dimensions: {} layers", largest.value)
+                            : fmt::format("longest sequences: {} tokens", largest.value);
+  if (!largest.problem.empty()) text += "; the next size fails: " + largest.problem;
+  if (!layers && largest.value > of_model) {
+    setup.warnings.push_back(fmt::format(
+        "sequences of {} tokens exceed the model's max_position_embeddings {}: train with --max_position_embeddings {}",
+        largest.value, of_model, largest.value));
+  }
+  return text;
+}
+
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += printable(line) + "\n";
@@ -179,6 +227,8 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     calibration.reset();
   }
   if (!options.compare) fit_micro_batch(setup, machine, assumptions);
+  const std::string largest =
+      options.limit == PlanLimit::kNone ? "" : set_to_largest(options.limit, line, machine, assumptions, setup);
   // What the calibration lacks takes the times away, not the memory.
   const auto with_times = [&](const auto& plan) {
     try {
@@ -218,7 +268,8 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
                         .machine = machine,
                         .calibration = calibration ? &*calibration : nullptr,
                         .tokens = options.tokens,
-                        .nodes = nodes.line};
+                        .nodes = nodes.line,
+                        .largest = largest};
   return {.text = options.json ? plan_json(facts, plan).dump(2) + "\n" : joined(describe_plan(facts, plan)),
           .warnings = setup.warnings,
           .exit_code = plan.memory.fits ? EXIT_SUCCESS : kUserErrorExitCode};

@@ -52,6 +52,13 @@ std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& tex
   return all;
 }
 
+void set_limit(PlanOptions& options, PlanLimit limit) {
+  if (options.limit != PlanLimit::kNone && options.limit != limit) {
+    throw_user_error("--max_seq_length and --largest_model exclude each other; pass one of them.");
+  }
+  options.limit = limit;
+}
+
 std::vector<CommandFlag> plan_flags(PlanOptions& o) {
   return {
       {"instance", [&o](const std::string& value) { o.instance = value; }},
@@ -62,6 +69,8 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
        [&o](const std::string& value) { o.tokens = number("tokens", value, 1, "a number of tokens, e.g. 15e9"); }},
       {"json", [&o](const std::string&) { o.json = true; }, true},
       {"compare", [&o](const std::string&) { o.compare = true; }, true},
+      {"max_seq_length", [&o](const std::string&) { set_limit(o, PlanLimit::kSeqLength); }, true},
+      {"largest_model", [&o](const std::string&) { set_limit(o, PlanLimit::kLayers); }, true},
       {"host_gigabits",
        [&o](const std::string& value) {
          o.host_gigabits = number("host_gigabits", value, 1e-3, "Gb/s per host, e.g. 400");
@@ -147,6 +156,10 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
     throw_user_error("--network_rate {} has no effect on one host; give --nodes, or leave it out.",
                      *options.network_rate);
   }
+  if (options.limit != PlanLimit::kNone && options.compare) {
+    throw_user_error("--compare does not support {}; pass one of them.",
+                     options.limit == PlanLimit::kLayers ? "--largest_model" : "--max_seq_length");
+  }
   if (options.price && !options.prices.empty()) {
     throw_user_error("--price and --prices both set the price; keep one of the two.");
   }
@@ -179,6 +192,8 @@ std::string plan_help() {
          "  --compare                rank instances, ZeRO stages, offload, layouts, micro-batches and recomputation,\n"
          "                           and print the ds_config.json of the fastest\n"
          "  --instances LIST         compare only these hosts, e.g. p4d.24xlarge:2,g6e.12xlarge:4,p5.48xlarge:1\n"
+         "  --max_seq_length         plan the longest sequences that fit in memory\n"
+         "  --largest_model          plan the model with the most layers of these dimensions that fits in memory\n"
          "  --json                   print JSON (docs/formats.md)\n"
          "  --calibration FILE       kernel times (default: from configs/calibrations)\n"
          "  --price N                price per host and hour, in any currency\n"

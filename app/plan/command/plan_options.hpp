@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "app/plan/command/plan_limit.hpp"
+
 namespace mpzero::plan {
 
 // The flags of `mpzero plan` itself. All others are those of `mpzero train`.
@@ -17,6 +19,7 @@ struct PlanOptions {
   double tokens = 0;  // of the whole training; 0: not given
   bool json = false;
   bool compare = false;
+  PlanLimit limit = PlanLimit::kNone;
   std::optional<double> host_gigabits;  // per second, of a host's network, with --gpu
   std::optional<double> network_rate;   // GB/s that a host sends in collectives between hosts
   double straggler_factor = 1;

@@ -182,6 +182,7 @@ std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimat
                             ? "not measured on this GPU"
                             : "measured on " + measured_on(*facts.calibration, machine))};
   if (!facts.nodes.empty()) lines.push_back("  " + facts.nodes);
+  if (!facts.largest.empty()) lines.push_back("  " + facts.largest);
   if (facts.setup.layout.sequence_ranks > 1 && facts.calibration != nullptr) {
     lines.emplace_back("  step time: without the exchange of attention heads between ranks");
   }
@@ -237,7 +238,8 @@ nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& pla
         {"network", machine.efa ? "efa" : "socket"},
         {"network_rate", machine.nodes > 1 ? Json(machine.links.between_bytes_per_second / 1e9) : Json(nullptr)},
         {"network_basis", machine.nodes > 1 ? Json(machine.network_basis) : Json(nullptr)}}},
-      {"model", {{"name", config.model_type}, {"parameters", plan.parameters}}},
+      {"model",
+       {{"name", config.model_type}, {"parameters", plan.parameters}, {"layers", facts.setup.model.num_hidden_layers}}},
       {"run",
        {{"zero_stage", config.zero.stage},
         {"nodes_of_zero", facts.setup.layout.nodes},

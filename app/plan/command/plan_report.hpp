@@ -15,6 +15,7 @@ struct PlanFacts {
   const Calibration* calibration = nullptr;  // none: there is no step
   double tokens = 0;                         // of the whole training; 0: not given
   std::string nodes = {};                    // why this layout; empty: one host
+  std::string largest = {};                  // the result of --max_seq_length or --largest_model
 };
 
 // The relative error of a step from which on there are no hours and costs: they would be wrong by half or more.
