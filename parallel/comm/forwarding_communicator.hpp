@@ -39,10 +39,10 @@ class ForwardingCommunicator : public Communicator {
   std::unique_ptr<Communicator> communicator_;
 };
 
-// Measures how long compute is stalled by another communicator's collectives: on a GPU the time between a wait() and
-// the work after it on the timeline's stream, wherever the collective itself runs; on the CPU the host's time in the
-// collective and in wait(). It does not wait itself. A wait() on a stream other than the timeline's stalls only that
-// stream and does not count. In a trace, starting a collective is a separate range.
+// Measures how long another communicator's collectives stall compute: on a GPU, the time between a wait() and the work
+// after it on the timeline's stream, whichever stream runs the collective; on the CPU, the host's time in the
+// collective and in wait(). Never waits itself. A wait() on a stream other than the timeline's stalls only that stream
+// and is not counted. In a trace, starting a collective is a separate range.
 class MeasuredCommunicator final : public ForwardingCommunicator, public StallSource {
  public:
   // `timeline` outlives the communicator and its collectives, and the communicator outlives its collectives.
@@ -56,13 +56,13 @@ class MeasuredCommunicator final : public ForwardingCommunicator, public StallSo
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
   std::vector<Stall> take_stalls() override { return std::exchange(stalls_, {}); }
-  // What this rank has sent since the last call if the ranks pass data around in a ring, with which it is the least,
-  // and what it sends to each other rank in all_to_all(); in the types of the tensors.
+  // Bytes that this rank has sent since the last call, in the tensors' dtypes: assuming a ring, which minimizes
+  // traffic, or, for all_to_all(), directly to each other rank.
   int64_t take_sent_bytes() { return std::exchange(sent_bytes_, 0); }
 
  private:
   class Pending;
-  // `rounds` times around the ring with a shard of `full`.
+  // Counts `rounds` passes of a shard of `full` around the ring.
   void count_sent(const at::Tensor& full, int rounds = 1);
   template <typename Start>
   std::unique_ptr<PendingCollective> measure(const char* name, const Start& start);
@@ -72,7 +72,7 @@ class MeasuredCommunicator final : public ForwardingCommunicator, public StallSo
   int64_t sent_bytes_ = 0;
 };
 
-// Records another communicator's collectives in a flight recorder. It does not wait itself.
+// Records another communicator's collectives in a flight recorder. Never waits itself.
 class RecordedCommunicator final : public ForwardingCommunicator {
  public:
   // `channel` outlives the communicator.

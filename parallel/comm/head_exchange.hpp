@@ -10,10 +10,9 @@
 namespace mpzero::parallel {
 
 // DeepSpeed-Ulysses (Jacobs et al., 2023, arXiv:2309.14509): an all-to-all in each direction, over the P ranks of a
-// communicator. Results belong to the current stream.
+// communicator. Results are ordered on the current stream.
 //
-// Of repeated heads of keys and values, a rank gets those that its query heads read, in their order, if P divides the
-// query heads.
+// If P divides the query heads, a rank gets the (repeated) key and value heads that its query heads read, in order.
 class HeadExchange final : public SequenceExchange {
  public:
   // `group` outlives this.
@@ -21,7 +20,7 @@ class HeadExchange final : public SequenceExchange {
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->world_size(); }
-  // How many heads of `heads` a rank has after to_heads().
+  // Number of heads per rank after to_heads(), out of `heads`.
   int64_t local_heads(int64_t heads) const;
   at::Tensor to_heads(const at::Tensor& x) const override;
   at::Tensor to_tokens(const at::Tensor& y, int64_t heads) const override;

@@ -13,20 +13,20 @@ std::string version_text(int nccl_version);
 std::string mpi_version();   // "Open MPI v4.1.4"
 int cuda_runtime_version();  // 1000 * major + 10 * minor
 
-// A library that the loader chose.
+// A library as resolved by the dynamic loader.
 struct LoadedLibrary {
   std::string name;
   int64_t version = 0;     // as the library reports it
-  int64_t built_with = 0;  // as its header had it when mpzero was built
+  int64_t built_with = 0;  // from its header when mpzero was built
   std::string file;
 };
-// The CUDA runtime; in a build with GPU kernels NCCL and cuBLASLt, too.
+// The CUDA runtime; in a build with GPU kernels, also NCCL and cuBLASLt.
 std::vector<LoadedLibrary> loaded_libraries();
-// Throws UserError naming the file of the first one that is not the version mpzero was built with: kernels and plans
-// are those of that version, and an older library may lack functions.
+// Throws UserError with the file of the first library whose version differs from the one mpzero was built with: kernels
+// and plans are specific to that version, and an older library may lack functions.
 void check_versions(const std::vector<LoadedLibrary>& libraries);
 
-// The file that has `function`; empty: unknown.
+// The file that defines `function`; empty if unknown.
 std::string file_of(const void* function);
 
 }  // namespace mpzero::parallel

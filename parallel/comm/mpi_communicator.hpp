@@ -14,19 +14,19 @@
 
 namespace mpzero::parallel {
 
-// Collectives over tensors in host memory, beside compute: the process's CommunicationThread sends and receives, in
-// pieces, and adds up. Where MPI may be used by one thread only, each collective has completed when it returns.
+// Collectives over tensors in host memory that overlap with compute: the process's CommunicationThread sends, receives
+// and adds them in pieces. If only one thread may use MPI, each collective has completed when it returns.
 //
-// Tensors travel in their own type. A sum is an exchange of shards, which each rank then adds up in the order of the
-// ranks: bf16 in fp32, rounded once. Sums of all ranks are made of such sums, which are gathered, so that all ranks get
-// the same bits. A gather goes from each rank to each other one; around a ring if several hosts have several ranks
-// each, since then only one of a host's ranks sends to the next host.
+// Tensors are sent in their own dtype. A reduce-scatter exchanges shards, which each rank adds in rank order: bf16 in
+// fp32, rounded once. An all-reduce gathers such sums, so all ranks get the same bits. A gather sends from each rank to
+// every other or, if several hosts have several ranks each, around a ring, so that only one rank per host sends to the
+// next host.
 class MpiCommunicator final : public Communicator {
  public:
-  // Collective over the ranks of `mpi`, which it must not outlive. `around_ring`: how gathers go, the same on all
-  // ranks; by default as above.
+  // Collective over the ranks of `mpi`, which must outlive this. `around_ring`: whether gathers use a ring, the same on
+  // all ranks; default: as above.
   explicit MpiCommunicator(const MpiRuntime& mpi, std::optional<bool> around_ring = std::nullopt);
-  // Waits for collectives in progress; during stack unwinding, when other ranks may be gone, it leaves them undone.
+  // Waits for collectives in progress; during stack unwinding, when other ranks may be gone, abandons them.
   ~MpiCommunicator() override;
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -48,8 +48,8 @@ class MpiCommunicator final : public Communicator {
   int world_size_;
   bool around_ring_;
   Unwinding unwinding_;
-  std::unique_ptr<MpiGroup> group_;              // of its own, so that its messages meet no others
-  std::shared_ptr<std::vector<char>> received_;  // what is to be added up, of the collective in progress
+  std::unique_ptr<MpiGroup> group_;              // a duplicate, so that its messages match no others
+  std::shared_ptr<std::vector<char>> received_;  // addends received by the collective in progress
   std::unique_ptr<CommunicationThread::Lane> lane_;
 };
 

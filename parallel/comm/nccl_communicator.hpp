@@ -18,43 +18,42 @@ struct ncclWindow_vidmem;
 
 namespace mpzero::parallel {
 
-// A failed call of NCCL. The cause may be another rank.
+// A failed NCCL call. The cause may be another rank.
 class CommunicatorFailure final : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return kFailureExitCode; }
 };
 
-// What moves the bytes of a collective, if there is a choice.
+// How a collective moves data, if there is a choice.
 enum class NcclEngine {
   kKernels,  // kernels on some of the multiprocessors
-  // The GPU's copy engines, if all ranks' GPUs can access each other's memory: gathers do not use multiprocessors, and
-  // a sum is an exchange of shards by copy engines followed by one pass of this rank over the received shards.
+  // The GPU's copy engines, if all ranks' GPUs can access each other's memory: gathers use no multiprocessors, and a
+  // reduce-scatter exchanges shards by copy engines, then adds the received shards in one pass.
   kCopyEngines
 };
 
 // Collectives over tensors on the GPU, on a separate high-priority stream, so that they overlap with compute. One
-// communicator per use (parameters, gradients): collectives of different communicators have no common order and can
-// overlap.
+// communicator per use (parameters, gradients): collectives of different communicators are unordered and can overlap.
 class NcclCommunicator final : public Communicator {
  public:
   // Collective over all ranks of `mpi`, which broadcasts NCCL's unique id. Uses the rank's current CUDA device.
-  // `min_channels`: NCCL opens at least as many (ncclConfig_t::minCTAs), each with connections and a multiprocessor of
-  // its own; 0: as NCCL decides.
+  // `min_channels`: minimum number of NCCL channels (ncclConfig_t::minCTAs), each with its own connections and
+  // multiprocessor; 0: NCCL decides.
   explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines, int min_channels = 0);
   // Collective, and waits for collectives in progress; does nothing during stack unwinding.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Why copy engines are not used although they could reach all ranks, for the user; std::nullopt: they are used,
-  // cannot reach all ranks, or were not requested.
+  // For the user: the reason why copy engines are not used although they could reach all ranks; std::nullopt if they
+  // are used, cannot reach all ranks, or were not requested.
   const std::optional<std::string>& hazard() const { return hazard_; }
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  // Mapped by all ranks that can access it (a symmetric window), so that data goes directly from buffer to buffer;
-  // elsewhere registered with the network, if NCCL can. Not allocated by PyTorch's allocator.
+  // A symmetric window, mapped by all ranks that can access it, so that data is copied directly between buffers;
+  // otherwise registered with the network if NCCL supports that. Not allocated by PyTorch's allocator.
   at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override;
   int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
@@ -70,9 +69,9 @@ class NcclCommunicator final : public Communicator {
     ncclWindow_vidmem* window = nullptr;  // null if NCCL does not support windows or must not use them
   };
 
-  // The stream, after making it wait for the work queued on the current stream.
+  // The stream, which now waits for the work queued on the current stream.
   c10::cuda::CUDAStream& start();
-  // The end of what start() began.
+  // Ends the collective that start() began.
   std::unique_ptr<PendingCollective> finish();
   void exchange_and_sum(const at::Tensor& full, const at::Tensor& shard, SumMode mode);
 
@@ -84,7 +83,7 @@ class NcclCommunicator final : public Communicator {
   c10::cuda::CUDAEvent inputs_ready_;  // of the collective between start() and finish()
   std::vector<Buffer> buffers_;
   bool copy_engines_;
-  bool windows_ = true;  // buffers are registered as such
+  bool windows_ = true;  // buffers are registered as windows
   std::optional<std::string> hazard_;
   at::Tensor arrived_;  // the received shards of all ranks, if copy engines exchange them
 };
