@@ -9,7 +9,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// The one of this thread.
+// This thread's HostOrder.
 thread_local HostOrder* current_order = nullptr;
 
 std::string text_of(const std::exception_ptr& error) {
@@ -34,7 +34,7 @@ class FunctionTask final : public HostTask {
   std::function<void()> work_;
 };
 
-// Signals are for the thread that trains.
+// Signals are handled by the training thread.
 std::thread start_without_signals(std::function<void()> work) {
   sigset_t all;
   sigset_t before;
@@ -85,20 +85,20 @@ std::shared_ptr<CommunicationThread::Job> CommunicationThread::submit(Lane& lane
 }
 
 void CommunicationThread::run() {
-  // Timers of a thread are late by this much on purpose, 50 us by default.
+  // Linux delays a thread's timers by up to this slack, 50 us by default.
   prctl(PR_SET_TIMERSLACK, kTimerSlack.count(), 0, 0, 0);
   Lock lock(mutex_);
   while (!ending_) {
     const Turn turn = take_turn(lock);
     if (turn.has_moved || ending_) continue;
-    // What may run changes with jobs that end, which is progress, and with calls of others only.
+    // The runnable jobs change only when a job ends, which is progress, or through calls of other threads.
     turn.has_work ? idle(lock) : work_.wait(lock);
   }
 }
 
 CommunicationThread::Turn CommunicationThread::take_turn(Lock& lock) {
   Turn turn;
-  // Lanes come and go during a step.
+  // Lanes may be added or removed during a step.
   for (size_t i = 0; i < lanes_.size(); ++i) {
     Lane& lane = *lanes_[i];
     const size_t left = lane.jobs_.size();
@@ -142,10 +142,10 @@ bool CommunicationThread::step(Job& job, Lock& lock) {
   stepping_ = nullptr;
   if (leaving_ > 0) ended_.notify_all();
   if (progress == HostTask::Progress::kNone && !error) return false;
-  // It may have been aborted meanwhile.
+  // The job may have been aborted meanwhile.
   if ((progress == HostTask::Progress::kDone || error) && !job.has_ended()) {
     end(job, /*aborted=*/false, error);
-    // What it held is freed without the lock.
+    // Free the task without the lock.
     std::unique_ptr<HostTask> task = std::move(job.task_);
     lock.unlock();
     task.reset();

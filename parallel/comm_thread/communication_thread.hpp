@@ -18,57 +18,56 @@
 
 namespace mpzero::parallel {
 
-// Work in steps, none of which waits for another rank.
+// Work in steps that never wait for another rank.
 class HostTask {
  public:
   enum class Progress : uint8_t { kNone, kSome, kDone };
 
-  // May come before kDone. What others may still write to must stay then.
+  // May run before kDone. Memory that others may still write to must then stay allocated.
   virtual ~HostTask() = default;
-  // Does what can be done now. Not called again after kDone or an exception.
+  // Makes as much progress as possible without waiting. Not called again after kDone or an exception.
   virtual Progress advance() = 0;
 };
 
-// The one thread of a process that moves its tensors over MPI while the others compute: MPI 4's libraries move data
-// only inside their own calls, so somebody must call them.
+// The process's only thread that moves tensors over MPI, while others compute: MPI 4 libraries move data only inside
+// MPI calls, so a thread must make such calls.
 //
-// Jobs are submitted to lanes. A communicator has a lane. The jobs of a lane run one after another, in the order of
-// their submission; those of different lanes beside each other, a step of each in turn. A HostOrder lets a job begin
-// only after jobs of other lanes. A job:
+// Jobs are submitted to lanes; each communicator has one. The jobs of a lane run one after another, in submission
+// order; lanes run concurrently, one step of each in turn. A HostOrder makes a job depend on jobs of other lanes. The
+// states of a job:
 //
 //   in        | event                                           | then
 //   ----------+-------------------------------------------------+------------------------------------------------------
-//   -         | submit(), the lane is in order                  | kQueued
+//   -         | submit(), no job of the lane has failed         | kQueued
 //   -         | submit(), a job of the lane has failed          | kFailed, with that error
 //   -         | submit(), the lane was aborted                  | kAborted
-//   kQueued   | first of its lane, all before it in its order   | kRunning
-//             |   have completed                                |
-//   kQueued   | first of its lane, one before it in its order   | kFailed with that error, or kAborted: what it would
-//             |   has failed or was aborted                     |   send is undefined
+//   kQueued   | first of its lane, all its dependencies have    | kRunning
+//             |   completed                                     |
+//   kQueued   | first of its lane, a dependency has failed or   | kFailed with that error, or kAborted: its input is
+//             |   was aborted                                   |   undefined
 //   kQueued   | a job of its lane fails                         | kFailed, with that error: the ranks no longer agree
-//   on
-//             |                                                 |   what comes next in the lane
+//             |                                                 |   on the lane's next job
 //   kRunning  | advance() returns kDone                         | kCompleted
 //   kRunning  | advance() throws                                | kFailed
-//   kQueued,  | the end of the lane during stack unwinding, or  | kAborted
-//   kRunning  |   of the thread                                 |
+//   kQueued,  | the lane ends during stack unwinding, or the    | kAborted
+//   kRunning  |   thread ends                                   |
 //
-// The ranks cannot wait for each other in a circle if all submit the same jobs in the same order: what a job waits for
-// was submitted before it, so that the first one of all that have not ended can always go on.
+// No deadlock if all ranks submit the same jobs in the same order: a job depends only on jobs submitted before it, so
+// the first unfinished job can always proceed.
 //
-// The thread takes no core from threads that compute for longer than it has something to move: it sleeps between steps
-// without progress (Pauses).
+// The thread sleeps between steps without progress (Pauses), so it takes a core from compute threads only while it has
+// data to move.
 class CommunicationThread {
  public:
   enum class Runs : uint8_t {
-    kBeside,   // a thread of its own
-    kInCaller  // none: submit() returns once the job has ended. For an MPI that only one thread may use.
+    kBeside,   // in a separate thread
+    kInCaller  // without a thread: submit() returns once the job has ended. For an MPI that only one thread may use.
   };
   class Job;
   class Lane;
 
   explicit CommunicationThread(Runs runs);
-  // Aborts what is left in lanes.
+  // Aborts unfinished jobs.
   ~CommunicationThread();
   CommunicationThread(const CommunicationThread&) = delete;
   CommunicationThread& operator=(const CommunicationThread&) = delete;
@@ -83,40 +82,40 @@ class CommunicationThread {
 
   std::shared_ptr<Job> submit(Lane& lane, std::unique_ptr<HostTask> task);
   void run();
-  // A step of each lane's first job that may run. Whether there was one, and whether one of them made progress.
+  // Runs a step of each lane's first job that may run. Returns whether there was one, and whether any made progress.
   struct Turn {
     bool has_work = false, has_moved = false;
   };
   Turn take_turn(Lock& lock);
-  // Whether the job's step made progress. Unlocks during the step.
+  // Runs a step of the job, with the lock released. Returns whether it made progress.
   bool step(Job& job, Lock& lock);
-  // Whether the lane's first job may take a step; ends it if it never will.
+  // Whether the lane's first job may run a step; ends a job that never will.
   bool may_run(Lane& lane);
-  // By value: the error may be that of a job which goes with the last one that waits for it.
+  // By value: the error may belong to a job that is destroyed with the last job that depends on it.
   // NOLINTNEXTLINE(performance-unnecessary-value-param)
   void end(Job& job, bool aborted, std::exception_ptr error);
   void abort(Lane& lane);
   void idle(Lock& lock);
 
-  std::mutex mutex_;               // guards all below, and lanes and jobs
-  std::condition_variable work_;   // for the thread: something to do
-  std::condition_variable ended_;  // for others: a job has ended, or a step that somebody waits for
+  std::mutex mutex_;               // guards the members below, lanes and jobs
+  std::condition_variable work_;   // for the thread: there is work
+  std::condition_variable ended_;  // for others: a job, or a step that a lane waits for, has ended
   std::vector<Lane*> lanes_;
-  const Lane* stepping_ = nullptr;  // whose job takes a step
-  int leaving_ = 0;                 // who wait for the end of a step
+  const Lane* stepping_ = nullptr;  // its job is running a step
+  int leaving_ = 0;                 // lanes that wait for the end of a step
   bool ending_ = false;
   Pauses pauses_;                    // after steps without progress
   std::unique_ptr<Lane> functions_;  // of HostOrder::run()
   std::thread thread_;
 };
 
-// Work that was submitted. From any thread.
+// A submitted task. From any thread.
 class CommunicationThread::Job final : public DeviceWork, public std::enable_shared_from_this<Job> {
  public:
-  // Until it has ended; within a HostOrder it only orders what follows. Throws what the job threw. An aborted job has
-  // undefined results.
+  // Waits until the job has ended; within a HostOrder, only makes later jobs depend on it. Rethrows the job's
+  // exception. The results of an aborted job are undefined.
   void wait();
-  // Throws what the job threw.
+  // Rethrows the job's exception.
   CollectiveState state() const override;
 
  private:
@@ -127,43 +126,43 @@ class CommunicationThread::Job final : public DeviceWork, public std::enable_sha
   bool has_ended() const { return state_ == CollectiveState::kCompleted; }
 
   CommunicationThread& owner_;
-  Lane* lane_;  // until it has ended
+  Lane* lane_;  // null once the job has ended
   std::unique_ptr<HostTask> task_;
   std::vector<std::shared_ptr<Job>> after_;
-  CollectiveState state_ = CollectiveState::kQueued;  // kCompleted: it has ended
+  CollectiveState state_ = CollectiveState::kQueued;  // kCompleted: the job has ended
   bool aborted_ = false;
   std::exception_ptr error_;
 };
 
 class CommunicationThread::Lane {
  public:
-  // Is destroyed before the thread.
+  // Must be destroyed before the thread.
   explicit Lane(CommunicationThread& thread);
-  // finish()
+  // Calls finish().
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Waits for its jobs. During stack unwinding it aborts them instead, since other ranks may not take part any more.
+  // Waits for its jobs. During stack unwinding, aborts them instead, since other ranks may no longer participate.
   void finish();
-  // Like Job::wait(), throws in kInCaller what the task throws.
+  // With kInCaller, rethrows the task's exception, like Job::wait().
   std::shared_ptr<Job> submit(std::unique_ptr<HostTask> task) { return thread_.submit(*this, std::move(task)); }
-  // Whether a job has failed or was aborted, so that some of what it has begun may be left. From any thread.
+  // Whether a job has failed or was aborted, so that operations it began may be unfinished. From any thread.
   bool was_cut_short() const;
-  // What the first job that failed threw, as text; empty: none has. From any thread.
+  // The message of the first job that failed; empty if none has. From any thread.
   std::string error() const;
 
  private:
   friend class CommunicationThread;
   CommunicationThread& thread_;
   Unwinding unwinding_;
-  std::deque<std::shared_ptr<Job>> jobs_;  // that have not ended
+  std::deque<std::shared_ptr<Job>> jobs_;  // unfinished
   bool aborted_ = false;
   std::exception_ptr error_;
 };
 
-// While it exists, wait() of jobs does not make this thread wait. Instead, jobs that it submits from then on, and what
-// it gives to run(), begin after them: as a stream does on a device. One at a time in a thread.
+// While it exists, Job::wait() does not block this thread. Instead, jobs that the thread submits later, and work that
+// it passes to run(), begin after those jobs, as on a device's stream. One at a time per thread.
 class HostOrder {
  public:
   HostOrder();
@@ -171,8 +170,8 @@ class HostOrder {
   HostOrder(const HostOrder&) = delete;
   HostOrder& operator=(const HostOrder&) = delete;
 
-  // Calls `work` now if nothing was waited for, otherwise on the communication thread, and lets what follows come
-  // after it. `work` owns what it uses and starts no threads.
+  // Calls `work` now if no job was waited for, otherwise on the communication thread; later work then begins after it.
+  // `work` must own its data and start no threads.
   void run(std::function<void()> work);
 
  private:
