@@ -16,7 +16,7 @@ constexpr int64_t kAlignment = 64;
 
 int64_t aligned(int64_t numel) { return (numel + kAlignment - 1) / kAlignment * kAlignment; }
 
-// What two ranges have in common; a count of 0 where that is nothing.
+// The intersection of two ranges; count 0 if empty.
 CodedRange common(const CodedRange& a, const CodedRange& b) {
   const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.begin + a.count, b.begin + b.count);
   return {.begin = begin, .count = std::max<int64_t>(0, end - begin)};
@@ -34,12 +34,12 @@ CodedLayout::CodedLayout(int64_t numel, int64_t part, int ranks, std::vector<Cod
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   int64_t end = 0;
   for (const CodedRange& range : sorted) {
-    if (range.begin < end || range.count <= 0) throw_failure("ranges of codes overlap or are empty");
+    if (range.begin < end || range.count <= 0) throw_failure("quantized ranges overlap or are empty");
     if (range.begin > end) plain_ranges_.push_back({.begin = end, .count = range.begin - end});
     end = range.begin + range.count;
   }
   if (end > numel || numel > part * ranks)
-    throw_failure("ranges of codes end behind their unit, or it behind its parts");
+    throw_failure("quantized ranges end after their unit, or the unit after its parts");
   if (end < numel) plain_ranges_.push_back({.begin = end, .count = numel - end});
   for (int rank = 0; rank < ranks; ++rank) {
     int64_t sent = 0;
@@ -78,7 +78,7 @@ std::vector<at::Tensor> CodedLayout::views(const at::Tensor& buffer, const UnitS
       views.push_back(codes.narrow(0, begin, count).view(parameter.shape));
     } else {
       if (!std::any_of(plain_ranges_.begin(), plain_ranges_.end(), holds_it)) {
-        throw_failure("a range of codes holds a part of {}", parameter.name);
+        throw_failure("a quantized range contains only part of {}", parameter.name);
       }
       views.push_back(parts.plain.narrow(0, in_plain, count).view(parameter.shape));
       in_plain += count;
@@ -99,7 +99,7 @@ std::vector<CodedRange> CodedLayout::ranges_of(int rank) const {
 
 namespace {
 
-// In fp32 numbers: cuBLASLt refuses products whose scales are not at multiples of 16 bytes.
+// In fp32 elements: cuBLASLt rejects matmuls whose scales are not aligned to 16 bytes.
 constexpr int64_t kScaleStride = 64;
 
 }  // namespace

@@ -12,43 +12,43 @@
 
 namespace mpzero::parallel {
 
-// Where the elements of a flat unit are that is gathered as codes, one byte an element, and the plain elements between
-// the coded ranges as they are, two bytes. Each rank has one part of the unit. It sends the codes of its part, in
-// place, and a message of its plain elements, as long as the longest one of any rank; these then go to their places in
-// `plain`, where all of the unit's plain elements lie one after another.
+// Buffer layout of a flat unit that is gathered quantized: quantized ranges at one byte per element, the plain elements
+// between them at two bytes. Each rank has one part of the unit. It sends the quantized elements of its part in place,
+// and its plain elements as a message, padded to the longest one of any rank. Received plain elements are then copied
+// to `plain`, contiguous over the unit.
 class CodedLayout {
  public:
-  // Of a unit that is gathered as it is.
+  // For a unit that is gathered unquantized.
   CodedLayout() = default;
   // Rank r of `ranks` has elements [r * part, (r + 1) * part) of the unit's `numel`, which are padded at the end.
   CodedLayout(int64_t numel, int64_t part, int ranks, std::vector<CodedRange> ranges);
 
-  // Whether fewer bytes are gathered than of the unit as it is.
+  // Whether this gathers fewer bytes than the unquantized unit.
   bool saves() const { return !ranges_.empty() && 2 * message_ < part_; }
   const std::vector<CodedRange>& ranges() const { return ranges_; }
-  int64_t part() const { return part_; }        // elements, and bytes of codes, of a rank
+  int64_t part() const { return part_; }        // per rank: elements, and bytes of quantized elements
   int64_t message() const { return message_; }  // plain elements that a rank sends, padding included
-  // The buffer that a unit is gathered into, in elements of two bytes.
+  // Size of the buffer that a unit is gathered into, in two-byte elements.
   int64_t buffer_numel() const { return plain_begin() + plain_; }
 
   // The parts of such a buffer (bf16 [buffer_numel()]).
   struct Buffer {
-    at::Tensor codes;     // bytes [ranks * part]: the unit, in its order; undefined values where an element is plain
+    at::Tensor codes;     // bytes [ranks * part]: the unit, in its order; plain elements are undefined
     at::Tensor messages;  // bf16 [ranks * message]
     at::Tensor plain;     // bf16, the unit's plain elements
   };
   Buffer split(const at::Tensor& buffer) const;
-  // The unit's parameters in such a buffer, of `type` where they are codes.
+  // The unit's parameters in such a buffer; quantized ones with dtype `type`.
   std::vector<at::Tensor> views(const at::Tensor& buffer, const UnitSpec& unit, at::ScalarType type) const;
 
-  // Consecutive plain elements of one rank: their places in its part, in its message, and in `plain`.
+  // Consecutive plain elements of one rank: their offsets in its part, in its message, and in `plain`.
   struct Piece {
     int rank;
     int64_t in_part, in_message, in_plain, count;
   };
-  // By rank, then by place.
+  // Sorted by rank, then by offset.
   const std::vector<Piece>& pieces() const { return pieces_; }
-  // What a rank has of each range, as elements of its part; a count of 0 where it has none.
+  // The intersection of each range with a rank's part, in elements of the part; count 0 if empty.
   std::vector<CodedRange> ranges_of(int rank) const;
 
  private:
@@ -61,30 +61,31 @@ class CodedLayout {
   int ranks_ = 0;
 };
 
-// Gathers units as codes from the ranks of a node. A range has one scale for all its elements, which no rank has alone:
-// the first gather of new values finds the maxima of this rank's part and gathers those before it encodes. Each gather
-// encodes this rank's part into its place in the buffer, which takes no memory and reads 1 / ranks of the unit.
+// Gathers quantized units from the ranks of a node. All elements of a range share a scale, but each rank has only a
+// part of them: the first gather of new values computes the maxima of this rank's part and gathers the maxima before it
+// quantizes. Each gather quantizes this rank's part directly into the buffer, which needs no further memory and reads
+// only this rank's share of the unit.
 //
-// The collectives of a gather, in this order: plain elements; maxima, the first time; codes. What waits for the first
-// two must not wait for the last, so that a gather can be prepared while the one before it runs.
+// The collectives of a gather, in order: plain elements; maxima, the first time; quantized elements. Work that waits
+// for the first two must not wait for the last, so that a gather can be prepared while the previous one runs.
 class CodedGather {
  public:
-  // `layouts`: by unit; those that do not save anything are not for this. `node`, which outlives this: the ranks that
-  // have the parts.
+  // `layouts`: by unit; units whose layout saves no bytes are not handled here. `node`: the ranks that have the parts;
+  // must outlive this.
   CodedGather(std::vector<CodedLayout> layouts, std::shared_ptr<const WeightCodec> codec, Communicator& node,
               at::Device device);
 
   bool has(size_t unit) const { return layouts_[unit].saves(); }
-  // The unit's next gather is of new values.
+  // The unit has new values: its next gather computes new scales.
   void outdate(size_t unit) { outdated_[unit] = true; }
   // Gathers this rank's part (bf16 [part]) of the unit into `buffer` (bf16 [buffer_numel()]). The result is complete
-  // once the collective and what the current stream has been given are done.
+  // once the collective and the work queued on the current stream are done.
   std::unique_ptr<PendingCollective> gather(size_t unit, const at::Tensor& part, const at::Tensor& buffer);
-  // The unit's parameters in such a buffer: codes, or bf16.
+  // The unit's parameters in such a buffer: quantized, or bf16.
   std::vector<at::Tensor> views(size_t unit, const UnitSpec& spec, const at::Tensor& buffer) const {
     return layouts_[unit].views(buffer, spec, codec_->type());
   }
-  // Of the unit's ranges as gathered last: see WeightCodec::scales_out.
+  // Scales of the unit's ranges as of the last gather: see WeightCodec::scales_out.
   const at::Tensor& scales(size_t unit) const { return scales_[unit]; }
 
  private:

@@ -2,12 +2,12 @@
 
 #include <cuda_bf16.h>
 
-// What kernels over flat buffers share: a thread has kPack neighbouring elements, which are computed in fp32.
+// Shared by kernels over flat buffers: a thread processes kPack adjacent elements, in fp32.
 namespace mpzero::parallel {
 
 inline constexpr int kPack = 8;
 
-// Neighbouring elements that are read or written in accesses of 16 bytes.
+// Adjacent elements, read and written in 16-byte accesses.
 template <typename T>
 struct alignas(16) Pack {
   T v[kPack];
