@@ -10,15 +10,15 @@
 
 namespace mpzero::parallel {
 
-// Reusable flat buffers for a communicator's collectives, by length. Memory is returned in the order of the current
-// stream, so a buffer may be put back as soon as its last use has been queued there. reserve() creates all buffers,
-// because creating one is collective, takes time and is part of the memory plan.
+// Reusable flat buffers for a communicator's collectives, by length. Reuse is ordered on the current stream, so a
+// buffer may be put back once its last use has been queued there. reserve() creates all buffers, because creating one
+// is collective, takes time and is part of the memory plan.
 class BufferPool {
  public:
   // `communicator` outlives the pool.
   BufferPool(Communicator& communicator, at::TensorOptions options) : communicator_(communicator), options_(options) {}
 
-  // Creates buffers until there are `count` of this length, in use or free. All ranks do so in the same order.
+  // Creates buffers until there are `count` of this length, in use or free. Called in the same order on all ranks.
   void reserve(int64_t numel, int64_t count) {
     Buffers& buffers = buffers_[numel];
     for (; buffers.made < count; ++buffers.made) buffers.free.push_back(communicator_.buffer(numel, options_));
@@ -38,7 +38,7 @@ class BufferPool {
   void put_back(at::Tensor buffer) { buffers_[buffer.numel()].free.push_back(std::move(buffer)); }
 
   const at::TensorOptions& options() const { return options_; }
-  // Of all buffers created.
+  // Total size of all buffers.
   int64_t bytes() const {
     int64_t sum = 0;
     for (const auto& [numel, buffers] : buffers_) sum += numel * buffers.made;

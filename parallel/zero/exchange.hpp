@@ -17,7 +17,7 @@
 
 namespace mpzero::parallel {
 
-// A collective, and the work on its result that the current stream has when this is made.
+// A collective plus the work on its result that is queued on the current stream at construction.
 class PendingExchange final : public PendingCollective {
  public:
   PendingExchange(std::unique_ptr<PendingCollective> collective, c10::Device device)
@@ -26,7 +26,7 @@ class PendingExchange final : public PendingCollective {
     done_.emplace(device.type());
     done_->record(current_stream(device));
   }
-  // The collective's own wait comes first, so that its time is measured as such.
+  // Waits for the collective first, so that its time is measured separately.
   void wait() override {
     collective_->wait();
     if (done_) done_->block(current_stream(device_));
@@ -38,31 +38,32 @@ class PendingExchange final : public PendingCollective {
   std::optional<c10::Event> done_;
 };
 
-// Gathers node shards between nodes in int8. What all nodes hold, the shared copy, is the node shard itself; the
-// optimizer writes its new values elsewhere. The owner of a shard sends the difference between the two, and every node,
-// the owner's too, adds what was sent to its copy, so that all copies have the same bits. What the rounding loses is
-// part of the next difference. A unit's values are sent as they are at first, so that copies begin equal.
+// Gathers node shards between nodes in int8. The node shard itself is the shared copy, identical on all nodes; the
+// optimizer writes new values elsewhere. A shard's owner sends the difference between the two, and every node,
+// including the owner's, adds the message to its copy, so all copies stay bitwise equal. The rounding error becomes
+// part of the next difference. A unit's first gather sends unquantized values, so that the copies start equal.
 class ParameterExchange {
  public:
-  // `parameters`: their type and device. `shard_index`: of this rank. The layouts and the communicator outlive it.
+  // `parameters`: their dtype and device. `shard_index`: this rank's. The layouts and the communicator must outlive
+  // this.
   ParameterExchange(const std::vector<FlatLayout>& layouts, int shard_index, Communicator& inter_node,
                     const at::TensorOptions& parameters);
 
-  // What the optimizer writes: this rank's new values [shard_numel].
+  // This rank's new values [shard_numel], written by the optimizer.
   const at::Tensor& wanted(size_t unit) const { return wanted_[unit]; }
   // This rank's part of the shared copy.
   at::Tensor own(size_t unit, const at::Tensor& node_shard) const;
 
-  // node_shard [node_shard_numel] <- nearer to what the nodes want. Starts with what the current stream has, which is
-  // the same stream at each call, and keeps it busy until the end.
+  // Moves node_shard [node_shard_numel] towards the wanted values of all nodes. Runs after the work queued on the
+  // current stream, which must be the same at each call and stays busy until the end.
   std::unique_ptr<PendingCollective> gather(size_t unit, const at::Tensor& node_shard);
 
-  // The next gather() of each unit sends the values themselves.
+  // Makes each unit's next gather() send wanted() unquantized.
   void begin_with_wanted() { next_.assign(next_.size(), Next::kWanted); }
-  // The next gather() of the unit sends own() as it is.
+  // Makes the unit's next gather() send own() unquantized.
   void begin_with_own(size_t unit) { next_[unit] = Next::kOwn; }
 
-  // Of the wanted values and the messages.
+  // Memory of the wanted values and the messages.
   MemoryUse memory_use() const;
 
  private:
@@ -76,21 +77,21 @@ class ParameterExchange {
   at::Tensor messages_;  // bytes: one from each node
 };
 
-// What crosses between nodes in fewer bits; nothing does within a node.
+// Compression between nodes; traffic within a node is not compressed.
 struct Compression {
-  int gradient_bits = 0;  // 8 or 4; 0: gradients cross as they are
-  bool weights = false;   // parameters cross as int8 differences
-  uint64_t seed = 0;      // of the random rounding of gradients
+  int gradient_bits = 0;  // 8 or 4; 0: uncompressed
+  bool weights = false;   // send parameters as int8 differences
+  uint64_t seed = 0;      // for the stochastic rounding of gradients
 
-  // Of the gradients, if they are compressed.
+  // The format of compressed gradients.
   const BlockFormat& gradient_format() const { return gradient_bits == 4 ? kInt4 : kInt8; }
 };
 
 // Sums node shards between nodes in few bits (Wang et al. 2023, ZeRO++), with error feedback (Seide et al. 2014): each
-// rank adds to its addends what it has not sent in the steps before, its residual, quantizes the shards of the other
-// nodes, and sends each to its owner only. The owner adds up in fp32, in the order of the nodes. Its own addend never
-// leaves the GPU, so that it is added as it is: with two nodes half of the sum is exact. What an element gets over many
-// steps differs from the exact sum by the residuals at the end, each less than a step of the quantization.
+// rank adds its residual, the rounding errors of earlier steps, to its addends, quantizes the shards of the other
+// nodes, and sends each only to its owner. The owner adds in fp32, in node order. Its own addend never leaves the GPU
+// and is added unquantized: with two nodes, half of the sum is exact. Over many steps, an element's total differs from
+// the exact sum by the final residuals, each less than a quantization step.
 class GradientExchange {
  public:
   struct Options {
@@ -99,25 +100,25 @@ class GradientExchange {
     at::Device device = at::kCPU;
   };
 
-  // `shard_index`: of this rank. The layouts and the communicator outlive it.
+  // `shard_index`: this rank's. The layouts and the communicator must outlive this.
   GradientExchange(const std::vector<FlatLayout>& layouts, int shard_index, Communicator& inter_node,
                    const Options& options);
 
-  // Before sum() changes residuals, it calls this, which makes the current stream wait for whoever reads them.
+  // sum() calls `wait` before it changes residuals, to make the current stream wait for their readers.
   void set_reader(std::function<void()> wait) { wait_for_reader_ = std::move(wait); }
-  // Steps of one number round alike.
+  // Steps with the same number round identically.
   void begin_step(int64_t step) { step_ = step; }
-  // shard [shard_numel] <- the sum over the nodes of node_sum [node_shard_numel], both fp32 or bf16; `shard` may be
-  // this rank's own part of `node_sum`. Starts with what the current stream has, which is the same stream at each call,
-  // and keeps it busy until the end.
+  // shard [shard_numel] <- the sum over the nodes of node_sum [node_shard_numel], both fp32 or bf16; `shard` may alias
+  // this rank's part of `node_sum`. Runs after the work queued on the current stream, which must be the same at each
+  // call and stays busy until the end.
   std::unique_ptr<PendingCollective> sum(size_t unit, const at::Tensor& node_sum, const at::Tensor& shard);
 
-  // What this rank has not sent yet to the other nodes, in their order [nodes - 1, shard_numel].
+  // Rounding errors not yet sent to the other nodes, in node order [nodes - 1, shard_numel].
   const at::Tensor& residual(size_t unit) const { return residuals_[unit]; }
-  // Forgets it.
+  // Zeroes all residuals.
   void clear();
 
-  // Of the residuals and the messages.
+  // Memory of the residuals and the messages.
   MemoryUse memory_use() const;
 
  private:
@@ -127,7 +128,7 @@ class GradientExchange {
   Options options_;
   int64_t step_ = 0;
   std::vector<at::Tensor> residuals_;
-  at::Tensor sent_, received_;  // bytes: a message for each node, and from each
+  at::Tensor sent_, received_;  // bytes: one message to and from each node
   std::function<void()> wait_for_reader_;
 };
 

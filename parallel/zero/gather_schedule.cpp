@@ -7,7 +7,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Limits under which nothing is gathered ahead or kept.
+// Limits that disable prefetching and keeping.
 constexpr GatherLimits kLeast{
     .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
 
@@ -40,14 +40,14 @@ std::map<int64_t, int64_t> GatherSchedule::buffers_with(const GatherLimits& limi
 
 GatherSchedule::Moves GatherSchedule::use(size_t unit) {
   if (position_ >= uses_.size() || uses_[position_] != unit) {
-    throw_failure("unit {} is used out of the planned order, at place {} of {}", unit, position_, uses_.size());
+    throw_failure("unit {} is used out of the planned order, at position {} of {}", unit, position_, uses_.size());
   }
   Moves moves;
   if (!states_[unit].gathered && !has_buffer(unit)) {
     const std::optional<size_t> other = unit_to_replace_by(unit);
     if (!other) {
-      throw_failure("unit {} finds no buffer at place {} of {}: all {} of {} elements are in use", unit, position_,
-                    uses_.size(), buffers_.at(numel_[unit]), numel_[unit]);
+      throw_failure("no free buffer for unit {} at position {} of {}: all {} of {} elements are in use", unit,
+                    position_, uses_.size(), buffers_.at(numel_[unit]), numel_[unit]);
     }
     give_back(*other);
     moves.release.push_back(*other);

@@ -20,18 +20,18 @@ namespace {
 // they run one after another on one stream.
 constexpr int64_t kReductionsUnderWay = 3;
 
-// On the communication thread, which has no other threads to help it.
+// Single-threaded: runs on the communication thread, which must start no threads.
 void copy_on_one_thread(const at::Tensor& from, const at::Tensor& to) {
   const std::array<const void*, 1> parts{from.const_data_ptr()};
   sum_parts(parts, from.scalar_type(), from.numel(), /*add=*/false, to.data_ptr(), to.scalar_type());
 }
 
-// What is kept of compression has the type in which gradients cross without it.
+// Residuals have the communication dtype.
 GradientExchange::Options exchange_options(const GradientStore::Options& options) {
   return {.compression = options.compression, .residual_dtype = options.communication_dtype, .device = options.device};
 }
 
-// Then a unit's gradient is in a buffer until it is summed within the node.
+// Whether full gradients are in pool buffers until they are summed within the node.
 bool partitions(const ParallelLayout& ranks, const GradientStore::Options& options) {
   return options.partitioned && ranks.ranks_per_node > 1;
 }
@@ -75,7 +75,7 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
     }
     return buffers;
   };
-  // An exchange reads gradients in their own type.
+  // A GradientExchange reads gradients in their own dtype.
   const bool only_exchanged = compressed && ranks.ranks_per_node == 1;
   if (sizes.partitioned || (ranks.ranks() > 1 && converted && !only_exchanged)) sizes.buffers = under_way(units);
   if (sizes.partitioned && ranks.nodes > 1 && converted && !compressed)
@@ -198,7 +198,7 @@ void GradientStore::reduce_between_nodes(Reduction& reduction, const at::Tensor&
   };
   if (!has_streams(node_sum.device()) && !exchange_) return reduce_between_hosts(reduction, node_sum, addends);
   if (!inter_node_stream_) return start();
-  // The buffer's last use.
+  // Wait for the buffer's last use.
   follow_current_stream(*inter_node_stream_);
   const c10::StreamGuard on_own_stream(*inter_node_stream_);
   start();

@@ -22,7 +22,7 @@
 
 namespace mpzero::parallel {
 
-// The destination of a unit's gradients of this micro-batch.
+// The destination of a unit's gradients in a micro-batch.
 struct GradientViews {
   std::span<const at::Tensor> views;  // in the order and shapes of the unit's parameters
   bool accumulate = false;            // add to the existing content (earlier micro-batches) instead of overwriting it
@@ -43,7 +43,7 @@ class GradientStore {
  public:
   struct Options {
     bool partitioned = false;  // ZeRO 2 and 3
-    bool overlap = true;       // sum while backward runs; otherwise nothing runs during a sum
+    bool overlap = true;       // sums overlap with backward
     ZeroLimits limits;
     int64_t gradient_accumulation_steps = 1;
     at::Device device = at::kCPU;
@@ -51,48 +51,50 @@ class GradientStore {
     at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
     Compression compression = {};
   };
-  // Where a micro-batch's backward writes gradients.
+  // The gradients that a micro-batch's backward writes.
   static GradientTarget target(const ParallelLayout& ranks, const Options& options);
-  // What a store allocates.
+  // The allocations of a store.
   struct Sizes {
     bool partitioned = false;
     at::ScalarType kept_dtype = at::kFloat;
-    std::vector<int64_t> kept{};  // elements of each unit: its node shard, or all of it
-    // In the communication dtype: number of each length.
+    std::vector<int64_t> kept{};  // elements of each unit: its node shard, or the full unit
+    // Number of buffers of each length, in the communication dtype.
     std::map<int64_t, int64_t> buffers{};
     std::map<int64_t, int64_t> inter_node_buffers{};
     int64_t reduce_scatter = 0;  // elements that the node's communicator reserves memory for, if it needs any
   };
   static Sizes sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks, const Options& options);
 
-  // `shard_index`: of this rank. The layouts have one shard, or as many as there are ranks; those of units without
-  // gradients are empty.
+  // `shard_index`: this rank's. The layouts have one shard, or one per rank; layouts of units without gradients are
+  // empty.
   GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
                 const Levels& levels, const Options& options);
 
   at::ScalarType shard_dtype() const { return sizes_.kept_dtype; }
 
-  // Called for each unit as soon as this rank's shard of its gradient is complete, in that order; work that it queues
-  // on the current stream runs after the sum.
+  // Called for each unit once this rank's shard of its gradient is complete, in order of completion; work that it
+  // queues on the current stream runs after the sum.
   using OnSummed = std::function<void(size_t unit)>;
   void on_summed(OnSummed callback) { on_summed_ = std::move(callback); }
 
-  // Clears the last step's gradients. `step`: for the random rounding of compressed gradients.
+  // Clears the last step's gradients. `step`: for the stochastic rounding of compressed gradients.
   void begin_step(int64_t step = 0);
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
-  // Valid until reduce(unit). Repeated calls in one micro-batch return the same. None of a unit without gradients.
+  // Valid until reduce(unit). Repeated calls in one micro-batch return the same views. Empty for a unit without
+  // gradients.
   GradientViews gradients(size_t unit);
-  // All of this micro-batch's gradients of the unit have been queued: starts their sum over the ranks.
+  // Starts the sum of the unit's gradients over the ranks. Call once all work on them in this micro-batch has been
+  // queued.
   void reduce(size_t unit);
   // Waits for the step's sums.
   void finish_step();
   // This rank's shard of the summed gradient [shard_numel], after finish_step().
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
 
-  // What compresses gradients between nodes, if they are.
+  // Compresses gradients between nodes; null without compression.
   GradientExchange* exchange() const { return exchange_.get(); }
 
-  // Of the tensors that this store holds.
+  // Memory of this store's tensors.
   MemoryUse memory_use() const;
 
  private:
@@ -101,7 +103,7 @@ class GradientStore {
     std::vector<at::Tensor> views;
     at::Tensor node_shard;  // summed over the node and micro-batches, if partitioned
     at::Tensor shard;       // summed over ranks and micro-batches
-    bool empty = true;  // the kept gradient (`node_shard` if partitioned, otherwise `full`) has nothing of this step
+    bool empty = true;      // `node_shard` if partitioned, otherwise `full`, contains no gradients of this step
   };
   struct Reduction {
     size_t unit = 0;
@@ -114,9 +116,9 @@ class GradientStore {
 
   void reduce_partitioned(size_t unit);
   void reduce_full(size_t unit);
-  // `node_sum`, the unit's node shard, is summed between the nodes once `reduction.pending` has completed.
+  // Sums `node_sum`, the unit's node shard, between the nodes once `reduction.pending` has completed.
   void reduce_between_nodes(Reduction& reduction, const at::Tensor& node_sum);
-  // The same on the CPU, without compression: `addends` is where what is sent is to be.
+  // The same on the CPU, without compression: sends `addends`, to which it copies `node_sum` if it differs.
   void reduce_between_hosts(Reduction& reduction, const at::Tensor& node_sum, const at::Tensor& addends);
   // Registers a started reduction, and completes the oldest ones above the limit.
   void follow(Reduction reduction);
@@ -137,7 +139,7 @@ class GradientStore {
   OnSummed on_summed_;
   BufferPool pool_;  // in the communication dtype
   BufferPool inter_node_pool_;
-  std::optional<c10::Stream> inter_node_stream_;  // waits for sums within the node, so that computing need not
+  std::optional<c10::Stream> inter_node_stream_;  // waits for sums within the node, so that compute need not
   std::unique_ptr<GradientExchange> exchange_;
   int64_t reduce_scatter_bytes_ = 0;
   std::vector<UnitState> states_;

@@ -5,17 +5,17 @@
 
 namespace mpzero::parallel {
 
-// The ranks of a run as nodes of equal size: places between which the network is slow compared to the one within.
-// A node is a machine as a rule, but may be several machines of one NVLink domain, or a part of one. One node of all
-// ranks is ZeRO without levels.
+// Groups the ranks of a run into nodes (shard groups) of equal size, with a fast network within a node and a slower one
+// between nodes. A node is usually a host, but may be several hosts of one NVLink domain, or part of a host. One node
+// of all ranks is ZeRO without levels.
 struct ParallelLayout {
   int nodes = 1;
   int ranks_per_node = 1;
   int sequence_ranks = 1;  // consecutive ranks that share their sequences
 
-  // All of them: they share the states of a run and sum their gradients.
+  // All ranks: they share the states of a run and sum their gradients.
   int ranks() const { return nodes * ranks_per_node; }
-  // The batch, the loader and the loss ask here for the ranks that read different sequences.
+  // The ranks that read different sequences; used by the batch, the loader and the loss.
   DataParallel data_parallel(int rank) const {
     return {.rank = rank / sequence_ranks, .size = ranks() / sequence_ranks};
   }
@@ -25,21 +25,21 @@ struct ParallelLayout {
 
 // A rank's communicators for one use, parameters or gradients.
 //
-// A unit has one shard per rank. A node's ranks together hold all shards: the rank at place p of its node keeps the
-// node shard p, which is `nodes` consecutive shards, and of these the one of its node is its own. So a sum within the
-// node and then one between the nodes ends at the rank's own shard, and gathers go the same way back, without copies.
+// A unit has one shard per rank. A node's ranks together hold all shards: the rank at place p of its node holds node
+// shard p (`nodes` consecutive shards) and owns the shard of its node. So a reduce-scatter within the node, followed by
+// one between nodes, yields the rank's own shard; gathers reverse this, without copies.
 class Levels {
  public:
-  // One level: all ranks are one node. Not explicit, because most callers have no more than that.
+  // One level: all ranks are one node. Not explicit, since most callers have one level.
   Levels(Communicator& all) : intra_node_(&all) {}
   // `intra_node`: the ranks of this rank's node, by place. `inter_node`: the ranks at this place of all nodes, by node.
-  // Both outlive what uses the levels.
+  // Both must outlive the users of the levels.
   Levels(Communicator& intra_node, Communicator& inter_node) : intra_node_(&intra_node), inter_node_(&inter_node) {}
 
   Communicator& intra_node() const { return *intra_node_; }
   Communicator& inter_node() const { return *inter_node_; }  // only if has_nodes()
 
-  // Whether a collective within the node has other ranks, and one between nodes.
+  // Whether there are other ranks in the node, and other nodes.
   bool has_peers() const { return intra_node_->world_size() > 1; }
   bool has_nodes() const { return inter_node_ != nullptr && inter_node_->world_size() > 1; }
 
@@ -47,11 +47,11 @@ class Levels {
     return {.nodes = inter_node_ == nullptr ? 1 : inter_node_->world_size(),
             .ranks_per_node = intra_node_->world_size()};
   }
-  // Which shard of each unit is this rank's own.
+  // The index of this rank's own shard of each unit.
   int shard_index() const { return intra_node_->rank() * layout().nodes + node(); }
   int node() const { return inter_node_ == nullptr ? 0 : inter_node_->rank(); }
 
-  // For memory that is sent and received repeatedly: the communicator of the node if the rank has peers there.
+  // The communicator to allocate communicated buffers from: the node's if the rank has peers there.
   Communicator& nearest() const { return has_peers() || !has_nodes() ? *intra_node_ : *inter_node_; }
 
  private:

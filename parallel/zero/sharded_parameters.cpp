@@ -16,7 +16,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// A copy, queued on a stream of its own.
+// A copy that is queued on `stream`.
 class PendingCopy final : public PendingCollective {
  public:
   explicit PendingCopy(const c10::Stream& stream) : done_(stream.device_type()), device_(stream.device()) {
@@ -35,7 +35,7 @@ std::vector<int64_t> node_shard_sizes(const std::vector<FlatLayout>& layouts) {
   return sizes;
 }
 
-// Elements of inter_node_staging_.
+// Size of inter_node_staging_, in elements.
 int64_t staging_size(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                      const ParameterStoreOptions& options) {
   if (!is_offloaded(options) || ranks.nodes == 1) return 0;
@@ -50,7 +50,7 @@ std::vector<at::Tensor> host_shards(const std::vector<int64_t>& sizes, const Par
   return shards;
 }
 
-// By unit: elements of the buffer that it is gathered into.
+// By unit: size of its gather buffer, in elements.
 std::vector<int64_t> buffer_sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                   const ParameterStoreOptions& options) {
   std::vector<int64_t> sizes = full_sizes(layouts);
@@ -77,7 +77,7 @@ std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, c
                                        const ParameterStoreOptions& options) {
   std::vector<CodedLayout> coded(layouts.size());
   if (!options.codec || options.placement == Placement::kHost) return coded;
-  if (options.dtype != at::kBFloat16) throw_failure("codes are made of parameters in bf16 only");
+  if (options.dtype != at::kBFloat16) throw_failure("quantized gathers require bf16 parameters");
   for (size_t u = 0; u < layouts.size(); ++u) {
     coded[u] =
         CodedLayout(layouts[u].numel(), layouts[u].node_shard_numel(), ranks.ranks_per_node, options.codec->ranges(u));
@@ -139,14 +139,14 @@ int64_t ShardedParameters::elements_of_buffers(const GatherLimits& limits) const
 }
 
 void ShardedParameters::use_memory(int64_t bytes) {
-  // Buffers that exist already count too.
+  // Existing buffers count too.
   const int64_t elements = (pool_.bytes() + bytes) / static_cast<int64_t>(pool_.options().dtype().itemsize());
-  // How far ahead stays as it is: gathers that run during the optimizer's update slow it down by more than they gain.
+  // The prefetch limit stays: gathers during the optimizer's update slow it down by more than they gain.
   GatherLimits limits{.prefetch_bucket_size = schedule_.limits().prefetch_bucket_size,
                       .param_persistence_threshold = 0,
                       .max_live_parameters = elements,
                       .max_reuse_distance = std::numeric_limits<int64_t>::max()};
-  // Buffers of one length cannot serve another, so that all together may be more than what is gathered at a time.
+  // Buffers of one length cannot be used for another, so all together may exceed max_live_parameters.
   while (limits.max_live_parameters > 0) {
     const int64_t excess = elements_of_buffers(limits) - elements;
     if (excess <= 0) break;
@@ -168,7 +168,7 @@ int64_t ShardedParameters::move_to_device(int64_t bytes) {
     total += numel;
   }
   if (moved.empty()) return 0;
-  // Gathers may be under way that read the memory which is about to be unmapped.
+  // Gathers in flight may read the memory that is about to be unmapped.
   if (inter_node_stream_) {
     start_all();
     inter_node_stream_->synchronize();
@@ -211,7 +211,7 @@ void ShardedParameters::start_between_nodes(size_t unit) {
   std::unique_ptr<PendingCollective> gathered;
   {
     c10::OptionalStreamGuard on_own_stream;
-    // On copy_stream_ it would wait for the buffers that units before it are gathered into.
+    // On copy_stream_, it would wait for the buffers of units gathered before it.
     if (inter_node_stream_ && (exchange_ || state.written == Written::kLater)) {
       if (state.written == Written::kNow) follow_current_stream(*inter_node_stream_);
       on_own_stream.reset_stream(*inter_node_stream_);
@@ -241,7 +241,7 @@ void ShardedParameters::start_between_hosts(size_t unit) {
 void ShardedParameters::start_on_copy_stream(size_t unit) {
   UnitState& state = states_[unit];
   const FlatLayout& layout = layouts_[unit];
-  // The buffer's former user may still be at work on the current stream.
+  // The current stream may still use the buffer.
   follow_current_stream(*copy_stream_);
   std::unique_ptr<PendingCollective> gathered;
   {
@@ -260,7 +260,7 @@ void ShardedParameters::start_on_copy_stream(size_t unit) {
       gathered = std::make_unique<PendingCopy>(*copy_stream_);
     }
   }
-  // Without overlap the current stream waits.
+  // Without overlap, the current stream waits.
   follow(state, std::move(gathered));
 }
 
@@ -271,7 +271,7 @@ void ShardedParameters::start_in_codes(size_t unit) {
   {
     c10::OptionalStreamGuard on_copy_stream;
     if (copy_stream_) {
-      // The buffer's former user, and what has written the shard, may still be at work there.
+      // The current stream may still use the buffer or write the shard.
       follow_current_stream(*copy_stream_);
       on_copy_stream.reset_stream(*copy_stream_);
     }
@@ -297,7 +297,7 @@ void ShardedParameters::release(size_t unit) {
 
 void ShardedParameters::free_full(size_t unit) {
   UnitState& state = states_[unit];
-  // Gathered ahead for a use that did not come. A rank that has started it cannot take it back, so all do.
+  // Prefetched for a use that did not come. A started gather cannot be canceled, so all ranks start it.
   start_until(unit);
   if (state.pending) state.pending->wait();
   state.pending.reset();
@@ -321,7 +321,7 @@ std::vector<ParameterStore::Due> ShardedParameters::due_after_publishing(size_t 
 void ShardedParameters::drop_gathered() {
   for (const size_t unit : schedule_.invalidate()) free_full(unit);
   if (!levels_.has_nodes()) return;
-  // Node shards that no unit has been gathered from.
+  // Includes gathers of node shards whose units were not gathered.
   start_all();
   for (UnitState& state : states_) {
     if (auto from_nodes = std::exchange(state.pending_node_shard, nullptr)) from_nodes->wait();

@@ -11,15 +11,14 @@ namespace mpzero::parallel {
 
 // Whether shards are in host memory while a GPU trains.
 bool is_offloaded(const ParameterStoreOptions& options);
-// By unit, how a store of these options gathers codes; those that do not save anything stand for what is gathered as it
-// is.
+// By unit, the layout of quantized gathers; units whose layout saves no bytes are gathered unquantized.
 std::vector<CodedLayout> coded_layouts(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                        const ParameterStoreOptions& options);
 
-// This rank's node shard of each unit, on the device or in host memory; full units are gathered on demand into buffers
-// that are used again, as a GatherSchedule says: ZeRO-3, and offloaded parameters. A unit in codes counts there by its
-// bytes: about half of its elements. Between nodes a node shard is gathered once after each update: at publish(),
-// whether or not the unit is needed soon, or with the unit's first gather if the host writes it later.
+// ZeRO-3 and offloaded parameters: keeps this rank's node shard of each unit, on the device or in host memory, and
+// gathers full units on demand into reused buffers, as a GatherSchedule decides. The schedule counts a quantized unit
+// by its bytes: about half of its elements. Between nodes, a node shard is gathered once after each update: at
+// publish(), even if the unit is not needed soon, or with the unit's first gather if the host writes it later.
 class ShardedParameters final : public ParameterStore {
  public:
   ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
@@ -42,27 +41,27 @@ class ShardedParameters final : public ParameterStore {
   void drop_gathered() override;
 
   static std::vector<Due> to_gather(const std::vector<size_t>& units);
-  // The unit's node shard and shard are there from now on.
+  // Sets the memory of the unit's node shard and shard.
   void place(size_t unit, const at::Tensor& node_shard);
-  // start_between_nodes() of a unit in host memory.
+  // start_between_nodes() for a unit in host memory.
   void start_between_hosts(size_t unit);
   // Copies the node shard on copy_stream_ if needed, then gathers it there.
   void start_on_copy_stream(size_t unit);
-  // Gathers codes, which copy_stream_ makes first.
+  // Quantizes on copy_stream_, then gathers.
   void start_in_codes(size_t unit);
   bool in_codes(size_t unit) const { return codes_ && codes_->has(unit); }
   void free_full(size_t unit);
   void reserve_buffers();
-  // All buffers together, were these the schedule's limits.
+  // Total elements of all buffers with these limits.
   int64_t elements_of_buffers(const GatherLimits& limits) const;
 
-  const bool offloaded_;                     // as far as shards have not moved to the device
-  const std::vector<int64_t> buffer_sizes_;  // by unit, in elements of the parameters' type
+  const bool offloaded_;                     // except for shards moved to the device
+  const std::vector<int64_t> buffer_sizes_;  // by unit, in elements of the parameters' dtype
   BufferPool pool_;
   std::optional<CodedGather> codes_;
-  // With offloaded parameters and several nodes: the largest node shard on its way between host and network.
+  // With offloaded parameters and several nodes: a node shard in transfer between host memory and network.
   at::Tensor inter_node_staging_;
-  // With several nodes: what is gathered between them and is not there yet, is compressed, or comes from host memory.
+  // With several nodes: for gathers between them of shards that are written later, compressed, or in host memory.
   std::optional<c10::Stream> inter_node_stream_;
   GatherSchedule schedule_;
 };

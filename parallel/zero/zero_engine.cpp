@@ -25,9 +25,9 @@ constexpr size_t kOwnTotals = 2;
 
 std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                                      const ParallelLayout& ranks) {
-  // Replicas are updated alike only if all have the same bits, which two sums in turn do not promise.
+  // Replicas stay equal only if all ranks get the same bits, which two consecutive sums do not guarantee.
   if (options.stage == 0 && ranks.nodes > 1)
-    throw_failure("ZeRO stage 0 was given {} shard groups, but has one level", ranks.nodes);
+    throw_failure("ZeRO stage 0 does not support {} shard groups; use one", ranks.nodes);
   std::vector<FlatLayout> layouts;
   layouts.reserve(units.size());
   for (const UnitSpec& unit : units) {
@@ -52,7 +52,7 @@ std::vector<FlatLayout> layouts_of_gradients(const std::vector<UnitSpec>& units,
   return layouts;
 }
 
-// Of states of the unit's shard.
+// Elements of each optimizer state of the unit's shard.
 int64_t state_numel(const UnitSpec& unit, const FlatLayout& layout) {
   return unit.trainable() ? layout.shard_numel() : 0;
 }
@@ -108,14 +108,14 @@ HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vecto
 }
 
 HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDemand& demand) {
-  // Nothing is updated before the norm is known without overlap.
+  // Without overlap, nothing is updated before the norm is known.
   if (!options.overlap) return plan_host_memory(demand, 0);
   return plan_host_memory(demand, options.host_update.extra_bytes.value_or(default_extra_bytes(demand)));
 }
 
 }  // namespace
 
-// The first units of the forward pass get their gradients last and are needed first, so the device keeps those.
+// The device keeps the first units of the forward pass: they get their gradients last and are needed first.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio) {
   int64_t total = 0;
   for (const UnitSpec& unit : units) total += unit.trainable() ? unit.numel() : 0;
@@ -143,9 +143,9 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
       gradients_(units_, gradient_layouts_, shard_index_, gradient_levels, gradient_options(options)),
       totals_arrived_(options.device.type()) {
   if (options.codec && units_.size() > units.size())
-    throw_failure("weights are gathered as codes of units with frozen and trainable parameters");
+    throw_failure("quantized gathers do not support units with both frozen and trainable parameters");
   if (options.codes != WeightCodes::kNone && options.compression.weights)
-    throw_failure("weights in codes are compressed between nodes");
+    throw_failure("quantized weights cannot be compressed between shard groups");
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const std::vector<bool> host_units = placed_on_host(units_, options);
   if (has_host_threads(options) && !options.host_update.make) {
@@ -273,7 +273,7 @@ void ZeroEngine::publish_all(std::span<const Carried> carried) {
     for (size_t u = 0; u < carried.size(); ++u) {
       if (carried[u].parameters.defined()) parameters_->set_common_shard(u, carried[u].parameters);
     }
-    // Streams that gather follow what was set.
+    // Gathering streams must follow the writes of set_common_shard().
     parameters_->invalidate();
   }
   for (size_t u = 0; u < units_.size(); ++u) {
@@ -364,7 +364,7 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, double weight, std::span<co
   const auto pinned = at::TensorOptions().dtype(at::kDouble).pinned_memory(options_.device.is_cuda());
   at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});
   if (!figures.empty()) {
-    // From separate memory at each step, because the copy runs later.
+    // Separate memory for each step, because the copy is asynchronous.
     const at::Tensor sent = at::empty({static_cast<int64_t>(figures.size())}, pinned);
     std::copy(figures.begin(), figures.end(), sent.data_ptr<double>());
     totals = at::cat({totals, sent.to(options_.device, /*non_blocking=*/true)});
@@ -380,7 +380,7 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, double weight, std::span<co
 void ZeroEngine::sum_over_ranks(const at::Tensor& tensor) {
   if (levels_.has_peers()) levels_.intra_node().all_reduce_sum(tensor)->wait();
   if (!levels_.has_nodes()) return;
-  // Gathered and then added in the order of the nodes: the communicators of the places may sum in orders of their own.
+  // Gathered, then added in node order: communicators of different places may sum in different orders.
   const int nodes = levels_.layout().nodes;
   const at::Tensor of_nodes = at::empty({nodes * tensor.numel()}, tensor.options());
   levels_.inter_node().all_gather(tensor.reshape({-1}), of_nodes)->wait();

@@ -7,10 +7,10 @@
 
 namespace mpzero::parallel {
 
-// DeepSpeed's sizes under "zero_optimization", in elements, as the configuration, the engine and its stores have them.
+// DeepSpeed's sizes under "zero_optimization", in elements.
 struct ZeroLimits {
   GatherLimits gather = {};  // stage 3 only
-  // Gradients being summed at a time, unless one unit alone has more.
+  // Maximum size of gradients being summed at a time, unless a single unit has more.
   int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();
 };
 
