@@ -41,7 +41,7 @@ void adamw(const AdamWTensors& tensors, const AdamWUpdate& update) {
   const int64_t n = tensors.master.numel();
   TORCH_CHECK(tensors.gradient.numel() == n && tensors.exp_avg.numel() == n && tensors.exp_avg_sq.numel() == n &&
                   tensors.parameter.numel() == n,
-              "adamw: tensors of different lengths");
+              "adamw: tensors have different lengths");
   if (tensors.master.device().type() == kSimulatedDevice) return simulated_kernels().adamw(tensors);
   const AdamWSpans spans = spans_of(tensors);
   if (n == 0) return;

@@ -31,7 +31,7 @@ __m256i rounded(__m512 value) {
   return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(upper, nan, _mm512_set1_epi32(kBf16Nan)));
 }
 
-// As random_bits().
+// Same as random_bits().
 __m512i random_bits_of(__m512i h) {
   h = _mm512_mullo_epi32(_mm512_xor_si512(h, _mm512_srli_epi32(h, 16)),
                          _mm512_set1_epi32(static_cast<int>(0x85ebca6bU)));
@@ -59,7 +59,7 @@ void store_parameter(Bf16Bits* p, __m512 value, bool past_caches) {
   }
 }
 
-// Where new states go: over the old ones, which are in the cache by then, or to separate memory, bypassing the caches.
+// Stores new states: in place, where they are cached, or to separate memory, bypassing the caches.
 enum class Destination { kInPlace, kStreamed };
 
 template <Destination destination>

@@ -16,7 +16,7 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-// Enough blocks to fill any GPU; a fixed number, so that sums repeat.
+// Enough blocks to fill any GPU; a fixed number, so that sums are reproducible.
 constexpr int kSumBlocks = 1024;
 
 bool aligned(std::initializer_list<const void*> addresses) {
@@ -25,7 +25,7 @@ bool aligned(std::initializer_list<const void*> addresses) {
 }
 
 __device__ inline void round_moment(float* p, float value, uint32_t) { *p = value; }
-// Rounds away from zero with a probability equal to the value of the 16 dropped bits / 2^16; `random` < 2^16.
+// Stochastic rounding: away from zero with a probability of the 16 dropped bits / 2^16; `random` < 2^16.
 __device__ inline void round_moment(__nv_bfloat16* p, float value, uint32_t random) {
   const uint32_t bits = __float_as_uint(value);
   const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
@@ -39,8 +39,8 @@ __device__ void round_range(const float* __restrict__ master, Parameter* __restr
   for (int64_t i = begin; i < end; ++i) round_to(&parameter[i], master[i]);
 }
 
-// Fused exactly where adamw_host.cpp fuses, so that an element has the same bits on a GPU and on the host: intrinsics,
-// because nvcc fuses as it likes.
+// Fused exactly where adamw_host.cpp fuses, so that an element has the same bits on a GPU and on the host. Intrinsics
+// keep nvcc from fusing other products.
 template <typename Gradient, typename Moment, typename Parameter>
 __device__ void update_element(Gradient gradient, float& master, Moment& exp_avg, Moment& exp_avg_sq,
                                Parameter& parameter, const AdamWUpdate& u, int64_t element) {
@@ -58,7 +58,8 @@ __device__ void update_element(Gradient gradient, float& master, Moment& exp_avg
   round_to(&parameter, w);
 }
 
-// A thread processes kPack neighbours: as packs if all addresses are aligned, otherwise and at the end one by one.
+// A thread processes kPack adjacent elements: as packs if all addresses are aligned, otherwise and at the end one by
+// one.
 template <bool kVectors, typename Gradient, typename Moment, typename Parameter>
 __global__ void __launch_bounds__(kThreads)
     adamw_kernel(const Gradient* __restrict__ gradient, float* __restrict__ master, Moment* __restrict__ exp_avg,

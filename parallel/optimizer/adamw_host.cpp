@@ -22,7 +22,7 @@ namespace {
 // Elements per task of a sum: enough to hide the cost of dispatching it, few enough for load balance.
 constexpr int64_t kGrain = int64_t{1} << 16;
 
-// Old and new states; the memory may be the same.
+// Old and new states; they may alias.
 struct States {
   const float* master;
   const void* exp_avg;

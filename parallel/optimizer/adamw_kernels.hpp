@@ -7,7 +7,7 @@
 
 namespace mpzero::parallel {
 
-// DeepSpeed divides gradients by (norm + this) / clip where that exceeds 1.
+// DeepSpeed divides gradients by (norm + this) / clip if that exceeds 1.
 constexpr double kClippingEpsilon = 1e-6;
 
 // AdamWTensors for the kernels: raw memory of `count` elements each.
@@ -22,7 +22,7 @@ struct AdamWSpans {
   bool parameter_is_bf16;
   int64_t count;
   int64_t first;  // see AdamWTensors
-  // On the host: where the new states go if the old ones must be kept. Null: over the old ones. All three or none.
+  // On the host: the destination of the new states if the old ones must be kept. Null: in place. All three or none.
   float* next_master = nullptr;
   void* next_exp_avg = nullptr;
   void* next_exp_avg_sq = nullptr;
@@ -33,11 +33,11 @@ struct AdamWSpans {
 // Valid as long as the tensors.
 AdamWSpans spans_of(const AdamWTensors& tensors);
 
-// In the kernels' place on the simulated device.
+// Replaces the kernels on the simulated device.
 struct SimulatedKernels {
   std::function<void(const AdamWTensors&)> adamw;
   std::function<void(const at::Tensor&)> sum_of_squares;
-  std::function<void(int64_t)> others;  // that read and write so many bytes
+  std::function<void(int64_t)> others;  // takes the bytes that a kernel reads and writes
 };
 SimulatedKernels& simulated_kernels();
 
@@ -45,19 +45,19 @@ SimulatedKernels& simulated_kernels();
 // each element is processed by the same instructions, whichever thread updates it and however many threads there are.
 inline constexpr int64_t kHostBlock = int64_t{1} << 14;
 
-// The instructions that AdamW uses on the host: AVX-512, AVX2 with FMA, or those of every x86-64 CPU. All give the same
-// bits, so that replicas on different machines stay equal.
+// The instruction set of AdamW on the host: AVX-512, AVX2 with FMA, or baseline x86-64. All give the same bits, so that
+// replicas on different hosts stay equal.
 enum class HostKernel { kPortable, kAvx2, kAvx512 };
 bool cpu_runs(HostKernel kernel);
 HostKernel fastest_host_kernel();     // that this CPU supports
 const char* name(HostKernel kernel);  // "AVX2"
 
-// With all threads of the process.
+// Uses all threads of the process.
 void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update);
-// The elements [begin, end), in the calling thread. This CPU must support the kernel.
+// Updates the elements [begin, end) in the calling thread. This CPU must support the kernel.
 void adamw_host_range(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end,
                       HostKernel kernel = fastest_host_kernel());
-// Elements [begin, end) of `parameter` (bf16 or float) <- those of `master`, rounded as adamw_host rounds.
+// Elements [begin, end) of `parameter` (bf16 or float) <- those of `master`, rounded like adamw_host.
 void round_host_range(const float* master, void* parameter, bool parameter_is_bf16, int64_t begin, int64_t end);
 // On the current stream.
 void adamw_cuda(const AdamWSpans& spans, const AdamWUpdate& update);

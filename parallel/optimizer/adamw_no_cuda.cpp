@@ -1,4 +1,4 @@
-// In a build without GPU kernels: what adamw_cuda.cu defines.
+// Replaces adamw_cuda.cu in builds without GPU kernels.
 
 #include "base/gpu_kernels.hpp"
 #include "parallel/optimizer/adamw_kernels.hpp"

@@ -25,7 +25,7 @@ inline T round_to(float value) {
   }
 }
 
-// To bf16 away from zero with a probability of the 16 dropped bits / 2^16. `random` < 2^16.
+// Stochastic rounding to bf16: away from zero with a probability of the 16 dropped bits / 2^16. `random` < 2^16.
 template <typename T>
 inline T round_randomly_to(float value, uint32_t random) {
   if constexpr (std::is_same_v<T, float>) {

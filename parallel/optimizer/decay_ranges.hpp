@@ -28,13 +28,13 @@ class DecayRanges {
   };
 
   DecayRanges() = default;
-  // All of `count` elements.
+  // All `count` elements decay.
   explicit DecayRanges(int64_t count);
   // The shard [begin, begin + count) of the unit's flat buffer, whose padding counts as decayed. Parameters whose names
   // match one of `no_decay` are not decayed.
   DecayRanges(const UnitSpec& unit, int64_t begin, int64_t count, const std::vector<std::string>& no_decay);
 
-  // In order and without gaps over the full shard.
+  // Cover the full shard in order, without gaps.
   const std::vector<Run>& runs() const { return runs_; }
   // Calls visit(begin, end, update) for each subrange of [begin, end) with uniform decay: with `update` unchanged if it
   // is decayed, otherwise with an update without decay.

@@ -16,7 +16,7 @@ constexpr int64_t kHostBytes = 18;  // per parameter, at most
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
 constexpr int64_t kPieces = 8;
 
-// Of a parameter's fp32 master weight and moments.
+// Bytes of a parameter's fp32 master weight and moments.
 int64_t state_bytes(c10::ScalarType moment_dtype) {
   return static_cast<int64_t>(sizeof(float) + 2 * c10::elementSize(moment_dtype));
 }

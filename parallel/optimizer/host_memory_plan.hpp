@@ -31,8 +31,8 @@ struct HostMemoryDemand {
   c10::ScalarType moment_dtype = c10::ScalarType::Float;
 };
 
-// Memory for spare states: as much as keeps the total host memory for states, buffers and the parameters in host memory
-// within 18 bytes per parameter.
+// The most memory for spare states that keeps the total host memory for states, buffers and parameters within 18 bytes
+// per parameter.
 int64_t default_extra_bytes(const HostMemoryDemand& demand);
 
 // Spare states that fit into `extra_bytes`, for as many of the last units as possible.

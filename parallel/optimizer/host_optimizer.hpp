@@ -27,12 +27,11 @@ namespace mpzero::parallel {
 // states become the units' own. With others, or after discard(), the spare states are dropped and the old ones remain
 // valid. So the result has the same bits whether the expectation was right or not.
 //
-// Held states are never written to. An update of a held unit writes into spare states, too, and waits if there are
-// none.
+// Held states are never written. An update of a held unit also writes to spare states, and waits if there are none.
 class HostOptimizer final : public HostUpdater {
  public:
-  // The state machine of a unit's spare states. At most one job of a unit is in progress at a time: an ordered update
-  // begins when the previous one has no spare states left in use, and only then is it decided where it writes.
+  // The state machine of a unit's spare states. At most one job per unit is in progress: an ordered update begins once
+  // the previous one uses no spare states, and only then is its destination chosen.
   //
   //   in          | event                                   | then
   //   ------------+-----------------------------------------+------------------------------------------------------------
@@ -55,7 +54,7 @@ class HostOptimizer final : public HostUpdater {
 
   // `shards`: by unit; null for those that are updated elsewhere. The shards and the team outlive the optimizer.
   HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shards, const Options& options);
-  // Completes the work in progress and leaves the rest undone.
+  // Completes the work in progress and drops the rest.
   ~HostOptimizer() override;
 
   bool updates(size_t unit) const override { return units_[unit].shard != nullptr; }
@@ -142,7 +141,8 @@ class HostOptimizer final : public HostUpdater {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::optional<c10::cuda::CUDAStream> down_, up_;
 
-  // Its mutex protects everything that both threads write: down to failure_, and in units_ from `ahead` on.
+  // Its mutex protects all members that both threads write: those down to failure_, and in units_ those from `ahead`
+  // on.
   const std::shared_ptr<HoldRegistry> holds_ = std::make_shared<HoldRegistry>();
   std::mutex& mutex_ = holds_->mutex;
   std::condition_variable& changed_ = holds_->changed;

@@ -12,7 +12,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Pieces that the team has at a time, so that it does not wait for the optimizer's thread.
+// Pieces queued for the team, so that it does not wait for the optimizer's thread.
 constexpr size_t kPiecesOfTeam = 3;
 // Without buffers, nothing else bounds the number of pieces in progress.
 constexpr size_t kPiecesWithoutBuffers = 8;

@@ -15,8 +15,8 @@
 
 namespace mpzero::parallel {
 
-// AdamW in host memory, concurrent with its caller and the device, as ZeroEngine orders it: HostOptimizer, which does
-// it, and the one of a simulation, which says how long it takes.
+// AdamW in host memory, concurrent with its caller and the device, driven by ZeroEngine. Implemented by HostOptimizer,
+// and by a simulation that models the time.
 //
 // All calls come from one thread unless stated otherwise. Once the work has failed, every wait throws that failure.
 class HostUpdater {
@@ -36,7 +36,7 @@ class HostUpdater {
 
   virtual bool updates(size_t unit) const = 0;
 
-  // The expected scalars of the next finish().
+  // Sets the expected scalars of the next finish().
   virtual void expect(const AdamWUpdate& update) = 0;
   // The gradient [numel] of a unit is complete once the work queued on the current stream is done, and no work queued
   // after it reads the unit's parameters before finish() or discard(). Both tensors, on the training device or in host
@@ -45,14 +45,14 @@ class HostUpdater {
   virtual void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) = 0;
   // Updates all units, in their order, with the gradients taken since the last finish().
   virtual void finish(const AdamWUpdate& update) = 0;
-  // Drops these gradients. When it returns, states and parameters are as they were before.
+  // Drops the gradients taken since the last finish(). On return, states and parameters are as before.
   virtual void discard() = 0;
   // Writes the master weights, rounded, to `parameter` [numel], which no work queued after this call reads.
   virtual void publish(size_t unit, const at::Tensor& parameter) = 0;
 
   // Whether everything ordered for the unit is done, so that wait() returns immediately.
   virtual bool ready(size_t unit) = 0;
-  // Waits for that; work queued on the current stream from now on sees the uploaded parameters.
+  // Waits until ready(); work queued on the current stream from now on sees the uploaded parameters.
   virtual void wait(size_t unit) = 0;
   virtual void wait_for_all() = 0;
   // Waits until the unit's states are updated as ordered; the parameters may still be in transfer. From any thread,
@@ -61,13 +61,13 @@ class HostUpdater {
 
   // The unit's states after everything ordered. From any thread, while nothing more is ordered.
   virtual StateHold hold(size_t unit) = 0;
-  // Allocates spare states for every unit, so that no update has to wait for the end of a hold if each unit is held at
-  // most once. Uses as much memory as the states. From any thread, once.
+  // Allocates spare states for every unit, so that no update waits for a hold if each unit is held at most once. Uses
+  // as much memory as the states. From any thread, once.
   virtual void add_spares_for_holds() = 0;
   // Waits until nothing holds the unit's states.
   virtual void wait_for_holds(size_t unit) = 0;
 
-  // Gives up the unit's states, which something else updates from now on. Waits until nothing holds them.
+  // Releases the unit's states, which are updated elsewhere from now on. Waits until nothing holds them.
   virtual void release(size_t unit) = 0;
 
   virtual MemoryUse memory_use() const = 0;

@@ -59,7 +59,7 @@ double lr_at(const WarmupCosineLr& schedule, double iteration) {
   return schedule.peak_lr * ratio;
 }
 
-// Of the peak, from the end of the warm-up on.
+// Fraction of the peak rate, after the warm-up.
 double late_decay(const TrainerLr& schedule, double step) {
   const auto begin = static_cast<double>(schedule.total_num_steps) - schedule.num_decay_steps;
   if (step < begin) return 1.0;
@@ -74,7 +74,7 @@ double lr_at(const TrainerLr& schedule, double iteration) {
   if (step < warmup) return schedule.peak_lr * (step / warmup);
   if (schedule.decay == TrainerDecay::kAtTheEnd) return schedule.peak_lr * late_decay(schedule, step);
   if (schedule.decay == TrainerDecay::kInSteps) {
-    constexpr double kRounding = 1e-9;  // of an epoch's steps
+    constexpr double kRounding = 1e-9;  // tolerance for an epoch's fractional steps
     return schedule.peak_lr * std::pow(schedule.gamma, std::floor(step / schedule.num_decay_steps + kRounding));
   }
   const auto total = static_cast<double>(schedule.total_num_steps);
@@ -83,13 +83,13 @@ double lr_at(const TrainerLr& schedule, double iteration) {
   if (schedule.decay == TrainerDecay::kLinear) {
     ratio = std::max(0.0, (total - step) / decay_length);
   } else if (schedule.decay == TrainerDecay::kCosine) {
-    // A later step than the last has the last one's rate; the Trainer's formula would rise again.
+    // After the last step the rate is constant; the Trainer's formula would rise again.
     ratio = 0.5 * (1.0 + std::cos(std::numbers::pi * std::min(1.0, (step - warmup) / decay_length)));
   }
   return schedule.peak_lr * ratio;
 }
 
-// How far the warm-up is at an iteration, from 0 to 1; nothing after it.
+// Progress of the warm-up at an iteration, from 0 to 1; std::nullopt after it.
 std::optional<double> warmup_at(const ConstantLr&, double) { return std::nullopt; }
 
 std::optional<double> warmup_at(const TrainerLr& schedule, double iteration) {

@@ -16,7 +16,7 @@ struct WarmupLr {
   WarmupType warmup_type = WarmupType::kLog;
 };
 
-// DeepSpeed's WarmupDecayLR: WarmupLR's warm-up, then a line towards min_lr, reached at total_num_steps.
+// DeepSpeed's WarmupDecayLR: WarmupLR's warm-up, then linear decay towards min_lr, reached at total_num_steps.
 struct WarmupDecayLr {
   double min_lr = 0.0;
   double max_lr = 1e-3;
@@ -39,12 +39,12 @@ struct ConstantLr {
   double value = 1e-3;
 };
 
-// The schedule after the warm-up. kAtTheEnd: constant, then a cosine in the last num_decay_steps. kInSteps: times gamma
-// after each num_decay_steps.
+// The schedule after the warm-up. kAtTheEnd: constant, then cosine decay over the last num_decay_steps. kInSteps:
+// multiplied by gamma every num_decay_steps.
 enum class TrainerDecay { kLinear, kCosine, kConstant, kAtTheEnd, kInSteps };
 
 // The Hugging Face Trainer's lr_scheduler_type linear, cosine, warmup_stable_decay, and constant or
-// constant_with_warmup: a line from 0 to peak_lr, then to 0 at total_num_steps, or constant. Follows
+// constant_with_warmup: linear from 0 to peak_lr, then decaying to 0 at total_num_steps, or constant. Follows
 // transformers/optimization.py (5.23.0), with warmup_stable_decay's default warmup_type, decay_type and min_lr_ratio.
 // kInSteps is PyTorch's StepLR, with a warm-up.
 struct TrainerLr {
@@ -52,8 +52,8 @@ struct TrainerLr {
   double peak_lr = 5e-5;
   int64_t warmup_num_steps = 0;
   int64_t total_num_steps = 0;
-  double num_decay_steps = 0;  // of kAtTheEnd, whole, and kInSteps, where an epoch may be a fraction of a step longer
-  double gamma = 1;            // of kInSteps
+  double num_decay_steps = 0;  // kAtTheEnd: an integer; kInSteps: may be fractional (an epoch)
+  double gamma = 1;            // for kInSteps
 };
 
 // The learning rate of every optimizer update as a pure function of the update's number, so that a resumed run needs no
@@ -69,12 +69,11 @@ class LrSchedule {
 
   // The rate of optimizer update `update`, counted from 1. DeepSpeed steps its scheduler after the optimizer, so update
   // k uses the schedule's iteration k - 2; iteration -1, that of update 1, is 0 under WarmupCosineLR and min_lr under
-  // the others. torch's LambdaLR, which the Trainer uses, takes a first step when it is created, so update k uses its
-  // step k - 1.
+  // the others. torch's LambdaLR, which the Trainer uses, steps once at construction, so update k uses its step k - 1.
   double lr(int64_t update) const;
 
   int64_t warmup_num_steps() const;                // 0 if there are none
-  std::optional<int64_t> total_num_steps() const;  // in the schedule's own time; nothing if it has no end
+  std::optional<int64_t> total_num_steps() const;  // in the schedule's time; std::nullopt if it has no end
   double peak_lr() const;
 
   // The same schedule with another total_num_steps, or warmup_num_steps, if it has one.
@@ -82,8 +81,8 @@ class LrSchedule {
   LrSchedule with_warmup_num_steps(int64_t warmup_num_steps) const;
   LrSchedule with_peak_lr(double peak_lr) const;
 
-  // The schedule's own time, in updates of the run that it was made for: `time` at update `step`, and `rate` more with
-  // each later update. Without a clock it is the update's number. A clock says nothing of updates before `step`.
+  // Maps updates to the schedule's time, in updates of the run that it was created for: `time` at update `step`, plus
+  // `rate` per later update. Without a clock, the time is the update's number. Undefined before `step`.
   struct Clock {
     int64_t step = 0;
     double time = 0;
@@ -93,17 +92,17 @@ class LrSchedule {
   // The first update, from `first` on, whose time is at least `time`.
   int64_t update_at(double time, int64_t first) const;
 
-  // The same schedule, whose first update is that after `step` and whose warm-up begins at `lr`.
+  // The same schedule, with its first update after `step` and a warm-up that begins at `lr`.
   LrSchedule started_after(int64_t step, double lr) const;
-  // The same schedule, at `time` at update `step`.
+  // The same schedule, shifted to `time` at update `step`.
   LrSchedule placed_at(int64_t step, double time) const;
-  // From update `step` on each update takes `factor` times as much of the schedule's time as before.
+  // The same schedule, `factor` times as fast from update `step` on.
   LrSchedule paced_after(int64_t step, double factor) const;
-  // The same rates up to this update, and after it that update's rate.
+  // The same schedule up to this update, constant afterwards.
   LrSchedule held_after(int64_t update) const;
   const std::optional<Clock>& clock() const { return clock_; }
   const std::optional<double>& warmup_from() const { return warmup_from_; }  // of started_after()
-  const std::optional<double>& held_from() const { return held_from_; }      // the time after which the rate stays
+  const std::optional<double>& held_from() const { return held_from_; }  // the time after which the rate is constant
   LrSchedule with_clock(std::optional<Clock> clock) const;
   LrSchedule held_from(double time) const;
 

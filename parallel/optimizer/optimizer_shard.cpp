@@ -14,7 +14,7 @@ bool is_on_host(const OptimizerShard::Options& options) {
   return options.placement == Placement::kHost && has_streams(options.device);
 }
 
-// `make`: a tensor of a type.
+// `make`: creates a tensor of a dtype.
 template <typename Make>
 OptimizerStates make_states(at::ScalarType moment_dtype, const Make& make) {
   return {.master = make(at::kFloat), .exp_avg = make(moment_dtype), .exp_avg_sq = make(moment_dtype)};

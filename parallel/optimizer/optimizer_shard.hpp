@@ -23,7 +23,7 @@ struct OptimizerStates {
   int64_t nbytes() const { return static_cast<int64_t>(master.nbytes() + exp_avg.nbytes() + exp_avg_sq.nbytes()); }
 };
 
-// In host memory, touched by the threads of `team` (none: those of the process).
+// In host memory, first touched by the threads of `team` (null: the process's threads).
 OptimizerStates make_host_states(int64_t numel, at::ScalarType moment_dtype, ThreadTeam* team);
 
 // This rank's shard of one unit: fp32 master weights and AdamW's moments, on the training device or in host memory.
@@ -35,7 +35,7 @@ class OptimizerShard {
     at::ScalarType moment_dtype = at::kFloat;
     int64_t first = 0;           // position of the shard's first element in the full model
     ThreadTeam* team = nullptr;  // see make_host_states
-    DecayRanges decay = {};      // of the shard; none: all of it
+    DecayRanges decay = {};      // of the shard; empty: all of it
   };
   OptimizerShard(int64_t numel, const Options& options);
 
@@ -44,7 +44,7 @@ class OptimizerShard {
   // finite, the states and the parameters' values do not change.
   void update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter);
 
-  // The first `count` elements of a state, without a copy, in their own type; read-only.
+  // The first `count` elements of a state, without a copy, in their own dtype; read-only.
   at::Tensor state(StateKind kind, int64_t count) const { return first(kind, count); }
   // Copies the first values.numel() of a state to or from `values`, fp32 in host memory.
   void read(StateKind kind, const at::Tensor& values) const { values.copy_(first(kind, values.numel())); }

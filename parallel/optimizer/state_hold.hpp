@@ -12,13 +12,13 @@
 
 namespace mpzero::parallel {
 
-// Which of an optimizer's states are held, and the mutex that protects this. The optimizer and the holds share it.
+// The held states of an optimizer, and their mutex. Shared by the optimizer and the holds.
 struct HoldRegistry {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<const void*, int64_t> holds;  // number of holds, by the address of the master weights
 
-  // The mutex is locked.
+  // Requires the mutex to be locked.
   bool is_held(const OptimizerStates& states) const { return holds.contains(states.master.const_data_ptr()); }
 };
 
@@ -27,7 +27,7 @@ struct HoldRegistry {
 class StateHold {
  public:
   StateHold() = default;
-  // The registry's mutex is locked.
+  // Requires the registry's mutex to be locked.
   StateHold(std::shared_ptr<HoldRegistry> registry, OptimizerStates states);
   StateHold(StateHold&& other) noexcept = default;
   StateHold& operator=(StateHold&& other) noexcept;
@@ -42,16 +42,16 @@ class StateHold {
   OptimizerStates states_;
 };
 
-// States that no unit currently uses. An update that must not change its unit's states writes into spare states. Not
+// States that no unit currently uses. An update that must not change its unit's states writes to spare states. Not
 // thread-safe.
 class SpareStates {
  public:
   void add(OptimizerStates states);
-  // States of `length` elements that nothing holds; empty if there are none. The mutex of `held` is locked.
+  // States of `length` elements that are not held; empty if there are none. Requires the mutex of `held` to be locked.
   std::optional<OptimizerStates> take(int64_t length, const HoldRegistry& held);
   // Whether take() would return states.
   bool has(int64_t length, const HoldRegistry& held) const;
-  // Drops those of `length` elements beyond `most`. Returns how many are left.
+  // Drops spare states of `length` elements beyond `most`. Returns how many are left.
   int64_t shrink(int64_t length, int64_t most);
 
  private:
