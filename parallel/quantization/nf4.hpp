@@ -3,22 +3,22 @@
 #include <cstdint>
 
 // NF4 with double quantization (arXiv 2305.14314), over raw memory. A value is a level times its block's scale. A scale
-// is its group's least scale plus a code of 8 bits times the group's step: unlike 8-bit floats around the mean, these
-// are as precise for the smallest scales as for the others. A message holds the codes, of two in a byte the first one
-// in the lower half; then the codes of scales; then least scale and step of each group, fp32; then up to 15 unused
+// is its group's minimum scale plus an 8-bit integer times the group's step: unlike 8-bit floats around the mean, this
+// is as precise for the smallest scales as for the others. A message contains the 4-bit level indices, the first of a
+// byte in the lower half; then the 8-bit scales; then minimum scale and step of each group, fp32; then up to 15 unused
 // bytes.
 namespace mpzero::parallel {
 
 struct Nf4Levels {
   float v[16];
 };
-// Of appendix E: 0, and quantiles of a normal distribution, divided by the largest. The digits are bitsandbytes'.
+// From appendix E: 0, and quantiles of a normal distribution, divided by the largest. The digits are bitsandbytes'.
 inline constexpr Nf4Levels kNf4{{-1.0F, -0.6961928009986877F, -0.5250730514526367F, -0.39491748809814453F,
                                  -0.28444138169288635F, -0.18477343022823334F, -0.09105003625154495F, 0.0F,
                                  0.07958029955625534F, 0.16093020141124725F, 0.24611230194568634F, 0.33791524171829224F,
                                  0.44070982933044434F, 0.5626170039176941F, 0.7229568362236023F, 1.0F}};
-inline constexpr int64_t kNf4Block = 64;               // values of a scale
-inline constexpr int64_t kNf4Group = 256 * kNf4Block;  // values of a least scale and a step
+inline constexpr int64_t kNf4Block = 64;               // values per scale
+inline constexpr int64_t kNf4Group = 256 * kNf4Block;  // values per minimum scale and step
 
 // A message's parts.
 template <typename Byte, typename Float>

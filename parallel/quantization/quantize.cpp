@@ -11,16 +11,16 @@ namespace {
 bool is_bf16(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16; }
 
 void check_values(const at::Tensor& values, int64_t count, const at::Tensor& message) {
-  TORCH_CHECK(is_bf16(values) || values.scalar_type() == at::kFloat, "quantized values are fp32 or bf16");
+  TORCH_CHECK(is_bf16(values) || values.scalar_type() == at::kFloat, "values to quantize must be fp32 or bf16");
   TORCH_CHECK(values.is_contiguous() && values.numel() == count && count % kMessageAlignment == 0,
-              "quantized values are contiguous, in multiples of ", kMessageAlignment);
-  TORCH_CHECK(values.device() == message.device(), "quantized values and their message are on different devices");
+              "values to quantize must be contiguous, in multiples of ", kMessageAlignment);
+  TORCH_CHECK(values.device() == message.device(), "values to quantize and their message are on different devices");
 }
 
 void check_message(const at::Tensor& message, int64_t count, const BlockFormat& format) {
   TORCH_CHECK(
       message.scalar_type() == at::kByte && message.is_contiguous() && message.size(-1) == format.message_bytes(count),
-      "a message of ", count, " elements has ", format.message_bytes(count), " bytes");
+      "a message of ", count, " elements must have ", format.message_bytes(count), " bytes");
 }
 
 QuantizedSpans spans_of(const at::Tensor& values, const at::Tensor& other, const at::Tensor& message,
@@ -42,7 +42,7 @@ QuantizedSpans spans_of(const at::Tensor& values, const at::Tensor& other, const
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
-// On the simulated device a kernel takes the time of what it reads and writes.
+// On the simulated device, a kernel takes the time of its memory accesses.
 bool simulated(const at::Tensor& message, int64_t bytes) {
   if (!message.is_privateuseone()) return false;
   simulated_kernels().others(bytes);

@@ -9,12 +9,12 @@
 
 // Block-wise quantization, on the CPU or, queued on the current stream, on a GPU, with the same bits. Values are fp32
 // or bf16 [n], contiguous, n a multiple of kMessageAlignment; messages are uint8 [format.message_bytes(n)], aligned to
-// 16 bytes. A block that holds a number which is not finite is received as NaN.
+// 16 bytes. A block with a non-finite number is dequantized as NaN.
 namespace mpzero::parallel {
 
-// message <- values + residual, each rounded to one of the two nearest codes with probabilities that make it right on
-// average; residual <- what the message lacks, less than a scale each. `first`: the position of the first element, for
-// the random numbers. The residual is fp32 or bf16.
+// message <- values + residual, with unbiased stochastic rounding; residual <- the rounding error, less than a scale
+// per element. `first`: the position of the first element, which selects the random numbers. The residual is fp32 or
+// bf16.
 void quantize_with_residual(const at::Tensor& values, const at::Tensor& residual, const at::Tensor& message,
                             const BlockFormat& format, RoundingKey key, int64_t first);
 
@@ -22,11 +22,11 @@ void quantize_with_residual(const at::Tensor& values, const at::Tensor& residual
 void quantize_difference(const at::Tensor& wanted, const at::Tensor& current, const at::Tensor& message,
                          const BlockFormat& format);
 
-// values <- what the message holds + values, added in fp32.
+// values <- values + the dequantized message, added in fp32.
 void add_message(const at::Tensor& message, const at::Tensor& values, const BlockFormat& format);
 
-// sum <- the messages' contents and `own` added up in fp32 in the order of `messages`, rounded once. messages: uint8
-// [messages, message_bytes]; the row `own_row` is not read, `own` takes its place. `sum` may be `own`.
+// sum <- the dequantized messages and `own`, added in fp32 in the order of `messages` and rounded once. messages: uint8
+// [messages, message_bytes]; `own` replaces row `own_row`, which is not read. `sum` may alias `own`.
 void sum_messages(const at::Tensor& messages, int64_t own_row, const at::Tensor& own, const at::Tensor& sum,
                   const BlockFormat& format);
 

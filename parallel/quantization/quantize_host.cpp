@@ -14,11 +14,11 @@ namespace {
 constexpr int64_t kLargestBlock = 256;
 // Blocks per task of a thread.
 constexpr int64_t kGrain = 64;
-// What brings a number below 2^22 to its nearest whole number when it is added and taken away again: 1.5 x 2^23.
+// Adding and subtracting this, 1.5 x 2^23, rounds a number below 2^22 to the nearest integer.
 constexpr float kRoundsToWhole = 12582912.0F;
 
-// A block's scale, and what its elements are multiplied with: both 0 for one of zeros; the scale NaN and the inverse 0
-// for one that holds what is not finite. `top`: the bits of its largest absolute value, in which a NaN is the largest.
+// A block's scale and its inverse: both 0 for a block of zeros, NaN and 0 for a block with non-finite numbers. `top`:
+// the bits of the block's largest magnitude, where NaN is the largest.
 struct Scale {
   float scale;
   float inverse;
@@ -31,7 +31,7 @@ inline Scale scale_of(uint32_t top, int largest_code) {
   return {largest / levels, levels / largest};
 }
 
-// Writes the codes of a block. Returns its scale.
+// Packs the integers of a block.
 inline void write_codes(const int32_t* codes, int64_t count, int bits, int8_t* out) {
   if (bits == 8) {
     for (int64_t i = 0; i < count; ++i) out[i] = static_cast<int8_t>(codes[i]);
@@ -53,7 +53,7 @@ inline void read_codes(const int8_t* in, int64_t count, int bits, float* codes) 
   }
 }
 
-// Loads a block's numbers with `load` and returns the bits of the largest.
+// Loads a block's numbers with `load` and returns the bits of the largest magnitude.
 template <typename Load>
 __attribute__((always_inline)) inline uint32_t load_block(float* x, int64_t count, const Load& load) {
   uint32_t top = 0;
@@ -139,7 +139,7 @@ __attribute__((always_inline)) inline void sum_block(const SummedSpans& s, int64
   for (int64_t i = 0; i < count; ++i) sum[i] = round_to<Sum>(total[i]);
 }
 
-// Each with the instructions of AVX2 and with those of every x86-64 CPU.
+// Each compiled for AVX2 and for baseline x86-64.
 template <typename Value, typename Residual>
 __attribute__((target("avx2,fma"))) void with_residual_avx2(const QuantizedSpans& s, int64_t block, RoundingKey key,
                                                             uint32_t first) {

@@ -5,15 +5,15 @@
 #include "parallel/quantization/block_format.hpp"
 #include "parallel/quantization/random_rounding.hpp"
 
-// What quantize.hpp computes, over raw memory.
+// The kernels of quantize.hpp, over raw memory.
 namespace mpzero::parallel {
 
 struct QuantizedSpans {
-  const void* values;  // or what is wanted
+  const void* values;  // or the wanted values
   bool values_are_bf16;
-  void* residual;  // or, read only, what there is
+  void* residual;  // or, read-only, the current values
   bool residual_is_bf16;
-  int8_t* codes;  // two in a byte with 4 bits
+  int8_t* codes;  // two per byte with 4 bits
   float* scales;
   int64_t count;
   BlockFormat format;
@@ -25,7 +25,7 @@ struct SummedSpans {
   int64_t scales_offset;
   int64_t stride;
   int64_t rows;
-  int64_t own_row;  // which `own` takes the place of
+  int64_t own_row;  // replaced by `own`
   const void* own;
   bool own_is_bf16;
   void* sum;
@@ -40,7 +40,7 @@ struct Types {
   using Second = B;
 };
 
-// Calls `call` with the types, float or `Bf16`, that two flags name.
+// Calls `call` with float or `Bf16` for each of the two flags.
 template <typename Bf16, typename Call>
 void with_types(bool first_is_bf16, bool second_is_bf16, const Call& call) {
   if (first_is_bf16) {

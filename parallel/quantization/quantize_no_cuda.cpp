@@ -1,4 +1,4 @@
-// In a build without GPU kernels: what quantize_cuda.cu and nf4_cuda.cu define.
+// Replaces quantize_cuda.cu and nf4_cuda.cu in builds without GPU kernels.
 
 #include "base/gpu_kernels.hpp"
 #include "parallel/quantization/nf4.hpp"

@@ -14,11 +14,11 @@ static_assert(kCodedGroup % kNf4Group == 0 && kCodedGroup % kInt8.block == 0);
 
 void check(WeightCodes codes, const at::Tensor& values, const at::Tensor& message) {
   TORCH_CHECK(values.is_contiguous() && values.numel() % kCodedGroup == 0,
-              "coded weights are contiguous, in multiples of ", kCodedGroup);
+              "quantized weights must be contiguous, in multiples of ", kCodedGroup);
   TORCH_CHECK(message.scalar_type() == at::kByte && message.is_contiguous() &&
                   message.numel() == code_bytes(codes, values.numel()),
-              "a message of ", values.numel(), " weights has ", code_bytes(codes, values.numel()), " bytes");
-  TORCH_CHECK(values.device() == message.device(), "coded weights and their message are on different devices");
+              "a message of ", values.numel(), " weights must have ", code_bytes(codes, values.numel()), " bytes");
+  TORCH_CHECK(values.device() == message.device(), "quantized weights and their message are on different devices");
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ int64_t code_bytes(WeightCodes codes, int64_t count) {
 
 void encode_weights(WeightCodes codes, const at::Tensor& values, const at::Tensor& message) {
   check(codes, values, message);
-  TORCH_CHECK(values.is_cpu() && values.scalar_type() == at::kFloat, "weights are encoded in host memory, in fp32");
+  TORCH_CHECK(values.is_cpu() && values.scalar_type() == at::kFloat, "weights to quantize must be fp32 in host memory");
   if (codes == WeightCodes::kInt8) {
     quantize_difference(values, at::zeros(values.sizes(), at::kBFloat16), message, kInt8);
   } else {
@@ -46,11 +46,11 @@ void decode_weights(WeightCodes codes, const at::Tensor& message, const at::Tens
     return simulated_kernels().others(static_cast<int64_t>(message.nbytes() + values.nbytes()));
   }
   if (codes == WeightCodes::kInt8) {
-    // No message is replaced by its own values.
+    // own_row is -1: no message is replaced.
     return sum_messages(message.unsqueeze(0), /*own_row=*/-1, values, values, kInt8);
   }
   TORCH_CHECK(values.scalar_type() == at::kFloat || values.scalar_type() == at::kBFloat16,
-              "decoded weights are fp32 or bf16");
+              "dequantized weights must be fp32 or bf16");
   const Nf4Spans spans{.message = message.const_data_ptr<uint8_t>(),
                        .values = values.data_ptr(),
                        .values_are_bf16 = values.scalar_type() == at::kBFloat16,
