@@ -41,7 +41,8 @@ std::vector<std::string> visible_gpus() {
 GpuProperties gpu_properties(int device) {
   cudaDeviceProp properties{};
   const cudaError_t result = cudaGetDeviceProperties(&properties, device);
-  if (result != cudaSuccess) throw_failure("CUDA does not describe GPU {}: {}", device, cudaGetErrorString(result));
+  if (result != cudaSuccess)
+    throw_failure("cannot query the properties of GPU {}: {}", device, cudaGetErrorString(result));
   return {.name = properties.name,
           .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
           .capability = 10 * properties.major + properties.minor};

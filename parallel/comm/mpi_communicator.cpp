@@ -14,11 +14,11 @@
 namespace mpzero::parallel {
 namespace {
 
-// A tensor up to this size is summed by each rank on its own: one exchange instead of two.
+// Up to this size, each rank adds the full tensors itself: one exchange instead of two.
 constexpr int64_t kSmall = 8 << 10;
 static_assert(MessagePieces::kMost <= Transfers::kMostBytes && kSmall <= Transfers::kMostBytes);
 
-// A tensor as one block for each rank, in their order. Those at the end may be shorter, or empty.
+// A tensor as one block per rank, in rank order. The last blocks may be shorter or empty.
 struct Blocks {
   int64_t total = 0;  // bytes
   int64_t longest = 0;
@@ -41,10 +41,10 @@ class Pending final : public PendingCollective {
 
 }  // namespace
 
-// A collective as parts that run one after another: exchanges, and what this rank does alone.
+// A collective as a sequence of parts: exchanges and local work.
 class MpiCommunicator::Collective final : public HostTask {
  public:
-  // `tensors`: what it uses.
+  // `tensors`: those that the collective uses, kept alive.
   Collective(MpiCommunicator& owner, std::vector<at::Tensor> tensors)
       : owner_(owner), rank_(owner.rank_), ranks_(owner.world_size_), peers_(owner.world_size_ - 1) {
     memory_ = std::make_shared<Memory>(Memory{.tensors = std::move(tensors), .received = owner.received_});
@@ -59,7 +59,7 @@ class MpiCommunicator::Collective final : public HostTask {
     });
   }
 
-  // received <- block `rank` of every rank's `sent`, by rank, but for this rank's own.
+  // received <- block `rank` of every rank's `sent`, by rank, except this rank's own.
   void exchange(const char* sent, char* received, int64_t block) {
     const MessagePieces pieces = MessagePieces::of(block, peers_);
     Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = pieces.depth(peers_) * peers_};
@@ -112,7 +112,7 @@ class MpiCommunicator::Collective final : public HostTask {
                       .received = place(piece % depth, from, pieces.length),
                       .received_bytes = pieces.size(own_size, piece)};
     };
-    // A piece is received where the one `depth` before it has been added up.
+    // A piece is received into the memory of the piece `depth` before it, once that has been added.
     plan.may_begin = [=, this](int64_t index, int64_t done) { return index / peers_ < done / peers_ + depth; };
     plan.done = [=, this](int64_t index) {
       if ((index + 1) % peers_ == 0) add_up(index / peers_);
@@ -120,7 +120,7 @@ class MpiCommunicator::Collective final : public HostTask {
     add(std::move(plan));
   }
 
-  // tensor <- the sum of every rank's; each rank adds up all of it.
+  // tensor <- its sum over the ranks; each rank adds the full tensors.
   void sum_small(char* tensor, int64_t bytes, c10::ScalarType type) {
     make_room(peers_ * bytes);
     Transfers::Plan plan{.count = peers_, .most_under_way = peers_};
@@ -144,7 +144,7 @@ class MpiCommunicator::Collective final : public HostTask {
     add(std::move(plan));
   }
 
-  // Every rank's block of `full`, which has this rank's, to all others.
+  // Gathers every rank's block into `full`, which contains this rank's block.
   void gather(char* full, const Blocks& blocks) {
     const MessagePieces pieces = MessagePieces::of(blocks.longest, peers_);
     Transfers::Plan plan{.count = pieces.count * peers_, .most_under_way = pieces.depth(peers_) * peers_};
@@ -162,7 +162,7 @@ class MpiCommunicator::Collective final : public HostTask {
         return transfer(piece, to, rank_, from, from);
       };
     } else {
-      // In each round a rank passes on what it got in the last one.
+      // In each round, a rank forwards the block that it received in the previous one.
       plan.transfer = [=, this](int64_t index) {
         const auto round = static_cast<int>(index / pieces.count);
         return transfer(index % pieces.count, (rank_ + 1) % ranks_, before(round), before(1), before(round + 1));
@@ -179,7 +179,7 @@ class MpiCommunicator::Collective final : public HostTask {
   }
 
  private:
-  // What messages lie in.
+  // Memory of the messages.
   struct Memory {
     std::vector<at::Tensor> tensors;
     std::shared_ptr<std::vector<char>> received;
@@ -190,17 +190,17 @@ class MpiCommunicator::Collective final : public HostTask {
   };
 
   int before(int distance) const { return (rank_ - distance + ranks_) % ranks_; }
-  // Piece by piece, and for each to all peers: at any place of that order, each rank has one that sends to it.
+  // Each piece goes to all peers before the next piece; at each index, every rank receives from exactly one peer.
   Peers peers_of(int64_t index) const {
     const auto distance = static_cast<int>(index % peers_) + 1;
     return {.piece = index / peers_, .to = (rank_ + distance) % ranks_, .from = before(distance)};
   }
-  // Of the messages of one slot, that of a peer.
+  // The message of `rank` in a slot.
   char* place(int64_t slot, int rank, int64_t length) const {
     const int64_t peer = rank < rank_ ? rank : rank - 1;
     return memory_->received->data() + (slot * peers_ + peer) * length;
   }
-  // No other collective of the communicator is in progress once this one's parts run.
+  // Safe to resize: no other collective of the communicator is in progress while this one's parts run.
   void make_room(int64_t bytes) {
     parts_.push_back([=, this] {
       if (std::ssize(*memory_->received) < bytes) memory_->received->resize(static_cast<size_t>(bytes));
@@ -239,11 +239,11 @@ MpiCommunicator::MpiCommunicator(const MpiRuntime& mpi, std::optional<bool> arou
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  // A job may fail until the lane is empty.
+  // Jobs may still fail until the lane is empty.
   lane_->finish();
   const bool cut_short = unwinding_.now() || lane_->was_cut_short();
   lane_.reset();
-  // Messages may be under way, which MPI handles until the end of the process.
+  // Messages may be in flight, so MPI needs the group until the process ends.
   // NOLINTNEXTLINE(bugprone-unused-return-value)
   if (cut_short) (void)group_.release();
 }

@@ -17,8 +17,8 @@
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/comm/shard_sum.hpp"
 
-// Throws as throw_nccl_error, naming the NCCL call, the rank and NCCL's last error; an out-of-memory error if that is
-// the cause.
+// Throws (see throw_nccl_error) with the NCCL call, the rank and NCCL's last error, or an out-of-memory error if that
+// is the cause.
 #define MPZERO_NCCL_CHECK(call)                                                                               \
   do {                                                                                                        \
     const ncclResult_t nccl_result_ = (call);                                                                 \
@@ -32,13 +32,13 @@
 namespace mpzero::parallel {
 namespace {
 
-// A CUDA error is this rank's own; the cause of others may be a peer.
+// CUDA errors originate on this rank; other errors may be caused by a peer.
 [[noreturn]] void throw_nccl_error(ncclResult_t result, const std::string& message) {
   if (result == ncclUnhandledCudaError) throw Failure(message);
   throw CommunicatorFailure(message);
 }
 
-// NCCL's MAXCHANNELS. It takes no lower limit without an upper one.
+// NCCL's MAXCHANNELS: NCCL requires maxCTAs with minCTAs.
 constexpr int kMostChannels = 64;
 
 // NCCL reports only "CUDA error" if the GPU has no memory left for a communicator.
@@ -87,7 +87,7 @@ ncclDataType_t nccl_type(const at::Tensor& tensor) {
     case at::kByte:
       return ncclUint8;
     default:
-      throw_failure("no NCCL collective is defined for tensors of type {}", c10::toString(tensor.scalar_type()));
+      throw_failure("NCCL collectives do not support tensors of dtype {}", c10::toString(tensor.scalar_type()));
   }
 }
 
@@ -113,7 +113,7 @@ bool reaches_all(const std::vector<std::string>& addresses, int own) {
 }
 
 // Whether copy engines can access each rank's GPU from every other: all ranks are on this machine, and their GPUs are
-// peers. The same on all ranks, because they would otherwise wait for each other in different collectives. Collective.
+// peers. The same on all ranks, which would otherwise deadlock in different collectives. Collective.
 bool all_peers(MpiRuntime& mpi) {
   if (mpi.local_size() != mpi.world_size()) return false;
   int device = 0;
@@ -130,7 +130,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
       stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)),
       copy_engines_(engine == NcclEngine::kCopyEngines && world_size_ > 1 && all_peers(mpi)) {
   if (std::optional<std::string> hazard = copy_engine_hazard(nccl_version_code(), world_size_)) {
-    // With windows, NCCL may choose copy engines by itself (on Blackwell).
+    // With windows, NCCL may use copy engines on its own (on Blackwell).
     windows_ = false;
     if (std::exchange(copy_engines_, false)) hazard_ = std::move(hazard);
   }
@@ -142,7 +142,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
   if (min_channels > 0) {
     config.minCTAs = min_channels;
     config.maxCTAs = kMostChannels;
-    // What goes from one rank to another and not around a ring: NCCL would take two.
+    // For point-to-point traffic, which is not in a ring: NCCL's default is two.
     config.nChannelsPerNetPeer = min_channels;
   }
   MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
@@ -165,7 +165,7 @@ NcclCommunicator::~NcclCommunicator() {
 at::Tensor NcclCommunicator::buffer(int64_t numel, const at::TensorOptions& options) {
   if (world_size_ == 1 || numel == 0) return Communicator::buffer(numel, options);
   const size_t bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
-  // NCCL cannot use memory that PyTorch's allocator holds in reserve.
+  // NCCL cannot use memory cached by PyTorch's allocator.
   c10::cuda::CUDACachingAllocator::emptyCache();
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));

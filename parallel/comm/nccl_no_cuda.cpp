@@ -1,5 +1,4 @@
-// In a build without GPU kernels, which is not linked with NCCL: what nccl_communicator.cpp and nccl_version.cpp
-// define.
+// Replaces nccl_communicator.cpp and nccl_version.cpp in builds without GPU kernels, which do not link NCCL.
 
 #include "base/gpu_kernels.hpp"
 #include "parallel/comm/library_versions.hpp"

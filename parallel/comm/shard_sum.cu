@@ -12,8 +12,8 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-// Two blocks per multiprocessor of the largest GPUs, which loop: enough bytes in flight, and room for concurrent
-// compute.
+// Two blocks per multiprocessor of the largest GPUs, in a grid-stride loop: enough bytes in flight, and space for
+// concurrent compute.
 constexpr int64_t kMostBlocks = 264;
 
 template <typename In, typename Out>
@@ -63,10 +63,10 @@ void sum_shards(const at::Tensor& shards, const at::Tensor& sum, SumMode mode) {
   TORCH_CHECK(shards.is_contiguous() && shards.size(1) == sum.numel(),
               "sum_shards: the shapes of shards and sum do not match");
   if (shards.scalar_type() == at::kFloat) {
-    TORCH_CHECK(sum.scalar_type() == at::kFloat, "sum_shards: the sum of fp32 is fp32");
+    TORCH_CHECK(sum.scalar_type() == at::kFloat, "sum_shards: the sum of fp32 shards must be fp32");
     launch<float, float>(shards, sum, mode);
   } else {
-    TORCH_CHECK(shards.scalar_type() == at::kBFloat16, "sum_shards: of fp32 or bf16");
+    TORCH_CHECK(shards.scalar_type() == at::kBFloat16, "sum_shards: shards must be fp32 or bf16");
     sum.scalar_type() == at::kFloat ? launch<__nv_bfloat16, float>(shards, sum, mode)
                                     : launch<__nv_bfloat16, __nv_bfloat16>(shards, sum, mode);
   }

@@ -1,4 +1,4 @@
-// In a build without GPU kernels: what shard_sum.cu defines.
+// Replaces shard_sum.cu in builds without GPU kernels.
 
 #include "base/gpu_kernels.hpp"
 #include "parallel/comm/shard_sum.hpp"
