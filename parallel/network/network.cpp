@@ -45,7 +45,7 @@ namespace {
 
 bool equal_ignoring_case(const std::string& a, const std::string& b) { return strcasecmp(a.c_str(), b.c_str()) == 0; }
 
-// The value of --network: the flag as the user gave it or could have given it.
+// The value of --network, as the user passed it or could have passed it.
 const char* as_given(NetworkChoice choice) { return choice == NetworkChoice::kEfa ? "efa" : "auto"; }
 
 NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environment& environment,
@@ -58,7 +58,7 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
         *net, as_given(choice), own.host);
   }
   const auto provider = environment("FI_PROVIDER");
-  // libfabric takes a list, and "^" in front of what it must not use.
+  // FI_PROVIDER is a list; a leading "^" excludes its providers.
   if (provider && !provider->empty() && (provider->front() == '^') == (provider->find("efa") != std::string::npos)) {
     throw_user_error("FI_PROVIDER={} disables EFA, which --network {} needs on {}; unset it", *provider,
                      as_given(choice), own.host);
@@ -74,16 +74,16 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
     throw_user_error("NCCL_NET={} does not match the network of {}, \"{}\"; unset NCCL_NET", *net,
                      search.plugin->library, search.plugin->net_name);
   }
-  // NCCL considers networks of this name alone, and fails where there is none.
+  // NCCL then uses only networks of this name, and fails if there is none.
   plan.settings.emplace_back("NCCL_NET", search.plugin->net_name);
   if (!search.plugin->by_default) plan.settings.emplace_back("NCCL_NET_PLUGIN", search.plugin->library);
-  // libfabric, too, has a TCP provider to fall back to; and the plugin takes the protocol that it has for the instance
-  // type only where this, if it is there at all, is "efa" and no longer list.
+  // libfabric could also fall back to its TCP provider; and the plugin uses its protocol for the instance type only if
+  // this variable is unset or exactly "efa".
   if (provider.value_or("") != "efa") plan.settings.emplace_back("FI_PROVIDER", "efa");
   return plan;
 }
 
-// NCCL starts the network that NCCL_NET names on one node, too.
+// NCCL also starts the network in NCCL_NET if there is only one node.
 void check_one_node(const Environment& environment, const std::vector<std::string>& plugin_files) {
   const auto net = environment("NCCL_NET");
   if (!net || !is_libfabric_net(*net)) return;
@@ -94,14 +94,14 @@ void check_one_node(const Environment& environment, const std::vector<std::strin
       search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
 }
 
-// NCCL takes an empty value for none.
+// NCCL treats an empty value as unset.
 bool is_set(const Environment& environment, const char* name) { return !environment(name).value_or("").empty(); }
 
-// A least number of channels that mpzero asks for would override each of these.
+// mpzero's minimum number of channels would override each of these.
 constexpr const char* kChannelLimits[] = {"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS",
                                           "NCCL_MAX_NRINGS",    "NCCL_MIN_CTAS",      "NCCL_MAX_CTAS"};
 
-// Ranks that open different numbers of channels wait for each other forever.
+// Ranks with different numbers of channels deadlock.
 bool limits_channels(const std::vector<NodeNetwork>& nodes) {
   std::set<std::string> with, without;
   for (const NodeNetwork& node : nodes) (node.limits_channels ? with : without).insert(node.host);
@@ -114,14 +114,13 @@ bool limits_channels(const std::vector<NodeNetwork>& nodes) {
   return !with.empty();
 }
 
-// Over TCP NCCL opens two channels with one connection each, except on EC2 and Google's cloud, where it opens 32
-// connections and 4. mpzero opens 8 channels of two: 16 from a rank to the next host, of which EC2 lets each have 5
-// Gb/s, or 10 within a cluster placement group. bench/RESULTS.md has what other numbers carry. What the user sets
-// stays.
+// Over TCP, NCCL opens two channels with one connection each, but 32 connections on EC2 and 4 on Google Cloud. mpzero
+// opens 8 channels with two each: 16 connections from a rank to the next host, which EC2 limits to 5 Gb/s each, or 10
+// within a cluster placement group. bench/RESULTS.md compares other numbers. The user's settings take precedence.
 void open_more_sockets(const Environment& environment, const std::vector<NodeNetwork>& nodes, NetworkPlan& plan) {
   if (!limits_channels(nodes)) plan.min_channels = 8;
   if (is_set(environment, "NCCL_SOCKET_NTHREADS")) return;
-  // Without a number of threads NCCL has none on most machines, and a channel one connection.
+  // Without this variable, NCCL has no socket threads on most machines, and one connection per channel.
   plan.settings.emplace_back("NCCL_SOCKET_NTHREADS", "1");
   if (!is_set(environment, "NCCL_NSOCKS_PERTHREAD")) plan.settings.emplace_back("NCCL_NSOCKS_PERTHREAD", "2");
 }
@@ -148,7 +147,7 @@ NetworkChoice parse_network_choice(const std::string& flag, const std::string& v
 
 NodeNetwork look_at_network(const Environment& environment, const std::string& root) {
   NodeNetwork own{.host = host_name(), .node = {}, .efa_devices = count_efa(rdma_devices(root))};
-  // NCCL takes ranks with different NCCL_HOSTIDs for ranks of different nodes.
+  // NCCL assigns ranks with different NCCL_HOSTIDs to different nodes.
   own.node = environment("NCCL_HOSTID").value_or(own.host);
   own.limits_channels = std::any_of(std::begin(kChannelLimits), std::end(kChannelLimits),
                                     [&](const char* name) { return is_set(environment, name); });

@@ -28,21 +28,21 @@ inline constexpr const char* kUnconnectedRemedy =
     "the security group must allow all traffic to and from itself, and every node must reach every other; `mpzero "
     "doctor` checks each part";
 
-// The network between nodes that the user requests: EFA if there is any, otherwise NCCL's choice; EFA; TCP.
+// The user's choice of network between nodes: EFA if available, otherwise NCCL's choice; EFA; TCP.
 enum class NetworkChoice { kAuto, kEfa, kSocket };
 
-// "auto", "efa" or "socket". Throws UserError naming `flag` for any other value.
+// "auto", "efa" or "socket". Throws UserError with `flag` for any other value.
 NetworkChoice parse_network_choice(const std::string& flag, const std::string& value);
 
-// What one rank knows about its node before NCCL starts.
+// One rank's view of its node before NCCL starts.
 struct NodeNetwork {
   std::string host;  // for messages
   std::string node;  // the same for all ranks of one node, as NCCL defines nodes
   int efa_devices = 0;
-  bool limits_channels = false;  // its environment tells NCCL how many channels to open
+  bool limits_channels = false;  // its environment sets NCCL's number of channels
 };
 
-// The environment that NCCL needs at its start, and what its log must prove afterwards.
+// The environment that NCCL needs at its start, and the network that its log must prove.
 struct NetworkPlan {
   enum class Proof { kNone, kEfa, kSocket, kAnything };
 
@@ -55,10 +55,10 @@ struct NetworkPlan {
 // Reads the network of this rank's node. `root`: the folder that contains /proc and /sys.
 NodeNetwork look_at_network(const Environment& environment, const std::string& root = "/");
 
-// Plans for all `nodes`, one entry per rank, from the point of view of the rank with entry `own`. Plans variables
-// that make NCCL strict about its network, and more connections over TCP; those that aws-ofi-nccl sets for the instance
-// type (FI_EFA_*, NCCL_PROTO, buffer sizes, topology, tuner) are left to it. Throws UserError if the choice is not
-// possible: no EFA device on a node, no plugin, or a variable that contradicts it.
+// Plans for all `nodes` (one entry per rank), for the rank with entry `own`: variables that restrict NCCL to its
+// network, and more connections over TCP. Does not plan variables that aws-ofi-nccl sets by instance type (FI_EFA_*,
+// NCCL_PROTO, buffer sizes, topology, tuner). Throws UserError if the choice is impossible: no EFA device on a node, no
+// plugin, or a contradicting variable.
 NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& nodes, const NodeNetwork& own,
                          const Environment& environment,
                          const std::vector<std::string>& plugin_files = usual_plugin_files());

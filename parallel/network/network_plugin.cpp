@@ -19,9 +19,8 @@ struct Unload {
   void operator()(void* library) const { dlclose(library); }
 };
 
-// The symbol that a plugin offers to NCCL: a structure called ncclNetPlugin_v<release>, which in every release of
-// NCCL's interface begins with a `const char* name`. NCCL 2.28 supports none before release 6. Null: `library` is not a
-// network plugin.
+// A plugin's symbol for NCCL: a struct ncclNetPlugin_v<release>, which begins with a `const char* name` in every
+// release of NCCL's interface. NCCL 2.28 supports none before release 6. Null: `library` is not a network plugin.
 const void* find_net(void* library) {
   constexpr int kNewestRelease = 20, kOldestRelease = 6;
   for (int release = kNewestRelease; release >= kOldestRelease; --release) {
@@ -38,8 +37,7 @@ std::string file_of(const void* net) {
   return place.dli_fname;
 }
 
-// The plugin in `library`; otherwise `problem` says what is wrong with it. `problem` is unchanged if the file does not
-// exist.
+// The plugin in `library`; otherwise sets `problem` to the reason. `problem` is unchanged if the file does not exist.
 std::optional<NetworkPlugin> open_plugin(const std::string& library, std::string& problem) {
   const std::unique_ptr<void, Unload> handle(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (!handle) {
@@ -97,7 +95,7 @@ std::optional<std::string> plugin_hazard(const std::string& version) {
   if (minor >= 18 && minor < 20) {
     return fmt::format("aws-ofi-nccl {} can hang in broadcasts: install 1.21 or later", version);
   }
-  // Its release notes of 1.21.
+  // From the release notes of 1.21.
   if (minor == 20) {
     return fmt::format("aws-ofi-nccl {} can hang in small messages over EFA: install 1.21 or later", version);
   }
@@ -123,10 +121,10 @@ PluginSearch find_libfabric_plugin(const Environment& environment, const std::ve
   PluginSearch search;
   if (const auto named = environment("NCCL_NET_PLUGIN"); named && !named->empty()) {
     if (strcasecmp(named->c_str(), "none") == 0) {
-      search.problem = "NCCL_NET_PLUGIN=none forbids plugins";
+      search.problem = "NCCL_NET_PLUGIN=none disables plugins";
       return search;
     }
-    // NCCL accepts several names, and short forms of them.
+    // NCCL accepts several names, and their short forms.
     for (size_t begin = 0; begin <= named->size() && !search.plugin;) {
       const size_t end = std::min(named->find(',', begin), named->size());
       const std::string word = named->substr(begin, end - begin);
@@ -137,7 +135,7 @@ PluginSearch find_libfabric_plugin(const Environment& environment, const std::ve
     if (search.plugin) {
       search.plugin->by_default = true;
     } else if (search.problem.empty()) {
-      search.problem = fmt::format("NCCL_NET_PLUGIN={} is a library that the loader cannot find", *named);
+      search.problem = fmt::format("NCCL_NET_PLUGIN={} is not found by the loader", *named);
     }
     return search;
   }

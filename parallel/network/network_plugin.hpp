@@ -8,12 +8,12 @@
 
 namespace mpzero::parallel {
 
-// A library that provides another network to NCCL.
+// A library with an additional network for NCCL.
 struct NetworkPlugin {
   std::string library;      // for NCCL_NET_PLUGIN: a file, or a name that the loader finds
   std::string file;         // the file that the loader finds under that name
   std::string net_name;     // the name of its network, for NCCL_NET
-  bool by_default = false;  // NCCL loads it by itself
+  bool by_default = false;  // NCCL loads it by default
 };
 
 struct PluginSearch {
@@ -25,15 +25,14 @@ struct PluginSearch {
 // Releases before 1.10 called it "AWS Libfabric". NCCL ignores case in the comparison.
 bool is_libfabric_net(const std::string& net_name);
 
-// The release of aws-ofi-nccl in `file`, e.g. "1.16.2", "1.9.2-aws" or "git-6e504db"; empty if the file names none. The
-// plugin has no call that returns its version, but every build since 1.3 contains it in its start message.
+// The release of aws-ofi-nccl in `file`, e.g. "1.16.2", "1.9.2-aws" or "git-6e504db"; empty if the file contains none.
+// The plugin has no call that returns its version, but every build since 1.3 contains it in its start message.
 std::string plugin_version(const std::string& file);
 
-// What is known to go wrong with a release of aws-ofi-nccl ("1.18.0"), and which release to install; std::nullopt:
-// nothing is known.
+// A known defect of a release of aws-ofi-nccl ("1.18.0"), and the release to install; std::nullopt if none is known.
 std::optional<std::string> plugin_hazard(const std::string& version);
 
-// Where the EFA installer, the deep learning images and NVIDIA's containers install the plugin.
+// Paths at which the EFA installer, the deep learning images and NVIDIA's containers install the plugin.
 std::vector<std::string> usual_plugin_files();
 
 // Finds aws-ofi-nccl: the library that NCCL_NET_PLUGIN names, else the one that NCCL loads by default, else those of

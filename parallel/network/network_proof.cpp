@@ -58,9 +58,9 @@ std::string expand(const std::string& pattern) {
 
 }  // namespace
 
-// NCCL's log is the only account of its network that every release gives: no call of the library names the network of a
-// communicator, and a plugin of ours between NCCL and aws-ofi-nccl would have to follow each version of that interface.
-// The log file is in memory only, so that no folder needs to be writable and no file is left over.
+// Only NCCL's log reports its network in every release: no NCCL call returns a communicator's network, and our own
+// plugin between NCCL and aws-ofi-nccl would have to follow each version of that interface. The log file is in memory,
+// so that no folder needs to be writable and no file is left behind.
 NcclLog::NcclLog() : file_(memfd_create("nccl-log", MFD_CLOEXEC)) {
   if (file_ < 0) throw_failure("memfd_create for NCCL's log failed: {}", std::strerror(errno));
   const std::array<std::pair<std::string, std::string>, 3> settings = {
@@ -100,7 +100,7 @@ void NcclLog::pass_on() const {
   } else if (pattern == "/dev/stderr") {
     write_output(Output::kStderr, content);
   } else {
-    // A convenience for the user's own debugging: the run ignores a file that cannot be written.
+    // A convenience for the user's own debugging: a failed write is ignored.
     std::ofstream(expand(pattern) + ".start") << content;
   }
 }
@@ -141,7 +141,7 @@ bool contains(std::string_view line, std::string_view part) { return line.find(p
 NetworkProof parse_network_proof(std::string_view log) {
   NetworkProof proof;
   std::optional<bool> cards, channels;
-  // Data passes through host memory if one card or channel does so.
+  // Data passes through host memory if any card or channel uses it.
   const auto also = [](std::optional<bool>& all, bool direct) { all = all.value_or(true) && direct; };
   for_each_line(log, [&](std::string_view line) {
     if (const auto net = text_after(line, "Using network ", "\r\n")) proof.net = *net;

@@ -17,7 +17,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// NCCL connects to its peers in the first collective, and only then logs over which network.
+// NCCL connects to its peers in the first collective, and only then logs the network.
 std::unique_ptr<NcclCommunicator> start_and_talk(MpiRuntime& mpi, int min_channels) {
   auto communicator = std::make_unique<NcclCommunicator>(mpi, NcclEngine::kCopyEngines, min_channels);
   const at::Tensor one = at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(at::kCUDA));
@@ -30,7 +30,7 @@ std::string in_parentheses(const std::string& message) {
   return message.empty() ? message : fmt::format(" ({})", message);
 }
 
-// Over NCCL's own sockets, or over one of libfabric's providers that use the kernel's sockets.
+// Whether NCCL uses its own sockets, or a libfabric provider over the kernel's sockets.
 bool over_sockets(const NetworkProof& proof) {
   if (strcasecmp(proof.net.c_str(), "Socket") == 0) return true;
   const std::string provider = proof.provider.substr(0, proof.provider.find(';'));
