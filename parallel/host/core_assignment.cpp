@@ -34,7 +34,7 @@ CpuTopology::CpuTopology(Handle topology) : topology_(std::move(topology)) {
       hwloc_get_cpubind(topology_.get(), bound.get(), HWLOC_CPUBIND_PROCESS) == 0) {
     hwloc_bitmap_and(allowed.get(), allowed.get(), bound.get());
   }
-  // A machine that reports no cores has hardware threads in any case.
+  // If the machine reports no cores, uses hardware threads.
   const int depth = hwloc_get_type_or_below_depth(topology_.get(), HWLOC_OBJ_CORE);
   for (hwloc_obj_t core = hwloc_get_next_obj_by_depth(topology_.get(), depth, nullptr); core != nullptr;
        core = hwloc_get_next_obj_by_depth(topology_.get(), depth, core)) {
@@ -60,7 +60,7 @@ void CpuTopology::find_domains() {
     for (const int core : cores_) {
       if (hwloc_bitmap_isset(node->cpuset, static_cast<unsigned>(core)) != 0) domain.cores.push_back(core);
     }
-    // Memory of another kind near the same cores, as HBM, is a node of its own.
+    // Other memory near the same cores, such as HBM, is a separate NUMA node.
     const auto same = std::find_if(domains_.begin(), domains_.end(),
                                    [&](const NumaDomain& other) { return other.cores == domain.cores; });
     if (same != domains_.end()) {
@@ -160,7 +160,7 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
   const auto quota = [&](size_t rank) { return cores.size() / ranks + (rank < cores.size() % ranks ? 1 : 0); };
   std::map<std::vector<int>, std::vector<size_t>> neighbours;  // ranks by the cores near them
   for (size_t rank = 0; rank < ranks; ++rank) neighbours[near[rank]].push_back(rank);
-  // Those with the fewest cores to choose from first.
+  // Ranks with the fewest candidate cores first.
   std::vector<std::pair<std::vector<int>, std::vector<size_t>>> groups(neighbours.begin(), neighbours.end());
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });

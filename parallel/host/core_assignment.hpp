@@ -9,17 +9,17 @@ struct hwloc_topology;
 
 namespace mpzero::parallel {
 
-// Cores that share a memory controller, and their memory. Its number is the operating system's.
+// Cores that share a memory controller, and their memory. `number` is the operating system's.
 struct NumaDomain {
   int number = 0;
   std::vector<int> cores;
   int64_t bytes = 0;
 };
 
-// The cores of a machine. A core is named by the operating system's number of its first usable hardware thread.
+// The cores of a machine. A core is identified by the operating system's number of its first usable hardware thread.
 class CpuTopology {
  public:
-  // As this process sees it: without cores that it may not use or is not bound to.
+  // This machine, without cores that the process may not use or is not bound to.
   static CpuTopology of_this_machine();
   // From hwloc's description of a virtual machine, e.g. "numa:2 core:8 pu:2", or its XML export.
   static CpuTopology synthetic(const std::string& description);
@@ -27,14 +27,14 @@ class CpuTopology {
 
   // In the machine's order.
   const std::vector<int>& cores() const { return cores_; }
-  // Those with cores and memory that this process may use, in the machine's order.
+  // Domains with cores and memory that this process may use, in the machine's order.
   const std::vector<NumaDomain>& domains() const { return domains_; }
-  // The cores nearest to a PCI device, e.g. "0000:18:00.0"; all cores if that is not known.
+  // The cores nearest to a PCI device, e.g. "0000:18:00.0"; all cores if unknown.
   std::vector<int> cores_near(const std::string& pci_device) const;
-  // The usable hardware threads of these cores: first one of each core, then the next of each.
+  // The usable hardware threads of these cores: first one per core, then the next of each.
   std::vector<int> hardware_threads(const std::vector<int>& cores) const;
-  // Binds all threads of this process, and those that they start later, to these hardware threads. False: the system
-  // refuses.
+  // Binds all threads of this process, and threads that they start later, to these hardware threads. Returns false if
+  // the system refuses.
   bool bind_process(const std::vector<int>& hardware_threads) const;
 
  private:
@@ -56,12 +56,12 @@ class CpuTopology {
 // remaining ones. Every rank gets at least one core; if there are fewer cores than ranks, some cores are shared.
 std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const std::vector<std::vector<int>>& near);
 
-// For each of `ranks` ranks of a machine the cores near it: those of one domain, or of several consecutive ones where
-// there are more domains than ranks. Consecutive ranks share a domain.
+// By rank, for `ranks` ranks of a machine: the cores near it, in one domain or, if there are more domains than ranks,
+// in several consecutive ones. Consecutive ranks share a domain.
 std::vector<std::vector<int>> cores_near_ranks(const std::vector<NumaDomain>& domains, int ranks);
 
-// The cores of a rank that are used for threads that update states: one is left to the rank's main thread, and with
-// eight or more cores another one to the threads of the data loader, of NCCL and of the copies.
+// The cores of a rank for threads that update states: all except one for the rank's main thread and, with eight or more
+// cores, another for the threads of the data loader, NCCL and copies.
 std::vector<int> cores_for_updates(const std::vector<int>& assigned);
 
 // The cores in `assigned` that are not in `taken`, in the order of `assigned`.

@@ -69,7 +69,7 @@ void sum_parts(std::span<const void* const> parts, c10::ScalarType part_type, in
   } else if (part_type == ScalarType::Double && sum_type == ScalarType::Double) {
     sum_all<double, double>(parts, n, add, sum);
   } else {
-    throw_failure("no sum of {} into {} is defined", c10::toString(part_type), c10::toString(sum_type));
+    throw_failure("sums of {} into {} are not supported", c10::toString(part_type), c10::toString(sum_type));
   }
 }
 

@@ -11,35 +11,34 @@
 
 namespace mpzero::parallel {
 
-// Memory of CPU tensors. That of a large tensor is kept when the tensor is freed, for the next one of about its size,
-// and is in huge pages where the system has them. A step makes and frees tensors of hundreds of MiB; malloc would give
-// their memory back to the system, which zeroes every page of 4 KiB again, after a fault each, when the next step makes
-// them. All memory of large tensors is at most an eighth more than they have needed at a time. Thread-safe. Outlives
-// its tensors.
+// Caching allocator for CPU tensors. The memory of a freed large tensor is kept for the next one of similar size, in
+// huge pages if available. A step allocates and frees tensors of hundreds of MiB; malloc would return their memory to
+// the system, which faults in and zeroes every 4 KiB page again in the next step. All memory of large tensors is at
+// most an eighth above their peak use. Thread-safe. Must outlive its tensors.
 class TensorMemory final : public c10::Allocator {
  public:
-  // Tensors of fewer bytes come from PyTorch's own allocator.
+  // Smaller tensors come from PyTorch's own allocator.
   static constexpr size_t kLarge = size_t{2} << 20;
 
   c10::DataPtr allocate(size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
-  // Of all large tensors, and of the memory that is kept for them.
+  // Bytes in use by large tensors, and bytes kept for reuse.
   size_t used_bytes() const;
   size_t kept_bytes() const;
-  // The most that all tensors, small ones too, have held at a time.
+  // Peak use of all tensors, including small ones.
   int64_t peak_bytes() const { return peak_bytes_; }
 
  private:
   struct Block {
     size_t size = 0;
-    size_t asked = 0;  // of it, by the tensor
+    size_t asked = 0;  // requested by the tensor
   };
 
   void count(int64_t bytes);
   void* take(size_t bytes);
-  // False: the memory is not from here.
+  // Returns false if the memory is not from this allocator.
   bool put_back(void* memory);
   // Returns kept memory to the system until no more than `bytes` are left.
   void keep_at_most(size_t bytes);
@@ -51,10 +50,10 @@ class TensorMemory final : public c10::Allocator {
   std::atomic<int64_t> bytes_ = 0, peak_bytes_ = 0;  // of all tensors
 };
 
-// What the process's CPU tensors come from once use_tensor_memory() was called.
+// The allocator of the process's CPU tensors after use_tensor_memory().
 const TensorMemory& tensor_memory();
 
-// Has the process's CPU tensors from now on come from a TensorMemory, which it returns.
+// Makes a TensorMemory the allocator of the process's CPU tensors, and returns it.
 TensorMemory& use_tensor_memory();
 
 }  // namespace mpzero::parallel

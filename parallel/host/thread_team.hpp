@@ -21,7 +21,7 @@ class ThreadTeam {
 
   class Task {
    public:
-    // Returns when all blocks are done. Throws what a block threw.
+    // Returns when all blocks are done. Rethrows the exception of a block.
     void wait();
     bool done() const { return left_.load(std::memory_order_acquire) == 0; }
 
@@ -54,7 +54,7 @@ class ThreadTeam {
 
  private:
   void serve(int core);
-  // The first task that still has blocks to start; waits for one. Null: the team ends.
+  // The first task that still has blocks to start; waits for one. Null when the team ends.
   std::shared_ptr<Task> next_task();
 
   std::mutex mutex_;  // of tasks_ and ending_

@@ -1,5 +1,5 @@
-// The static hwloc asks libudev, of which there is no static library, for the properties of disks. mpzero asks nothing
-// about disks: these functions answer as on a machine without udev.
+// The static hwloc queries disks through libudev, which has no static library. mpzero needs no disks: these functions
+// behave as on a machine without udev.
 
 extern "C" {
 

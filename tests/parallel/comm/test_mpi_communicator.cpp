@@ -100,9 +100,9 @@ TEST_CASE("An error beside the caller reaches who waits, and who asks") {
   MpiCommunicator communicator(mpi()), other(mpi());
   const at::Tensor numbers = at::ones({4000}, at::kLong);
   const auto pending = communicator.all_reduce_sum(numbers);
-  CHECK_THROWS_WITH(pending->wait(), Catch::Contains("no sum of Long into Long is defined"));
+  CHECK_THROWS_WITH(pending->wait(), Catch::Contains("Long into Long"));
   REQUIRE(communicator.asynchronous_error().has_value());
-  CHECK_THAT(*communicator.asynchronous_error(), Catch::Contains("no sum of Long"));
+  CHECK_THAT(*communicator.asynchronous_error(), Catch::Contains("Long into Long"));
   // What comes after it in the same communicator fails alike, and nothing else does.
   CHECK_THROWS_AS(communicator.all_reduce_sum(at::ones({3}))->wait(), Failure);
   CHECK_FALSE(other.asynchronous_error().has_value());
