@@ -16,7 +16,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Adding it to a time of a clock, which counts nanoseconds in 64 bits, does not overflow.
+// Can be added to a clock's time in 64-bit nanoseconds without overflow.
 constexpr std::chrono::milliseconds kLongest = std::chrono::years(100);
 
 }  // namespace

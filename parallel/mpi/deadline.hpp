@@ -18,15 +18,15 @@ namespace mpzero::parallel {
 // ends the other ranks. No cleanup, because it would wait for whatever hangs.
 void end_process(const std::string& sentence);
 
-// Starts a thread that runs `work` and that nobody joins. Returns false, without running `work`, if no thread can be
-// started. `work` owns the data that it uses and throws nothing.
+// Runs `work` on a detached thread. Returns false, without running `work`, if no thread can be started. `work` must own
+// its data and not throw.
 bool run_detached(const std::function<void()>& work);
 
 // Runs `work` with run_detached() and returns after at most `limit`, even if it still hangs. Returns whether it
 // completed.
 bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work);
 
-// What `work` returns; std::nullopt if it throws, or takes longer than `limit`. It owns the data that it uses.
+// The result of `work`; std::nullopt if it throws, or takes longer than `limit`. `work` must own its data.
 template <class Work>
 auto answer_within(std::chrono::milliseconds limit, Work work) {
   struct Answer {
@@ -46,15 +46,14 @@ auto answer_within(std::chrono::milliseconds limit, Work work) {
   return std::optional(answer->value);
 }
 
-// Rounded up, and limited to a hundred years: so the result can be added to any time of a clock.
+// Rounded up, and limited to a hundred years, so that adding it to a clock's time does not overflow.
 std::chrono::milliseconds to_milliseconds(double seconds);
 
 // Ends the process if the work done during its lifetime takes longer than `patience`: for calls into the network or a
 // file system that have no timeout.
 class Deadline {
  public:
-  // `sentence` is called on a separate thread once the time is up. A patience of more than a hundred years counts as
-  // that.
+  // `sentence` is called on a separate thread once the time is up. `patience` is limited to a hundred years.
   Deadline(std::chrono::milliseconds patience, std::function<std::string()> sentence,
            std::function<void(const std::string&)> end = end_process);
   ~Deadline();

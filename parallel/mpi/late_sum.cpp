@@ -17,7 +17,7 @@ LateSum::LateSum() : round_(std::make_unique<Round>()) {}
 
 LateSum::~LateSum() {
   if (round_->request == MPI_REQUEST_NULL) return;
-  // If this rank fails in between, it alone has left the loop.
+  // If this rank fails in between, the others are still in the loop: do not wait for them.
   if (round_->unwinding.now()) {
     // NOLINTNEXTLINE(bugprone-unused-return-value): MPI may still write into it
     (void)round_.release();

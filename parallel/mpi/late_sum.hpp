@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-// A number's sum over all MPI ranks, one round late: lets a loop agree on something without waiting for it.
+// The sum of a number over all MPI ranks, one round late: lets a loop agree on something without waiting.
 class LateSum {
  public:
   LateSum();

@@ -11,7 +11,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// What started this process, and the number of processes; a shell starts one.
+// The launcher of this process, and its number of processes; one for a shell.
 struct Launch {
   enum class Program { kShell, kSrun, kMpirun, kTorchrun } program = Program::kShell;
   int tasks = 1;
@@ -31,9 +31,8 @@ bool has_joining_variable(const Environment& environment) {
   return std::any_of(kJoining.begin(), kJoining.end(), [&](const char* name) { return environment(name).has_value(); });
 }
 
-// torchrun, `deepspeed`, `accelerate launch` and Kubernetes' PyTorchJob set RANK and WORLD_SIZE. Scripts export these
-// for processes that srun starts, too: there Slurm's own variables count, unless torchrun itself was started in
-// between.
+// torchrun, `deepspeed`, `accelerate launch` and Kubernetes' PyTorchJob set RANK and WORLD_SIZE. Scripts also export
+// these for processes that srun starts: then Slurm's own variables count, unless torchrun was started in between.
 std::optional<Launch> started_by_torchrun(const Environment& environment) {
   if (!environment("RANK")) return std::nullopt;
   if (has_joining_variable(environment) && !environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
@@ -47,7 +46,7 @@ Launch find_launch(const Environment& environment) {
   using Program = Launch::Program;
   // An mpirun inside a Slurm job starts its ranks from a step, so they see the step's variables as well.
   auto launch = started_by(Program::kMpirun, environment, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
-  // MPICH's and Intel MPI's; srun --mpi=pmi2 sets the other two variables, too.
+  // Set by MPICH and Intel MPI; srun --mpi=pmi2 also sets the other two variables.
   if (!launch && environment("MPI_LOCALNRANKS")) {
     launch = started_by(Program::kMpirun, environment, "PMI_SIZE", "PMI_RANK");
   }
@@ -102,7 +101,7 @@ LaunchSize launch_size(const Environment& environment) {
   const auto is = [&](const char* name, const char* value) {
     return environment(name).value_or("").starts_with(value);
   };
-  // Open MPI 4's and 5's; a step's own.
+  // Variables of a Slurm step, and of Open MPI 4 and 5.
   size.around_hosts =
       launch.program == Launch::Program::kSrun
           ? is("SLURM_DISTRIBUTION", "cyclic")
@@ -112,7 +111,7 @@ LaunchSize launch_size(const Environment& environment) {
 
 bool is_alone_in_step(const Environment& environment) {
   const Launch launch = find_launch(environment);
-  // Another launcher, such as flux within a step.
+  // Set by another launcher, such as flux within a step.
   const auto of_pmi = environment("PMI_SIZE");
   return launch.program == Launch::Program::kSrun && launch.tasks <= 1 && (!of_pmi || std::atoi(of_pmi->c_str()) <= 1);
 }

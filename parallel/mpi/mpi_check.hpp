@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 
-// Throws Failure naming the MPI call and MPI's error message.
+// Throws Failure with the MPI call and MPI's error message.
 #define MPZERO_MPI_CHECK(call)                                                         \
   do {                                                                                 \
     const int mpi_result_ = (call);                                                    \
@@ -19,7 +19,7 @@ namespace mpzero::parallel {
   throw_failure("{} failed: {}", call, std::string(text, static_cast<size_t>(length)));
 }
 
-// MPI's handle of a group of ranks; freed in the destructor unless it is the group of all ranks.
+// An MPI communicator; freed in the destructor unless it is MPI_COMM_WORLD.
 struct MpiGroup {
   explicit MpiGroup(MPI_Comm handle) : handle(handle) {}
   ~MpiGroup() {

@@ -13,18 +13,18 @@ namespace mpzero::parallel {
 
 struct MpiGroup;
 
-// Which threads may use MPI at a time.
+// The threads that may use MPI at a time.
 enum class MpiThreads : uint8_t {
-  kOne,      // MPI_THREAD_FUNNELED: the control plane only, tensors travel in another way
-  kSeveral,  // MPI_THREAD_MULTIPLE: tensors travel over MPI beside compute and the control plane
+  kOne,      // MPI_THREAD_FUNNELED: for the control plane only, not for tensors
+  kSeveral,  // MPI_THREAD_MULTIPLE: also for tensors, concurrently with compute and the control plane
 };
 
 // MPI for the lifetime of the program: it starts the ranks and provides the rendezvous and the control plane. One per
 // process.
 class MpiRuntime final : public ProcessGroup {
  public:
-  // Collective. An MPI that does not let several threads use it gives less, without an error: see
-  // communication_thread(). One thread uses MPI on all ranks if some rank asks for one: ranks need not see the same.
+  // Collective. If MPI does not support several threads, one thread uses it, without an error: see
+  // communication_thread(). If any rank requests kOne, one thread uses MPI on all ranks.
   MpiRuntime(int* argc, char*** argv, MpiThreads threads);
   ~MpiRuntime() override;
   MpiRuntime(const MpiRuntime&) = delete;
@@ -40,20 +40,20 @@ class MpiRuntime final : public ProcessGroup {
 
   // The ranks of this machine as a separate group, in the same order. Collective. Must not outlive this object.
   std::unique_ptr<MpiRuntime> this_machine() const;
-  // The ranks that give the same `color` [>= 0] as a separate group, in the same order. Collective. Must not outlive
+  // The ranks that pass the same `color` [>= 0] as a separate group, in the same order. Collective. Must not outlive
   // this object.
   std::unique_ptr<MpiRuntime> split(int color) const;
-  // Whether this MPI is used by one thread at a time because it can do no more, though all ranks have asked for more.
-  // The same on all ranks.
+  // Whether only one thread uses MPI, because MPI lacks support for more, although all ranks requested kSeveral. The
+  // same on all ranks.
   bool lacks_threads() const;
-  // What moves tensors over MPI, in this process. It runs in its callers if MPI may be used by one thread at a time
-  // only. Made by the first call; used by the thread that uses this object.
+  // Moves this process's tensors over MPI; runs in its callers if only one thread may use MPI. Created by the first
+  // call; for use by the thread that uses this object.
   CommunicationThread& communication_thread() const;
-  // Collective. Where several threads use MPI, waits for all ranks of the group without holding a core, so that a
-  // blocking call of MPI that follows takes no longer than its messages: it polls, and ranks may share cores with each
-  // other and with what moves their tensors. Elsewhere it does nothing.
+  // Collective. If several threads use MPI, waits for all ranks of the group without holding a core, so that a
+  // following blocking MPI call only lasts as long as its messages: such calls poll, and ranks may share cores with
+  // each other and with communication threads. Otherwise a no-op.
   void meet() const;
-  // MPI's handle of the group.
+  // The MPI communicator of the group.
   const MpiGroup& group() const { return *group_; }
 
   void barrier() override;

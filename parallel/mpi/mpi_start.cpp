@@ -35,10 +35,10 @@ struct Guarded {
   std::string file;  // MPZERO_START_FILE
 };
 
-// Of the MpiStart that lives. `_exit` reads it, which has no argument for it.
+// State of the current MpiStart. Global, because `_exit` reads it.
 Guarded* guarded = nullptr;
 
-// What mpzero reads of Slurm's variables (app/machine, app/checkpoint, app/health).
+// Slurm variables that mpzero reads (app/machine, app/checkpoint, app/health).
 constexpr std::array<std::string_view, 10> kKept = {
     "SLURM_JOB_ID",    "SLURM_RESTART_COUNT", "SLURM_ARRAY_JOB_ID",  "SLURM_ARRAY_TASK_ID", "SLURM_GPUS_ON_NODE",
     "SLURM_STEP_GPUS", "SLURM_JOB_GPUS",      "SLURM_GPUS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_STEP_NUM_TASKS"};
@@ -49,7 +49,7 @@ bool is_of_launcher(std::string_view name) {
   return name.starts_with("SLURM_") && std::find(kKept.begin(), kKept.end(), name) == kKept.end();
 }
 
-// What to do about an MPI that does not start.
+// The remedy if MPI does not start.
 std::string remedy_of(const Environment& environment, const std::string& mpi) {
   std::vector<std::string> set;
   // The scripts list the variables that they set themselves (scripts/common.sh).
@@ -82,7 +82,7 @@ bool create(const std::string& file) {
 // Whether this process is the first of all ranks to report.
 bool reports_first() { return guarded->file.empty() || create(guarded->file); }
 
-// The status of this process, which ends with `status`.
+// The exit status of this process, which ends with `status`.
 int status_of_end(int status) {
   if (guarded == nullptr || guarded->process != ::getpid()) return status;
   report_failed_start("its messages are above");
@@ -110,7 +110,7 @@ std::optional<std::string> find_prefix_problem(const Environment& environment, c
   const fs::path prefix = fs::weakly_canonical(*given, ignored);
   const auto [end, rest] = std::mismatch(prefix.begin(), prefix.end(), file.begin(), file.end());
   if (end == prefix.end()) return std::nullopt;
-  // A folder of links, such as a view of Spack's.
+  // The prefix may be a folder of links, such as a Spack view.
   for (const char* folder : {"lib", "lib64"}) {
     if (fs::equivalent(prefix / folder / fs::path(library).filename(), file, ignored)) return std::nullopt;
   }
@@ -177,7 +177,7 @@ void report_failed_start(const std::string& reason) {
 
 }  // namespace mpzero::parallel
 
-// In place of libc's: MPI ends the process by it. NOLINTNEXTLINE(bugprone-reserved-identifier)
+// Replaces libc's: MPI ends the process through it. NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" void _exit(int status) {
   ::syscall(SYS_exit_group, mpzero::parallel::status_of_end(status));
   __builtin_unreachable();

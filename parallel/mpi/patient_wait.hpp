@@ -6,7 +6,8 @@
 
 namespace mpzero::parallel {
 
-// Polls until `is_done()`, and sleeps in between: `sleep(pause)` with the pauses of Pauses. Throws what they throw.
+// Polls until `is_done()`, and calls `sleep(pause)` in between, with the durations of Pauses. Propagates their
+// exceptions.
 //
 //   in        | event                      | then
 //   ----------+----------------------------+--------------------------------
@@ -19,11 +20,11 @@ void poll_patiently(IsDone is_done, Sleep sleep) {
   for (Pauses pauses; !is_done();) sleep(pauses.next());
 }
 
-// Waits for an operation of MPI that has begun, without holding a core. MPI_Wait and the blocking calls poll without a
-// pause. With a thread that sleeps briefly on the same core, as the communication thread does, Linux 6.18 gave threads
-// of other sessions nothing of that core for up to 37 s: also not the ranks that were waited for, which srun had
-// started on another virtual node. Where mpirun counts more ranks than cores, they call sched_yield() after each poll
-// (see Pauses). Returns what MPI_Wait does.
+// Waits for a started MPI operation without holding a core. MPI_Wait and the blocking calls poll without a pause.
+// Combined with a thread that sleeps briefly on the same core, such as the communication thread, Linux 6.18 starved
+// threads of other sessions on that core for up to 37 s, including the awaited ranks, which srun had started on another
+// virtual node. If mpirun counts more ranks than cores, the blocking calls use sched_yield() after each poll (see
+// Pauses). Returns the result of MPI_Wait.
 int wait_patiently(MPI_Request& request);
 
 }  // namespace mpzero::parallel

@@ -12,7 +12,7 @@ constexpr int kTransferTag = 1;
 // MPI counts in int.
 int as_count(int64_t bytes) {
   if (bytes > Transfers::kMostBytes)
-    throw_failure("a message of {} bytes is longer than {}", bytes, Transfers::kMostBytes);
+    throw_failure("a message of {} bytes exceeds the maximum of {}", bytes, Transfers::kMostBytes);
   return static_cast<int>(bytes);
 }
 

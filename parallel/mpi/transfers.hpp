@@ -12,31 +12,31 @@
 
 namespace mpzero::parallel {
 
-// A block of bytes in pieces of one message each.
+// A block of bytes, split into pieces of one message each.
 struct MessagePieces {
-  // Long enough that each costs little, and short enough that adding up one is done while others travel.
+  // Long enough that each costs little, short enough to add one piece while others are in flight.
   static constexpr int64_t kMost = 256 << 10, kLeast = 32 << 10;
-  // What travels to a rank at a time, if the least message allows it.
+  // Bytes in flight to a rank, if kLeast allows.
   static constexpr int64_t kUnderWay = 4 << 20;
-  // Of each piece's beginning: no element of any type lies in two pieces.
+  // Of each piece's start, so that no element of any dtype spans two pieces.
   static constexpr int64_t kAlignment = 64;
 
   int64_t length = 0;
   int64_t count = 0;  // of the longest block
 
-  // `peers`: the other ranks, to each of which a block goes.
+  // `peers`: the number of other ranks, each of which gets a block.
   static MessagePieces of(int64_t longest_block, int peers) {
     const int64_t length = std::clamp(kUnderWay / std::max(peers, 1), kLeast, kMost) / kAlignment * kAlignment;
     return {.length = length, .count = (longest_block + length - 1) / length};
   }
   int64_t begin(int64_t piece) const { return piece * length; }
-  // Of a block of that size.
+  // Size of a piece in a block of that size.
   int64_t size(int64_t block, int64_t piece) const { return std::clamp<int64_t>(block - begin(piece), 0, length); }
   // Number of pieces in flight to and from each peer.
   int64_t depth(int peers) const { return std::max<int64_t>(2, kUnderWay / (length * std::max(peers, 1))); }
 };
 
-// A message to one rank and one from another. Nothing is sent, or received, of 0 bytes.
+// A message to one rank and one from another. Messages of 0 bytes are not sent.
 struct Transfer {
   int to = 0;
   const void* sent = nullptr;
@@ -46,9 +46,9 @@ struct Transfer {
   int64_t received_bytes = 0;
 };
 
-// Transfers 0, 1, … of a collective, some of them under way at a time; no call waits. Two ranks exchange their messages
-// in the same order, and both know how long each is: at most kMostBytes. No other messages have the tag and the
-// communicator meanwhile.
+// Transfers 0, 1, … of a collective, several of them in flight; no call waits. Two ranks exchange their messages in the
+// same order, and both know each length, at most kMostBytes. No other messages may use the tag and the communicator
+// meanwhile.
 class Transfers {
  public:
   static constexpr int64_t kMostBytes = 1 << 20;
@@ -57,21 +57,21 @@ class Transfers {
     int64_t count = 0;
     int64_t most_under_way = 1;
     std::function<Transfer(int64_t index)> transfer{};
-    // Whether a transfer may begin, now that `done` of them are done. Null: any may.
+    // Whether a transfer may begin once `done` transfers are done. Null: always.
     std::function<bool(int64_t index, int64_t done)> may_begin{};
-    // Called in the order of the transfers. Null: nothing is.
+    // Called for each transfer, in order. May be null.
     std::function<void(int64_t index)> done{};
-    // What messages lie in.
+    // Owns the memory of the messages.
     std::shared_ptr<const void> memory{};
   };
 
   Transfers(MPI_Comm communicator, Plan plan);
-  // If messages are under way, MPI may still read and write the memory, which then is never freed.
+  // If messages are in flight, leaks their memory, which MPI may still access.
   ~Transfers();
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // Begins and completes what can be. Throws Failure.
+  // Begins and completes as many transfers as possible. Throws Failure.
   HostTask::Progress advance();
 
  private:

@@ -28,12 +28,12 @@ class DeviceWork {
 struct CollectiveRecord {
   int64_t sequence = 0;  // from 1, counted by each communicator: the same collective has the same number on every rank
   std::string operation;
-  int64_t bytes = 0;  // of this rank's larger side
+  int64_t bytes = 0;  // of the larger of this rank's input and output
   CollectiveState state = CollectiveState::kQueued;
   double seconds = 0;  // since it was queued
 };
 
-// The ranks that meet in a communicator's collectives: `count` of them, every `stride`-th from `first` on.
+// The ranks of a communicator: `count` of them, every `stride`-th from `first` on.
 struct RankGroup {
   int first = 0;
   int count = 0;  // 0: all ranks of the run
@@ -58,20 +58,20 @@ struct ChannelRecord {
 // Collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Whether a communicator's activity shows progress of training. A control plane that polls shows none.
+  // Whether a communicator's activity shows training progress; that of a polling control plane does not.
   enum class Shows : uint8_t { kProgress, kNothing };
 
-  // One communicator's collectives. One thread calls begin() to device_work().
+  // One communicator's collectives. Only one thread may call begin(), complete() and queued_on_device().
   class Channel {
    public:
     Channel(FlightRecorder& owner, std::string name, Shows shows, const RankGroup& ranks);
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
-    // A collective is started. `operation` outlives the recorder. Returns its sequence number.
+    // Records that a collective is started. `operation` must outlive the recorder. Returns its sequence number.
     int64_t begin(const char* operation, int64_t bytes);
     void complete(int64_t sequence);
-    // The collective has been queued on a device and completes later.
+    // Records that the collective has been queued on a device and completes later.
     void queued_on_device(int64_t sequence, std::shared_ptr<const DeviceWork> work);
 
    private:
@@ -100,7 +100,7 @@ class FlightRecorder {
     int64_t completed_ = 0;
   };
 
-  // A communicator's channel; it lives as long as the recorder. All ranks open theirs in the same order.
+  // Opens a communicator's channel, which lives as long as the recorder. All ranks open theirs in the same order.
   Channel& channel(const std::string& name, Shows shows = Shows::kProgress, const RankGroup& ranks = {});
 
   // Queries the progress of devices. From any thread; throws a device's error if it has failed.

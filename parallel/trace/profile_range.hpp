@@ -10,8 +10,8 @@ struct RecordFunction;
 
 namespace mpzero::parallel {
 
-// Names the work that its thread does, and queues on the GPU, during its lifetime, in a trace that is being recorded.
-// Costs some nanoseconds when no trace is recorded.
+// In a recorded trace, labels the work that its thread does, and queues on the GPU, during its lifetime. Costs some
+// nanoseconds if no trace is recorded.
 class ProfileRange {
  public:
   // Shown as "what unit", or "what" alone; e.g. "forward", "layers.7".

@@ -16,11 +16,11 @@ class Timeline {
   using Mark = int64_t;  // counts from 0
 
   virtual ~Timeline() = default;
-  // The moment when the work queued so far is done.
+  // Marks the time when the work queued so far is done.
   virtual Mark mark() = 0;
-  // Whether both marks have been passed: on a GPU the host has waited for the later one.
+  // Requires that both marks have been passed: on a GPU, that the host has waited for the later one.
   virtual double seconds_between(Mark from, Mark to) const = 0;
-  // Earlier marks will not be used any more.
+  // Drops earlier marks.
   virtual void forget_before(Mark mark) = 0;
   // True if the host does the work: a mark has been passed when mark() returns, and the duration of a call is the
   // host's time.
@@ -43,11 +43,11 @@ struct Stall {
   Timeline::Mark end = 0;
 };
 
-// What knows when it has stalled a timeline.
+// Reports when it has stalled a timeline.
 class StallSource {
  public:
   virtual ~StallSource() = default;
-  // Since the last call, in the timeline's order.
+  // The stalls since the last call, in the timeline's order.
   virtual std::vector<Stall> take_stalls() = 0;
 };
 
