@@ -43,7 +43,7 @@ class GradientStore {
  public:
   struct Options {
     bool partitioned = false;  // ZeRO 2 and 3
-    bool overlap = true;       // sums overlap with backward
+    bool overlap = true;       // sums overlap with backward; otherwise compute waits for them
     ZeroLimits limits;
     int64_t gradient_accumulation_steps = 1;
     at::Device device = at::kCPU;

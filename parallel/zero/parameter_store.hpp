@@ -42,7 +42,7 @@ struct ParameterStoreOptions {
   bool sharded = false;                      // ZeRO-3
   Placement placement = Placement::kDevice;  // of the shards; kHost is offload_param
   bool pinned = false;
-  bool overlap = true;      // gathers overlap with earlier work
+  bool overlap = true;      // gathers overlap with earlier work; otherwise compute waits for them
   bool compressed = false;  // between nodes: see ParameterExchange
   // Quantizes its ranges, which are then gathered quantized within the node: for sharded bf16 parameters on the device.
   std::shared_ptr<const WeightCodec> codec = nullptr;
