@@ -16,50 +16,51 @@
 
 namespace mpzero::plan {
 
-// A calibration without the times that a plan needs; the run itself may be possible.
+// The calibration lacks times that the plan needs; the run itself may be possible.
 class MissingTimes final : public UserError {
  public:
   using UserError::UserError;
 };
 
-// How long operations take on a device, from what was measured there.
+// Estimates the times of operations on a device from measurements on that device.
 class Calibration {
  public:
   // `name`: the file, for messages.
   Calibration(CalibrationData data, std::string name);
-  // Throws UserError naming the file if it cannot be read or is no calibration. `shipped`: of configs/calibrations.
+  // Throws UserError with the file if it cannot be read or is not a calibration. `shipped`: from configs/calibrations.
   static Calibration from_file(const std::filesystem::path& path, bool shipped = false);
 
   const CalibrationData& data() const { return data_; }
   const std::string& name() const { return name_; }
-  // Whether it comes with mpzero: the host that a plan is of is another one then.
+  // Whether the file comes with mpzero. The planned host then differs from the calibrated one.
   bool shipped() const { return shipped_; }
-  // The relative error to expect of a step's time: half of an interval.
+  // Expected relative error of a step's time: half the width of the interval.
   double error() const { return data_.error; }
 
-  // Whether products in FP8 were measured. If not, they are estimated from those in bf16.
+  // Whether FP8 matmuls were measured. If not, they are estimated from bf16.
   bool has_fp8() const { return matmuls_.contains(kFp8); }
 
-  // Whether products and attention in fp32 were measured. If not, those of a GPU are estimated from those in bf16,
-  // where fp32_of_bf16() is known.
+  // Whether fp32 matmuls and attention were measured. If not, a GPU's are estimated from bf16 if fp32_of_bf16() is
+  // known.
   bool has_fp32() const { return matmuls_.contains(at::kFloat) && attention_forward_.contains(at::kFloat); }
-  // How many times as long they take: the GPU's rate in bf16 over that in fp32, by data sheets.
+  // Slowdown of fp32 relative to bf16: the ratio of the GPU's rates in data sheets. std::nullopt: unknown.
   std::optional<double> fp32_of_bf16() const;
 
-  // One call. Products and attention throw MissingTimes for a type of operands that was neither measured nor can be
-  // estimated; a kernel that was not measured counts as a copy of its bytes.
+  // Time of one call. Matmuls and attention throw MissingTimes if their dtype was not measured and cannot be estimated;
+  // a kernel that was not measured counts as a copy of its bytes.
   Estimate seconds(const model::Operation& operation) const;
   // A kernel by its name in the file.
   Estimate kernel_seconds(const std::string& kernel, at::ScalarType type, double bytes) const;
-  // Of tensors in host memory, between the ranks that measured. std::nullopt: not measured. `name`: as in the file.
+  // Time of a collective on tensors in host memory between the calibrated ranks. std::nullopt: not measured. `name`: as
+  // in the file.
   std::optional<double> collective_seconds(const std::string& name, at::ScalarType type, double bytes) const;
-  // What a step's operations take in a step, divided by what they take one by one: while the GPU is busy its clocks
-  // fall under the power limit, and small tensors are still in the cache. `layer_seconds`: of a layer's operations one
-  // by one, forward and backward. A line through the measured factors over the log of the time; no further than them.
+  // Time of operations within a step over their time measured one by one: a busy GPU lowers its clocks at the power
+  // limit, and small tensors are still in the cache. `layer_seconds`: sum of a layer's operations measured one by one,
+  // forward and backward. A linear fit of the measured factors over the log of the time, clamped to the measured range.
   double step_factor(double layer_seconds) const;
 
  private:
-  // The table of all products in FP8.
+  // Key of the table of all FP8 matmuls.
   static constexpr at::ScalarType kFp8 = at::kFloat8_e4m3fn;
   Estimate fp8_seconds(const model::Operation& operation) const;
   [[noreturn]] void lacks(const std::string& what) const;

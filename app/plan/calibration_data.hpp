@@ -13,8 +13,8 @@
 
 namespace mpzero::plan {
 
-// What a calibration file holds (docs/formats.md): times of a device's products and kernels, its links and its host.
-// Seconds, bytes a second. A rate of 0: not measured.
+// Contents of a calibration file (docs/formats.md): times of a device's matmuls and kernels, its links and its host.
+// Seconds, bytes per second. A rate of 0: not measured.
 struct CalibrationData {
   struct Matmul {
     model::MatmulShape shape;
@@ -32,42 +32,43 @@ struct CalibrationData {
   };
   struct Copies {
     double to_device = 0, from_device = 0;  // over PCIe, pinned memory
-    double both_ways = 0;                   // the sum while both run
-    double on_device = 0;                   // read and written bytes counted
+    double both_ways = 0;                   // sum while both run
+    double on_device = 0;                   // counting read and written bytes
   };
   struct Host {
     double adamw_parameters_per_second = 0;
-    int threads = 0;                     // of each rank
-    int ranks = 1;                       // that measured at the same time on the host
-    double memory_bytes_per_second = 0;  // of a copy, read and written bytes counted
+    int threads = 0;                     // per rank
+    int ranks = 1;                       // that measured concurrently on the host
+    double memory_bytes_per_second = 0;  // of a copy, counting read and written bytes
     double disk_write_bytes_per_second = 0;
   };
-  // Of tensors in host memory, between all ranks of the host. The full tensor's bytes.
+  // Tensors in host memory, between all ranks of the host. `bytes`: of the full tensor.
   struct Collective {
     std::string name;  // "all-gather", "reduce-scatter", "all-reduce"
     at::ScalarType type = at::kBFloat16;
     double bytes = 0, seconds = 0;
   };
-  // Of a layer, forward and backward: measured together, divided by the sum of its operations one by one.
+  // `layer_seconds`: sum of a layer's operations measured one by one, forward and backward. `factor`: time of the whole
+  // layer over this sum.
   struct FullStep {
     double layer_seconds = 0, factor = 1;
   };
 
   std::string device;  // "NVIDIA H200", or the CPU's name
   bool gpu = true;
-  std::vector<std::string> names;  // parts of names of devices that the file is for
-  std::string source;              // what was measured, or what the figures follow from
+  std::vector<std::string> names;  // parts of the names of devices that the file applies to
+  std::string source;              // what was measured, or how the figures were derived
   std::string date;                // of the measurement
   std::map<std::string, std::string> versions;
-  double error = 0;  // relative, of the time of a step
+  double error = 0;  // relative error of a step's time
   std::vector<Matmul> matmuls;
   std::vector<Attention> attention;
-  // By model::name(OperationKind), and "adamw", "sum_of_squares": AdamW's states on the device.
+  // Keys: model::name(OperationKind), and "adamw" and "sum_of_squares" for AdamW's states on the device.
   std::map<std::string, std::vector<Kernel>> kernels;
   Copies copies;
   Host host;
   std::vector<Collective> collectives;
-  double launch_seconds = 0;  // of the host, to queue one operation
+  double launch_seconds = 0;  // host time to queue one operation
   std::vector<FullStep> full_step;
 };
 

@@ -9,10 +9,10 @@
 namespace mpzero::plan {
 
 // Reads a calibration file (docs/formats.md), or one that scales the times of another in the same folder. Throws
-// UserError, one sentence that names the file, the key and what to do, for a file that cannot be read or is not one.
+// UserError with the file, the key and a remedy if the file cannot be read or is not a calibration.
 CalibrationData read_calibration(const std::filesystem::path& path);
 
-// The file's text. read_calibration() of it gives the same, to a thousandth of a microsecond.
+// The file's text. read_calibration() restores `data` with times rounded to 0.001 us.
 std::string to_json(const CalibrationData& data);
 
 // Replaces `path` atomically.

@@ -8,8 +8,8 @@
 
 namespace mpzero::plan {
 
-// `tokens`: of the whole training; 0: not known. A table, then the ds_config.json of the fastest on the asked hosts
-// and, where others are faster, of the fastest of all.
+// A table, then the ds_config.json of the fastest configuration on the requested hosts and, if other hosts are faster,
+// of the fastest overall. `tokens`: of the whole training; 0: unknown.
 std::vector<std::string> describe_comparison(const PlanComparison& comparison, double tokens);
 nlohmann::ordered_json comparison_json(const PlanComparison& comparison, double tokens);
 

@@ -7,12 +7,11 @@
 
 namespace mpzero::plan {
 
-// The plan of a run's step beside `mean`, the mean of rank 0's first steps, and which part differs the most, as a line
-// for the log. A GPU or processor without a calibration is one sentence. Empty: the plan says that the run does not
-// fit.
+// A log line that compares the planned step with `mean`, the mean of rank 0's first steps, and reports the largest
+// difference; or why there is no plan, e.g. no calibration. Empty: the run does not fit according to the plan.
 std::string plan_beside_run(const PlannedRun& run, const StepSplit& mean);
 
-// `error`: relative, of the plan. `network`: that it is of; empty: one host.
+// `error`: the plan's relative error. `network`: the network that it assumes; empty: one host.
 std::string beside(const StepSplit& planned, const StepSplit& measured, double error, const std::string& network = "");
 
 }  // namespace mpzero::plan

@@ -10,11 +10,11 @@
 
 namespace mpzero::plan {
 
-// What a candidate changes of the user's run.
+// Settings that a candidate overrides in the user's run.
 struct PlanChoice {
   int stage = 0;
   bool offload_optimizer = false, offload_param = false;
-  bool node_a_host = false;  // two levels
+  bool node_a_host = false;  // two levels: each node is one host
   int64_t batch = 1, micro_batch = 1, accumulation = 1;
   std::string recompute;
 };
@@ -23,7 +23,7 @@ struct PlanChoice {
 struct PlanCandidate {
   PlanMachine machine;
   nlohmann::ordered_json ds_config;
-  std::vector<std::string> contradicting;  // flags of the command line, with their values, that say otherwise
+  std::vector<std::string> contradicting;  // command-line flags, with values, that contradict this candidate
   std::string recompute;                   // --recompute
   int stage = 0;
   bool offload_optimizer = false, offload_param = false;
@@ -34,11 +34,11 @@ struct PlanCandidate {
 
 // "2 x p5.48xlarge".
 std::string hosts_of(const PlanMachine& machine);
-// Of all ranks together: batches may differ.
+// Step time per token of the global batch, since batches may differ.
 double seconds_of_token(const PlanCandidate& one);
 
-// The plan of a choice. `line`: the flags of `mpzero train`; `base`: what they say. Throws MissingTimes, and UserError
-// where the run would refuse it.
+// The plan of a choice. `line`: the flags of `mpzero train`; `base`: the run that they configure. Throws MissingTimes,
+// or UserError if the run would refuse the choice.
 PlanCandidate evaluate(const CommandLine& line, const RunSetup& base, const PlanMachine& machine,
                        const Calibration& calibration, const PlanAssumptions& assumptions, const PlanChoice& choice);
 

@@ -8,25 +8,25 @@
 
 namespace mpzero::plan {
 
-// What a plan is about, for its report.
+// Inputs of a plan's report.
 struct PlanFacts {
   const RunSetup& setup;
   const PlanMachine& machine;
-  const Calibration* calibration = nullptr;  // none: there is no step
-  double tokens = 0;                         // of the whole training; 0: not given
-  std::string nodes = {};                    // why this layout; empty: one host
+  const Calibration* calibration = nullptr;  // null: no step times
+  double tokens = 0;                         // of the whole training; 0: not set
+  std::string nodes = {};                    // reason for the layout; empty: one host
   std::string largest = {};                  // the result of --max_seq_length or --largest_model
 };
 
-// The relative error of a step from which on there are no hours and costs: they would be wrong by half or more.
+// Relative error of a step from which hours and costs are omitted: they would be wrong by half or more.
 constexpr double kVagueError = 0.75;
 
 // "20.4", "0.042".
 std::string hours_text(double hours);
 
-// A line each.
+// The lines of the report.
 std::vector<std::string> describe_plan(const PlanFacts& facts, const PlanEstimate& plan);
-// docs/formats.md has the fields.
+// docs/formats.md documents the fields.
 nlohmann::ordered_json plan_json(const PlanFacts& facts, const PlanEstimate& plan);
 
 }  // namespace mpzero::plan

@@ -7,14 +7,14 @@
 
 namespace mpzero::plan {
 
-// What a run is on, with the network that it has proven.
+// The hosts of a run, with its proven network.
 PlanMachine machine_of(const PlannedRun& run);
 
 // The plan of a run, with this layout. Throws if the GPU or processor has no calibration or the run cannot be planned.
 PlanEstimate plan_of(const PlannedRun& run, const parallel::ParallelLayout& layout);
 
-// A step of the run that starts, with this layout; see PlannedRun. std::nullopt where there is no plan: the
-// GPU has no calibration, or the run cannot be planned or does not fit.
+// The predicted step of a starting run with this layout; see PlannedRun. std::nullopt if the GPU has no calibration, or
+// the run cannot be planned or does not fit.
 std::optional<PredictedStep> predicted_step(const PlannedRun& run, const parallel::ParallelLayout& layout);
 
 }  // namespace mpzero::plan

@@ -7,13 +7,13 @@
 
 namespace mpzero::plan {
 
-// What its records of the LM head are named.
+// Name of the LM head's records on the simulated device.
 inline constexpr const char* kHeadUnit = "LM head";
 
-// A decoder whose units take the times of a calibration and compute nothing. Tensors are those of the simulated device.
+// A decoder that computes nothing and takes the times of a calibration. Its tensors are on the simulated device.
 class SimulatedDecoder final : public model::Decoder {
  public:
-  // `slowdown`: of everything that it computes. `levels`: what each layer's backward recomputes.
+  // `slowdown`: factor of all its times.
   SimulatedDecoder(model::ModelConfig config, const UnitTimes& times, double slowdown = 1)
       : Decoder(std::move(config)), times_(times), slowdown_(slowdown) {}
 
@@ -36,7 +36,7 @@ class SimulatedDecoder final : public model::Decoder {
 
   UnitTimes times_;
   double slowdown_;
-  // Of the layers whose backward is still to come, the last one last.
+  // Levels of the layers whose backward is pending, in forward order.
   mutable std::vector<model::Recompute> kept_;
 };
 

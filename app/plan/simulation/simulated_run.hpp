@@ -16,34 +16,34 @@
 
 namespace mpzero::plan {
 
-// What is simulated: one rank of a run.
+// Input of a simulation: one rank of a run.
 struct SimulatedRun {
   model::ModelConfig model;
-  parallel::ZeroOptions options;  // of a GPU; the device is replaced
+  parallel::ZeroOptions options;  // the run's; the device is replaced
   parallel::ParallelLayout layout;
-  Group ranks;  // where they are
+  Group ranks;  // their placement on hosts
   int64_t micro_batch = 1;
   int64_t seq_length = 1;
   std::vector<model::Recompute> recompute;  // by layer
-  int64_t memory_for_parameters = 0;        // that the plan of memory leaves; see ParameterStore::use_memory
+  int64_t memory_for_parameters = 0;        // left free by the memory plan; see ParameterStore::use_memory
   bool gather_limits_automatic = false;
   UnitTimes times;
   SimulatedDevice::Costs costs;
-  std::function<double(int64_t)> host_adamw;  // seconds of so many parameters, with this rank's share of the cores
+  std::function<double(int64_t)> host_adamw;  // seconds to update N parameters with this rank's share of the cores
   Links links;
-  CollectiveSeconds within_host = {};  // of all ranks of a host, where it was measured
-  double straggler_factor = 1;         // of what computes: the slowest rank's, which all wait for
-  double network_factor = 1;           // of every collective
-  bool every_micro_batch = false;      // is simulated, also of a step that would follow from fewer
+  CollectiveSeconds within_host = {};  // between all ranks of a host, if measured
+  double straggler_factor = 1;         // slowdown of compute on the slowest rank, which all wait for
+  double network_factor = 1;           // slowdown of every collective
+  bool every_micro_batch = false;      // simulate every micro-batch instead of extrapolating
 };
 
-// One step of it, once steps repeat. Seconds.
+// One step in steady state. Seconds.
 struct SimulatedStep {
   double seconds = 0;
-  StepSplit split;  // as the log of a run has it
-  // What ran, whether or not it held something up. Several streams run at a time.
+  StepSplit split;  // as in a run's log
+  // Busy times, exposed or not; streams overlap.
   double matmuls = 0, attention = 0, elementwise = 0;
-  double head = 0;  // of these three, what the LM head and the loss are
+  double head = 0;  // part of these three: LM head and loss
   double optimizer = 0, host_optimizer = 0;
   double down = 0, up = 0;  // between host and device
   struct CollectiveTime {
@@ -52,11 +52,11 @@ struct SimulatedStep {
   };
   std::map<std::string, CollectiveTime> collectives;
   parallel::MemoryUse memory;
-  int64_t simulated_micro_batches = 0;  // of one step, for these figures
+  int64_t simulated_micro_batches = 0;  // simulated per step to get these figures
 };
 
-// Runs ZeroEngine and TrainingPass on a simulated device. Of a step of many micro-batches as many as it takes until
-// more of them add the same; the rest follows from these.
+// Runs ZeroEngine and TrainingPass on a simulated device. Simulates only as many micro-batches of a step as needed
+// until further ones add the same times, and extrapolates the rest.
 SimulatedStep simulate(const SimulatedRun& run);
 
 }  // namespace mpzero::plan
