@@ -43,14 +43,14 @@ using model::Operation;
 using model::OperationKind;
 using model::Recompute;
 
-// Of plans for the machine that was measured, if it did nothing else meanwhile.
+// Error of plans for the measured machine if it was otherwise idle.
 constexpr double kError = 0.1;
 constexpr double kMostError = 0.9;
-// Where no layers were measured together, so that nothing shows what else the machine did.
+// Without times of whole layers, other load goes unnoticed.
 constexpr double kErrorUnseen = 0.5;
-constexpr double kLongestStep = 0.5;           // seconds that layers are repeated for, on the CPU
+constexpr double kLongestStep = 0.5;           // seconds of repeated layers, on the CPU
 constexpr int64_t kBeyondCaches = 64 << 20;    // bytes of weights, on the CPU
-constexpr int64_t kMostOnCpu = 1'000'000'000;  // parameters of a preset whose layers a CPU is measured with
+constexpr int64_t kMostOnCpu = 1'000'000'000;  // most parameters of a preset measured on a CPU
 
 at::Device choose_device(const std::string& wanted) {
   if (wanted == "cpu") return at::kCPU;
@@ -79,7 +79,7 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
 }
 
-// Sizes between those of the tiny preset and of the next, which are 100 times as many parameters apart.
+// Sizes between the tiny preset and the next one, which has 100 times as many parameters.
 ModelConfig between_presets(ModelConfig model) {
   model.vocab_size = 16384;
   model.hidden_size = 384;
@@ -91,7 +91,7 @@ ModelConfig between_presets(ModelConfig model) {
   return model;
 }
 
-// The smallest first, so that what is left at the end is the largest. Presets that differ in what does not change a
+// Smallest first, so the time limit cuts off the largest. Presets that differ only in settings that do not change a
 // shape count once.
 std::vector<ModelConfig> models_of(const CalibrateOptions& options, at::Device device) {
   std::vector<ModelConfig> models = options.models;
@@ -123,18 +123,18 @@ std::vector<std::pair<int64_t, int64_t>> micro_batches_of(const CalibrateOptions
   return options.micro_batches.empty() ? default_micro_batches(device) : options.micro_batches;
 }
 
-// The names in an earlier calibration of the same device, which may be more than its own.
+// The names in an earlier calibration of the same device, which may include more than the device's own.
 std::optional<std::vector<std::string>> names_in(const fs::path& file, const std::string& device) {
   try {
     const CalibrationData before = read_calibration(file);
     if (before.device == device) return before.names;
   } catch (const UserError&) {
-    // None, or one that this replaces.
+    // No calibration, or one to be replaced.
   }
   return std::nullopt;
 }
 
-// Measures into a CalibrationData until its time is over.
+// Fills in a CalibrationData until the time limit.
 class Measurement {
  public:
   Measurement(const CalibrateOptions& options, at::Device device)
@@ -167,7 +167,8 @@ class Measurement {
     int64_t done = 0;
     bar.update(0);
     for (const Work& work : works) {
-      // The first micro-batch of each type, the smallest, is measured even where the host has taken all the time.
+      // Always measure the first (smallest) micro-batch of each dtype, even if the host's measurements took all the
+      // time.
       must_measure_ = static_cast<size_t>(done) < models_and_types().size() / models_.size();
       if (over()) break;
       measure_work(work);
@@ -239,7 +240,7 @@ class Measurement {
     }
   }
 
-  // What the host takes for each operation of a layer too small to keep the GPU busy.
+  // Host time per operation, from a layer too small to keep the GPU busy.
   double launch_seconds() const {
     const MicroBatchShape shape{.sequences = 1, .length = 16};
     measure::LayerRun layer(models_.front(), shape, device_, 8);
@@ -257,7 +258,7 @@ class Measurement {
     return all;
   }
 
-  // The recipes that the device has products for.
+  // The FP8 recipes that the device supports.
   std::vector<model::Fp8Options> fp8_options() const {
     constexpr int kTensorwise = 89, kRowwise = 90;
     std::vector<model::Fp8Options> all;
@@ -282,7 +283,7 @@ class Measurement {
         }
       }
     }
-    // Few train in fp32 on a GPU: what time is left.
+    // fp32 training on GPUs is rare: measured last, if time is left.
     if (device_.is_cuda()) {
       for (const auto& [sequences, length] : micro_batches_) {
         for (const ModelConfig& config : models_) {
@@ -291,12 +292,12 @@ class Measurement {
         }
       }
     }
-    // Small ones on a CPU, where time runs out before the large ones.
+    // On a CPU, cheapest first: time runs out before the large ones.
     if (device_.is_cpu()) works.sort([](const Work& a, const Work& b) { return a.cost() < b.cost(); });
     return works;
   }
 
-  // Each operation once, whichever unit and level of recomputation it belongs to.
+  // The operations of all units; measure_work() measures each once.
   std::vector<Operation> operations_of(const Work& work) const {
     std::vector<Operation> all;
     const auto add = [&](const UnitCall& call) {
@@ -357,7 +358,7 @@ class Measurement {
   }
 
   void measure_operation(const Operation& operation) {
-    // On the CPU nothing stays in a cache for long, and memory is dear.
+    // On the CPU, data does not stay in a cache for long, and memory is scarce.
     const int sets = device_.is_cuda() ? measure::sets_for(operation) : 1;
     const measure::Timing timing =
         measure::measure(device_, sets, effort(), measure::run_of(operation, matmuls_of(operation), device_, sets));
@@ -374,24 +375,24 @@ class Measurement {
         add_backward(operation, seconds);
         break;
       default: {
-        // Sums of rows read fp32, whatever they write.
+        // Row sums read fp32, whatever dtype they write.
         const at::ScalarType type = operation.kind == OperationKind::kRowSums ? at::kFloat : operation.type;
         data_.kernels[std::string(name(operation.kind))].push_back({type, operation.bytes(), seconds});
       }
     }
   }
 
-  // Its forward comes first in the lists, so that it has been measured.
+  // The forward precedes it in the lists, so it is already measured.
   void add_backward(const Operation& operation, double seconds) {
     for (CalibrationData::Attention& measured : data_.attention) {
       if (measured.shape == operation.attention && measured.type == operation.type) measured.backward_seconds = seconds;
     }
   }
 
-  // Of the times of an operation. Large where other programs use the device or the cores, too.
+  // Spread of an operation's timings. Large if other programs also use the device or the cores.
   double typical_spread() { return spreads_.empty() ? 0 : median(spreads_); }
 
-  // Layers measured together, for some of the micro-batches whose operations were.
+  // Measures whole layers for some of the measured micro-batches.
   void full_steps() {
     std::erase_if(data_.attention, [](const CalibrationData::Attention& a) { return a.backward_seconds <= 0; });
     if (data_.matmuls.empty() || data_.attention.empty()) return;
@@ -416,15 +417,15 @@ class Measurement {
       if (data_.full_step.size() >= kFullSteps) return;
     }
   }
-  // Layers that are run one after another. On the CPU so many that weights have left the cache when they are used
-  // again, as in training.
+  // Number of layers to run in sequence. On the CPU, enough for weights to leave the cache before they are reused, as
+  // in training.
   int layers_of_step(const ModelConfig& config, const MicroBatchShape& shape) const {
     if (device_.is_cuda()) return 4;
     const model::Decoder decoder(config);
     const int64_t weights = decoder.units()[decoder.layer_unit(0)].numel() * c10::elementSize(shape.type);
     return static_cast<int>(std::clamp<int64_t>(kBeyondCaches / weights, 2, config.num_hidden_layers));
   }
-  // Whether the time is over by more than this share of it.
+  // Whether the time limit is exceeded by more than this share.
   bool over_by(double share) const { return seconds() > options_.seconds * (1 + share); }
 
   static constexpr size_t kFullSteps = 12;
@@ -438,8 +439,8 @@ class Measurement {
   const Clock::time_point start_;
   CalibrationData data_;
   model::Matmuls matmuls_, fast_matmuls_{model::fp8::FastAccumulation::kAll};
-  int capability_ = 0;              // of a GPU: 90 for 9.0
-  std::set<std::string> measured_;  // operations, as describe() says
+  int capability_ = 0;              // the GPU's compute capability: 90 for 9.0
+  std::set<std::string> measured_;  // operations, by describe()
   std::vector<double> spreads_;     // of operations with several rounds
   int left_out_ = 0;
   bool must_measure_ = false;
@@ -465,7 +466,7 @@ double spread_of_steps(const std::vector<CalibrationData::FullStep>& steps) {
 CalibrationData calibrate(const fs::path& file, const CalibrateOptions& options) {
   const at::Device device = choose_device(options.device);
   if (device.is_cpu()) parallel::use_tensor_memory();
-  // Not after a minute of work.
+  // Fails before a minute of measurements, not after it.
   io::check_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
   CalibrationData data = Measurement(options, device).run();
   if (options.ranks != nullptr && options.ranks->rank() > 0) return data;

@@ -14,7 +14,7 @@
 namespace mpzero::plan {
 namespace {
 
-// The error of a calibration on a machine that did nothing else.
+// Error of a calibration on an otherwise idle machine.
 constexpr double kQuiet = 0.1;
 constexpr const char* kUsage = "mpzero plan --calibrate FILE [--device auto|cuda|cpu] [--calibrate_seconds N]";
 
@@ -53,10 +53,10 @@ struct CalibrateArguments {
   CalibrateOptions options;
 };
 
-// Throws UserError, on all ranks alike.
+// Throws the same UserError on all ranks.
 CalibrateArguments arguments_of(const std::vector<std::string>& arguments, parallel::MpiRuntime* ranks) {
   auto values = values_of(arguments);
-  if (!values.contains("--calibrate")) throw_user_error("--calibrate FILE is missing; it is {}", kUsage);
+  if (!values.contains("--calibrate")) throw_user_error("--calibrate FILE is missing; usage: {}", kUsage);
   CalibrateArguments made;
   made.file = values.at("--calibrate");
   CalibrateOptions& options = made.options;
@@ -71,11 +71,11 @@ CalibrateArguments arguments_of(const std::vector<std::string>& arguments, paral
   }
   if (ranks != nullptr) {
     if (options.device != "cpu") {
-      throw_user_error("--calibrate by {} ranks measures CPUs; give --device cpu, or start it once for a GPU",
+      throw_user_error("--calibrate with {} ranks measures CPUs; pass --device cpu, or start one process for a GPU",
                        ranks->world_size());
     }
     if (ranks->local_size() != ranks->world_size()) {
-      throw_user_error("--calibrate measures one host, and its {} ranks are on several; start them on one",
+      throw_user_error("--calibrate measures one host, but its {} ranks are on several; start them on one host",
                        ranks->world_size());
     }
     options.ranks = ranks;
@@ -109,8 +109,8 @@ int calibrate_command(const std::vector<std::string>& arguments, parallel::MpiRu
             data.matmuls.size(), data.attention.size(), kernels, data.source, given.file.string());
   if (data.full_step.empty()) {
     print_out(
-        "The time ended before layers were measured, which detects other programs: plans with this file are accurate "
-        "to {:.0f}%; use more --calibrate_seconds\n",
+        "Time ran out before layers were measured, so other load is undetected: plans with this file are accurate to "
+        "{:.0f}%; increase --calibrate_seconds\n",
         100 * data.error);
   } else if (data.error > kQuiet) {
     print_out("Timings varied by {:.0f}%; stop other programs and measure again\n", 100 * data.error);

@@ -18,31 +18,31 @@ using model::Operation;
 using model::OperationKind;
 using Sample = TimeTable::Sample;
 
-// How long products in FP8 take, of those in bf16, on a GPU whose rates are not known. (Measured on H100 and H200: 0.50
-// to 0.60, bench/RESULTS.md "FP8".)
+// Time of FP8 matmuls relative to bf16, on a GPU with unknown rates. (Measured on H100 and H200: 0.50 to 0.60,
+// bench/RESULTS.md "FP8".)
 constexpr double kFp8OfBf16 = 0.5;
-// Casts move bytes at these shares of a copy's rate, by the same measurements.
+// Shares of the copy rate that casts reach, from the same measurements.
 constexpr double kCastOfCopy = 0.75, kRowwiseCastOfCopy = 0.5;
 
 double log_of(int64_t size) { return std::log2(static_cast<double>(std::max<int64_t>(1, size))); }
 
-// Floating-point operations, bytes, one launch.
+// FLOPs, bytes, one launch.
 std::vector<double> work_of(const Operation& operation) { return {operation.flops(), operation.bytes(), 1}; }
 
-// Another layout or type of result is as far as a factor of 2.7 in one size, an added matrix as one of 2. (Of the
-// products of six works on an H200, each estimated from those of other shapes, half are then within 4%, nine of ten
-// within 12%, all within 20%.)
+// Another layout or output dtype is as far as a factor of 2.7 in one size, an added matrix as a factor of 2. (With the
+// matmuls of six workloads on an H200, each estimated from other shapes, half are within 4%, 90% within 12%, all within
+// 20%.)
 std::vector<double> place_of(const model::MatmulShape& shape, bool adds) {
   const double wide = shape.out_type != shape.type ? std::numbers::sqrt2 : 0;
   const auto layout = [&](bool a, bool b) { return shape.a_transposed == a && shape.b_transposed == b ? 1.0 : 0.0; };
   return {log_of(shape.rows), log_of(shape.columns), log_of(shape.inner), layout(false, false), layout(false, true),
           layout(true, false), wide, adds ? 1.0 : 0.0,
-          // Another scaling is as far as a factor of two, other sums or another format less.
+          // Another scaling is as far as a factor of 2; other accumulation or another format is nearer.
           shape.fp8 && shape.fp8->rowwise ? 1.0 : 0.0, shape.fp8 && shape.fp8->fast_accumulation ? 0.5 : 0.0,
           shape.type == at::kFloat8_e5m2 ? 0.25 : 0.0};
 }
 
-// More heads fill the GPU, then only add work; keys that are shared by more heads are read less often.
+// More heads first fill the GPU, then only add work; keys shared by more heads are read less often.
 std::vector<double> place_of(const model::AttentionShape& shape) {
   return {log_of(shape.length), 0.5 * log_of(shape.batch * shape.heads), log_of(shape.head_dim),
           0.25 * log_of(shape.heads / std::max<int64_t>(1, shape.key_value_heads))};
@@ -56,7 +56,7 @@ Sample kernel_sample(double bytes, double seconds) {
   return {.work = {bytes, 1}, .place = {std::log2(std::max(1.0, bytes))}, .seconds = seconds};
 }
 
-// The same product or attention of operands, and with a result, in bf16.
+// The same matmul or attention with bf16 operands and result.
 Operation in_bf16(Operation operation) {
   operation.type = operation.matmul.type = operation.matmul.out_type = at::kBFloat16;
   return operation;
@@ -69,7 +69,7 @@ std::map<Key, TimeTable> tables_of(std::map<Key, std::vector<Sample>> samples) {
   return tables;
 }
 
-// A kernel that does about the same per byte.
+// A kernel with about the same time per byte.
 std::string kin_of(const std::string& kernel) {
   using enum OperationKind;
   const auto kind = model::operation_of(kernel);
@@ -127,8 +127,9 @@ Calibration Calibration::from_file(const std::filesystem::path& path, bool shipp
 }
 
 void Calibration::lacks(const std::string& what) const {
-  throw MissingTimes(fmt::format(
-      "{}: the calibration has no times of {}; make one on that machine with `mpzero plan --calibrate`", name_, what));
+  throw MissingTimes(
+      fmt::format("{}: the calibration has no times for {}; create one on that machine with `mpzero plan --calibrate`",
+                  name_, what));
 }
 
 std::optional<double> Calibration::fp32_of_bf16() const {
@@ -162,7 +163,7 @@ Estimate Calibration::seconds(const Operation& operation) const {
       return from(attention_backward_, "attention", place_of(operation.attention));
     case OperationKind::kRelativeAttentionForward:
     case OperationKind::kRelativeAttentionBackward: {
-      // Products of all heads, in fp32 unless they are fused, and kernels that move the scores or the bias.
+      // Matmuls of all heads, in fp32 unless fused, and kernels that move the scores or the bias.
       const model::AttentionShape& s = operation.attention;
       const at::ScalarType type = operation.fused ? operation.type : at::kFloat;
       const Operation product{.kind = OperationKind::kMatmul,
@@ -177,7 +178,7 @@ Estimate Calibration::seconds(const Operation& operation) const {
       estimate.seconds += operation.flops() / product.flops() * seconds(product).seconds;
       return estimate;
     }
-    case OperationKind::kRowSums:  // of fp32, whatever they are written to
+    case OperationKind::kRowSums:  // read fp32, whatever dtype they write
       return kernel_seconds(std::string(model::name(operation.kind)), at::kFloat, operation.bytes());
     case OperationKind::kFp8Cast:
     case OperationKind::kFp8CastMaximum:
@@ -198,7 +199,7 @@ Estimate Calibration::fp8_seconds(const Operation& operation) const {
   if (const auto found = matmuls_.find(kFp8); found != matmuls_.end()) {
     return found->second.at(work_of(operation), place_of(operation.matmul, operation.adds));
   }
-  // A CPU multiplies the values in fp32.
+  // A CPU multiplies FP8 values in fp32.
   if (!data_.gpu) lacks("matrix products in FP8");
   Operation wider = operation;
   wider.type = wider.matmul.type = at::kBFloat16;
@@ -258,7 +259,7 @@ double Calibration::step_factor(double layer_seconds) const {
   }
   const double slope = xx > 0 ? xy / xx : 0;
   const double on_line = y_mean + slope * (std::log2(std::clamp(layer_seconds, least, most)) - x_mean);
-  // One that is far from the others bends the line, below 0 too.
+  // An outlier tilts the line, even below 0.
   return std::clamp(on_line, least_factor, most_factor);
 }
 

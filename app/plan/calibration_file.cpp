@@ -26,21 +26,21 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kVersion = 1;
 constexpr double kMicro = 1e-6, kGiga = 1e9;
-constexpr const char* kRemedy = "fix it, or make the file again with `mpzero plan --calibrate`";
+constexpr const char* kRemedy = "fix it, or recreate the file with `mpzero plan --calibrate`";
 
-// What times, rates and factors of any machine are within. Beyond them sums and fits of the plan would lose all digits.
+// Bounds on the times, rates and factors of any machine. Beyond them, sums and fits of the plan would lose all digits.
 struct Bounds {
   double least, most;
 };
 constexpr Bounds kMicroseconds{1e-3, 1e9}, kGigabytes{1e-3, 1e6}, kParametersPerSecond{1, 1e15}, kBytes{1, 1e15};
 constexpr Bounds kFactor{1e-3, 1e3};
 
-// Without what would move a terminal's cursor: plans print texts of the file.
+// Rejects control characters: plans print strings from the file to a terminal.
 bool is_text(const std::string& text) {
   return !text.empty() && std::ranges::none_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-// One object of the file, by key. What is missing or of another type is a UserError.
+// One JSON object of the file. Throws UserError for a missing key or a wrong type.
 class Fields {
  public:
   Fields(const json& object, std::string file, std::string place)
@@ -75,7 +75,7 @@ class Fields {
   int count(const char* key) const { return static_cast<int>(std::min<int64_t>(size(key), 1 << 20)); }
   std::string text(const char* key) const {
     const json& value = at(key);
-    if (!value.is_string() || !is_text(value.get_ref<const std::string&>())) wrong(key, "a text");
+    if (!value.is_string() || !is_text(value.get_ref<const std::string&>())) wrong(key, "a printable string");
     return value.get<std::string>();
   }
   std::string text_or(const char* key, const char* fallback) const { return has(key) ? text(key) : fallback; }
@@ -103,9 +103,9 @@ class Fields {
   }
   std::vector<std::string> texts(const char* key) const {
     std::vector<std::string> all;
-    if (!at(key).is_array()) wrong(key, "a list of texts");
+    if (!at(key).is_array()) wrong(key, "a list of printable strings");
     for (const json& item : at(key)) {
-      if (!item.is_string() || !is_text(item.get_ref<const std::string&>())) wrong(key, "a list of texts");
+      if (!item.is_string() || !is_text(item.get_ref<const std::string&>())) wrong(key, "a list of printable strings");
       all.push_back(item.get<std::string>());
     }
     return all;
@@ -152,7 +152,7 @@ CalibrationData::Matmul read_matmul(const Fields& fields) {
           .seconds = fields.seconds("us")};
 }
 
-// A product of two matrices in FP8, the second one in e4m3.
+// An FP8 matmul; the second operand is e4m3.
 CalibrationData::Matmul read_fp8_matmul(const Fields& fields) {
   fields.only({"rows", "columns", "inner", "type", "scaling", "fast", "out", "adds", "us"});
   const std::string adds = fields.one_of("adds", {"nothing", "bias", "matrix"});
@@ -223,7 +223,7 @@ void read_host_and_links(const Fields& file, CalibrationData& data) {
   }
 }
 
-// What every file says about itself.
+// The keys common to all files.
 void read_origin(const Fields& file, CalibrationData& data) {
   data.device = file.text("device");
   data.names = file.has("names") ? file.texts("names") : std::vector<std::string>{data.device};
@@ -257,16 +257,15 @@ CalibrationData read_measured(const Fields& file) {
   return data;
 }
 
-// A file that scales the rates of another one: what is known of a GPU that was not measured.
 void check_version(const Fields& file, const std::string& name) {
   const int64_t version = file.size("format_version");
   if (version == kVersion) return;
   throw_user_error(
-      "{}: format_version is {}, but this mpzero reads {}; make the file again with `mpzero plan --calibrate`", name,
+      "{}: format_version is {}, but this mpzero reads {}; recreate the file with `mpzero plan --calibrate`", name,
       version, kVersion);
 }
 
-// Null if the file scales the times of another. Each text is read once: a comparison asks for each kind of hosts.
+// Null if the file scales the times of another. Parses each text once: a comparison asks for every type of host.
 const CalibrationData* measured_in(const std::string& text, const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, CalibrationData> known;
@@ -278,13 +277,14 @@ const CalibrationData* measured_in(const std::string& text, const std::string& n
   return file.has("scales") ? nullptr : &known.emplace(text, read_measured(file)).first->second;
 }
 
+// A file that scales the rates of another one: known facts about a GPU that was not measured.
 CalibrationData read_scaled(const Fields& file, const fs::path& path) {
   file.only({"format_version", "scales", "device", "names", "source", "date", "versions", "error", "rates", "copies",
              "host", "launch_us", "full_step"});
   const std::string base = file.text("scales");
-  if (fs::path(base).filename() != base || base == path.filename()) file.wrong("scales", "another file of this folder");
+  if (fs::path(base).filename() != base || base == path.filename()) file.wrong("scales", "another file in this folder");
   const std::optional<std::string> text = read_json_text(path.parent_path() / base, kConfigurationLimits);
-  if (!text) file.wrong("scales", "a file of this folder");
+  if (!text) file.wrong("scales", "a file in this folder");
   const std::string base_name = (path.parent_path() / base).string();
   const CalibrationData* const measured = measured_in(*text, base_name);
   if (measured == nullptr) file.wrong("scales", "a file with times of its own");
@@ -292,7 +292,7 @@ CalibrationData read_scaled(const Fields& file, const fs::path& path) {
   read_origin(file, data);
   const Fields rates = file.section("rates");
   rates.only({"matmuls", "attention", "memory", "launch_us"});
-  // What a kernel takes however small it is, and whatever the rates.
+  // Time of the smallest kernel, which does not scale with the rates.
   const double launch = rates.seconds("launch_us");
   const auto scale = [&](double& seconds, double rate) {
     seconds = seconds > launch ? launch + (seconds - launch) / rate : seconds;
@@ -318,10 +318,10 @@ CalibrationData read_scaled(const Fields& file, const fs::path& path) {
 
 const char* short_name(at::ScalarType type) { return type == at::kBFloat16 ? "bf16" : "fp32"; }
 
-// Three digits after the point say enough of a time in microseconds and of a rate in GB/s.
+// Three decimals suffice for microseconds and GB/s.
 double rounded(double value) { return std::round(value * 1000) / 1000; }
 
-// A list with an object in each line.
+// A list with one object per line.
 std::string lines_of(const ordered_json& list) {
   std::string text = "[";
   for (size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "\n    " : ",\n    ") + list[i].dump();

@@ -17,12 +17,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// GPUs of names that contain each other differ (H200 and H200 NVL); processors have names with more words around them.
+// GPU names that contain each other are different GPUs (H200 and H200 NVL); processor names have extra words around
+// them.
 bool is_of(const std::string& name, const std::string& device, bool gpu) {
   return gpu ? device == name || device == "NVIDIA " + name : device.find(name) != std::string::npos;
 }
 
-// A factor between the threads counts as much as one between the ranks.
+// A factor in threads counts as much as one in ranks.
 double distance(const CalibrationData& data, const CalibratedRanks& ranks) {
   const auto apart = [](int a, int b) { return a > 0 && b > 0 ? std::abs(std::log2(static_cast<double>(a) / b)) : 0; };
   return apart(data.host.threads, ranks.threads) + apart(data.host.ranks, ranks.ranks);
@@ -63,13 +64,13 @@ fs::path calibration_for(const std::string& device, const std::vector<fs::path>&
   if (!best.empty()) return best;
   if (!any) {
     throw_user_error(
-        "no calibrations in {}; start mpzero in its checkout, or make one with `mpzero plan --calibrate FILE`",
+        "no calibrations in {}; start mpzero in its checkout, or create one with `mpzero plan --calibrate FILE`",
         fmt::join(folders | std::views::transform([](const fs::path& path) { return path.string(); }), " or "));
   }
   throw_user_error(
-      "no calibration of {} in configs/calibrations ({}); make one on such a machine with `{}mpzero plan --calibrate "
-      "FILE{}`, and pass it with --calibration",
-      device, known.empty() ? "none is of a CPU" : fmt::format("there are {}", fmt::join(known, ", ")),
+      "no calibration for {} in configs/calibrations ({}); create one on such a machine with `{}mpzero plan "
+      "--calibrate FILE{}`, and pass it with --calibration",
+      device, known.empty() ? "none is for a CPU" : fmt::format("available: {}", fmt::join(known, ", ")),
       ranks.ranks > 1 ? fmt::format("mpirun -n {} ", ranks.ranks) : "", ranks.threads > 0 ? " --device cpu" : "");
 }
 

@@ -15,7 +15,7 @@ constexpr size_t kNearest = 8;
 // Distances below this count as zero: the same sizes.
 constexpr double kSame = 1e-9;
 
-// The x of a x = b, for a symmetric matrix a of `b.size()` rows; std::nullopt if it is singular.
+// Solves a x = b for a symmetric matrix a of `b.size()` rows; std::nullopt if it is singular.
 std::optional<std::vector<double>> solve(std::vector<std::vector<double>> a, std::vector<double> b) {
   const size_t n = b.size();
   for (size_t i = 0; i < n; ++i) {
@@ -68,10 +68,10 @@ double sum_of(const std::vector<double>& work, const std::vector<double>& coeffi
   return sum;
 }
 
-// A few terms: all choices of those that are not 0 are tried, which finds the best non-negative ones.
+// Non-negative least squares: with few terms, tries every subset of nonzero coefficients.
 std::vector<double> best_fit(const std::vector<Sample>& samples) {
   const size_t terms = samples.front().work.size();
-  // Each term as a part of the time of a typical sample, so that the equations are well conditioned.
+  // Scales each term by its share of a typical sample's time, so that the equations are well conditioned.
   std::vector<double> scales(terms, 1.0);
   for (size_t i = 0; i < terms; ++i) {
     double sum = 0;
@@ -90,7 +90,7 @@ std::vector<double> best_fit(const std::vector<Sample>& samples) {
       positive = positive && trend > 0;
       squares += (trend / sample.seconds - 1) * (trend / sample.seconds - 1);
     }
-    // The first terms say most about an operation: with few samples, several choices fit alike.
+    // The first terms matter most for an operation: with few samples, several subsets fit equally well.
     if (positive && squares < 0.999 * least - 1e-12) {
       least = squares;
       best = *found;
@@ -123,7 +123,7 @@ Estimate TimeTable::at(const std::vector<double>& work, const std::vector<double
   const size_t count = std::min(kNearest, near.size());
   std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(count), near.end());
   double weights = 0, deviation = 0;
-  if (near.front().first < kSame) {  // the mean of what was measured there
+  if (near.front().first < kSame) {  // the mean of the samples at this size
     for (const auto& [away, own] : near) {
       if (away >= kSame) continue;
       weights += 1;

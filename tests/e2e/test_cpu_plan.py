@@ -58,4 +58,4 @@ def test_a_calibration_by_several_ranks_is_of_a_cpu(tmp_path: Path) -> None:
         words, capture_output=True, text=True, timeout=120, env={**os.environ, **ENVIRONMENT}, check=False
     )
     assert result.returncode == 2
-    assert result.stderr.count("--calibrate by 2 ranks measures CPUs; give --device cpu") == 1
+    assert result.stderr.count("--calibrate with 2 ranks measures CPUs") == 1

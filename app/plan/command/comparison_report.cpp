@@ -15,16 +15,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Rows of one kind of hosts that was asked for, and of each of several.
+// Rows for a single requested type of hosts, and for each of several.
 constexpr int kRowsOfAsked = 8, kRowsOfEach = 3;
 
-// Of the whole training.
+// Length of the whole training.
 struct RowLength {
   double hours = 0, gpu_hours = 0;
   std::optional<double> cost;
 };
 
-// Nothing where the tokens are not known, or the step is vague.
+// std::nullopt if the tokens are unknown or the step's error is too large.
 std::optional<RowLength> length_of(const PlanCandidate& one, double tokens) {
   if (!(tokens > 0) || one.plan.error >= kVagueError) return std::nullopt;
   const PlanMachine& machine = one.machine;
@@ -34,7 +34,7 @@ std::optional<RowLength> length_of(const PlanCandidate& one, double tokens) {
                    .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
 }
 
-// The fastest on one of the asked hosts; null: none fits there.
+// The fastest on the requested hosts; null: none fits there.
 const PlanCandidate* best_of_asked(const PlanComparison& comparison) {
   const auto best = std::ranges::find_if(comparison.ranked, [&](const PlanCandidate& one) {
     return std::ranges::find(comparison.asked, hosts_of(one.machine)) != comparison.asked.end();
@@ -46,7 +46,7 @@ void add_ds_config(std::vector<std::string>& lines, const std::string& whose, co
   lines.push_back(fmt::format("ds_config.json of the fastest {}, for {} with --recompute {}, +/- {:.0f}%:", whose,
                               hosts_of(one.machine), one.recompute, 100 * one.plan.error));
   if (!one.contradicting.empty()) {
-    lines.push_back(fmt::format("Leave out {}, which it contradicts.", fmt::join(one.contradicting, ", ")));
+    lines.push_back(fmt::format("Leave out {}, which this file contradicts.", fmt::join(one.contradicting, ", ")));
   }
   std::istringstream text(one.ds_config.dump(2));
   for (std::string line; std::getline(text, line);) lines.push_back(line);
@@ -113,12 +113,12 @@ std::vector<std::string> describe_comparison(const PlanComparison& comparison, d
         length ? hours_text(length->gpu_hours) : "", length ? shown_of(length->cost) : ""));
   }
   for (const std::string& hosts : comparison.asked) {
-    if (without.contains(hosts)) lines.push_back(fmt::format("  {}: none fits and has times", hosts));
+    if (without.contains(hosts)) lines.push_back(fmt::format("  {}: no configuration fits and has times", hosts));
   }
   add_left_out();
   const PlanCandidate& best = comparison.ranked.front();
   const PlanCandidate* const asked = best_of_asked(comparison);
-  if (asked != nullptr) add_ds_config(lines, several ? "of all" : "on the asked hosts", *asked);
+  if (asked != nullptr) add_ds_config(lines, several ? "of all" : "on the requested hosts", *asked);
   if (asked != &best) add_ds_config(lines, "of all", best);
   return lines;
 }

@@ -16,9 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// `scheduler`; nothing where a flag gives the schedule, or the rate is constant.
+// The section `scheduler`; std::nullopt if a flag sets the schedule, or the rate is constant.
 std::optional<Json> scheduler_of(const RunConfig& config) {
-  // Not known before the data are.
+  // Unknown until the dataset is read.
   const bool open = config.counts_epochs();
   const auto steps = [](int64_t count, bool unknown) { return unknown ? Json("auto") : Json(count); };
   const auto section = [&](const char* type, Json params, const auto& schedule) {
@@ -43,7 +43,7 @@ std::optional<Json> scheduler_of(const RunConfig& config) {
   return std::nullopt;
 }
 
-// What the run trains with, whether flags, the file or defaults say it.
+// The run's training settings, from flags, file or defaults.
 void add_training(Json& json, const RunConfig& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   Json& section = json["optimizer"];
@@ -59,7 +59,7 @@ void add_training(Json& json, const RunConfig& config) {
   if (const auto scheduler = scheduler_of(config)) json["scheduler"] = *scheduler;
 }
 
-// The flags that say otherwise than a candidate.
+// The flags that contradict a candidate.
 std::vector<std::string> contradicting(const CommandLine& line, const PlanChoice& choice) {
   std::vector<std::string> flags;
   const auto add = [&](const char* flag, int64_t given, int64_t chosen) {
@@ -74,7 +74,7 @@ std::vector<std::string> contradicting(const CommandLine& line, const PlanChoice
   return flags;
 }
 
-// The user's file with a candidate's keys; all of them can be read by `mpzero train`.
+// The user's file with a candidate's keys; `mpzero train` can read all of them.
 Json ds_config_of(const RunSetup& setup, const PlanMachine& machine, const PlanChoice& choice) {
   Json json = setup.config.ds_config_json.empty() ? Json{{"bf16", {{"enabled", setup.config.dtype == "bf16"}}}}
                                                   : Json::parse(setup.config.ds_config_json);
@@ -109,7 +109,7 @@ Recomputation recomputation_of(const std::string& name) {
   return names.at(name);
 }
 
-// `sentence` without the path of the file that nobody has seen.
+// Replaces the path of the scratch file, which the user has never seen.
 std::string without_path(std::string sentence, const std::string& path) {
   for (size_t at = sentence.find(path); at != std::string::npos; at = sentence.find(path)) {
     sentence.replace(at, path.size(), "its ds_config.json");

@@ -27,7 +27,7 @@
 namespace mpzero::plan {
 namespace {
 
-// As --world_size has it.
+// The limit of --world_size.
 constexpr int64_t kMostRanks = 1'000'000;
 // Bounds and step of --max_seq_length and --largest_model.
 constexpr int64_t kSequenceStep = 256;
@@ -45,12 +45,13 @@ CommandLine read_train_flags(std::vector<std::string> arguments) {
   CommandLine line =
       parse_command_line(arguments, plan_flag_names(), "mpzero plan --help and mpzero train --help list them all");
   if (line.world_size) {
-    throw_user_error("--world_size {} is not for plans; give --instance or --gpu, and --nodes.", *line.world_size);
+    throw_user_error("--world_size {} does not apply to plans; pass --instance or --gpu, and --nodes.",
+                     *line.world_size);
   }
   return line;
 }
 
-// Of the whole training; 0: not known, since the data say how many steps --epochs are.
+// Tokens of the whole training; 0: unknown, since the dataset determines the steps of --epochs.
 double tokens_of(const PlanOptions& options, const RunConfig& config) {
   if (options.tokens > 0 || config.counts_epochs()) return options.tokens;
   return static_cast<double>(config.max_steps) * static_cast<double>(config.train_batch_size) *
@@ -68,7 +69,7 @@ PlanMachine machine_of(const PlanOptions& options, const CommandLine& line) {
   return find_machine(options, line.network, per_host.value_or(1));
 }
 
-// One, or those of --instances.
+// One machine, or those of --instances.
 std::vector<PlanMachine> asked_machines(const PlanOptions& options, const CommandLine& line) {
   if (options.instances.empty()) return {machine_of(options, line)};
   std::vector<PlanMachine> all;
@@ -81,8 +82,8 @@ std::vector<PlanMachine> asked_machines(const PlanOptions& options, const Comman
   return all;
 }
 
-// Of the first hosts that the batch suits. Where it suits none, the sentence about the first says what a comparison
-// needs.
+// The setup on the first hosts that the batch suits. If there are none, throws the first error and the requirements of
+// a comparison.
 RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachine>& asked) {
   std::optional<std::string> refused;
   for (const PlanMachine& machine : asked) {
@@ -94,11 +95,11 @@ RunSetup set_up_comparison(const CommandLine& line, const std::vector<PlanMachin
   }
   throw_user_error(
       "{} A comparison chooses micro-batches and accumulation: --train_batch_size suffices, a multiple of the ranks of "
-      "one kind of hosts. With --deepspeed_config, add --deepspeed_config_yields true or set these keys to \"auto\".",
+      "one type of hosts. With --deepspeed_config, add --deepspeed_config_yields true or set these keys to \"auto\".",
       *refused);
 }
 
-// Where the global batch alone is given, and its micro-batch does not fit: plans the largest one that does.
+// If only the global batch is set and its micro-batch does not fit, plans the largest one that fits.
 void fit_micro_batch(RunSetup& setup, const PlanMachine& machine, const PlanAssumptions& assumptions) {
   const auto computed = [&](const char* flag) {
     const Origin::Kind kind = setup.config.origins.of(flag).kind;
@@ -176,7 +177,7 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 PlanOutput plan_output(const std::vector<std::string>& arguments) {
-  // The simulated operators need no gradients: a quarter of the time is autograd's.
+  // The simulated operators need no gradients; autograd would take a quarter of the time.
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   const auto help = std::find(arguments.begin(), arguments.end(), "--help");
   if (help != arguments.end() && help + 1 != arguments.end() && !help[1].starts_with("-")) {
@@ -203,7 +204,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
   try {
     calibration = calibration_of(machine, options.calibration);
   } catch (const UserError& error) {
-    // Of several hosts those without are left out.
+    // With several hosts, those without a calibration are left out.
     if ((options.compare && asked.size() == 1) || !options.calibration.empty()) throw;
     memory_only = fmt::format("only memory is planned: {}", error.what());
   }
@@ -218,18 +219,17 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
     const std::string sentence = of_another_device(*calibration, machine);
     if (!sentence.empty()) setup.warnings.push_back(sentence);
   }
-  // A comparison chooses its layouts itself.
   if (setup.config.fp8_options && on_cpu && calibration) {
     if (options.compare) {
-      throw_user_error("--fp8 (fp8.enabled): no FP8 times of CPUs to compare; disable FP8, or plan GPUs.");
+      throw_user_error("--fp8 (fp8.enabled): no FP8 times for CPUs to compare; disable FP8, or plan GPUs.");
     }
-    memory_only = "only memory is planned: no FP8 times of CPUs, which multiply in fp32.";
+    memory_only = "only memory is planned: no FP8 times for CPUs, which multiply in fp32.";
     calibration.reset();
   }
   if (!options.compare) fit_micro_batch(setup, machine, assumptions);
   const std::string largest =
       options.limit == PlanLimit::kNone ? "" : set_to_largest(options.limit, line, machine, assumptions, setup);
-  // What the calibration lacks takes the times away, not the memory.
+  // If the calibration lacks times, plans only the memory.
   const auto with_times = [&](const auto& plan) {
     try {
       return plan(calibration ? &*calibration : nullptr);
@@ -239,6 +239,7 @@ PlanOutput plan_output(const std::vector<std::string>& arguments) {
       return plan(nullptr);
     }
   };
+  // A comparison chooses its layouts itself.
   const LayoutChoice nodes = with_times([&](const Calibration* times) {
     return layout_of(setup, machine, options.compare ? nullptr : times, assumptions);
   });

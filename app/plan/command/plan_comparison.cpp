@@ -16,10 +16,10 @@
 namespace mpzero::plan {
 namespace {
 
-// Of a micro-batch that is tried to the one before.
+// Minimum ratio of a micro-batch to the one before.
 constexpr double kMicroBatchRatio = 1.5;
 
-// Whether the GPUs of these hosts have the run's products in FP8.
+// Whether the GPUs of these hosts support the run's FP8 recipe.
 bool multiplies(const PlanMachine& hosts, const RunConfig& config) {
   if (!config.fp8_options || hosts.is_cpu()) return true;
   try {
@@ -30,7 +30,7 @@ bool multiplies(const PlanMachine& hosts, const RunConfig& config) {
   return true;
 }
 
-// Divisors of a rank's part of the global batch, ascending: 1, 2, 3, 5, 9, 15, 30, … of 180.
+// Divisors of a rank's share of the global batch, ascending: 1, 2, 3, 5, 9, 15, 30, … for 180.
 std::vector<int64_t> micro_batches(int64_t of_rank) {
   std::vector<int64_t> divisors = {1};
   for (int64_t size = 2; size <= of_rank; ++size) {
@@ -40,18 +40,17 @@ std::vector<int64_t> micro_batches(int64_t of_rank) {
   return divisors;
 }
 
-// Whether more memory would make it faster.
+// Whether more memory would make the candidate faster.
 bool recomputes_by_need(const PlanCandidate& candidate) {
   const LayerLevels& levels = candidate.plan.memory.levels;
   return candidate.recompute == "auto" && levels.none != levels.count();
 }
 
-// Of a type of instances.
 void add_price(PlanMachine& machine, const PlanOptions& options) {
   if (!options.prices.empty()) machine.price = price_in_file(options.prices, machine.name);
 }
 
-// Hosts of other types without GPUs, as many, with as many ranks on each.
+// As many hosts of every other CPU type, with as many ranks per host.
 std::vector<PlanMachine> cpu_machines(const PlanMachine& machine, const PlanOptions& options,
                                       const std::string& network) {
   std::vector<PlanMachine> all = {machine};
@@ -63,7 +62,7 @@ std::vector<PlanMachine> cpu_machines(const PlanMachine& machine, const PlanOpti
   return all;
 }
 
-// Hosts of other types with as many GPUs in all.
+// Hosts of every other type with the same total number of GPUs.
 std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions& options, const std::string& network,
                                   std::vector<std::string>& left_out) {
   std::vector<PlanMachine> all = {machine};
@@ -83,7 +82,7 @@ std::vector<PlanMachine> machines(const PlanMachine& machine, const PlanOptions&
   return all;
 }
 
-// Of prices, rates and what the ranking compares.
+// Warnings about prices, rates and mixed estimates in the ranking.
 std::vector<std::string> warnings_of(const PlanComparison& comparison, const PlanOptions& options) {
   const std::vector<PlanCandidate>& ranked = comparison.ranked;
   std::vector<std::string> warnings;
@@ -134,7 +133,7 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
   std::vector<std::string> other_batches;
   std::map<std::string, std::vector<std::string>> uncalibrated;  // instances by GPU
   std::map<std::string, std::vector<std::string>> without_fp8;   // likewise
-  std::map<std::string, int64_t> without_times, refused;         // configurations by the reason, with the hosts
+  std::map<std::string, int64_t> without_times, refused;         // configurations by hosts and reason
   for (const PlanMachine& hosts : several ? asked : machines(machine, options, line.network, comparison.left_out)) {
     const int ranks = hosts.world_size();
     int64_t batch = setup.config.train_batch_size;
@@ -156,8 +155,8 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
       continue;
     }
     const int64_t of_rank = batch / ranks;
-    bool fits = false;  // some configuration of this micro-batch, or none was refused for its memory
-    // Whether offloading cannot make it faster.
+    bool fits = false;  // a configuration of this micro-batch fits, or was refused for another reason than memory
+    // Returns whether offload cannot make the configuration faster.
     const auto try_one = [&](const PlanChoice& choice) {
       ++comparison.tried;
       std::optional<PlanCandidate> candidate;
@@ -198,16 +197,16 @@ PlanComparison compare_plans(const CommandLine& line, const RunSetup& setup, con
             try_one(choice);
           }
         }
-        if (!fits) break;  // nor do larger ones
+        if (!fits) break;  // larger ones do not fit either
       }
     }
   }
   for (const auto& [gpu, types] : uncalibrated) {
-    comparison.left_out.push_back(fmt::format("{}: no calibration of {}", fmt::join(types, ", "), gpu));
+    comparison.left_out.push_back(fmt::format("{}: no calibration for {}", fmt::join(types, ", "), gpu));
   }
   for (const auto& [gpu, types] : without_fp8) {
     comparison.left_out.push_back(
-        fmt::format("{}: {} has no FP8 products {}", fmt::join(types, ", "), gpu, setup.config.fp8));
+        fmt::format("{}: {} does not support FP8 recipe {}", fmt::join(types, ", "), gpu, setup.config.fp8));
   }
   for (const auto& [reason, count] : without_times) {
     comparison.without_times += count;

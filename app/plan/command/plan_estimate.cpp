@@ -26,13 +26,13 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// CUDA's share of a GPU that no other rank is connected to, in the middle of what a run allows: Qwen2.5-7B on one H200
-// recomputed as much as 0.45 to 0.86 GiB leave (133.4 GiB in bench/RESULTS.md). With NCCL it is kUsualContext.
+// CUDA's memory on a GPU without NCCL: the middle of 0.45 to 0.86 GiB, the range consistent with what Qwen2.5-7B
+// recomputed on one H200 (133.4 GiB in bench/RESULTS.md). With NCCL: kUsualContext.
 constexpr int64_t kContextAlone = int64_t{655} << 20;
 
-// On a CPU, of a process: the program and its libraries, MPI's buffers, tokens. bench/PLAN.md has what runs take.
+// Memory of a CPU process: program and libraries, MPI's buffers, tokens. Measured runs: bench/PLAN.md.
 constexpr int64_t kProcess = int64_t{165} << 20;
-// And the memory that large tensors keep from step to step: parallel::TensorMemory.
+// Large tensors keep up to 1/kKeptPart more memory from step to step: parallel::TensorMemory.
 constexpr int64_t kKeptPart = 8;
 
 int64_t context_of(const PlanMachine& machine) {
@@ -44,19 +44,19 @@ int64_t host_limit(const PlanMachine& machine) {
   return machine.host_bytes > 0 ? (machine.host_bytes - kHostMargin) / machine.gpus : kUnlimited;
 }
 
-// For the states and activations of a rank.
+// Memory for a rank's states and activations.
 int64_t available(const PlanMachine& machine) {
   if (!machine.is_cpu()) return machine.gpu_bytes - context_of(machine);
   if (machine.host_bytes == 0) return kUnlimited;
   return (host_limit(machine) - context_of(machine)) / (kKeptPart + 1) * kKeptPart;
 }
 
-// Of that, what a plan leaves free.
+// The part of `room` that a plan leaves free.
 int64_t margin_of(const PlanMachine& machine, int64_t room) { return machine.is_cpu() ? 0 : memory_margin(room); }
 
-const char* memory_name(const PlanMachine& machine) { return machine.is_cpu() ? "memory a rank" : "GPU memory"; }
+const char* memory_name(const PlanMachine& machine) { return machine.is_cpu() ? "memory per rank" : "GPU memory"; }
 
-// For updates ahead of the norm: see RunMemory::host_extra_bytes.
+// Memory for updates ahead of the norm; see RunMemory::host_extra_bytes.
 std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const PlanMachine& machine) {
   const int64_t least = host_bytes(estimate.states_of(estimate.scenario(), 0));
   const int64_t left = host_limit(machine) == kUnlimited ? kUnlimited : host_limit(machine) - least;
@@ -64,7 +64,7 @@ std::optional<int64_t> host_extra_bytes(const MemoryEstimate& estimate, const Pl
   return std::max<int64_t>(0, left);
 }
 
-// The least number of hosts, in doublings, over which the run fits as it is: a batch that grows with them.
+// The smallest number of hosts, by doubling, on which the run fits unchanged. The global batch grows with it.
 std::optional<MemoryChange> more_hosts(const RunSetup& setup, const MemoryEstimate& estimate,
                                        const PlanMachine& machine) {
   constexpr int kMost = 1024;
@@ -104,7 +104,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
       hosts ? "use " + hosts->text + "," : "use more hosts");
 }
 
-// Fills in what RunMemory would plan.
+// Plans memory as RunMemory does.
 PlanEstimate::Memory plan_memory(const RunSetup& setup, const PlanMachine& machine, MemoryEstimate& estimate,
                                  std::optional<int64_t> extra) {
   const RunConfig& config = setup.config;
@@ -142,7 +142,7 @@ void add_up(PlanEstimate::Memory& memory, const PlanMachine& machine) {
   memory.host = (machine.is_cpu() ? memory.total : host_bytes(memory.states)) * machine.gpus;
 }
 
-// What a micro-batch consists of, one by one.
+// The parts of a micro-batch.
 std::vector<Seconds> parts_of(const SimulatedRun& run) {
   std::vector<Seconds> parts = {run.times.embedding_forward, run.times.embedding_backward, run.times.head};
   for (const model::Recompute level : run.recompute) {
@@ -152,14 +152,14 @@ std::vector<Seconds> parts_of(const SimulatedRun& run) {
   return parts;
 }
 
-// Of one micro-batch's kernels.
+// Extrapolated share of a micro-batch's kernel time.
 double extrapolated_share(const std::vector<Seconds>& parts) {
   Seconds sum;
   for (const Seconds& part : parts) sum += part;
   return sum.on_device() > 0 ? sum.extrapolated / sum.on_device() : 0;
 }
 
-// Of one micro-batch's time: what a host changes that takes so many times as long to queue kernels.
+// Share by which a micro-batch's time changes if the host takes `times_as_long` to queue kernels.
 double host_share(const std::vector<Seconds>& parts, double times_as_long) {
   double total = 0, changed = 0;
   for (const Seconds& part : parts) {
@@ -188,7 +188,7 @@ std::string what_holds_up(const PlanEstimate& plan, const RunConfig& config, con
     const char* what;
     double seconds;
   };
-  // The head's are a part of them that a smaller vocabulary makes smaller.
+  // Reported separately: a smaller vocabulary reduces the head's products.
   const bool head = machine.is_cpu() && step.head > 0.5 * step.seconds;
   const auto shares = {Share{head ? "the LM head's products" : "matrix products", head ? step.head : step.matmuls},
                        Share{"attention", step.attention}, Share{"other kernels", step.elementwise},
@@ -233,8 +233,8 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
                     .bottleneck = ""};
   const parallel::UnitParts units(model::model_units(setup.model), config.freeze_parameters);
   for (const UnitSpec& unit : units.parts()) {
-    // A checkpoint of adapters refers to the base of --init_from, and contains a random one. Moments are fp32 in it,
-    // whatever they are in memory.
+    // A checkpoint of adapters refers to the base of --init_from, but contains a random base. It stores moments in
+    // fp32, whatever their dtype in memory.
     const int64_t frozen = setup.model.lora && !config.init_from.empty() ? 0 : 4;
     plan.checkpoint.bytes += unit.numel() * (unit.trainable() ? 12 : frozen);
     if (setup.model.lora && !unit.trainable()) plan.checkpoint.of_base += unit.numel() * frozen;
@@ -264,7 +264,7 @@ PlanEstimate estimate_plan(const RunSetup& setup, const PlanMachine& machine, co
   run.options.codec = weight_codec(config.fp8_options, setup.model);
   set_rates(run, *calibration, machine);
   run.options.host_update.extra_bytes = extra;
-  // On a CPU there is nowhere to offload to.
+  // A CPU has nowhere to offload to.
   if (machine.is_cpu())
     run.options.optimizer_placement = run.options.parameter_placement = parallel::Placement::kDevice;
   int64_t spare = std::max<int64_t>(

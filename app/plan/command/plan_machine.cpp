@@ -22,31 +22,30 @@
 namespace mpzero::plan {
 namespace {
 
-// Steps of a ring and of a tree with NCCL's protocol "Simple": the table hwLatencies of NCCL 2.28.9 (graph/tuning.cc).
+// Latencies of ring and tree steps with NCCL's protocol "Simple": table hwLatencies of NCCL 2.28.9 (graph/tuning.cc).
 constexpr double kNvlinkHop = 3.4e-6, kPcieHop = 5.7e-6, kNetworkHop = 14e-6;
-// Sockets wake threads on both sides. An assumption.
+// Assumption: sockets wake threads on both sides.
 constexpr double kTcpHop = 40e-6;
 // baseLatencies of the same table: 8.4 us.
 constexpr double kStart = 1e-5;
-// What of a link's rate the bytes of a collective reach; docs/plan.md has the sources, and says which are estimates.
-// NVLink: 360 to 370 of 450 GB/s on H100s, 231 of 300 on A100s. EFA that GPUs reach: 350 to 357 of 400 GB/s in
-// all-reduces of 8 GB on 4 to 16 p5.48xlarge. PCIe, an estimate: without access between GPUs each byte crosses it
-// twice.
+// Shares of a link's rate that collectives reach; docs/plan.md lists the sources and marks estimates. NVLink: 360 to
+// 370 of 450 GB/s on H100s, 231 of 300 on A100s. EFA with GPUDirect: 350 to 357 of 400 GB/s in all-reduces of 8 GB on 4
+// to 16 p5.48xlarge. PCIe, an estimate: without peer access, each byte crosses it twice.
 constexpr double kOfNvlink = 0.78, kOfEfa = 0.85, kOfPcie = 0.4, kOfTcp = 0.8;
-// Estimates of what a host's processors pass on, by measurements on other hosts with 100 Gb/s: EFA through host memory
-// 50 to 60 Gb/s on 8 to 32 p3dn.24xlarge, sockets 32 to 48 Gb/s with the best connections between four hosts.
+// Estimated limits in Gb/s of traffic through host memory, from other hosts with 100 Gb/s: EFA 50 to 60 Gb/s on 8 to 32
+// p3dn.24xlarge, sockets 32 to 48 Gb/s with the best connections between four hosts.
 constexpr double kMostEfaThroughHost = 50, kMostTcp = 40;
-// An all-to-all over sockets, beside a ring's rate: its messages are of 128 KiB (NCCL_P2P_NET_CHUNKSIZE), a ring's of
-// 512 (NCCL_BUFFSIZE over 8 steps). Rows of bench/RESULTS.md, "Two hosts": 2.0 and 3.0 GB/s with NCCL's own
-// connections, 6.1 and 11 GB/s with more.
+// Rate of an all-to-all over sockets relative to a ring: its messages have 128 KiB (NCCL_P2P_NET_CHUNKSIZE), a ring's
+// 512 KiB (NCCL_BUFFSIZE over 8 steps). bench/RESULTS.md, "Two hosts": 2.0 and 3.0 GB/s with NCCL's own connections,
+// 6.1 and 11 GB/s with more.
 constexpr double kAllToAllOfTcp = 0.6;
-// The interface that sockets take is one of the cards.
+// Sockets use the interface of one card.
 constexpr double kTcpGigabits = 100;
 
 struct Network {
-  double gigabits;  // of a host's cards
+  double gigabits;  // all cards of a host
   bool efa;
-  bool direct = true;  // GPUs reach EFA without host memory
+  bool direct = true;  // GPUDirect: GPUs reach EFA without host memory
 };
 
 double collective_gigabits(const Network& network) {
@@ -62,7 +61,7 @@ std::string basis_of(const Network& network) {
                      network.efa ? "EFA through host memory" : "TCP", most, network.gigabits);
 }
 
-// Of the links that its collectives take most of their time on.
+// Error of the links that take most of a collective's time.
 double error_of(const Network& network, int nodes, bool peer_access) {
   if (nodes > 1) return network.efa && network.direct ? kErrorOfPublished : kErrorOfEstimate;
   return peer_access ? 0 : kErrorOfEstimate;
@@ -86,7 +85,7 @@ int64_t memory_of(const std::string& gpu, int gigabytes) {
   return gigabytes * int64_t{1'000'000'000};
 }
 
-// The memory of a host with such GPUs: of the largest instance in the table.
+// Assumes the memory bandwidth of the largest instance with such GPUs.
 void assume_host(PlanMachine& machine) {
   int most = 0;
   for (const doctor::Instance& instance : doctor::all_instances()) {
@@ -129,11 +128,11 @@ PlanMachine machine_of_gpu(const std::string& asked, int per_host, int nodes, bo
   return machine;
 }
 
-// One copy of ranks in host memory passes each byte through the memory four times: in and out of a shared buffer. An
-// estimate, where the calibration has no collectives.
+// A transfer between ranks moves each byte through host memory four times: in and out of a shared buffer. An estimate,
+// used if the calibration has no collectives.
 constexpr double kPassesOfCopy = 4;
-// Of a message between processes of a host, and to begin one: Open MPI's shared memory, and the thread that sends. An
-// assumption.
+// Assumed latency of a message between processes of a host (Open MPI's shared memory), and of starting one (the sending
+// thread).
 constexpr double kMessageHop = 5e-6, kMessageStart = 2e-5;
 
 PlanMachine cpu_machine(const std::string& name, const std::string& processor, int threads, int nodes, int per_host,
@@ -160,7 +159,7 @@ PlanMachine cpu_machine(const std::string& name, const std::string& processor, i
           .price = std::nullopt};
 }
 
-// DDR4-3200, one socket of eight channels: a host that nothing is known of.
+// An unknown host: DDR4-3200, one socket with eight channels.
 constexpr double kUnknownHostRate = 205e9;
 
 [[noreturn]] void throw_no_instance(const std::string& type, std::vector<std::string> known) {
@@ -191,7 +190,7 @@ PlanMachine machine_of_instance(const std::string& type, int nodes, const std::s
     throw_user_error("--network efa: {} has no EFA; leave it out, or use a larger size.", type);
   }
   const bool efa = network != "socket" && instance->efa_devices > 0;
-  // Of those that NCCL's plugin does not require it of, only the P types have it (aws-ofi-nccl, issue 547).
+  // Of the types on which NCCL's plugin does not require GPUDirect, only the P types have it (aws-ofi-nccl, issue 547).
   const Network cards{.gigabits = efa ? instance->gigabits : std::min(instance->gigabits, kTcpGigabits),
                       .efa = efa,
                       .direct = instance->gpu_direct || type.starts_with("p")};
@@ -258,7 +257,7 @@ PlanMachine machine_of_cpu_run(const std::string& processor, int threads, int64_
 
 namespace {
 
-// The host that the calibration was measured on; without one this machine.
+// A host like the calibrated one or, without a calibration, like this machine.
 PlanMachine like_calibrated_or_here(const std::string& calibration, int nodes, int ranks, const std::string& network) {
   const std::string here = doctor::processor_name();
   if (!calibration.empty()) {
@@ -303,7 +302,7 @@ std::optional<double> price_in_file(const std::string& file, const std::string& 
   if (!text) throw_user_error("--prices {} cannot be read; check the path.", file);
   const nlohmann::json prices = parse_user_json(*text, file, kConfigurationLimits);
   if (!prices.is_object()) {
-    throw_user_error("--prices {} must be an object of instance types and prices, e.g. {{\"p5.48xlarge\": 55.04}}.",
+    throw_user_error("--prices {} must be a JSON object of instance types and prices, e.g. {{\"p5.48xlarge\": 55.04}}.",
                      file);
   }
   const auto found = prices.find(name);

@@ -32,7 +32,7 @@ int64_t hosts_of(const char* flag, const std::string& text) {
   return static_cast<int64_t>(nodes);
 }
 
-// "p4d.24xlarge:2,p5.48xlarge": types, each with its hosts (1).
+// "p4d.24xlarge:2,p5.48xlarge": types with their number of hosts (default: 1).
 std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& text) {
   std::vector<std::pair<std::string, int64_t>> all;
   for (size_t begin = 0; begin <= text.size();) {
@@ -45,7 +45,7 @@ std::vector<std::pair<std::string, int64_t>> instances_of(const std::string& tex
     all.emplace_back(one.substr(0, colon),
                      colon == std::string::npos ? 1 : hosts_of("instances", one.substr(colon + 1)));
     if (std::count(all.begin(), all.end(), all.back()) > 1) {
-      throw_user_error("--instances has {} twice; keep one of the two.", one);
+      throw_user_error("--instances lists {} twice; keep one of the two.", one);
     }
     begin = end + 1;
   }
@@ -96,7 +96,7 @@ std::vector<CommandFlag> plan_flags(PlanOptions& o) {
   };
 }
 
-// `rest`: flags of `mpzero train`, which are not read yet.
+// `rest`: flags of `mpzero train`, not parsed yet.
 bool asks_for_cpu(const std::vector<std::string>& rest) {
   for (size_t i = 0; i < rest.size(); ++i) {
     if (rest[i] == "--device=cpu") return true;
@@ -105,7 +105,7 @@ bool asks_for_cpu(const std::vector<std::string>& rest) {
   return false;
 }
 
-// What contradicts a list of hosts. Takes the first of them for those that flags are about.
+// Throws UserError for flags that contradict --instances. Sets `instance` and `nodes` to its first entry.
 void read_instances(PlanOptions& options, bool gives_nodes) {
   if (options.instances.empty()) return;
   const auto refuse = [](const std::string& flag, const char* why) {
@@ -135,7 +135,7 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
       if (!nearest) continue;
       throw_user_error("{} is not a known flag; did you mean --{}?", argument.substr(0, argument.find('=')), *nearest);
     }
-    throw_user_error("--instance, --gpu or --device cpu is missing; give e.g. --instance p5.48xlarge or --gpu H200.");
+    throw_user_error("--instance, --gpu or --device cpu is missing; pass e.g. --instance p5.48xlarge or --gpu H200.");
   }
   if (!options.instance.empty() && !options.gpu.empty()) {
     throw_user_error("--instance {} and --gpu {} exclude each other; keep one of the two.", options.instance,
@@ -146,14 +146,14 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
                      *options.host_gigabits, options.instance);
   }
   if (options.host_gigabits && options.nodes == 1) {
-    throw_user_error("--host_gigabits {} has no effect on one host; give --nodes, or leave it out.",
+    throw_user_error("--host_gigabits {} has no effect on one host; pass --nodes, or leave it out.",
                      *options.host_gigabits);
   }
   if (options.network_rate && options.host_gigabits) {
     throw_user_error("--network_rate and --host_gigabits both set the network's bandwidth; keep one of the two.");
   }
   if (options.network_rate && options.nodes == 1) {
-    throw_user_error("--network_rate {} has no effect on one host; give --nodes, or leave it out.",
+    throw_user_error("--network_rate {} has no effect on one host; pass --nodes, or leave it out.",
                      *options.network_rate);
   }
   if (options.limit != PlanLimit::kNone && options.compare) {

@@ -28,7 +28,7 @@ struct Length {
   std::optional<double> cost;
 };
 
-// Nothing where epochs count the length, since a plan reads no data, and where the step is vague.
+// std::nullopt if epochs determine the length, since a plan reads no data, or if the step's error is too large.
 std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan) {
   if (facts.tokens <= 0 && facts.setup.config.counts_epochs()) return std::nullopt;
   if (plan.error >= kVagueError) return std::nullopt;
@@ -42,7 +42,7 @@ std::optional<Length> length_of(const PlanFacts& facts, const PlanEstimate& plan
                 .cost = machine.price ? std::optional(*machine.price * machine.nodes * hours) : std::nullopt};
 }
 
-// The device of a calibration; of a CPU, whether with other threads.
+// The calibration's device; for a CPU, also its ranks and threads.
 std::string measured_on(const Calibration& calibration, const PlanMachine& machine) {
   const CalibrationData& data = calibration.data();
   if (!machine.is_cpu()) return data.device;
@@ -51,7 +51,7 @@ std::string measured_on(const Calibration& calibration, const PlanMachine& machi
                      counted(data.host.threads, "thread"), same ? "" : ", scaled by threads (an estimate)");
 }
 
-constexpr int64_t kLeastShown = (int64_t{1} << 30) / 200;  // bytes; less is 0.00 GiB
+constexpr int64_t kLeastShown = (int64_t{1} << 30) / 200;  // bytes; less prints as 0.00 GiB
 
 void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const PlanEstimate& plan) {
   const PlanEstimate::Memory& memory = plan.memory;
@@ -84,7 +84,7 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   if (!memory.fits) lines.push_back(fmt::format("Does not fit: {}", memory.problem));
 }
 
-// What a plan of small kernels hangs on.
+// The effect of the host's speed on a plan with small kernels.
 void add_host(std::vector<std::string>& lines, const Calibration& calibration, const PlanEstimate& plan) {
   const bool waits = plan.host_bound > 0.005, would_wait = plan.slow_host > 0.005;
   if (!waits && !would_wait) return;
@@ -127,7 +127,7 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   part("matrix products", step.matmuls);
   part("attention", step.attention);
   part("other kernels", step.elementwise);
-  // Norms of what the host updates are computed on the GPU, too.
+  // The GPU also computes the norms of parameters that the host updates.
   part(cpu ? "AdamW and norm" : "AdamW and norm on the GPU", step.optimizer);
   if (cpu) part("LM head", step.head, "of the first three");
   part("AdamW on the host", step.host_optimizer, basis_of_host_adamw(facts));

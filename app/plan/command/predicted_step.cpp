@@ -29,7 +29,7 @@ std::optional<PredictedStep> predicted_step(const PlannedRun& run, const paralle
     const PlanEstimate plan = plan_of(run, layout);
     if (!plan.memory.fits) return std::nullopt;
     return PredictedStep{.seconds = plan.step.seconds, .error = plan.error};
-  } catch (const std::exception&) {  // the bytes between hosts decide
+  } catch (const std::exception&) {  // the layout choice then compares the bytes between hosts
     return std::nullopt;
   }
 }

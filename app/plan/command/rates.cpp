@@ -19,34 +19,34 @@
 namespace mpzero::plan {
 namespace {
 
-// A small kernel, which the size of its data does not decide.
+// Time of a small kernel, independent of its data's size.
 constexpr double kShortestKernel = 3e-6;
-// Of the host's time to queue a kernel, what it takes to record an event or to let a stream wait: the 60 of the
-// backward on one GPU of frozen_h100_qwen3_zero2_mb1_t512 (bench/PLAN.md) have chosen it.
+// Host time to record an event or let a stream wait, relative to queueing a kernel. Fitted to the 60 such calls in the
+// backward of frozen_h100_qwen3_zero2_mb1_t512 on one GPU (bench/PLAN.md).
 constexpr double kCallOfLaunch = 0.35;
-// One copy between host and device, before its bytes. An assumption.
+// Assumed start-up time of a copy between host and device.
 constexpr double kCopyStart = 1e-5;
-// Bytes of AdamW on the host for a parameter whose gradient and parameter stay in the cache (bench/RESULTS.md): master
-// weight and moments, in and out.
+// Bytes per parameter of AdamW on the host: master weight and moments, in and out. Gradient and parameter stay in the
+// cache (bench/RESULTS.md).
 double host_bytes(at::ScalarType moments) {
   return 2 * (sizeof(float) + 2 * static_cast<double>(c10::elementSize(moments)));
 }
-// What copies reach of PCIe's data sheet after its packets' headers: measured on H200s 55 of 64 GB/s.
+// Share of PCIe's data-sheet rate that copies reach after packet headers: 55 of 64 GB/s measured on H200s.
 constexpr double kOfPcieCopy = 0.86;
 
-// Times as long as cuDNN's attention takes FlashAttention with packed documents: bench/RESULTS.md, "Packed documents".
+// Time of FlashAttention with packed documents relative to cuDNN's attention: bench/RESULTS.md, "Packed documents".
 constexpr double kPackedAttention = 2.5;
 
-// Of what computes, on a CPU that was calibrated with another number of threads: an estimate.
+// Estimated slowdown of compute on a CPU calibrated with another number of threads.
 double threads_factor(const Calibration& calibration, const PlanMachine& machine) {
   const int measured = calibration.data().host.threads;
   if (!machine.is_cpu() || measured == 0 || machine.threads == 0) return 1;
   return static_cast<double>(measured) / machine.threads;
 }
 
-// The means over the layers, which may differ in their products in FP8 and in what is frozen, and over the
-// micro-batches of a step, the first of which casts the weights of layers that keep the casts, and finds the maxima of
-// the others where those are kept.
+// Means over the layers, which may differ in FP8 matmuls and frozen parameters, and over a step's micro-batches. The
+// first micro-batch casts the weights of layers that keep their casts, and finds the maxima of the others if these are
+// kept.
 UnitTimes mean_times(const Calibration& calibration, const RunSetup& setup, MicroBatchShape shape,
                      const parallel::ZeroOptions& options_of_zero, int64_t kept_casts) {
   const bool keeps_maxima =
@@ -91,7 +91,7 @@ bool has_word(const std::string& text, const std::string& name) {
   return false;
 }
 
-// Its own names, too, say what a file is for.
+// The file's own names count as well.
 bool is_of(const CalibrationData& data, const PlanMachine& machine) {
   if (machine.is_cpu()) return data.device == machine.processor;
   return has_word(data.device, machine.gpu) ||
@@ -100,11 +100,11 @@ bool is_of(const CalibrationData& data, const PlanMachine& machine) {
 
 const char* name_of(Collective collective) {
   if (collective == Collective::kAllReduce) return "all-reduce";
-  // Exchanges send as many bytes as gathers.
+  // An all-to-all sends as many bytes as an all-gather.
   return collective == Collective::kReduceScatter ? "reduce-scatter" : "all-gather";
 }
 
-// The processors that compute also move the tensors.
+// The cores that compute also move the tensors.
 void set_cpu_rates(SimulatedRun& run, const Calibration& calibration, const PlanMachine& machine) {
   run.costs.down = run.costs.up = [](int64_t) { return 0.0; };
   run.costs.launch = 0;
@@ -126,7 +126,7 @@ Calibration calibration_of(const PlanMachine& machine, const std::string& file) 
   Calibration calibration = Calibration::from_file(
       shipped ? calibration_for(machine.device_name(), ranks) : std::filesystem::path(file), shipped);
   if (calibration.data().gpu == machine.is_cpu()) {
-    throw_user_error("{} is the calibration of {}, but the plan is for {}; use one of {}", calibration.name(),
+    throw_user_error("{} is a calibration of {}, but the plan is for {}; use one for {}", calibration.name(),
                      calibration.data().device, machine.name, machine.is_cpu() ? "a CPU" : "a GPU");
   }
   return calibration;
@@ -137,7 +137,7 @@ UnitTimes times_of_units(const Calibration& calibration, const RunSetup& setup, 
   parallel::ZeroOptions options = zero_options(setup.config, machine.device());
   options.codec = weight_codec(setup.config.fp8_options, setup.model);
   const parallel::GradientTarget gradients = parallel::ZeroEngine::gradient_target(options, setup.layout);
-  // Packed documents take the time of sequences as long as they are, by a slower kernel on a GPU.
+  // Packed documents take as long as sequences of their length, with a slower kernel on a GPU.
   const int64_t tokens = setup.config.micro_batch_size * setup.config.seq_length;
   const double slower = machine.is_cpu() ? 1 : kPackedAttention;
   const double document = std::min(1.0, slower * setup.attention_share) * static_cast<double>(setup.config.seq_length);
@@ -166,7 +166,7 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   run.costs.memory = [&calibration, slower](int64_t bytes) {
     return kShortestKernel + slower * device_copy_seconds(calibration, static_cast<double>(bytes) / 2);
   };
-  // The calibration has times of whole models; units follow each other without a gap.
+  // The calibration times whole models; units follow each other without a gap.
   const int64_t whole = model::num_parameters(run.model);
   run.costs.adamw = [rate = slower * adamw_seconds(calibration, whole, types) / static_cast<double>(whole)](
                         int64_t parameters) { return kShortestKernel + rate * static_cast<double>(parameters); };
@@ -190,10 +190,10 @@ void set_rates(SimulatedRun& run, const Calibration& calibration, const PlanMach
   run.costs.launch = data.launch_seconds;
   run.costs.call = kCallOfLaunch * data.launch_seconds;
   run.costs.memory_bytes_per_second = data.copies.on_device;
-  // The ranks of a host share its memory.
+  // The ranks of a host share its memory bandwidth.
   const double memory = host_estimate(calibration, machine).bytes_per_second;
   run.host_adamw = [&calibration, ranks = machine.gpus, memory, bytes = host_bytes(types.moments)](int64_t parameters) {
-    // Calibrated with moments in fp32.
+    // The calibration's moments are fp32.
     const double one = memory > 0 ? static_cast<double>(parameters) * bytes / (kOfHostMemory * memory)
                                   : host_adamw_seconds(calibration, parameters) * bytes / host_bytes(at::kFloat);
     return one * ranks;
@@ -225,7 +225,7 @@ double relative_error(const Calibration& calibration, const PlanMachine& machine
 
 std::string of_another_device(const Calibration& calibration, const PlanMachine& machine) {
   if (is_of(calibration.data(), machine)) return "";
-  return fmt::format("--calibration {} has times of {}, but the plan is for {}; the plan's error is larger.",
+  return fmt::format("--calibration {} has times for {}, but the plan is for {}; the plan's error is larger.",
                      calibration.name(), calibration.data().device, machine.is_cpu() ? machine.processor : machine.gpu);
 }
 
@@ -238,8 +238,8 @@ std::string estimated_products(const Calibration& calibration, const RunConfig& 
   }
   if (!config.fp8_options || calibration.has_fp8()) return "";
   return fmt::format(
-      "--fp8 (fp8.enabled): {} has no FP8 times, so FP8 products are estimated as half of bf16, from data sheets, and "
-      "casts from their bytes; the plan's error is larger. `mpzero plan --calibrate` on such a GPU measures them.",
+      "--fp8 (fp8.enabled): {} has no FP8 times; FP8 products are estimated as half of bf16 from data sheets, casts "
+      "from their bytes, which increases the error. Measure them with `mpzero plan --calibrate`.",
       calibration.name());
 }
 

@@ -37,7 +37,7 @@ at::Tensor SimulatedDecoder::layer_forward(model::Weights, const at::Tensor& x, 
 
 at::Tensor SimulatedDecoder::layer_backward(model::Weights, const at::Tensor& dy, model::LayerActivations&,
                                             model::Gradients) const {
-  if (kept_.empty()) throw_failure("the backward of a layer without its forward");
+  if (kept_.empty()) throw_failure("backward of a layer without its forward");
   take(times_.backward(kept_.back()));
   kept_.pop_back();
   return dy;
@@ -45,7 +45,7 @@ at::Tensor SimulatedDecoder::layer_backward(model::Weights, const at::Tensor& dy
 
 at::Tensor SimulatedDecoder::head_loss(model::Weights, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                        const at::Tensor&) const {
-  throw_failure("a validation is simulated");
+  throw_failure("validation cannot be simulated");
 }
 
 model::Decoder::HeadResult SimulatedDecoder::head_forward_backward(model::Weights, const at::Tensor&,

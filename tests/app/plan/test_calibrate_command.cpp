@@ -12,7 +12,7 @@ TEST_CASE("the flags of a calibration") {
   const auto error = [](const std::vector<std::string>& arguments) {
     return error_from([&] { calibrate_command(arguments); });
   };
-  CHECK(error({}) == "--calibrate FILE is missing; it is " + usage);
+  CHECK(error({}) == "--calibrate FILE is missing; usage: " + usage);
   CHECK(error({"--calibrate"}) == "--calibrate needs a value; usage: " + usage);
   CHECK(error({"--calibrate", "--device", "cpu"}) == "--calibrate needs a value; usage: " + usage);
   CHECK(error({"--calibrate", "f", "--calibrate=g"}) == "--calibrate is given twice; keep one of the two");

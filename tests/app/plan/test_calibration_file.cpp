@@ -19,7 +19,7 @@ using Catch::Contains;
 using nlohmann::json;
 
 const fs::path kFile = MPZERO_SOURCE_DIR "/tests/app/plan/roofline_calibration.json";
-constexpr const char* kRemedy = "; fix it, or make the file again with `mpzero plan --calibrate`";
+constexpr const char* kRemedy = "; fix it, or recreate the file with `mpzero plan --calibrate`";
 
 class Folder {
  public:
@@ -95,13 +95,14 @@ TEST_CASE("texts that would move a terminal's cursor are refused") {
       json file = small();
       file[key] = text;
       const std::string path = folder.write("moving.json", file.dump());
-      CHECK_THAT(error_from([&] { read_calibration(path); }), Catch::Contains(std::string(key) + " must be a text"));
+      CHECK_THAT(error_from([&] { read_calibration(path); }),
+                 Catch::Contains(std::string(key) + " must be a printable string"));
     }
   }
   json file = small();
   file["names"] = {"a device", "\x1b[2J"};
   CHECK_THAT(error_from([&] { read_calibration(folder.write("moving.json", file.dump())); }),
-             Catch::Contains("names must be a list of texts"));
+             Catch::Contains("names must be a list of printable strings"));
 }
 
 TEST_CASE("a file can scale the rates of another") {
@@ -174,7 +175,7 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(error("[]") == std::string(": the file must be an object") + kRemedy);
   CHECK(without("format_version") == std::string(": the key format_version is missing") + kRemedy);
   CHECK(changed("/format_version", 2) ==
-        ": format_version is 2, but this mpzero reads 1; make the file again with `mpzero plan --calibrate`");
+        ": format_version is 2, but this mpzero reads 1; recreate the file with `mpzero plan --calibrate`");
   CHECK(without("device") == std::string(": the key device is missing") + kRemedy);
   CHECK(without("matmuls") == std::string(": the key matmuls is missing") + kRemedy);
   CHECK(changed("/error", 1.5) == std::string(": error must be below 1") + kRemedy);
@@ -188,15 +189,15 @@ TEST_CASE("a file that is no calibration is refused in a sentence") {
   CHECK(changed("/kernels/0/type", "fp8") == std::string(": kernels[0].type must be one of bf16, fp32") + kRemedy);
   CHECK(changed("/copies/on_device_gb_per_second", -4) ==
         std::string(": copies.on_device_gb_per_second must be a number above 0") + kRemedy);
-  CHECK(changed("/names", "H200") == std::string(": names must be a list of texts") + kRemedy);
+  CHECK(changed("/names", "H200") == std::string(": names must be a list of printable strings") + kRemedy);
   CHECK(changed("/gpu", "yes") == std::string(": gpu must be true or false") + kRemedy);
   json scaled = small();
   scaled["scales"] = "../elsewhere.json";
   CHECK(error(scaled.dump()).starts_with(": unknown key "));  // times of its own as well
   for (const char* key : {"matmuls", "attention", "kernels"}) scaled.erase(key);
-  CHECK(error(scaled.dump()) == std::string(": scales must be another file of this folder") + kRemedy);
+  CHECK(error(scaled.dump()) == std::string(": scales must be another file in this folder") + kRemedy);
   scaled["scales"] = "bad.json";
-  CHECK(error(scaled.dump()) == std::string(": scales must be another file of this folder") + kRemedy);
+  CHECK(error(scaled.dump()) == std::string(": scales must be another file in this folder") + kRemedy);
 }
 
 TEST_CASE("products in FP8 have a list of their own, which files of before lack") {

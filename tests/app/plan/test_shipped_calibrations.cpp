@@ -31,16 +31,15 @@ TEST_CASE("GPUs have their calibrations, by CUDA's names and by those of tables"
   CHECK(file_for("NVIDIA L40S") == "l40s.json");
   CHECK(file_for("L40S 48GB") == "l40s.json");
   for (const char* other : {"NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA GH200 480GB", "L40S 480GB"}) {
-    CHECK_THAT(error_from([&] { file_for(other); }), Catch::Contains("no calibration of " + std::string(other)));
+    CHECK_THAT(error_from([&] { file_for(other); }), Catch::Contains("no calibration for " + std::string(other)));
   }
-  CHECK(
-      error_from([] { file_for("Tesla T4"); }) ==
-      "no calibration of Tesla T4 in configs/calibrations (there are NVIDIA A100-SXM4-40GB, NVIDIA "
-      "A100-SXM4-80GB, NVIDIA H100 80GB HBM3, NVIDIA H200, NVIDIA L40S); make one on such a machine with `mpzero plan "
-      "--calibrate FILE`, and pass it with --calibration");
+  CHECK(error_from([] { file_for("Tesla T4"); }) ==
+        "no calibration for Tesla T4 in configs/calibrations (available: NVIDIA A100-SXM4-40GB, NVIDIA "
+        "A100-SXM4-80GB, NVIDIA H100 80GB HBM3, NVIDIA H200, NVIDIA L40S); create one on such a machine with `mpzero "
+        "plan --calibrate FILE`, and pass it with --calibration");
   CHECK(error_from([] { calibration_for("NVIDIA H200", {"/nonexistent", "/none"}); }) ==
         "no calibrations in /nonexistent or /none; start mpzero in its checkout, or "
-        "make one with `mpzero plan --calibrate FILE`");
+        "create one with `mpzero plan --calibrate FILE`");
   CHECK(fs::exists(calibration_for("NVIDIA H200")));
 }
 
@@ -98,7 +97,7 @@ TEST_CASE("of a processor's calibrations the one with the most similar ranks and
   CHECK(chosen(2, 4) == "two.json");
   CHECK(chosen(4, 1) == "eight.json");
   // A GPU's name says nothing of a processor, and the other way round.
-  CHECK_THAT(error_from([&] { calibration_for("A CPU", {folder}); }), Catch::Contains("no calibration of A CPU"));
+  CHECK_THAT(error_from([&] { calibration_for("A CPU", {folder}); }), Catch::Contains("no calibration for A CPU"));
   fs::remove_all(folder);
 }
 

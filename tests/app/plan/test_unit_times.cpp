@@ -220,10 +220,10 @@ TEST_CASE("the host bounds small micro-batches") {
 TEST_CASE("what was not measured is named") {
   const Calibration calibration(round_figures(), "round.json");
   CHECK(error_from([&] { host_adamw_seconds(calibration, 1); }) ==
-        "round.json: the calibration does not have AdamW's rate on the host; make one on that machine with `mpzero "
+        "round.json: the calibration lacks AdamW's rate on the host; create one on that machine with `mpzero "
         "plan --calibrate`");
   CHECK(error_from([&] { unit_times(calibration, preset("qwen3_tiny"), {.type = at::kFloat}); }) ==
-        "round.json: the calibration has no times of matrix products in fp32; make one on that machine with `mpzero "
+        "round.json: the calibration has no times for matrix products in fp32; create one on that machine with `mpzero "
         "plan --calibrate`");
 }
 

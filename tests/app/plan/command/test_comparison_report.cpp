@@ -42,9 +42,9 @@ TEST_CASE("the asked hosts have their ds_config.json where others are faster") {
     return plan_output(all).text;
   };
   CHECK_THAT(with({"--instance=p4d.24xlarge"}),
-             Contains("ds_config.json of the fastest on the asked hosts, for 1 x p4d.24xlarge") &&
+             Contains("ds_config.json of the fastest on the requested hosts, for 1 x p4d.24xlarge") &&
                  Contains("ds_config.json of the fastest of all, for 1 x p5"));
-  CHECK_THAT(with({"--gpu=H200"}), Contains("ds_config.json of the fastest on the asked hosts, for 1 x H200") &&
+  CHECK_THAT(with({"--gpu=H200"}), Contains("ds_config.json of the fastest on the requested hosts, for 1 x H200") &&
                                        !Contains("of the fastest of all"));
   const std::string text = with({"--gpu=H200"});
   CHECK(nlohmann::json::parse(text.substr(text.find("\n{\n"))).contains("zero_optimization"));

@@ -76,6 +76,6 @@ TEST_CASE("a run on a processor without a calibration is told how to make one") 
   const PlannedRun run{.setup = setup, .processor = "A CPU of 1971", .threads = 4, .hosts = 1, .per_host = 2};
   const StepSplit mean{.forward = 0.1, .backward = 0.2};
   CHECK_THAT(plan_beside_run(run, mean), Contains("Plan vs. measured: no plan, ") &&
-                                             Contains("no calibration of A CPU of 1971") &&
+                                             Contains("no calibration for A CPU of 1971") &&
                                              Contains("`mpirun -n 2 mpzero plan --calibrate FILE --device cpu`"));
 }

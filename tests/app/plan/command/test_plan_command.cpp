@@ -204,7 +204,7 @@ TEST_CASE("a GPU without a calibration has a plan of its memory") {
   const PlanOutput output = plan_output(flags);
   CHECK(output.exit_code == 0);
   CHECK_THAT(output.text, Contains("Memory per GPU") && Contains("only memory is planned") && !Contains("Step:"));
-  CHECK_THAT(output.warnings.back(), Contains("no calibration of B200") && Contains("--calibration"));
+  CHECK_THAT(output.warnings.back(), Contains("no calibration for B200") && Contains("--calibration"));
   const nlohmann::json json = nlohmann::json::parse(plan_output({flags[0], flags[1], "--json"}).text);
   CHECK(json["calibration"].is_null());
   CHECK(json["step"].is_null());
@@ -354,7 +354,7 @@ TEST_CASE("an instance without GPUs has its own ranks, memory and network") {
       {"--model_config=" + kModels + "qwen3_tiny.json", "--seq_length=128", "--device=cpu", "--instance=c7i.48xlarge"});
   CHECK(alone.exit_code == 0);
   REQUIRE_FALSE(alone.warnings.empty());
-  CHECK_THAT(alone.warnings.back(), Contains("no calibration of Intel(R) Xeon(R) Platinum 8488C") &&
+  CHECK_THAT(alone.warnings.back(), Contains("no calibration for Intel(R) Xeon(R) Platinum 8488C") &&
                                         Contains("mpirun -n 2 mpzero plan --calibrate FILE --device cpu"));
   CHECK_THAT(alone.text, Contains("only memory is planned") && !Contains("Step:"));
 }

@@ -82,7 +82,7 @@ TEST_CASE("GPUs without FP8 are left out of its comparison") {
   for (const nlohmann::json& one : found["ranked"]) CHECK(one["instance"] != "p4d.24xlarge");
   std::string left_out;
   for (const nlohmann::json& line : found["left_out"]) left_out += line.get<std::string>() + "\n";
-  CHECK_THAT(left_out, Contains("p4d.24xlarge") && Contains("A100 has no FP8 products tensorwise"));
+  CHECK_THAT(left_out, Contains("p4d.24xlarge") && Contains("A100 does not support FP8 recipe tensorwise"));
 }
 
 TEST_CASE("--price is of the asked hosts alone") {
@@ -181,8 +181,8 @@ TEST_CASE("a list's hosts without a calibration are left out, and named where no
   const PlanOutput output =
       plan_output({kFlags[0], "--seq_length=512", "--instances=g5.48xlarge,p5.48xlarge", "--train_batch_size=64"});
   CHECK(output.exit_code == 0);
-  CHECK_THAT(output.text, Contains("1 x g5.48xlarge: none fits and has times") && Contains("no calibration of A10G") &&
-                              Contains("1 x p5.48xlarge"));
+  CHECK_THAT(output.text, Contains("1 x g5.48xlarge: no configuration fits and has times") &&
+                              Contains("no calibration for A10G") && Contains("1 x p5.48xlarge"));
 }
 
 TEST_CASE("--recompute full is tried beside what fits, and is slower") {

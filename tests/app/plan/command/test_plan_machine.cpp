@@ -117,7 +117,7 @@ TEST_CASE("prices come from the user's file") {
   CHECK_FALSE(price_in_file(file.string(), "g6e.12xlarge").has_value());
   CHECK_THAT(error_from([&] { price_in_file(file.string(), "p4d.24xlarge"); }), Contains("p4d.24xlarge"));
   std::ofstream(file) << "[1]";
-  CHECK_THAT(error_from([&] { price_in_file(file.string(), "p5.48xlarge"); }), Contains("must be an object"));
+  CHECK_THAT(error_from([&] { price_in_file(file.string(), "p5.48xlarge"); }), Contains("must be a JSON object"));
   std::filesystem::remove(file);
   CHECK_THAT(error_from([&] { price_in_file(file.string(), "p5.48xlarge"); }), Contains("cannot be read"));
 }
