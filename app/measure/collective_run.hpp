@@ -18,7 +18,7 @@ struct CollectiveTime {
   double seconds = 0;
 };
 
-// The median of several calls, on the slowest rank, of tensors in host memory of about these bytes. Nothing else runs
+// Median of several calls on the slowest rank, with tensors of about `sizes` bytes in host memory. Nothing else runs
 // meanwhile. Collective over the ranks of both arguments, which are the same.
 std::vector<CollectiveTime> collective_times(parallel::Communicator& communicator, ProcessGroup& group,
                                              const std::vector<int64_t>& sizes);

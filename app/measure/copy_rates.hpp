@@ -6,17 +6,17 @@
 
 namespace mpzero::measure {
 
-// Bytes a second.
+// Bytes per second.
 struct CopyRates {
   double to_device = 0, from_device = 0;  // between pinned host memory and a GPU
-  double both_ways = 0;                   // the sum of both at the same time
+  double both_ways = 0;                   // sum of both, run concurrently
   double on_device = 0;                   // read and written bytes
 };
 
-// With buffers of `bytes`. On the CPU `on_device` alone, which is its memory's.
+// With buffers of `bytes`. On the CPU, only `on_device`, its memory's rate.
 CopyRates copy_rates(at::Device device, int64_t bytes);
 
-// Of a copy in host memory by all of ATen's threads: read and written bytes a second.
+// Rate of a copy in host memory with all ATen threads: read and written bytes per second.
 double host_copy_rate(int64_t bytes);
 
 }  // namespace mpzero::measure

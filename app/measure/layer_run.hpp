@@ -9,14 +9,14 @@
 
 namespace mpzero::measure {
 
-// Decoder layers with random weights, and their forward and backward, which write the gradients anew: what bounds of
-// clocks and caches leave of the times of single operations.
+// Decoder layers with random weights. Their forward and backward, which overwrites the gradients, show how clocks and
+// caches change the times of single operations.
 class LayerRun {
  public:
-  // `layers`: with weights and activations of their own.
+  // `layers`: number of layers, each with its own weights and activations.
   LayerRun(const model::ModelConfig& config, const plan::MicroBatchShape& shape, at::Device device, int layers);
 
-  // Forward and backward of one layer after another.
+  // Time per layer; the layers run in sequence.
   Timing forward(const Effort& effort);
   Timing backward(const Effort& effort);
 

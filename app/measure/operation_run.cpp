@@ -30,7 +30,8 @@ using model::Operation;
 using model::OperationKind;
 using Tensors = std::vector<at::Tensor>;
 
-// Normal numbers. On the CPU large tensors repeat some: drawing all would take longer than what is measured.
+// Normally distributed. On the CPU, large tensors repeat values: drawing all would take longer than the measured
+// operation.
 at::Tensor random_tensor(at::IntArrayRef shape, const at::TensorOptions& options) {
   constexpr int64_t kDrawn = 1'000'003;
   const int64_t count = c10::multiply_integers(shape);
@@ -207,7 +208,7 @@ class Runs {
     const model::AttentionShape& s = o_.attention;
     const Tensors q = random({s.batch, s.length, s.heads, s.head_dim});
     const Tensors k = random({s.batch, o_.columns, s.heads, s.head_dim});
-    // With dropout it is not fused.
+    // Dropout disables the fused kernel.
     const model::RelativeAttention call{.table = at::randn({32, s.heads}, options_),
                                         .dropout = {.rate = o_.fused ? 0 : 0.1, .sequences = s.batch}};
     if (o_.kind == OperationKind::kRelativeAttentionForward) {
@@ -229,14 +230,14 @@ class Runs {
       const at::Tensor& x = pick(filled, set);
       if (o.kind == OperationKind::kZero) x.zero_();
       if (o.kind == OperationKind::kDropout) model::dropout_(x, {.rate = 0.1, .sequences = o.rows});
-      // An operator in place makes two passes.
+      // An in-place operator makes two passes.
       for (double left = o.passes; left > 0; left -= 2) x.mul_(1);
       return Tensors{};
     };
   }
 
  private:
-  // A packed projection of each set, and its parts.
+  // A packed projection per set, and its parts.
   struct Heads {
     Tensors packed;
     int64_t query, key_value;
@@ -259,7 +260,7 @@ class Runs {
     const model::AttentionShape& s = o_.attention;
     return {random({s.batch, s.length, s.heads + 2 * s.key_value_heads, s.head_dim}), s.heads, s.key_value_heads};
   }
-  // Codes [rows, inner] of each set.
+  // FP8 matrices [rows, inner], one per set.
   std::vector<model::fp8::Matrix> codes(int64_t rows, int64_t inner, at::ScalarType type) const {
     using namespace model::fp8;
     const Format format = type == at::kFloat8_e4m3fn ? Format::kE4m3 : Format::kE5m2;
@@ -271,11 +272,11 @@ class Runs {
     }
     return made;
   }
-  // Whichever pass it is of: all are a b^T of codes.
+  // For every pass: all compute a b^T of FP8 matrices.
   Body fp8_matmul(model::Matmuls& matmuls) const {
     const model::MatmulShape& s = o_.matmul;
     std::vector<model::Operand> a, b;
-    // As the gradient of a weight, whose result may be wider, the product reads the other form.
+    // The gradient of a weight, which may be wider, is computed from the other form.
     const bool as_gradient = s.out_type != at::kBFloat16;
     const auto operand = [&](const model::fp8::Matrix& codes) {
       return as_gradient ? model::Operand({}, codes) : model::Operand(codes, {});
@@ -319,7 +320,7 @@ class Runs {
     for (int set = 0; set < sets_; ++set) {
       gradients.push_back(at::zeros({s.rows, s.columns}, options_.dtype(s.out_type)));
     }
-    // A product that accumulates is tuned when a gradient is overwritten after its first use.
+    // An accumulating matmul is tuned when a gradient is overwritten after its first use.
     for (const bool accumulate : {o_.adds, false}) {
       matmuls.weight_gradient_out(gradients.front(), dy.front(), x.front(), accumulate);
     }

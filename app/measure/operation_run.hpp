@@ -8,12 +8,11 @@
 
 namespace mpzero::measure {
 
-// One call of an operation as the model runs it, on random operands, of which there are `sets`. Products are tuned by
-// `matmuls`, which must live as long, those that accumulate too. Whether products in FP8 add up fast, `matmuls`
-// decides.
+// One call of an operation as the model runs it, on `sets` sets of random operands. `matmuls` tunes matmuls, including
+// accumulating ones, and decides on fast FP8 accumulation. It must outlive the result.
 Body run_of(const model::Operation& operation, model::Matmuls& matmuls, at::Device device, int sets);
 
-// The number of sets of its operands that have left the last cache when they are used again.
+// Number of operand sets for which a set has left the last-level cache when it is reused.
 int sets_for(const model::Operation& operation);
 
 }  // namespace mpzero::measure

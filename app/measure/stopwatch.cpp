@@ -29,7 +29,7 @@ int repeats_for(const Effort& effort, double round_seconds) {
   return std::max({1, effort.least, fit < effort.repeats ? static_cast<int>(fit) : effort.repeats});
 }
 
-// `seconds`: of the rounds. The typical one is at this part of them, in the order of their times.
+// `seconds`: times of the rounds. `part`: quantile to report.
 Timing timing_of(std::vector<double> seconds, std::optional<double> host_seconds, double part = 0.5) {
   std::sort(seconds.begin(), seconds.end());
   const double typical = seconds[static_cast<size_t>(part * static_cast<double>(seconds.size()))];
@@ -77,7 +77,7 @@ Timing measure_on_cpu(const Effort& effort, const std::function<void()>& round) 
     seconds.push_back(seconds_since(start));
     if (repeat == 0) repeats = repeats_for(effort, seconds.front());
   }
-  // Other programs on the cores only ever add to a time.
+  // Lower quartile: other programs on the cores only add time.
   return timing_of(std::move(seconds), std::nullopt, 0.25);
 }
 

@@ -7,14 +7,14 @@
 
 namespace mpzero::measure {
 
-// One call of the measured operation, on the inputs of set `set`. Its result is kept until the same set is used again,
-// so that outputs, like inputs, are in different memory from call to call.
+// One call of the measured operation, on the inputs of set `set`. The results are kept until the same set is used
+// again, so that outputs, like inputs, are in different memory in each call.
 using Body = std::function<std::vector<at::Tensor>(int set)>;
 
 struct Timing {
   double seconds = 0;       // on the device, per call
-  double host_seconds = 0;  // that the host takes to queue one call
-  // Between the first and third quartile of the rounds, as a share of the time; 0: fewer rounds than kForSpread.
+  double host_seconds = 0;  // host time to queue one call
+  // Interquartile range of the rounds, as a share of the time; 0: fewer rounds than kForSpread.
   double spread = 0;
   static constexpr int kForSpread = 3;
 };
@@ -27,12 +27,12 @@ struct Effort {
   int least = 1;
 };
 
-// Median, on the CPU lower quartile, over rounds of `sets` calls each, after one that is not timed. On a GPU with CUDA
-// events around a round on the current stream; a pause is queued before rounds that the GPU would finish faster than
-// the host queues them. Synchronizes the device.
+// Median (CPU: lower quartile) over rounds of `sets` calls each, after an untimed round. On a GPU, CUDA events on the
+// current stream time each round; a pause is queued before rounds that the GPU would finish faster than the host queues
+// them. Synchronizes the device.
 Timing measure(at::Device device, int sets, const Effort& effort, const Body& body);
 
-// The number of sets, of `bytes` each, after which a set has left the last cache when it is used again.
+// Number of sets of `bytes` for which a set has left the last-level cache when it is reused.
 int sets_for(double bytes);
 
 }  // namespace mpzero::measure

@@ -4,16 +4,15 @@
 
 namespace mpzero::plan {
 
-// Something that several streams share and that serves one of them at a time: a direction of PCIe, a network, the
-// cores. It is not idle while somebody waits for it: what is asked for later may run in a gap before.
+// A resource that serves one of several streams at a time: a direction of PCIe, a network, the cores. Later requests
+// may fill earlier gaps, so it is never idle while a stream waits.
 class BusyLink {
  public:
-  // Work of `seconds` that can begin at `ready`. Returns when it ends; it may be interrupted by what was asked for
-  // before.
+  // Schedules work of `seconds` that can begin at `ready`. Returns its end; earlier requests may interrupt it.
   double use(double ready, double seconds);
 
  private:
-  std::map<double, double> busy_;  // begin -> end of periods that do not touch
+  std::map<double, double> busy_;  // begin -> end of separate busy periods
 };
 
 }  // namespace mpzero::plan

@@ -9,8 +9,8 @@ namespace {
 
 double steps_of_a_tree(int hosts) { return std::bit_width(static_cast<unsigned>(hosts - 1)); }
 
-// Peers of an all-to-all at a time, an assumption: NCCL has up to 64 channels, of which mpzero gives a peer of another
-// host 8.
+// Assumed number of concurrent peers in an all-to-all: NCCL has up to 64 channels, of which mpzero assigns 8 to a peer
+// on another host.
 constexpr int kPeersAtATime = 8;
 
 double all_to_all_seconds(int64_t bytes, const Group& group, const Links& links, int rings) {
@@ -24,7 +24,7 @@ double all_to_all_seconds(int64_t bytes, const Group& group, const Links& links,
   return std::max(within, between) + rounds * (group.hosts > 1 ? links.between_hop_seconds : links.within_hop_seconds);
 }
 
-// Seconds in which all bytes pass the narrowest place.
+// Seconds for all bytes to pass the slowest link.
 double transfer_seconds(Collective collective, int64_t bytes, const Group& group, const Links& links, int rings) {
   const double rounds = collective == Collective::kAllReduce ? 2 : 1;
   const double sent = rounds * static_cast<double>(bytes) * (group.size() - 1) / group.size();
@@ -33,8 +33,8 @@ double transfer_seconds(Collective collective, int64_t bytes, const Group& group
   return seconds;
 }
 
-// The least that a step of a ring over several hosts takes, within a host, too: three times getNetOverhead() of NCCL
-// 2.28.9 (graph/tuning.cc) for AMD's processors; half of it for Intel's.
+// Minimum time of a step of a ring over several hosts, even within a host: three times getNetOverhead() of NCCL 2.28.9
+// (graph/tuning.cc) for AMD's processors; half of it for Intel's.
 constexpr double kStepOverNetwork = 6e-6;
 
 double ring_seconds(Collective collective, int64_t bytes, const Group& group, const Links& links, int rings) {
@@ -46,8 +46,8 @@ double ring_seconds(Collective collective, int64_t bytes, const Group& group, co
   return rounds * steps + transfer_seconds(collective, bytes, group, links, rings);
 }
 
-// A tree passes a piece on while the next arrives, and waits longer for it than a ring. Of all-reduces on p5.48xlarge
-// (docs/plan.md): chosen by those on 4 and 16 hosts, tested by those on 8 and 32, with which it agrees within 20%.
+// A tree pipelines pieces, and waits longer for each than a ring. Fitted to all-reduces on 4 and 16 p5.48xlarge
+// (docs/plan.md); agrees within 20% with those on 8 and 32.
 constexpr double kTreeWait = 50e-6, kOfTree = 0.65;
 
 double tree_seconds(Collective collective, int64_t bytes, const Group& group, const Links& links, int rings) {
@@ -57,7 +57,7 @@ double tree_seconds(Collective collective, int64_t bytes, const Group& group, co
   return rounds * steps + transfer_seconds(collective, bytes, group, links, rings) / kOfTree;
 }
 
-// NCCL has trees for all-reduces, and since 2.23 PAT for gathers and scatters with one rank a host.
+// NCCL has trees for all-reduces, and since 2.23 PAT for gathers and scatters with one rank per host.
 bool tree_is_faster(Collective collective, int64_t bytes, const Group& group, const Links& links, int rings) {
   const bool has_one = group.hosts > 1 && (collective == Collective::kAllReduce || group.per_host == 1);
   return has_one &&

@@ -8,9 +8,9 @@
 
 namespace mpzero::plan {
 
-// ZeroEngine::memory_use() of a rank, once a step that gathers the units in the order `uses` is planned: of an engine
-// on a simulated device, which allocates nothing. `options.device` is the device that it stands for. There must be no
-// other simulated device.
+// ZeroEngine::memory_use() of a rank after it has planned a step that gathers units in the order `uses`. Uses an engine
+// on a simulated device, which allocates nothing. `options.device`: the device to simulate. There must be no other
+// simulated device.
 parallel::MemoryUse planned_states(const std::vector<UnitSpec>& units, parallel::ZeroOptions options,
                                    const parallel::ParallelLayout& layout, const std::vector<size_t>& uses);
 

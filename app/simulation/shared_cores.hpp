@@ -5,14 +5,14 @@
 
 namespace mpzero::plan {
 
-// The cores of a rank that computes on them. Its work runs in the order of the program. Collectives run one after
-// another, beside the work where MPI may be used by several threads: then both are slower while both run, since the
-// thread that moves tensors has no core of its own.
+// The cores of a rank that trains on the CPU. Work runs in program order. Collectives run one after another,
+// concurrently with work if several threads may use MPI. Both are then slower while they overlap, since the thread that
+// moves tensors has no core of its own.
 class SharedCores {
  public:
   struct Options {
-    bool moves_beside = false;  // else a collective has ended when it returns
-    double share = 1;           // of their speed that work and collective have while both run
+    bool moves_beside = false;  // collectives overlap with work; else they are synchronous
+    double share = 1;           // share of full speed of work and collective while both run
   };
   struct Move {
     int64_t number = 0;
@@ -20,15 +20,15 @@ class SharedCores {
   };
 
   explicit SharedCores(const Options& options) : options_(options) {}
-  // All return the time afterwards. Times never fall from call to call.
+  // All return the time afterwards. Times never decrease from call to call.
   double work(double now, double seconds);
   Move move(double now, double seconds);
-  // Until the move of that number has ended.
+  // Waits until the move with this number has ended.
   double wait(double now, int64_t number);
 
  private:
   Options options_;
-  std::deque<double> left_;  // seconds of the moves that have not ended
+  std::deque<double> left_;  // remaining seconds of unfinished moves
   int64_t ended_ = 0;
 };
 

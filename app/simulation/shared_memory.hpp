@@ -4,15 +4,15 @@
 
 namespace mpzero::plan {
 
-// The bandwidth of a device's memory, which transfers take from the kernels beside them. Times in seconds.
+// Bandwidth of a device's memory, which transfers take from concurrent kernels. Times in seconds.
 class SharedMemory {
  public:
-  // Something that runs from `begin` to `end` reads and writes what the memory alone passes in `seconds`.
+  // A transfer from `begin` to `end` whose bytes alone would occupy the memory for `seconds`.
   void take(double begin, double end, double seconds);
-  // A kernel that would take `seconds` alone, from `begin`: while transfers run it has the rest of the bandwidth, as if
-  // it needed all of it. That is the most that it may lose. Returns when it ends.
+  // Returns the end of a kernel that begins at `begin` and would take `seconds` alone. While transfers run, it gets the
+  // remaining bandwidth, as if it needed all of it: the largest possible slowdown.
   double work(double begin, double seconds) const;
-  // No kernel begins before `now` any more.
+  // Drops transfers that end before `now`; no kernel begins earlier any more.
   void forget_before(double now);
 
  private:

@@ -67,26 +67,26 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   static double& time_of(void* event) { return *static_cast<double*>(event); }
 };
 
-// Gives addresses without memory and counts their bytes.
+// Returns addresses without memory and counts their bytes.
 class NoMemory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const size_t rounded = rounded_up(bytes);
     simulated_memory().allocate(static_cast<int64_t>(rounded));
-    // Distinct for as long as the process runs.
+    // Unique within the process.
     auto* address = reinterpret_cast<void*>(next_);
     next_ += (rounded + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
-    // The number of bytes takes the place of the context.
+    // The context holds the number of bytes.
     return {address, reinterpret_cast<void*>(rounded), &free, SimulatedDevice::device()};
   }
   void copy_data(void*, const void*, size_t) const override {}
 
  private:
-  // No program can have memory here: an access ends the process.
+  // No memory can be mapped here: an access crashes the process.
   static constexpr uintptr_t kFirst = uintptr_t{1} << 56;
   static constexpr size_t kAlignment = 512;
 
-  // As PyTorch's allocator for CUDA, whose segments are expandable, rounds; that for CPUs does not.
+  // Rounds like PyTorch's CUDA allocator with expandable segments; the CPU allocator does not round.
   static size_t rounded_up(size_t bytes) {
     if (simulated_target().type != c10::DeviceType::CUDA) return bytes;
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -123,14 +123,14 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntAr
   return at::native::as_strided_tensorimpl(self, size, strides, self.storage_offset());
 }
 
-// ATen has one kernel for it on each real device; without one it takes several operators.
+// ATen has a single kernel for it on real devices; the fallback consists of several operators.
 at::Tensor silu_backward(const at::Tensor&, const at::Tensor& self) {
   SimulatedDevice& here = device();
   here.queue(Work::kElementwise, "operator", here.costs().memory(3 * static_cast<int64_t>(self.nbytes())));
   return at::empty(self.sizes(), self.options());
 }
 
-// ATen cannot tell its shape without values.
+// ATen cannot infer its shape without values.
 at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   std::vector<int64_t> sizes = self.sizes().vec();
   sizes[static_cast<size_t>(dim < 0 ? dim + self.dim() : dim)] = index.numel();
@@ -140,7 +140,7 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return selected;
 }
 
-// Between host and device, or on the device. A copy that the host waits for has ended when it returns.
+// Copies between host and device, or on the device. A blocking copy has ended on return.
 at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   SimulatedDevice& here = device();
   const auto bytes = static_cast<int64_t>(source.nbytes());
@@ -164,7 +164,7 @@ at::Tensor without_values(const at::Tensor& tensor, at::Device device) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device));
 }
 
-// Every other operator: reads and writes what it is given. One that returns new tensors gets their shapes from ATen.
+// Every other operator: reads and writes its tensors. The shapes of new tensors come from ATen's meta kernels.
 void any_operator(const c10::OperatorHandle& op, c10::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t first = stack->size() - schema.arguments().size();

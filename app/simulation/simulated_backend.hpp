@@ -15,7 +15,7 @@ class SimulatedMemory {
     peak_ = std::max(peak_, now_);
   }
   int64_t now() const { return now_; }
-  // The most bytes at a time since the last call.
+  // Peak bytes since the last call.
   int64_t take_peak() { return std::exchange(peak_, now_); }
 
  private:
@@ -23,8 +23,8 @@ class SimulatedMemory {
 };
 SimulatedMemory& simulated_memory();
 
-// Makes PyTorch take SimulatedDevice for a device: its streams, events, tensors and operators. Once for the process;
-// more calls do nothing.
+// Registers SimulatedDevice as a PyTorch device: its streams, events, tensors and operators. Once per process; further
+// calls are no-ops.
 void register_simulated_backend();
 
 }  // namespace mpzero::plan

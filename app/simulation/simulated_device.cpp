@@ -14,7 +14,7 @@ SimulatedDevice* the_current = nullptr;
 }  // namespace
 
 SimulatedDevice::SimulatedDevice(Costs costs, c10::DeviceType target) : costs_(std::move(costs)) {
-  if (the_current != nullptr) throw_failure("there is a simulated device already");
+  if (the_current != nullptr) throw_failure("a simulated device already exists");
   simulated_target().type = target;
   register_simulated_backend();
   parallel::simulated_kernels() = {

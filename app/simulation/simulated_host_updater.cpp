@@ -70,7 +70,7 @@ void SimulatedHostUpdater::finish(const parallel::AdamWUpdate&) {
   std::map<int64_t, int64_t> spares = options_.memory.spares;
   std::vector<bool> updated(units_.size(), false);
   ahead_ = 0;
-  // What the thread had begun by now.
+  // Units whose update the thread had begun by now.
   for (const Arrived& unit : arrived_) {
     int64_t& spare = spares[units_[unit.unit].numel];
     if (spare == 0) continue;
@@ -109,7 +109,7 @@ void SimulatedHostUpdater::wait_for_all() {
   for (size_t unit = 0; unit < units_.size(); ++unit) wait(unit);
 }
 
-parallel::StateHold SimulatedHostUpdater::hold(size_t) { throw_failure("nothing can hold simulated states"); }
+parallel::StateHold SimulatedHostUpdater::hold(size_t) { throw_failure("simulated states cannot be held"); }
 
 parallel::MemoryUse SimulatedHostUpdater::memory_use() const {
   return {.host_staging = options_.memory.staging_bytes(), .host_spares = options_.memory.spare_bytes()};

@@ -11,11 +11,11 @@
 namespace mpzero::plan {
 
 // HostOptimizer's pipeline on the simulated device: the same pieces in the same order through the same number of
-// buffers (gradient down, update, parameters up), ahead of the norm as far as there are spare states. Its thread is a
-// clock, too. Nothing is clipped, and nothing is held by a checkpoint.
+// buffers (gradient down, update, parameters up), ahead of the norm while spare states last. Its thread is a clock,
+// too. Gradients are not clipped, and checkpoints hold no states.
 class SimulatedHostUpdater final : public parallel::HostUpdater {
  public:
-  // `seconds`: in which the host's cores, as far as this rank has them, update so many parameters.
+  // `seconds`: time to update N parameters on this rank's share of the host's cores.
   SimulatedHostUpdater(const std::vector<parallel::OptimizerShard*>& shards, const Options& options,
                        std::function<double(int64_t)> seconds);
 
@@ -41,9 +41,9 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
  private:
   struct Unit {
     int64_t numel = 0;                                // 0: updated elsewhere
-    int64_t gradient_bytes = 0, parameter_bytes = 0;  // of an element; the latter 0 if parameters stay on the host
-    double released = 0;                              // the gradient is complete
-    double done = 0;                                  // the states are updated
+    int64_t gradient_bytes = 0, parameter_bytes = 0;  // per element; the latter 0 if parameters stay on the host
+    double released = 0;                              // when the gradient is complete
+    double done = 0;                                  // when the states are updated
     double uploaded = 0;
   };
   struct Arrived {
@@ -51,7 +51,7 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
     double at;
   };
 
-  // When the thread could begin a job that it was given at `given`.
+  // Earliest start of a job that the thread received at `given`.
   double earliest_begin(double given) const;
   void run(size_t unit, double given, bool updates_states);
 
@@ -61,11 +61,11 @@ class SimulatedHostUpdater final : public parallel::HostUpdater {
   c10::StreamId down_, up_;
   std::vector<Unit> units_;
   bool expects_ = false;
-  std::deque<Arrived> arrived_;  // that could be updated ahead
+  std::deque<Arrived> arrived_;  // units that could be updated ahead
   int64_t ahead_ = 0;
-  double issued_ = 0;             // the thread has issued the last piece
-  double cores_free_ = 0;         // pieces are updated in their order
-  std::deque<double> in_flight_;  // when the last pieces, as many as there are buffers, give theirs back
+  double issued_ = 0;             // when the thread issued the last piece
+  double cores_free_ = 0;         // pieces are updated in order
+  std::deque<double> in_flight_;  // when the last pieces, one per buffer, release their buffers
 };
 
 }  // namespace mpzero::plan

@@ -17,7 +17,7 @@
 namespace mpzero::plan {
 namespace {
 
-// Ranks without time and values.
+// Peers whose collectives take no time and move no values.
 class Peers final : public parallel::Communicator {
  public:
   explicit Peers(int world_size) : world_size_(world_size) {}
@@ -105,7 +105,7 @@ std::vector<model::Gradient> UnitRecorder::gradients_of(size_t unit) const {
 }
 
 std::vector<at::Tensor> UnitRecorder::codes_of_layer(at::Tensor& scales) const {
-  constexpr int64_t kScalesApart = 64;  // fp32, as CodedGather has them
+  constexpr int64_t kScalesApart = 64;  // fp32, as in CodedGather
   std::vector<at::Tensor> weights = weights_of(decoder_.layer_unit(shape_.layer));
   const model::LayerLayout layout(model::find_architecture(decoder_.config().model_type, "model configuration")
                                       .layer_parameters(decoder_.config()));
@@ -193,7 +193,7 @@ UnitCall UnitRecorder::embedding_forward() {
 
 UnitCall UnitRecorder::embedding_backward() {
   std::vector<model::Gradient> gradients = gradients_of(decoder_.embedding_unit());
-  // A tied head has written to it before.
+  // A tied head has already written to this gradient.
   if (decoder_.tied_head() && gradients.front().wanted())
     gradients.front() = model::Gradient(gradients.front().view(), /*empty=*/false);
   const model::Batch inputs = batch();
@@ -235,7 +235,7 @@ UnitRecorder::Layer UnitRecorder::layer(model::Recompute recompute) {
     return decoder_.run_layer(weights, x, saved, recompute, read);
   };
   Layer made;
-  // The rotary tables are kept from the first call on; casts and maxima of weights for one version of them.
+  // Rotary tables are kept from the first call on; casts and maxima of weights for one version of the weights.
   forward(nullptr);
   const int64_t before = device_.live_bytes();
   if (shape_.casts != kEachUse && !in_codes) {

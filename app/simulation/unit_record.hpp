@@ -18,18 +18,18 @@
 
 namespace mpzero::plan {
 
-// When the weights of a layer's products in FP8 are cast: not, since an earlier micro-batch has and keeps the casts; in
-// the forward, and kept for the backward, too; or in each pass, which then finds their largest magnitudes, has them
-// from the forward, or from an earlier micro-batch. kCodes: not in the layer, whose weights come as codes; its backward
-// transposes them.
+// When a layer's weights are cast to FP8. kKept: not at all, since an earlier micro-batch's casts are kept. kFirstUse:
+// in the forward, and kept for the backward. The others cast in each pass; kEachUse finds the largest magnitudes in
+// each pass, kFirstMaxima in the forward, kKnownMaxima in an earlier micro-batch. kCodes: not in the layer, whose
+// weights arrive quantized; its backward transposes them.
 enum class WeightCasts : uint8_t { kKept, kFirstUse, kEachUse, kFirstMaxima, kKnownMaxima, kCodes };
 
 // One micro-batch of one rank.
 struct MicroBatchShape {
-  int64_t sequences = 1, length = 1;             // of the whole sequences
-  int sequence_ranks = 1;                        // that share them
-  int64_t source_length = 0;                     // of the length, what an encoder reads
-  int64_t documents = 0;                         // packed into each sequence; 0: attention masks none
+  int64_t sequences = 1, length = 1;             // of whole sequences
+  int sequence_ranks = 1;                        // that share the sequences
+  int64_t source_length = 0;                     // part of the length that an encoder reads
+  int64_t documents = 0;                         // packed per sequence; 0: no document mask
   bool loss_mask = false;                        // targets have weights
   at::ScalarType type = at::kBFloat16;           // of weights and activations
   at::ScalarType gradient_type = at::kBFloat16;  // of the weights' gradients
@@ -37,27 +37,27 @@ struct MicroBatchShape {
   std::optional<model::Fp8Options> fp8 = {};
   WeightCasts casts = WeightCasts::kEachUse;
   int64_t mlp_tile = model::DecoderOptions().mlp_tile;  // see there
-  int64_t layer = 0;                                    // layers may differ in which products read FP8
+  int64_t layer = 0;                                    // layers may differ in their FP8 matmuls
   std::vector<std::string> frozen = {};                 // see parallel::UnitParts
   int64_t tokens() const { return sequences * length / sequence_ranks; }
   bool operator==(const MicroBatchShape&) const = default;
 };
 
-// What one call of a unit did on the simulated device.
+// Operations and memory of one call of a unit on the simulated device.
 struct UnitCall {
   std::vector<model::Operation> operations;
-  int64_t kept = 0;  // bytes that it left allocated
-  int64_t peak = 0;  // the most bytes at a time, in addition to those at its start
+  int64_t kept = 0;  // bytes left allocated
+  int64_t peak = 0;  // peak bytes above those at its start
 
   int64_t launches() const { return static_cast<int64_t>(operations.size()); }
 };
 
-// Layers of a model that do the same: their products in FP8, what is frozen, and `more` about them are equal.
+// Layers that do the same work: equal FP8 matmuls, frozen parameters and `more`.
 struct LayerKind {
   model::Fp8Products products{};
   std::vector<bool> trainable;  // by parameter
   std::pair<bool, bool> more;
-  model::T5Layer place{};       // of a T5's layer
+  model::T5Layer place{};       // in a T5
   std::vector<int64_t> layers;  // ascending
 };
 std::vector<LayerKind> layer_kinds(
@@ -72,9 +72,9 @@ class UnitRecorder {
   struct RealDevice {
     at::Device device;
     std::function<int64_t()> live_bytes;  // of its tensors
-    std::function<int64_t()> peak_bytes;  // the most since the last call
+    std::function<int64_t()> peak_bytes;  // peak since the last call
   };
-  // `target`: the kind of device that the simulated one stands for. `max_logits`: see DecoderOptions.
+  // `target`: the type of device to simulate. `max_logits`: see DecoderOptions.
   UnitRecorder(const model::ModelConfig& config, const MicroBatchShape& shape, at::Device target,
                int64_t max_logits = 0, const std::optional<RealDevice>& real = {});
 
@@ -85,14 +85,14 @@ class UnitRecorder {
   struct Layer {
     // forward.kept includes the layer's input and output.
     UnitCall forward, backward;
-    int64_t casts = 0;  // bytes of weights in FP8 that are kept from micro-batch to micro-batch
+    int64_t casts = 0;  // bytes of FP8 weights kept across micro-batches
   };
   Layer layer(model::Recompute recompute);
-  // Bytes of the tensor [B, T, H] that the shape's layer passes on.
+  // Bytes of the layer's output, a tensor [B, T, H].
   int64_t hidden_bytes() const;
 
  private:
-  // Over one flat buffer, as in a step.
+  // Views of one flat buffer, as in a step.
   std::vector<at::Tensor> weights_of(size_t unit) const;
   std::vector<model::Gradient> gradients_of(size_t unit) const;
   std::vector<at::Tensor> codes_of_layer(at::Tensor& scales) const;
@@ -100,9 +100,9 @@ class UnitRecorder {
   at::Tensor hidden(bool of_source = false) const;
   at::Tensor tokens(bool of_source = false) const;
   model::Batch batch() const;
-  // [sequences, length], or with packed documents one sequence of all tokens.
+  // Shape [sequences, length]; with packed documents, one sequence of all tokens.
   std::vector<int64_t> rows(bool of_source) const;
-  // What the shape's layer reads, its hidden states first.
+  // Inputs of the shape's layer, hidden states first.
   model::Values inputs() const;
   template <typename Run>
   UnitCall record(const Run& run) const;
@@ -119,7 +119,7 @@ class UnitRecorder {
   std::shared_ptr<const SequenceExchange> ranks_;
 };
 
-// What the units that the shape says do, by level of recomputation where it matters.
+// Records of the shape's units; of layers, one for each recomputation level.
 struct UnitRecord {
   UnitCall embedding_forward, embedding_backward, head;
   std::array<UnitRecorder::Layer, model::kRecomputes.size()> layers;
@@ -127,7 +127,7 @@ struct UnitRecord {
   const UnitRecorder::Layer& layer(model::Recompute recompute) const { return layers[static_cast<size_t>(recompute)]; }
 };
 
-// Recorded once in a process for each model, shape and target: a comparison plans many runs of the same micro-batch.
+// Recorded once per process for each model, shape and target: a comparison plans many runs with the same micro-batch.
 std::shared_ptr<const UnitRecord> unit_record(const model::ModelConfig& config, const MicroBatchShape& shape,
                                               at::Device target);
 
