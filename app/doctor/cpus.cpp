@@ -29,7 +29,7 @@ struct Processor {
   bool has(const char* flag) const { return flags.count(flag) > 0; }
   bool has_avx512() const { return has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq"); }
   bool has_amx() const { return has("amx_tile") && has("amx_bf16"); }
-  // Intel's server processors from Sapphire Rapids on, by their numbers: Emerald Rapids, Granite Rapids and its D.
+  // Intel's server processors by model number: Sapphire Rapids, Emerald Rapids, Granite Rapids and Granite Rapids-D.
   bool should_have_amx() const {
     constexpr int kModels[] = {143, 207, 173, 174};
     return vendor == "GenuineIntel" && family == 6 &&
@@ -96,14 +96,14 @@ Finding check_instructions(const System& system) {
   return ok(kCheck, seen);
 }
 
-// A NUMA domain and those of its hardware threads that this process may use.
+// A NUMA domain, and its hardware threads that this process may use.
 struct Domain {
   int number = 0;
   std::vector<int> threads;
   int64_t bytes = 0;
 };
 
-// Those with usable hardware threads, by number.
+// The domains with usable hardware threads, by number.
 std::vector<Domain> read_domains(const fs::path& root) {
   const std::vector<int> allowed = numbers_in(value_of(root / "proc/self/status", "Cpus_allowed_list"));
   std::vector<Domain> domains;

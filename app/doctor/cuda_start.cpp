@@ -37,7 +37,7 @@ class Driver {
     return false;
   }
 
-  // The addresses of all devices.
+  // Collects the PCI addresses of all devices.
   bool list() {
     int count = 0;
     if (!call("cuDeviceGetCount", &count)) return false;
@@ -61,7 +61,7 @@ class Driver {
   CudaSurvey& survey_;
 };
 
-// Of a call that fails, with the GPU and the cause.
+// Finding for a failed call, with its GPU and cause.
 Finding failed_call(const CudaSurvey& survey) {
   const CudaErrorCause why = explain_cuda_error(survey.error);
   const std::string where = survey.failed_gpu.empty() ? "" : " for GPU " + survey.failed_gpu;
@@ -73,7 +73,7 @@ Finding failed_call(const CudaSurvey& survey) {
       why.remedy);
 }
 
-// Whether CUDA shows a rank fewer GPUs than Slurm has given to the host and than CUDA_VISIBLE_DEVICES lists.
+// Whether CUDA shows a rank fewer GPUs than the cluster has assigned to the host and than CUDA_VISIBLE_DEVICES lists.
 bool is_short(const CudaSurvey& survey, int allotted) {
   return static_cast<int>(survey.gpus.size()) < std::min(allotted, survey.listed.value_or(allotted));
 }
@@ -83,7 +83,7 @@ Finding check_start(const Job& job, const std::vector<CudaSurvey>& surveys) {
   std::set<std::string> all;
   for (const CudaSurvey& survey : surveys) {
     if (survey.error == cuda_error::kNoDevice && survey.listed == 0 && job.device != "cuda") {
-      return ok("cuda", "not started: CUDA_VISIBLE_DEVICES hides all GPUs");
+      return ok("cuda", "not initialized: CUDA_VISIBLE_DEVICES hides all GPUs");
     }
     if (!survey.failed_call.empty()) return failed_call(survey);
     all.insert(survey.gpus.begin(), survey.gpus.end());
@@ -95,7 +95,7 @@ Finding check_start(const Job& job, const std::vector<CudaSurvey>& surveys) {
                                std::min(given, survey.listed.value_or(given)), job.given_gpus.by),
                    explain_cuda_error(cuda_error::kNoDevice).remedy);
   }
-  return ok("cuda", fmt::format("starts on {} GPU{}", all.size(), all.size() == 1 ? "" : "s"));
+  return ok("cuda", fmt::format("initializes on {} GPU{}", all.size(), all.size() == 1 ? "" : "s"));
 }
 
 }  // namespace

@@ -11,13 +11,13 @@
 
 namespace mpzero::doctor {
 
-// What CUDA's driver library shows to one process.
+// State of CUDA's driver library in one process.
 struct CudaSurvey {
-  std::string library_error;      // why there is no libcuda.so.1; empty: there is
+  std::string library_error;      // why libcuda.so.1 cannot be loaded; empty: loaded
   std::vector<std::string> gpus;  // PCI addresses
-  std::optional<int> listed;      // entries of CUDA_VISIBLE_DEVICES; std::nullopt: it is not set
+  std::optional<int> listed;      // entries of CUDA_VISIBLE_DEVICES; std::nullopt: unset
   std::string failed_call;        // "cuInit"; empty: none failed
-  std::string failed_gpu;         // the PCI address of the GPU for which it failed; empty: it is for no single GPU
+  std::string failed_gpu;         // PCI address of the GPU for which the call failed; empty: no single GPU
   int error = 0;                  // a CUresult
   std::string error_name;         // "CUDA_ERROR_SYSTEM_NOT_READY"
 
@@ -27,21 +27,21 @@ struct CudaSurvey {
   }
 };
 
-// The process of a host that asks CUDA: the GPUs are divided among them.
+// This process among those of a host that query CUDA. They divide the GPUs.
 struct Asker {
   int index = 0;  // from 0
   int of = 1;
 };
 
-// Initializes CUDA and opens a context on this process's shard of the GPUs that it sees (on all of them if there are
-// fewer GPUs than processes), using the first of `libraries` that can be loaded. Stops at the first call that fails.
-// CUDA may hang.
+// Initializes CUDA and opens a context on this process's share of the visible GPUs (on all of them if there are fewer
+// GPUs than processes), using the first of `libraries` that can be loaded. Stops at the first call that fails. CUDA may
+// hang.
 CudaSurvey survey_cuda(const std::vector<std::string>& libraries, const Asker& asker);
 
-// Whether the run needs CUDA on this host: it is to train on GPUs, or there are some, or Slurm has given some.
+// Whether the run needs CUDA on this host: it trains on GPUs, or the host has GPUs, or the cluster has assigned GPUs.
 bool needs_cuda(const Job& job, const GpuSurvey& gpus);
 
-// Checks that CUDA starts on the GPUs of a host. `surveys`: of the host's ranks.
+// Checks that CUDA initializes on a host's GPUs. `surveys`: of the host's ranks.
 Finding check_cuda_start(const Job& job, const GpuSurvey& gpus, const std::vector<CudaSurvey>& surveys);
 
 }  // namespace mpzero::doctor

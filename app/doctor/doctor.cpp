@@ -47,18 +47,18 @@ constexpr Look kCuda = {
     "exclude the host; `dmesg | grep -i nvrm` and `systemctl status nvidia-fabricmanager` show details"};
 constexpr Look kFabricLibraries = {
     "libfabric", "libfabric, or NCCL's plugin for it",
-    "exclude the host; `fi_info -p efa` there hangs too, or the folder of a library in LD_LIBRARY_PATH does"};
+    "exclude the host; check there whether `fi_info -p efa` or a folder in LD_LIBRARY_PATH hangs"};
 constexpr Look kHost = {"host", "the kernel's /proc or /sys", "exclude the host, and reboot it"};
 constexpr Look kCheckpointFolder = {"checkpoint_write", "the file system of --checkpoint_dir",
                                     "exclude the host; if all hosts hang there, the file system itself hangs"};
 constexpr Look kReportFolder = {"report", "the file system of --json", "exclude the host, or choose another folder"};
 
-// The hosts of the job in the order of their lowest ranks, which check them.
+// The job's hosts, ordered by their lowest ranks, which check them.
 struct Hosts {
   std::vector<std::string> names;
   std::vector<int> leaders;
-  std::vector<size_t> of_rank;  // each rank's host
-  size_t own = 0;               // this rank's
+  std::vector<size_t> of_rank;  // host of each rank
+  size_t own = 0;               // this rank's host
   bool leads = false;
 };
 
@@ -82,7 +82,7 @@ int ranks_on(const Hosts& hosts, size_t host) {
   return static_cast<int>(std::count(hosts.of_rank.begin(), hosts.of_rank.end(), host));
 }
 
-// The values of the ranks of this rank's host.
+// Gathers the values of the ranks on this host.
 template <class T>
 std::vector<T> from_host(const Hosts& hosts, const T& own, ProcessGroup& group) {
   std::vector<T> here;
@@ -93,7 +93,7 @@ std::vector<T> from_host(const Hosts& hosts, const T& own, ProcessGroup& group) 
   return here;
 }
 
-// The addresses of the GPUs that CUDA shows to any of these ranks.
+// PCI addresses of all GPUs that CUDA shows to these ranks.
 std::vector<std::string> gpus_of(const std::vector<CudaSurvey>& surveys) {
   std::vector<std::string> all;
   for (const CudaSurvey& survey : surveys) all.insert(all.end(), survey.gpus.begin(), survey.gpus.end());
@@ -117,7 +117,7 @@ std::vector<T> from_leaders(const Hosts& hosts, const T& own, ProcessGroup& grou
   return values;
 }
 
-// What a run with --network `choice` would use here, before NCCL is started.
+// The network that a run with --network `choice` would use here, before NCCL is initialized.
 Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<parallel::NodeNetwork>& nodes,
                              const parallel::NodeNetwork& own, const System& system) {
   try {
@@ -167,7 +167,7 @@ std::string list_clocks(const std::vector<std::string>& hosts, const std::vector
   return hosts.size() > kMost ? fmt::format("{} and {} more", list, hosts.size() - kMost) : list;
 }
 
-// The ranks that NCCL takes for those of this rank's host, which NCCL_HOSTID divides further. Collective.
+// The ranks that NCCL considers to be on this rank's host; NCCL_HOSTID can subdivide a host. Collective.
 std::unique_ptr<parallel::MpiRuntime> ranks_of_host(parallel::MpiRuntime& mpi) {
   const std::string own = parallel::look_at_network(parallel::process_environment).node;
   for (const auto& [node, rank] : all_gather(*mpi.this_machine(), std::pair(own, mpi.rank()))) {
@@ -179,7 +179,7 @@ std::unique_ptr<parallel::MpiRuntime> ranks_of_host(parallel::MpiRuntime& mpi) {
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
   const at::Device device = choose_device(options.device, mpi).device;
   std::vector<Finding> findings;
-  parallel::ProvenNetwork network;  // kept, so that the measurements use it too
+  parallel::ProvenNetwork network;  // kept alive, so that the measurements use it too
   parallel::NetworkPlan plan;
   if (device.is_cuda()) {
     plan = parallel::choose_network(options.network, mpi);
@@ -198,31 +198,31 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
   }
   const std::string type = instance_type(options.system);
   const auto instance = find_instance(type);
-  // With the engine and the channels that training has there.
+  // With the engine and the channels that training uses.
   const auto measure_over = [&](parallel::MpiRuntime& ranks, Check check, double gigabytes, parallel::NcclEngine engine,
                                 int min_channels) {
     std::unique_ptr<parallel::Communicator> communicator;
     if (device.is_cpu()) communicator = std::make_unique<parallel::MpiCommunicator>(ranks);
     if (device.is_cuda()) communicator = std::make_unique<parallel::NcclCommunicator>(ranks, engine, min_channels);
-    // The promise holds for GPUs; MPI on the CPU is not compared with it.
+    // The specification applies to GPUs; MPI on the CPU is not compared with it.
     const double promised = device.is_cuda() ? gigabytes * 1e9 : 0;
     findings.push_back(judge_bandwidth(check, measure_bandwidth(*communicator, ranks, device), promised, type));
   };
-  // All nodes measure their inside at the same time, as in training.
+  // All hosts measure their internal bandwidth concurrently, as in training.
   const std::unique_ptr<parallel::MpiRuntime> inside = ranks_of_host(mpi);
   if (inside->world_size() > 1) {
     measure_over(*inside, "bandwidth_inside", instance ? instance->nvlink_gigabytes : 0,
                  parallel::NcclEngine::kCopyEngines, /*min_channels=*/0);
   }
   if (inside->world_size() < mpi.world_size()) {
-    // Copy engines reach no other host, also where it is another one to NCCL only.
+    // Copy engines cannot reach other hosts, including those that are separate only for NCCL.
     measure_over(mpi, "bandwidth_between", instance ? instance->gigabits / 8 : 0, parallel::NcclEngine::kKernels,
                  plan.min_channels);
   }
   return findings;
 }
 
-// Collectives that depend on something broken would hang, or end the doctor before it has reported.
+// With a broken host, collectives would hang, or end the doctor before it has reported.
 std::vector<Finding> measure_unless_broken(const Options& options, const std::vector<HostReport>& reports,
                                            parallel::MpiRuntime& mpi) {
   for (const HostReport& report : reports) {
@@ -310,7 +310,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     watch.enter(kReportFolder);
-    // The reports of an earlier check of this host.
+    // Removes the reports of an earlier check of this host.
     if (!options.json.empty()) {
       std::filesystem::remove(hang_report(options.json, report.host));
       std::filesystem::remove(answer_report(options.json, report.host));

@@ -17,11 +17,11 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
 
 namespace doctor {
 
-// Whether the ranks found each other: with the wrong --mpi, srun starts as many jobs of one rank each.
+// Checks that the ranks found each other: with the wrong --mpi, srun starts as many jobs of one rank each.
 Finding check_launch(const parallel::Environment& environment, int world_size);
 
-// For host `own` of `hosts`: how far its clock is from the median of all clocks. `offsets`: seconds, one for each host,
-// relative to any clock. Where no more than half of the clocks agree, no host fails: none is known to be right.
+// Compares the clock of host `own` with the median of all clocks. `offsets`: seconds, one per host, relative to any
+// clock. If no majority of the clocks agrees, no host fails: the correct time is unknown.
 Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std::vector<double>& offsets);
 
 }  // namespace doctor

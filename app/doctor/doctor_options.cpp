@@ -89,7 +89,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
     if (flag.has_value && !value && i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
       value = arguments[++i];
     }
-    if (flag.has_value && value.value_or("").empty()) throw_user_error("--{} needs a value; give one.", name);
+    if (flag.has_value && value.value_or("").empty()) throw_user_error("--{} needs a value; pass one.", name);
     flag.set(options, value.value_or(""));
   }
   if (options.quick && options.bandwidth) {

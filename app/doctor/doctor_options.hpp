@@ -14,18 +14,18 @@ namespace mpzero::doctor {
 struct Options {
   bool quick = false;      // skip checks that take seconds
   bool bandwidth = false;  // measure collectives
-  std::string json;        // a file for the report; empty: none
+  std::string json;        // report file; empty: none
   std::filesystem::path checkpoint_dir = "checkpoints";
-  std::string device = "auto";  // what the run is to train on: "auto", "cuda" or "cpu", as for mpzero train
+  std::string device = "auto";  // device to train on: "auto", "cuda" or "cpu", as for mpzero train
   parallel::NetworkChoice network = parallel::NetworkChoice::kAuto;
   System system;
   std::optional<std::chrono::seconds> given_patience;
 
-  // How long the doctor may take: calls into a hung driver or file system never return.
+  // Timeout of the doctor: calls into a hung driver or file system never return.
   std::chrono::seconds patience() const;
 };
 
-// Parses the flags of `mpzero doctor`: `--flag value` or `--flag=value`. Throws UserError naming the flag.
+// Parses the flags of `mpzero doctor`: `--flag value` or `--flag=value`. Throws UserError with the flag.
 Options parse_options(const std::vector<std::string>& arguments);
 
 // The text of `mpzero doctor --help`.

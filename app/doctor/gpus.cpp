@@ -29,21 +29,21 @@ int gpus_on_bus(const fs::path& root) {
   return count;
 }
 
-// What is wrong with one GPU; kOk: nothing.
+// A problem of one GPU; kOk: none.
 struct Trouble {
   Status status = Status::kOk;
   std::string seen;
-  std::string remedy = {};  // empty: that of the check
+  std::string remedy = {};  // empty: the check's remedy
 };
 
-// A check of one GPU, made for each.
+// A check that runs on each GPU.
 struct GpuCheck {
   Check check;
   const char* fine;
   std::function<Trouble(const GpuState&)> look;
 };
 
-// All troubles, "GPU 0: TEXT, GPU 2: TEXT", with the remedy of the first of the worst.
+// All problems, "GPU 0: TEXT, GPU 2: TEXT", with the remedy of the first of the worst.
 Finding look_at_all(const GpuCheck& check, const std::vector<GpuState>& gpus) {
   Trouble worst;
   std::string list;
@@ -58,7 +58,7 @@ Finding look_at_all(const GpuCheck& check, const std::vector<GpuState>& gpus) {
                                           : warning(check.check, list, worst.remedy);
 }
 
-// A GPU without an address cannot be distinguished from those that are known.
+// A GPU without an address cannot be distinguished from known ones.
 bool holds(const std::vector<GpuState>& gpus, const GpuState& gpu) {
   return gpu.pci_address.empty() || std::any_of(gpus.begin(), gpus.end(), [&](const GpuState& one) {
            return parallel::same_gpu(one.pci_address, gpu.pci_address);
@@ -112,7 +112,7 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
 
 Finding check_driver(const GpuSurvey& survey, int cuda_runtime) {
   const std::string driver = fmt::format("{}, up to CUDA {}", survey.driver, release_text(survey.cuda_version));
-  // From CUDA 11 on, a driver runs every release of its own major version.
+  // Since CUDA 11, a driver supports every release of its own major version.
   if (survey.cuda_version / 1000 < cuda_runtime / 1000) {
     return failure("driver", fmt::format("{}; mpzero is built with CUDA {}", driver, release_text(cuda_runtime)),
                    "update NVIDIA's driver; on a single node, cuda-compat in LD_LIBRARY_PATH suffices");
@@ -127,8 +127,7 @@ Trouble memory_errors(const GpuState& gpu) {
     return {Status::kFailure, fmt::format("{} uncorrected error{}", errors, errors == 1 ? "" : "s"), kReset};
   }
   if (gpu.rows_pending.value_or(false)) {
-    return {Status::kWarning, "bad rows wait to be remapped",
-            "reset the GPU (nvidia-smi -r) or reboot before a long run"};
+    return {Status::kWarning, "row remapping is pending", "reset the GPU (nvidia-smi -r) or reboot before a long run"};
   }
   if (!gpu.ecc.value_or(true)) return {Status::kWarning, "ECC is off", "turn it on: nvidia-smi -e 1, then reboot"};
   return {};
@@ -179,11 +178,11 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
     });
     const std::string used = is_shown ? memory_in_use(gpu) : "";
     if (used.empty()) return {};
-    // A cluster gives a GPU to one job at a time, so that processes of an earlier one are left.
+    // A cluster assigns a GPU to one job at a time, so these processes are left over from an earlier one.
     return job.given_gpus.count > 0
                ? Trouble{Status::kFailure,
                          fmt::format("{} in use on a GPU that {} assigned to this job", used, job.given_gpus.by)}
-               : Trouble{Status::kWarning, used + " in use already"};
+               : Trouble{Status::kWarning, used + " already in use"};
   };
   const GpuCheck checks[] = {{"gpu_memory_errors", "none", memory_errors},
                              {"throttling", "none", throttling},

@@ -18,8 +18,7 @@ namespace {
 
 // The file system of the report may hang too.
 constexpr std::chrono::milliseconds kWriteLimit(2000);
-// Ranks that wait for a host that hangs end after that host has reported, since a launcher ends all ranks with the
-// first.
+// Ranks that wait for a hung host exit after it has reported, since a launcher ends all ranks when the first exits.
 constexpr std::chrono::milliseconds kPrecedence(5000);
 
 }  // namespace
@@ -58,7 +57,7 @@ std::string HangWatch::last_message() {
     if (folder_answered_ && !json_.empty() && write_report(answer_report(json_, host_), answer))
       print_line("answers", answer);
     std::this_thread::sleep_for(kPrecedence);
-    return fmt::format("{} has waited for other ranks for {} s: the hung hosts report where", host_,
+    return fmt::format("{} has waited for other ranks for {} s; the hung hosts report the hung check", host_,
                        patience_.count() / 1000);
   }
   const std::string seen =

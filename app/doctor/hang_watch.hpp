@@ -16,10 +16,10 @@ namespace mpzero::doctor {
 struct Look {
   Check check;         // of the finding
   const char* at;      // what is checked, as part of a sentence: "the GPU driver"
-  const char* remedy;  // for the case that it hangs
+  const char* remedy;  // if the check hangs
 };
 
-// The exit status of a doctor that its watch has ended; mpzero has no other such status.
+// Exit status of a doctor that its watch has ended; mpzero has no other such status.
 inline constexpr int kHungExitCode = 122;
 
 // Prints the sentence as an mpzero error and ends the process at once with kHungExitCode.
@@ -30,10 +30,10 @@ void end_hung(const std::string& sentence);
 //
 //   mpzero: doctor: HOST hangs in CHECK (job JOB, restart N): SENTENCE
 //
-// and then writes a report of this host alone, to_json() with one failure, to hang_report(): the file system of the
-// report may be what hangs. scripts/requeue reads either. Ranks that only wait for others let those report. One that
-// has checked a folder tries the report's folder once more and says so in answer_report() and in a line with "answers"
-// in place of "hangs": a folder that answers on one host does not hang on all.
+// and then writes a report of only this host, to_json() with one failure, to hang_report(), since the report's file
+// system may hang itself. scripts/requeue reads either. Ranks that only wait for others let those report. A rank that
+// has checked a folder also writes to the report's folder, and then reports "answers" instead of "hangs" in
+// answer_report() and on stderr: a folder that responds on one host does not hang on all.
 class HangWatch {
  public:
   using Write = std::function<void(const std::filesystem::path& file, const std::string& text)>;
@@ -42,7 +42,7 @@ class HangWatch {
   HangWatch(std::string host, std::string json, JobStart start, std::chrono::milliseconds patience,
             std::function<void(const std::string&)> end = end_hung, Write write = write_file);
 
-  // What this rank checks until the next call. `look` must outlive the watch.
+  // The check that this rank runs until the next call. `look` must outlive the watch.
   void enter(const Look& look) { change(&look); }
   // This rank waits for others from now on.
   void leave() { change(nullptr); }
@@ -60,14 +60,14 @@ class HangWatch {
   const Write write_;
   const std::chrono::milliseconds patience_;
   std::atomic<const Look*> look_ = nullptr;
-  std::atomic<bool> folder_answered_ = false;  // a check of a folder has come to its end
+  std::atomic<bool> folder_answered_ = false;  // a check of a folder has returned
   parallel::Deadline deadline_;
 };
 
 // FILE.HOST.hung, next to the report FILE that could not be written.
 std::filesystem::path hang_report(const std::string& json, const std::string& host);
 
-// FILE.HOST.answers, of a host that waits for one that hangs.
+// FILE.HOST.answers, written by a host that waits for a hung one.
 std::filesystem::path answer_report(const std::string& json, const std::string& host);
 
 }  // namespace mpzero::doctor

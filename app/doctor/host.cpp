@@ -71,7 +71,7 @@ Finding check_open_files(const System& system, const Job& job) {
 
 Finding check_shared_memory(const System& system, const Job& job, bool gpus) {
   constexpr const char* kCheck = "shared_memory";
-  // NCCL's and Open MPI's segments between ranks of one machine.
+  // Shared-memory segments of NCCL and Open MPI between a host's ranks.
   const int64_t needed = job.local_ranks * (gpus ? int64_t{32} : int64_t{16}) * kMebi;
   struct statvfs disk {};
   const fs::path folder = system.root / "dev/shm";

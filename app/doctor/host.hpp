@@ -9,15 +9,15 @@
 
 namespace mpzero::doctor {
 
-// Checks what the machine allows a process: locked memory, open files, shared memory, host memory.
-// `gpus`, `rdma`: whether this host has any.
+// Checks the limits of a process on this host: locked memory, open files, shared memory, host memory. `gpus`, `rdma`:
+// whether this host has GPUs or RDMA devices.
 std::vector<Finding> check_host(const System& system, const Job& job, bool gpus, bool rdma);
 
-// Checks what a run on the CPU depends on: vector instructions and AMX, NUMA domains, huge pages.
+// Checks the requirements of a run on the CPU: vector instructions and AMX, NUMA domains, huge pages.
 std::vector<Finding> check_cpus(const System& system, const Job& job);
 
 // Checks the free space in the checkpoint folder and whether it is writable; if `probe_bytes` is more than a page, also
-// how fast that many bytes reach the disk. The file is removed afterwards. The folder itself is not created: if it is
+// the write speed of that many bytes. The file is removed afterwards. The folder itself is not created: if it is
 // missing, its nearest existing parent is checked.
 std::vector<Finding> check_storage(const std::filesystem::path& folder, int64_t probe_bytes);
 

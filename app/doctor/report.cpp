@@ -51,7 +51,7 @@ std::string names_of(const std::vector<std::string>& hosts) {
 struct HostGroup {
   std::vector<std::string> hosts;
   Status status = Status::kOk;
-  std::vector<Finding> findings;  // of the first host, the worst first
+  std::vector<Finding> findings;  // of the first host, worst first
 };
 
 bool same_troubles(const std::vector<Finding>& a, const std::vector<Finding>& b) {
@@ -94,7 +94,7 @@ std::string to_entry(const HostGroup& group, size_t width, TableStyle style) {
     entry +=
         fmt::format(" ({}{})", counted(static_cast<int64_t>(fine), "check"), group.status == Status::kOk ? "" : " ok");
   } else if (fine > 0 && group.hosts.size() > 1) {
-    entry += fmt::format(", with what {} reports", printable(group.hosts.front()));
+    entry += fmt::format(", findings of {}", printable(group.hosts.front()));
   }
   entry += "\n";
   for (const Finding& finding : group.findings) {
@@ -107,7 +107,7 @@ std::string to_entry(const HostGroup& group, size_t width, TableStyle style) {
   return entry;
 }
 
-// Where several hosts all fail: whether the job can go elsewhere.
+// If several hosts all fail: whether other hosts would help.
 std::string closing_sentence(const std::vector<HostReport>& reports) {
   const auto fails = [](const HostReport& report) { return worst(report.findings) == Status::kFailure; };
   if (reports.size() < 2 || !std::all_of(reports.begin(), reports.end(), fails)) return "";
@@ -116,7 +116,8 @@ std::string closing_sentence(const std::vector<HostReport>& reports) {
     if (finding.status == Status::kFailure && finding.of_job) shared.push_back(finding.check);
   }
   if (shared.empty()) {
-    return fmt::format("All {} hosts fail for reasons of their own. Repair them, or request others.\n", reports.size());
+    return fmt::format("All {} hosts fail for host-specific reasons: repair them, or request others.\n",
+                       reports.size());
   }
   return fmt::format(
       "All {} hosts fail in {}: fix the job's settings or the shared resource; other hosts would fail too.\n",
@@ -134,7 +135,7 @@ std::string to_json(const JobStart& start, const std::vector<HostReport>& report
   OrderedJson hosts = OrderedJson::array();
   for (const HostReport& report : reports) hosts.push_back(to_value(report));
   const OrderedJson all = {{"job", start.id}, {"restart", start.restart}, {"hosts", std::move(hosts)}};
-  // The strings of a library or a device need not be UTF-8.
+  // Strings of libraries and devices need not be UTF-8.
   return all.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
 }
 

@@ -8,7 +8,7 @@
 
 namespace mpzero::doctor {
 
-// Which start of which Slurm job a report is of. Without Slurm the id is empty.
+// Slurm job and restart of a report. Without Slurm, the id is empty.
 struct JobStart {
   std::string id;
   int restart = 0;  // how often Slurm has started the job before
@@ -16,7 +16,7 @@ struct JobStart {
 JobStart job_start(const parallel::Environment& environment);
 
 // {"job", "restart", "hosts": [{"host": ..., "status": ..., "findings": [{"check", "status", "message", "remedy",
-// "blame"}]}]}; "blame" is "job" or "host" of a failure, else empty.
+// "blame"}]}]}; "blame" is "job" or "host" for a failure, else empty.
 std::string to_json(const JobStart& start, const std::vector<HostReport>& reports);
 
 struct TableStyle {
@@ -24,9 +24,9 @@ struct TableStyle {
   bool brief = false;  // checks that are ok are counted, not listed
 };
 
-// A table for a terminal. Hosts that differ in no warning or failure are one entry, those with failures first; in it
-// the worst findings are first, and checks that are ok are those of its first host. The last lines are a summary and,
-// where several hosts all fail, whether other hosts would help. Call after tell_job_from_hosts().
+// A table for a terminal. Hosts with the same warnings and failures share an entry; entries with failures come first.
+// In an entry, the worst findings come first, and checks that are ok are those of its first host. The last lines are a
+// summary and, if several hosts all fail, whether other hosts would help. Call after tell_job_from_hosts().
 std::string to_table(const std::vector<HostReport>& reports, TableStyle style);
 
 }  // namespace mpzero::doctor

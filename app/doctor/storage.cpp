@@ -26,7 +26,7 @@ fs::path existing(fs::path folder) {
   return folder;
 }
 
-// A file without a name if the file system supports that (O_TMPFILE), so that nothing can be left over.
+// An unnamed file if the file system supports it (O_TMPFILE), so that nothing is left behind.
 class ProbeFile {
  public:
   explicit ProbeFile(const fs::path& folder) : descriptor_(open(folder.c_str(), O_TMPFILE | O_RDWR, 0600)) {

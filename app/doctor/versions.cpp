@@ -40,7 +40,7 @@ std::string cuda_text(int version) {
   return version == 0 ? std::string() : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// The value that more than half of the hosts have; std::nullopt: it is unknown which hosts are wrong.
+// The value on more than half of the hosts; std::nullopt: no majority.
 std::optional<std::string> usual(size_t fact, const std::vector<std::vector<Fact>>& facts) {
   std::map<std::string, size_t> counts;
   for (const auto& of_host : facts) ++counts[of_host[fact].value];
@@ -50,7 +50,7 @@ std::optional<std::string> usual(size_t fact, const std::vector<std::vector<Fact
   return std::nullopt;
 }
 
-// A value other than `own` that some host has.
+// A value on any host that differs from `own`.
 std::string another(const std::string& own, size_t fact, const std::vector<std::vector<Fact>>& facts) {
   for (const auto& of_host : facts) {
     if (of_host[fact].value != own) return of_host[fact].value;
@@ -110,7 +110,7 @@ Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const s
   if (!differences.empty()) return warning(kCheck, differences);
   std::string list;
   for (const Fact& fact : facts[own]) {
-    // The first fact is a checksum, which means nothing to a reader.
+    // Skips the first fact, a checksum.
     if (fact.value.empty() || &fact == facts[own].data()) continue;
     list += fmt::format("{}{} {}", list.empty() ? "" : ", ", fact.what, fact.value);
   }

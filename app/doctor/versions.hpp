@@ -11,7 +11,7 @@
 
 namespace mpzero::doctor {
 
-// Something that should be the same on all hosts.
+// A property that should be the same on all hosts.
 struct Fact {
   std::string what;      // "NCCL"
   std::string value;     // "2.28.9"; empty: missing
@@ -23,8 +23,8 @@ struct Fact {
 std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric,
                                 const parallel::PluginSearch& plugin);
 
-// One finding about host `own` of `hosts`, whose facts are in the same order: the facts that differ from those of more
-// than half of the hosts. Without such a majority every host differs, which makes the fault the job's.
+// One finding about host `own`: its facts that differ from those of more than half of the hosts. `facts`: in the order
+// of `hosts`. Without such a majority every host differs, so the failure is attributed to the job.
 Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const std::vector<std::vector<Fact>>& facts);
 
 }  // namespace mpzero::doctor

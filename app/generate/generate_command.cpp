@@ -36,7 +36,7 @@ namespace {
 
 constexpr int64_t kDefaultTokens = 200;
 constexpr int64_t kMillion = 1'000'000;
-// A thread for less of the model waits for the others longer than it computes (0.9 million parameters on two busy
+// A thread with fewer parameters waits for the others longer than it computes (0.9 million parameters on two busy
 // cores: 900 tokens/s with one thread, 250 with two).
 constexpr int64_t kParametersOfThread = 4 * kMillion;
 
@@ -56,21 +56,21 @@ at::ScalarType find_type(const std::string& dtype, at::Device device) {
   return dtype == "bf16" ? at::kBFloat16 : at::kFloat;
 }
 
-// Unless OMP_NUM_THREADS says how many.
+// Limits the threads to the model's size, unless OMP_NUM_THREADS is set.
 void limit_threads(const model::ModelConfig& config) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
   int64_t useful = std::max<int64_t>(1, num_parameters(config) / kParametersOfThread);
-  // Of a container or a job.
+  // The limit of a container or a job.
   if (const int allowed = allowed_cores(); allowed > 0) useful = std::min<int64_t>(useful, allowed);
   if (useful < at::get_num_threads()) at::set_num_threads(static_cast<int>(useful));
 }
 
-// What the prompt is for a model.
+// The prompt for a model, and limits of its completion.
 struct Task {
   std::vector<int64_t> prompt;
   bool as_text = false;
   int64_t max_tokens = 0;
-  int64_t ids = 0;  // that may be chosen
+  int64_t ids = 0;  // only ids below this are sampled
   std::vector<int64_t> end_of_text;
 };
 
@@ -78,7 +78,7 @@ void require_bytes(const GenerateOptions& options, const StoredModel& model) {
   const std::string& tokenizer = options.tokenizer.empty() ? model.tokenizer : options.tokenizer;
   if (tokenizer.empty()) {
     throw_user_error(
-        "{} does not record a tokenizer; give --tokenizer bytes if the model was trained on bytes, else use "
+        "{} does not record a tokenizer; pass --tokenizer bytes if the model was trained on bytes, else use "
         "app/generate.py --tokenizer FOLDER, or --prompt_tokens.",
         model.name);
   }
@@ -92,7 +92,7 @@ void require_bytes(const GenerateOptions& options, const StoredModel& model) {
     throw_user_error("--tokenizer bytes: the tokenizer of {} is {}; leave the flag out.", model.name, model.tokenizer);
   }
   if (model.config.vocab_size < kByteIds) {
-    throw_user_error("the tokenizer bytes has {} ids, the model of {} {}; use --prompt_tokens.", kByteIds, model.name,
+    throw_user_error("the tokenizer bytes has {} ids, but {} has {}; use --prompt_tokens.", kByteIds, model.name,
                      model.config.vocab_size);
   }
 }
@@ -100,13 +100,13 @@ void require_bytes(const GenerateOptions& options, const StoredModel& model) {
 int64_t tokens_to_generate(const GenerateOptions& options, const StoredModel& model, size_t prompt) {
   const int64_t room = model.config.positions() - static_cast<int64_t>(prompt);
   if (room < 1) {
-    throw_user_error("the prompt has {}, the model of {} {} positions; shorten it to leave room for a token.",
+    throw_user_error("the prompt has {}, but {} has {} positions; shorten the prompt to leave room for a token.",
                      counted(static_cast<int64_t>(prompt), "token"), model.name, model.config.positions());
   }
   if (!options.max_tokens) return std::min(kDefaultTokens, room);
   if (*options.max_tokens <= room) return *options.max_tokens;
   throw_user_error(
-      "--max_tokens {}: after a prompt of {}, the {} positions of {} have room for {}; lower it, or shorten the "
+      "--max_tokens {}: after a prompt of {}, the {} positions of {} leave room for {}; lower it, or shorten the "
       "prompt.",
       *options.max_tokens, counted(static_cast<int64_t>(prompt), "token"), model.config.positions(), model.name, room);
 }
@@ -119,7 +119,7 @@ Task task_of(const GenerateOptions& options, const StoredModel& model) {
     require_bytes(options, model);
     task.as_text = true;
     task.prompt = byte_ids(*options.prompt);
-    // Ids after the tokenizer's own fill up the vocabulary, and no text has taught the model anything about them.
+    // Ids above the tokenizer's pad the vocabulary and are untrained.
     task.ids = kByteIds;
     task.end_of_text.push_back(kEndOfText);
   } else {
@@ -127,11 +127,11 @@ Task task_of(const GenerateOptions& options, const StoredModel& model) {
     for (const int64_t id : task.prompt) {
       if (id < model.config.vocab_size) continue;
       throw_user_error(
-          "--prompt_tokens: {} is not an id of the model of {}, whose vocabulary has {}; use the model's tokenizer.",
-          id, model.name, model.config.vocab_size);
+          "--prompt_tokens: id {} is not in the vocabulary of {}, which has {} ids; use the model's tokenizer.", id,
+          model.name, model.config.vocab_size);
     }
   }
-  // As sources of pairs end.
+  // Sources of pairs end with this id.
   if (model.config.t5 && options.prompt) task.prompt.push_back(kEndOfText);
   task.max_tokens = tokens_to_generate(options, model, task.prompt.size());
   return task;
@@ -146,7 +146,7 @@ std::string speed(const Generated& done, size_t prompt) {
   std::string text = fmt::format("{}{}; prompt of {}: {:.2f} s", counted(done.tokens, "token"),
                                  done.ended ? ", then the end of the text" : "",
                                  counted(static_cast<int64_t>(prompt), "token"), done.prompt_seconds);
-  // The first token comes with the prompt.
+  // The prompt's time includes the first token.
   const int64_t steps = done.tokens - (done.ended ? 0 : 1);
   if (steps > 0 && done.seconds > 0) {
     text += fmt::format(", then {:.1f} tokens/s", static_cast<double>(steps) / done.seconds);
@@ -154,7 +154,7 @@ std::string speed(const Generated& done, size_t prompt) {
   return text;
 }
 
-// The model, and what to do with it.
+// The model, its weights and its task.
 struct Loaded {
   StoredModel model;
   Task task;
@@ -215,7 +215,7 @@ int run(const GenerateOptions& options) {
   if (options.describe) return describe(request);
   const at::Device device = find_device(options.device);
   const at::ScalarType type = find_type(options.dtype, device);
-  // The same seed gives the same text, and no product is timed first.
+  // The same seed gives the same text, and no matmul is tuned first.
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   configure_gpu_allocator();

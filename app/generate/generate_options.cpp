@@ -84,10 +84,10 @@ void check(const GenerateOptions& options) {
     throw_user_error("--prompt and --prompt_tokens exclude each other; keep one of the two.");
   }
   if (!options.prompt && !options.prompt_tokens) {
-    throw_user_error("the prompt is missing; give --prompt TEXT or --prompt_tokens IDS.");
+    throw_user_error("the prompt is missing; pass --prompt TEXT or --prompt_tokens IDS.");
   }
   if (options.prompt && options.prompt->empty()) {
-    throw_user_error("--prompt is empty; give a text of one character or more.");
+    throw_user_error("--prompt is empty; pass at least one character.");
   }
 }
 

@@ -7,15 +7,14 @@
 
 namespace mpzero {
 
-// Chooses the next token. The same seed and logits give the same tokens.
+// Samples the next token. The same seed and logits give the same tokens.
 class Sampler {
  public:
-  // `temperature`: 0 takes the largest logit, the first of several; else a token is drawn with the probabilities of
-  // softmax(logits / temperature). `top_k`: draws from so many largest logits, the first of several that are equal; 0:
-  // from all.
+  // `temperature`: 0 returns the largest logit, the first of equal ones; else samples from softmax(logits /
+  // temperature). `top_k`: samples from the k largest logits, the first of equal ones; 0: from all.
   Sampler(double temperature, int64_t top_k, uint64_t seed);
 
-  // The index of one of the logits, which are finite and of which there is at least one.
+  // Returns an index into `logits`, which must be finite and not empty.
   int64_t pick(std::span<const float> logits);
 
  private:

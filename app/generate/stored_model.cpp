@@ -45,14 +45,13 @@ void append_new(std::vector<int64_t>& ids, const std::vector<int64_t>& more) {
   }
 }
 
-// For weights that are whole. `folder`: theirs.
+// For weights that need no base model. `folder`: the folder of the weights.
 void refuse_base_model(const ModelRequest& request, const fs::path& folder) {
   if (request.base_model.empty()) return;
-  throw_user_error("--base_model {}: {} has no adapters of another model; leave the flag out.", request.base_model,
-                   folder.string());
+  throw_user_error("--base_model {}: {} needs no base model; leave the flag out.", request.base_model, folder.string());
 }
 
-// Adapters of PEFT, with their base.
+// PEFT adapters with their base.
 void read_adapters(const ModelRequest& request, const Use& use, const Say& say) {
   const io::InitialFolder base = io::find_initial_folder(request.folder, request.base_model);
   for (const std::string& warning : base.warnings) say(warning);
@@ -99,7 +98,7 @@ void read_folder(const ModelRequest& request, const Use& use, const Say& say) {
   weights->verify_what_was_read(alone);
 }
 
-// `tokenizer`: the folder, which may be empty.
+// `tokenizer`: the tokenizer's folder; may be empty.
 model::ModelConfig config_of(const io::StoredCheckpoint& checkpoint, const ModelRequest& request,
                              const fs::path& tokenizer, const Say& say) {
   io::ExportOptions options;

@@ -10,26 +10,26 @@
 
 namespace mpzero {
 
-// Which weights are meant.
+// Selects a model and its weights.
 struct ModelRequest {
   std::filesystem::path folder;  // or the name of a cached model on the hub
-  std::string tag{};             // of a checkpoint in the folder; empty: the folder's own, or what `latest` names
-  std::string base_model{};      // of adapters; empty: as they record it
-  std::string model_config{};    // a config.json in place of the folder's; empty: the folder's
-  bool untrained = false;        // the random weights that the checkpoint's run began with
+  std::string tag{};             // checkpoint in the folder; empty: the folder's own, or the one in `latest`
+  std::string base_model{};      // base of adapters; empty: the recorded one
+  std::string model_config{};    // replaces the folder's config.json; empty: the folder's
+  bool untrained = false;        // the initial random weights of the checkpoint's run
 };
 
 struct StoredModel {
-  std::string name;           // for sentences: "step 800 of checkpoints/qwen3_tiny-800steps", or the folder
-  model::ModelConfig config;  // its eos_token_ids are all that end a text, also of generation_config.json and the data
-  std::string tokenizer;      // "bytes", a folder, or a name of Hugging Face's; empty: not recorded
-  std::string chat_template{};    // that rendered the training data; empty: not recorded
-  std::optional<bool> add_bos{};  // whether texts begin with config.bos_token_id, where the token file recorded it
+  std::string name;               // for messages: "step 800 of checkpoints/qwen3_tiny-800steps", or the folder
+  model::ModelConfig config;      // eos_token_ids include those of generation_config.json and the dataset
+  std::string tokenizer;          // "bytes", a folder, or a Hugging Face name; empty: not recorded
+  std::string chat_template{};    // template of the training data; empty: not recorded
+  std::optional<bool> add_bos{};  // whether texts begin with config.bos_token_id, if the token file recorded it
 };
 
-// Calls `use` with the model and its weights, which are of the model's units. Calls it again if another process
-// replaces the checkpoint meanwhile. `say` receives sentences about the weights. Throws UserError where the folder
-// holds no model, or not the parameters of its config.json, and what `use` throws.
+// Calls `use` with the model and its weights, by the model's units. Calls it again if another process replaces the
+// checkpoint meanwhile. `say` receives warnings about the weights. Throws UserError if the folder contains no model, or
+// not the parameters of its config.json, and rethrows what `use` throws.
 void read_model(const ModelRequest& request, const std::function<void(const StoredModel&, const ParameterSource&)>& use,
                 const std::function<void(const std::string&)>& say);
 

@@ -16,10 +16,10 @@
 namespace mpzero {
 namespace {
 
-// Fewer than this part of a machine's hardware threads is a mistake rather than a choice.
+// Fewer than 1/kFewPart of a host's hardware threads is a mistake rather than a choice.
 constexpr int kFewPart = 4;
 
-// 0 for what is no number, or a larger one than OpenMP takes.
+// 0 if the variable is not a number, or larger than OpenMP accepts.
 int positive_number(const parallel::Environment& environment, const char* name) {
   const std::string text = environment(name).value_or("");
   int number = 0;
@@ -43,7 +43,8 @@ std::string describe_cores(const CpuShare& share) {
                      share.domains.size() == 1 ? "domain" : "domains", number_ranges(share.domains));
 }
 
-// Why a rank with `threads` threads is not bound to its part of `cores`, which `ranks` ranks may use; empty: it is.
+// Why a rank with `threads` threads is not bound to its share of `cores`, which `ranks` ranks may use; empty: it is
+// bound.
 std::string reason_not_to_bind(size_t own_threads, int threads, size_t cores, size_t ranks, const CpuLimits& limits) {
   if (limits.bound_by) return fmt::format("as {} binds threads", *limits.bound_by);
   if (ranks > cores) return fmt::format("as they share {}", counted(static_cast<int64_t>(cores), "core"));
@@ -62,7 +63,7 @@ CpuLimits cpu_limits(const parallel::Environment& environment, int allowed_by_gr
                    .threads_of_machine = allowed_by_groups,
                    .bound_by = std::nullopt,
                    .launched = environment("OMPI_COMM_WORLD_SIZE") || environment("SLURM_STEP_NUM_TASKS")};
-  // The ranks of an mpirun within a job are no tasks of srun, whose variables they inherit.
+  // Ranks of an mpirun within a job inherit srun's variables, but are not srun's tasks.
   if (!environment("OMPI_COMM_WORLD_SIZE") ||
       environment("SLURM_STEP_NUM_TASKS") == environment("OMPI_COMM_WORLD_SIZE")) {
     limits.threads_of_task = positive_number(environment, "SLURM_CPUS_PER_TASK");
@@ -77,7 +78,7 @@ CpuShare share_cpu(const parallel::CpuTopology& machine, const std::vector<std::
                    int local_rank, const CpuLimits& limits) {
   const auto own_rank = static_cast<size_t>(local_rank);
   const std::vector<int>& cores = machine.cores();
-  // Its neighbours among the ranks that may use the same cores.
+  // Number of ranks with the same allowed cores, and this rank's index among them.
   size_t ranks = 0, index = 0;
   for (size_t rank = 0; rank < cores_of_ranks.size(); ++rank) {
     if (cores_of_ranks[rank] != cores_of_ranks[own_rank]) continue;
@@ -132,8 +133,7 @@ std::optional<std::string> few_cores(const std::vector<std::pair<int, CpuShare>>
         "thread; unset it to let mpzero bind threads, or set OMP_NUM_THREADS too",
         *limits.bound_by, online);
   }
-  // Several ranks that may use the same cores are where somebody meant them to be. One alone may be where mpirun put
-  // it.
+  // Several ranks with the same allowed cores are intended. A single rank may have been bound by mpirun's default.
   const bool alone = shares.size() == 1 && limits.launched;
   if (first.placement != CpuPlacement::kByLauncher && !alone) return std::nullopt;
   if (kFewPart * std::ssize(shares) > online) return std::nullopt;

@@ -4,11 +4,11 @@
 
 namespace mpzero {
 
-// Error codes that CUDA's driver and its runtime have in common.
+// Error codes that CUDA's driver and runtime share.
 namespace cuda_error {
 inline constexpr int kNone = 0;
 inline constexpr int kOutOfMemory = 2;
-inline constexpr int kInsufficientDriver = 35;  // of the runtime alone; also: there is no libcuda.so.1
+inline constexpr int kInsufficientDriver = 35;  // runtime only; also if libcuda.so.1 is missing
 inline constexpr int kUnavailable = 46;
 inline constexpr int kNoDevice = 100;
 inline constexpr int kInvalidDevice = 101;
@@ -16,9 +16,9 @@ inline constexpr int kSystemNotReady = 802;
 inline constexpr int kSystemDriverMismatch = 803;
 }  // namespace cuda_error
 
-// What an error of CUDA says about a host.
+// Cause of a CUDA error on a host, and its remedy.
 struct CudaErrorCause {
-  std::string cause;   // part of a sentence; empty: not known
+  std::string cause;   // part of a sentence; empty: unknown
   std::string remedy;  // part of a sentence
 };
 inline CudaErrorCause explain_cuda_error(int error) {
@@ -40,7 +40,7 @@ inline CudaErrorCause explain_cuda_error(int error) {
   }
 }
 
-// Whether an error means that the GPUs of a host do not work, and not that there are none or that they are hidden.
+// Whether an error means that a host's GPUs do not work, rather than being missing or hidden.
 inline bool is_fault_of_host(int error) {
   return error != cuda_error::kNone && error != cuda_error::kInsufficientDriver && error != cuda_error::kNoDevice &&
          error != cuda_error::kInvalidDevice;

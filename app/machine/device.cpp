@@ -54,7 +54,7 @@ CudaAnswer look_for_gpus(const std::string& host) {
   return answer(host, cudaGetDeviceCount(&count));
 }
 
-// Throws DeviceFailure on all ranks if `fault`, a sentence, is not empty on some.
+// Throws DeviceFailure on all ranks if `fault`, a sentence, is not empty on any rank.
 void end_for_faults(const std::string& fault, ProcessGroup& group) {
   const std::vector<std::string> faults = all_gather(group, fault);
   std::vector<int> culprits;
@@ -64,7 +64,7 @@ void end_for_faults(const std::string& fault, ProcessGroup& group) {
   if (!culprits.empty()) throw DeviceFailure(faults[static_cast<size_t>(culprits.front())], culprits);
 }
 
-// Makes the GPU current and creates CUDA's context there, which only then finds some of its faults. Collective.
+// Makes the GPU current and creates its CUDA context, which only then reveals some faults. Collective.
 void start_gpu(int index, const std::string& gpu, const std::string& host, ProcessGroup& group) {
   const bool promised = given_gpus(parallel::process_environment).count > 0;
   end_for_faults(
@@ -75,7 +75,7 @@ void start_gpu(int index, const std::string& gpu, const std::string& host, Proce
   cudaError_t result = cudaSetDevice(index);
   if (result == cudaSuccess) result = cudaMemGetInfo(&free, &total);
   const std::string fault = result == cudaSuccess ? "" : gpu_does_not_start(answer(host, result), gpu);
-  // Without a scheduler the user has chosen a GPU that others may use as well.
+  // Without a scheduler, the user has chosen a GPU that others may use as well.
   const bool of_user = !promised && (result == cudaErrorMemoryAllocation || result == cudaErrorDevicesUnavailable);
   run_on_all_ranks(group, [&] {
     if (of_user) throw_user_error("{}, or choose other GPUs with CUDA_VISIBLE_DEVICES", fault);
@@ -135,7 +135,7 @@ std::string describe_devices(const at::Device& device, const parallel::MpiRuntim
   if (device.is_cpu()) {
     return fmt::format("CPU, {} of {}", counted(mpi.world_size(), "rank"), counted(at::get_num_threads(), "thread"));
   }
-  return fmt::format("{} x {}, {} threads a rank", mpi.world_size(), device_name(device), at::get_num_threads());
+  return fmt::format("{} x {}, {} threads per rank", mpi.world_size(), device_name(device), at::get_num_threads());
 }
 
 int64_t peak_memory_bytes(const at::Device& device) {

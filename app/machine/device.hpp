@@ -18,7 +18,7 @@ struct DeviceChoice {
   std::string warning;  // for the user, the same on all ranks; empty: no warning
 };
 
-// GPUs that a host should have do not work; `culprits` are the ranks that cannot use them. Thrown on all ranks.
+// GPUs that a host should have do not work; `culprits`: the ranks that cannot use them. Thrown on all ranks.
 class DeviceFailure final : public Error {
  public:
   DeviceFailure(const std::string& message, std::vector<int> culprits)
@@ -30,27 +30,27 @@ class DeviceFailure final : public Error {
   std::vector<int> culprits_;
 };
 
-// How many threads of this process will use MPI: several where it is expected to train on the CPU, so that tensors
-// travel beside compute. `requested`: as choose_device() takes it. Hosts differ where some have NVIDIA's driver:
-// MpiRuntime makes the ranks agree.
+// Threads of this process that will use MPI: several if the process is expected to train on the CPU, so that
+// communication overlaps with computation. `requested`: see choose_device(). Hosts differ if only some have NVIDIA's
+// driver: MpiRuntime makes the ranks agree.
 parallel::MpiThreads mpi_threads(const std::string& requested);
 
 // Chooses the device this rank trains on and makes it current: one of the GPUs that CUDA shows to it, a different one
 // for each rank of a machine (choose_gpu()), or the CPU. `requested`: "auto" (GPUs, unless no rank sees any), "cuda" or
-// "cpu". Starts CUDA on a GPU. Collective; throws on all ranks: DeviceFailure if GPUs do not work that Slurm has given
-// to a host, or that CUDA reports as broken; UserError if the user can choose others, or the CPU.
+// "cpu". Initializes CUDA on a GPU. Collective; throws on all ranks: DeviceFailure if GPUs do not work that Slurm has
+// assigned to a host, or that CUDA reports as broken; UserError if the user can choose others, or the CPU.
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
 
-// "cpu" or the GPU's name, as "NVIDIA H200".
+// "cpu" or the GPU's name, e.g. "NVIDIA H200".
 std::string device_name(const at::Device& device);
 
-// e.g. "2 x NVIDIA H200, 8 threads a rank" or "CPU, 2 ranks of 4 threads".
+// e.g. "2 x NVIDIA H200, 8 threads per rank" or "CPU, 2 ranks of 4 threads".
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi);
 
-// Peak bytes that PyTorch's allocator has reserved on the GPU for this rank, or on the CPU the peak resident bytes of
-// its process.
+// Peak bytes that PyTorch's allocator has reserved on the GPU for this rank; on the CPU, peak resident bytes of its
+// process.
 int64_t peak_memory_bytes(const at::Device& device);
-// Peak bytes of the device's memory that this rank's tensors have held. On the CPU of those since
+// Peak bytes of device memory allocated to this rank's tensors; on the CPU, to tensors since
 // parallel::use_tensor_memory().
 int64_t peak_allocated_bytes(const at::Device& device);
 

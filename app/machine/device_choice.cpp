@@ -33,7 +33,7 @@ bool all_alike(const GpuViews& views) {
   return std::all_of(views.begin(), views.end(), [&](const auto& view) { return view == views.front(); });
 }
 
-// "CUDA_VISIBLE_DEVICES=0,1" or that it is unset.
+// "CUDA_VISIBLE_DEVICES=0,1" or "CUDA_VISIBLE_DEVICES is unset".
 std::string visible_devices(const parallel::Environment& environment) {
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
   return visible ? fmt::format("CUDA_VISIBLE_DEVICES={}", *visible) : "CUDA_VISIBLE_DEVICES is unset";
@@ -45,7 +45,7 @@ std::set<std::string> all_in(const GpuViews& views) {
   return all;
 }
 
-// ": CAUSE; REMEDY" of an error of CUDA.
+// ": CAUSE; REMEDY" for a CUDA error.
 std::string explained(int error) {
   const CudaErrorCause why = explain_cuda_error(error);
   return why.cause.empty() ? ": " + why.remedy : fmt::format(": {}; {}", why.cause, why.remedy);
@@ -126,8 +126,8 @@ std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int loc
 }
 
 std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu) {
-  return fmt::format("CUDA does not start on GPU {} of {} (error {}, {}){}", gpu, seen.host, seen.code, seen.cuda_error,
-                     explained(seen.code));
+  return fmt::format("CUDA does not initialize on GPU {} of {} (error {}, {}){}", gpu, seen.host, seen.code,
+                     seen.cuda_error, explained(seen.code));
 }
 
 std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string& gpu, const std::string& host,

@@ -26,8 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using parallel::RdmaDevice;
 
-// The types come from libfabric's headers. The library is opened at run time (survey_fabric), since a machine that runs
-// jobs need not have it.
+// Types from libfabric's headers. The library is loaded at run time (survey_fabric), since hosts need not have it.
 using GetInfo = decltype(fi_getinfo);
 using FreeInfo = decltype(fi_freeinfo);
 using DuplicateInfo = decltype(fi_dupinfo);
@@ -35,7 +34,7 @@ using GetVersion = decltype(fi_version);
 using ToString = decltype(fi_tostr);
 
 constexpr uint32_t kInterface = FI_VERSION(1, 18);  // the minimum that NCCL's plugin requests for GPU memory
-// Except two retired kinds, FI_MR_BASIC and FI_MR_SCALABLE. Their names are a warning in libfabric 2.
+// All modes except the deprecated FI_MR_BASIC and FI_MR_SCALABLE, whose names cause warnings with libfabric 2.
 constexpr int kAnyRegistration = ~((1 << 0) | (1 << 1));
 
 struct FreeWith {
@@ -79,7 +78,7 @@ std::string names(const std::vector<RdmaDevice>& devices) {
   return fmt::format("{}", fmt::join(list, ", "));
 }
 
-// "ok" or what is wrong with the instance's EFA devices.
+// Compares the number of EFA devices with the instance type.
 Finding check_devices(const System& system, const Job& job, const std::vector<RdmaDevice>& devices) {
   const std::string type = instance_type(system);
   const auto instance = find_instance(type);
@@ -121,14 +120,14 @@ bool forbids_device_rdma(const parallel::Environment& environment) {
                      [&](const char* no) { return strcasecmp(value->c_str(), no) == 0; });
 }
 
-// Whether NCCL's plugin may start without GPUDirect, also on types that have it. The plugin takes "true" or a
-// number other than 0.
+// Whether NCCL's plugin may start without GPUDirect even on types that have it. The plugin accepts "true" or a number
+// other than 0.
 bool plugin_does_without_gpu_direct(const parallel::Environment& environment) {
   const auto value = environment("OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK");
   return value && (strcasecmp(value->c_str(), "true") == 0 || std::atoi(value->c_str()) != 0);
 }
 
-// A run without GPUDirect on a type that has it. `remedy` is for the case that it is not intended.
+// Finding for a run without GPUDirect on a type that has it. `remedy`: if this is not intended.
 Finding without_gpu_direct(const std::string& why, const std::string& remedy) {
   if (plugin_does_without_gpu_direct(parallel::process_environment)) {
     return warning("libfabric", why + ", so data passes through host memory (OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK)",
@@ -184,7 +183,7 @@ Finding check_plugin(const parallel::PluginSearch& search, int efa) {
   return failure("nccl_plugin", search.problem);
 }
 
-// The first of `libraries` that has fi_getinfo(); if there is none, `problem` has the reason.
+// The first of `libraries` that has fi_getinfo(). If none has it, sets `problem` to the reason.
 std::optional<SharedLibrary> open_fabric(const std::vector<std::string>& libraries, std::string& problem) {
   for (const std::string& name : libraries) {
     SharedLibrary library({name});
@@ -234,7 +233,7 @@ FabricSurvey survey_fabric(const std::vector<std::string>& libraries) {
   survey.problem.clear();
   survey.version = version_text(*library, get_version());
   survey.file = file_of(get_info);
-  // An older library refuses an interface newer than its own.
+  // An older library refuses interfaces newer than its own.
   const uint32_t interface = std::min(get_version(), kInterface);
   fi_info* found = nullptr;
   if (get_info(interface, nullptr, nullptr, 0, nullptr, &found) != 0) return survey;
@@ -256,7 +255,7 @@ std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpu
   const std::vector<RdmaDevice> devices = parallel::rdma_devices(system.root);
   const int efa = parallel::count_efa(devices);
   std::vector<Finding> findings = {check_devices(system, job, devices)};
-  // With EFA, other devices carry none of NCCL's data: boards with NVSwitch have InfiniBand devices for its management.
+  // With EFA, NCCL uses no other devices: boards with NVSwitch have InfiniBand devices for its management.
   std::vector<RdmaDevice> used;
   std::copy_if(devices.begin(), devices.end(), std::back_inserter(used),
                [&](const RdmaDevice& device) { return efa == 0 || device.efa; });

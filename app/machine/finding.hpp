@@ -13,25 +13,25 @@ namespace mpzero::doctor {
 // Severity, in rising order.
 enum class Status : uint8_t {
   kOk,
-  kWarning,  // a run works, slower or with less room than it could
+  kWarning,  // a run works, but slower or with less headroom
   kFailure   // a run fails, hangs, or is slower by half
 };
 
 // "ok", "warning" or "failure".
 const char* name(Status status);
 
-// Whose fault a failed check is.
+// What a failed check is attributed to.
 enum class Fault : uint8_t {
-  kHost,    // the host's, however many hosts fail: another host may work
-  kShared,  // the job's if all of several hosts fail: its settings, its image, or what the cluster sets on all hosts
-  kFolder,  // the job's if all hosts fail, also a single one: a folder that all hosts share
-  kJob      // the job's
+  kHost,    // the host, however many hosts fail: another host may work
+  kShared,  // the job if all of several hosts fail: its settings, its image, or cluster-wide settings
+  kFolder,  // the job if all hosts fail, even a single one: a folder that all hosts share
+  kJob      // the job
 };
 
 struct CheckInfo {
   std::string_view name;
   Fault fault;
-  std::string_view remedy = {};  // empty: it depends on what is found
+  std::string_view remedy = {};  // empty: depends on the finding
 };
 
 // All checks of the doctor.
@@ -105,7 +105,7 @@ class Check {
   const CheckInfo* info_;
 };
 
-// Whose fault a failure of `check` is; kHost if kChecks does not list it.
+// What a failure of `check` is attributed to; kHost if kChecks does not list it.
 Fault fault_of(std::string_view check);
 
 // The result of one check of one host.
@@ -129,14 +129,14 @@ struct HostReport {
 };
 
 Finding ok(Check check, std::string message);
-// With the remedy of kChecks unless another is given.
+// With the remedy of kChecks if `remedy` is empty.
 Finding warning(Check check, std::string message, std::string remedy = {});
 Finding failure(Check check, std::string message, std::string remedy = {});
 
 // The worst of the findings.
 Status worst(const std::vector<Finding>& findings);
 
-// Marks the failures that are the job's, according to the fault of their check (kChecks).
+// Marks the failures that kChecks attributes to the job.
 void tell_job_from_hosts(std::vector<HostReport>& reports);
 
 // EXIT_SUCCESS without a failure; kUserErrorExitCode if all failures are the job's, so that the user has to change

@@ -8,7 +8,7 @@
 namespace mpzero {
 namespace {
 
-// The words of a list that commas separate.
+// The number of words in a comma-separated list.
 int count_words(std::string_view list) {
   if (list.empty()) return 0;
   return 1 + static_cast<int>(std::count(list.begin(), list.end(), ','));
@@ -32,7 +32,7 @@ int gpus_from_slurm(const parallel::Environment& environment) {
   const auto on_node = environment("SLURM_GPUS_ON_NODE");
   if (on_node && !on_node->empty()) return sum_of_types(*on_node);
   if (const auto of_step = environment("SLURM_STEP_GPUS")) return count_words(*of_step);
-  // A step that asks for no GPUs gets none, but inherits what describes those of the job.
+  // A step that requests no GPUs gets none, but inherits the variables of the job's GPUs.
   if (environment("SLURM_STEP_ID")) return 0;
   if (const auto of_job = environment("SLURM_JOB_GPUS")) return count_words(*of_job);
   return sum_of_types(environment("SLURM_GPUS_PER_NODE").value_or(""));
@@ -50,9 +50,9 @@ GivenGpus given_gpus(const parallel::Environment& environment) {
 std::optional<int> listed_gpus(const parallel::Environment& environment) {
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
   if (!visible) return std::nullopt;
-  // Slurm's word for a step without GPUs; CUDA stops at -1, and at any other word that is no GPU.
+  // Slurm sets NoDevFiles for a step without GPUs; CUDA stops at -1, and at any other entry that is not a GPU.
   if (visible->rfind("NoDevFiles", 0) == 0 || visible->rfind("-1", 0) == 0) return 0;
-  // Of the MIG instances that are listed, CUDA shows a process only the first.
+  // CUDA shows a process only the first of the listed MIG instances.
   if (visible->rfind("MIG-", 0) == 0) return 1;
   return count_words(*visible);
 }

@@ -7,18 +7,18 @@
 
 namespace mpzero {
 
-// GPUs that the cluster has given to this run on this node.
+// GPUs that the cluster has assigned to this run on this host.
 struct GivenGpus {
-  int count = 0;           // 0: none, or no cluster is known
+  int count = 0;           // 0: none, or no known cluster
   std::string_view by;     // "Slurm" or "Kubernetes"
-  std::string_view where;  // the variable that says so
+  std::string_view where;  // environment variable that sets the count
 };
 
-// Those of Slurm's step, or of its job where this process belongs to no step; else those that a TrainJob asks for on
-// each node (MPZERO_GPUS, docs/eks.md).
+// The GPUs of Slurm's step, or of its job if this process is in no step; else those that a TrainJob requests on each
+// node (MPZERO_GPUS, docs/eks.md).
 GivenGpus given_gpus(const parallel::Environment& environment);
 
-// Entries of CUDA_VISIBLE_DEVICES; std::nullopt: it is not set.
+// Number of entries of CUDA_VISIBLE_DEVICES; std::nullopt: unset.
 std::optional<int> listed_gpus(const parallel::Environment& environment);
 
 }  // namespace mpzero

@@ -35,8 +35,7 @@ std::optional<int64_t> read_number(const fs::path& path, const std::string& key)
   return std::nullopt;
 }
 
-// Calls `visit` for the folder of the process's control group and for those above it. `controller`: of version 1;
-// empty: version 2.
+// Calls `visit` for the folders of the process's cgroup and its ancestors. `controller`: for cgroup v1; empty: v2.
 void for_each_group(const fs::path& root, const std::string& controller,
                     const std::function<void(const fs::path&)>& visit) {
   std::ifstream groups(root / "proc/self/cgroup");
@@ -54,7 +53,7 @@ void for_each_group(const fs::path& root, const std::string& controller,
       group = group.parent_path();
     }
   }
-  // In a container the path may be the host's, and the mount the container's own group.
+  // In a container, the path may be the host's, and the mount the container's own cgroup.
   visit(mount);
 }
 

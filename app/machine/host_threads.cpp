@@ -19,7 +19,7 @@
 namespace mpzero {
 namespace {
 
-// OMP_NUM_THREADS; 0: not given, or no number of threads.
+// OMP_NUM_THREADS; 0: unset, or not a number of threads.
 int threads_asked_for() {
   const char* const text = std::getenv("OMP_NUM_THREADS");
   return text == nullptr ? 0 : std::max(0, std::atoi(text));
@@ -54,7 +54,7 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
     options.threads = std::clamp(allowed / mpi.local_size(), 1, options.threads);
   }
   if (const int threads = threads_asked_for(); threads > 0) options.threads = threads;
-  // The system places the threads if there are more of them than cores.
+  // The OS places the threads if there are more threads than cores.
   if (static_cast<size_t>(options.threads) > options.cores.size()) {
     options.cores.clear();
   } else {
@@ -72,7 +72,7 @@ std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& 
 }
 
 std::string describe(const parallel::HostUpdateOptions& options) {
-  std::string text = fmt::format("{} thread{} a rank", options.threads, options.threads == 1 ? "" : "s");
+  std::string text = fmt::format("{} thread{} per rank", options.threads, options.threads == 1 ? "" : "s");
   if (!options.cores.empty()) text += fmt::format(", on rank 0 on hardware threads {}", number_ranges(options.cores));
   return text;
 }
@@ -106,7 +106,7 @@ std::optional<std::string> few_threads(const parallel::HostUpdateOptions& option
   const int used = options.threads * local_size;
   if (options.threads == 0 || 4 * used >= online || threads_asked_for() > 0) return std::nullopt;
   return fmt::format(
-      "AdamW on the host is slow: the launcher gives it {} of the {} hardware threads of rank 0's host; use mpirun "
+      "AdamW on the host is slow: the launcher allows it {} of the {} hardware threads of rank 0's host; use mpirun "
       "--bind-to none, or srun --cpu-bind=none and --cpus-per-task",
       used, online);
 }

@@ -12,33 +12,31 @@
 
 namespace mpzero {
 
-// The threads that update states on the host while a GPU trains: one for each hardware thread of this rank's share of
-// the cores near its GPU, except some cores that stay free, or the number in OMP_NUM_THREADS. Ranks that are bound to
-// cores use those. Empty on the CPU, where the process's own threads update. Collective.
+// Threads that update states on the host while a GPU trains: one per hardware thread of this rank's share of the cores
+// near its GPU, except some cores that stay free, or the number in OMP_NUM_THREADS. Ranks bound to cores use those
+// cores. Empty on the CPU, where the process's own threads update. Collective.
 parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi);
 
-// The hardware threads of this rank's share that the threads above do not use, for threads that write checkpoints: an
-// update waits for the slowest of its threads, each of which has its own core. Empty if none are left, or if nothing is
-// bound. Collective.
+// Hardware threads of this rank's share that the updates do not use, for threads that write checkpoints: an update
+// waits for its slowest thread, each of which has its own core. Empty if none are left, or if threads are not bound.
+// Collective.
 std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& mpi);
 
-// e.g. "14 threads a rank, on rank 0 on hardware threads 2-15".
+// e.g. "14 threads per rank, on rank 0 on hardware threads 2-15".
 std::string describe(const parallel::HostUpdateOptions& options);
 
-// A note for the user about the instructions that update states on the host; std::nullopt if they are the fastest. All
-// of them give the same bits.
+// A note for the user if states on the host are not updated with the fastest instructions; else std::nullopt. All
+// kernels give the same bits.
 std::optional<std::string> slower_update(parallel::HostKernel kernel);
 
-// Whether this CPU has instructions for products in bf16: AVX-512 BF16 or AMX.
+// Whether this CPU has bf16 matmul instructions: AVX-512 BF16 or AMX.
 bool multiplies_bf16();
-// A note for a run on the CPU; std::nullopt if its type is as fast as it may be.
+// A note for the user if `dtype` is slow on this CPU; else std::nullopt.
 std::optional<std::string> slower_type(const std::string& dtype, bool multiplies_bf16);
 
-// A warning if updates on the host have less than a quarter of the machine's hardware threads, `online`, on all
-// `local_size` ranks of it, as under a launcher that binds each rank to a core. None where OMP_NUM_THREADS says how
-// many.
+// A warning if the updates of all `local_size` ranks use less than a quarter of the host's hardware threads, `online`,
+// as under a launcher that binds each rank to a core. None if OMP_NUM_THREADS is set.
 std::optional<std::string> few_threads(const parallel::HostUpdateOptions& options, int local_size, int online);
-// Of this machine.
 int online_hardware_threads();
 
 }  // namespace mpzero

@@ -67,7 +67,7 @@ Finding check_instance(const System& system) {
                    "plugin's options depend");
   }
   if (type.empty()) return ok(kCheck, "not in EC2");
-  if (!find_instance(type)) return ok(kCheck, type + ", for which the doctor has no figures to compare with");
+  if (!find_instance(type)) return ok(kCheck, type + ", not in the doctor's table of instance types");
   return ok(kCheck, type);
 }
 

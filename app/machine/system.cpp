@@ -14,7 +14,7 @@ namespace mpzero::doctor {
 
 namespace {
 
-// What the firmware says about the machine.
+// The firmware's data about the host.
 std::filesystem::path firmware(const System& system) { return system.root / "sys/devices/virtual/dmi/id"; }
 
 }  // namespace

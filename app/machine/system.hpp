@@ -10,12 +10,12 @@
 
 namespace mpzero::doctor {
 
-// Asks the kernel for the use of AMX's registers, as oneDNN does before its first product.
+// Requests the use of AMX registers from the kernel, as oneDNN does before its first matmul.
 bool request_amx();
 
-// Where the doctor looks. Tests use their own folders and libraries.
+// Paths and libraries that the doctor reads. Tests use their own.
 struct System {
-  std::filesystem::path root = "/";  // of /proc, /sys and /dev
+  std::filesystem::path root = "/";  // parent of /proc, /sys and /dev
   std::vector<std::string> nvml = {"libnvidia-ml.so.1"};
   std::vector<std::string> cuda = {"libcuda.so.1"};
   std::vector<std::string> libfabric = {"libfabric.so.1", "/opt/amazon/efa/lib64/libfabric.so.1",
@@ -24,7 +24,7 @@ struct System {
   bool (*may_use_amx)() = request_amx;
 };
 
-// What the checks of one host need to know about the run.
+// Facts about the run for the checks of one host.
 struct Job {
   int local_ranks = 1;  // on this host
   int world_size = 1;
@@ -33,22 +33,21 @@ struct Job {
   GivenGpus given_gpus = {};    // on this host; none: all GPUs, or unknown
 };
 
-// The first line of a file without blanks at its ends; std::nullopt if it cannot be read or is empty.
+// The first line of a file, trimmed; std::nullopt if it cannot be read or is empty.
 std::optional<std::string> read_line(const std::filesystem::path& file);
 // The value of the first line "key : value" in a file of /proc; empty if there is none.
 std::string value_of(const std::filesystem::path& file, const std::string& key);
 std::optional<int64_t> read_integer(const std::filesystem::path& file);
 
-// The name by which the cluster knows this host: Slurm's name for the node in a job, else the kernel's.
+// This host's name in the cluster: Slurm's node name in a job, else the kernel's.
 std::string host_name(const System& system);
 
-// Whether the firmware says that this machine is an instance of EC2.
+// Whether this host is an EC2 instance, according to its firmware.
 bool is_ec2(const System& system);
 
-// e.g. "p5.48xlarge"; empty outside EC2 and if the type is unknown. Uses the same sources as NCCL's plugin, so that
-// both find the same type: OFI_NCCL_FORCE_PRODUCT_NAME, else the firmware of Nitro instances. It does not use EC2's
-// metadata service, which would hide from the user that the plugin does not know the type, and which containers often
-// cannot reach.
+// e.g. "p5.48xlarge"; empty outside EC2 or if the type is unknown. Uses the same sources as NCCL's plugin, so that both
+// find the same type: OFI_NCCL_FORCE_PRODUCT_NAME, else the firmware of Nitro instances. Does not use EC2's metadata
+// service: it would hide that the plugin does not know the type, and containers often cannot reach it.
 std::string instance_type(const System& system);
 
 }  // namespace mpzero::doctor

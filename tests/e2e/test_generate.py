@@ -120,7 +120,7 @@ def test_a_checkpoint_and_its_export_go_on_alike_in_either_format(tmp_path: Path
     assert generate(tmp_path / "fp32", "--tokenizer=bytes", *flags).stdout == text.stdout
     refused = generate(tmp_path / "fp32", *flags, check=False)
     assert refused.returncode == 2
-    assert f"mpzero: error: {tmp_path / 'fp32'} does not record a tokenizer; give --tokenizer bytes" in refused.stderr
+    assert f"mpzero: error: {tmp_path / 'fp32'} does not record a tokenizer; pass --tokenizer bytes" in refused.stderr
     other = trained(tmp_path / "deepspeed", "bytes", "--checkpoint_format=deepspeed")
     assert generate(other.checkpoints, *flags).stdout == text.stdout
     assert (

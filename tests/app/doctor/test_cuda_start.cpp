@@ -31,7 +31,7 @@ TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
     }
     return std::vector{check_cuda_start(job, survey(root, nvml), surveys)};
   };
-  CHECK(find(start(""), "cuda").message == "starts on 8 GPUs");
+  CHECK(find(start(""), "cuda").message == "initializes on 8 GPUs");
 
   // The Fabric Manager is down: the management library shows 8 healthy GPUs.
   const std::vector<Finding> down = start("init=802", "fabric=1");
@@ -45,7 +45,7 @@ TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
   CHECK(find(start("context=46 sick=5", "", two), "cuda").message ==
         "cuDevicePrimaryCtxRetain fails for GPU 0000:1F:00.0: error 46: another process uses the GPU exclusively, or "
         "it needs a reset");
-  CHECK(find(start("gpus=1", "", {.local_ranks = 4}), "cuda").message == "starts on 1 GPU");
+  CHECK(find(start("gpus=1", "", {.local_ranks = 4}), "cuda").message == "initializes on 1 GPU");
 
   const Job given{.given_gpus = {8, "Slurm", "SLURM_GPUS_ON_NODE"}};
   CHECK(find(start("gpus=7", "", given), "cuda").message ==
@@ -55,7 +55,7 @@ TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
     CHECK(find(start("gpus=2", "", given), "cuda").status == Status::kOk);
   }
   const Setting none_listed("CUDA_VISIBLE_DEVICES", "");
-  CHECK(find(start("init=100"), "cuda").message == "not started: CUDA_VISIBLE_DEVICES hides all GPUs");
+  CHECK(find(start("init=100"), "cuda").message == "not initialized: CUDA_VISIBLE_DEVICES hides all GPUs");
   CHECK(find(start("init=100", "", {.device = "cuda"}), "cuda").status == Status::kFailure);
 
   CHECK(check_cuda_start({.device = "cpu"}, {}, {}).status == Status::kOk);

@@ -175,7 +175,7 @@ TEST_CASE("memory errors, narrow links and other users are found") {
   CHECK(find(look(root, "rows_pending=1"), "gpu_memory_errors").status == Status::kWarning);
   CHECK(find(look(root, "ecc=0"), "gpu_memory_errors").status == Status::kWarning);
   CHECK(find(look(root, "pcie=8 sick=1"), "pcie").message == "GPU 1: x8 of x16");
-  CHECK(find(look(root, "used_gib=7 sick=1"), "gpu_memory").message == "GPU 1: 7.0 GiB in use already");
+  CHECK(find(look(root, "used_gib=7 sick=1"), "gpu_memory").message == "GPU 1: 7.0 GiB already in use");
 }
 
 TEST_CASE("memory that is in use on GPUs that Slurm has given is a failure, with the processes that hold it") {

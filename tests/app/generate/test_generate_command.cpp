@@ -90,12 +90,12 @@ TEST_CASE("a prompt that the model cannot go on from has its sentence") {
   const std::string text(64, 'a');
   using Catch::Contains, Catch::StartsWith;
   CHECK_THAT(error(folder.path(), {"--device=cpu", "--prompt", text}),
-             StartsWith("the prompt has 64 tokens, the model of " + name(folder) + " 64 positions; "));
+             StartsWith("the prompt has 64 tokens, but " + name(folder) + " has 64 positions; "));
   CHECK_THAT(
       error(folder.path(), {"--device=cpu", "--prompt", "ab", "--max_tokens=63"}),
       StartsWith("--max_tokens 63: ") && Contains("the 64 positions of " + name(folder)) && Contains("for 62; "));
   CHECK_THAT(error(folder.path(), {"--device=cpu", "--prompt_tokens", "3,260"}),
-             StartsWith("--prompt_tokens: 260 is not an id of the model of " + name(folder)));
+             StartsWith("--prompt_tokens: id 260 is not in the vocabulary of " + name(folder)));
   CHECK_THAT(error(of_others.path(), {"--device=cpu", "--prompt", "ab"}),
              StartsWith("the tokenizer of " + name(of_others) + " is an-org/Model-1B") && Contains("app/generate.py"));
   CHECK(error(of_others.path(), {"--device=cpu", "--prompt", "ab", "--tokenizer=bytes"}) ==
@@ -105,7 +105,7 @@ TEST_CASE("a prompt that the model cannot go on from has its sentence") {
   CHECK_THAT(printed(of_nobody.path(), {"--device=cpu", "--prompt", "ab", "--tokenizer=bytes"}),
              Catch::StartsWith("ab"));
   CHECK(error(of_few.path(), {"--device=cpu", "--prompt", "ab"}) ==
-        "the tokenizer bytes has 257 ids, the model of " + name(of_few) + " 200; use --prompt_tokens.");
+        "the tokenizer bytes has 257 ids, but " + name(of_few) + " has 200; use --prompt_tokens.");
   CHECK_THAT(error(diverged.path(), {"--device=cpu", "--prompt", "ab"}),
              Catch::StartsWith("the logits after 2 tokens are not finite"));
 }

@@ -48,7 +48,7 @@ TEST_CASE("the flags of mpzero generate") {
 TEST_CASE("refuses each wrong flag of mpzero generate") {
   CHECK_THAT(error({"--prompt", "a"}), Catch::Contains("no model is given"));
   CHECK_THAT(error({"run"}), Catch::Contains("--prompt TEXT") && Catch::Contains("--prompt_tokens IDS"));
-  CHECK(error({"run", "--prompt="}) == "--prompt is empty; give a text of one character or more.");
+  CHECK(error({"run", "--prompt="}) == "--prompt is empty; pass at least one character.");
   CHECK_THAT(error({"run", "--prompt", "a", "--prompt_tokens", "1"}), Catch::Contains("--prompt and --prompt_tokens"));
   CHECK_THAT(error({"run", "--prompt", "Once", "upon"}),
              Catch::Contains("\"run\" and \"upon\"") && Catch::Contains("quote"));

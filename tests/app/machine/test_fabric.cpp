@@ -142,7 +142,7 @@ TEST_CASE("the instance type is the firmware's, or the one that NCCL's plugin is
   CHECK(check_instance(system).message == "p5.48xlarge");
   root.make_instance("p9.48xlarge");
   CHECK(check_instance(system).status == Status::kOk);
-  CHECK_THAT(check_instance(system).message, Catch::Contains("no figures"));
+  CHECK_THAT(check_instance(system).message, Catch::Contains("not in the doctor's table"));
 
   // A container that hides the firmware's tables hides them from NCCL's plugin too.
   std::filesystem::remove_all(root.path() / "sys/devices/virtual/dmi");
