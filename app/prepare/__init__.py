@@ -1,16 +1,16 @@
-"""The modules of app/prepare_data.py: where documents come from, how they become ids, where the ids are written."""
+"""The modules of app/prepare_data.py: sources of documents, encoding, and output files."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-# How an output is made again. A script that starts this program sets how its own user does.
+# How to create an output again. A script that starts this program sets its own instruction.
 OVERWRITE = os.environ.get("MPZERO_HOW_TO_OVERWRITE") or "--overwrite"
 
 
 class PrepareError(Exception):
-    """A user error; the text is one sentence that names the error and the remedy."""
+    """A user error; the text is one sentence with the error and the remedy."""
 
 
 def shown(name: str | Path) -> str:

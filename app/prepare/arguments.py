@@ -25,7 +25,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--dataset", dest="datasets", action="append", help="alias of DATASET; repeatable")
     parser.add_argument("--output", type=Path, help="alias of OUTPUT")
-    group = parser.add_argument_group("data set")
+    group = parser.add_argument_group("dataset")
     group.add_argument("--dataset_config_name", help="configuration of a Hugging Face dataset, e.g. en")
     group.add_argument(
         "--split",
@@ -77,7 +77,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
         "--seq_length",
         type=positive,
         metavar="S",
-        help="tokens per packed row, as --seq_length of the run; longer examples are truncated; for pairs, source and "
+        help="tokens per packed row, like the run's --seq_length; longer examples are truncated; for pairs, source and "
         "target together",
     )
     group.add_argument("--source_length", type=positive, metavar="S", help="source tokens of each pair")
@@ -89,7 +89,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     )
     group.add_argument("--source_prefix", default="", metavar="TEXT", help="prefix of each source, e.g. 'summarize: '")
     group.add_argument("--train_padding", action="store_true", help="for pairs, include target padding in the loss")
-    group.add_argument("--span_seed", type=int, default=0, metavar="N", help="seed of the spans (default: 0)")
+    group.add_argument("--span_seed", type=int, default=0, metavar="N", help="random seed for spans (default: 0)")
     group.add_argument(
         "--packing", choices=("true", "false"), help="false: pad each example to its own row (default: true)"
     )
@@ -151,7 +151,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
 
 
 def parse_arguments(description: str) -> argparse.Namespace:
-    """With `given`: the names of those whose value is not the default."""
+    """Adds `given`: the names of arguments with a value other than the default."""
     parser = parser_of(description)
     arguments, unknown = parser.parse_known_args()
     for word in (word for word in unknown if word.startswith("--")):
@@ -176,19 +176,19 @@ def parse_arguments(description: str) -> argparse.Namespace:
     if arguments.output is None and paths:
         arguments.output = Path(paths.pop())
     if not arguments.datasets or paths:
-        parser.error("give each DATASET once, as the first arguments or --dataset")
+        parser.error("pass each DATASET once, as the first arguments or with --dataset")
     if arguments.output is None:
-        parser.error("give OUTPUT once, as the last argument or --output")
+        parser.error("pass OUTPUT once, as the last argument or with --output")
     if len(arguments.datasets) > 1 and (arguments.files or arguments.dataset_config_name):
         parser.error("--files and --dataset_config_name need a single DATASET")
     if len(set(arguments.datasets)) < len(arguments.datasets):
-        parser.error("give each DATASET once")
+        parser.error("pass each DATASET once")
     if arguments.validation_fraction is not None and arguments.validation_output is None:
         parser.error("--validation_fraction needs --validation_output")
     if arguments.validation_output is not None and arguments.validation_output.resolve() == arguments.output.resolve():
         parser.error("--validation_output must be another file than the output")
     if arguments.files and arguments.split is not None:
-        parser.error("give --files or --split")
+        parser.error("pass either --files or --split")
     return arguments
 
 

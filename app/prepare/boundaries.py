@@ -1,11 +1,11 @@
-"""Where a tokenizer's texts may be cut: places at which no step of the tokenizer looks at both sides.
+"""Where a tokenizer's texts may be cut: positions at which no step of the tokenizer depends on both sides.
 
-Such places are considered after a newline that a letter, digit or quote follows, before a space, and before a newline.
-A kind of place is used only if all steps are known (the texts of other tokenizers are not cut):
+Candidates are positions after a newline followed by a letter, digit or quote, before a space, and before a newline. A
+kind of position is used only if all steps are known (texts of other tokenizers are not cut):
 
-- added tokens: none lies across such a place;
-- the normalizer changes characters one by one there;
-- a step of the pre-tokenizer always divides there, or the model is BPE and no token of its vocabulary lies across.
+- no added token spans such a position;
+- the normalizer changes single characters there;
+- a step of the pre-tokenizer always splits there, or the model is BPE and no token of its vocabulary spans it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import product
 
 from .cutting import Cuts
 
-# After a character that combines with no other one. Marks, for instance, do: they are not in \w.
+# Characters that do not combine with others. Marks do; they are not in \w.
 _LEFT = r"[\w!-~，。、！？；：（）「」『』《》]"
 AFTER_NEWLINE = r'(?<=[!-~])\n(?=[A-Za-z0-9"])'
 _AFTER_ANY_NEWLINE = rf"(?<={_LEFT})\n(?=\w)"
@@ -28,7 +28,7 @@ _SAMPLES_RIGHT = ("more words ", "12345 a", '"quote" \n', "It's  x\n\n  y", "в�
 
 
 def cuts_of(tokenizer, definition: dict) -> Cuts:
-    """tokenizer: of the library, which encodes special tokens as text if it is to. definition: its tokenizer.json."""
+    """tokenizer: tokenizers.Tokenizer, which may encode special tokens as text. definition: its tokenizer.json."""
     steps = _flat(definition.get("pre_tokenizer"), "pretokenizers")
     normalizers = _flat(definition.get("normalizer"), "normalizers")
     byte_level = [step for step in steps if step["type"] == "ByteLevel"]
@@ -56,7 +56,7 @@ def _flat(step: dict | None, key: str) -> list[dict]:
 
 
 def _is_local(normalizer: dict) -> bool:
-    """Whether it may be applied to both sides of a space, each for itself."""
+    """Whether it may be applied to both sides of a space separately."""
     if normalizer["type"] != "Replace":
         return normalizer["type"] in _CHARACTERWISE
     if (text := normalizer["pattern"].get("String")) is not None:
@@ -65,7 +65,7 @@ def _is_local(normalizer: dict) -> bool:
 
 
 def _newline_ends_tokens(right: str, definition: dict) -> bool:
-    """Whether no token of byte-level BPE holds a newline and such a character after it."""
+    """Whether no byte-level BPE token contains a newline followed by such a character."""
     if definition["model"]["type"] != "BPE" or any(re.search(f"\n{right}", word) for word in _byte_words(definition)):
         return False
     return not any(
@@ -75,14 +75,14 @@ def _newline_ends_tokens(right: str, definition: dict) -> bool:
 
 
 def _left_of(definition: dict) -> str:
-    """What comes before a space at which a text may be cut: a character that ends no added token, since these divide a
-    text into sections, and may include the spaces that follow."""
+    """The pattern before a space at which a text may be cut: a character that ends no added token, since added tokens
+    split a text and may include the spaces that follow."""
     last = {token["content"][-1:] for token in definition["added_tokens"]} - {""}
     return rf"(?<={_LEFT})" + (f"(?<![{''.join(map(re.escape, sorted(last)))}])" if last else "")
 
 
 def _divides_before(space: str, tokenizer, steps: list[dict], definition: dict) -> bool:
-    """Whether the ids of a text are those of both sides of such a space, which belongs to the right one."""
+    """Whether the ids of a text are those of both sides of such a space, which belongs to the right side."""
     across = re.compile(f"{_LEFT}{space}" if space == "\n" else f"{_LEFT}[ ▁]")
     if any(across.search(token["content"]) for token in definition["added_tokens"]):
         return False
@@ -102,7 +102,7 @@ def _divides_before(space: str, tokenizer, steps: list[dict], definition: dict) 
         elif kind in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer"):
             divides |= image.isspace()
         elif kind == "Split":
-            # A pattern that looks across a space is found by the samples.
+            # The samples detect a pattern that matches across a space.
             text = step["pattern"].get("String", "")
             if len(text) > 1 and any(character.isspace() for character in text):
                 return False
@@ -118,13 +118,13 @@ def _normalized(tokenizer, text: str) -> str:
 
 
 def _words(definition: dict) -> list[str]:
-    """Of BPE, without added tokens."""
+    """The BPE vocabulary without added tokens."""
     added = {token["content"] for token in definition["added_tokens"]}
     return [word for word in definition["model"]["vocab"] if word not in added]
 
 
 def _byte_words(definition: dict) -> list[str]:
-    """Of byte-level BPE, as text. Parts of characters become U+FFFD."""
+    """The byte-level BPE vocabulary as text. Parts of characters become U+FFFD."""
     from tokenizers import decoders
 
     decode = decoders.ByteLevel().decode
@@ -132,8 +132,8 @@ def _byte_words(definition: dict) -> list[str]:
 
 
 def _no_word_across(image: str, definition: dict, is_bytes: bool) -> bool:
-    """Whether no token of BPE holds this character, which stands for a space, after one that is no space: then no merge
-    joins both sides, and merges on one side do not depend on the other."""
+    """Whether no BPE token contains this character, which stands for a space, after a non-space: then no merge joins
+    both sides, and merges on one side are independent of the other."""
     model = definition["model"]
     if model["type"] != "BPE" or model.get("end_of_word_suffix") or model.get("continuing_subword_prefix"):
         return False

@@ -21,7 +21,7 @@ SHAREGPT = {
     "function_call": "assistant",
     "observation": "tool",
 }
-RENDERED = OWN_VARIABLES | {"tools"}  # variables that no row gives
+RENDERED = OWN_VARIABLES | {"tools"}  # variables that rows cannot set
 _FLAGS = ("train", "weight")  # of a message: whether it is trained
 
 
@@ -34,10 +34,10 @@ class Conversation:
     kwargs: dict = field(default_factory=dict)  # further variables of the template
 
     def texts(self) -> Iterator[str]:
-        """Those that a template may write: contents, reasoning, tool calls and tools."""
+        """Texts that a template may render: contents, reasoning, tool calls and tools."""
         parts = ("content", "reasoning_content", "tool_calls")
         left = [self.tools, *(message.get(part) for message in self.messages for part in parts)]
-        while left:  # no recursion, for which JSON may be too deep
+        while left:  # JSON may be nested too deep for recursion
             part = left.pop()
             if isinstance(part, str):
                 yield part
@@ -66,13 +66,13 @@ def detected(columns: list[str], column: str) -> tuple[str, str]:
     found = [(names, kind) for names, kind in KINDS if set(names) <= set(columns)]
     if len({kind for _, kind in found}) > 1 or (found and column in columns):
         raise PrepareError(
-            f"columns of several formats ({', '.join(map(shown, sorted(columns)))}): give --format {'|'.join(FORMATS)}."
+            f"columns of several formats ({', '.join(map(shown, sorted(columns)))}): pass --format {'|'.join(FORMATS)}."
         )
     return (found[0][1], " and ".join(found[0][0])) if found else (TEXT, "")
 
 
 def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation | Completion:
-    """chosen: by --format; else by the columns of the first row, and no row may have others."""
+    """chosen: --format set the format; else the columns of the first row did, and no row may have others."""
     where, values, double = row
     if double is not None:
         raise two_keys(where, double)
@@ -81,7 +81,7 @@ def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation 
     if not kinds:
         wanted = " or ".join(" and ".join(names) for names, kind in KINDS if kind == format)
         names = ", ".join(map(shown, sorted(values))) or "none"
-        raise PrepareError(f"{where} has no {wanted}, only {names}: rename its columns, or give another --format.")
+        raise PrepareError(f"{where} has no {wanted}, only {names}: rename its columns, or pass another --format.")
     if len(kinds) > 1 or (len(found) > 1 and not chosen):
         both = "; ".join(" and ".join(names) for names, _ in found)
         remedy = "remove one" if len(kinds) > 1 else f"remove one, or pass --format {'|'.join(FORMATS)}"
@@ -99,7 +99,7 @@ def conversation_of(row: Row, format: str, chosen: bool = True) -> Conversation 
     return _conversation(messages, values, where)
 
 
-# Columns that may hold JSON as text.
+# Columns that may contain JSON as text.
 _LISTS = ("messages", "conversations", "tools", "chat_template_kwargs")
 
 
@@ -150,7 +150,7 @@ def _of_completion(values: dict, where: str) -> Conversation | Completion:
     if isinstance(prompt, str) and isinstance(completion, str):
         return Completion(where, prompt, completion)
     if isinstance(prompt, str) or isinstance(completion, str):
-        raise PrepareError(f"{where}: of 'prompt' and 'completion' one is a text and one is not: make both the same.")
+        raise PrepareError(f"{where}: only one of 'prompt' and 'completion' is a text: use the same type for both.")
     after = _list(completion, where, "completion")
     found = _conversation(_list(prompt, where, "prompt") + after, values, where)
     begin = len(found.messages) - len(after)
@@ -175,7 +175,7 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
         for tool in tools:
             function = tool.get("function") or tool
             if not isinstance(function, dict) or not isinstance(function.get("name") or "", str):
-                raise PrepareError(f"{where}: 'name' or 'function' in 'tools' is of a wrong type: fix it.")
+                raise PrepareError(f"{where}: 'name' or 'function' in 'tools' has a wrong type: fix it.")
     trained = [_is_trained(message, where) for message in messages]
     return Conversation(where, [_message(message, where) for message in messages], trained, tools, kwargs)
 
@@ -183,7 +183,7 @@ def _conversation(messages: list[dict], values: dict, where: str) -> Conversatio
 def _is_trained(message: dict, where: str) -> bool:
     flags = [message[name] for name in _FLAGS if message.get(name) is not None]
     if any(flag not in (0, 1) for flag in flags):
-        raise PrepareError(f"{where}: a message has 'train' or 'weight' {shown(str(flags[0]))}: give 0 or 1.")
+        raise PrepareError(f"{where}: a message has 'train' or 'weight' {shown(str(flags[0]))}: use 0 or 1.")
     is_assistant = message.get("role") == "assistant"
     if not is_assistant and any(flags):
         raise PrepareError(

@@ -1,5 +1,5 @@
-"""Configurations that a data set in a folder declares, like Hugging Face's repositories at the top of README.md: which
-files belong to `en`, and the split of each file."""
+"""Configurations that a dataset folder declares at the top of README.md, like Hugging Face repositories: e.g. the files
+of `en`, and the split of each file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .fingerprints import File
 
 
 def configurations_of(root: Path) -> dict[str, dict]:
-    """By name, in the order of the README; empty if it declares none."""
+    """Configurations by name, in the order of the README; empty if it declares none."""
     card = root / "README.md"
     if not card.is_file() or not re.search(rb"^configs:", card.read_bytes(), re.MULTILINE):
         return {}
@@ -78,7 +78,7 @@ def files_by_split(root: Path, name: str, configuration: dict, files: list[File]
             found = {file for file in files if _matcher(root, folder, str(pattern))(file.name)}
             if not found:
                 raise PrepareError(
-                    f"Configuration '{name}' of {shown(root)} names '{pattern}' for split '{split}', but no readable "
+                    f"Configuration '{name}' of {shown(root)} lists '{pattern}' for split '{split}', but no readable "
                     "file matches: complete the folder, or choose files with --files."
                 )
             matched |= found

@@ -17,8 +17,8 @@ class Cuts(NamedTuple):
     """Where a text may be cut."""
 
     patterns: tuple[str, ...] = ()  # a text may be cut where a match ends; the first pattern is preferred
-    # Each piece is encoded with the character before it, whose ids are dropped: some tokenizers put a space before a
-    # text, and none may come before a piece.
+    # Each piece is encoded with the character before it, whose ids are dropped: some tokenizers prepend a space to a
+    # text, which must not happen to a piece.
     in_context: bool = False
 
 
@@ -33,13 +33,13 @@ def cut(document: Iterable[str], cuts: Cuts, piece: int = PIECE, most: float = M
     it is empty. Raises PrepareError, with the document's name, if there is no cut within `most` characters."""
     patterns = [re.compile(pattern) for pattern in cuts.patterns]
     rest, before = "", ""
-    window = piece  # where the next characters to search begin, counted from the piece's first
+    window = piece  # start of the next search, relative to the piece
     for part, ended in chain(((part, False) for part in document), [("", True)]):
         rest += part
         begin = 0
         while (start := begin + window) < len(rest):
             complete = ended or len(rest) > start + piece
-            # An incomplete window is only searched for what is preferred, so that cuts do not depend on the parts.
+            # Search an incomplete window only for the preferred pattern, so that cuts do not depend on the parts.
             searched = patterns if complete else patterns[:1]
             matches = (pattern.search(rest, start, start + piece + 1) for pattern in searched)
             if match := next(filter(None, matches), None):

@@ -38,7 +38,7 @@ from .tokenizer_files import (
 )
 
 SHORT = 1024  # characters
-# How Llama 3 cuts a text into words before byte-pair encoding (as in its tokenizer.json).
+# Llama 3's pre-tokenization pattern (as in its tokenizer.json).
 LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -59,7 +59,7 @@ class Encoder:
     vocab_size: int  # every id is smaller
     eos_token_id: int
     definition: str | None = None  # None: bytes
-    cuts: Cuts = BYTES  # a text may be cut there and encoded in pieces: the ids are the same
+    cuts: Cuts = BYTES  # where a text may be cut and encoded in pieces with the same ids
     bos_token_id: int | None = None  # None: the tokenizer has none
     add_bos: bool = False  # documents begin with it
     special_tokens: str = "text"  # or "ids": how special tokens within texts are encoded
@@ -74,7 +74,7 @@ class Encoder:
         return np.dtype(np.uint16 if self.vocab_size <= 1 << 16 else np.uint32)
 
     def attributes(self) -> dict[str, int | str]:
-        """What a token file records of the tokenizer."""
+        """The tokenizer's attributes in a token file."""
         found = {
             "vocab_size": self.vocab_size,
             "eos_token_id": self.eos_token_id,
@@ -87,8 +87,8 @@ class Encoder:
         return {name: value for name, value in found.items() if value is not None}
 
     def function(self):
-        """list of (character before, text) -> (list of id arrays of `dtype`, special tokens within each text). Costs
-        time once (a tokenizer is built)."""
+        """list of (character before, text) -> (list of id arrays of `dtype`, special tokens within each text). Slow,
+        since it builds a tokenizer."""
         if self.definition is None:
 
             def encode_bytes(texts: list[tuple[str, str]]) -> tuple[list[np.ndarray], list[int]]:
@@ -100,7 +100,7 @@ class Encoder:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         tokenizer = encoding_tokenizer(self.definition, self.special_tokens)
         count = counter_of(self.special_names)
-        lengths = {"": 0}  # ids of a character before a text
+        lengths = {"": 0}  # number of ids of a character before a text
 
         def length_of(before: str) -> int:
             if before not in lengths:
@@ -108,7 +108,7 @@ class Encoder:
             return lengths[before]
 
         def encode(texts: list[tuple[str, str]]) -> tuple[list[np.ndarray], list[int]]:
-            # The library needs less time per character for short texts.
+            # The library is faster per character for short texts.
             divided = [
                 [
                     (piece.before or before * (i == 0), piece.text)
@@ -154,7 +154,7 @@ def fingerprint(name: str) -> str:
 
 
 def fingerprint_of(path: Path, declarations: tuple[str, ...]) -> str:
-    """declarations: the files of the folder that count, besides the tokenizer's own."""
+    """declarations: files of the folder to include besides the tokenizer's own."""
     folder = path.parent if path.is_file() else path
     files = [path] if path.is_file() else [folder / part for part in ("tokenizer.json", "vocab.json", "merges.txt")]
     files = [file for file in (*files, *(folder / part for part in declarations)) if file.is_file()]
@@ -184,7 +184,7 @@ def load_encoder(
     if vocab_size < encoder.vocab_size:
         raise PrepareError(
             f"--vocab_size {vocab_size} is smaller than the {encoder.vocab_size} ids of tokenizer '{name}': "
-            f"give {encoder.vocab_size} or more, or another --tokenizer."
+            f"pass {encoder.vocab_size} or more, or another --tokenizer."
         )
     return replace(encoder, vocab_size=vocab_size)
 
@@ -212,7 +212,7 @@ def load_tokenizer(name: str) -> LoadedTokenizer:
     elif path.is_file():
         folder = path.parent
     elif path.suffix == ".json" or name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        raise PrepareError(f"Tokenizer {name} does not exist: give a file, a folder, a Hugging Face name, or 'bytes'.")
+        raise PrepareError(f"Tokenizer {name} does not exist: pass a file, a folder, a Hugging Face name, or 'bytes'.")
     else:
         folder = _download(name)
     if path.is_file():
@@ -241,7 +241,7 @@ def _describe(loaded: LoadedTokenizer, eos_token: str | None, add_bos: str, spec
         add_bos=adds_bos,
         special_tokens=special_tokens,
         special_names=tuple(special),
-        # The library numbers added tokens again where these leave a hole.
+        # The library renumbers added tokens if their ids have gaps.
         tokenizer_hash=hash_of(loaded.file or parsed),
         notes=tuple(note for note in notes if note is not None),
         folder=loaded.folder,
@@ -253,7 +253,7 @@ def _in_folder(folder: Path):
     """-> (tokenizers.Tokenizer, Declared, the JSON of its tokenizer.json or None)"""
     declared = declared_in(folder)
     if (folder / "tokenizer.json").is_file():
-        # Its post-processor decides alone about BOS, as in transformers.
+        # Only its post-processor determines BOS, as in transformers.
         tokenizer, file = read_tokenizer(folder / "tokenizer.json")
         return tokenizer, declared, file
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
@@ -280,7 +280,7 @@ def _download(name: str) -> Path:
             raise PrepareError(refused) from error
         raise PrepareError(
             f"Tokenizer '{name}' could not be fetched from Hugging Face ({type(error).__name__}): check the name and "
-            "the network, or give a local folder with tokenizer.json or with vocab.json and merges.txt, or 'bytes'."
+            "the network, or pass a local folder with tokenizer.json or with vocab.json and merges.txt, or 'bytes'."
         ) from error
     return folder
 

@@ -19,8 +19,8 @@ import numpy as np
 from .encoders import Encoder
 from .sources import Source
 
-BATCH = 1 << 19  # characters, or what the work counts, that a worker encodes at once
-BYTES_PER_WORKER = 4 << 20  # text per process from which another process is worth its start
+BATCH = 1 << 19  # characters, or units of the work's size_of(), that a worker encodes at once
+BYTES_PER_WORKER = 4 << 20  # text per process for which starting another process pays off
 
 
 class Piece(NamedTuple):
@@ -34,10 +34,10 @@ class Piece(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a batch adds to an output file."""
+    """A batch's contribution to an output file."""
 
     tokens: np.ndarray
-    ends: np.ndarray  # where documents end in them
+    ends: np.ndarray  # where documents end in `tokens`
     special_tokens: int  # within the texts
 
 
@@ -72,8 +72,8 @@ class Texts:
 
 
 def encode(pieces: Iterable, source: Source, work, workers: int) -> Iterator[tuple[int, list]]:
-    """work: Texts, or another with these methods, which is sent to each worker. -> (how far the source was read, what
-    the work makes of a batch), in the same order for any number of workers. Only a few pieces wait at any time. A
+    """work: Texts, or an object with the same methods, which is sent to each worker. -> (how far the source was read,
+    the work's result for a batch), in the same order for any number of workers. Only a few batches are in flight. A
     worker that dies raises BrokenProcessPool."""
     batches = _batches(pieces, source, work.size_of)
     if workers == 1:
@@ -86,7 +86,7 @@ def encode(pieces: Iterable, source: Source, work, workers: int) -> Iterator[tup
         waiting: deque = deque()
         try:
             for batch in batches:
-                # Pickled here: where the pool's own thread fails at it, the pool may never end (CPython 3.11).
+                # Pickled here: if pickling fails in the pool's own thread, the pool may hang (CPython 3.11).
                 waiting.append((batch.done, pool.submit(_encode_in_worker, pickle.dumps(batch.pieces))))
                 if len(waiting) > 3 * workers:
                     done, future = waiting.popleft()

@@ -1,4 +1,4 @@
-"""Makes examples, ids with the mask of trained tokens, of rows of conversations."""
+"""Converts rows of conversations to examples: ids with a mask of trained tokens."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Unit(NamedTuple):
 
 @dataclass
 class Made:
-    """What a batch adds to an output file. `counts` counts what is reported, `dropped` reasons, `ends` ids that end
-    trained turns."""
+    """A batch's contribution to an output file. Counters: `counts` for the report, `dropped` by reason, `ends` by id
+    that ends a trained turn."""
 
     examples: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # (ids, mask)
     counts: Counter = field(default_factory=Counter)
@@ -54,9 +54,9 @@ class Examples:
     encoder: Encoder
     format: str
     seq_length: int
-    renderer: Renderer | str  # a text: why there is none
+    renderer: Renderer | str  # str: why there is no renderer
     unused: str | None = None  # a flag that rows of texts would not use
-    chosen: bool = True  # the format, by --format
+    chosen: bool = True  # --format set the format
 
     def size_of(self, _unit: Unit) -> int:
         return BATCH // ROWS_PER_BATCH
@@ -113,8 +113,8 @@ class Examples:
             if (last := end_of_turn(ids[indices], special)) is None:
                 raise PrepareError(
                     f"{conversation.where}: an answer does not end with a special token of tokenizer "
-                    f"'{self.encoder.name}' in this chat template, so the model would not learn to stop: give this "
-                    "tokenizer's --chat_template, or move its endgeneration behind that token."
+                    f"'{self.encoder.name}' in this chat template, so the model would not learn to stop: pass this "
+                    "tokenizer's --chat_template, or move its endgeneration after that token."
                 )
             if not marked.text[begin : offsets[indices[last]][0]].strip():
                 into.dropped[EMPTY] += 1
@@ -127,7 +127,7 @@ class Examples:
             ids = np.concatenate([before, ids, [self.encoder.eos_token_id]]).astype(self.encoder.dtype)
             mask = np.concatenate([[0] * len(before), mask, [1]]).astype(np.uint8)
             ends.append(len(ids) - 1)
-        mask[:1] = 0  # there is no token before it
+        mask[:1] = 0  # no token precedes it
         kept = mask[: self.seq_length]
         if not kept.any():
             into.dropped[CUT_BEFORE] += 1

@@ -37,7 +37,7 @@ OF_TEXT = ("text_column", "document_separator", "skip_empty")
 
 
 def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
-    """arguments: of all inputs. -> --format, or what the columns of the first rows show."""
+    """arguments: for all inputs. -> --format, or the format detected from the columns of the first rows."""
     format = arguments.format
     if format == "auto":
         formats = {}
@@ -51,7 +51,7 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
                 print(f"{shown(source.dataset)}: --format {formats[source.dataset]}, detected from {columns}.")
         if len(set(formats.values())) > 1:
             raise PrepareError(
-                f"The data sets are of several formats ({', '.join(f'{shown(n)}: {f}' for n, f in formats.items())}): "
+                f"The datasets have several formats ({', '.join(f'{shown(n)}: {f}' for n, f in formats.items())}): "
                 "prepare them separately."
             )
         format = next(iter(formats.values()))
@@ -73,7 +73,7 @@ def settle_format(inputs: list[Input], arguments: argparse.Namespace) -> str:
         check_window(arguments)
         return format
     if arguments.seq_length is None:
-        raise PrepareError(f"--format {format} needs --seq_length, the length of packed rows: give that of the run.")
+        raise PrepareError(f"--format {format} needs --seq_length, the length of packed rows: pass the run's.")
     if arguments.special_tokens == "text":
         raise PrepareError(f"--special_tokens text has no effect with --format {format}: leave it out.")
     return format
@@ -84,10 +84,10 @@ def _detected(source: Source, column: str) -> tuple[str, str]:
 
 
 def renderer_of(arguments: argparse.Namespace, encoder: Encoder) -> Renderer | str:
-    """A text: why there is none, which matters once a row has messages."""
+    """-> str: why there is no renderer, an error once a row has messages."""
     try:
         if encoder.folder is None and arguments.chat_template is None:
-            raise PrepareError(f"tokenizer '{shown(encoder.name)}' has no chat template: give --chat_template FILE.")
+            raise PrepareError(f"tokenizer '{shown(encoder.name)}' has no chat template: pass --chat_template FILE.")
         template = load_chat_template(encoder.folder or Path(), arguments.chat_template)
     except PrepareError as error:
         if arguments.format == CHAT:
@@ -154,7 +154,7 @@ class PackedOutput:
 
 
 def units_of(source: Source, share: float, limit: int | None) -> Iterator[Unit]:
-    """share: of the rows that go to validation."""
+    """share: fraction of the rows that go to validation."""
     with closing(source.documents()) as documents:
         for number, [row] in enumerate(islice(documents, limit)):
             yield Unit(row, target_of(number, share))

@@ -1,6 +1,6 @@
-"""Whether the files that a token file was made from are unchanged: their bytes decide.
+"""Whether the source files of a token file are unchanged, by their bytes.
 
-A fingerprint holds the number of files and their bytes, a digest (XXH3, 128 bits) of their names, sizes and content,
+A fingerprint contains the number of files and their bytes, a digest (XXH3, 128 bits) of their names, sizes and content,
 and a digest of their status in the file system. If the status is unchanged, the bytes are not read again: each write to
 a file, or another file in its place, changes its status time (ctime), which no program can set back. Only a write
 within the clock tick of the previous one could leave the status unchanged, so it is kept only for files that were not
@@ -30,7 +30,7 @@ THREADS = 8  # a single stream does not saturate a parallel file system
 @dataclass(frozen=True)
 class File:
     path: Path
-    name: str  # within the data set, with "/"
+    name: str  # within the dataset, with "/"
     size: int  # bytes
 
 

@@ -1,4 +1,4 @@
-"""Whether Hugging Face can be reached, and one sentence for what it refuses."""
+"""Whether Hugging Face is reachable, and error messages for refused requests."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ REFUSED = (401, 403)  # HTTP status: the user is unknown, or has not accepted th
 
 
 def use_cache_where_unreachable() -> None:
-    """Without a network the libraries retry for half a minute before they look into the cache: where the server does
-    not answer within PATIENCE, they are told to use the cache alone. Call it before they are imported. Does nothing
-    with a proxy, which may be reached in other ways."""
+    """Without a network, the libraries retry for half a minute before they use the cache. If the server does not
+    respond within PATIENCE, makes them use only the cache. Call this before importing them. No-op with a proxy, which
+    may be reachable in other ways."""
     known = "HF_HUB_OFFLINE" in os.environ or any(os.environ.get(name) for name in PROXIES)
     if known or "huggingface_hub" in sys.modules or _is_reachable():
         return
@@ -40,7 +40,7 @@ def _is_reachable() -> bool:
         except (OSError, ValueError):
             answers.append(False)
 
-    # A name server that does not answer has a patience of its own.
+    # A DNS server that does not respond has its own timeout.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(PATIENCE)
@@ -48,15 +48,15 @@ def _is_reachable() -> bool:
 
 
 def refusal(what: str, name: str, error: BaseException) -> str | None:
-    """Why `what` (a tokenizer, a data set) of this name was refused; None if `error` has another cause."""
+    """Why `what` (a tokenizer, a dataset) of this name was refused; None if `error` has another cause."""
     status = refused_with(error)
     if status is None:
         return None
-    page = f"https://huggingface.co/{'datasets/' if what == 'data set' else ''}{name}"
+    page = f"https://huggingface.co/{'datasets/' if what == 'dataset' else ''}{name}"
     return (
         f"Hugging Face refuses the {what} '{name}' ({status}): the name is wrong, or it requires an account that has "
-        f"accepted its licence; accept it on {page} and set HF_TOKEN to a token of that account (or keep one with "
-        "'hf auth login'), or give a local folder."
+        f"accepted its licence; accept it on {page} and set HF_TOKEN to a token of that account (or log in with "
+        "'hf auth login'), or pass a local folder."
     )
 
 

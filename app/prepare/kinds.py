@@ -11,7 +11,7 @@ KINDS = {".txt": "txt", ".text": "txt", ".tokens": "txt", ".raw": "txt"}
 KINDS |= {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 READABLE = f"{', '.join(KINDS)} (also compressed as {', '.join(COMPRESSIONS)}, except Parquet)"
 ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
-# Names of Hugging Face's description files, and of files that describe a data set unless they are named as data.
+# Names of Hugging Face's description files, and of files that describe a dataset unless they are named as data.
 DESCRIPTIONS = ("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _NOTES = (
     "readme",
@@ -54,7 +54,7 @@ def why_not_read(name: str) -> str:
 
 
 def describes(name: str) -> bool:
-    """Whether a file, by its name, describes the data set and contains none of its text."""
+    """Whether a file, by its name, describes the dataset and contains none of its text."""
     lower = name.lower()
     if name in DESCRIPTIONS:
         return True

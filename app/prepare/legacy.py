@@ -27,7 +27,7 @@ NO_SPECIAL_TOKENS = (
 
 
 def special_tokens_of(record: dict) -> dict:
-    """What a record lacks. Defaults count as unchanged, so that a requeued job keeps its file."""
+    """The entries that a record lacks. Defaults count as unchanged, so that a requeued job keeps its file."""
     made_with = {"add_bos": "false", "special_tokens": "ids"}
     defaults = {"add_bos": "auto", "special_tokens": "text"}
     return {name: value if record[name] == value else made_with[name] for name, value in defaults.items()}
@@ -49,8 +49,8 @@ def record_of(dataset: str, tokenizer: str, local: bool) -> dict:
 
 
 def check_choice(output: Path, dataset: str, split: str, files: list[File]) -> str:
-    """-> what is printed if the output is kept. files: those that would be read for it today; it is refused if it was
-    made from others."""
+    """-> the line to print if the output is kept. files: those that would be read for it today. Raises PrepareError if
+    the output was made from other files."""
     then = {file.resolve() for file in _chosen(Path(dataset).expanduser(), split)}
     now = {file.path.resolve() for file in files}
     if then != now:

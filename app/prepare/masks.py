@@ -14,7 +14,7 @@ from chat_template import has_generation_tags, render
 from . import PrepareError
 from .chat import Conversation
 
-# What is done with an answer that the template writes differently once others follow it.
+# How to handle an answer that the template renders differently once others follow it.
 SPLIT, MASK, REFUSE = "split", "mask", "refuse"
 # Templates may write a newline after the end-of-turn token.
 END_OF_TURN_WITHIN = 3  # tokens
@@ -28,7 +28,7 @@ FIRST, EMPTY, UNTRAINED, NO_CALLS = (
 
 
 class Dropped(Exception):
-    """The reason why a conversation is left out, which is counted."""
+    """The reason why a conversation is left out, for the counts."""
 
 
 class Marked(NamedTuple):
@@ -41,7 +41,7 @@ class Renderer:
     template: str
     special_tokens: dict[str, str]
     rewritten_turns: str  # SPLIT, MASK or REFUSE
-    variables: dict = field(default_factory=dict)  # of all conversations; their own come first
+    variables: dict = field(default_factory=dict)  # for all conversations; their own take precedence
 
     @property
     def tagged(self) -> bool:
@@ -73,7 +73,7 @@ class Renderer:
     def _by_tags(self, of: Conversation, counts: Counter) -> list[Marked]:
         text, tagged = self._render_with_spans(of, of.messages)
         spans: list[tuple[int, int]] = []
-        for begin, end in tagged:  # some templates tag the end of a turn on its own
+        for begin, end in tagged:  # some templates tag the end of a turn separately
             if spans and spans[-1][1] == begin:
                 begin = spans.pop()[0]
             if end > begin:
@@ -105,7 +105,7 @@ class Renderer:
         rewritten = [i for i, span in zip(answers, found, strict=True) if span is None]
         if rewritten and self.rewritten_turns == REFUSE:
             raise PrepareError(
-                f"the template renders message {rewritten[0] + 1}, an answer, differently in later context: give "
+                f"the template renders message {rewritten[0] + 1}, an answer, differently in later context: pass "
                 "--rewritten_turns split or mask"
             )
         counts[REWRITTEN] += len(rewritten)
@@ -125,10 +125,10 @@ class Renderer:
         return marked
 
     def _answer(self, of: Conversation, index: int, full: str) -> tuple[int, int] | None:
-        """Where the answer is in the full text. None: it is written differently there."""
+        """Where the answer is in the full text. None: it is rendered differently there."""
         before = of.messages[:index]
         prompt = self._render(of, before, add_generation_prompt=True)
-        # An empty block by which a template turns reasoning off is part of the prompt.
+        # An empty block with which a template disables reasoning is part of the prompt.
         bare = prompt
         if "enable_thinking" in self.template:
             bare = self._render(of, before, add_generation_prompt=True, enable_thinking=False)
@@ -153,7 +153,7 @@ def _is_empty(message: dict) -> bool:
 
 
 def _check_calls(message: dict, answer: str) -> None:
-    """answer: the trained text. A template may write the message without its tool calls."""
+    """Raises Dropped if the template omits tool calls of the message. answer: the trained text."""
     for text in (message.get("reasoning_content"), message["content"]):  # which may mention the function
         answer = answer.replace((text or "").strip(), "", 1)
     if not all(_is_in(call.get("function", call)["name"], [answer]) for call in message.get("tool_calls", ())):
@@ -161,7 +161,7 @@ def _check_calls(message: dict, answer: str) -> None:
 
 
 def _count_missing(of: Conversation, found: list[str], counts: Counter) -> None:
-    """Counts what the template leaves out, as Llama 3's does with tools, and Qwen3's with earlier reasoning."""
+    """Counts texts that the template omits, like Llama 3's tools and Qwen3's earlier reasoning."""
     pieces = [("tools", (tool.get("function") or tool).get("name")) for tool in of.tools or ()]
     for message in of.messages:
         pieces += [

@@ -1,12 +1,12 @@
-"""Data sets for what mpzero does not do (docs/limits.md), by their columns."""
+"""Datasets for unsupported kinds of training (docs/limits.md), recognized by their columns."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 TRL = "use TRL with weights exported by zero_to_fp32"
-TEXT_ALONE = "mpzero trains on text only; give its column with --text_column"
-# Each has the columns of its row, and none has "text", which could be trained.
+TEXT_ALONE = "mpzero trains on text only; pass its column with --text_column"
+# Columns and the reason for refusal; a dataset with "text" is accepted.
 KINDS = (
     (("chosen", "rejected"), f"preferences (DPO), which mpzero does not train on: {TRL}"),
     (("prompt", "completion", "label"), f"rated answers (KTO), which mpzero does not train on: {TRL}"),
@@ -17,7 +17,7 @@ KINDS = (
 
 
 def refusal_of(columns: Collection[str]) -> str | None:
-    """What follows "DATASET has"; None for other columns."""
+    """The text after "DATASET has"; None for other columns."""
     names = {name.lower() for name in columns}
     if "text" in names or "messages" in names:
         return None

@@ -11,10 +11,10 @@ GROUP = 100_000  # examples that are packed together: bounds the memory
 
 
 def best_fit_decreasing(lengths: list[int], size: int) -> list[list[int]]:
-    """lengths: at most `size` each. -> rows, as lists of indices. From the longest on, each example is added to the
-    fullest row that has room for it."""
+    """lengths: at most `size` each. -> rows, as lists of indices. Longest first, each example is added to the
+    fullest row with enough space."""
     rows: list[list[int]] = []
-    open_rows: dict[int, list[int]] = defaultdict(list)  # by the room that is left
+    open_rows: dict[int, list[int]] = defaultdict(list)  # by free space
     rooms: list[int] = []  # keys of open_rows, ascending
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         at = bisect_left(rooms, lengths[index])

@@ -21,7 +21,7 @@ from .token_file import TokenFile
 PAIRS = "pairs"  # of --format
 OF_PAIRS = ("source_column", "target_column", "source_prefix", "source_length", "train_padding")  # flags
 FORMAT_VERSION = 3
-BYTES_PADDING = 0  # no text holds it
+BYTES_PADDING = 0  # no text contains it
 EMPTY = "rows without a source or a target"
 CUT_SOURCES, CUT_TARGETS = "cut sources", "cut targets"  # names of counts
 
@@ -48,7 +48,7 @@ def padding_of(encoder: Encoder) -> int:
 
 @dataclass
 class Made:
-    """What a batch adds to an output file."""
+    """A batch's contribution to an output file."""
 
     pairs: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
@@ -95,7 +95,7 @@ class Pairs:
         return text_of(row.values[column], column, row.where)
 
     def _cut(self, ids: np.ndarray, which: int, where: str, into: Made) -> np.ndarray:
-        """With the end-of-text id, also where it is cut."""
+        """Ends with the end-of-text id, even if truncated."""
         if (ids == self.padding).any():
             raise PrepareError(
                 f"{where} contains the token {self.padding}, which pads sources: remove it from column "
@@ -110,7 +110,7 @@ class PairsOutput:
     """An output file of pairs."""
 
     def __init__(self, path: Path, encoder: Encoder, work, arguments: argparse.Namespace):
-        """work: Pairs, or another with its padding and lengths."""
+        """work: Pairs, or an object with its padding and lengths."""
         self.file = TokenFile(path, encoder.dtype, masked=True)
         self.counts = Counter()
         self.num_rows = self.num_trained = 0

@@ -1,4 +1,4 @@
-"""Which token files are made, and from what: the data set's own splits, or fractions of one split."""
+"""Which token files are made, from the dataset's own splits or fractions of one split."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ DEFAULT_FRACTION, DEFAULT_BYTES, MOST_BY_DEFAULT = 0.01, 200_000, 0.1
 
 @dataclass
 class Plan:
-    """For a data set on this machine: the files from which each output is made."""
+    """For a dataset on this machine: the files from which each output is made."""
 
     files: dict[str, list[File]]  # by split
     split: str  # of the training file
-    own_validation: bool  # the validation file is made from the data set's own split
+    own_validation: bool  # the validation file is made from the dataset's own split
     saved: bool  # with save_to_disk
     left_out: list[LeftOut] = field(default_factory=list)
 
@@ -50,9 +50,9 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """One of the data sets. plan: None for a data set of Hugging Face, of which only the name is known."""
+    """One of the datasets. plan: None for a Hugging Face dataset, of which only the name is known."""
 
-    arguments: argparse.Namespace  # those for this data set
+    arguments: argparse.Namespace  # for this dataset
     plan: Plan | None
 
 
@@ -77,15 +77,14 @@ def is_local(arguments: argparse.Namespace) -> bool:
             )
         return False
     if not path.exists() and (path_like or arguments.local_dataset == "true"):
-        raise PrepareError(f"Dataset {shown(name)} does not exist: give a file, a folder, or a Hugging Face name.")
+        raise PrepareError(f"Dataset {shown(name)} does not exist: pass a file, a folder, or a Hugging Face name.")
     if not path.exists() and arguments.files:
         raise PrepareError(f"--files selects files of a folder, but {shown(name)} is not a folder here.")
     return path.exists()
 
 
 def drop_config_name(arguments: argparse.Namespace) -> str | None:
-    """Removes --dataset_config_name if it has no effect for the data set on this machine. -> what is printed about
-    that"""
+    """Removes --dataset_config_name if it has no effect for the dataset on this machine. -> the line to print"""
     root, name = Path(arguments.dataset).expanduser(), arguments.dataset_config_name
     if name is None or not has_none(root, name, is_saved_dataset(root)):
         return None
@@ -117,7 +116,7 @@ def jobs_of(inputs: list[Input]) -> Iterator[Job]:
         other = next(item for item in inputs if item not in own)
         raise PrepareError(
             f"{shown(own[0].arguments.dataset)} has a validation split and {shown(other.arguments.dataset)} has none: "
-            "give --validation_fraction for both, or prepare them separately."
+            "pass --validation_fraction for both, or prepare them separately."
         )
     if own:
         yield Job([arguments.validation_output], _sources_of(inputs, "validation"), 0.0)

@@ -1,4 +1,4 @@
-"""What a token file was made from, and whether an existing one is kept."""
+"""The record of a token file's inputs, and whether an existing file is kept."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .spans import OF_SPANS, SPANS
 from .token_file import arguments_of, is_hdf5
 
 CONTENT = "content"
-TOO_FEW = "none: too few documents"  # of "validation" in the record of a training file that has all documents
+TOO_FEW = "none: too few documents"  # value of "validation" for a training file that contains all documents
 # From this size on, reading everything again takes long enough to be announced.
 MANY_BYTES = 1_000_000_000
 _NONE = object()
 
 
 def record_of(arguments: argparse.Namespace, local: bool) -> dict:
-    """What determines the content of the token files, except the content of the data set. Folders are left out, so that
-    a checkout can be moved."""
+    """Everything that determines the token files, except the content of the dataset. Folders are omitted, so that a
+    checkout can be moved."""
     return {
         "dataset": Path(arguments.dataset).expanduser().resolve().name if local else arguments.dataset,
         "tokenizer": encoders.fingerprint(arguments.tokenizer),
@@ -31,7 +31,7 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
         "split": arguments.split or "train",
         "text_field": arguments.text_column,
         "document_separator": arguments.document_separator,
-        "skip_empty": arguments.skip_empty or None,  # None: as in files of before this flag
+        "skip_empty": arguments.skip_empty or None,  # None: as in files older than this flag
         "max_documents": arguments.max_documents,
         "eos_token": arguments.eos_token,
         "add_bos": arguments.add_bos,
@@ -43,7 +43,7 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
 
 
 def record_of_format(arguments: argparse.Namespace, format: str | None) -> dict:
-    """What more determines examples of this format; nothing for plain text, as in files of before there were others."""
+    """Further entries for examples of this format; empty for plain text, as in files older than other formats."""
     if format in (None, TEXT):
         return {}
     if format == PAIRS:
@@ -88,7 +88,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
                 "output."
             )
         if not arguments.if_missing:
-            raise PrepareError(f"{shown(path)} exists: give {OVERWRITE} to replace it, or --if_missing to keep it.")
+            raise PrepareError(f"{shown(path)} exists: use {OVERWRITE} to replace it, or --if_missing to keep it.")
         if path == arguments.output and made_from.get("validation") == TOO_FEW:
             outputs = [path]
             lines += _check(path, made_from, inputs, {**record, "validation": TOO_FEW})
@@ -103,7 +103,7 @@ def is_made_already(inputs: list[Input], record: dict) -> bool:
 
 
 def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> list[str]:
-    """-> what to print if the file is kept"""
+    """-> lines to print if the file is kept"""
     arguments, plan = inputs[0].arguments, inputs[0].plan
     content = made_from.pop(CONTENT, _NONE)
     notes = []
@@ -115,7 +115,7 @@ def _check(path: Path, made_from: dict, inputs: list[Input], record: dict) -> li
             notes.append(legacy.NO_SPECIAL_TOKENS.format(shown(path)))
     if content is _NONE and (plan is not None or Path(arguments.tokenizer).expanduser().exists()):
         record = {**record, **legacy.record_of(arguments.dataset, arguments.tokenizer, local=plan is not None)}
-    # What was detected then is detected again, where the content is the same.
+    # If the content is the same, the same format is detected again.
     format = made_from.get("format") if arguments.format == "auto" else arguments.format
     record = {**record, **record_of_format(arguments, format)}
     _check_arguments(path, made_from, record)
@@ -135,8 +135,8 @@ def _check_input(path: Path, item: Input, fingerprint: dict | None) -> None:
         _check_content(path, dataset, fingerprint, item.plan.files[item.plan.split_of(path, item.arguments)])
     elif fingerprint is not None:
         raise PrepareError(
-            f"{shown(path)} was made from a folder or file named like the Hugging Face data set '{dataset}': choose "
-            f"another output, or give {OVERWRITE}."
+            f"{shown(path)} was made from a folder or file named like the Hugging Face dataset '{dataset}': choose "
+            f"another output, or use {OVERWRITE}."
         )
 
 
@@ -153,11 +153,11 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
     size = sum(file.size for file in files)
     if fingerprint is None:
         raise PrepareError(
-            f"{shown(path)} was made from the Hugging Face data set '{dataset}', which is now a folder or file here: "
-            "use --local_dataset false to read the Hugging Face data set, or choose another output."
+            f"{shown(path)} was made from the Hugging Face dataset '{dataset}', which is now a folder or file here: "
+            "use --local_dataset false to read the Hugging Face dataset, or choose another output."
         )
     if size >= MANY_BYTES and not is_unchanged(files, fingerprint, read=False):
-        print(f"{shown(dataset)}: comparing {shown_size(size)} with what {shown(path)} was made from.", flush=True)
+        print(f"{shown(dataset)}: comparing {shown_size(size)} with the sources of {shown(path)}.", flush=True)
     if is_unchanged(files, fingerprint):
         return
     then = f"{shown_count(fingerprint['files'], 'file')}, {fingerprint['bytes']:,} bytes"

@@ -18,7 +18,7 @@ BLOCK = 4 << 20  # elements
 NUMBERS, TEXTS = ("vocab_size", "eos_token_id"), ("tokenizer", "source")
 # Missing in files of older versions.
 MORE_NUMBERS, MORE_TEXTS = ("bos_token_id", "add_bos", "special_tokens_in_text"), ("tokenizer_hash", "special_tokens")
-# These are written again.
+# Recomputed.
 OWN = ("format_version", "max_token_id", "arguments")
 
 
@@ -27,7 +27,7 @@ def rewrite(path: Path) -> None:
     import h5py
 
     if not path.is_file():
-        raise PrepareError(f"{shown(path)} is not a file: give --rewrite the token file to rewrite.")
+        raise PrepareError(f"{shown(path)} is not a file: pass the token file to --rewrite.")
     try:
         path = path.resolve()
         with h5py.File(path, "r", locking=False) as file:
@@ -40,7 +40,7 @@ def rewrite(path: Path) -> None:
 
 def _rewrite(path: Path, file) -> None:
     if "tokens_xxh3" in file:
-        print(f"{shown(path)}: has checksums already, unchanged.")
+        print(f"{shown(path)}: already has checksums; unchanged.")
         return
     tokens, offsets, attributes = _tokens_of(file), _offsets_of(file), _attributes_of(file)
     arguments = json.loads(text_of(file, "arguments")) if "arguments" in file.attrs else None
@@ -58,7 +58,7 @@ def _rewrite(path: Path, file) -> None:
     print(f"{shown(path)}: rewritten with checksums, {written.num_tokens:,} tokens.")
     known = (*OWN, *attributes)
     if others := [shown(name) for name in (*file.attrs, *file) if name not in (*known, "tokens", "document_offsets")]:
-        print(f"{shown(path)}: not copied, as token files do not have them: {', '.join(others)}.")
+        print(f"{shown(path)}: not copied, since token files do not contain them: {', '.join(others)}.")
 
 
 def _tokens_of(file):
@@ -76,20 +76,20 @@ def _offsets_of(file):
 
 
 def _full(dataset):
-    """Refuses data that was never written: it would be read as zeros, and get checksums of these."""
+    """Refuses data that was never written: it would be read as zeros, and the zeros get checksums."""
     missing = (
         dataset.id.get_num_chunks() < -(-len(dataset) // dataset.chunks[0])
         if dataset.chunks
         else dataset.id.get_storage_size() == 0
     )
     if missing:
-        raise ValueError(f"{dataset.name} is incomplete: some of it was never written")
+        raise ValueError(f"{dataset.name} is incomplete: a part was never written")
     return dataset
 
 
 def _attributes_of(file) -> dict[str, int | str]:
     if (version := int(file.attrs["format_version"])) != FORMAT_VERSION:
-        raise ValueError(f"it has format version {version}, this program knows {FORMAT_VERSION}")
+        raise ValueError(f"it has format version {version}, this program supports {FORMAT_VERSION}")
     numbers = [*NUMBERS, *(name for name in MORE_NUMBERS if name in file.attrs)]
     texts = [*TEXTS, *(name for name in MORE_TEXTS if name in file.attrs)]
     return {name: int(file.attrs[name]) for name in numbers} | {name: text_of(file, name) for name in texts}

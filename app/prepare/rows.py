@@ -1,5 +1,5 @@
-"""The texts of files of rows: JSON Lines and lists, CSV, TSV, Parquet. Each row has one, in the requested column; if
-that is None, full rows are given."""
+"""Reads rows of JSON Lines, JSON lists, CSV, TSV and Parquet. Yields the text of the requested column; without a
+column, full rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NAME_SHOWN = 40  # characters: a file without a header has a text as its name
 class Row(NamedTuple):
     where: str  # file and line, for messages
     values: dict
-    double: str | None = None  # a key that the row, or an object in it, has twice
+    double: str | None = None  # a duplicate key of the row, or of an object in it
 
 
 class DoubleKey:
-    """Makes the objects of JSON, as object_pairs_hook, and notes a key that one of them has twice."""
+    """Builds JSON objects, as object_pairs_hook, and records a duplicate key."""
 
     def __init__(self):
         self.name: str | None = None
@@ -45,7 +45,7 @@ def two_keys(where: str, name: str) -> PrepareError:
 
 
 def without_nulls(value: object) -> object:
-    """Arrow gives each object the keys of all others, as null."""
+    """Arrow adds the keys of all other objects to each object, as null."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -55,7 +55,7 @@ def text_of(value: object, column: str, where: str) -> str:
     """value: of the column; None if the row has none."""
     if value is None:
         return ""
-    if isinstance(value, bytes):  # text in columns that some programs do not mark as such
+    if isinstance(value, bytes):  # text in columns not marked as text by some programs
         try:
             return value.decode()
         except UnicodeDecodeError as error:
@@ -117,7 +117,7 @@ def _rows_of_lines(stream: io.BufferedReader, path: Path, column: str | None, sk
 
 
 def _rows_of_list(stream: io.BufferedReader, path: Path, column: str | None, skip: bool) -> Iterator[str | Row]:
-    """Holds one object at a time."""
+    """Keeps one object in memory at a time."""
     double = DoubleKey() if column is None else None
     text, key = _Ahead(stream, path, double), json.dumps(column, ensure_ascii=False)
     text.skip("[")
@@ -156,7 +156,7 @@ class _Ahead:
         self._ended = False
 
     def next_character(self) -> str:
-        """Not white space; empty at the end of the file."""
+        """The next character other than white space; empty at the end of the file."""
         while True:
             self._begin = _WHITE_SPACE.match(self._text, self._begin).end()
             if self._begin < len(self._text) or self._ended:
@@ -190,7 +190,7 @@ class _Ahead:
             return value, text
 
     def _read(self) -> None:
-        """Reads as much again as there is, so that the time for a long value grows with its length."""
+        """Doubles the text, so that the time for a long value is linear in its length."""
         block = self._stream.read(max(BLOCK, len(self._text) - self._begin))
         self._ended = not block
         try:
@@ -264,7 +264,7 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str | None, delim
 
 
 def values_of(batch, column: str | None) -> list:
-    """batch: of pyarrow, with that column alone unless it is None."""
+    """batch: of pyarrow, with only that column unless it is None."""
     return batch.to_pylist() if column is None else batch.column(0).to_pylist()
 
 
@@ -279,7 +279,7 @@ def rows_of_parquet(path: Path, column: str | None, progress: Callable[[float], 
     import pyarrow.parquet
 
     try:
-        # The library does not take paths as bytes, and names need not be UTF-8.
+        # The library does not accept paths as bytes, and names need not be UTF-8.
         with open(path, "rb") as file:
             table = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
             names = table.schema_arrow.names

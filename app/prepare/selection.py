@@ -1,5 +1,5 @@
-"""Which files of a data set are read, and for which split. Leaving out most of the text is refused; other files that
-are left out are listed."""
+"""Selects the files of a dataset, by split. Leaving out most of the text is refused; other files that are left out are
+listed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES_SHOWN = 4
 
 @dataclass
 class Selection:
-    """The files of a data set in this machine's file system, by split."""
+    """The files of a dataset in this machine's file system, by split."""
 
     root: Path
     by_split: dict[str, list[File]]
@@ -113,7 +113,11 @@ def _matching(found: Survey, patterns: list[str]) -> Selection:
     def matches(name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
-    others = [LeftOut(file.name, file.size, "not of --files", False) for file in found.files if not matches(file.name)]
+    others = [
+        LeftOut(file.name, file.size, "not selected by --files", False)
+        for file in found.files
+        if not matches(file.name)
+    ]
     left = [left if matches(left.name) else replace(left, is_data=False) for left in found.left_out]
     files = [file for file in found.files if matches(file.name)]
     return Selection(found.root, {"train": files}, left + others, split_matters=False, patterns=tuple(patterns))
@@ -129,7 +133,7 @@ def _configured(found: Survey, name: str, configuration: dict) -> Selection:
     else:
         left_out = []
     chosen = {file.name for files in by_split.values() for file in files} | {left.name for left in left_out}
-    reason = f"not of configuration {name}"
+    reason = f"not in configuration {name}"
     others = [LeftOut(file.name, file.size, reason, False) for file in found.files if file.name not in chosen]
     # Files that the author of the configuration left out do not count as missed.
     left_out += [replace(left, is_data=False) for left in found.left_out]

@@ -1,4 +1,4 @@
-"""Where documents end in a text: keywords, or a text between documents."""
+"""Separators of documents in a text: keywords, or a text between documents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def separator_of(argument: str) -> str:
 
     separator = _ESCAPE.sub(decoded, argument)
     if not separator:
-        raise PrepareError(f"--document_separator is empty: give {', '.join(SEPARATORS)}, or a text.")
+        raise PrepareError(f"--document_separator is empty: pass {', '.join(SEPARATORS)}, or a text.")
     if any("\ud800" <= character <= "\udfff" for character in separator):
         raise PrepareError(
             "--document_separator is not valid text: it contains half of a surrogate pair, or is not UTF-8."

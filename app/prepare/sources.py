@@ -1,4 +1,4 @@
-"""Where documents come from: files, data sets saved to disk, Hugging Face data sets by name."""
+"""Sources of documents: files, datasets saved to disk, Hugging Face datasets by name."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Reading:
 
 @dataclass
 class Source:
-    """Documents of one data set and split. `total` and `done` count bytes, or rows where bytes are unknown."""
+    """Documents of one dataset and split. `total` and `done` count bytes, or rows if the bytes are unknown."""
 
     dataset: str
     split: str
     reading: Reading
     total: int | None = None
     done: int = 0
-    notes: list[str] = field(default_factory=list)  # what was decided, for the user
+    notes: list[str] = field(default_factory=list)  # decisions, for the user
     num_rows: int = 0
     num_empty_rows: int = 0
 
@@ -61,15 +61,15 @@ class Source:
 
     @property
     def parts(self) -> list[Source]:
-        """The sources of which this one consists."""
+        """The sources that this one consists of."""
         return [self]
 
     def documents(self) -> Iterator[Document]:
-        """Without a column a document is a list of one Row."""
+        """Without a column, a document is a list of one Row."""
         raise NotImplementedError
 
     def columns(self) -> list[str]:
-        """Of the first row, before reading; empty where there are none."""
+        """Columns of the first row, before reading; empty if there are none."""
         raise NotImplementedError
 
     def fingerprint(self) -> dict | None:
@@ -107,7 +107,7 @@ class FileSource(Source):
         self.total = self.num_bytes
         self._fingerprinter: Fingerprinter | None = None
         self._before = 0
-        self.blank: list[Path] = []  # files of text that hold white space alone
+        self.blank: list[Path] = []  # text files that contain only white space
 
     @property
     def num_bytes(self) -> int:
@@ -115,7 +115,7 @@ class FileSource(Source):
 
     @property
     def num_read(self) -> int:
-        """How many of `files` were read, from the first; the last of them perhaps partially."""
+        """How many of `files` were read, from the first on; the last one perhaps partially."""
         return 0 if self._fingerprinter is None else self._fingerprinter.num_read
 
     def copies(self) -> list[tuple[File, File]]:
@@ -157,7 +157,7 @@ class FileSource(Source):
             elif column is None:
                 raise PrepareError(
                     f"{shown(file.path)} is a text file, without columns of conversations: choose other files with "
-                    "--files, or give --format text."
+                    "--files, or pass --format text."
                 )
             else:
                 yield from self._of_text(file.path, stream)
@@ -260,21 +260,21 @@ class SavedSource(Source):
         self.total = data.num_rows
         try:
             for batch in data.with_format("arrow").iter(ROWS):
-                # Damaged offsets would point anywhere in memory.
+                # Damaged offsets could point anywhere in memory.
                 batch.validate(full=True)
                 for value in values_of(batch, column):
                     self.done += 1
                     yield text_or_row(value, column, f"{where} row {self.done:,}")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise PrepareError(
-                f"{where} cannot be read as a data set saved to disk ({shown(error).rstrip('.')}): copy or save it "
+                f"{where} cannot be read as a dataset saved to disk ({shown(error).rstrip('.')}): copy or save it "
                 "again."
             ) from error
 
 
 @dataclass
 class HubSource(Source):
-    """A data set of Hugging Face, streamed."""
+    """A streamed Hugging Face dataset."""
 
     config_name: str | None = None
 
@@ -289,7 +289,7 @@ class HubSource(Source):
         use_cache_where_unreachable()
         import datasets
 
-        column, where = self.reading.column, f"data set '{self.dataset}'"
+        column, where = self.reading.column, f"dataset '{self.dataset}'"
         with hub_errors(self.dataset):
             data = datasets.load_dataset(self.dataset, self.config_name, split=self.split, streaming=True)
             for row in data:
@@ -307,7 +307,7 @@ class HubSource(Source):
 
 @dataclass
 class ChainedSource(Source):
-    """Several data sets, one after the other."""
+    """Several datasets, one after the other."""
 
     sources: list[Source] = field(default_factory=list)
 
@@ -342,7 +342,7 @@ def _rows_of(kind: str, stream: io.BufferedReader, path: Path, reading: Reading)
 
 
 def _first_columns(rows: Iterator[Row]) -> list[str]:
-    """What cannot be read is refused where it is read."""
+    """Ignores errors: reading the documents reports them."""
     try:
         with closing(rows):
             return [name for row in islice(rows, 1) for name in row.values]
@@ -362,7 +362,7 @@ def load_saved(path: Path):
         return datasets.load_from_disk(str(path))
     except Exception as error:
         raise PrepareError(
-            f"{shown(path)} cannot be read as a data set saved to disk: {shown(error).rstrip('.')}."
+            f"{shown(path)} cannot be read as a dataset saved to disk: {shown(error).rstrip('.')}."
         ) from error
 
 
@@ -389,7 +389,7 @@ class hub_errors:
     def __exit__(self, kind, error, traceback):
         if error is None or isinstance(error, (PrepareError, GeneratorExit, KeyboardInterrupt, SystemExit)):
             return False
-        if refused := refusal("data set", self._dataset, error):
+        if refused := refusal("dataset", self._dataset, error):
             raise PrepareError(refused) from error
         first_line = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(

@@ -29,13 +29,13 @@ def span_counts(window: int) -> tuple[int, int]:
 
 
 def lengths_of(window: int) -> tuple[int, int]:
-    """Of the source and the target, both with the end-of-text id."""
+    """Lengths of source and target, both with the end-of-text id."""
     noise, spans = span_counts(window)
     return window - noise + spans + 1, noise + spans + 1
 
 
 def window_of(source_length: int) -> int:
-    """The longest whose source fits."""
+    """The longest window whose source fits."""
     window = 2
     while lengths_of(window + 1)[0] <= source_length:
         window += 1
@@ -51,7 +51,7 @@ def check_lengths(arguments: argparse.Namespace) -> None:
     if arguments.seq_length not in (None, length):
         raise PrepareError(
             f"--seq_length {arguments.seq_length} is not the {length} tokens of corrupted spans with --source_length "
-            f"{source}: leave it out, and give the run --seq_length {length}."
+            f"{source}: leave it out, and pass --seq_length {length} to the run."
         )
 
 
@@ -63,7 +63,7 @@ def _segments(total: int, count: int, random: np.random.RandomState) -> np.ndarr
 
 
 def noise_mask(window: int, random: np.random.RandomState) -> np.ndarray:
-    """Of the tokens that are removed: spans alternate, and the first is kept."""
+    """Mask of removed tokens: kept and removed spans alternate, the first is kept."""
     noise, spans = span_counts(window)
     removed = _segments(noise, spans, random)
     kept = _segments(window - noise, spans, random)
@@ -71,11 +71,11 @@ def noise_mask(window: int, random: np.random.RandomState) -> np.ndarray:
 
 
 def sentinels_of(encoder: Encoder, count: int) -> np.ndarray:
-    """<extra_id_0>, <extra_id_1>, ...; of bytes the last ids of --vocab_size, downwards."""
+    """<extra_id_0>, <extra_id_1>, ...; for bytes, the last ids of --vocab_size, descending."""
     if encoder.definition is None:
         if encoder.vocab_size - count <= encoder.eos_token_id:
             needed = encoder.eos_token_id + 1 + count
-            raise PrepareError(f"tokenizer 'bytes' has no sentinels for {count} spans: give --vocab_size {needed}.")
+            raise PrepareError(f"tokenizer 'bytes' has no sentinels for {count} spans: pass --vocab_size {needed}.")
         return encoder.vocab_size - 1 - np.arange(count)
     from tokenizers import Tokenizer
 
@@ -84,14 +84,14 @@ def sentinels_of(encoder: Encoder, count: int) -> np.ndarray:
     if None in ids:
         raise PrepareError(
             f"tokenizer '{shown(encoder.name)}' has no <extra_id_{ids.index(None)}>, and --format {SPANS} needs "
-            f"{count}: give one of a T5, or a shorter --source_length."
+            f"{count}: pass a T5 tokenizer, or a shorter --source_length."
         )
     return np.array(ids)
 
 
 @dataclass(frozen=True)
 class Spans:
-    """What the rows of an output are made of."""
+    """Corrupts windows of tokens to the rows of an output."""
 
     padding: int
     lengths: tuple[int, int]  # of source and target
@@ -112,7 +112,7 @@ class Spans:
 
 
 class SpansOutput(PairsOutput):
-    """An output file of corrupted windows. The seed and its number determine the mask of a window."""
+    """An output file of corrupted windows. Seed and window number determine the mask of a window."""
 
     def __init__(self, path: Path, encoder: Encoder, arguments: argparse.Namespace):
         source, window = arguments.source_length, window_of(arguments.source_length)
@@ -126,8 +126,8 @@ class SpansOutput(PairsOutput):
         forbidden = np.isin(part.tokens, [self._work.padding, *self._work.sentinels])
         if forbidden.any():
             raise PrepareError(
-                f"the text of {shown(self.file.path)} holds the token {part.tokens[forbidden][0]}, which pads or marks "
-                "a span: remove it from the text."
+                f"the text of {shown(self.file.path)} contains the token {part.tokens[forbidden][0]}, which pads or "
+                "marks a span: remove it from the text."
             )
         tokens, window = np.concatenate([self._left, part.tokens]), self._work.window
         whole = len(tokens) // window * window
@@ -143,7 +143,7 @@ class SpansOutput(PairsOutput):
         if self.num_rows == 0:
             raise PrepareError(
                 f"the text of {shown(self.file.path)} has fewer tokens than a window, {self._work.window}: nothing was "
-                "written; give more text, or a shorter --source_length."
+                "written; add more text, or a shorter --source_length."
             )
         self.counts[LEFT_OVER] = len(self._left)
         super().finish()

@@ -1,4 +1,4 @@
-"""Special tokens: the one that ends a document, the one that begins it, and their names within texts."""
+"""Special tokens: those that begin and end a document, and their names within texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def eos_of(
         if token not in vocabulary:
             where = "--eos_token" if given else "its files declare it as eos_token"
             raise PrepareError(
-                f"Tokenizer '{shown(name)}' has no token '{shown(token)}' ({where}): give another --eos_token."
+                f"Tokenizer '{shown(name)}' has no token '{shown(token)}' ({where}): pass another --eos_token."
             )
         return vocabulary[token]
     names = {index: token for token, index in vocabulary.items()}
@@ -44,7 +44,7 @@ def eos_of(
         "declares several end-of-text ids" if len(declared.eos_ids) > 1 else "does not declare its end-of-text token"
     )
     raise PrepareError(
-        f"Tokenizer '{shown(name)}' {reason}: give --eos_token, or eos_token in its {CONFIG}; "
+        f"Tokenizer '{shown(name)}' {reason}: pass --eos_token, or set eos_token in its {CONFIG}; "
         f"candidates: {listed}{more}."
     )
 
@@ -57,7 +57,7 @@ def bos_of(
     if wish == "auto" and len(added) > 1:
         raise PrepareError(
             f"The post-processor of tokenizer '{shown(name)}' adds the ids {added} before a text, and documents begin "
-            "with one id at most: give --add_bos true or false."
+            "with one id at most: pass --add_bos true or false."
         )
     token = declared.bos_token
     # What the post-processor adds is BOS under any name, such as [CLS].

@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"^\d+|[\s\d()\[\]]+$")
 
 
 def split_of(name: str) -> str | None:
-    """train, validation, test or None for a file name, relative to its data set, with "/".
+    """train, validation, test or None for a file name, relative to its dataset, with "/".
 
     The outermost folder with a split decides, else the file name. A name has a split if one of its parts, between dots,
     dashes and underscores, is a word of SPLITS, with or without a number; "a train journey" is one part and has none. A

@@ -14,7 +14,7 @@ from .fingerprints import File
 from .kinds import READABLE, describes, is_output, kind_of, why_not_read
 from .streams import unreadable
 
-_DESCRIPTION = "describes the data set"
+_DESCRIPTION = "describes the dataset"
 _MOST_OF_POINTER = 1024  # bytes
 
 
@@ -44,7 +44,7 @@ def survey(root: Path, named: Collection[str] = ()) -> Survey:
         found.files.append(File(root, root.name, root.stat().st_size))
         return found
     if not root.is_dir():
-        raise PrepareError(f"{shown(root)} is neither a file nor a folder: give one.")
+        raise PrepareError(f"{shown(root)} is neither a file nor a folder: pass one.")
     _walk(found, root)
     _read_descriptions(found, named)
     found.files.sort(key=lambda file: Path(file.name))
@@ -147,7 +147,7 @@ def _add_file(found: Survey, path: Path, name: str, status: os.stat_result) -> N
 
 
 def _refuse_pointer(path: Path, size: int) -> None:
-    """Refuses the few lines that Git has in place of a file that Git LFS has not fetched."""
+    """Refuses the pointer that Git stores for a file that Git LFS has not fetched."""
     if size > _MOST_OF_POINTER:
         return
     try:

@@ -112,7 +112,7 @@ class TokenFile:
         self._check_written()
 
     def commit(self, attributes: dict[str, int | str], arguments: dict | None) -> None:
-        """attributes: with format_version, if that is not 1. arguments: what the file is made from; None if unknown."""
+        """attributes: with format_version, if that is not 1. arguments: the inputs of the file; None if unknown."""
         facts = {"format_version": FORMAT_VERSION, "max_token_id": self.max_token_id}
         self._blocks.finish()
         self._extend(self._checksums, self._blocks.take())
@@ -205,7 +205,7 @@ def _sync(path: Path) -> None:
 
 
 def arguments_of(path: Path) -> dict | None:
-    """What an existing token file was made from; None if it is not a token file of this program."""
+    """The recorded inputs of a token file; None if it is not a token file of this program."""
     import h5py
 
     try:

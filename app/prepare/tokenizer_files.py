@@ -18,7 +18,7 @@ CONFIG, SPECIAL_TOKENS, GENERATION, MODEL = (
 )
 TEMPLATE = "chat_template.jinja"
 MOST_BYTES = 1 << 30
-# Beside tokenizer.json, or vocab.json and merges.txt: what decides the special tokens.
+# Files that determine the special tokens, besides tokenizer.json, or vocab.json and merges.txt.
 DECLARATIONS = (CONFIG, SPECIAL_TOKENS, GENERATION, MODEL)
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -30,8 +30,8 @@ class Declared:
     eos_token: str | None = None
     bos_token: str | None = None
     add_bos: bool | None = None
-    eos_ids: tuple[int, ...] = ()  # of the model; only where no file declares eos_token
-    bos_id: int | None = None  # of the model; only where no file declares bos_token
+    eos_ids: tuple[int, ...] = ()  # of the model; only if no file declares eos_token
+    bos_id: int | None = None  # of the model; only if no file declares bos_token
     named: dict[str, str] = field(default_factory=dict)  # special tokens by their keys of NAMED
 
     def template_tokens(self) -> dict[str, str]:
@@ -103,7 +103,7 @@ def check_ids(path: Path, words: dict[str, int]) -> None:
     for word, index in words.items():
         if (other := first.setdefault(index, word)) != word:
             raise PrepareError(
-                f"{shown(path)} has the id {index} for both '{shown(other)}' and '{shown(word)}': give each its "
+                f"{shown(path)} has the id {index} for both '{shown(other)}' and '{shown(word)}': assign each its "
                 "own, or download the file again."
             )
 

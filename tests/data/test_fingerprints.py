@@ -199,7 +199,7 @@ def test_a_folder_is_not_taken_for_the_hub_nor_the_other_way_round(prepare, tmp_
     prepare("corpus", "a.h5")
     (tmp_path / "corpus").rename(tmp_path / "elsewhere")
     error = prepare("corpus", "a.h5", "--if_missing", fails=True).stderr
-    assert "a.h5" in error and "Hugging Face data set 'corpus'" in error
+    assert "a.h5" in error and "Hugging Face dataset 'corpus'" in error
     (tmp_path / "elsewhere").rename(tmp_path / "corpus")
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file.attrs["arguments"] = json.dumps({**json.loads(file.attrs["arguments"]), "content": None})

@@ -49,7 +49,7 @@ def test_a_data_set_that_is_refused_names_licence_and_token(monkeypatch, kind, s
     with pytest.raises(PrepareError) as caught, sources.hub_errors("some/corpus"):
         datasets.load_dataset("some/corpus")
     sentence = str(caught.value)
-    assert f"refuses the data set 'some/corpus' ({status})" in sentence and "HF_TOKEN" in sentence
+    assert f"refuses the dataset 'some/corpus' ({status})" in sentence and "HF_TOKEN" in sentence
     assert "https://huggingface.co/datasets/some/corpus " in sentence
 
 

@@ -117,7 +117,7 @@ def test_descriptions_in_files_of_text_are_not_read(prepare, tmp_path, name):
     fill(tmp_path / "corpus", {"a.txt": "a", f"sub/{name}": "no data", "how to read me.txt": "b"})
     process = prepare("corpus", "a.h5")
     assert read_tokens(tmp_path / "a.h5").texts() == ["a", "b"]
-    assert f"sub/{name} (7 bytes): describes the data set" in process.stdout
+    assert f"sub/{name} (7 bytes): describes the dataset" in process.stdout
     # If it is named, it is read.
     prepare(f"corpus/sub/{name}", "b.h5")
     prepare("corpus", "c.h5", "--files", f"sub/{name}")
@@ -137,7 +137,7 @@ def test_what_was_not_read_is_listed_with_the_reason(prepare, tmp_path):
     assert read_tokens(tmp_path / "a.h5").texts() == ["a text, longer than the rest"]
     listed = output[output.index("corpus: not read 9 files") :]
     for line in (
-        "README.md (170 bytes): describes the data set",
+        "README.md (170 bytes): describes the dataset",
         ".git, .gitattributes (6 bytes): hidden",
         "cover.png (3 bytes): .png files are not read",
         "old.zip (2 bytes): archives are not read: unpack them",
@@ -171,7 +171,7 @@ def test_files_chooses_by_patterns(prepare, tmp_path):
     fill(tmp_path / "corpus", {"en/train.txt": "en train", "en/test.txt": "en test", "fr/train.txt": "fr train"})
     process = prepare("corpus", "a.h5", "--files", "en/*")
     assert read_tokens(tmp_path / "a.h5").texts() == ["en test", "en train"]
-    assert "fr/train.txt (8 bytes): not of --files" in process.stdout
+    assert "fr/train.txt (8 bytes): not selected by --files" in process.stdout
     prepare("corpus", "b.h5", "--files", "en/te*", "--files", "fr/*")
     assert read_tokens(tmp_path / "b.h5").texts() == ["en test", "fr train"]
     assert "matches --files 'de/*'" in prepare("corpus", "c.h5", "--files", "de/*", fails=True).stderr
@@ -224,7 +224,7 @@ def test_a_configuration_of_a_folder_is_used(prepare, tmp_path, repository):
     process = prepare("corpus", "en.h5", *arguments)
     assert read_tokens(tmp_path / "en.h5").texts() == ["en/1", "en/2"]
     assert read_tokens(tmp_path / "validation.h5").texts() == ["en/held_out/3"]
-    assert "not of configuration en" in process.stdout
+    assert "not in configuration en" in process.stdout
     prepare("corpus", "fr.h5", "--dataset_config_name", "fr")
     assert read_tokens(tmp_path / "fr.h5").texts() == ["fr/4", "fr/deep/5"]
     prepare("corpus", "de.h5", "--dataset_config_name", "folder")

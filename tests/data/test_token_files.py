@@ -81,10 +81,10 @@ def test_rewriting_keeps_all_and_adds_checksums(tmp_path, capsys, monkeypatch, s
     assert written.attributes == {**ATTRIBUTES, **record, **special}
     said = capsys.readouterr().out
     assert "rewritten with checksums, 1,000 tokens" in said
-    assert "not copied, as token files do not have them: note." in said
+    assert "not copied, since token files do not contain them: note." in said
     before = path.read_bytes()
     rewriting.rewrite(path)
-    assert "has checksums already" in capsys.readouterr().out
+    assert "already has checksums" in capsys.readouterr().out
     assert path.read_bytes() == before
 
 
@@ -132,7 +132,7 @@ def test_tokens_that_were_never_written_get_no_checksums(tmp_path):
         file["tokens"][4900:] = 1
         del file["document_offsets"]
         file["document_offsets"] = np.array([0, 5000], np.uint64)
-    with pytest.raises(PrepareError, match="/tokens is incomplete: some of it was never written"):
+    with pytest.raises(PrepareError, match="/tokens is incomplete: a part was never written"):
         rewriting.rewrite(path)
 
 
@@ -148,7 +148,7 @@ def test_rewrite_takes_no_other_argument(tmp_path):
         assert "takes no other argument" in process.stderr or "not allowed with argument" in process.stderr
     process = run("--rewrite", "b.h5")
     assert process.returncode == 2
-    assert process.stderr == "prepare_data.py: b.h5 is not a file: give --rewrite the token file to rewrite.\n"
+    assert process.stderr == "prepare_data.py: b.h5 is not a file: pass the token file to --rewrite.\n"
     process = run("--rewrite", "a.h5")
     assert process.returncode == 0, process.stderr
     check_checksums(tmp_path / "a.h5", 32_768)
