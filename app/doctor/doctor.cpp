@@ -351,7 +351,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   tell_job_from_hosts(reports);
   run_on_all_ranks(mpi, [&] {
     if (mpi.rank() != 0) return;
-    // mpirun gives its ranks a terminal even if their output goes to a file.
+    // mpirun connects its ranks to a terminal even if their output goes to a file.
     const bool color = mpi.world_size() == 1 && isatty(STDOUT_FILENO) != 0;
     write_output(Output::kStdout, to_table(reports, {.color = color, .brief = options.quick}));
     if (!options.json.empty()) io::replace_text_file(options.json, to_json(start, reports));

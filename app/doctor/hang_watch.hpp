@@ -42,7 +42,7 @@ class HangWatch {
   HangWatch(std::string host, std::string json, JobStart start, std::chrono::milliseconds patience,
             std::function<void(const std::string&)> end = end_hung, Write write = write_file);
 
-  // The check that this rank runs until the next call. `look` must outlive the watch.
+  // Sets the check that this rank runs until the next call. `look` must outlive the watch.
   void enter(const Look& look) { change(&look); }
   // This rank waits for others from now on.
   void leave() { change(nullptr); }

@@ -215,7 +215,7 @@ int run(const GenerateOptions& options) {
   if (options.describe) return describe(request);
   const at::Device device = find_device(options.device);
   const at::ScalarType type = find_type(options.dtype, device);
-  // The same seed gives the same text, and no matmul is tuned first.
+  // Deterministic for the same seed; no matmul is tuned first.
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   configure_gpu_allocator();

@@ -7,7 +7,7 @@
 
 namespace mpzero {
 
-// Samples the next token. The same seed and logits give the same tokens.
+// Samples the next token. Deterministic for the same seed and logits.
 class Sampler {
  public:
   // `temperature`: 0 returns the largest logit, the first of equal ones; else samples from softmax(logits /

@@ -26,7 +26,7 @@ std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& 
 std::string describe(const parallel::HostUpdateOptions& options);
 
 // A note for the user if states on the host are not updated with the fastest instructions; else std::nullopt. All
-// kernels give the same bits.
+// kernels are bit-identical.
 std::optional<std::string> slower_update(parallel::HostKernel kernel);
 
 // Whether this CPU has bf16 matmul instructions: AVX-512 BF16 or AMX.

@@ -20,7 +20,7 @@ struct Instance {
   double gigabits;          // EFA bandwidth in Gb/s per direction, all cards together
   double nvlink_gigabytes;  // GB/s from one GPU to the others, per direction; 0: PCIe only
   bool gpu_direct;          // the GPUs must reach EFA without host memory
-  const char* efa;          // what an instance must be started with to have EFA
+  const char* efa;          // how to start an instance to get EFA
   int vcpus;                // hardware threads; 0: unknown, also below
   int host_gibibytes;       // memory of the host
   double host_gigabytes;    // host memory bandwidth in GB/s, from the processor's data sheet

@@ -57,7 +57,7 @@ struct CalibrationData {
   std::string device;  // "NVIDIA H200", or the CPU's name
   bool gpu = true;
   std::vector<std::string> names;  // parts of the names of devices that the file applies to
-  std::string source;              // what was measured, or how the figures were derived
+  std::string source;              // measurements, or how the figures were derived
   std::string date;                // of the measurement
   std::map<std::string, std::string> versions;
   double error = 0;  // relative error of a step's time

@@ -19,7 +19,7 @@ struct Links {
   bool peer_access = false;                        // the GPUs of a host write into each other's memory, as over NVLink
 };
 
-// Ranks that take part in a collective: `hosts` of them, with `per_host` each.
+// Ranks of a collective: `hosts` hosts with `per_host` ranks each.
 struct Group {
   int hosts = 1;
   int per_host = 1;

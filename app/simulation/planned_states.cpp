@@ -14,7 +14,7 @@ parallel::MemoryUse planned_states(const std::vector<UnitSpec>& units, parallel:
   const SimulatedDevice device({}, options.device.type());
   // If NCCL sums with copy engines, as on GPUs that are peers, the received shards need memory.
   const Links links{.peer_access = options.device.is_cuda()};
-  // On the CPU all memory is the host's.
+  // On the CPU, all memory is the host's.
   if (options.device.is_cpu()) {
     options.optimizer_placement = options.parameter_placement = parallel::Placement::kDevice;
   }

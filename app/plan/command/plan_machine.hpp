@@ -24,7 +24,7 @@ struct PlanMachine {
   int nodes = 1;
   int gpus = 1;                      // per host
   int gpu_gigabytes = 0;             // as in its name
-  int64_t gpu_bytes = 0;             // of memory, as CUDA reports it
+  int64_t gpu_bytes = 0;             // memory, as CUDA reports it
   int64_t host_bytes = 0;            // 0: unknown
   double host_bytes_per_second = 0;  // memory bandwidth; 0: from the calibration
   double pcie_bytes_per_second = 0;  // likewise

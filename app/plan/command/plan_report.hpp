@@ -18,7 +18,7 @@ struct PlanFacts {
   std::string largest = {};                  // the result of --max_seq_length or --largest_model
 };
 
-// Relative error of a step from which hours and costs are omitted: they would be wrong by half or more.
+// Hours and costs are omitted from this relative error of a step on: they would be wrong by half or more.
 constexpr double kVagueError = 0.75;
 
 // "20.4", "0.042".
