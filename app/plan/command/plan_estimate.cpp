@@ -94,7 +94,7 @@ std::string memory_problem(const RunSetup& setup, const MemoryEstimate& estimate
   const std::optional<MemoryChange> hosts = more_hosts(setup, estimate, machine);
   if (device) {
     if (changes.size() < 2 && hosts) changes.push_back(*hosts);
-    return fmt::format("it needs {} of {}, {} are available; {}", gibibytes(need.device), memory_name(machine),
+    return fmt::format("it needs {} of {}, but {} are available; {}", gibibytes(need.device), memory_name(machine),
                        gibibytes(available(machine)), describe_changes(changes));
   }
   return fmt::format(

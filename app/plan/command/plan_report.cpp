@@ -69,8 +69,8 @@ void add_memory(std::vector<std::string>& lines, const PlanFacts& facts, const P
   part("activations", memory.activations, fmt::format("recompute {}", describe(memory.levels)));
   part("weights in FP8", memory.cast_weights, fmt::format("of {} layers", memory.kept_casts));
   part("workspace", memory.workspace);
-  part(cpu ? "program and libraries" : "CUDA and NCCL", memory.context, "as usual");
-  if (cpu) lines.push_back(row("", "", "and up to an eighth of it that tensors keep for the next step"));
+  part(cpu ? "program and libraries" : "CUDA and NCCL", memory.context, "typical");
+  if (cpu) lines.push_back(row("", "", "plus up to an eighth of it that tensors keep for the next step"));
   if (memory.host > 0) {
     lines.push_back(fmt::format("Memory per host: {}{} for {}", gibibytes(memory.host),
                                 memory.of_host > 0 ? " of " + gibibytes(memory.of_host) : "",
@@ -120,7 +120,7 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   };
   part("forward", step.split.forward);
   part("backward", step.split.backward);
-  part("optimizer", step.split.optimizer, "what computation waits for");
+  part("optimizer", step.split.optimizer, "exposed time");
   part("waiting for parameters", step.split.exposed_parameters);
   part("waiting for gradients", step.split.exposed_gradients);
   lines.emplace_back("Concurrent work:");
@@ -129,7 +129,7 @@ void add_step(std::vector<std::string>& lines, const PlanFacts& facts, const Pla
   part("other kernels", step.elementwise);
   // The GPU also computes the norms of parameters that the host updates.
   part(cpu ? "AdamW and norm" : "AdamW and norm on the GPU", step.optimizer);
-  if (cpu) part("LM head", step.head, "of the first three");
+  if (cpu) part("LM head", step.head, "part of the first three");
   part("AdamW on the host", step.host_optimizer, basis_of_host_adamw(facts));
   const char* const of_pcie = facts.machine.pcie_bytes_per_second > 0 ? kOfInstance : "";
   part("PCIe to the host", step.down, of_pcie);
