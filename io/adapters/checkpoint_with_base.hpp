@@ -14,11 +14,11 @@
 
 namespace mpzero::io {
 
-// A checkpoint with all weights: where it refers to its base, they are read there, and the others are its own.
+// A checkpoint with all weights: those of the base are read from the base's folder, the others from the checkpoint.
 class CheckpointWithBase : public StoredCheckpoint {
  public:
-  // `base`: the folder of the base; empty: the one that the run recorded. Throws UserError where it holds other weights
-  // than those with which the run began, naming folder and hashes. Collective. `checkpoint` must outlive this object.
+  // `base`: the base's folder; empty: the one that the run recorded. Throws UserError, naming folder and hashes, if its
+  // weights differ from those that the run started from. Collective. `checkpoint` must outlive this object.
   CheckpointWithBase(const StoredCheckpoint& checkpoint, std::filesystem::path base, ProcessGroup& group);
 
   const std::filesystem::path& folder() const override { return checkpoint_.folder(); }
@@ -46,10 +46,10 @@ class CheckpointWithBase : public StoredCheckpoint {
   std::unique_ptr<WeightSource> base_;  // null: the checkpoint has all weights
 };
 
-// The same with the adapters merged: W + s B A in fp32, under the names of the base.
+// A checkpoint with merged adapters: W + s B A in fp32, under the base's names.
 class MergedCheckpoint final : public CheckpointWithBase {
  public:
-  // Throws UserError where the checkpoint has no adapters, and as CheckpointWithBase.
+  // Throws UserError if the checkpoint has no adapters, and as CheckpointWithBase does.
   MergedCheckpoint(const StoredCheckpoint& checkpoint, std::filesystem::path base, ProcessGroup& group);
 
   const TrainingProgress& progress() const override { return progress_; }

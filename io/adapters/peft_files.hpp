@@ -15,8 +15,8 @@
 
 namespace mpzero::io {
 
-// The adapters in a folder of PEFT or a checkpoint, under the model's names ("model.layers.0.self_attn.q_proj.lora_A.
-// weight"). Throws UserError unless they are those of `units`, with their shapes.
+// The adapters of a PEFT folder or a checkpoint, under the model's names ("model.layers.0.self_attn.q_proj.lora_A.
+// weight"). Throws UserError unless names and shapes match those of `units`.
 std::unique_ptr<WeightSource> open_adapters(const std::filesystem::path& folder, std::span<const UnitSpec> units);
 
 // The weights of a base and adapters.
@@ -32,9 +32,9 @@ class WithAdapters final : public ParameterSource {
   const ParameterSource& adapters_;
 };
 
-// Writes the adapters of a checkpoint as PEFT does: adapter_model.safetensors and adapter_config.json, under PEFT's
-// names. Replaces an export of any format, and throws, as export_weights() does. Throws UserError where the checkpoint
-// has no adapters.
+// Writes a checkpoint's adapters in PEFT's format: adapter_model.safetensors and adapter_config.json, under PEFT's
+// names. Replaces an export of any format, and throws, as export_weights() does. Throws UserError if the checkpoint has
+// no adapters.
 Exported export_adapters(const StoredCheckpoint& checkpoint, const std::filesystem::path& output, WeightType type,
                          const ExportFolder::OnWarning& on_warning);
 

@@ -6,7 +6,7 @@
 
 namespace mpzero::io {
 
-// Data types of stored weights.
+// Dtypes of stored weights.
 enum class WeightType : uint8_t { kFloat32, kBFloat16 };
 
 inline int64_t bytes_of(WeightType type) { return type == WeightType::kFloat32 ? 4 : 2; }
@@ -21,7 +21,7 @@ inline uint16_t to_bfloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
 }
 
-// IEEE 754 binary16, rounded likewise.
+// IEEE 754 binary16, with the same rounding.
 inline uint16_t to_float16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000U;

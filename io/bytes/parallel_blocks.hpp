@@ -10,9 +10,8 @@
 
 namespace mpzero::io {
 
-// Calls work(0) .. work(count - 1), each once, from up to `threads` threads that take the next index when they are
-// free. Returns when all calls are done. After the first exception no further index is started, and the exception is
-// rethrown.
+// Calls work(0) .. work(count - 1), each once, on up to `threads` threads, and returns when all calls are done. A free
+// thread fetches the next index. After the first exception no further calls start, and the exception is rethrown.
 template <typename Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
   std::atomic<int64_t> next{0};
@@ -36,8 +35,8 @@ void parallel_for(int64_t count, int threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Number of threads that move a rank's data between memory and the disk. A few threads saturate a disk, one thread that
-// also hashes does not, and several ranks share a node.
+// Number of threads for a rank's file I/O. A few threads saturate a disk; one thread that also hashes does not. Several
+// ranks share a host.
 inline int io_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 2U, 4U)); }
 
 }  // namespace mpzero::io

@@ -14,16 +14,16 @@
 
 namespace mpzero::io {
 
-// A rank's values of one kind of one of its shards.
+// Returns a rank's values of one kind for one of its shards.
 using FetchShard = std::function<std::span<const float>(size_t shard, StateKind kind)>;
 
 struct ShardValues {
   FetchShard fetch;
-  // Whether all spans that `fetch` yields stay valid; else each does until the next call. Memory at multiples of
-  // OutputFile::kAlignment goes to the disk without a copy.
+  // Whether all spans that `fetch` returns stay valid; otherwise each is valid until the next call. Memory aligned to
+  // OutputFile::kAlignment is written without a copy.
   bool all_stay = false;
-  // If set: called after the last call of `fetch` and the last read of its spans, also after an error.
-  // BackgroundSave does, from the thread that writes.
+  // If set: called after the last call of `fetch` and the last read of its spans, also after an error. BackgroundSave
+  // calls it from the writing thread.
   // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
   std::function<void()> done{};
 };
@@ -31,22 +31,23 @@ struct ShardValues {
 struct WriteOptions {
   FileSystem* files = &disk();
   // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
-  std::stop_token stop{};     // makes writing throw Failure soon
-  WritePace* pace = nullptr;  // none: as fast as it goes
+  std::stop_token stop{};     // once requested, writing soon throws Failure
+  WritePace* pace = nullptr;  // null: unlimited
 };
 
-// Writes the files of one checkpoint in one format, all but the manifest. Every rank makes one of the same checkpoint,
-// with its own shards.
+// Writes the files of one checkpoint in one format, except the manifest. Every rank creates a writer for the same
+// checkpoint, with its own shards.
 class CheckpointWriter {
  public:
   virtual ~CheckpointWriter() = default;
 
   // On every rank, from any thread: writes and syncs the rank's shards in `folder`, which is empty before the first
-  // rank begins. Returns what finish() needs to know of them, in the format's own words.
+  // rank begins. Returns a format-specific description of them for finish().
   virtual std::string write_shards(const std::filesystem::path& folder, int rank, const ShardValues& values,
                                    const WriteOptions& options) const = 0;
-  // On rank 0, when every rank's write_shards() has returned: writes and syncs the rest. `written`: their answers, by
-  // rank. Returns the manifest's entries. Throws Failure unless the ranks have written every value exactly once.
+  // On rank 0, after write_shards() has returned on every rank: writes and syncs the other files. `written`: the values
+  // that write_shards() returned, by rank. Returns the manifest's entries. Throws Failure unless the ranks have written
+  // every value exactly once.
   virtual std::vector<ManifestFile> finish(const std::filesystem::path& folder, std::span<const std::string> written,
                                            FileSystem& files) const = 0;
 };

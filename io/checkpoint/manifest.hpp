@@ -18,10 +18,9 @@
 // The content of `manifest.json`, which describes the files of a checkpoint. It is written last: a folder without it is
 // not a checkpoint.
 //
-// Checksums are per block of a data set, not per file. So a rank verifies exactly the blocks that it reads, however the
-// shards were split, and all blocks can be hashed in parallel while they are in the processor's cache on their way to
-// the disk. Nothing is read back. The bytes between the data sets (HDF5's own structure, a few KiB) have their own
-// checksum.
+// Checksums are per block of a dataset, not per file. A rank therefore verifies exactly the blocks that it reads,
+// however the shards were split, and blocks are hashed in parallel while they are in the CPU cache before a write:
+// nothing is read back. The bytes between the datasets (HDF5's own structure, a few KiB) have their own checksum.
 namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";
@@ -80,23 +79,23 @@ ManifestFile manifest_file_from_text(const std::string& text);
 
 // Writes and syncs the manifest of `folder`.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest, FileSystem& files = disk());
-// Reads and verifies the manifest. Throws Damaged naming the file if it is missing or not what was written, UserError
-// if a newer mpzero wrote it.
+// Reads and verifies the manifest. Throws Damaged naming the file if it is missing or damaged, UserError if a newer
+// mpzero wrote it.
 Manifest read_manifest(const OpenFolder& folder);
 Manifest read_manifest(const std::filesystem::path& folder);
 // Throws the error of read_manifest for a missing manifest: the save was not finished.
 [[noreturn]] void throw_no_manifest(const std::filesystem::path& folder);
-// Checks the sizes of the files that every run needs: carried states are not among them. Throws Damaged naming the
-// first that differs.
+// Checks the sizes of the files that every run needs, which exclude carried states. Throws Damaged naming the first
+// file whose size differs.
 void check_sizes(const OpenFolder& folder, const Manifest& manifest);
 void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
-// The same of one file.
+// The same for one file.
 void check_size(const OpenFolder& folder, const ManifestFile& file);
 
 // Describes the first error if the files do not hold every element of every unit exactly once for each kind. Empty: no
 // error.
 std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec> units);
-// Throws Failure if there is one.
+// Throws Failure if mistake_in_shards() finds an error.
 void check_complete(const Manifest& manifest, std::span<const UnitSpec> units);
 
 // See ManifestFile::structure_checksum. `datasets` are sorted by offset, `size` is that of the file.

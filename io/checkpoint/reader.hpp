@@ -13,9 +13,9 @@
 
 namespace mpzero::io {
 
-// A checkpoint in mpzero's own format (io/checkpoint/shard_files.hpp). Opening it checks the manifest, that the files
-// that it lists hold all values, their sizes and the model states. Values are verified against their checksums as they
-// are read, in blocks of 4 MiB, each block once.
+// A checkpoint in mpzero's own format (io/checkpoint/shard_files.hpp). Opening it checks the manifest, that its files
+// hold all values, their sizes, and the model states. Values are verified against their checksums as they are read, in
+// blocks of 4 MiB, each block once.
 class Hdf5Checkpoint final : public StoredCheckpoint {
  public:
   explicit Hdf5Checkpoint(std::shared_ptr<const OpenFolder> folder);

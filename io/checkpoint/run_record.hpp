@@ -5,16 +5,15 @@
 
 namespace mpzero::io {
 
-// Identifies the training run that saved a checkpoint. A run that resumes from a checkpoint is the run that saved it,
-// whatever the format, number of ranks and ZeRO stage.
+// Identifies the training run that saved a checkpoint. A resumed run is the same run, whatever the format, number of
+// ranks and ZeRO stage.
 struct RunRecord {
-  std::string id;  // 16 hexadecimal digits; empty: saved by DeepSpeed, or by an mpzero from before there were ids
+  std::string id;  // 16 hexadecimal digits; empty: saved by DeepSpeed, or by an mpzero older than run ids
   std::string init_from;  // the folder of its initial weights, absolute; empty: random weights
   // Hash of those weights, 16 hexadecimal digits (io/weights/initial_weights.hpp). Empty: random weights, or not
   // recorded.
   std::string init_from_hash{};
-  // Likewise of the adapters that it began with: a folder of PEFT or a checkpoint. Empty: new adapters, none, or not
-  // recorded.
+  // The same for its initial adapters: a PEFT folder or a checkpoint. Empty: new adapters, none, or not recorded.
   std::string init_adapters{};
   std::string init_adapters_hash{};
 };

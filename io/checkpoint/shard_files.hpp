@@ -26,11 +26,11 @@ struct ModelStates {
 // Parses the bytes of a model file. `file` is used in messages.
 ModelStates read_model_states(const std::filesystem::path& file, std::span<const std::byte> bytes);
 
-// An optimizer file of each rank that holds values, the model states, and where ranks carry more a file of it
-// (io/checkpoint/carried_file.hpp).
+// Writes an optimizer file for each rank that has values, the model states and, for ranks with carried state, a file of
+// it (io/checkpoint/carried_file.hpp).
 class Hdf5Writer final : public CheckpointWriter {
  public:
-  // All outlive it. `carried`: by this rank, null: nothing.
+  // The arguments must outlive the writer. `carried`: this rank's carried state; null: none.
   Hdf5Writer(const TrainingProgress& progress, std::span<const UnitShard> shards, const CarriedState* carried = nullptr)
       : progress_(progress), shards_(shards), carried_(carried) {}
 

@@ -37,62 +37,60 @@ class ReplacedWhileRead final : public Error {
 };
 
 // A checkpoint of either format, HDF5 or DeepSpeed's, written by any number of ranks and any ZeRO stage: every rank
-// reads the slices that it needs, and none holds the whole. What is missing, cut short or changed throws UserError
-// naming the file. May be used from several threads at once.
+// reads only the slices that it needs. A missing, truncated or modified file throws UserError naming it. Thread-safe.
 class StoredCheckpoint {
  public:
   virtual ~StoredCheckpoint() = default;
 
   virtual const std::filesystem::path& folder() const = 0;
-  // Which run saved it; nothing is known of DeepSpeed's own.
+  // The run that saved it; empty for DeepSpeed's own checkpoints.
   virtual const RunRecord& run() const = 0;
-  // What is not known stays as in a new TrainingProgress; see made_by_mpzero().
+  // Unknown fields keep their defaults; see made_by_mpzero().
   virtual const TrainingProgress& progress() const = 0;
-  // Every weight that was trained, once: a tied head is not among them.
+  // Every trained weight, once: a tied head is not listed.
   virtual std::span<const ParameterSpec> parameters() const = 0;
-  // Weights under two names: the one that is not stored, and the parameter that holds it.
+  // A weight with two names: `name` is not stored, `parameter` is.
   struct Alias {
     std::string name;
     std::string parameter;
   };
   virtual std::span<const Alias> aliases() const { return {}; }
-  // False where a run of DeepSpeed itself wrote it: such a checkpoint knows no seed, no order of the data and no
-  // config.json of the model.
+  // False if DeepSpeed itself wrote it: such a checkpoint lacks the seed, the data order and the model's config.json.
   virtual bool made_by_mpzero() const { return true; }
-  // The rate that the next update would have had, where the checkpoint knows it.
+  // The learning rate of the next update, if the checkpoint records it.
   virtual std::optional<double> next_lr() const { return std::nullopt; }
-  // What a run that resumes from it should know, one sentence each.
+  // Warnings for a run that resumes from it, one sentence each.
   virtual std::span<const std::string> warnings() const { return {}; }
 
-  // Elements [begin, begin + out.size()) of the row-major parameter.
+  // Reads elements [begin, begin + out.size()) of the row-major parameter.
   virtual void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const = 0;
-  // The same of a unit's concatenated parameters, however the checkpoint groups them.
+  // The same for a unit's concatenated parameters, however the checkpoint groups them.
   virtual void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const;
 
   // Number of ranks with error feedback in the checkpoint.
   virtual int64_t carrying_ranks() const { return 0; }
-  // What it carried on this rank of what is wanted; std::nullopt: the checkpoint holds none of the rank. Only this
-  // needs the rank's file, which may be missing or damaged, and throws Damaged then.
+  // The `wanted` values that the rank carried; std::nullopt: the checkpoint has no carried state of the rank. Throws
+  // Damaged if the rank's file, which nothing else needs, is missing or damaged.
   virtual std::optional<StoredCarried> carried(int /*rank*/, std::span<const CarriedValues> /*wanted*/) const {
     return std::nullopt;
   }
 
-  // Collective: throws on every rank unless all that any rank has read so far is what was written, in one save.
+  // Collective: throws on every rank unless everything that any rank has read so far is intact and from one save.
   virtual void verify_what_was_read(ProcessGroup& group) const = 0;
-  // Reads and verifies all of it.
+  // Reads and verifies the whole checkpoint.
   virtual void verify() const = 0;
 };
 
 // The checksums of files, by name.
 using FileChecksums = std::vector<std::pair<std::string, std::string>>;
 
-// Collective: throws unless all ranks have read the same files. `read`: those that this rank has read, among them at
-// least one that every rank reads. Returns the checksums of all.
+// Collective: throws unless all ranks have read the same files. `read`: the files that this rank has read, including at
+// least one that every rank reads. Returns the checksums of all files.
 std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const FileChecksums& read,
                                                     ProcessGroup& group);
 
-// Throws UserError, one sentence that names the first parameter that differs and both shapes, unless a run with the
-// units `of_run` can go on from a checkpoint with the parameters `of_checkpoint`, however that groups them.
+// Throws UserError naming the first parameter that differs and both shapes, unless a run with the units `of_run` can
+// resume from a checkpoint with the parameters `of_checkpoint`, however the checkpoint groups them.
 void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::span<const UnitSpec> of_run,
                            const std::filesystem::path& checkpoint);
 

@@ -16,15 +16,14 @@
 
 namespace mpzero::io {
 
-// Chooses how fast a checkpoint may be written during training such that steps take only a little longer than without a
-// save, from measured step times. The cost of a byte, in seconds that a step takes longer, is measured during saves and
-// carried over from one save to the next.
+// Limits the write rate of a checkpoint during training such that a save slows down steps only slightly. The cost of a
+// written byte, in extra seconds of step time, is measured during saves and carried over to the next save.
 //
-// The first steps during a save run at full speed: the first of them takes longer whatever is written, because states
-// are held, and the speed of the disk must be measured.
+// The first steps during a save have no limit: the first one takes longer in any case, because the save holds states,
+// and the disk's speed must be measured.
 class SaveThrottle {
  public:
-  // How much longer steps during a save may take on average. The goal is 3%; single steps vary by about as much.
+  // Allowed average slowdown of steps during a save. The goal is 3%; single steps vary by about as much.
   static constexpr double kAllowedSlowdown = 0.02;
 
   // Reports the time of a step without a save.
@@ -56,12 +55,12 @@ class SaveThrottle {
   int64_t recent_bytes_ = 0;
 };
 
-// Work on a thread of its own, of low priority.
+// A task on its own thread with low priority.
 class BackgroundTask {
  public:
-  // `cores`: the hardware threads that it and the threads it starts keep to; none: where the system likes.
+  // `cores`: the hardware threads that the task and its child threads are bound to; empty: not bound.
   explicit BackgroundTask(std::function<void(std::stop_token)> work, std::vector<int> cores = {});
-  // Asks it to stop and waits for it.
+  // Requests a stop and waits for the task's end.
   ~BackgroundTask() = default;
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
@@ -79,8 +78,8 @@ class BackgroundTask {
   std::jthread thread_;
 };
 
-// A checkpoint that is written in the background. Threads of each rank write, rank 0's publishes; what the ranks
-// must tell each other they tell in poll(), so that only the caller's thread communicates.
+// A checkpoint that is written in the background. Threads of each rank write it, and one of rank 0 publishes it. Ranks
+// exchange their states in poll(), so that only the caller's thread communicates.
 //
 //   kWriting ──> kPublishing ──> kSaved
 //      └──> kGivingUp <─┘ ──> kAbandoned
@@ -88,33 +87,34 @@ class BackgroundSave {
  public:
   enum class State : uint8_t { kWriting, kPublishing, kGivingUp, kSaved, kAbandoned };
 
-  // Collective: makes the folder, throws on all ranks where rank 0 cannot. All spans of `values` stay valid until
-  // `values.done` is called, or as long as this lives; both functions are called from another thread. `cores`: see
+  // Collective: creates the folder; throws on all ranks if rank 0 cannot. All spans of `values` must stay valid until
+  // `values.done` is called, or for this object's lifetime; both functions are called from another thread. `cores`: see
   // BackgroundTask.
   BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files = disk(),
                  std::vector<int> cores = {});
-  // Gives up what has not come to its end, on this rank; not collective.
+  // Abandons an unfinished save on this rank; not collective.
   ~BackgroundSave();
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  // Sees how far the ranks are and starts what comes next. Collective and quick; all ranks get the same answer.
+  // Checks the progress of all ranks and starts the next phase. Collective and quick; returns the same state on all
+  // ranks.
   State poll();
-  // Polls until the checkpoint is saved or abandoned, which comes as fast as it can. Collective.
+  // Removes the rate limit and polls until the checkpoint is saved or abandoned. Collective.
   State wait();
 
-  // Of this rank's part.
+  // Limits this rank's writes.
   WritePace& pace() { return pace_; }
 
   bool in_flight() const { return state_ != State::kSaved && state_ != State::kAbandoned; }
   const SaveJob& job() const { return job_; }
   // Why it was abandoned: one sentence, the same on all ranks.
   const std::string& error() const { return error_; }
-  // Rank 0 alone knows, once it is saved.
+  // Only on rank 0, once the checkpoint is saved.
   const Published& published() const { return published_; }
-  // How long the slowest rank wrote, once all have; the time until somebody polled is not counted.
+  // Write time of the slowest rank, once all have finished; excludes the time until the next poll().
   double writing_seconds() const { return writing_seconds_; }
-  // How long it would have written, had no pace held it back, as far as that is known; see WritePace.
+  // Estimated write time of the slowest rank without a rate limit; see WritePace::without_limit().
   double unhindered_seconds() const { return unhindered_seconds_; }
 
  private:
@@ -136,7 +136,7 @@ class BackgroundSave {
   std::vector<int> cores_;
   // Declared last: destroyed (joined) before the objects that they use.
   std::unique_ptr<BackgroundTask> writing_;
-  std::unique_ptr<BackgroundTask> finishing_;  // rank 0: publishes, or removes what was written in vain
+  std::unique_ptr<BackgroundTask> finishing_;  // rank 0: publishes, or removes the files of an abandoned save
 };
 
 }  // namespace mpzero::io

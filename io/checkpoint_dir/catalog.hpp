@@ -14,7 +14,7 @@
 // Lists the checkpoints in a folder: which run saved each, which is newer, and which may be removed.
 //
 // The newest checkpoint is the one that was saved last, according to the generation in its manifest. The steps in the
-// names do not tell, for example if a run was started over in the folder of a longer one.
+// names do not determine it, for example if a run was started over in the folder of a longer one.
 namespace mpzero::io {
 
 // The files in a folder. Files that other processes remove in the meantime are left out.
@@ -32,7 +32,7 @@ struct CatalogEntry {
   std::string saved_at;         // empty if the manifest cannot be read
   int64_t bytes = 0;            // total size of its files
   int64_t files = 0;
-  // One sentence on why it cannot be loaded, as far as manifest and file sizes show. Empty: no problem.
+  // Why it cannot be loaded, according to manifest and file sizes: one sentence. Empty: no problem.
   std::string problem;
   // The problem is not damage: a system error, or a format newer than this mpzero's, prevented reading it. It may be
   // complete, of any run, and newer than any other, so it is not replaced, removed or skipped.
@@ -47,13 +47,13 @@ struct CatalogEntry {
 std::vector<CatalogEntry> list_checkpoints(const std::filesystem::path& checkpoint_dir,
                                            const std::string& model_type = "");
 
-// The generation of the next save into `checkpoint_dir`: one more than the largest there. Checkpoints whose generation
-// is unknown because they cannot be read are added to `not_known`: one of them may have a larger one.
+// The generation of the next save into `checkpoint_dir`: one more than the largest there. Unreadable checkpoints are
+// added to `not_known`: their generations are unknown and may be larger.
 int64_t next_generation(const std::filesystem::path& checkpoint_dir, std::vector<Leftover>* not_known = nullptr);
 
-// What to remove to keep the newest `keep_last` good checkpoints: the older ones, good or not. Never the one that
-// `latest` names, and none that cannot be read or has no manifest that tells its age. Empty while fewer than
-// `keep_last` are good. `is_good` decides about those without a problem.
+// The checkpoints to remove to keep the newest `keep_last` good ones: all older ones, good or not, except the one that
+// `latest` names and those of unknown age (unreadable, or without a manifest). Empty while fewer than `keep_last` are
+// good. `is_good` is called for checkpoints without a problem.
 std::vector<std::filesystem::path> checkpoints_to_prune(const std::filesystem::path& checkpoint_dir,
                                                         const std::vector<CatalogEntry>& newest_first,
                                                         int64_t keep_last,
@@ -61,24 +61,23 @@ std::vector<std::filesystem::path> checkpoints_to_prune(const std::filesystem::p
 
 // Removes all but the newest `keep_last` checkpoints of a run in `checkpoint_dir` (never the one `latest` names). 0
 // keeps all. The newest are those saved last, and only complete ones count. Checkpoints of other runs are neither
-// counted nor removed; for a run with an id this includes those of an mpzero from before there were ids. The same holds
-// for those that cannot be read. Returns what could not be removed. Rank 0 only.
+// counted nor removed; for a run with an id this includes checkpoints without an id. The same applies to unreadable
+// checkpoints. Returns what could not be removed. Rank 0 only.
 std::vector<Leftover> prune_checkpoints(const std::filesystem::path& checkpoint_dir, const std::string& model_type,
                                         const std::string& run_id, int64_t keep_last, FileSystem& files = disk());
 
 // The checkpoints to resume from, best first: the one that `latest` names, then the others of the same run, newest
 // first.
 //
-// Checkpoints without an id count as one run. If they are older than a run's first one they count as its own: an older
-// mpzero, or DeepSpeed, began it, since no run begins among another's checkpoints. Checkpoints from before the run went
-// back to an earlier step do not count: if step 40 was saved after step 100, the run does not resume from 100. A
-// checkpoint that may be complete although it cannot be read comes after `latest` and before all others: it may be the
-// newest.
+// Checkpoints without an id count as one run. Those older than a run's first checkpoint count as its own: an older
+// mpzero, or DeepSpeed, started the run, since no run starts among another's checkpoints. Checkpoints saved before the
+// run returned to an earlier step do not count: if step 40 was saved after step 100, the run does not resume from 100.
+// An unreadable checkpoint that may be complete comes after `latest` and before all others: it may be the newest.
 struct ResumeCandidates {
   std::vector<std::filesystem::path> folders;
   RunRecord run;                      // the run that they belong to; its id is empty if it has none
   std::vector<std::string> left_out;  // the other checkpoints, with the reason: "tiny-9steps (run 1a2b3c4d)"
-  // What is wrong with `latest`, as a sentence. Empty: nothing.
+  // The problem with `latest`, as a sentence. Empty: none.
   std::string problem_of_latest;
   // Why the run of the checkpoint that `latest` names is unknown, as a sentence. Empty: it is known. Otherwise `run` is
   // the one that saved last, and `newest_of_runs` has the newest checkpoint of each run in the folder.

@@ -23,15 +23,15 @@ namespace mpzero::io {
 std::filesystem::path staging_folder(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                      const std::string& writer = "");
 
-// What an earlier save or pruning left and could not be removed now. It takes up space and does no other harm.
+// A leftover of an earlier save or pruning that could not be removed. It only takes up space.
 struct Leftover {
   std::filesystem::path path;
   std::string problem;  // one sentence
 };
 
-// Restores what a crash left as `.replaced` and removes what interrupted saves and prunings left: the folders of
-// `writer` and those without a writer or, without `writer`, all of them. The latter is only for the folder's owner
-// (FolderLock).
+// Restores `.replaced` folders after a crash and removes the folders of interrupted saves and prunings: those of
+// `writer` and those without a writer or, without `writer`, all of them. Only the folder's owner (FolderLock) may omit
+// `writer`.
 struct CleanUp {
   std::vector<std::string> removed;
   std::vector<Leftover> left;
@@ -46,8 +46,8 @@ std::vector<Leftover> begin_staging(const std::filesystem::path& checkpoint_dir,
 
 // Turns the staging folder, complete and synced except for its folder entries, into the checkpoint `<tag>`, and updates
 // `latest`. `check` is called with the checkpoint to be replaced, if there is one, and again with the one that was
-// replaced. If it throws, the former checkpoint stays, or is put back, in its place. Returns what could not be removed
-// of the former checkpoint.
+// replaced. If it throws, the former checkpoint stays, or is put back, in its place. Returns the leftovers of the
+// former checkpoint that could not be removed.
 std::vector<Leftover> publish(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                               const std::string& writer = "",
                               const std::function<void(const std::filesystem::path&)>& check = nullptr,
@@ -75,16 +75,16 @@ std::vector<std::filesystem::path> folders_in(const std::filesystem::path& paren
 // The trimmed content of `latest`. std::nullopt if there is no such file. Throws Damaged if it is not a folder name.
 std::optional<std::string> latest_tag(const std::filesystem::path& checkpoint_dir);
 
-// The checkpoint that `<checkpoint_dir>/latest` names, if there is such a file. Throws UserError naming both where it
-// names nothing.
+// The checkpoint that `<checkpoint_dir>/latest` names, if there is such a file. Throws UserError naming both if that
+// checkpoint does not exist.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& checkpoint_dir);
 
-// The checkpoint that a user means by `folder`: `tag` in it, or, without a tag, `folder` itself or what its `latest`
-// names. Throws UserError if there is none.
+// Resolves a user's `folder`: checkpoint `tag` in it or, without a tag, `folder` itself or the checkpoint that its
+// `latest` names. Throws UserError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& folder, const std::string& tag = "");
 
-// The run that saved the checkpoint in `folder`, as its manifest says; nothing is known of DeepSpeed's own, which have
-// none. Throws as read_manifest.
+// The run that saved the checkpoint in `folder`, from its manifest; empty for DeepSpeed's own checkpoints, which have
+// none. Throws as read_manifest does.
 RunRecord run_of(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

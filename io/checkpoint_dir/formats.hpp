@@ -16,31 +16,31 @@
 #include "io/files/retry.hpp"
 
 // The one place that chooses between the formats of checkpoints: mpzero's own (io/checkpoint) and DeepSpeed's
-// (io/deepspeed). A new format is a StoredCheckpoint that reads it, a CheckpointWriter that writes it, its alternative
-// of CheckpointFormat, and a line for each of them in formats.cpp.
+// (io/deepspeed). A new format needs a StoredCheckpoint that reads it, a CheckpointWriter that writes it, an
+// alternative of CheckpointFormat, and a line for each in formats.cpp.
 namespace mpzero::io {
 
 struct Hdf5Format {};
-// What a checkpoint is written as.
+// The format of a new checkpoint.
 using CheckpointFormat = std::variant<Hdf5Format, DeepSpeedSettings>;
 
-// Whether `folder` holds what open_checkpoint() takes for a checkpoint, complete or not. Without a manifest it is one
-// that another program saved.
+// Whether open_checkpoint() recognizes a checkpoint in `folder`, complete or not. Without a manifest, another program
+// saved it.
 bool looks_like_checkpoint(const OpenFolder& folder);
 bool looks_like_checkpoint(const std::filesystem::path& folder);
 
-// Opens a checkpoint's folder (not the one that holds `latest`). Throws UserError if it holds none of the formats.
-// Where others may replace it meanwhile: read_checkpoint().
+// Opens a checkpoint's folder (not the one that holds `latest`). Throws UserError if it matches no format. If other
+// processes may replace the folder, use read_checkpoint().
 std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder);
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& folder);
 
-// The others outlive the writer. `carried`: see Hdf5Writer; DeepSpeed's format has no place for it. Throws Failure
-// where the format cannot hold the rest.
+// The other arguments must outlive the writer. `carried`: see Hdf5Writer; DeepSpeed's format omits it. Throws Failure
+// if the format cannot represent the others.
 std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, const TrainingProgress& progress,
                                               std::span<const UnitShard> shards, const CarriedState* carried = nullptr);
 
-// Throws UserError naming the kind of checkpoint and what to do if the folder holds one of another trainer, or of a
-// kind of DeepSpeed's, that mpzero does not read.
+// Throws UserError naming the kind of checkpoint and the remedy if the folder holds an unsupported checkpoint of
+// another trainer or of DeepSpeed.
 void refuse_foreign(const OpenFolder& folder);
 
 // Reading a checkpoint while other processes save and prune. A reader holds the folder open, so that everything it
@@ -58,12 +58,12 @@ void read_checkpoint(const std::function<std::filesystem::path()>& find,
                      const std::function<void(const StoredCheckpoint&)>& read,
                      const std::function<void(const std::string&)>& on_restart);
 
-// How often, and with which pauses, a rank looks again for what other ranks see: for 12.75 s in total.
+// Retries of a rank that does not see what other ranks see: for 12.75 s in total.
 inline const Patience kPatienceWithOtherHosts{.attempts = 9};
 
 // Collective: runs `open` on all ranks. A network file system may show a file or a folder later on one host than on
-// another. So, where `open` throws Damaged on some ranks and succeeds on others, all ranks run it again after a pause.
-// Throws the errors of run_on_all_ranks, immediately where no rank succeeds.
+// another. So, if `open` throws Damaged on some ranks and succeeds on others, all ranks retry after a pause. Throws the
+// errors of run_on_all_ranks, immediately if no rank succeeds.
 void open_on_all_ranks(ProcessGroup& group, const std::function<void()>& open,
                        const Patience& patience = kPatienceWithOtherHosts);
 

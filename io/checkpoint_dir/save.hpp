@@ -15,8 +15,8 @@
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 
-// The steps of a save. Between them the ranks must know of each other's success: save_checkpoint() waits at each step,
-// BackgroundSave looks in from time to time.
+// The steps of a save. A step requires that all ranks have completed the previous one: save_checkpoint() waits for it,
+// BackgroundSave polls.
 namespace mpzero::io {
 
 struct SaveJob {
@@ -25,41 +25,41 @@ struct SaveJob {
   TrainingProgress progress;
   std::vector<UnitShard> shards;  // this rank's; every rank lists every unit, in the model's order
   std::string model_type;         // of the checkpoints that keep_last counts
-  int64_t keep_last = 0;          // of the run's; 0: all
+  int64_t keep_last = 0;          // number of the run's checkpoints to keep; 0: all
   RunRecord run{};
-  // 16 hexadecimal digits of this start of the run, the same on all ranks: its staging folder is no other start's.
-  // Empty: the run's id serves.
+  // Identifies this start of the run, so that no other start uses its staging folder: 16 hexadecimal digits, the same
+  // on all ranks. Empty: use the run's id.
   std::string start{};
-  // Rank 0 calls it, from any thread, before it removes or replaces anything: throws where the folder is another run's
-  // by now (FolderLock).
+  // Rank 0 calls it, from any thread, before it removes or replaces anything. Throws if another run has taken over the
+  // folder (FolderLock).
   std::function<void()> check_owner{};
-  CheckpointFormat format{};                      // a number of ranks in it is that of the run
-  std::shared_ptr<const CarriedState> carried{};  // by this rank between steps, besides its shards; null: nothing
+  CheckpointFormat format{};                      // its number of ranks, if any, is the run's
+  std::shared_ptr<const CarriedState> carried{};  // this rank's carried state, besides its shards; null: none
 };
 
-// 1. Makes the folder that the checkpoint grows in. Collective: throws on all ranks if rank 0 could not, or where the
-// checkpoint would replace another run's, or one that cannot be read and may be whole. Returns, on rank 0, what is left
-// of earlier saves and could not be removed.
+// 1. Creates the staging folder. Collective: throws on all ranks if rank 0 cannot, or if the save would replace a
+// checkpoint of another run, or an unreadable one that may be complete. Returns, on rank 0, leftovers of earlier saves
+// that could not be removed.
 std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files = disk());
 
-// 2. On every rank, from any thread: writes and syncs its file. Returns what publish_save needs to know of it.
+// 2. On every rank, from any thread: writes and syncs its file. Returns a description of it for publish_save.
 std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options = {});
 
-// 3. On rank 0, from any thread, when every rank's write_shards has returned; `shard_files` are their answers, by rank.
-// Once it returns, `latest` names the new checkpoint and older ones are pruned.
+// 3. On rank 0, from any thread, after write_shards has returned on every rank; `shard_files`: the values that it
+// returned, by rank. Once publish_save returns, `latest` names the new checkpoint and older ones are pruned.
 struct Published {
   int64_t bytes = 0;             // of the whole checkpoint
-  std::string remark;            // one sentence on what did not work and does no harm to the checkpoint; empty: nothing
+  std::string remark;            // one sentence on a problem that does not affect the checkpoint; empty: none
   std::vector<Leftover> left;    // could not be removed
-  std::vector<Leftover> unread;  // checkpoints whose age is not known: see next_generation
+  std::vector<Leftover> unread;  // checkpoints of unknown age: see next_generation
 };
 Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files = disk());
 
 // Instead of publish_save, on rank 0: removes the written files. Never throws.
 void discard_save(const SaveJob& job, FileSystem& files = disk()) noexcept;
 
-// Runs steps 1 to 3 synchronously. Collective: throws on every rank if any rank could not; then `latest` and
-// everything it names are as before. Returns rank 0's answer there.
+// Runs steps 1 to 3 synchronously. Collective: throws on every rank if any rank fails; then `latest` and its checkpoint
+// are unchanged. The result is complete only on rank 0.
 Published save_checkpoint(const SaveJob& job, const ShardValues& values, ProcessGroup& group,
                           FileSystem& files = disk());
 
