@@ -22,7 +22,6 @@ struct CarriedValues {
   std::vector<int64_t> shape;
   bool is_bf16 = false;  // else fp32
 
-  
   int64_t bytes() const;
 };
 

@@ -84,10 +84,10 @@ ManifestFile file_from_json(const json& object) {
     dataset.begin = integer(entry.at("begin"));
     dataset.count = integer(entry.at("count"));
     dataset.offset = integer(entry.at("offset"));
-    require(dataset.begin >= 0 && dataset.count > 0 && dataset.offset >= end, "a data set out of order");
+    require(dataset.begin >= 0 && dataset.count > 0 && dataset.offset >= end, "a dataset out of order");
     require(dataset.offset <= file.size &&
                 dataset.count <= (file.size - dataset.offset) / static_cast<int64_t>(sizeof(float)),
-            "a data set beyond the end of its file");
+            "a dataset beyond the end of its file");
     end = dataset.offset + dataset.bytes();
     const std::string checksums = entry.at("xxh3_64").get<std::string>();
     require(checksums.size() == static_cast<size_t>(dataset.blocks()) * 16, "a wrong number of checksums");

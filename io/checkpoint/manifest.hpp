@@ -45,7 +45,7 @@ struct ShardDataset {
 struct ManifestFile {
   std::string name;
   int64_t size = 0;
-  uint64_t structure_checksum = 0;     // of all bytes that belong to no data set, in order
+  uint64_t structure_checksum = 0;     // of all bytes that belong to no dataset, in order
   std::vector<ShardDataset> datasets;  // by offset
   // DeepSpeed's format: the file is an archive with its own checksums.
   bool has_own_checksums = false;
@@ -68,7 +68,7 @@ struct Manifest {
   const ManifestFile* find(const std::string& name) const;
 };
 
-// "master", "exp_avg", "exp_avg_sq": the names of the data sets.
+// "master", "exp_avg", "exp_avg_sq": the names of the datasets.
 const char* name_of(StateKind kind);
 
 // The optimizer file of a rank, with DeepSpeed's stem: "bf16_zero_pp_rank_0_mp_rank_00_optim_states.h5".

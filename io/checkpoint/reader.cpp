@@ -25,7 +25,7 @@ constexpr int64_t kFloatsPerBlock = kChecksumBlockBytes / kFloatBytes;
 // Below this many blocks the threads would cost more than they save.
 constexpr int64_t kBlocksWorthThreads = 4;
 
-// A data set and which of its blocks have been verified.
+// A dataset and which of its blocks have been verified.
 struct Piece {
   explicit Piece(const ShardDataset& dataset) : dataset(dataset), verified(static_cast<size_t>(dataset.blocks())) {}
   const ShardDataset& dataset;
@@ -46,7 +46,7 @@ class ShardFile {
 
   void verify_structure() { file(); }
 
-  // All of a file without data sets, verified.
+  // All of a file without datasets, verified.
   std::vector<std::byte> contents() const {
     check_size(folder_, entry_);
     std::vector<std::byte> bytes(static_cast<size_t>(entry_.size));
@@ -55,7 +55,7 @@ class ShardFile {
     return bytes;
   }
 
-  // Elements [begin, begin + out.size()) of the data set; every block they touch has been verified once.
+  // Elements [begin, begin + out.size()) of the dataset; every block they touch has been verified once.
   void read(Piece& piece, int64_t begin, std::span<float> out) {
     const InputFile& from = file();
     const int64_t end = begin + static_cast<int64_t>(out.size());

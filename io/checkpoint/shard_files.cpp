@@ -19,18 +19,18 @@ namespace {
 
 constexpr int64_t kShardVersion = 1;
 
-// The values of a data set of two pages or more are written without a copy if they begin at a page.
+// The values of a dataset of two pages or more are written without a copy if they begin at a page.
 constexpr uint64_t kAlignment = OutputFile::kAlignment;
 
 // A file before its values are known.
 struct Layout {
   int64_t size = 0;
   std::vector<ShardDataset> datasets;  // by offset
-  std::vector<size_t> shards;          // index of each data set's shard
-  std::vector<std::byte> structure;    // bytes that belong to no data set, in order
+  std::vector<size_t> shards;          // index of each dataset's shard
+  std::vector<std::byte> structure;    // bytes that belong to no dataset, in order
 };
 
-// The content of `file` outside of the data sets of `layout`.
+// The content of `file` outside of the datasets of `layout`.
 std::vector<std::byte> read_structure(const File& file, const Layout& layout) {
   std::vector<std::byte> structure;
   const auto add = [&](int64_t begin, int64_t end) {

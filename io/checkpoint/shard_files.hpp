@@ -14,7 +14,7 @@
 // The two kinds of HDF5 files in a checkpoint.
 //
 // An optimizer file holds a group for each unit, with the attributes `begin` and `count` and the one-dimensional float
-// data sets `master`, `exp_avg` and `exp_avg_sq`. HDF5 creates the file in memory, where it takes a few KiB without the
+// datasets `master`, `exp_avg` and `exp_avg_sq`. HDF5 creates the file in memory, where it takes a few KiB without the
 // values. Then structure and values are written to the disk sequentially.
 namespace mpzero::io {
 

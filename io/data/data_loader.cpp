@@ -147,7 +147,7 @@ LoaderOptions with_room(LoaderOptions options, std::span<const TokenDataset> dat
   return options;
 }
 
-// One data set is a mixture of itself.
+// One dataset is a mixture of itself.
 std::vector<MixtureSource> sources_of(const LoaderOptions& options, int64_t first_window) {
   if (!options.sources.empty()) return options.sources;
   return {{.weight = 1, .seed = options.seed, .windows_seen = first_window, .drawn = 0}};
@@ -187,7 +187,7 @@ int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int6
 
 // The reading thread owns `datasets` and everything above the line. Both threads share what is below it.
 struct DataLoader::Impl {
-  // The order of a data set in one of its epochs.
+  // The order of a dataset in one of its epochs.
   struct Order {
     int64_t epoch = -1;
     std::optional<Permutation> permutation;
@@ -222,7 +222,7 @@ DataLoader::Impl::Impl(std::vector<TokenDataset> tokens, LoaderOptions loader_op
   check(options);
   if (position < 0) throw_failure("a data loader cannot start at window {}", position);
   if (sources.size() != datasets.size()) {
-    throw_failure("{} data sets were given for a mixture of {}", datasets.size(), sources.size());
+    throw_failure("{} datasets were given for a mixture of {}", datasets.size(), sources.size());
   }
   thread = std::jthread([this](const std::stop_token& stop) { read_ahead(stop); });
 }

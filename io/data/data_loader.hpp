@@ -21,7 +21,7 @@ class Permutation {
  public:
   Permutation(uint64_t size, uint64_t seed, uint64_t epoch);
 
-  // The index at `position` of the order. Both are in [0, size). Takes fewer than four walks on average.
+  // The index at `position` of the order. Both are in [0, size). Takes fewer than four steps of the cycle on average.
   uint64_t operator()(uint64_t position) const;
 
  private:
@@ -43,12 +43,12 @@ struct LoaderOptions {
   bool shuffle = true;
   int64_t vocab_limit = 0;  // token ids must be smaller: the model's vocabulary size
   int64_t read_ahead = 4;   // maximum number of micro-batches that are ready
-  // Windows that all ranks together consumed before (TrainingProgress::sequences_seen). Needed if the batch size has
-  // changed since; otherwise `first_step` gives the same position.
+  // Windows that all ranks together have consumed so far (TrainingProgress::sequences_seen). Needed if the batch size
+  // has changed since; otherwise `first_step` gives the same position.
   std::optional<int64_t> first_window;
-  // Of a mixture, one for each data set, as they are at first_window; empty: one data set, in the order of `seed`.
+  // For a mixture: one per dataset, with its state at first_window; empty: one dataset, in the order of `seed`.
   std::vector<MixtureSource> sources{};
-  // Of files of pairs, and of those only: what the decoder reads before a target's first token.
+  // Only for files of pairs: the id that the decoder reads before a target's first token.
   std::optional<int64_t> decoder_start = {};
 };
 
@@ -65,41 +65,41 @@ struct MicroBatch {
   std::vector<int64_t> targets;
   std::vector<float> loss_mask;  // weights of the targets' losses; empty: all 1
   // The end of each document among the B * T tokens, ascending to B * T; each sequence ends one. Tokens attend within
-  // their document. Empty: each sequence is one document. Of whole sequences in any case.
+  // their document. Empty: each sequence is one document. Always for whole sequences, also with sequence parallelism.
   std::vector<int32_t> document_ends;
   int64_t sequences = 0;  // B
   int64_t epoch = 0;      // epoch of its first window, from 0
-  // Number of its first window among all that the run reads; the others follow it. Of training.
+  // Training only: index of its first window among all that the run reads; the others follow it.
   int64_t first_window = 0;
 
   double weight() const;  // the mean of loss_mask
-  // Pairs of tokens of one document, as a share of those of full sequences: the sum of squared document lengths,
-  // divided by B * T^2.
+  // Token pairs within documents as a fraction of those in full sequences: the sum of squared document lengths, divided
+  // by B * T^2.
   double attention_share(int64_t seq_length) const;
 };
 
 // Step s (from 0), micro-batch a, data-parallel rank r, sample b reads window ((s*gas + a)*ranks + r)*mb + b of the
 // epoch's order, counted across epochs. So a global batch holds the same windows for any number of ranks. Without
-// shuffle the order is that of the file; with shuffle each epoch has its own order. A thread reads ahead. The start
-// position alone decides which batches are returned.
+// shuffle the order is that of the file; with shuffle each epoch has its own order. A thread reads ahead. The batches
+// depend only on the start position.
 //
-// Of a mixture the windows are drawn from its sources in turn, as draw() says; each source has epochs and an order of
-// its own. An epoch of the mixture has as many windows as all sources together: without weights (see TrainFile) every
-// window once, else some sources more often and others less.
+// In a mixture, draw() selects the source of each window; each source has its own epochs and order. An epoch of the
+// mixture has as many windows as all sources together: without weights (see TrainFile) every window once, otherwise
+// some sources more often and others less.
 class DataLoader {
  public:
   // Starts at optimizer step `first_step`.
   DataLoader(TokenDataset dataset, LoaderOptions options, int64_t first_step);
-  // A mixture: as many data sets as options.sources.
+  // A mixture: as many datasets as options.sources.
   DataLoader(std::vector<TokenDataset> datasets, LoaderOptions options, int64_t first_step);
   ~DataLoader();
   DataLoader(DataLoader&&) noexcept;
 
-  // Returns the next micro-batch. Rethrows an error of the reading thread, from then on at each call.
+  // Returns the next micro-batch. Rethrows an error of the reading thread, also at each later call.
   MicroBatch next();
 
-  // The sum of the weights of the next gradient_accumulation_steps micro-batches, which it waits for if the data set
-  // has a loss mask. Before the first next() of a step. Throws as next() does.
+  // The sum of the weights of the next gradient_accumulation_steps micro-batches; waits for them if the dataset has a
+  // loss mask. Call it before the first next() of a step. Throws as next() does.
   double step_weight() const;
   bool has_loss_mask() const;
   const LoaderOptions& options() const;
@@ -115,17 +115,17 @@ class DataLoader {
 // This rank's micro-batch a of a validation pass.
 struct ValidationBatch {
   MicroBatch tokens;
-  // Number of windows in `tokens` that count. 0 if this rank has none left: it still gets one window, so that it can
-  // take part in the collectives of the forward pass, but its loss is ignored.
+  // Number of windows in `tokens` that count. 0 if this rank has none left: it still gets one window for the
+  // collectives of the forward pass, but its loss is ignored.
   int64_t num_windows = 0;
 };
 
-// Windows that a validation pass reads of a data set with `num_windows`; `sequences` 0: all.
+// Number of windows that a validation pass reads from a dataset of `num_windows`; `sequences` 0: all.
 int64_t validation_windows(int64_t sequences, int64_t num_windows);
 
-// The first windows of a data set in file order, the same for any number of ranks and any micro-batch: micro-batch a,
-// rank r, sample b reads window (a*ranks + r)*mb + b, up to the last. The mean of the losses over all ranks, weighted
-// by num_windows, is that of these windows.
+// The first windows of a dataset in file order, the same for any number of ranks and any micro-batch size: micro-batch
+// a, rank r, sample b reads window (a*ranks + r)*mb + b, up to the last. The mean of the losses over all ranks,
+// weighted by num_windows, is the mean loss of these windows.
 class ValidationSet {
  public:
   // `sequences`: see validation_windows. Uses micro_batch_size, data_parallel and vocab_limit of `options`.

@@ -6,12 +6,12 @@
 
 namespace mpzero::io {
 
-// A source of a mixture of data sets, and how far it has been read.
+// A source of a dataset mixture, and its position.
 struct MixtureSource {
   double weight = 1;         // its share of the sequences, times the sum of all weights
-  uint64_t seed = 0;         // of its shuffled order
-  int64_t windows_seen = 0;  // over its epochs: its next window is at this position of its own order
-  int64_t drawn = 0;         // windows since these weights took effect
+  uint64_t seed = 0;         // for its shuffled order
+  int64_t windows_seen = 0;  // over all its epochs: the position of its next window in its own order
+  int64_t drawn = 0;         // windows drawn since these weights took effect
 };
 
 // Draws the next window of a mixture: counts it in its source and returns the index of the source. After k draws, a

@@ -267,7 +267,7 @@ TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length, std::
   try {
     impl_ = std::make_unique<Impl>(std::move(path), seq_length, document_mask);
   } catch (const UserError& error) {
-    throw_user_error("token data set: {}; create it with app/prepare_data.py", error.what());
+    throw_user_error("token dataset: {}; create it with app/prepare_data.py", error.what());
   }
   if (const auto row = impl_->row_length; row && *row != seq_length) {
     throw_user_error("{} is packed into sequences of {} tokens, but --seq_length is {}; pass --seq_length {}",

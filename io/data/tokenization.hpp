@@ -21,7 +21,7 @@ struct Tokenization {
   std::optional<int64_t> bos_token_id;               // of the tokenizer, if it has one
   std::optional<bool> add_bos;                       // whether bos_token_id begins each document
   std::optional<int64_t> end_of_turn_token_id = {};  // ends the trained turns of chat data
-  std::string chat_template = {};                    // that rendered chat data; empty: not recorded
+  std::string chat_template = {};                    // template of the chat data; empty: not recorded
   std::string tokenizer_hash;  // as hash_of(TokenizerVocabulary); empty: not recorded, or the tokenizer is bytes
 
   bool operator==(const Tokenization&) const = default;
@@ -30,7 +30,7 @@ struct Tokenization {
 // The attributes of a token file.
 Tokenization read_tokenization(const hdf5::File& file);
 
-// For the settings that a checkpoint records. from_json() passes over what has another type.
+// For the settings in a checkpoint. from_json() skips values of an unexpected type.
 void to_json(nlohmann::ordered_json& object, const Tokenization& tokens);
 void from_json(const nlohmann::json& object, Tokenization& tokens);
 
@@ -44,15 +44,15 @@ struct TokenizerVocabulary {
 };
 
 // From tokenizer.json: {"model": {"vocab": {"word": id, ...}}, "added_tokens": [{"id": id, "content": "word"}, ...]}; a
-// Unigram model has a list of [word, score]. An added token wins over a word of the same id. `flag` begins the
-// sentences. Throws UserError naming the file.
+// Unigram model has a list of [word, score]. An added token overrides a word of the same id. `flag` is the prefix of
+// messages. Throws UserError naming the file.
 TokenizerVocabulary read_tokenizer_json(const std::filesystem::path& file, const std::string& flag = "");
 
 // From vocab.json: {"word": id, ...}.
 TokenizerVocabulary read_vocab_json(const std::filesystem::path& file, const std::string& flag = "");
 
-// "xxh3:" and 16 hexadecimal digits of XXH3-64 over "{id}\t{token}\n" of all ids in ascending order: the same for a
-// tokenizer wherever its files are, and another one for a tokenizer with other ids. Same as in app/prepare/encoders.py.
+// "xxh3:" and 16 hexadecimal digits of XXH3-64 over "{id}\t{token}\n" of all ids in ascending order: depends only on
+// the ids, not on the location of the files. Same as in app/prepare/encoders.py.
 std::string hash_of(const TokenizerVocabulary& vocabulary);
 
 }  // namespace mpzero::io

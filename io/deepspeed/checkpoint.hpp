@@ -9,25 +9,24 @@
 
 namespace mpzero::io {
 
-// A checkpoint of DeepSpeed's, of ZeRO stages 0 to 3, of any number of ranks, in bf16, fp16 or fp32, with AdamW's
-// states on GPUs or CPUs; sub-groups, several parameter groups, elastic checkpoints of stages 1 and 2, and
-// parameter_alignment included. Opening it reads the descriptions of rank 0 alone; the other ranks' files are opened
-// when something of them is read.
+// Opens a DeepSpeed checkpoint of ZeRO stages 0 to 3, any number of ranks, bf16, fp16 or fp32, with AdamW states on
+// GPUs or CPUs, including sub-groups, several parameter groups, elastic checkpoints of stages 1 and 2, and
+// parameter_alignment. Reads only the descriptions of rank 0; other ranks' files are opened at their first read.
 //
-// That all files are of one save is known by the manifest of mpzero's own, and of DeepSpeed's by the steps that each
-// file counts: verify_what_was_read() and verify() compare those of all ranks.
+// mpzero's manifest proves that all files are from one save. For DeepSpeed's own checkpoints, verify_what_was_read()
+// and verify() compare the step counts in the files of all ranks.
 //
-// The archives' own checksums are of whole storages: what is read is checksummed on the way, and
-// verify_what_was_read() compares.
+// An archive has one checksum per storage: each read computes the checksums of its ranges, and verify_what_was_read()
+// compares them.
 std::unique_ptr<StoredCheckpoint> open_deepspeed_checkpoint(std::shared_ptr<const OpenFolder> folder);
 
-// The files of DeepSpeedPlan.
+// Writes the files of DeepSpeedPlan.
 //
-// DeepSpeed partitions the whole model where mpzero partitions units, so a rank's values belong into several ranks'
-// files. Each rank writes its values straight to their places in all of them: nothing is sent, and ranks on several
-// nodes write disjoint pages of one file, which they open for writing only. What is left, less than two pages for each
-// stretch of values, goes through a file of the rank's own (PageRemainders), from which one rank puts it in place.
-// `shards` outlive it.
+// DeepSpeed partitions the whole model, mpzero partitions units, so a rank's values belong to several ranks' files.
+// Each rank writes its values directly to their positions, without communication. Ranks on several hosts write disjoint
+// pages of one file, which they open write-only. The remaining bytes, less than two pages for each range of values, go
+// to the rank's own file (PageRemainders), from which one rank copies them into place. `shards` must outlive the
+// writer.
 std::unique_ptr<CheckpointWriter> make_deepspeed_writer(const TrainingProgress& progress,
                                                         std::span<const UnitShard> shards,
                                                         const DeepSpeedSettings& settings);

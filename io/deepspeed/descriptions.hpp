@@ -27,13 +27,13 @@ std::string describe_optimizer(const DeepSpeedLayout& layout, int rank, const Tr
 int64_t state_numel(const DeepSpeedLayout& layout, size_t group, int rank, StateKind kind);
 
 // mpzero's additions to the model states, where DeepSpeed stores its user's client state: DeepSpeed returns the entry
-// as client state and does not look into it.
+// as client state without reading it.
 inline constexpr const char* kClientStateKey = "mpzero";
 // Whether the state belongs to the save whose model states have these `global_samples`; mpzero writes the same number
-// to both. If a run of DeepSpeed resumes from mpzero's checkpoint and saves the client state that DeepSpeed returned,
-// the state is of an earlier save: DeepSpeed's samples grow with each step.
+// to both. If a DeepSpeed run resumes from mpzero's checkpoint and saves the returned client state again, the state is
+// from an earlier save: DeepSpeed's samples grow with each step.
 bool is_of_save(const pickle::Value& state, int64_t global_samples);
-// Fills in what DeepSpeed has no place for: tokens, data position and order, seed, learning rate, configurations,
+// Fills in the fields that DeepSpeed lacks: tokens, data position and order, seed, learning rate, configurations,
 // settings.
 void read_client_state(const pickle::Value& state, TrainingProgress& progress);
 

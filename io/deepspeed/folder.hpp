@@ -25,8 +25,8 @@ std::string deepspeed_optimizer_file(bool bf16, int rank);
 // Whether `folder` (a tag folder) holds model states under one of these names.
 bool is_deepspeed_checkpoint(const OpenFolder& folder);
 
-// The files of one checkpoint in DeepSpeed's format, all opened in the same folder. mpzero's own checkpoints have a
-// manifest that each file is compared with, so that a file of another save is not accepted. Thread-safe.
+// The files of one checkpoint in DeepSpeed's format, all opened in the same folder. In mpzero's own checkpoints each
+// file is compared with the manifest, which rejects a file from another save. Thread-safe.
 class DeepSpeedFolder {
  public:
   // Reads the manifest, if there is one, and checks the sizes of the files. Throws UserError naming the file.
@@ -36,10 +36,10 @@ class DeepSpeedFolder {
   const std::optional<Manifest>& manifest() const { return manifest_; }
   std::filesystem::path path_of(const std::string& name) const { return folder_->path() / name; }
   bool holds(const std::string& name) const { return folder_->holds(name); }
-  // Throws UserError if the manifest lacks the file, or lists another one of this name.
+  // Throws UserError if the manifest lacks the file, or lists a different one with this name.
   std::unique_ptr<TorchZipReader> open(const std::string& name) const;
 
-  // Of the manifest and of the directories of all files that were opened.
+  // Checksums of the manifest and of the directories of all opened files.
   FileChecksums fingerprints() const;
   // For a folder without a manifest, whose files can be rewritten one by one: throws ReplacedWhileRead unless every
   // opened file is unchanged.

@@ -23,11 +23,11 @@ struct DeepSpeedParamGroup {
   std::optional<bool> bias_correction;
 };
 
-// The hyperparameters in which all groups agree, as JSON; see TrainingProgress::settings_json.
+// The hyperparameters that are equal in all groups, as JSON; see TrainingProgress::settings_json.
 std::string shared_settings(const std::vector<DeepSpeedParamGroup>& groups);
 
-// One rank's optimizer states: its optimizer file, without ZeRO the model file. Its tensors have the lengths that the
-// layout requires.
+// One rank's optimizer states: its optimizer file or, without ZeRO, the model file. Checks that the tensors have the
+// lengths that the layout requires.
 class DeepSpeedRankFile {
  public:
   DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, const DeepSpeedLayout& layout, int rank);
@@ -58,7 +58,7 @@ class DeepSpeedRankFile {
   std::optional<int64_t> step_;
 };
 
-// What an optimizer file records about the full checkpoint.
+// Properties of the full checkpoint, as recorded in an optimizer file.
 struct DeepSpeedPartition {
   int stage = 0;
   int64_t ranks = 0;

@@ -14,11 +14,12 @@
 
 namespace mpzero::io {
 
-// The pages of a file that only one process writes, if several processes, possibly on several nodes, write one file.
+// The pages of a file that only this process writes, while several processes, possibly on several hosts, write the
+// file.
 //
 // A client of a network file system may write back a full page although only a part of it has changed, and so overwrite
-// what another client has written to that page. So a process only writes pages that belong entirely to it. Its bytes of
-// other pages go through PageRemainders.
+// what another client has written to that page. So a process only writes pages that belong entirely to it. Its bytes on
+// shared pages go through PageRemainders.
 class OwnPages {
  public:
   // Announces that this process writes bytes [begin, end) of the file. Ranges may touch, but not overlap. All must be
@@ -33,9 +34,9 @@ class OwnPages {
   std::map<int64_t, int64_t> stretches_;  // begin to end; adjacent ranges are merged
 };
 
-// The bytes of a process for pages of several files that it shares with other processes: see OwnPages. They go into the
-// process's own file, from which one process copies all of them into place. Their size is less than two pages for each
-// range of bytes, in addition to what each process writes itself.
+// A process's bytes on pages that it shares with other processes, for several files: see OwnPages. They go to the
+// process's own file, from which one process copies them into place. Their size is less than two pages for each range
+// of bytes.
 //
 // The file has a section for each of the target files. A section is a sequence of records: the offset in the target
 // file, the number of bytes that follow (64 bits each), and these bytes.
@@ -54,7 +55,7 @@ class PageRemainders {
   // Writes and syncs `folder/name`, if anything was added.
   std::vector<Section> write(const std::filesystem::path& folder, const std::string& name, FileSystem& files) const;
 
-  // Copies the bytes of a section to their places in `target`. Throws Failure if the section is not what was written.
+  // Copies the bytes of a section to their places in `target`. Throws Failure if the section is damaged.
   static void put_in_place(const std::filesystem::path& folder, const Section& section, File& target);
 
  private:

@@ -12,24 +12,24 @@
 // optimizer's states of all ranks.
 namespace mpzero::io {
 
-// Whether these model states hold the optimizer's states, too.
+// Whether these model states include the optimizer's states.
 bool is_without_zero(const pickle::Value& model);
 
 struct StatesWithoutZero {
   std::vector<DeepSpeedLayout::Group> groups;  // one for each tensor of the optimizer
   std::vector<StoredCheckpoint::Alias> aliases;
   std::vector<pickle::Value> masters;      // the fp32 weights of each group
-  bool has_own_masters = false;            // the optimizer's, beside those that the model computes with
+  bool has_own_masters = false;            // the optimizer has its own, besides the compute weights
   std::optional<pickle::Value> optimizer;  // torch's state_dict
 };
 
-// The optimizer numbers its tensors and does not name them. They are in the order of the model's parameters; of the
-// parameter groups with and without weight decay, one has the matrices, the other the vectors. Throws UserError if the
-// shapes contradict both, or without own masters the groups.
+// The optimizer numbers its tensors without naming them. They follow the order of the model's parameters, in one group
+// or in two by weight decay (matrices and vectors). Throws UserError if the shapes or, without own masters, the groups
+// match neither.
 StatesWithoutZero read_states_without_zero(const pickle::Value& model, const std::filesystem::path& file);
 
-// Layers have equal shapes. Throws UserError unless the optimizer's masters, rounded, are the model's weights. Compares
-// the first values of each parameter.
+// Throws UserError unless the optimizer's masters, rounded, equal the model's weights: shapes alone do not distinguish
+// layers. Compares the first values of each parameter.
 void check_masters_are_weights(TorchZipReader& archive, const StatesWithoutZero& states);
 
 }  // namespace mpzero::io

@@ -10,8 +10,8 @@ namespace mpzero::io {
 
 enum class SettingSource { kMissing, kAuto, kGiven };
 
-// One value of ds_config.json that records its origin: a number in the file takes precedence over the program's
-// default, "auto" takes the value of the command line.
+// One value of ds_config.json and its source: a number in the file overrides the program's default, "auto" selects the
+// command line's value.
 template <typename T>
 struct Setting {
   Setting() = default;
@@ -21,7 +21,7 @@ struct Setting {
   bool is_auto() const { return source == SettingSource::kAuto; }
   bool missing() const { return source == SettingSource::kMissing; }
 
-  T value{};  // from the file, or DeepSpeed's default if the file has none or says "auto"
+  T value{};  // from the file, or DeepSpeed's default if the file has none or "auto"
   SettingSource source = SettingSource::kMissing;
 };
 
@@ -75,10 +75,10 @@ struct ZeroSection {
   Setting<int64_t> max_live_parameters{1'000'000'000};
   Setting<int64_t> max_reuse_distance{1'000'000'000};
   Setting<int64_t> sub_group_size{1'000'000'000};
-  // Ranks a node of two-level ZeRO; "auto": of a host.
+  // Ranks per shard group of two-level ZeRO; "auto": per host.
   Setting<int64_t> hpz_partition_size{1};  // 1: one level
   Setting<int64_t> mics_shard_size{-1};    // -1: one level
-  // What crosses between nodes in fewer bits.
+  // Quantized communication between shard groups.
   Setting<bool> quantized_gradients{false};
   Setting<bool> quantized_weights{false};
 };
@@ -86,11 +86,11 @@ struct ZeroSection {
 // `fp8`, which is mpzero's own: matrix products of decoder layers in FP8 (docs/configuration.md).
 struct Fp8Section {
   bool present = false;
-  Setting<bool> enabled{true};                        // of a section that is there
+  Setting<bool> enabled{true};                        // default of a present section
   Setting<std::string> recipe{"tensorwise"};          // or "rowwise"
   Setting<std::string> format{"hybrid"};              // or "e4m3"
   Setting<std::string> fast_accumulation{"forward"};  // or "none", "all"
-  Setting<bool> cache_weights{true};                  // not given: where there is memory
+  Setting<bool> cache_weights{true};                  // missing: if memory suffices
   Setting<std::vector<std::string>> filter_fqns;
 };
 
@@ -117,18 +117,18 @@ struct DsConfig {
   Setting<double> gradient_clipping{1.0};  // 0: off
   Setting<int64_t> steps_per_print;
   Setting<int64_t> sequence_parallel_size{1};
-  Setting<std::string> communication_data_type;   // "fp32" or "bf16"; missing: the compute type
+  Setting<std::string> communication_data_type;   // "fp32" or "bf16"; missing: the compute dtype
   Setting<std::string> grad_accum_dtype{"fp32"};  // "fp32" or "bf16"
   Setting<bool> bf16_enabled{false};
   Setting<bool> bf16_optimizer_states{false};  // AdamW's moments
-  Setting<std::vector<std::string>> freeze;    // regular expressions of parameters' names; mpzero's own key
+  Setting<std::vector<std::string>> freeze;    // regular expressions for parameter names; mpzero's own key
   OptimizerSection optimizer;
   SchedulerSection scheduler;
   ZeroSection zero;
   Fp8Section fp8;
   LoraSection lora;
 
-  // Known keys in the file that mpzero does not act on, and what happens instead: one line each.
+  // Known keys in the file that mpzero ignores, with the reason: one line each.
   std::vector<std::string> warnings;
 
   bool given() const { return !path.empty(); }

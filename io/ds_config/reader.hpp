@@ -14,18 +14,18 @@
 
 namespace mpzero::io {
 
-// Collects what readers know of keys: what each accepts, and those that mpzero does not act on, grouped by what happens
-// instead, so that each reason gives one line.
+// Collects the values that each key accepts and the keys that mpzero ignores, grouped by reason, so that each reason is
+// one line.
 class NotActedOn {
  public:
-  // {"zero_optimization.stage": {"type": "integer", "minimum": 0, "maximum": 3, "auto": false}, ...}; of several
-  // readings of a key the first.
+  // {"zero_optimization.stage": {"type": "integer", "minimum": 0, "maximum": 3, "auto": false}, ...}; only the first
+  // read of a key counts.
   nlohmann::ordered_json accepted = nlohmann::ordered_json::object();
 
   void add(const std::string& key_path, const std::string& what_happens_instead);
   std::vector<std::string> lines(const std::string& file) const;
 
-  // Of a key at most one problem, the first, since others may follow from it.
+  // Keeps only the first problem of a key, since others may follow from it.
   void add_problem(const std::string& key_path, const std::string& sentence);
   // Throws UserError with all problems.
   void refuse_problems(const std::string& file) const;
@@ -63,9 +63,9 @@ class ObjectReader {
   // The object under `key`, whose keys the caller reads and finishes. std::nullopt if the key is missing.
   std::optional<ObjectReader> section(const std::string& key);
 
-  // Known keys whose effect mpzero does not need. They give no warning.
+  // Known keys whose effect mpzero does not need. They cause no warning.
   void harmless(std::initializer_list<const char*> keys);
-  // Known keys that mpzero does not act on: a line for each that is set and differs from `quiet_value`.
+  // Known keys that mpzero ignores: a line for each that is set and differs from `quiet_value`.
   void not_acted_on(std::initializer_list<const char*> keys, const nlohmann::json& quiet_value,
                     const std::string& what_happens_instead);
   // A known key that must be missing, null, "auto" or `accepted`: other values would change the training.

@@ -15,9 +15,9 @@ namespace mpzero::io {
 // Whether the errno is that of a full disk or an exhausted quota, where a later attempt may succeed.
 bool is_full_disk(int error_number);
 
-// Throws the error of a failed system call: "cannot ACTION PATH: REASON". If the user can fix the cause (no
-// permission, no such folder, ...), it is a UserError, otherwise, or if the disk is full, a Failure. Both carry the
-// errno, and the remedy where there is one.
+// Throws the error of a failed system call: "cannot ACTION PATH: REASON". If the user can fix the cause (no permission,
+// no such folder, ...), it is a UserError, otherwise, or if the disk is full, a Failure. Both carry the errno, and the
+// remedy if there is one.
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
 // An open file. Every call either completes in full or throws through throw_system_error.
@@ -72,8 +72,8 @@ std::string read_text_file(const File& file, int64_t max_size);
 // Writes and syncs `path`. Does not sync its folder.
 void write_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
 
-// Replaces `path` atomically: readers see the old or the new text, also after a crash, never a mixture.
-// Not so after a power failure without `synced`, which can wait for a busy disk: for what can be made again.
+// Replaces `path` atomically: readers see the old or the new text, also after a crash, never a mixture. Synced::kNo
+// does not wait for a busy disk, but is not atomic after a power failure: only for files that can be recreated.
 enum class Synced : uint8_t { kYes, kNo };
 void replace_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk(),
                        Synced synced = Synced::kYes);
@@ -91,12 +91,12 @@ void remove_folder(const std::filesystem::path& folder, FileSystem& files = disk
 // Creates the folder if needed. Throws unless files can be created in it.
 void check_writable(const std::filesystem::path& folder);
 
-// A longer line is no line of a run.
+// No run writes a longer line.
 inline constexpr size_t kLongestLine = size_t{4} << 20;
 
-// Calls `use` with each line of a text file that a run or a launcher writes, and whether the line has its end. What was
-// appended since the call is left out, and so is the rest of a line beyond kLongestLine. Throws as
-// File::open_for_reading: it never waits for a FIFO and reads no device.
+// Calls `use` with each line of a text file that a run or a launcher writes, and whether the line is complete. Omits
+// text appended after the call, and the rest of a line beyond kLongestLine. Throws as File::open_for_reading does: it
+// never waits for a FIFO and reads no device.
 void read_lines(const std::filesystem::path& path, const std::function<void(std::string_view line, bool has_end)>& use);
 
 }  // namespace mpzero::io

@@ -8,10 +8,10 @@
 
 #include "base/error.hpp"
 
-// Errors for a checkpoint's file that does not hold what was written.
+// Errors for damaged checkpoint files.
 namespace mpzero::io {
 
-// What a user can do about a checkpoint that cannot be used.
+// The remedy for an unusable checkpoint.
 inline constexpr const char* kChooseAnother =
     "choose another checkpoint (--resume_from_checkpoint DIR, or -t TAG of zero_to_fp32)";
 

@@ -7,9 +7,9 @@
 
 namespace mpzero::io {
 
-// The system calls that change the disk. Everything that must survive a crash goes through them, so that a test can cut
-// the power, fill the disk or break it at any call. Each returns 0 or an errno, like the system call of the same name.
-// The caller repeats interrupted calls.
+// The system calls that change the disk. Everything that must survive a crash goes through them, so that tests can
+// simulate a power failure, a full disk or a disk error at any call. Each returns 0 or an errno, like the system call
+// of the same name. The caller retries interrupted calls.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;

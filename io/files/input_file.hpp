@@ -13,8 +13,8 @@
 
 namespace mpzero::io {
 
-// A large file that is read once, in large pieces, from several threads. Reads bypass the page cache where the file
-// system supports it, which is several times as fast.
+// A large file that is read once, in large pieces, from several threads. Reads bypass the page cache if the file system
+// supports it, which is several times as fast.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path) : InputFile(File::open_for_reading(path)) {}

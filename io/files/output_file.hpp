@@ -13,8 +13,8 @@
 namespace mpzero::io {
 
 // A large file that is written once, sequentially, as fast as the disk allows: in large aligned pieces, several at a
-// time, bypassing the page cache where the file system supports it (O_DIRECT). Data that is aligned to kAlignment both
-// in memory and in the file is written without a copy.
+// time, bypassing the page cache if the file system supports it (O_DIRECT). Data that is aligned to kAlignment both in
+// memory and in the file is written without a copy.
 //
 // Errors throw through throw_system_error. The file must then be discarded.
 class OutputFile {

@@ -6,12 +6,12 @@
 
 namespace mpzero::io {
 
-// Where files lie that come with mpzero: configs/`name` of the folder that the program was started from, then of the
-// tree that the program belongs to, installed or the checkout. They need not exist.
+// Folders of files that ship with mpzero: configs/`name` in the current directory, then in the tree that contains the
+// program (tree_of). They need not exist.
 std::vector<std::filesystem::path> shipped_folders(const std::string& name);
 
-// The tree that a program belongs to, which holds mpzero's pyproject.toml: the installed one (bin/mpzero), or the
-// checkout (build/bin/mpzero, build/asan/bin/mpzero). Where none does, that of build/bin/mpzero.
+// The tree that contains a program and mpzero's pyproject.toml: an installation (bin/mpzero) or a checkout
+// (build/bin/mpzero, build/asan/bin/mpzero). If none is found, assumes build/bin/mpzero.
 std::filesystem::path tree_of(const std::filesystem::path& program);
 
 }  // namespace mpzero::io

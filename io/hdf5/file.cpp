@@ -45,7 +45,7 @@ bool Handle::reset() noexcept {
 
 std::string Node::where() const { return fmt::format("{} of {}", name_, file_.string()); }
 
-// Data sets
+// Datasets
 
 Dataset::Dataset(Handle handle, std::filesystem::path file, std::string name)
     : Node(std::move(handle), std::move(file), std::move(name)) {

@@ -13,9 +13,9 @@
 // The C library of Linux distributions is not thread-safe, so every call here holds one process-wide lock: objects of
 // different files may be used from different threads at the same time, one object by one thread at a time.
 //
-// Opening and reading throw UserError (the file is missing, truncated or of another kind). Writing throws UserError if
-// the user can fix it (the disk is full) and Failure otherwise. All messages end with the reason that the system or the
-// library gave. The library itself prints nothing.
+// Opening and reading throw UserError (the file is missing, truncated or not of the expected kind). Writing throws
+// UserError if the user can fix it (the disk is full) and Failure otherwise. All messages end with the reason that the
+// system or the library gave. The library itself prints nothing.
 namespace mpzero::io::hdf5 {
 
 using Id = int64_t;  // hid_t
@@ -63,7 +63,7 @@ class Handle {
   Close close_ = nullptr;
 };
 
-// An object with attributes: a data set or a group.
+// An object with attributes: a dataset or a group.
 class Node {
  public:
   const std::filesystem::path& file() const { return file_; }
@@ -124,26 +124,26 @@ class Dataset : public Node {
     return holds(type_of<T>());
   }
 
-  // Elements [begin, begin + out.size()) of a one-dimensional data set, converted to T.
+  // Elements [begin, begin + out.size()) of a one-dimensional dataset, converted to T.
   template <Number T>
   void read(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
-  // The same without the library's verification (fletcher32), if the data set has one: for values with a checksum that
+  // The same without the library's verification (fletcher32), if the dataset has one: for values with a checksum that
   // the caller verifies.
   template <Number T>
   void read_unverified(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/false);
   }
-  // The hyperslab of `count` elements from `start` (both with the data set's rank), row-major.
+  // The hyperslab of `count` elements from `start` (both with the dataset's rank), row-major.
   template <Number T>
   void read(std::span<const uint64_t> start, std::span<const uint64_t> count, std::span<T> out) const {
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
-  // Throws UserError naming the first of the elements [begin, begin + count) of a one-dimensional data set that was
-  // never written, which read() returns as zero. It costs a look-up in the index of the chunks.
+  // Throws UserError naming the first of the elements [begin, begin + count) of a one-dimensional dataset that was
+  // never written, which read() returns as zero. Costs one lookup in the chunk index.
   void check_written(uint64_t begin, uint64_t count) const;
   template <Number T>
   void write(uint64_t begin, std::span<const T> values) {
@@ -166,7 +166,7 @@ class Dataset : public Node {
                   size_t size);
 
   std::vector<uint64_t> shape_;
-  std::vector<uint64_t> chunk_;  // extents in elements; empty if the data set is not stored in chunks
+  std::vector<uint64_t> chunk_;  // extents in elements; empty if the dataset is not stored in chunks
   size_t element_size_ = 0;
 };
 
@@ -188,7 +188,7 @@ class Group : public Node {
   Dataset create_dataset(const std::string& name, uint64_t size) {
     return create_dataset(name, type_of<T>(), std::span<const uint64_t>(&size, 1), {});
   }
-  // A contiguous data set whose space in the file is allocated now and left unwritten. Returns the offset of its first
+  // A contiguous dataset whose space in the file is allocated now and left unwritten. Returns the offset of its first
   // byte, so that the values (in the machine's byte order) can be written there with plain file calls, from several
   // threads, once this file is closed. -1 if it has no elements.
   template <Number T>
@@ -209,7 +209,7 @@ class Group : public Node {
 // An open file, which is also its root group. Objects opened from it must not outlive it.
 class File : public Group {
  public:
-  // Creates or truncates the file. Use a temporary name and rename it after close(). Data sets of `alignment` bytes and
+  // Creates or truncates the file. Use a temporary name and rename it after close(). Datasets of `alignment` bytes and
   // more begin at a multiple of it in the file.
   static File create(const std::filesystem::path& path, uint64_t alignment = 1);
   // For reading, from any number of processes. No file lock is taken, since shared file systems often lack them.

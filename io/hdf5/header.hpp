@@ -27,8 +27,8 @@ struct ObjectPlace {
 // Attributes in dense storage are not read. Throws UserError naming `file` and `name`.
 std::string read_variable_text(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name);
 
-// Throws UserError naming `file` and `name` if the library must not open the data set at `place`: if its chunks
-// (IV.A.2.i "The Data Layout Message") have no elements, a rank other than the data set's, or more than 1 GiB.
+// Throws UserError naming `file` and `name` if the library must not open the dataset at `place`: if its chunks
+// (IV.A.2.i "The Data Layout Message") have no elements, a rank other than the dataset's, or more than 1 GiB.
 void check_layout(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name);
 
 // Describes what is wrong with the bytes. The functions above turn it into a sentence.
@@ -93,8 +93,8 @@ struct Message {
   std::vector<std::byte> body;
 };
 
-// The messages of the object's header, of version 1 or 2, in order. Shared messages (stored elsewhere) are left out.
-// Throws Malformed.
+// The messages of the object's header, of version 1 or 2, in order. Omits shared messages (stored elsewhere). Throws
+// Malformed.
 std::vector<Message> read_messages(const FileBytes& bytes, uint64_t header);
 
 }  // namespace mpzero::io::hdf5

@@ -26,7 +26,7 @@ class Lock {
   std::lock_guard<std::recursive_mutex> guard_;
 };
 
-// The reason of the last failure, as described by the system or the library.
+// The reason for the last failure, as described by the system or the library.
 std::string reason();
 
 // Throws the error of the last failed call for `file`, from which `what` was to be read. A system error is reported as

@@ -26,7 +26,7 @@ struct Mount {
 // The mount that holds the absolute path. std::nullopt if the table has none.
 std::optional<Mount> find_mount(std::string_view mountinfo, const std::filesystem::path& path);
 
-// Which processes flock(2) on a file of this mount keeps out.
+// Which processes a flock(2) on a file of this mount excludes.
 enum class LockReach : uint8_t {
   kAll,       // every process that can reach the file
   kThisHost,  // other hosts that mount it are not affected
@@ -51,7 +51,7 @@ class FolderLock {
   // system or a driver does not respond.
   static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
-  // What the folder is locked for. Selects the files and the words of messages.
+  // The purpose of the lock. Selects the files and the wording of messages.
   enum class Purpose : uint8_t { kTraining, kPruning, kExporting };
 
   struct Options {
@@ -81,7 +81,7 @@ class FolderLock {
 
   // Thread-safe. Throws FolderTaken, naming the new owner, if another process has taken over the folder, and Failure
   // while the folder is missing or on another file system than at the start. If the lock reaches all processes, it
-  // alone decides, and a `.lock` file that was removed, or is missing in a folder that a user made anew, is created and
+  // alone decides, and a `.lock` file that was removed, or is missing in a folder that a user recreated, is created and
   // locked again.
   void check();
   // Records the run's id for messages to other processes.
@@ -108,7 +108,7 @@ class FolderLock {
   Inode inode_;                 // of the folder, at the start
   std::function<int(int descriptor)> flock_;
   bool decides_ = false;  // the lock reaches all processes and decides alone
-  bool waits_ = false;    // that it waits for a predecessor was logged
+  bool waits_ = false;    // the wait for a predecessor was logged
   std::mutex holding_;
   int descriptor_ = -1;
   std::optional<FolderOwner> owner_;

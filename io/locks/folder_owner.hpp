@@ -21,9 +21,8 @@
 //   claim     1. Read the files. If the last one has a living owner: refused. If there is none: n = 1. If its owner is
 //                dead: n is one larger.
 //             2. Create `.owner-<n>` with O_EXCL. If it exists by now: start again from 1.
-//             3. Read the files again. If there is a larger n, or if the dead owner's record was removed or changed
-//                since
-//                1: remove the own file and start again from 1.
+//             3. Read the files again. If there is a larger n, or if the dead owner's record is not as in 1: remove
+//                the own file and start again from 1.
 //             4. Remove the files with smaller n.
 //   renew     Write the next count into the own file, then read the files. If the own file is missing, or there is a
 //             larger n, the folder is no longer owned.

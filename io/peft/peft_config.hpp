@@ -16,17 +16,17 @@ inline constexpr const char* kAdapterWeightsName = "adapter_model.safetensors";
 inline constexpr const char* kBaseHashKey = "mpzero.base_xxh3";
 
 // An adapter_config.json and the base and revision that it names, which may be empty. Throws UserError, naming file and
-// key, for what is not plain LoRA of projections (DoRA, other ranks for some layers, modules that are trained whole),
+// key, unless it is plain LoRA of projections (no DoRA, no different ranks for some layers, no fully trained modules),
 // and for unknown keys that are set.
 struct PeftConfig {
-  LoraConfig settings;  // without targets if adapter_config.json lists no plain names; names of tensors tell them
+  LoraConfig settings;  // no targets if adapter_config.json lists no plain names; the tensors' names show them
   std::string base;
   std::string revision;  // of a base on the hub; empty: its main branch
 };
 bool holds_peft_adapters(const std::filesystem::path& folder);
 PeftConfig read_peft_config(const std::filesystem::path& folder);
 
-// The adapters of a checkpoint; std::nullopt: it has none.
+// A checkpoint's adapters; std::nullopt: it has none.
 std::optional<LoraConfig> adapters_of(const StoredCheckpoint& checkpoint);
 
 }  // namespace mpzero::io

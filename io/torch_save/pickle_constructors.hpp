@@ -8,7 +8,8 @@
 namespace mpzero::io::pickle {
 
 // Fills `made` with the result of calling the function or class `name` ("module name") with `arguments`: a plain value
-// for a few known names, otherwise a kObject that holds the name. Returns nullptr, or what is wrong with the arguments.
+// for a few known names, otherwise a kObject that holds the name. Returns nullptr, or a description of the error in the
+// arguments.
 const char* construct(const std::string& name, std::span<const Node* const> arguments, Node& made);
 
 // Fills `storage` from a persistent id of torch.save: ("storage", class, key, device, number of elements).

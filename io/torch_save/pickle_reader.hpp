@@ -8,7 +8,7 @@
 
 namespace mpzero::io::pickle {
 
-// Larger than any checkpoint's description of itself. The tensors' values are not in the pickle.
+// Larger than any checkpoint's pickle, which excludes the tensors' values.
 inline constexpr int64_t kMaxPickleBytes = int64_t{32} << 20;
 
 // Reads a pickle of protocol 2 to 5 as torch.save writes it. Only functions and classes that make plain values are

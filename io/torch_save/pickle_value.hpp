@@ -23,7 +23,7 @@ enum class Kind : uint8_t {
   kList,     // items
   kTuple,    // items
   kDict,     // items: key, value, key, value, ...
-  kStorage,  // text: its key in the archive; items: the class that names its type; integer: number of elements
+  kStorage,  // text: its key in the archive; items: the class that names its dtype; integer: number of elements
   kTensor,   // items: storage, offset, sizes, strides
   kGlobal,   // text: "module name"
   kObject,   // text: its class, "module name"; items: constructor arguments; state: the state that was set
@@ -59,7 +59,7 @@ struct Tensor {
 };
 
 // A position in a document. Accessing something that does not exist throws a UserError that names the file, the
-// position and what is there instead. The document must outlive it.
+// position and the actual value. The document must outlive it.
 class Value {
  public:
   Value(const Document& document, const Node& node, std::string path)
@@ -85,7 +85,7 @@ class Value {
   bool boolean() const;
   const std::string& text() const;
   std::vector<int64_t> integers() const;
-  // A contiguous tensor of a type that can be converted to fp32.
+  // A contiguous tensor of a dtype that can be converted to fp32.
   Tensor tensor() const;
 
   // Dicts, lists and plain values. Other values become the name of their kind in angle brackets.

@@ -49,10 +49,10 @@ class TorchZipReader {
   // Throws unless the archive holds the tensor's full storage.
   void check(const pickle::Tensor& tensor) const { storage_of(tensor); }
 
-  // One line for each storage of which something was read: its key and the checksums of the ranges.
+  // One line for each storage that was read, fully or partly: its key and the checksums of the ranges.
   std::vector<std::string> checksums_of_what_was_read() const;
-  // Compares the storages that the lines name with the archive's checksums; reads what no line covers. `lines` may come
-  // from several processes that each read a part. Throws UserError naming file and storage.
+  // Compares the storages that the lines name with the archive's checksums; reads ranges that no line covers. `lines`
+  // may come from several processes that each read a part. Throws UserError naming file and storage.
   void verify(std::span<const std::string> lines) const;
   // Reads and verifies every record.
   void verify() const;

@@ -21,13 +21,13 @@ inline constexpr const char* kHdf5Name = "model.h5";
 enum class ExportRole {
   kNone,    // not part of an export: a tokenizer, a README
   kConfig,  // config.json or adapter_config.json, without which transformers and PEFT load nothing
-  kEntry,   // what a reader opens first: all weights or adapters in one file, or the index of the shards
+  kEntry,   // opened first by a reader: all weights or adapters in one file, or the index of the shards
   kShard,   // found through the index
 };
 ExportRole role_of(std::string_view file_name);
 
-// An output folder during a conversion. It holds at most one export. A reader finds a complete one or nothing that
-// loads, also after a kill or a power failure at any moment:
+// An output folder during a conversion. It holds at most one export. A reader finds a complete one or none that loads,
+// also after a kill or a power failure at any moment:
 //
 //   content of the folder                                                     what loads
 //   former export, `.zero_to_fp32.<owner>.tmp` growing                        the former
@@ -40,8 +40,8 @@ ExportRole role_of(std::string_view file_name);
 //   `.zero_to_fp32.ready` removed                                             the new
 //
 // Once `.zero_to_fp32.ready` exists, the next conversion completes that work before it does anything else. If the
-// export is one file that replaces one file, and config.json is unchanged, a single rename is enough. Adapters in the
-// form of PEFT are an export, too, with adapter_config.json as their config.json.
+// export is one file that replaces one file, and config.json is unchanged, a single rename is enough. Adapters in
+// PEFT's format are also an export, with adapter_config.json as their config.json.
 class ExportFolder {
  public:
   // Receives one sentence for the user.
@@ -51,7 +51,7 @@ class ExportFolder {
   // folder. Removes staging folders of conversions that have certainly ended, and warns about others. Throws UserError
   // if another conversion uses the folder.
   ExportFolder(std::filesystem::path folder, FileSystem& files, const OnWarning& warn);
-  // Unless replace_former() has begun, the folder is as it was before.
+  // Leaves the folder as it was before, unless replace_former() has begun.
   ~ExportFolder();
   ExportFolder(const ExportFolder&) = delete;
   ExportFolder& operator=(const ExportFolder&) = delete;
@@ -64,7 +64,7 @@ class ExportFolder {
   // Replaces the folder's export with the files of these names, which are all files in the staging folder, complete and
   // synced. Returns the file names of the former export, sorted. Throws UserError, before any change, if a folder has
   // the name of a file, and FolderTaken if another conversion holds the lock by now. Also throws UserError if another
-  // conversion used the folder in spite of the lock: then its state is unknown.
+  // conversion used the folder despite the lock: then its state is unknown.
   std::vector<std::string> replace_former(std::span<const std::string> names);
 
  private:

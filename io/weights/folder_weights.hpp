@@ -20,10 +20,10 @@ class WeightFile {
 
   virtual const std::filesystem::path& path() const = 0;
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  // Elements [begin, begin + out.size()) of a tensor of the file, of a type with element_bytes().
+  // Reads elements [begin, begin + out.size()) of a tensor whose dtype has element_bytes().
   virtual void read(const std::string& name, int64_t begin, std::span<float> out) const = 0;
 
-  // As those of TorchZipReader; a file without checksums has none.
+  // See TorchZipReader; empty for a file without checksums.
   virtual std::vector<std::string> checksums_of_what_was_read() const { return {}; }
   virtual void verify(std::span<const std::string> /*lines*/) const {}
 
@@ -31,7 +31,7 @@ class WeightFile {
   std::map<std::string, StoredTensor> tensors_;
 };
 
-// A file of torch.save if the name ends with ".bin", else safetensors. No code of a pickle is run. Throws UserError
+// Opens a torch.save file if the name ends with ".bin", else safetensors. Runs no code from a pickle. Throws UserError
 // naming file and tensor.
 std::unique_ptr<WeightFile> open_weight_file(const std::filesystem::path& path);
 
@@ -46,7 +46,7 @@ class FolderWeights final : public WeightSource {
   FolderWeights(FolderWeights&&) noexcept;
 
   bool contains(const std::string& name) const;
-  // By name.
+  // Sorted by name.
   std::vector<ParameterSpec> parameters() const override;
   std::span<const std::string> warnings() const override;
   void check(const ParameterSpec& parameter) const override;
@@ -63,7 +63,7 @@ class FolderWeights final : public WeightSource {
 
 // Whether the folder has one of the files that FolderWeights opens first. Also true if the system cannot tell.
 bool has_safetensors(const std::filesystem::path& folder);
-// The same for the other formats, among them model.h5, which FolderWeights refuses.
+// The same for the other formats, including model.h5, which FolderWeights refuses.
 bool has_other_weights(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

@@ -28,16 +28,16 @@ struct StoredTensor {
 int64_t element_bytes(const std::string& dtype);
 
 // Reads and checks the header. Every length is bounded by the file's size before anything is allocated. Refuses what
-// the safetensors library refuses: types that the format does not define, tensors that overlap or whose length does not
-// match their shape, and bytes that belong to no tensor. Also refuses duplicate names. Throws UserError naming file and
-// tensor. `metadata` receives the texts of __metadata__.
+// the safetensors library refuses: dtypes that the format does not define, tensors that overlap or whose length does
+// not match their shape, and bytes that belong to no tensor. Also refuses duplicate names. Throws UserError naming file
+// and tensor. `metadata` receives the texts of __metadata__.
 std::map<std::string, StoredTensor> read_safetensors_header(const File& file,
                                                             std::map<std::string, std::string>* metadata = nullptr);
 
-// Writes weights into the existing `folder` under Hugging Face's names, here of the stem "model": model.safetensors, or
-// model-00001-of-0000N.safetensors and model.safetensors.index.json if they exceed `max_shard_bytes` (a larger tensor
-// gets its own shard). Streams: holds a few MiB per thread, and reads `source` from several threads. All files are
-// synced. `metadata`: texts for their headers. Returns the files' names.
+// Writes weights into the existing `folder` under Hugging Face's names, here for the stem "model": model.safetensors,
+// or model-00001-of-0000N.safetensors and model.safetensors.index.json if they exceed `max_shard_bytes` (a larger
+// tensor gets its own shard). Streams: holds a few MiB per thread, and reads `source` from several threads. All files
+// are synced. `metadata`: texts for their headers. Returns the files' names.
 std::vector<std::string> write_safetensors(const std::filesystem::path& folder,
                                            std::span<const ParameterSpec> parameters, const ParameterSource& source,
                                            int64_t max_shard_bytes, const OnWritten& on_written = nullptr,

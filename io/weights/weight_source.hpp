@@ -20,9 +20,9 @@ class WeightSource : public ParameterSource {
   virtual std::span<const std::string> warnings() const = 0;
   // Throws UserError as read() does if the tensor cannot be read at all, without reading it.
   virtual void check(const ParameterSpec& parameter) const = 0;
-  // The file that holds the parameter, or the folder where it is in several. Throws as check().
+  // The file that holds the parameter, or the folder if several files hold it. Throws as check() does.
   virtual const std::filesystem::path& file_of(const ParameterSpec& parameter) const = 0;
-  // Collective: throws on every rank unless all that any rank has read so far is what was written, in one save.
+  // Collective: throws on every rank unless everything that any rank has read so far is intact and from one save.
   virtual void verify_what_was_read(ProcessGroup& /*group*/) const {}
 };
 
