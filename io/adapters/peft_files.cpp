@@ -153,7 +153,7 @@ Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& out
     bytes += parameter.numel() * bytes_of(type);
   }
   const std::string& base = checkpoint.run().init_from;
-  // Few keys: an older PEFT refuses those that it does not know.
+  // Writes few keys, since older versions of PEFT refuse unknown ones.
   const std::string name = hub_name_of(base);
   json config = to_json(*settings);
   config.update({{"peft_type", "LORA"},

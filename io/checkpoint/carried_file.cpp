@@ -20,7 +20,7 @@ std::vector<uint64_t> extents(const std::vector<int64_t>& shape) { return {shape
 
 constexpr std::string_view kNameEnd = "_carried_states.h5";
 
-// The dataset's bytes, unless it is of another shape or type than `wanted`.
+// The dataset's bytes, unless its shape or dtype differs from `wanted`.
 template <typename T>
 std::optional<std::vector<std::byte>> read_values(const hdf5::Dataset& dataset, const CarriedValues& wanted) {
   if (!dataset.holds<T>() || dataset.shape() != extents(wanted.shape)) return std::nullopt;
@@ -69,8 +69,8 @@ std::string carried_file_name(const std::string& dtype, int rank) {
 bool is_carried_file(const std::string& name) { return name.ends_with(kNameEnd); }
 
 int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks) {
-  // Each of two datasets of a unit in fp32 has an element for each parameter at most, and for what fills up the shards
-  // of all ranks; it begins at a page, and HDF5 describes it in less than another.
+  // A unit has two fp32 datasets. Each has at most one element per parameter plus the padding of all ranks' shards,
+  // starts at a page, and needs less than another page of HDF5 metadata.
   constexpr int64_t kMostOfShard = 64, kDataSets = 2;
   int64_t elements = 0;
   for (const UnitSpec& unit : units) elements += unit.numel() + kMostOfShard * ranks;

@@ -26,7 +26,7 @@ StateKind kind_of(const std::string& name) {
   throw std::invalid_argument("unknown state kind: " + name);
 }
 
-// Throws std::invalid_argument for a number that no int64_t holds, which get<int64_t>() would convert.
+// Throws std::invalid_argument for a number that does not fit int64_t, which get<int64_t>() would convert.
 int64_t integer(const json& value) {
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<uint64_t>() <= std::numeric_limits<int64_t>::max());
@@ -99,7 +99,7 @@ ManifestFile file_from_json(const json& object) {
   return file;
 }
 
-// Throws as file_from_json.
+// Throws as file_from_json does.
 RunRecord run_from_json(const json& object) {
   RunRecord run{.id = object.at("id").get<std::string>(), .init_from = object.at("init_from").get<std::string>()};
   if (!is_run_id(run.id)) throw std::invalid_argument("an invalid run id");

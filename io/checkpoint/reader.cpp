@@ -25,14 +25,14 @@ constexpr int64_t kFloatsPerBlock = kChecksumBlockBytes / kFloatBytes;
 // Below this many blocks the threads would cost more than they save.
 constexpr int64_t kBlocksWorthThreads = 4;
 
-// A dataset and which of its blocks have been verified.
+// A dataset and its verified blocks.
 struct Piece {
   explicit Piece(const ShardDataset& dataset) : dataset(dataset), verified(static_cast<size_t>(dataset.blocks())) {}
   const ShardDataset& dataset;
   std::vector<std::atomic<bool>> verified;
 };
 
-// One file of the checkpoint, opened and its structure verified when something of it is first read.
+// One file of the checkpoint. The first read opens it and verifies its structure.
 class ShardFile {
  public:
   ShardFile(const OpenFolder& folder, const ManifestFile& entry)
@@ -46,7 +46,7 @@ class ShardFile {
 
   void verify_structure() { file(); }
 
-  // All of a file without datasets, verified.
+  // The verified contents of a file without datasets.
   std::vector<std::byte> contents() const {
     check_size(folder_, entry_);
     std::vector<std::byte> bytes(static_cast<size_t>(entry_.size));
@@ -55,7 +55,7 @@ class ShardFile {
     return bytes;
   }
 
-  // Elements [begin, begin + out.size()) of the dataset; every block they touch has been verified once.
+  // Reads elements [begin, begin + out.size()) of the dataset; each block that they touch is verified once.
   void read(Piece& piece, int64_t begin, std::span<float> out) {
     const InputFile& from = file();
     const int64_t end = begin + static_cast<int64_t>(out.size());
@@ -139,7 +139,7 @@ struct Hdf5Checkpoint::Impl {
         locations[{piece.dataset.unit, piece.dataset.kind}].push_back({&file, &piece});
       }
       if (entry.name == kModelStatesName) {
-        // HDF5 is given the very bytes that were verified: it never sees others.
+        // HDF5 parses exactly the bytes that were verified.
         states = read_model_states(file.path(), file.contents());
       }
     }
@@ -162,7 +162,7 @@ struct Hdf5Checkpoint::Impl {
     }
   }
 
-  // Elements [begin, begin + out.size()) of the unit, which the checkpoint has.
+  // Reads elements [begin, begin + out.size()) of the unit, which the checkpoint must have.
   void read(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) {
     const int64_t end = begin + static_cast<int64_t>(out.size());
     if (begin < 0 || end > unit.numel()) {
@@ -261,7 +261,7 @@ void Hdf5Checkpoint::verify_what_was_read(ProcessGroup& group) const {
 void Hdf5Checkpoint::verify() const {
   std::vector<float> buffer;
   for (ShardFile& file : impl_->files) {
-    // The model states were when they were read.
+    // The model states were verified when they were read.
     if (file.path().filename() != kModelStatesName) file.verify_structure();
     for (Piece& piece : file.pieces()) {
       constexpr int64_t kStride = 16 * kFloatsPerBlock;

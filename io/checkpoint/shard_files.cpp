@@ -118,8 +118,8 @@ std::vector<UnitSpec> units_from_json(const json& list) {
   return units;
 }
 
-// Writes and syncs `folder/name`. Shards without elements are left out; with none at all no file is written and the
-// answer's name is empty.
+// Writes and syncs `folder/name`. Omits shards without elements; if all are empty, writes no file and returns an empty
+// name.
 ManifestFile write_optimizer_file(const fs::path& folder, const std::string& name, std::span<const UnitShard> shards,
                                   const ShardValues& values, const WriteOptions& options) {
   ManifestFile entry;

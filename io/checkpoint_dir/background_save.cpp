@@ -74,7 +74,7 @@ double SaveThrottle::step_during_save(double seconds, int64_t written) {
 }
 
 void SaveThrottle::measure() {
-  // No bytes were written: other writes, or the end of this save, say nothing about the cost of bytes.
+  // No bytes were written (other writes, or the end of this save), so the cost of bytes is unknown.
   if (recent_bytes_ == 0) return recent_.clear();
   const double extra = median(recent_) - usual_seconds();
   extra_seconds_ = kForget * extra_seconds_ + extra * static_cast<double>(recent_.size());
@@ -100,10 +100,10 @@ double SaveThrottle::rate() const {
 
 namespace {
 
-// More than what trains, which may have been started with nice(1); threads that this one starts inherit it.
+// Relative to the training threads, which may have been started with nice(1); inherited by child threads.
 constexpr int kNiceness = 10;
 
-// Both are only wishes: where they are not granted the threads share the cores evenly.
+// Priority and affinity are best effort: without them the threads share the cores evenly.
 void lower_priority() {
   const auto self = static_cast<id_t>(::gettid());
   (void)::setpriority(PRIO_PROCESS, self, ::getpriority(PRIO_PROCESS, self) + kNiceness);
@@ -117,7 +117,7 @@ void keep_to(const std::vector<int>& cores) {
   (void)::sched_setaffinity(0, sizeof set, &set);
 }
 
-// How a rank's part of the work is: the status, the seconds that it took once it is done, the error if it has failed.
+// The state of a rank's part: the status, the duration in seconds once done, the error if failed.
 enum class Status : uint8_t { kAtWork, kDone, kFailed };
 using Report = std::tuple<Status, double, std::string>;
 
@@ -128,7 +128,7 @@ Report report(const BackgroundTask* task) {
   return {Status::kDone, task->seconds(), ""};
 }
 
-// Calls `what`, where set, at the end of a scope.
+// Calls `what`, if set, at the end of a scope.
 class AtExit {
  public:
   explicit AtExit(const std::function<void()>& what) : what_(what) {}
@@ -146,7 +146,7 @@ bool any(const std::vector<Report>& reports, Status status) {
   return std::ranges::any_of(reports, [&](const Report& report) { return std::get<Status>(report) == status; });
 }
 
-// Of the first rank that failed, which is named unless all failed in the same words.
+// The error of the first failed rank, with the rank's number unless all ranks report the same error.
 std::string error_in(const std::vector<Report>& reports) {
   const auto first =
       std::ranges::find(reports, Status::kFailed, [](const Report& report) { return std::get<Status>(report); });

@@ -17,7 +17,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// For a folder whose name is not a tag. A folder that cannot be read is not taken for a checkpoint.
+// For a folder whose name is not a tag. An unreadable folder does not count as a checkpoint.
 bool holds_checkpoint(const fs::path& folder) {
   try {
     return looks_like_checkpoint(folder);
@@ -140,7 +140,7 @@ std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const
   std::vector<CatalogEntry> entries;
   for (const fs::path& folder : folders_in(checkpoint_dir)) {
     const std::string name = folder.filename().string();
-    // After a crash this name can be the only one of a checkpoint.
+    // After a crash, a checkpoint may exist only under this name.
     const std::optional<std::string> replaced = replaced_tag(name);
     const std::string tag = replaced.value_or(name);
     if (replaced && path_exists(checkpoint_dir / tag)) continue;

@@ -248,7 +248,7 @@ std::vector<Leftover> remove_checkpoints(const std::vector<fs::path>& folders, c
 }
 
 std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
-  // Looks once more for a missing one: since `latest` was read, another process may have saved and pruned.
+  // Reads `latest` again if its checkpoint is missing: another process may have saved and pruned in between.
   for (std::optional<std::string> missing;;) {
     std::optional<std::string> tag = latest_tag(checkpoint_dir);
     if (!tag) return std::nullopt;
@@ -265,7 +265,7 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
   }
 }
 
-// The end of a sentence: which tags a user can name.
+// The end of a message: the tags that a user can select.
 static std::string show_tags_in(const fs::path& folder) {
   constexpr size_t kShown = 8;
   std::vector<std::string> tags;

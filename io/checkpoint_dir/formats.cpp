@@ -88,7 +88,7 @@ void refuse_foreign(const OpenFolder& folder) {
 
 namespace {
 
-// What makes the errors of a read meaningless. kNone if the folder is unchanged.
+// The change that invalidates the errors of a read. kNone if the folder is unchanged.
 OpenFolder::Change change_of(const OpenFolder* folder, const fs::path& path) {
   if (folder != nullptr) return folder->change();
   std::error_code error;

@@ -36,7 +36,7 @@ std::optional<int64_t> number_of(std::string_view name) {
   return number;
 }
 
-// A link counts as itself, wherever it points.
+// Does not follow links.
 bool has_entry(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);

@@ -19,7 +19,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// A network file system may show this node a little later what rank 0 made on another.
+// A network file system may show rank 0's folder on other hosts with a delay.
 void wait_until_visible(const fs::path& folder) {
   constexpr auto kPatience = std::chrono::seconds(10);
   constexpr auto kPause = std::chrono::milliseconds(20);
@@ -43,8 +43,8 @@ const std::string& writer_of(const SaveJob& job) { return job.start.empty() ? jo
 
 fs::path staging_of(const SaveJob& job) { return staging_folder(job.checkpoint_dir, job.tag, writer_of(job)); }
 
-// Throws unless the job's checkpoint may replace that in `folder`: one of its own run, or one that is damaged, which is
-// of no use to anybody. What cannot be read, or is of a newer format, may be whole.
+// Throws unless the job's checkpoint may replace the one in `folder`: one of its own run, or a damaged one. An
+// unreadable checkpoint, or one of a newer format, may be complete.
 void check_replaceable(const SaveJob& job, const fs::path& folder) {
   if (job.check_owner) job.check_owner();
   if (!path_exists(folder)) return;

@@ -75,7 +75,7 @@ struct Window {
   int64_t index;
 };
 
-// A row of a file of pairs: the source, then the target, each padded.
+// Appends a row of a file of pairs: the source, then the target, each padded.
 void append_pair(const TokenDataset& dataset, int64_t index, std::span<const int64_t> row, int64_t decoder_start,
                  MicroBatch& batch) {
   const int64_t source = dataset.pairs()->source_length;
@@ -86,11 +86,11 @@ void append_pair(const TokenDataset& dataset, int64_t index, std::span<const int
   batch.targets.insert(batch.targets.end(), target.begin(), target.end());
   std::vector<float> weights(static_cast<size_t>(dataset.seq_length()));
   dataset.read_loss_mask(std::span(&index, 1), weights);
-  // The file's weights are those of a window's targets, which come one token later.
+  // The file has the weights of a window's targets, which are shifted by one token.
   batch.loss_mask.insert(batch.loss_mask.end(), weights.begin() + source - 1, weights.end() - 1);
 }
 
-// Leaves this rank's part of each sequence.
+// Keeps only this rank's part of each sequence.
 template <typename T>
 void keep_part(std::vector<T>& values, int64_t sequences, const SequenceParallel& parallel) {
   const auto part = std::ssize(values) / (sequences * parallel.size);

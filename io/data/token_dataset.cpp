@@ -24,8 +24,8 @@
 namespace mpzero::io {
 namespace {
 
-// Detects whether a file that is read for hours still holds what it held when the watch began. Reads of a file that was
-// truncated or overwritten in the meantime may succeed: HDF5 returns zeros for data past the end.
+// Detects changes of a file that is read for hours. Reads of a file that was truncated or overwritten in the meantime
+// may succeed: HDF5 returns zeros for data past the end.
 class FileWatch {
  public:
   // `descriptor`: the open file that is read, borrowed for the lifetime of the watch. `path`: the name that it was
@@ -90,7 +90,7 @@ void FileWatch::check() {
 struct stat FileWatch::status() const {
   struct stat result {};
   if (::fstat(descriptor_, &result) == 0) return result;
-  // A network file system no longer knows a file that was removed on another host.
+  // ESTALE: the file was removed on another host of a network file system.
   if (errno == ESTALE) throw_changed(path_, "was removed or replaced");
   throw_system_error("check the state of", path_, errno);
 }
@@ -144,7 +144,7 @@ struct TokenDataset::Impl {
   std::vector<uint64_t> offsets;  // of documents; empty: they are not masked
   std::optional<TokenBlocks> blocks;
   std::optional<hdf5::Dataset> loss_mask;
-  std::optional<int64_t> row_length;  // of a packed file, and of one of pairs
+  std::optional<int64_t> row_length;  // of a packed file or a file of pairs
   std::optional<Pairs> pairs;
   FileWatch watch;
   Tokenization tokenization;
@@ -251,7 +251,7 @@ void TokenDataset::Impl::check_ends() {
                      last, tokens.size());
   }
   if (tokens.size() == 0) throw_user_error("{} has no tokens", path.string());
-  // Checking all of them would mean reading the full file. The others are checked when they are read.
+  // A check of all tokens would read the full file. The others are checked when they are read.
   int64_t last_token = 0;
   read(tokens.size() - 1, std::span(&last_token, 1));
   if (!row_length && tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
@@ -347,7 +347,7 @@ void TokenDataset::Impl::for_windows(std::span<const int64_t> windows, const Rea
   try {
     for (size_t i = 0; i < windows.size(); ++i) read(i, windows[i]);
   } catch (const UserError&) {
-    // Then any problem with the tokens is only a consequence.
+    // If the file has changed, a problem with the tokens is only a consequence.
     watch.check();
     throw;
   }

@@ -48,7 +48,7 @@ std::string stored_hash(const hdf5::Dataset& dataset, const char* name, const st
   }
 }
 
-// The tokens' hash if all count alike. Other weights, or other documents, are other data.
+// The tokens' hash; with a loss mask, a hash that also covers weights and documents.
 std::string with_mask(const std::string& tokens, const hdf5::File& file, const std::filesystem::path& path) {
   if (!file.contains("loss_mask")) return tokens;
   const hdf5::Dataset mask = file.dataset("loss_mask"), offsets = file.dataset("document_offsets");

@@ -80,12 +80,12 @@ void from_json(const nlohmann::json& object, Tokenization& tokens) {
 
 namespace {
 
-// Those of large vocabularies have tens of megabytes.
+// Files of large vocabularies have tens of megabytes.
 constexpr JsonLimits kTokenizerLimits{.bytes = size_t{256} << 20};
 // More than any vocabulary has.
 constexpr int64_t kLargestId = int64_t{1} << 31;
 
-// A file and how a sentence about it begins.
+// A file and the prefix of messages about it.
 struct Source {
   std::string name;
 
@@ -123,7 +123,7 @@ Source source_of(const fs::path& file, const std::string& flag) {
   return {.name = flag.empty() ? file.string() : fmt::format("{}: {}", flag, file.string())};
 }
 
-// A member of an object; null where it is not there, or `object` is no object.
+// A member of an object; null if it is missing or `object` is not an object.
 json member(const json& object, const char* key) { return object.is_object() ? object.value(key, json()) : json(); }
 
 }  // namespace

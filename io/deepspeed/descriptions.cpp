@@ -102,7 +102,7 @@ std::string torch_optimizer(const DeepSpeedLayout& layout, int rank, int64_t ste
   return pickle::dict({{"state", pickle::dict(states)}, {"param_groups", pickle::list({group})}});
 }
 
-// Where each piece of each parameter is in the rank's partition. ds_to_universal.py reads it.
+// The position of each parameter's piece in the rank's partition. ds_to_universal.py reads it.
 std::string slice_mappings(const DeepSpeedLayout& layout, int rank) {
   return of_groups(layout, [&](size_t g) {
     std::vector<pickle::Entry> slices;

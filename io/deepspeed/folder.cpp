@@ -60,7 +60,7 @@ void DeepSpeedFolder::check_unchanged() const {
   if (change == OpenFolder::Change::kRewritten) fail();
   if (change != OpenFolder::Change::kNone) return;
   const std::scoped_lock lock(mutex_);
-  // A file's time alone does not tell: it has a limited resolution.
+  // The modification time alone does not suffice: its resolution is limited.
   for (const auto& [name, checksum] : checksums_) {
     try {
       if (read_zip_directory(folder_->open(name)).checksum == checksum) continue;

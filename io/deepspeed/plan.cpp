@@ -98,7 +98,7 @@ bool DeepSpeedLayout::visit(const std::string& parameter, int64_t begin, int64_t
 
 namespace {
 
-// The order in which a layer of each of transformers' families yields its parameters, which is that of DeepSpeed's flat
+// The order of a layer's parameters in transformers' model families, which is also the order in DeepSpeed's flat
 // groups.
 constexpr std::array<std::string_view, 17> kLayerOrder = {"self_attn.q_proj.weight",
                                                           "self_attn.q_proj.bias",
@@ -130,7 +130,7 @@ size_t place_in_unit(const std::string& name) {
 
 std::vector<ParameterSpec> in_the_order_of_transformers(std::span<const UnitSpec> units) {
   std::vector<ParameterSpec> all;
-  const bool of_t5 = units.front().parameters.front().name == kSharedEmbedding;  // in that order already
+  const bool of_t5 = units.front().parameters.front().name == kSharedEmbedding;  // already in DeepSpeed's order
   for (const UnitSpec& unit : units) {
     std::vector<ParameterSpec> of_unit = unit.parameters;
     if (!of_t5)

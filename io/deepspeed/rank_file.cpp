@@ -49,7 +49,7 @@ DeepSpeedParamGroup read_param_group(const Value& dict) {
 DeepSpeedPartition read_deepspeed_partition(const TorchZipReader& archive) {
   const Value states = archive.root().at(kStates);
   DeepSpeedPartition partition;
-  // BF16_Optimizer, that of stage 1 in bf16 with gradients accumulated in fp32, does not record its stage.
+  // BF16_Optimizer (stage 1 in bf16 with fp32 gradient accumulation) does not record its stage.
   const std::optional<Value> stage = states.find("zero_stage");
   if (!stage && !states.find("group_paddings")) states.at("zero_stage");
   if (stage && (stage->integer() < 1 || stage->integer() > 3)) stage->throw_unexpected("a ZeRO stage from 1 to 3");

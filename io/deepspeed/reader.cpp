@@ -26,7 +26,7 @@ using pickle::Value;
 // More than any cluster has.
 constexpr int64_t kMaxRanks = 1 << 20;
 
-// The one of two files that is there.
+// Returns the one of two files that exists.
 std::string only_one(const DeepSpeedFolder& files, const std::string& first, const std::string& second) {
   const bool has_first = files.holds(first);
   const bool has_second = files.holds(second);
@@ -51,7 +51,7 @@ int64_t not_negative(const Value& value) {
   return value.integer();
 }
 
-// The updates of the weights that model states are of.
+// The number of updates of the weights in the model states.
 int64_t updates_of(const Value& model) {
   const int64_t updates = not_negative(model.at("global_steps")) - not_negative(model.at("skipped_steps"));
   if (updates < 0) model.at("skipped_steps").throw_unexpected("no more than global_steps");
@@ -77,8 +77,8 @@ bool has_zenflow(const Value& model) {
   return zenflow && !zenflow->is_none();
 }
 
-// What precedes the names of transformers in all of these, as where the model was wrapped or compiled: "module.".
-// Empty: nothing, or not the same everywhere.
+// The common prefix before transformers' names, for example "module." of a wrapped or compiled model. Empty: none, or
+// prefixes differ.
 std::string common_prefix(const std::vector<DeepSpeedLayout::Group>& groups,
                           const std::vector<StoredCheckpoint::Alias>& aliases) {
   std::vector<std::string_view> names;
@@ -249,8 +249,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     if (!made_by_mpzero_ && !counts_otherwise_ && first.optimizer_step() == progress_.step + 1) count_one_more();
   }
 
-  // DeepSpeed of before 0.13.5, and any DeepSpeed without ZeRO in bf16 or fp16, lets AdamW take an update when it is
-  // set up, which stays in its count for good.
+  // DeepSpeed before 0.13.5, and any DeepSpeed without ZeRO in bf16 or fp16, runs one update of AdamW during setup,
+  // which remains in its count.
   void count_one_more() {
     adamw_updates_ = progress_.step + 1;
     if (layout_->stage() == 0) {
@@ -267,15 +267,15 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
   }
 
   void read_own_state(const Value& own) {
-    // What DeepSpeed writes never has a manifest, what mpzero writes has one from the moment that it is whole.
+    // DeepSpeed never writes a manifest; a complete checkpoint of mpzero always has one.
     made_by_mpzero_ = files_.manifest() || is_of_save(own, progress_.sequences_seen);
     if (made_by_mpzero_ && !files_.manifest()) throw_no_manifest(folder_);
     if (made_by_mpzero_) return read_client_state(own, progress_);
-    // DeepSpeed has gone on from a checkpoint of mpzero: the model is the same, the position is not.
+    // DeepSpeed has resumed from a checkpoint of mpzero: the model is the same, the position is not.
     progress_.model_config_json = own.at("model_config").text();
   }
 
-  // That every rank's file is there is known before hours have gone by.
+  // Detects a rank's missing file now instead of after hours of reading.
   void check_complete() const {
     for (int rank = 0; rank < layout_->ranks(); ++rank) {
       require_file(optimizer_file(rank));
@@ -318,7 +318,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     return lines;
   }
 
-  // Throws unless the rank's model states count as many updates as rank 0's, and its AdamW as many as it should.
+  // Throws unless the rank's model states count as many updates as rank 0's, and its AdamW the expected number.
   void check_steps_of(int rank) const {
     if (layout_->stage() == 3 && rank > 0) check_steps(deepspeed_model_file(3, rank));
     check_steps(rank_file(rank), optimizer_file(rank));
@@ -341,8 +341,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
                     fmt::format("AdamW counts {} updates in it, but {} counts {}: they are from different saves", found,
                                 first_optimizer_file_, adamw_updates_));
     }
-    // DeepSpeed can drop AdamW's states on loading, and counts its updates anew then, while its steps go on. Neither
-    // run nor converter can tell this from an older file.
+    // If DeepSpeed drops AdamW's states on loading, AdamW's count restarts while the steps continue. Neither run nor
+    // converter can distinguish this from an older file.
     throw_damaged(
         files_.path_of(name),
         fmt::format("AdamW counts {} updates in it, but {} has {}: they are from different saves{}", found,
@@ -352,7 +352,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
                                            : ""));
   }
 
-  // DeepSpeed's files by what they say of the save; those of mpzero have a manifest, which says more.
+  // Compares the update counts in DeepSpeed's files; mpzero's checkpoints have a manifest, which proves more.
   void check_one_save(ProcessGroup& group) const {
     run_on_all_ranks(group, [&] {
       for (int rank = group.rank(); rank < layout_->ranks(); rank += group.world_size()) check_steps_of(rank);
@@ -365,7 +365,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     run_on_all_ranks(group, [&] { check_no_twins(checksums); });
   }
 
-  // DeepSpeed's files do not say of which rank they are, but no two ranks hold the same weights. `checksums` by name.
+  // DeepSpeed's files do not record their rank, but no two ranks hold the same weights. `checksums`: by name.
   void check_no_twins(const std::map<std::string, std::string>& checksums) const {
     if (files_.manifest()) return;
     std::map<std::string, std::string> names;  // by checksum
@@ -390,8 +390,8 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
   std::vector<Alias> aliases_;
   TrainingProgress progress_;
   bool made_by_mpzero_ = false;
-  int64_t adamw_updates_ = 0;      // that every rank's AdamW counts
-  bool counts_otherwise_ = false;  // AdamW's updates are not the run's: ZenFlow's are of some columns at a time
+  int64_t adamw_updates_ = 0;      // counted by every rank's AdamW
+  bool counts_otherwise_ = false;  // AdamW's count is not the run's: ZenFlow updates some columns at a time
   std::optional<double> next_lr_;
   std::vector<std::string> warnings_;
   mutable std::mutex opening_;

@@ -51,8 +51,8 @@ std::vector<Weight> read_weights(const Value& model, std::vector<StoredCheckpoin
   return weights;
 }
 
-// The optimizer's tensors as far as they are saved, by number. `flat`: each is of all parameters of a group.
-// `group_sizes`: the parameters of each group, where no masters show their order.
+// The optimizer's saved tensors, by number. `flat`: each holds all parameters of a group. `group_sizes`: number of
+// parameters per group, if no masters show their order.
 struct Slots {
   std::vector<Tensor> tensors;
   bool flat = false;
@@ -61,7 +61,7 @@ struct Slots {
 
 using Order = std::vector<const Weight*>;
 
-// The weights of each slot, if the optimizer has numbered them in this order; else none.
+// The weights of each slot if the optimizer has numbered them in this order; otherwise empty.
 std::vector<Order> divide(const Order& weights, const Slots& slots) {
   std::vector<Order> divided;
   size_t next = 0;
@@ -149,7 +149,7 @@ StatesWithoutZero read_states_without_zero(const Value& model, const std::filesy
     const Value state = optimizer.at("state");
     for (size_t i = 0; i < weights.size(); ++i) {
       const auto of_weight = state.find(static_cast<int64_t>(i));
-      // Before the first update there are no states, which are then all 0.
+      // Before the first update there are no states: all are 0.
       slots.tensors.push_back(of_weight ? of_weight->at("exp_avg").tensor() : weights[i].tensor);
     }
   }
@@ -183,7 +183,7 @@ void check_masters_are_weights(TorchZipReader& archive, const StatesWithoutZero&
     }
   }
   if (same) return;
-  archive.verify();  // damage is not another order
+  archive.verify();  // reports damage as damage, not as a different order
   throw_other_order(archive.path(), states.masters.size(), parameters);
 }
 

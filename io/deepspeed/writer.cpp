@@ -21,19 +21,19 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
-// So few that what was read to checksum or to round them still is in a core's cache when they are written.
+// Small enough that values stay in a core's cache from checksum or rounding to the write.
 constexpr size_t kCachedNumel = size_t{1} << 17;
 
 int64_t offset_of(const DeepSpeedPlan& plan, const DeepSpeedPlan::Place& place) {
   return plan.files()[place.file].layout.storage_offset(place.storage) + place.offset;
 }
 
-// Each line of a rank's answer tells of one file: the checksums of what it wrote, or where its bytes of shared pages
-// are.
+// Each line of a rank's result describes one file: the checksums of its writes, or the location of its bytes on shared
+// pages.
 constexpr std::string_view kChecksums = "checksums";  // FILE STORAGE RANGES
 constexpr std::string_view kRemainder = "remainder";  // FILE NAME BEGIN SIZE CHECKSUM
 
-// The files that a rank writes to, opened when it first does, and the checksums of what it wrote.
+// The files that a rank writes, opened at the first write, and the checksums of its writes.
 class OpenFiles {
  public:
   // `own_pages`: by file.
@@ -82,7 +82,7 @@ class OpenFiles {
     if (const auto found = open_.find(index); found != open_.end()) return found->second;
     const DeepSpeedPlan::PlannedFile& planned = plan_.files()[index];
     File& file = open_.emplace(index, File::open_or_create(folder_ / planned.name, files_)).first->second;
-    // Every rank makes it as long as it will be: nobody has to wait for the one that does.
+    // Every rank sets the final size, so that no rank waits for another.
     file.resize(planned.layout.file_bytes());
     return file;
   }
@@ -97,7 +97,7 @@ class OpenFiles {
   PageRemainders remainders_;
 };
 
-// A stretch of a parameter's elements, and where it goes.
+// A range of a parameter's elements and its destination.
 struct Piece {
   DeepSpeedPlan::Place place;
   size_t first = 0;  // of the shard's values
@@ -126,7 +126,7 @@ void write_piece(OpenFiles& files, const Piece& piece, std::span<const float> of
   files.start_writeback(piece.place, piece.bytes());
 }
 
-// Elements [begin, end) of the parameter, which are the shard's values from `first` on.
+// Adds elements [begin, end) of the parameter, which are the shard's values from `first` on.
 void add_pieces(const DeepSpeedPlan& plan, const ParameterSpec& parameter, StateKind kind, int64_t begin, int64_t end,
                 int64_t first, std::vector<Piece>& pieces) {
   const auto add = [&](const DeepSpeedPlan::Place& place, int64_t at, int64_t count, bool rounded) {
@@ -164,7 +164,7 @@ std::vector<OwnPages> own_pages_of(const DeepSpeedPlan& plan, std::span<const Un
   return own;
 }
 
-// What the ranks have answered of one file.
+// The ranks' results for one file.
 struct Answers {
   std::vector<RangeChecksums> checksums;  // of each storage
   std::vector<PageRemainders::Section> remainders;
@@ -203,7 +203,7 @@ std::vector<Answers> parse(const DeepSpeedPlan& plan, std::span<const std::strin
 // Returns the checksum of the directory.
 uint64_t write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& planned, const Answers& answers,
                     FileSystem& files) {
-  // Stage 3 has model files without a value in them: nobody has made them yet.
+  // Model files of stage 3 hold no values, so no rank has created them yet.
   File file = File::open_or_create(folder / planned.name, files);
   file.resize(planned.layout.file_bytes());
   std::vector<uint32_t> checksums;
@@ -211,7 +211,7 @@ uint64_t write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& pl
     int64_t missing = 0;
     checksums.push_back(answers.checksums[s].combined(planned.layout.storage_bytes(s), [&](int64_t begin, int64_t end) {
       missing += end - begin;
-      // Padding is never written, so the file reads as zeros there. More than there is of it is found below.
+      // Padding is never written, so the file reads as zeros there. Excess unwritten bytes are reported below.
       const int64_t bytes = std::min(end - begin, planned.padding_bytes[s]);
       return crc32_of(std::vector<std::byte>(static_cast<size_t>(bytes)));
     }));

@@ -159,7 +159,7 @@ void File::resize(int64_t size) {
 }
 
 void File::start_writeback(int64_t offset, int64_t size) noexcept {
-  // Only a hint: file systems without it only lose time.
+  // Only a hint: without support for it the sync takes longer.
   (void)::sync_file_range(descriptor_, offset, size, SYNC_FILE_RANGE_WRITE);
 }
 
@@ -298,7 +298,7 @@ void read_lines(const std::filesystem::path& path,
     const ssize_t got = ::pread(file.descriptor(), block.data(), static_cast<size_t>(wanted), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_system_error("read", path, errno);
-    if (got == 0) break;  // it was cut meanwhile
+    if (got == 0) break;  // truncated in the meantime
     offset += got;
     std::string_view rest(block.data(), static_cast<size_t>(got));
     while (!rest.empty()) {

@@ -265,7 +265,7 @@ File File::open(const std::filesystem::path& path) {
 }
 
 File File::open_image(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  constexpr size_t kIncrement = 1 << 16;  // by which the library extends an image that is not read-only
+  constexpr size_t kIncrement = 1 << 16;  // growth step of an image that is not read-only
   const Lock lock;
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), &H5Pclose);
   // The library copies the image by default and does not change it.

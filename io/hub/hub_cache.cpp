@@ -16,7 +16,7 @@ constexpr std::string_view kSeparator = "--";
 constexpr std::string_view kHexadecimal = "0123456789abcdef";
 constexpr int64_t kMaxReferenceBytes = 4096;
 
-// Empty where it is not set.
+// Empty if the variable is not set.
 fs::path folder_in(const char* variable) {
   const char* value = std::getenv(variable);
   return value == nullptr ? "" : value;
@@ -24,7 +24,7 @@ fs::path folder_in(const char* variable) {
 
 bool is_plain(unsigned char c) { return (std::isalnum(c) != 0) || c == '_' || c == '-' || c == '.'; }
 
-// As huggingface_hub's validate_repo_id.
+// Same as huggingface_hub's validate_repo_id.
 bool is_part_of_name(std::string_view part) {
   const auto is_mark = [](char c) { return c == '-' || c == '.'; };
   return !part.empty() && std::ranges::all_of(part, is_plain) && !is_mark(part.front()) && !is_mark(part.back()) &&

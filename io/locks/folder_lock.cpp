@@ -123,7 +123,7 @@ LockReach lock_reach(const Mount& mount) {
     const bool local = has(mount, "nolock") || has(mount, "local_lock=flock") || has(mount, "local_lock=all");
     return local ? LockReach::kThisHost : LockReach::kAll;
   }
-  // flock(2) succeeds there, but only locks within the node.
+  // flock(2) succeeds there, but only locks within the host.
   if (mount.type == "gpfs") return LockReach::kThisHost;
   if (mount.type == "lustre") return has(mount, "flock") ? LockReach::kAll : LockReach::kThisHost;
   return LockReach::kUnknown;
@@ -198,7 +198,7 @@ void FolderLock::check_folder() const {
         "new folder, create it",
         folder_.string());
   }
-  // A folder on the same file system was put there by somebody. A file system that was mounted again may have another
+  // A user has recreated the folder on the same file system. A file system that was mounted again may have another
   // device number.
   if (now->device == inode_.device || now->number == inode_.number) return;
   throw_failure(
@@ -211,7 +211,7 @@ void FolderLock::set_run(const std::string& run) {
   try {
     if (owner_) owner_->set_run(run);
   } catch (const Error&) {
-    // Where the lock decides, the record is only used in messages to others.
+    // If the lock decides, the record is only used in messages to others.
     if (!decides_) throw;
   }
 }

@@ -33,14 +33,14 @@ constexpr std::string_view kPlainKeys[] = {"r",
                                            "runtime_config",
                                            "task_type"};
 
-// Throws unless all other keys have values of plain LoRA: methods that PEFT adds later are refused, too.
+// Throws unless all other keys have values of plain LoRA: methods that PEFT adds later are also refused.
 void refuse_other_methods(const json& config, const std::string& source) {
-  // Only these ways to begin leave the weights of the base as they are.
+  // Only these initializations leave the base's weights unchanged.
   const std::map<std::string_view, std::vector<json>> plain = {
       {"peft_type", {"LORA"}}, {"bias", {"none"}}, {"init_lora_weights", {true, "gaussian", "orthogonal", "eva"}}};
   for (const auto& [key, value] : config.items()) {
     if (std::ranges::find(kPlainKeys, key) != std::end(kPlainKeys)) continue;
-    if (value == json(false) || value == json("") || value.empty()) continue;  // empty: null, [] and {}, too
+    if (value == json(false) || value == json("") || value.empty()) continue;  // empty: also null, [] and {}
     const auto known = plain.find(key);
     if (known != plain.end() && std::ranges::find(known->second, value) != known->second.end()) continue;
     throw_user_error("{}: {} is {:.100}, which mpzero does not support; use plain LoRA adapters", source, key,

@@ -11,7 +11,7 @@ namespace {
 
 using Arguments = std::span<const Node* const>;
 constexpr const char* kWrongArguments = "calls a function with wrong arguments";
-// _rebuild_from_type_v2 of _rebuild_from_type_v2 of ... would recurse as deeply as the pickle is long.
+// Limits nested calls of _rebuild_from_type_v2, which could recurse as deeply as the pickle is long.
 constexpr int kMaxWrappers = 4;
 constexpr const char* kZeroStages = "deepspeed.runtime.zero.config ZeroStageEnum";
 

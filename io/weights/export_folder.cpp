@@ -208,7 +208,8 @@ class Replacement {
   std::vector<std::string> waiting_;
 };
 
-// Renames it first to a name that no other conversion uses: what another one puts in its place is not removed.
+// Renames it first to a name that no other conversion uses: a folder that another conversion creates in its place is
+// not removed.
 void remove_ready(const fs::path& folder, const Inode& own, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
   const fs::path removed = folder / own_staging_name();

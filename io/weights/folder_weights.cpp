@@ -59,7 +59,7 @@ class SafetensorsFile final : public WeightFile {
   File file_;
 };
 
-// Runs a call into the reader of checkpoints, whose sentences advise to choose another checkpoint.
+// Calls the checkpoint reader and replaces its remedy, which is to choose another checkpoint.
 template <typename Call>
 auto with_remedy_for_weights(const Call& call) {
   try {
@@ -208,7 +208,7 @@ struct FolderWeights::Impl {
     read_shards(read_index(index));
   }
 
-  // As transformers chooses.
+  // The same choice as in transformers.
   EntryNames choose_names() const {
     std::error_code error;
     for (const EntryNames& candidate : {kSafetensorsNames, kTorchNames}) {
@@ -225,7 +225,7 @@ struct FolderWeights::Impl {
                      folder.string(), kSafetensorsNames[0], kTorchNames[0]);
   }
 
-  // Each tensor of the index is in its shard, and the shards hold no others.
+  // Checks that each tensor of the index is in its shard and that the shards hold no others.
   void read_shards(const Index& index) {
     const auto& shard_of = index.shard_of;
     std::set<std::string> shards;
@@ -255,7 +255,7 @@ struct FolderWeights::Impl {
     if (names == kSafetensorsNames) check_total_size(index.total_size);  // in the other format tensors may share bytes
   }
 
-  // Existing folders have wrong values, and nothing depends on it.
+  // Only warns: existing folders have wrong values, and nothing depends on them.
   void check_total_size(const json& total_size) {
     int64_t bytes = 0;
     for (const auto& [name, location] : tensors) bytes += location.tensor->bytes;

@@ -206,7 +206,7 @@ bool is_peft_folder(const fs::path& folder) {
 
 namespace {
 
-// The projections that have adapters: PEFT's list of targets may be a pattern.
+// The projections with adapters. PEFT's list of targets may be a pattern instead.
 std::vector<std::string> targets_in(const std::map<std::string, StoredTensor>& tensors) {
   std::set<std::string> targets;
   for (const auto& [name, tensor] : tensors) {
@@ -216,7 +216,7 @@ std::vector<std::string> targets_in(const std::map<std::string, StoredTensor>& t
   return {targets.begin(), targets.end()};
 }
 
-// The folder alone. Of adapters `folder` is the base that they record, which may be empty.
+// Examines only the folder itself. For adapters, `folder` is their recorded base, which may be empty.
 InitialFolder look_into(const fs::path& given) {
   const fs::path folder = weights_folder(given);
   InitialFolder found;

@@ -49,7 +49,7 @@ class MatchedWeights final : public WeightSource {
     check_all_used(stored);
     for (const ParameterSpec& parameter : wanted_) check(parameter);
     if (copies_.empty()) return;
-    // Most differ here already, before anything large is allocated.
+    // Detects most differences before anything large is allocated.
     const auto embedding = std::ranges::find_if(wanted_, is_embedding, &ParameterSpec::name);
     for (const std::string& copy : copies_) source_->check({copy, embedding->shape});
     std::vector<float> first(std::min(kComparedAtOnce, static_cast<size_t>(embedding->numel())));
@@ -91,7 +91,7 @@ class MatchedWeights final : public WeightSource {
     for (const ParameterSpec& parameter : wanted_) {
       stored_names_[parameter.name] = prefix + (lacks_base ? parameter.name.substr(kBase.size()) : parameter.name);
     }
-    // A head outside of the module that the prefix names, as where only the decoder is compiled.
+    // A head outside the module of the prefix, for example if only the decoder is compiled.
     if (const ParameterSpec* head = find_ending(stored, kOutputWeight)) stored_names_[kOutputWeight] = head->name;
     if (!prefix.empty()) {
       warnings_.push_back(fmt::format("{}: dropped the prefix {} of all names.", folder_, prefix));
@@ -129,7 +129,7 @@ class MatchedWeights final : public WeightSource {
     std::sort(used.begin(), used.end());
     std::vector<std::string> unused;
     for (const ParameterSpec& tensor : stored) {
-      // Old Llama checkpoints hold their table of rotations, those of T5 a table that nothing reads.
+      // Old Llama checkpoints hold rotary frequencies, old T5 checkpoints an unused table.
       constexpr std::array kOldNames = {".rotary_emb.inv_freq", "EncDecAttention.relative_attention_bias.weight"};
       const auto is_old = [&](const char* name) { return tensor.name.ends_with(name); };
       if (std::ranges::binary_search(used, tensor.name) || std::ranges::any_of(kOldNames, is_old)) continue;
@@ -168,7 +168,7 @@ class MatchedWeights final : public WeightSource {
   std::string folder_;
   std::vector<std::string> warnings_;
   std::vector<ParameterSpec> wanted_;
-  std::map<std::string, std::string> stored_names_;  // by the model's
+  std::map<std::string, std::string> stored_names_;  // by the model's names
   std::vector<std::string> copies_;                  // tensors that must equal the embedding
 };
 

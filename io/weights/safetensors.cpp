@@ -32,7 +32,7 @@ constexpr const char* kRemedy = "copy or download it again";
   throw_user_error("tensor {} of {} {}: {}", name, file.path().string(), what, kRemedy);
 }
 
-// Bits per element of every type of the format, as in version 0.8 of the safetensors library.
+// Bits per element of every dtype of the format, as in version 0.8 of the safetensors library.
 std::optional<int64_t> element_bits(const std::string& dtype) {
   constexpr std::array<std::pair<std::string_view, int64_t>, 22> kTypes = {
       {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// Names that transformers gives them.
+// The file names of transformers.
 constexpr std::array<const char*, 9> kNames = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     "vocab.json",
     "merges.txt",     "tokenizer.model",       kChatTemplateName,         "generation_config.json"};
@@ -69,7 +69,7 @@ std::vector<int64_t> generation_eos_ids(const fs::path& folder, int64_t vocab_si
       throw_user_error("{}: {} is {}, but must be a whole number or a list of whole numbers", file.string(), kEosKey,
                        ids.dump());
     }
-    // A number of 64 bits without a sign may have no int64_t.
+    // An unsigned 64-bit number may not fit int64_t.
     const bool is_id = id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(vocab_size);
     if (is_id) {
       all.push_back(id.get<int64_t>());
@@ -131,7 +131,7 @@ bool holds_tokenizer(const fs::path& folder) {
 
 std::string recorded_tokenizer(const StoredCheckpoint& checkpoint) {
   if (const std::string name = recorded_tokenization(checkpoint).tokenizer; !name.empty()) return name;
-  // Of an older version: "187 sequences of 16 tokens, tokenizer NAME, shuffled"
+  // Format of an older version: "187 sequences of 16 tokens, tokenizer NAME, shuffled"
   constexpr std::string_view kBefore = ", tokenizer ";
   const std::string& order = checkpoint.progress().data_order;
   const size_t begin = order.find(kBefore);

@@ -42,7 +42,7 @@ int64_t bytes_of_weights(const StoredCheckpoint& checkpoint, WeightType type) {
   return bytes;
 }
 
-// Weights under two names. An HDF5 checkpoint does not list them: the head is the only one that can be tied.
+// Weights with two names. An HDF5 checkpoint does not list them: only the head can be tied.
 std::vector<StoredCheckpoint::Alias> aliases_of(const StoredCheckpoint& checkpoint) {
   const auto listed = checkpoint.aliases();
   if (!listed.empty()) return {listed.begin(), listed.end()};
@@ -68,7 +68,7 @@ std::vector<std::string> write_weights(const fs::path& folder, const StoredCheck
   return {};
 }
 
-// An id, or a list of them as of transformers.
+// Writes one id, or a list of several, as transformers does.
 void join_eos_ids(json& config, std::span<const int64_t> more) {
   const json before = config.value(kEosKey, json());
   json ids = before.is_null() ? json::array() : before.is_array() ? before : json::array({before});
