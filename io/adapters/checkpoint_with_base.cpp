@@ -42,7 +42,7 @@ CheckpointWithBase::CheckpointWithBase(const StoredCheckpoint& checkpoint, fs::p
   run_on_all_ranks(group, [&] {
     if (!has_initial_weights(base)) {
       throw_user_error(
-          "{} needs its base {}, which has no weights there (xxh3 {}); pass its folder with --base_model, or with "
+          "{} needs its base, but {} has no weights (base xxh3 {}); pass its folder with --base_model, or with "
           "--init_from of mpzero train",
           checkpoint.folder().string(), base.string(), run.init_from_hash);
     }
@@ -92,7 +92,7 @@ MergedCheckpoint::MergedCheckpoint(const StoredCheckpoint& checkpoint, fs::path 
       progress_(checkpoint.progress()),
       parameters_(base_unit(checkpoint.parameters()).front().parameters) {
   const std::optional<LoraConfig> settings = adapters_of(checkpoint);
-  if (!settings) throw_user_error("{} has no adapters to merge; leave out --format", checkpoint.folder().string());
+  if (!settings) throw_user_error("{} has no adapters to merge; omit --format", checkpoint.folder().string());
   scale_ = settings->scale();
   json config = json::parse(progress_.model_config_json);
   config.erase(kLoraKey);

@@ -34,7 +34,7 @@ class PeftWeights final : public WeightSource {
     std::vector<ParameterSpec> all;
     for (const auto& [name, tensor] : file_->tensors()) {
       if (!name.starts_with(kPeftPrefix)) {
-        throw_user_error("{} contains {}, which is not one of PEFT's names ({}...); save the adapters with PEFT again",
+        throw_user_error("{} contains {}, which is not a PEFT name ({}...); save the adapters with PEFT again",
                          file_->path().string(), name, kPeftPrefix);
       }
       all.push_back({name.substr(kPeftPrefix.size()), tensor.shape});
@@ -45,7 +45,7 @@ class PeftWeights final : public WeightSource {
   void check(const ParameterSpec& parameter) const override {
     const auto found = file_->tensors().find(std::string(kPeftPrefix) + parameter.name);
     if (element_bytes(found->second.dtype) > 0) return;
-    throw_user_error("tensor {} of {} has the unsupported type {}; convert it to F32, BF16 or F16", found->first,
+    throw_user_error("tensor {} of {} has the unsupported dtype {}; convert it to F32, BF16 or F16", found->first,
                      file_->path().string(), found->second.dtype);
   }
   const fs::path& file_of(const ParameterSpec&) const override { return file_->path(); }
@@ -93,8 +93,9 @@ void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<con
     const auto& [name, shape] = std::tie(parameter.name, parameter.shape);
     const auto found = wanted.find(name);
     if (found == wanted.end() && !is_adapter(name)) {
-      throw_user_error("{} contains {}, which PEFT saved whole; save adapters alone (save_embedding_layers=False)",
-                       folder.string(), name);
+      throw_user_error(
+          "{} contains {}, which is a full weight, not an adapter; save only adapters (save_embedding_layers=False)",
+          folder.string(), name);
     }
     if (found == wanted.end()) {
       throw_user_error(
@@ -110,7 +111,8 @@ void check_same_adapters(const std::vector<ParameterSpec>& stored, std::span<con
   }
   if (wanted.empty()) return;
   throw_user_error(
-      "{} lacks {} and {} more: mpzero adapts its targets in every layer; use adapters of all layers, saved whole",
+      "{} lacks {} and {} more tensors: mpzero adapts its targets in every layer; use a complete save with adapters in "
+      "all layers",
       folder.string(), wanted.begin()->first, wanted.size() - 1);
 }
 
@@ -144,7 +146,7 @@ std::unique_ptr<WeightSource> open_adapters(const fs::path& folder, std::span<co
 Exported export_adapters(const StoredCheckpoint& checkpoint, const fs::path& output, WeightType type,
                          const ExportFolder::OnWarning& on_warning) {
   const std::optional<LoraConfig> settings = adapters_of(checkpoint);
-  if (!settings) throw_user_error("{} has no adapters to write; leave out --format", checkpoint.folder().string());
+  if (!settings) throw_user_error("{} has no adapters to write; omit --format", checkpoint.folder().string());
   std::vector<ParameterSpec> parameters;
   int64_t bytes = 0;
   for (const ParameterSpec& parameter : checkpoint.parameters()) {

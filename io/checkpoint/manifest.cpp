@@ -192,14 +192,14 @@ Manifest read_manifest(const OpenFolder& folder) {
     }
     document = document.at("content");
   } catch (const JsonError& error) {
-    throw_damaged(path, fmt::format("it is not the JSON that was written ({})", error.what()));
+    throw_damaged(path, fmt::format("its JSON is invalid ({})", error.what()));
   } catch (const json::exception&) {
-    throw_damaged(path, "it is not the JSON that was written");
+    throw_damaged(path, "its content or checksum is missing or invalid");
   }
   try {
     check_version(document.at("format_version"), path);
     if (integer(document.at("block_bytes")) != kChecksumBlockBytes) {
-      throw std::invalid_argument("checksums of other blocks");
+      throw std::invalid_argument("checksums of a different block size");
     }
     if (document.contains("generation")) manifest.generation = integer(document["generation"]);
     manifest.saved_at = document.value("saved_at", std::string());

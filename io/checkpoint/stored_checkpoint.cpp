@@ -33,7 +33,7 @@ std::map<std::string, std::string> check_same_files(const fs::path& folder, cons
         const auto [known, is_new] = checksums.try_emplace(name, checksum);
         if (is_new || known->second == checksum) continue;
         throw_failure(
-            "{} was replaced by another process while it was being read: the ranks read {} of different saves",
+            "{} was replaced by another process while it was being read: the ranks read {} from different saves",
             folder.string(), name);
       }
     }
@@ -46,7 +46,7 @@ void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::sp
   const auto shape_of = [](const ParameterSpec& parameter) {
     return fmt::format("[{}]", fmt::join(parameter.shape, ", "));
   };
-  const std::string remedy = "use the model of its training";
+  const std::string remedy = "use the checkpoint's model";
   std::map<std::string, const ParameterSpec*> saved;
   for (const ParameterSpec& parameter : of_checkpoint) saved.emplace(parameter.name, &parameter);
   for (const UnitSpec& unit : of_run) {

@@ -165,7 +165,7 @@ BackgroundTask::BackgroundTask(std::function<void(std::stop_token)> work, std::v
         try {
           work(stop);
         } catch (const std::bad_alloc&) {
-          error_ = "out of host memory while a checkpoint was written";
+          error_ = "out of host memory while writing a checkpoint";
         } catch (const std::exception& error) {
           error_ = error.what();
         }

@@ -110,7 +110,7 @@ void add_others(const std::optional<fs::path>& latest, const std::vector<Catalog
     if (entry.run_id && entry.step) {
       if (*entry.step >= next_step) {
         if (entry.folder != latest) {
-          candidates.left_out.push_back(fmt::format("{} (the run has since gone back to an earlier step)", entry.tag));
+          candidates.left_out.push_back(fmt::format("{} (the run has since returned to an earlier step)", entry.tag));
         }
         continue;
       }

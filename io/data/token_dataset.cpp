@@ -172,7 +172,8 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length, std::o
   if (version != kPlain) row_length = file.attribute<int64_t>("packed_sequence_length");
   tokenization = read_tokenization(file);
   if (const int64_t id = tokenization.end_of_turn_token_id.value_or(0); id < 0 || id >= tokenization.vocab_size) {
-    throw_user_error("{} has end_of_turn_token_id {} and vocab_size {}", path.string(), id, tokenization.vocab_size);
+    throw_user_error("{}: end_of_turn_token_id {} is outside the vocabulary of {} ids", path.string(), id,
+                     tokenization.vocab_size);
   }
   if (file.has_attribute("max_token_id")) max_token_id = file.attribute<int64_t>("max_token_id");
   source = file.text_attribute("source");
@@ -188,15 +189,16 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length, std::o
 }
 
 void TokenDataset::Impl::check_rows() const {
-  if (*row_length < 1) throw_user_error("{} has packed_sequence_length {}", path.string(), *row_length);
+  if (*row_length < 1) throw_user_error("{}: packed_sequence_length {} must be at least 1", path.string(), *row_length);
   const auto row = static_cast<uint64_t>(*row_length);
   if (tokens.size() < row + 1 || (tokens.size() - 1) % row != 0) {
-    throw_user_error("{} is packed, but its {} tokens are not rows of {} (packed_sequence_length) and one more",
+    throw_user_error("{} is packed, but its {} tokens are not rows of {} (packed_sequence_length) plus one token",
                      path.string(), tokens.size(), row);
   }
   if (!loss_mask) throw_user_error("{} is packed but has no /loss_mask", path.string());
   if (pairs && (pairs->source_length < 1 || pairs->source_length >= *row_length)) {
-    throw_user_error("{} has source_length {} and rows of {} tokens", path.string(), pairs->source_length, *row_length);
+    throw_user_error("{}: source_length {} must be at least 1 and less than packed_sequence_length {}", path.string(),
+                     pairs->source_length, *row_length);
   }
 }
 
@@ -209,7 +211,8 @@ std::vector<uint64_t> TokenDataset::Impl::read_offsets() const {
   document_offsets.read(0, std::span(all));
   for (size_t i = 1; i < all.size(); ++i) {
     if (all[i] >= all[i - 1]) continue;
-    throw_user_error("/document_offsets of {} falls from {} to {} at element {}", path.string(), all[i - 1], all[i], i);
+    throw_user_error("/document_offsets of {} decreases from {} to {} at element {}", path.string(), all[i - 1], all[i],
+                     i);
   }
   if (!row_length) return all;
   const auto row = static_cast<uint64_t>(*row_length);
@@ -238,7 +241,7 @@ void TokenDataset::Impl::check_shapes() const {
                      path.string(), tokens.size());
   }
   if (tokens.size() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    throw_user_error("{} claims to hold {} tokens", path.string(), tokens.size());
+    throw_user_error("{} is damaged: it claims to hold {} tokens", path.string(), tokens.size());
   }
 }
 
@@ -255,8 +258,8 @@ void TokenDataset::Impl::check_ends() {
   int64_t last_token = 0;
   read(tokens.size() - 1, std::span(&last_token, 1));
   if (!row_length && tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
-    throw_user_error("{} has {} tokens, fewer than one sequence needs ({}: --seq_length {} and one more)",
-                     path.string(), tokens.size(), seq_length + 1, seq_length);
+    throw_user_error("{} has {} tokens, fewer than one sequence needs ({}: --seq_length {} plus one)", path.string(),
+                     tokens.size(), seq_length + 1, seq_length);
   }
 }
 

@@ -104,7 +104,7 @@ struct Source {
 
   int64_t id(const json& value) const {
     const bool is_id = value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(kLargestId);
-    if (!is_id) refuse(value, "the id of a token");
+    if (!is_id) refuse(value, "a token id");
     return value.get<int64_t>();
   }
 

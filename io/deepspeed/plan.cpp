@@ -47,7 +47,7 @@ DeepSpeedLayout::DeepSpeedLayout(std::vector<Group> groups, int stage, int ranks
       }
       offset += stage_ == 3 ? divide_up(numel, ranks_) : numel;
       if (!group.paddings.empty()) offset += group.paddings[i];
-      if (offset > kMaxNumel) throw_damaged(file, "its parameters have more elements than there can be");
+      if (offset > kMaxNumel) throw_damaged(file, "its parameters have too many elements");
     }
     flat_numels_.push_back(offset);
     partition_numels_.push_back(stage_ == 3 ? offset : divide_up(offset, kAlignment * ranks_) * kAlignment);

@@ -83,7 +83,8 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
   const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
     throw_incomplete(
-        "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks, so another run left it; {}",
+        "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks, so it is from another run; "
+        "{}",
         archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
   }
   const bool sharded = layout.stage() == 3;
@@ -147,7 +148,7 @@ int64_t DeepSpeedRankFile::step_in(const Value& value) {
 void DeepSpeedRankFile::set_step(const Value& owner, int64_t step) {
   if (step_ && *step_ != step) {
     owner.throw_unexpected(fmt::format(
-        "{}, like the parameter groups before it: mpzero has one number of updates for all parameters", *step_));
+        "{}, like the parameter groups before it: mpzero counts updates of all parameters together", *step_));
   }
   step_ = step;
 }

@@ -103,14 +103,14 @@ std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSp
   }
   if (partition.paddings.empty()) return groups;
   if (partition.paddings.size() != groups.size()) {
-    throw_damaged(file, "it has another number of parameter groups than the optimizer's file");
+    throw_damaged(file, "its number of parameter groups differs from the optimizer's file");
   }
   for (size_t g = 0; g < groups.size(); ++g) {
     groups[g].paddings = partition.paddings[g];
     const bool fit = groups[g].paddings.size() == groups[g].parameters.size() &&
                      std::all_of(groups[g].paddings.begin(), groups[g].paddings.end(),
                                  [](int64_t padding) { return padding >= 0 && padding < (1 << 20); });
-    if (!fit) throw_damaged(file, "its parameters do not fit the optimizer's param_alignment_paddings");
+    if (!fit) throw_damaged(file, "its parameters do not match the optimizer's param_alignment_paddings");
   }
   return groups;
 }

@@ -217,7 +217,7 @@ uint64_t write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& pl
     }));
     if (missing != planned.padding_bytes[s]) {
       throw_failure(
-          "the ranks' shards do not add up to storage {} of {}: {} bytes were not written once, of which {} "
+          "the ranks' shards do not add up to storage {} of {}: {} bytes were not written exactly once, of which {} "
           "are padding",
           s, planned.name, missing, planned.padding_bytes[s]);
     }

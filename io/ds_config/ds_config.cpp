@@ -166,7 +166,7 @@ void read_data_types(ObjectReader& root, DsConfig& config) {
                     fmt::format("is {}, but bf16.enabled selects {}; remove param_dtype", parameters.value, dtype));
   }
   section->not_acted_on({"buffer_dtype", "keep_in_fp32_modules"}, "auto",
-                        "rotary tables are in fp32, and all parameters have one type");
+                        "rotary tables are in fp32, and all parameters have one dtype");
   section->finish();
 }
 
@@ -181,7 +181,7 @@ void read_communication(ObjectReader& root, DsConfig& config) {
   root.only("managed_gradient_accumulation", true, "set it to true");
   root.only("sparse_gradients", false, kRemoveIt);
   root.not_acted_on({"disable_allgather"}, false, kOneLayerAtATime);
-  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "heads are exchanged in the model's type");
+  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "heads are exchanged in the model's dtype");
   root.read("sequence_parallel_size", config.sequence_parallel_size, Auto::kRefused, 1);
 }
 
@@ -366,7 +366,7 @@ nlohmann::ordered_json ds_config_keys() {
 DsConfig read_ds_config(const std::filesystem::path& path) {
   const std::optional<std::string> text = read_json_text(path, kConfigurationLimits);
   if (!text)
-    throw_user_error("{} cannot be read; --deepspeed_config must be the path of a ds_config.json.", path.string());
+    throw_user_error("{} cannot be read; --deepspeed_config must be the path to a ds_config.json.", path.string());
   return parse_ds_config(*text, path.string());
 }
 

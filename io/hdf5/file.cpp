@@ -331,11 +331,11 @@ void Node::read_attribute(const std::string& name, Type type, void* out, size_t 
 
 std::string Node::text_attribute(const std::string& name) const {
   const Lock lock;
-  if (attribute_size(name) != 1) throw_user_error("attribute '{}' on {} is not a single text", name, where());
+  if (attribute_size(name) != 1) throw_user_error("attribute '{}' on {} is not a single string", name, where());
   const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
   const Handle stored(H5Aget_type(attribute.id()), &H5Tclose);
   if (!stored || H5Tget_class(stored.id()) != H5T_STRING) {
-    throw_user_error("attribute '{}' on {} is not a text", name, where());
+    throw_user_error("attribute '{}' on {} is not a string", name, where());
   }
   if (H5Tis_variable_str(stored.id()) > 0) {
     return read_variable_text(place_of(handle_.id(), ".", where()), file_, name);
@@ -367,7 +367,7 @@ void Node::write_attribute(const std::string& name, Type type, const void* value
 void Node::set_attribute(const std::string& name, const std::string& text) {
   const Lock lock;
   if (text.find('\0') != std::string::npos) {
-    throw_failure("cannot write attribute '{}' on {}: the text contains a zero byte", name, where());
+    throw_failure("cannot write attribute '{}' on {}: the string contains a zero byte", name, where());
   }
   if (has_attribute(name)) H5Adelete(handle_.id(), name.c_str());
   // Of variable length, so that the text is stored in the heap: the header that holds attributes is limited to 64 KiB.

@@ -216,8 +216,8 @@ std::string read_variable_text(const ObjectPlace& place, const std::filesystem::
       if (const auto found = heap_text(message, name)) return text_in_heap(bytes, *found);
     }
     throw Malformed{
-        "it is in dense storage, where only texts of fixed length can be read; app/prepare_data.py --rewrite FILE "
-        "writes such texts"};
+        "it is in dense storage, where only strings of fixed length can be read; rewrite the file with "
+        "app/prepare_data.py --rewrite FILE"};
   } catch (const Malformed& malformed) {
     throw_user_error("cannot read attribute '{}' of {}: {}", name, file.string(), malformed.what);
   }

@@ -210,7 +210,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
     throw_user_error("{} ({}) is using {}: {}; wait for it or stop it{}", options.other, show(owner), folder_.string(),
                      evidence, options.remedy);
   };
-  if (life == Life::kAlive) refuse(fmt::format("{} names it", path_of(found.number).string()));
+  if (life == Life::kAlive) refuse(fmt::format("it is recorded in {}", path_of(found.number).string()));
   if (options.say) {
     options.say(fmt::format("{} was left by {}: watching for {} s whether it is still alive",
                             path_of(found.number).string(), show(owner), kWatch.count() / 1000));

@@ -73,12 +73,12 @@ class Reader {
   }
 
   void push(Node* node) {
-    if (stack_.size() >= kMaxStack) fail("stacks more objects than a checkpoint has");
+    if (stack_.size() >= kMaxStack) fail("pushes more objects than a checkpoint has");
     stack_.push_back(node);
   }
 
   Node* top() {
-    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) fail("takes from an empty stack");
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) fail("pops from an empty stack");
     return stack_.back();
   }
 
@@ -139,13 +139,13 @@ class Reader {
   }
 
   void remember(uint64_t index) {
-    if (memo_.size() >= kMaxNodes) fail("remembers more objects than a checkpoint has");
+    if (memo_.size() >= kMaxNodes) fail("memoizes more objects than a checkpoint has");
     memo_[index] = top();
   }
 
   void recall(uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) fail("recalls an object that it has not stored");
+    if (found == memo_.end()) fail("reads an object that is not in its memo");
     push(found->second);
   }
 
@@ -216,7 +216,7 @@ void Reader::step(Opcode opcode) {
     case Opcode::kFrame:
       return static_cast<void>(take(sizeof(uint64_t)));
     case Opcode::kMark:
-      if (marks_.size() >= kMaxStack) fail("stacks more marks than a checkpoint has");
+      if (marks_.size() >= kMaxStack) fail("pushes more marks than a checkpoint has");
       return marks_.push_back(stack_.size());
     case Opcode::kPop:
       if (!marks_.empty() && stack_.size() == marks_.back()) return marks_.pop_back();
@@ -305,7 +305,7 @@ void Reader::step(Opcode opcode) {
     case Opcode::kStackGlobal: {
       const Node* name = pop();
       const Node* module = pop();
-      if (name->kind != Kind::kText || module->kind != Kind::kText) fail("names a class without text");
+      if (name->kind != Kind::kText || module->kind != Kind::kText) fail("names a class without a string");
       return push_name(module->text, name->text);
     }
     case Opcode::kReduce:

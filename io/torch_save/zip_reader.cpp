@@ -63,7 +63,7 @@ Directory find_directory(const File& file) {
     if (locator.signature == zip::kEnd64LocatorSignature) {
       const auto last = static_cast<uint64_t>(locator_offset);
       if (last < sizeof(zip::End64Record) || locator.end64_offset > last - sizeof(zip::End64Record)) {
-        throw_damaged(file.path(), "its ZIP64 end record is outside of it");
+        throw_damaged(file.path(), "its ZIP64 end record is outside the file");
       }
       const auto end64 = header_at<zip::End64Record>(file, static_cast<int64_t>(locator.end64_offset));
       if (end64.signature != zip::kEnd64Signature) throw_damaged(file.path(), "its ZIP64 end record is missing");

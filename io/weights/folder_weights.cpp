@@ -287,7 +287,7 @@ const FolderWeights::Impl::Location& FolderWeights::Impl::find(const ParameterSp
                      path, text_of(tensor.shape), text_of(parameter.shape));
   }
   if (element_bytes(tensor.dtype) == 0) {
-    throw_user_error("tensor {} of {} has type {}, which is not supported; convert it to F32, BF16 or F16",
+    throw_user_error("tensor {} of {} has dtype {}, which is not supported; convert it to F32, BF16 or F16",
                      parameter.name, path, tensor.dtype);
   }
   return found->second;

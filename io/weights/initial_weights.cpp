@@ -254,8 +254,8 @@ InitialFolder look_into(const fs::path& given) {
       const RunRecord& run = checkpoint->run();
       if (run.init_from_hash.empty()) {
         throw_user_error(
-            "--init_from {}: its adapters are of a base with random weights, which only this checkpoint has: merge "
-            "them (zero_to_fp32 --format merged) and give the result",
+            "--init_from {}: its adapters were trained on a base with random weights, which only this checkpoint has; "
+            "merge them (zero_to_fp32 --format merged) and pass the result",
             found.folder.string());
       }
       return {.folder = run.init_from,

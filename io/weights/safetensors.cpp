@@ -82,10 +82,10 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
                      fmt::format("ends at byte {} of the data, but the file has {}: it is truncated", end, data_bytes));
   }
   const std::optional<int64_t> bits = element_bits(tensor.dtype);
-  if (!bits) throw_bad_tensor(file, name, fmt::format("has type {}, which the format does not define", tensor.dtype));
+  if (!bits) throw_bad_tensor(file, name, fmt::format("has dtype {}, which the format does not define", tensor.dtype));
   if (!takes_bytes(tensor.shape, *bits, end - begin)) {
     throw_bad_tensor(file, name,
-                     fmt::format("of shape [{}] and type {} takes {} bytes", fmt::join(tensor.shape, ", "),
+                     fmt::format("of shape [{}] and dtype {} takes {} bytes", fmt::join(tensor.shape, ", "),
                                  tensor.dtype, end - begin));
   }
   tensor.offset = data_begin + begin;

@@ -193,7 +193,7 @@ TEST_CASE("ranks that read different files under one name do not resume from the
   const CurrentFolder folder(is_rank_0() ? first.folder() : second.folder());
   CHECK_THROWS_WITH(
       first.resume({"--resume_from_checkpoint=checkpoints/model-4steps"}, /*relative=*/true),
-      Contains("checkpoints/model-4steps") && Contains("the ranks read manifest.json of different saves"));
+      Contains("checkpoints/model-4steps") && Contains("the ranks read manifest.json from different saves"));
 }
 
 TEST_CASE("a rank that sees a checkpoint later than others resumes from it") {

@@ -180,7 +180,7 @@ TEST_CASE("a run that went back does not resume from the later steps that it aba
   const Found found = candidates_in(folder.path());
   CHECK(found.folders == Names{"tiny-15steps", "tiny-10steps"});
   REQUIRE(found.left_out.size() == 2);
-  CHECK(found.left_out[0] == "tiny-30steps (the run has since gone back to an earlier step)");
+  CHECK(found.left_out[0] == "tiny-30steps (the run has since returned to an earlier step)");
 }
 
 TEST_CASE("a run keeps its own last checkpoints and does not touch those of other runs") {

@@ -228,7 +228,7 @@ TEST_CASE("ranks that have opened different saves in one folder detect it") {
       CHECK(replaced_on_any_rank(opened.get(), ranks));
       if (!message.empty()) throw Failure(message);
     });
-    for (const std::string& error : errors) CHECK_THAT(error, Contains("of different saves"));
+    for (const std::string& error : errors) CHECK_THAT(error, Contains("different saves"));
   }
 }
 

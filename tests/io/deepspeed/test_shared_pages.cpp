@@ -67,7 +67,7 @@ TEST_CASE("a rank's bytes of shared pages that the file system lost are not put 
     write_file(folder / "remainders", changed);
     const bool is_intact = changed == content + "x";
     const std::string message = message_of([&] { PageRemainders::put_in_place(folder.path(), sections[0], target); });
-    CHECK((message.find("remainders lacks what a rank wrote") != std::string::npos) != is_intact);
+    CHECK((message.find("remainders lacks data that a rank wrote") != std::string::npos) != is_intact);
     CHECK((read_file(folder / "target") == "abcdef") != is_intact);
   }
 }

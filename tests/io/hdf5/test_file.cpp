@@ -98,7 +98,7 @@ TEST_CASE("Texts of any length are attributes; replacing one keeps only the last
   CHECK(read.text_attribute("unicode") == "Tolstói – Война и мир");
   CHECK(read.has_attribute("number"));
   CHECK(!read.has_attribute("nothing"));
-  CHECK(lacks(message_of<UserError>([&] { read.text_attribute("number"); }), {"'number' on /run of", "not a text"}) ==
+  CHECK(lacks(message_of<UserError>([&] { read.text_attribute("number"); }), {"'number' on /run of", "not a string"}) ==
         "");
   CHECK(lacks(message_of<UserError>([&] { read.attribute<int>("json"); }), {"'json' on /run of", "texts.h5"}) == "");
   CHECK(lacks(message_of<UserError>([&] { read.attribute<int>("lr"); }), {"'lr' is missing on /run of"}) == "");
