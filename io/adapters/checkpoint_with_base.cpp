@@ -25,7 +25,7 @@ std::vector<UnitSpec> base_unit(std::span<const ParameterSpec> parameters) {
   return {base};
 }
 
-// "model.layers.0.self_attn.q_proj" for its weight or an adapter.
+// Returns "model.layers.0.self_attn.q_proj" for the weight or an adapter of this projection.
 std::string projection_of(std::string_view name, std::string_view end) {
   return std::string(name.substr(0, name.size() - end.size()));
 }

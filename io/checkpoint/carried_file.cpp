@@ -69,8 +69,8 @@ std::string carried_file_name(const std::string& dtype, int rank) {
 bool is_carried_file(const std::string& name) { return name.ends_with(kNameEnd); }
 
 int64_t largest_carried_file(std::span<const UnitSpec> units, int64_t ranks) {
-  // A unit has two fp32 datasets. Each has at most one element per parameter plus the padding of all ranks' shards,
-  // starts at a page, and needs less than another page of HDF5 metadata.
+  // Upper bound: two fp32 datasets per unit. Each has at most one element per parameter plus the padding of all ranks'
+  // shards, starts at a page, and needs less than another page of HDF5 metadata.
   constexpr int64_t kMostOfShard = 64, kDataSets = 2;
   int64_t elements = 0;
   for (const UnitSpec& unit : units) elements += unit.numel() + kMostOfShard * ranks;

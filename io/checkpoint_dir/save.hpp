@@ -59,7 +59,7 @@ Published publish_save(const SaveJob& job, const std::vector<std::string>& shard
 void discard_save(const SaveJob& job, FileSystem& files = disk()) noexcept;
 
 // Runs steps 1 to 3 synchronously. Collective: throws on every rank if any rank fails; then `latest` and its checkpoint
-// are unchanged. The result is complete only on rank 0.
+// are unchanged. Only rank 0's result is set.
 Published save_checkpoint(const SaveJob& job, const ShardValues& values, ProcessGroup& group,
                           FileSystem& files = disk());
 

@@ -249,7 +249,7 @@ MicroBatch DataLoader::Impl::read() {
   const int64_t all = options.data_parallel.size * options.micro_batch_size;
   std::vector<Window> mine;
   for (int64_t b = 0; b < all; ++b) {
-    // Windows of other ranks are drawn, too: the next source depends on all draws before it.
+    // Other ranks' windows are also drawn: the next source depends on all draws before it.
     if (b >= begin && b < end) {
       mine.push_back(next_window());
     } else {

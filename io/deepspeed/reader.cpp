@@ -275,7 +275,7 @@ class DeepSpeedCheckpoint final : public StoredCheckpoint {
     progress_.model_config_json = own.at("model_config").text();
   }
 
-  // Detects a rank's missing file now instead of after hours of reading.
+  // Detects a rank's missing file now, not hours later.
   void check_complete() const {
     for (int rank = 0; rank < layout_->ranks(); ++rank) {
       require_file(optimizer_file(rank));

@@ -22,7 +22,7 @@ namespace {
 // Linux transfers at most 2 GiB per call. Smaller pieces keep each call's copy within the page cache's stride.
 constexpr size_t kMaxTransfer = size_t{1} << 30;
 
-// What the user can do about `error_number`. Empty if the user cannot fix it.
+// The remedy for `error_number`. Empty if the user cannot fix the error.
 std::string_view remedy(int error_number) {
   switch (error_number) {
     case ENOSPC:

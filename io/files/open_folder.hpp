@@ -53,7 +53,7 @@ class OpenFolder {
   // Opens a file in the folder for reading. The file's path is used in messages. Throws through throw_system_error.
   File open(const std::string& name) const;
 
-  // What has happened since to the path and to the files that were opened.
+  // Changes of the path and of the opened files since they were opened.
   enum class Change {
     kNone,
     kReplaced,   // the path names another folder

@@ -26,7 +26,7 @@ void WritePace::count_time() {
 
 void WritePace::refill() {
   const Clock::time_point now = Clock::now();
-  // Unused time is not made up for later.
+  // Unused time does not accumulate.
   allowance_ = std::isinf(rate_) ? 0 : std::min(0.0, allowance_ + rate_ * seconds_between(refilled_, now));
   refilled_ = now;
 }

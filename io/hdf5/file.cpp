@@ -219,7 +219,7 @@ int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<con
   const Handle properties(H5Pcreate(H5P_DATASET_CREATE), &H5Pclose);
   H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY);
   H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER);
-  // The same contents give the same bytes, whenever they are written.
+  // The same contents always produce the same bytes.
   H5Pset_obj_track_times(properties.id(), false);
   const Handle handle(
       H5Dcreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),

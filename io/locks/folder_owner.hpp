@@ -129,7 +129,7 @@ class FolderOwner {
   // Steps 2 and 3.
   bool try_to_claim(const std::optional<Found>& heir_to);
   void write();
-  void remove_own() noexcept;  // closes it, too
+  void remove_own() noexcept;  // also closes the file
 
   std::filesystem::path folder_;
   std::string prefix_;

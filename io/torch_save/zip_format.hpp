@@ -28,7 +28,7 @@ struct LocalHeader {
   uint16_t flags = kUtf8Names;
   uint16_t method = kStored;
   uint16_t time = 0;
-  uint16_t date = 0x21;  // 1 January 1980: files do not depend on when they were made
+  uint16_t date = 0x21;  // 1 January 1980: files do not depend on the time of the save
   uint32_t crc32 = 0;
   uint32_t compressed_size = 0;
   uint32_t size = 0;

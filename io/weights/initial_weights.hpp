@@ -62,7 +62,7 @@ struct InitialFolder {
   bool adapters_latest = false;          // the adapters were found by `latest`
   LoraConfig adapter_settings{};
   std::string base_hash{};  // of the base, as the adapters record it; empty: none
-  std::string problem{};    // of such files in a Hugging Face folder: why what they say is not known
+  std::string problem{};    // why ids and hash of a Hugging Face folder are unknown; empty: none
 };
 
 // Returns `given` or, if it is the name of a cached model with weights or adapters and not a file or folder, its

@@ -12,7 +12,7 @@ namespace mpzero::io {
 // How to treat an lm_head.weight if the model's head is its embedding (tie_word_embeddings).
 enum class TiedHead : uint8_t {
   kCompare,   // read() throws if it differs from the embedding
-  kPassOver,  // for a resumed run, whose weights come from its checkpoint
+  kPassOver,  // read() ignores it, as for a resumed run, whose weights come from its checkpoint
 };
 
 // The weights of `source` under the names of `units`, a model's. A prefix that all names have in common (_orig_mod. of
