@@ -12,16 +12,16 @@ void Message::refuse(const std::string& what) const {
 }
 
 void Message::check_size(size_t size) const {
-  if (bytes.size() != size) refuse(fmt::format("{} bytes where {} were expected", bytes.size(), size));
+  if (bytes.size() != size) refuse(fmt::format("{} bytes, expected {}", bytes.size(), size));
 }
 
-// A field is its size, 8 bytes, and then its bytes.
+// A field: its size (8 bytes), then its data.
 Message Message::take_field() {
   uint64_t size = 0;
-  if (bytes.size() < sizeof size) refuse(fmt::format("{} bytes where a field was expected", bytes.size()));
+  if (bytes.size() < sizeof size) refuse(fmt::format("{} bytes, too few for a field", bytes.size()));
   std::memcpy(&size, bytes.data(), sizeof size);
   bytes.remove_prefix(sizeof size);
-  if (bytes.size() < size) refuse(fmt::format("{} bytes of a field of {}", bytes.size(), size));
+  if (bytes.size() < size) refuse(fmt::format("{} bytes of a field of {} bytes", bytes.size(), size));
   Message field = *this;
   field.bytes = bytes.substr(0, size);
   bytes.remove_prefix(size);

@@ -14,21 +14,21 @@
 
 #include "base/process_group.hpp"
 
-// Collectives over the control plane whose values have types. Every rank calls with the same type, in the same order.
+// Typed collectives over the control plane. All ranks must call them in the same order, with the same type.
 //
 //   all_gather(group, value)   every rank's value, by rank
 //   broadcast(group, value)    rank 0's value; the other ranks' values are not sent
-//   min, max, sum(group, x)    over the ranks, in the order of the ranks: all ranks get the same bits
+//   min, max, sum(group, x)    over the ranks, in rank order: all ranks get the same bits
 //   any, all(group, bool)
 //
 // A value is a trivially copyable type (its bytes are sent), a std::string, a std::vector, std::optional, std::pair or
 // std::tuple of values, or a struct whose static fields(value) ties its members. Each call is one
-// ProcessGroup::all_gather(). A message that is not of the type throws Failure, which names the call, its place and the
-// rank that sent the message.
+// ProcessGroup::all_gather(). A message that does not match the type throws Failure with the call, its source line and
+// the sending rank.
 namespace mpzero {
 
-// Where a function is called, as the default of its last argument: `CallSite site = CallSite::here()`.
-// std::source_location is missing where clang 14 compiles with the standard library of gcc 12 (Debian 12).
+// The caller's source line, as a default argument: `CallSite site = CallSite::here()`. clang 14 with gcc 12's standard
+// library (Debian 12) lacks std::source_location.
 struct CallSite {
   static constexpr CallSite here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {.file = file, .line = line};
@@ -57,13 +57,13 @@ struct IsTuple<std::tuple<Ts...>> : std::true_type {};
 template <class A, class B>
 struct IsTuple<std::pair<A, B>> : std::true_type {};
 
-// Pointers and views (std::string_view, std::span) mean nothing on another rank. Members of a struct are not checked.
+// Pointers and views (std::string_view, std::span) are invalid on other ranks. Members of a struct are not checked.
 template <class T>
 concept SentAsBytes =
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_array_v<T> && !std::is_same_v<T, bool> &&
     !IsOptional<T>::value && !IsTuple<T>::value && !std::ranges::enable_borrowed_range<T>;
 
-// One rank's message, or a field of it, and where it came from.
+// One rank's message, or one of its fields, with its origin.
 struct Message {
   std::string_view bytes;
   const char* call;
@@ -73,7 +73,7 @@ struct Message {
   // Throws Failure: "CALL (FILE:LINE): rank R sent WHAT".
   [[noreturn]] void refuse(const std::string& what) const;
   void check_size(size_t size) const;
-  // Cuts the next field off the front of `bytes`.
+  // Removes the next field from the front of `bytes`.
   Message take_field();
 };
 
@@ -107,7 +107,7 @@ std::string to_message(const T& value) {
 template <class T>
 T from_message(Message message);
 
-// `values`: a tuple, of references too.
+// `values`: a tuple of values or references.
 void read_fields(Message message, auto&& values) {
   std::apply(
       [&](auto&... fields) { ((fields = from_message<std::decay_t<decltype(fields)>>(message.take_field())), ...); },
@@ -120,7 +120,7 @@ T from_message(Message message) {
   if constexpr (std::is_same_v<T, std::string>) {
     return T(message.bytes);
   } else if constexpr (std::is_same_v<T, bool>) {
-    if (message.bytes != "0" && message.bytes != "1") message.refuse("no bool");
+    if (message.bytes != "0" && message.bytes != "1") message.refuse("a malformed bool");
     return message.bytes == "1";
   } else if constexpr (SentAsBytes<T>) {
     message.check_size(sizeof(T));

@@ -18,7 +18,7 @@ inline constexpr int kStoppedExitCode = 75;
 // Exit code of a run that the user interrupted twice: it saved nothing.
 inline constexpr int kInterruptedExitCode = 130;
 
-// Whether only the rank that met an error knows of it, or every rank throws the same error (run_on_all_ranks).
+// Whether only this rank throws the error, or every rank throws the same one (run_on_all_ranks).
 enum class ErrorScope { kThisRank, kAllRanks };
 
 class Error : public std::runtime_error {
@@ -35,23 +35,23 @@ class Error : public std::runtime_error {
   int system_error_;
 };
 
-// A user error. The message is one sentence that says what is wrong, where (file, key, rank) and what to do. Ends the
-// run on every rank with kUserErrorExitCode and no stack trace.
+// A user error. The message states the problem, its place (file, key, rank) and the remedy. Ends the run on every rank
+// with kUserErrorExitCode and no stack trace.
 class UserError : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return kUserErrorExitCode; }
 };
 
-// Damaged data: its checksum, size or structure is wrong, it was not written completely, or a file is missing. A failed
-// system call is never damage, and neither is the format of a newer mpzero: the data on disk may be intact.
+// Damaged data: its checksum, size or structure is wrong, it was not written completely, or a file is missing. Not for
+// failed system calls or formats of a newer mpzero: the data on disk may be intact.
 class Damaged final : public UserError {
  public:
   using UserError::UserError;
 };
 
-// A failed call of a library or the system. The message names the call, its file or peer, and the reason. Ends the run
-// on every rank with kFailureExitCode.
+// A failed library or system call. The message contains the call, its file or peer, and the reason. Ends the run on
+// every rank with kFailureExitCode.
 class Failure final : public Error {
  public:
   using Error::Error;

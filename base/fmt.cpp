@@ -1,5 +1,5 @@
-// The functions of fmt that need not be templates, compiled once. The torch wheel has fmt's headers and not its
-// library; header-only (FMT_HEADER_ONLY) every file compiles them again, which takes longer than most files' own code.
+// fmt's non-template functions, compiled once. The torch wheel has fmt's headers but not its library; with
+// FMT_HEADER_ONLY every file would recompile them, which takes longer than most files' own code.
 
 #include <fmt/format-inl.h>
 
@@ -13,10 +13,10 @@ template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 
 namespace detail {
 
-// What fmt/format.h declares `extern template`, for char. Nothing here formats wide characters.
+// The `extern template` declarations of fmt/format.h, for char only: mpzero formats no wide characters.
 template FMT_API auto thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
-// Defined in fmt/format-inl.h alone, and declared in the headers that everyone includes.
+// Declared in fmt's public headers, but defined only in fmt/format-inl.h.
 template FMT_API auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
 template FMT_API auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
 

@@ -4,15 +4,13 @@
 
 namespace mpzero {
 
-// Whether this build has mpzero's kernels for GPUs: not with -DMPZERO_GPU_ARCHITECTURES=none, which the scripts choose
-// on a machine that has no GPU to run them on.
+// False with -DMPZERO_GPU_ARCHITECTURES=none, the scripts' default on a machine without a GPU.
 bool built_with_gpu_kernels();
 
-// What is missing and how to get it, for a build without them: a clause, "this build of mpzero has no GPU kernels;
-// ...".
+// Cause and remedy for a build without GPU kernels, as a clause: "this build has no GPU kernels ...; rebuild ...".
 std::string no_gpu_kernels();
 
-// Takes the place of a kernel in such a build. Throws UserError.
+// Replaces a kernel in such a build. Throws UserError.
 [[noreturn]] void throw_no_gpu_kernels();
 
 }  // namespace mpzero

@@ -10,9 +10,9 @@ namespace mpzero {
 // The name of this machine, as the kernel reports it.
 std::string host_name();
 
-// The name by which what runs the job knows this machine, and others reach it: Slurm's (SLURMD_NODENAME), or that of a
-// pod in DNS (MPZERO_HOST, which container/node and container/launch set: the kernel's name of a pod is no name of
-// DNS). std::nullopt: there is none.
+// This host's name in the job, by which other hosts reach it: Slurm's (SLURMD_NODENAME), or a pod's DNS name
+// (MPZERO_HOST, set by container/node and container/launch because the kernel's host name of a pod is not in DNS).
+// std::nullopt if neither is set.
 std::optional<std::string> name_in_job(const parallel::Environment& environment);
 
 }  // namespace mpzero

@@ -23,9 +23,7 @@ using nlohmann::json;
 
 constexpr size_t kLongestName = 80;
 
-// A key as a sentence shows it: quoted and escaped unless all its characters are printable ASCII, and shortened if
-// long.
-// length.
+// A key for messages: quoted and escaped unless it is printable ASCII; shortened if long.
 std::string shown(const std::string& key) {
   const bool plain =
       !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isgraph(c); });
@@ -33,8 +31,8 @@ std::string shown(const std::string& key) {
   return text.size() > kLongestName ? text.substr(0, kLongestName) + "..." : text;
 }
 
-// Follows the parser through the containers it is in. Refuses containers nested too deep and keys that appear twice in
-// one object. The parser itself does not recurse, but code that walks through its result does, such as its destructor.
+// Tracks the parser's open containers. Rejects excessive nesting and duplicate keys in an object. The parser does not
+// recurse, but code that traverses its result does, such as the destructor.
 class Watch {
  public:
   explicit Watch(int max_depth) : max_depth_(static_cast<size_t>(max_depth)) {}

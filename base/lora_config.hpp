@@ -7,7 +7,7 @@
 
 namespace mpzero {
 
-// Of the config.json in a checkpoint.
+// Key in a checkpoint's config.json.
 inline constexpr const char* kLoraKey = "mpzero_lora";
 
 // Low-rank adapters of a frozen model (LoRA, arXiv 2106.09685). A projection that is a target computes
@@ -15,7 +15,7 @@ inline constexpr const char* kLoraKey = "mpzero_lora";
 struct LoraConfig {
   int64_t r = 0;
   double alpha = 0;
-  std::vector<std::string> targets;  // names of projections, as q_proj; empty: adapter_config.json lists no plain names
+  std::vector<std::string> targets;  // projections, e.g. q_proj; empty: adapter_config.json lists no plain names
   bool rslora = false;               // rank-stabilized (arXiv 2312.03732)
   double dropout = 0;                // in training
 
@@ -24,8 +24,8 @@ struct LoraConfig {
   bool operator==(const LoraConfig&) const = default;
 };
 
-// With the keys of PEFT's LoraConfig; others are ignored. Throws UserError, naming source and key, for a value that is
-// missing or of another type.
+// Reads the keys of PEFT's LoraConfig; ignores others. Throws UserError with source and key for a missing value or a
+// wrong type.
 LoraConfig read_lora_config(const nlohmann::json& object, const std::string& source);
 nlohmann::json to_json(const LoraConfig& lora);
 

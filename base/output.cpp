@@ -22,7 +22,7 @@ namespace {
 constexpr int kDefaultColumns = 80;
 constexpr const char* kColumns = "MPZERO_TERMINAL";
 constexpr std::string_view kErase = "\r\033[K";
-// How long a terminal that another process has made nonblocking may be busy before text is lost.
+// Timeout of a terminal that another process made nonblocking; then the text is dropped.
 constexpr int kPatienceMilliseconds = 1000;
 
 std::mutex writing;
@@ -31,7 +31,7 @@ std::atomic<int> last_stdout_error = 0;
 
 bool is_forwarded_to_terminal() { return ::isatty(STDERR_FILENO) != 1 && std::getenv(kColumns) != nullptr; }
 
-// Returns 0 or the errno.
+// Returns 0 or errno.
 int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -63,7 +63,7 @@ int terminal_columns() {
   return given > 0 ? std::min(given, kMostColumns) : kDefaultColumns;
 }
 
-// Without wrapping, a terminal that has become narrower shows one line.
+// Disables wrapping, so the line stays one line if the terminal becomes narrower.
 void show_status_line(std::string_view line) {
   constexpr std::string_view kNoWrap = "\r\033[?7l";
   constexpr std::string_view kWrap = "\033[K\033[?7h";
@@ -82,7 +82,7 @@ void keep_status_line() {
   if (std::exchange(status_line_visible, false)) write_all(STDERR_FILENO, "\n");
 }
 
-// The beginning of UTF-8 text in so many characters.
+// The first `columns` characters of UTF-8 text.
 std::string cut_columns(const std::string& text, size_t columns) {
   size_t end = 0;
   for (size_t shown = 0; end < text.size(); ++end) {
@@ -105,7 +105,7 @@ void write_output(Output output, std::string_view text) {
   const int descriptor = output == Output::kStdout ? STDOUT_FILENO : STDERR_FILENO;
   int error = 0;
   if (is_forwarded_to_terminal()) {
-    // The status line on the terminal may be another rank's. One call: the launcher merges what ranks write.
+    // The status line may belong to another rank. Write in one call, because the launcher merges the ranks' output.
     status_line_visible = false;
     error = write_all(descriptor, std::string(kErase).append(text));
   } else {
@@ -172,7 +172,7 @@ void ProgressBar::draw(int64_t done, const std::string& note) {
   const int filled = static_cast<int>(fraction * width);
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
-  // A longer line loses its end, before what the terminal echoes (^C).
+  // Truncate a long line, leaving space for characters that the terminal echoes (^C).
   const auto room = static_cast<size_t>(std::max(0, columns - 3 - width - static_cast<int>(head.size())));
   show_status_line(head + bar + cut_columns(tail, room));
   visible_ = true;

@@ -18,7 +18,7 @@ enum class Output : uint8_t { kStdout, kStderr };
 
 void write_output(Output output, std::string_view text);
 
-// A text among the arguments of a line is foreign: it may hold a file's name or value.
+// Text arguments are untrusted: they may contain file names or values from files.
 template <typename T>
 decltype(auto) printable_argument(const T& value) {
   if constexpr (std::is_convertible_v<const T&, std::string_view>) {
@@ -32,7 +32,7 @@ std::string format_printable(fmt::string_view format, const Args&... args) {
   return fmt::vformat(format, fmt::make_format_args(args...));
 }
 
-// Texts among the arguments are shown as printable() makes them: none begins a line or moves the cursor.
+// Text arguments pass through printable(), so none can begin a line or move the cursor.
 template <typename... Args>
 void print_out(fmt::format_string<Args...> format, Args&&... args) {
   write_output(Output::kStdout, format_printable(format, printable_argument(args)...));
@@ -47,15 +47,15 @@ void print_warning(std::string_view line);
 // Makes writes to a pipe without a reader fail instead of ending the process.
 void ignore_broken_pipes();
 
-// For commands whose product is their output: throws Failure if a write to stdout has failed.
+// Throws Failure if a write to stdout has failed. For commands whose result is their output.
 void check_stdout();
 
 // Shows the progress of a long task: a bar on a terminal, otherwise lines (one per tenth, at most one every ten
 // seconds). Text that is written while the bar is visible appears above it. Writes to stderr; silent when `enabled` is
 // false (ranks other than 0).
 //
-// stderr counts as a terminal, too, if MPZERO_TERMINAL gives the columns of the one to which the launcher forwards
-// stdout and stderr, in one stream.
+// stderr also counts as a terminal if MPZERO_TERMINAL is set: the columns of the terminal to which the launcher
+// forwards stdout and stderr in one stream.
 class ProgressBar {
  public:
   ProgressBar(std::string title, int64_t total, bool enabled = true);

@@ -29,16 +29,16 @@ struct ParameterSpec {
 struct UnitSpec {
   std::string name;  // e.g. "layers.0"
   std::vector<ParameterSpec> parameters;
-  // Frozen, and the same as in the weights that the run began with: a checkpoint refers to them instead.
+  // Frozen and equal to the initial weights: checkpoints refer to those instead of storing a copy.
   bool in_base = false;
-  bool coded = false;  // frozen, and stored in 8 or 4 bits
+  bool coded = false;  // frozen and quantized to 8 or 4 bits
 
   int64_t numel() const {
     int64_t sum = 0;
     for (const ParameterSpec& parameter : parameters) sum += parameter.numel();
     return sum;
   }
-  // Whether it has a trainable parameter.
+  // Whether any parameter is trainable.
   bool trainable() const {
     return std::ranges::any_of(parameters, [](const ParameterSpec& parameter) { return parameter.trainable; });
   }
@@ -52,15 +52,15 @@ inline int64_t parameter_offset(const UnitSpec& unit, size_t index) {
   return offset;
 }
 
-// The Hugging Face names of the weights that files and models treat in a way of their own.
+// Hugging Face names of weights that need special handling.
 inline constexpr const char* kEmbeddingWeight = "model.embed_tokens.weight";
-// T5's, of its encoder and its decoder.
+// T5's, shared by encoder and decoder.
 inline constexpr const char* kSharedEmbedding = "shared.weight";
 inline bool is_embedding(std::string_view name) { return name == kEmbeddingWeight || name == kSharedEmbedding; }
-// Of the matrix that makes logits. A model whose output is tied to its embedding has no parameter of this name.
+// The output projection. A model with tied embeddings has no parameter of this name.
 inline constexpr const char* kOutputWeight = "lm_head.weight";
 
-// The ends of the names of adapters, as PEFT has them.
+// PEFT's suffixes of adapter names.
 inline constexpr const char* kLoraA = ".lora_A.weight";
 inline constexpr const char* kLoraB = ".lora_B.weight";
 inline bool is_adapter(std::string_view name) { return name.ends_with(kLoraA) || name.ends_with(kLoraB); }
@@ -69,7 +69,7 @@ inline bool has_parameter(std::span<const ParameterSpec> parameters, std::string
   return std::ranges::any_of(parameters, [&](const ParameterSpec& parameter) { return parameter.name == name; });
 }
 
-// Whether the embedding is the output weight, too.
+// Whether the embedding is also the output weight.
 inline bool is_output_tied(std::span<const ParameterSpec> parameters) {
   return std::ranges::any_of(parameters, is_embedding, &ParameterSpec::name) &&
          !has_parameter(parameters, kOutputWeight);
@@ -78,13 +78,13 @@ inline bool is_output_tied(std::span<const ParameterSpec> parameters) {
 // The part of a parameter within a range of its unit's flat buffer, in elements.
 struct ParameterRange {
   const ParameterSpec& parameter;
-  int64_t begin;   // of the parameter
+  int64_t begin;   // in the parameter
   int64_t count;   // at least 1
-  int64_t offset;  // of `begin` from the range's beginning
+  int64_t offset;  // of `begin` in the range
 };
 
-// Calls `visit` with a ParameterRange for each parameter of which elements lie in [begin, end) of the unit's flat
-// buffer, in the unit's order. What of the range lies beyond the unit is passed over.
+// Calls `visit` with a ParameterRange for each parameter that overlaps [begin, end) of the unit's flat buffer, in the
+// unit's order. Ignores the part of the range beyond the unit.
 template <class Visit>
 void visit_parameters(const UnitSpec& unit, int64_t begin, int64_t end, Visit visit) {
   int64_t first = 0;
@@ -104,8 +104,8 @@ enum class StateKind { kMaster, kExpAvg, kExpAvgSq };
 
 inline constexpr std::array kStateKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
-// Those of a unit whose parameters are all trainable or all frozen: of frozen ones the master weights, which have the
-// values of the parameters, and nothing where a checkpoint refers to the weights that the run began with.
+// The states stored for a unit whose parameters are all trainable or all frozen. Frozen: only the master weights, which
+// equal the parameters, or nothing with `in_base`.
 inline std::span<const StateKind> states_of(const UnitSpec& unit) {
   if (unit.in_base) return {};
   return std::span(kStateKinds).first(unit.trainable() ? kStateKinds.size() : 1);

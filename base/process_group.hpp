@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// The control plane over all ranks: small, blocking, host memory only. Parameters and gradients travel through
+// The control plane over all ranks: small, blocking, host memory only. Parameters and gradients use
 // parallel::Communicator instead.
 class ProcessGroup {
  public:
@@ -19,7 +19,7 @@ class ProcessGroup {
   virtual std::vector<std::string> all_gather(const std::string& text) = 0;
 };
 
-// The group of a program that runs alone.
+// The group of a single process.
 class SingleProcess final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
@@ -28,22 +28,22 @@ class SingleProcess final : public ProcessGroup {
   std::vector<std::string> all_gather(const std::string& text) override { return {text}; }
 };
 
-// This rank among those that read different sequences of a global batch. Ranks that share sequences have the same
-// `rank` here.
+// This rank's position among ranks that read different sequences of a global batch. Ranks that share sequences have the
+// same `rank` here.
 struct DataParallel {
   int rank = 0;
   int size = 1;
 };
-// This rank among those that share sequences: each reads a part of equal length, in the order of their ranks.
+// This rank's position among ranks that share sequences: each reads a part of equal length, in rank order.
 struct SequenceParallel {
   int rank = 0;
   int size = 1;
 };
 
 // Runs `work` on every rank and returns only if it succeeded on all of them. Otherwise every rank throws the same
-// error: that of the lowest rank that failed, prefixed with "rank R: " unless all ranks failed in the same words.
-// Damaged and UserError keep their class, and every Error its errno; all other exceptions become Failure. Damage counts
-// only where no rank failed for another reason. Collective: `work` itself must not wait for other ranks.
+// error: that of the lowest rank that failed, prefixed with "rank R: " unless all ranks failed with the same message.
+// Damaged and UserError keep their class, and every Error its errno; all other exceptions become Failure. Throws
+// Damaged only if no rank failed for another reason. Collective: `work` itself must not wait for other ranks.
 void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work);
 
 }  // namespace mpzero

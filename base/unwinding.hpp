@@ -4,8 +4,8 @@
 
 namespace mpzero::parallel {
 
-// For a member of a class whose destructor must know whether an exception that propagates to the caller destroys the
-// object. For an object that is created and destroyed within such a destructor, now() is false.
+// Tells a destructor whether an exception that propagates to the caller destroys the object. now() is false for objects
+// created and destroyed within such a destructor.
 class Unwinding {
  public:
   bool now() const { return std::uncaught_exceptions() > before_; }

@@ -6,15 +6,15 @@
 #include <string_view>
 #include <vector>
 
-// Words of sentences for users.
+// Helpers for messages to users.
 namespace mpzero {
 
-// "1 host", "3 hosts": the noun takes an s where there is not one of it.
+// "1 host", "3 hosts": adds an s unless count is 1.
 std::string counted(int64_t count, std::string_view noun);
 
-// The word of `known` that `word` was probably meant to be: one at a distance of one or two edits (insert, delete,
-// replace, swap of neighbours), else one that contains `word` (micro_batch_size in train_micro_batch_size_per_gpu),
-// else one whose distance in edits is at most a third of its length. std::nullopt if none is that near.
+// The most likely intended word in `known`: one within two edits (insert, delete, replace, swap of neighbours), else
+// one that contains `word` (micro_batch_size in train_micro_batch_size_per_gpu), else one within a third of the length
+// of `word` in edits. std::nullopt if there is none.
 std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace mpzero

@@ -1,5 +1,5 @@
-# MPZERO_COMMIT: the checkout's commit, with + where tracked files differ from it; "unknown" without git. A commit configures the
-# build anew (`mpzero --version` names it).
+# MPZERO_COMMIT: the checkout's commit, with + if tracked files are modified; "unknown" without git. `mpzero --version`
+# prints it, so a new commit reconfigures the build.
 set(MPZERO_COMMIT "unknown")
 find_package(Git QUIET)
 if(Git_FOUND)

@@ -1,8 +1,9 @@
-# cmake --install build --prefix DIR: programs, scripts and presets, and no headers or CMake package, since mpzero is no library: a tree that can be moved, packed or put into an image. It has the checkout's layout but for
-# the programs, which lie in bin/, and runs with the scripts of the checkout (train-singlenode.sh, train.sbatch).
+# cmake --install build --prefix DIR installs programs, scripts and presets as a relocatable tree. It has the checkout's
+# layout and start scripts (train-singlenode.sh, train.sbatch), except that the programs are in bin/. No headers or
+# CMake package: mpzero is not a library.
 #
-# LibTorch is looked for in DIR/.venv, relative to the program, then in the environment that mpzero was built with. `installation`
-# tells the scripts that nothing is to be built here, and where that environment is.
+# The programs search for LibTorch in DIR/.venv, relative to the program, then in the build's environment. The file
+# `installation` tells the scripts not to build here and contains the path of that environment.
 
 cmake_path(RELATIVE_PATH MPZERO_TORCH_ROOT BASE_DIRECTORY "${MPZERO_VENV}" OUTPUT_VARIABLE torch_in_venv)
 cmake_path(GET torch_in_venv PARENT_PATH site_in_venv)
@@ -12,17 +13,17 @@ foreach(venv "$ORIGIN/../.venv" "${MPZERO_VENV}")
     list(APPEND rpath "${venv}/${site_in_venv}/${folder}")
   endforeach()
 endforeach()
-# And the folders of system libraries that the loader does not look into by itself.
-# The build has the same path: CMake would pad another one with empty entries, and each stands for the current folder, from
-# which libraries would be loaded.
+# INSTALL_RPATH_USE_LINK_PATH adds the folders of system libraries that the loader does not search by default.
+# The build uses the same path: CMake would pad a different one with empty entries, which add the current folder to the
+# search path.
 set_target_properties(mpzero zero_to_fp32 PROPERTIES INSTALL_RPATH "${rpath}" INSTALL_RPATH_USE_LINK_PATH ON
   BUILD_WITH_INSTALL_RPATH ON)
 
-# CMake's default. The tree would be scattered over the system's folders.
+# CMake's default prefix would scatter the tree over system folders.
 install(CODE [[
   if(CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?/?$")
-    message(FATAL_ERROR "mpzero is a tree of its own, which ${CMAKE_INSTALL_PREFIX} would mix with the system's files: "
-      "give cmake --install a folder with --prefix DIR, such as --prefix /opt/mpzero")
+    message(FATAL_ERROR "${CMAKE_INSTALL_PREFIX} would mix mpzero's tree with system files: "
+      "pass cmake --install a separate folder, e.g. --prefix /opt/mpzero")
   endif()
 ]])
 install(TARGETS mpzero zero_to_fp32 RUNTIME DESTINATION bin)
@@ -40,5 +41,5 @@ file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
 install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)
 install(CODE [[
   message(STATUS "mpzero: programs in ${CMAKE_INSTALL_PREFIX}/bin, start scripts in ${CMAKE_INSTALL_PREFIX}, presets in "
-    "configs/, the sample text in assets/; no headers and no CMake package, since mpzero is no library")
+    "configs/, the sample text in assets/; no headers and no CMake package, since mpzero is not a library")
 ]])

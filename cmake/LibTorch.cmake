@@ -3,14 +3,14 @@
 # find_package(Torch) is not used: it requires a complete CUDA toolkit, but the wheels already contain the compiler, the
 # headers and the libraries that match this torch. Defines the targets
 #   LibTorch::cpu    ATen on the CPU, with every header (CUDA's too)
-#   LibTorch::cuda   the above, the CUDA half of ATen and the CUDA runtime
-#   NCCL::nccl       the one NCCL of the process: header and library of the wheel
-#   CUDA::cublasLt   cuBLASLt, whose headers LibTorch::cpu has
-# Without GPU kernels nothing is linked but the first and the CUDA runtime, which libtorch_cpu.so needs itself:
-# base/without_cuda takes the place of the second, and the others are empty.
-# and MPZERO_CUDA_ROOT, the wheel's CUDA toolkit, which must be known before project(... CUDA).
+#   LibTorch::cuda   LibTorch::cpu, the CUDA half of ATen and the CUDA runtime
+#   NCCL::nccl       the process's only NCCL: the wheel's header and library
+#   CUDA::cublasLt   cuBLASLt; LibTorch::cpu has its headers
+# and MPZERO_CUDA_ROOT, the wheel's CUDA toolkit, which project(... CUDA) requires. Without GPU kernels,
+# base/without_cuda replaces the CUDA half of ATen, and NCCL::nccl and CUDA::cublasLt are empty; libtorch_cpu.so itself
+# needs the CUDA runtime.
 
-set(MPZERO_VENV "${CMAKE_SOURCE_DIR}/.venv" CACHE PATH "virtual environment made by `uv sync`")
+set(MPZERO_VENV "${CMAKE_SOURCE_DIR}/.venv" CACHE PATH "virtual environment created by `uv sync`")
 file(GLOB _site_packages "${MPZERO_VENV}/lib/python3.*/site-packages")
 list(GET _site_packages 0 _site)
 set(MPZERO_TORCH_ROOT "${_site}/torch" CACHE PATH "the torch wheel: include/ and lib/")
@@ -18,7 +18,7 @@ set(MPZERO_NVIDIA_ROOT "${_site}/nvidia" CACHE PATH "the nvidia wheels: cu13/, n
 set(MPZERO_CUDA_ROOT "${MPZERO_NVIDIA_ROOT}/cu13")
 if(NOT EXISTS "${MPZERO_TORCH_ROOT}/lib/libtorch_cpu.so" OR
    NOT (EXISTS "${MPZERO_CUDA_ROOT}/bin/nvcc" OR MPZERO_GPU_ARCHITECTURES STREQUAL "none"))
-  message(FATAL_ERROR "No torch or nvcc under ${MPZERO_VENV}: run `uv sync` first, or set MPZERO_VENV.")
+  message(FATAL_ERROR "no torch or nvcc in ${MPZERO_VENV}: run `uv sync` first, or set MPZERO_VENV.")
 endif()
 
 # nvcc looks for its libraries in lib64; the wheels have lib.
@@ -33,7 +33,7 @@ function(mpzero_define_torch_targets)
   target_link_libraries(LibTorch::cpu INTERFACE "${torch_lib}/libtorch_cpu.so" "${torch_lib}/libc10.so"
     # The OpenMP runtime of at::parallel_for: torch's, so that the process has one thread pool.
     "${torch_lib}/libgomp.so.1")
-  # The torch libraries find their own dependencies by rpath; the linker need not.
+  # The torch libraries find their dependencies by rpath, so the linker need not resolve them.
   target_link_options(LibTorch::cpu INTERFACE "LINKER:--allow-shlib-undefined")
 
   add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)

@@ -1,20 +1,20 @@
-# Each room's files are compiled as one, and ATen's headers once for all: a whole build takes less than half the time. A change of
-# one file then compiles the room.
+# One unity build per room, with precompiled ATen headers: a full build takes less than half the time, but a change to
+# one file recompiles its room.
 option(MPZERO_JOIN_SOURCES "Compile the files of a room together, with precompiled headers" OFF)
 
 # mpzero_add_room([SEPARATE] SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...]
 #                 [PRIVATE libraries...]):
-# the files of one folder as a static library, mpzero_<folder with _ for />. CUDA names those of a build with GPU kernels,
-# NO_CUDA those of a build without. USES names the folders whose headers its files include, all of them;
-# each must have been added before, so that rooms have no circular dependency. tests/structure compares USES with
-# the #include lines. SEPARATE: its files are never joined, because they use the same names on purpose.
+# adds the files of one folder as a static library, mpzero_<folder with _ for />. CUDA: files for builds with GPU
+# kernels; NO_CUDA: for builds without. USES: all folders whose headers the files include;
+# each must already be added, so the dependency graph stays acyclic. tests/structure compares USES with the #include
+# lines. SEPARATE: never join the files, because they define the same names on purpose.
 function(mpzero_add_room)
   cmake_parse_arguments(arg "SEPARATE" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
   mpzero_room_target("${folder}" room)
   if(MPZERO_GPU_KERNELS)
     list(APPEND arg_SOURCES ${arg_CUDA})
-    # Joined with others, a test could not tell what those without GPU kernels call.
+    # Keep them separate, so a test can check which functions files without GPU kernels call.
     set_source_files_properties(${arg_CUDA} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   else()
     list(APPEND arg_SOURCES ${arg_NO_CUDA})
@@ -23,7 +23,7 @@ function(mpzero_add_room)
   if(NOT arg_SEPARATE)
     mpzero_join_sources(${room})
   endif()
-  # base and io do without ATen. gcc rejects headers that were precompiled with other options.
+  # base and io do not use ATen, and gcc rejects headers precompiled with other options.
   if(MPZERO_JOIN_SOURCES AND NOT arg_SEPARATE AND folder MATCHES "^(app|model|parallel)/")
     target_precompile_headers(${room} REUSE_FROM mpzero_precompiled)
   endif()
@@ -31,7 +31,7 @@ function(mpzero_add_room)
   foreach(used ${arg_USES})
     mpzero_room_target("${used}" target)
     if(NOT TARGET ${target})
-      message(FATAL_ERROR "${folder} uses ${used}, which is not a room that was added before it")
+      message(FATAL_ERROR "${folder} uses ${used}, which was not added before it: reorder the rooms")
     endif()
     target_link_libraries(${room} PUBLIC ${target})
   endforeach()
@@ -40,7 +40,7 @@ endfunction()
 function(mpzero_join_sources room)
   set_target_properties(${room} PROPERTIES UNITY_BUILD ${MPZERO_JOIN_SOURCES} UNITY_BUILD_BATCH_SIZE 0)
   if(MPZERO_JOIN_SOURCES)
-    # gcc takes a source file that another one includes for a header.
+    # In a unity build, gcc treats the included source files as headers.
     target_compile_options(${room} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   endif()
   get_target_property(sources ${room} SOURCES)
@@ -53,7 +53,7 @@ function(mpzero_room_target folder result)
   set(${result} ${name} PARENT_SCOPE)
 endfunction()
 
-# mpzero_add_rooms(TARGET folders...): adds the sub-folders in this order, and an interface library of all of them.
+# mpzero_add_rooms(TARGET folders...): adds the subfolders in this order, and an interface library that links them all.
 function(mpzero_add_rooms target)
   add_library(${target} INTERFACE)
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)

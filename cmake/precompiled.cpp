@@ -1,1 +1,1 @@
-// CMake wants a file in the library whose headers are precompiled.
+// CMake requires a source file in the target that precompiles headers.

@@ -1,5 +1,5 @@
-// Headers that most files include, directly or through others. A file still includes what it uses: builds of many cores
-// do without this one.
+// Headers that most files include, directly or indirectly. Files still include what they use: builds on many cores do
+// not use this header.
 #pragma once
 
 #include <ATen/Context.h>

@@ -5,10 +5,10 @@
 
 namespace mpzero {
 
-// 2, 3, 4, 7 as "2-4,7", in rising order, as the kernel writes lists of cores.
+// Formats 2, 3, 4, 7 as "2-4,7", ascending, as in the kernel's CPU lists.
 std::string number_ranges(std::vector<int> numbers);
 
-// The numbers of such a list; empty where it is none.
+// Parses such a list; empty if it is malformed.
 std::vector<int> numbers_in(const std::string& ranges);
 
 }  // namespace mpzero

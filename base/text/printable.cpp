@@ -13,7 +13,7 @@ struct Character {
   size_t bytes = 0;  // 0: the text does not begin with a UTF-8 character
 };
 
-// Of the shortest encoding of a code point (RFC 3629).
+// Accepts only the shortest encoding of a code point (RFC 3629).
 Character first_character(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());
   if (lead < 0x80) return {lead, 1};

@@ -5,9 +5,9 @@
 
 namespace mpzero {
 
-// `text` with escapes ("\x1b", "\n", "\u202e") in place of what would move a terminal's cursor, begin a line or turn
-// the text around: control characters, directions of writing, line separators, and bytes that are not UTF-8. For names
-// and values from files, folders and other programs.
+// `text` with escapes ("\x1b", "\n", "\u202e") in place of control characters, bidirectional controls, line separators
+// and bytes that are not UTF-8, so it cannot move a terminal's cursor, begin a line or reorder text. For names and
+// values from files, folders and other programs.
 std::string printable(std::string_view text);
 
 }  // namespace mpzero

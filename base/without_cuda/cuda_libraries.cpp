@@ -1,5 +1,5 @@
-// In a build without GPU kernels, which is not linked with torch's CUDA libraries: the functions of theirs that the
-// inline code of their headers calls. There is no device; what needs one reports that this build has no GPU kernels.
+// For builds without GPU kernels, which do not link torch's CUDA libraries: the functions that inline code in their
+// headers calls. There is no device; functions that need one report that this build has no GPU kernels.
 
 #include <ATen/cuda/Sleep.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -37,7 +37,7 @@ void c10_cuda_check_implementation(int32_t error, const char*, const char*, uint
 
 namespace CUDACachingAllocator {
 
-std::atomic<CUDAAllocator*> allocator;  // none: no tensor is on a GPU
+std::atomic<CUDAAllocator*> allocator;  // null: no tensor is on a GPU
 
 }  // namespace CUDACachingAllocator
 
