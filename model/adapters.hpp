@@ -12,8 +12,8 @@
 
 namespace mpzero::model {
 
-// The adapters of one layer. No gradient of a frozen weight, and no matrix of its shape, is ever made. N: tokens; a
-// product without adapters leaves everything as it is, and its tensors are undefined.
+// The LoRA adapters of one layer. Never allocates a frozen weight's gradient or another matrix of its shape. N: tokens.
+// For a product without adapters, all calls are no-ops and return undefined tensors.
 class LayerAdapters {
  public:
   LayerAdapters() = default;
@@ -22,16 +22,16 @@ class LayerAdapters {
                 const Dropout& dropout = {})
       : layout_(&layout), scale_(scale), layer_(layer), matmuls_(&matmuls), input_dropout_(dropout) {}
 
-  // Of the dropout of a layer's products, each of which has its own place.
+  // Dropout place of a layer's first product; each product has its own.
   static uint32_t first_place(int64_t layer) { return 4 * static_cast<uint32_t>(layer); }
 
   bool adapts(LayerProduct product) const { return !of(product).empty(); }
   // y [N, out] += scale * x A^T B^T, x [N, in]. Returns scale * x A^T [N, adapters * r], which backward reads. Here and
   // below, x is read after dropout; the adapters of one product share its mask.
   at::Tensor forward(LayerProduct product, const Operand& x, const at::Tensor& y) const;
-  // dx [N, in] += dz A, where dz [N, adapters * r] = scale * dy B is returned. dy: [N, out].
+  // dx [N, in] += dz A. Returns dz [N, adapters * r] = scale * dy B. dy: [N, out].
   at::Tensor data_gradient(LayerProduct product, const Operand& dy, at::Tensor& dx) const;
-  // dA += dz^T x, dB += dy^T z. `z`: of forward; `dz`: of data_gradient.
+  // dA += dz^T x, dB += dy^T z. `z`: from forward; `dz`: from data_gradient.
   void weight_gradients(LayerProduct product, const Operand& dy, const at::Tensor& dz, const Operand& x,
                         const at::Tensor& z, std::span<Gradient> gradients) const;
 

@@ -22,61 +22,61 @@ class LayerAdapters;
 class Matmuls;
 class RopeTable;
 
-// A unit's weights in the order of its UnitSpec: views that are contiguous in the unit's flat buffer. The decoder
-// relies on it: it multiplies by queries, keys and values in one product, and by gate and up in one product, through
-// one view over their storage. Views that are not adjacent throw Failure.
+// A unit's weights in the order of its UnitSpec: adjacent views of the unit's flat buffer. The decoder computes
+// queries, keys and values in one product, and gate and up in one product, through one view over their storage. Throws
+// Failure if those views are not adjacent.
 struct Weights : std::span<const at::Tensor> {
   using std::span<const at::Tensor>::span;
   // NOLINTNEXTLINE(google-explicit-constructor): they are tensors.
   Weights(std::span<const at::Tensor> tensors) : span(tensors) {}
 
-  // Of a layer with products in FP8 or dropout, or where some layers do not rotate: its index; and with FP8, where the
-  // tensors keep their place until their values change, a number that changes with them. Then what is made of them need
-  // not be made again.
+  // `layer`: the layer's index, required with FP8, dropout or layers that do not rotate. `version`, for FP8: if the
+  // tensors keep their addresses until their values change, a number that changes with the values, so that casts are
+  // reused.
   std::optional<int64_t> layer = {};
   std::optional<uint64_t> version = {};
-  // Of a layer whose weights in FP8 are codes in e4m3: fp32 [2, products in FP8], in the order of LayerProduct: the
-  // largest magnitude of each product's weight before its cast, and what its codes are multiplied by.
+  // For a layer whose FP8 weights are already quantized to e4m3: fp32 [2, FP8 products], in the order of LayerProduct:
+  // each weight's largest magnitude before the cast, and its dequantization scale.
   at::Tensor scales = {};
 };
-// Where the gradients of a unit's weights go, in the same order. If the views of such a group are adjacent like the
-// weights, one matrix product computes their gradients; otherwise each takes one product.
+// Destinations of the gradients of a unit's weights, in the same order. If the views of such a group are adjacent like
+// the weights, one matrix product computes their gradients; otherwise one product per weight.
 using Gradients = std::span<Gradient>;
 
 struct DecoderOptions {
-  // The maximum number of logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk;
-  // 0: 5 * 2^28 on a GPU (2.5 GiB in bf16), 2^23 on a CPU.
+  // The maximum number of logits that head_loss and head_forward_backward allocate at a time, over all tokens of a
+  // chunk; 0: 5 * 2^28 on a GPU (2.5 GiB in bf16), 2^27 on a CPU.
   int64_t max_logits = 0;
-  // The most tokens, of all sequences, in a tile of an MLP at Recompute::kTiled.
+  // The maximum number of tokens, over all sequences, in an MLP tile with Recompute::kTiled.
   int64_t mlp_tile = 8192;
-  // Layers in FP8, with weights and activations in bf16.
+  // FP8 layers; weights and activations are bf16.
   std::optional<Fp8Options> fp8 = {};
 };
 
-// A micro-batch of B sequences of T tokens on one device. Without a mask all targets count alike; without
-// documents each sequence is one.
+// A micro-batch of B sequences of T tokens on one device. Without a mask all targets have weight 1; without documents
+// each sequence is one document.
 struct Batch {
-  at::Tensor tokens;          // [B, T] int64; of an encoder-decoder, those that its decoder reads
+  at::Tensor tokens;          // [B, T] int64; for an encoder-decoder, the decoder's input
   at::Tensor targets;         // [B, T] int64
-  at::Tensor loss_mask = {};  // [B, T] fp32: weights of the targets' losses
-  // Packed into one sequence: B = 1.
+  at::Tensor loss_mask = {};  // [B, T] fp32: the targets' loss weights
+  // Documents packed into one sequence; requires B = 1.
   std::shared_ptr<const Documents> documents = nullptr;
-  at::Tensor source = {};  // [B, S] int64: what an encoder reads, padded at the end
-  // Ranks that share the sequences: tokens, targets and loss mask are this rank's part of them.
+  at::Tensor source = {};  // [B, S] int64: the encoder's input, padded at the end
+  // With sequence parallelism, tokens, targets and loss mask are this rank's part of the sequences.
   std::shared_ptr<const SequenceExchange> ranks = nullptr;
-  // Of training; validation and generation have no dropout.
+  // Training only; validation and generation have no dropout.
   std::optional<DropoutSeed> dropout = {};
 };
 
 // The values that pass between units, and their gradients.
 using Values = std::vector<at::Tensor>;
-// Which values a layer reads and writes, by index. A value that several layers read gets the sum of their gradients.
+// Indices of the values that a layer reads and writes. If several layers read a value, their gradients are summed.
 struct LayerValues {
   std::vector<size_t> inputs, outputs;
 };
 
 // A language model as units that run one by one: the embedding, each layer, the head. Values and layers form a graph;
-// here, of a decoder-only model, a chain. It owns no weights: the caller gathers them and passes the destination of the
+// for a decoder-only model, a chain. Owns no weights: the caller gathers them and passes the destinations of the
 // gradients. B: micro-batch, T: sequence length, H: hidden size, V: vocabulary. Weights and activations have one dtype
 // (fp64, fp32 or bf16) and device. No autograd: pass tensors that require no gradient. Bits are reproducible on the GPU
 // under at::globalContext().setDeterministicAlgorithms (otherwise matrix products are tuned when a shape is first
@@ -95,19 +95,19 @@ class Decoder {
   size_t layer_unit(int64_t layer) const { return static_cast<size_t>(layer) + 1; }
   size_t head_unit() const { return units_.size() - 1; }
   bool tied_head() const { return config_.tie_word_embeddings; }
-  // The order in which a forward pass, and a step of forward and backward passes, use the units' weights. The backward
-  // of the embedding needs none; the head runs both passes at once.
+  // The order in which a forward pass, and a step of forward and backward passes, use the units' weights. The
+  // embedding's backward needs no weights; the head runs both passes at once.
   std::vector<size_t> forward_order() const;
   std::vector<size_t> training_order(int64_t micro_batches) const;
 
-  // Of each layer, in the order of the forward pass. embed() writes the first values, and the head reads the first
-  // output of the last layer. Backward passes of layers come in the reverse order.
+  // Inputs and outputs of each layer, in forward order. embed() writes the first values, and the head reads the last
+  // layer's first output. The backward pass runs in reverse order.
   virtual std::vector<LayerValues> graph() const;
   virtual Values embed(Weights embedding, const Batch& batch) const;
   virtual void add_embedding_gradient(const Values& d_values, const Batch& batch, Gradients embedding) const;
-  // Of the final norm's output.
+  // Dropout of the final norm's output.
   virtual Dropout head_dropout(const Batch&) const { return {}; }
-  // As layer_forward and layer_backward. The gradient of an output that no layer reads is undefined.
+  // Like layer_forward and layer_backward. The gradient of an output that no layer reads is undefined.
   virtual Values run_layer(Weights layer, const Values& inputs, LayerActivations* activations, Recompute recompute,
                            const Batch& batch) const;
   virtual Values run_layer_backward(Weights layer, const Values& d_outputs, LayerActivations& activations,
@@ -118,8 +118,8 @@ class Decoder {
   // Adds the embedding's gradient. dy: [B, T, H].
   virtual void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const;
 
-  // x: [B, T, H] -> [B, T, H]. `activations`: null if no backward follows (validation); otherwise receives what
-  // `recompute` saves, and layer_backward recomputes the rest. The layers of one model may use different levels. With
+  // x: [B, T, H] -> [B, T, H]. `activations`: null if no backward follows (validation); otherwise receives the tensors
+  // that `recompute` keeps; layer_backward recomputes the rest. The layers of one model may use different levels. With
   // packed documents in `mask`, B is 1.
   virtual at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
                                    Recompute recompute = Recompute::kNone, const AttentionMask& mask = {},
@@ -135,7 +135,7 @@ class Decoder {
                                const at::Tensor& targets, const at::Tensor& loss_mask = {}) const;
 
   struct HeadResult {
-    at::Tensor loss;  // as of head_loss() in fp32 (fp64 for fp64), not scaled
+    at::Tensor loss;  // as in head_loss(), but fp32 (fp64 for fp64); not scaled
     at::Tensor dx;    // [B, T, H], of loss * loss_scale
   };
   // Loss and backward in one call, in chunks of tokens, so that no [B*T, V] tensor in fp32 ever exists. Gradients are
@@ -146,17 +146,17 @@ class Decoder {
                                            Gradient& output_weight_gradient, const at::Tensor& loss_mask = {},
                                            const Dropout& dropout = {}) const;
 
-  // By layer, which products read FP8; empty without FP8.
+  // The products that read FP8, by layer; empty without FP8.
   const std::vector<Fp8Products>& fp8_products() const { return fp8_; }
 
   // With KeptCasts::kAsToldLater: the first `layers` layers keep the casts of their weights.
   void keep_casts(int64_t layers) { kept_casts_ = layers; }
-  // The layers that do.
+  // The number of layers that keep them.
   int64_t kept_casts() const { return kept_casts_; }
-  // A weight of the product, without ".weight", as Fp8Options::filter_fqns names it.
+  // Name of the product's first weight without ".weight", for Fp8Options::filter_fqns.
   std::string weight_name(int64_t layer, LayerProduct product) const;
 
-  // Looks at the casts to FP8 in the steps that it is told of; null without FP8.
+  // Samples the FP8 casts of requested steps; null without FP8.
   CastWatch* cast_watch() const { return cast_watch_.get(); }
 
   // The time spent on tuning matrix products so far; most of it is in the first step.
@@ -172,11 +172,10 @@ class Decoder {
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<UnitSpec> units_;
-  std::optional<LayerLayout> layout_;  // of Llama's and its kin
+  std::optional<LayerLayout> layout_;  // of Llama-like layers
   bool rotates(const Weights& layer) const;
-  // Of this layer's products.
   LayerCasts casts(const Weights& layer) const;
-  // Tokens of a tile at this level; 0: all run at once.
+  // Tokens per MLP tile at this level; 0: no tiling.
   int64_t tile_of(Recompute recompute, int64_t tokens) const;
   LayerAdapters adapters(const Weights& layer, const Dropout& dropout) const;
   std::optional<LoraLayout> lora_;
@@ -188,7 +187,7 @@ class Decoder {
   std::shared_ptr<RopeTable> rope_;
 };
 
-// The model that its configuration names.
+// Creates the class for the configuration's architecture.
 std::unique_ptr<Decoder> make_model(ModelConfig config, DecoderOptions options = {});
 
 }  // namespace mpzero::model

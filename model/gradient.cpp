@@ -13,7 +13,7 @@
 
 namespace mpzero::model {
 
-// Its view has a shape and no memory.
+// The view is a meta tensor: a shape without memory.
 Gradient Gradient::unwanted(at::IntArrayRef shape) {
   return Gradient(at::empty(shape, at::TensorOptions().device(at::kMeta)));
 }
@@ -51,8 +51,7 @@ void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
   embedding_backward(view_, rows, values);
 }
 
-// One view over a group of contiguous gradients that are all wanted, and all empty or all non-empty; otherwise
-// undefined.
+// One view over contiguous gradients that are all wanted, and all empty or all non-empty; otherwise undefined.
 at::Tensor Gradient::join(std::span<const Gradient> gradients) {
   std::vector<at::Tensor> views;
   for (const Gradient& gradient : gradients) {

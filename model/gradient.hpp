@@ -13,7 +13,7 @@ namespace mpzero::model {
 
 class Matmuls;
 
-// Where the gradient of one weight is written: a contiguous view into a flat buffer, of the weights' dtype or fp32. The
+// The destination of one weight's gradient: a contiguous view of a flat buffer, in the weights' dtype or fp32. The
 // first contribution after reset() overwrites the buffer and later ones are added, so the buffer need not be zeroed. (A
 // tied head contributes before the embedding does.) The bits of all contributions are reproducible.
 class Gradient {
@@ -22,14 +22,14 @@ class Gradient {
   // `empty`: the view holds no gradient yet, so the first contribution overwrites it.
   explicit Gradient(at::Tensor view, bool empty = true) : view_(std::move(view)), empty_(empty) {}
 
-  // Of a frozen weight of this shape: contributions are not computed.
+  // For a frozen weight of this shape: no contributions are computed.
   static Gradient unwanted(at::IntArrayRef shape);
   bool wanted() const { return !view_.is_meta(); }
 
   // The next contribution overwrites the view again.
   void reset() { empty_ = true; }
 
-  // += gradient, of the weight's shape, any floating type.
+  // += gradient, of the weight's shape and any floating dtype.
   void add(const at::Tensor& gradient);
   // += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
   void add_row_sum(const at::Tensor& rows);
@@ -69,13 +69,13 @@ class RowSums {
   std::vector<RowSum> sums_;
 };
 
-// Gradients that arrive in pieces, such as one for each chunk of tokens. Those in bf16 are summed in fp32 and rounded
+// Gradients that are accumulated in pieces, e.g. one per chunk of tokens. bf16 gradients are summed in fp32 and rounded
 // once.
 class PiecewiseGradients {
  public:
-  // `summed`: indices of the gradients that get pieces. Their sums in fp32 are adjacent in this order.
+  // `summed`: indices of the gradients that receive pieces. Their fp32 sums are adjacent, in this order.
   PiecewiseGradients(std::span<Gradient> gradients, std::span<const size_t> summed);
-  // As `gradients`, which must not be used before finish().
+  // Replaces `gradients`, which must not be used before finish().
   std::span<Gradient> pieces() { return pieces_; }
   // Updates `gradients` and frees the sums.
   void finish();
@@ -86,7 +86,7 @@ class PiecewiseGradients {
 };
 
 // += a^T b for several weights [out_i, in] that share their input: a [N, sum of out_i], b [N, in]. One matrix product
-// if the views are contiguous in one buffer, as those of a unit are; otherwise one product for each.
+// if the views are contiguous in one buffer, as within a unit; otherwise one product per weight.
 void add_matmul(std::span<Gradient> gradients, const Operand& a, const Operand& b, Matmuls* matmuls = nullptr);
 
 }  // namespace mpzero::model

@@ -60,7 +60,7 @@ MPZERO_CLONES void normal_block(uint64_t key, uint64_t first, float deviation, f
     angle_bits[i] = static_cast<uint32_t>(z) & 0xffffff;
   }
   for (int64_t i = 0; i < kBlock / 2; ++i) {
-    // 23 bits plus half a step: never 0 or 1, and exact in fp32.
+    // 23 bits plus half a step: never 0 or 1, exact in fp32.
     const float u = (static_cast<float>(static_cast<int32_t>(radius_bits[i])) + 0.5f) * 0x1p-23f;
     const float radius = std::sqrt(-2.0f * logarithm(u)) * deviation;
     // Two bits choose a quadrant, the others an angle in [-pi/4, pi/4).

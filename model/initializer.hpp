@@ -10,11 +10,10 @@
 
 namespace mpzero::model {
 
-// Random weights as transformers initializes these models: matrices normal with mean 0 and standard deviation
-// `initializer_range`, or as the model's architecture says, norm weights one, biases zero. Adapters as PEFT's: A [r,
-// in] uniform in ±1/sqrt(in), B zero. Element i of a parameter depends only on seed, the parameter's name and i, so
-// each shard is generated independently, with the same bits on every machine and for any number of threads and any
-// split into ranges.
+// Random weights as in transformers: matrices are normal with mean 0 and standard deviation `initializer_range` or the
+// architecture's own, norm weights are 1, biases 0. Adapters as in PEFT: A [r, in] is uniform in ±1/sqrt(in), B is 0.
+// Element i of a parameter depends only on the seed, the parameter's name and i: shards are generated independently,
+// with the same bits on every machine, for any number of threads and any split into ranges.
 class RandomInitializer final : public ParameterSource {
  public:
   // `threads`: 0 uses ATen's number of threads.

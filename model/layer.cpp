@@ -22,7 +22,7 @@ at::Tensor& of(std::array<at::Tensor, 4>& tensors, LayerProduct product) {
   return tensors[static_cast<size_t>(product)];
 }
 
-// Attention or MLP: the norms of its input and its output, where the model has them, and what they save.
+// Attention or MLP: its input and output norms, if the model has them, and the tensors that they save.
 struct Sublayer {
   LayerProduct first, last;
   LayerRole input_role, output_role;
@@ -59,7 +59,7 @@ Sublayer mlp_of(const Layer& layer, LayerActivations& s) {
           s.low_rank};
 }
 
-// The input of the first product of attention or MLP, from x [N, H].
+// Computes the input of attention's or the MLP's first product from x [N, H].
 void normalize(const Layer& layer, const Sublayer& sublayer, const at::Tensor& x, fp8::Forms forms) {
   if (!sublayer.input_norm.defined()) {
     sublayer.normed = layer.casts.input(sublayer.first, x, forms);
@@ -89,7 +89,7 @@ at::Tensor add_output(const Layer& layer, const Sublayer& sublayer, const Operan
   return out.add_(residual);
 }
 
-// The queries and keys of s.qkv, normalized and rotated: [B, T, heads + kv_heads, D].
+// s.qkv's queries and keys, normalized and rotated: [B, T, heads + kv_heads, D].
 at::Tensor rotated(const Layer& layer, LayerActivations& s) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
   if (!w.token_norm.defined()) return qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
@@ -169,7 +169,7 @@ void forward_to_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inpu
   s.h_normed.drop_rows();
 }
 
-// The rest: [N, H].
+// The MLP's output from s.gate_up: [N, H].
 at::Tensor forward_from_gate_up(const Layer& layer, LayerActivations& s, fp8::Forms inputs) {
   const at::Tensor maximum = layer.casts.maximum(LayerProduct::kDown, s.gate_up.device());
   s.activated = layer.casts.input(LayerProduct::kDown, swiglu_forward(s.gate_up, maximum), inputs, maximum);
@@ -209,10 +209,10 @@ at::Tensor layer_forward(const Layer& layer, const at::Tensor& x, LayerActivatio
 
 namespace {
 
-// Backward releases each activation after its last use. A weight gradient comes after the pass that may recompute its
+// Backward releases each activation after its last use. Weight gradients run after the pass that may recompute their
 // input.
 
-// The gradient of add_output's product, of the gradient `d` [N, H] of its sum.
+// The gradient of add_output's product, given the gradient `d` [N, H] of its sum.
 at::Tensor output_backward(const Layer& layer, const Sublayer& sublayer, at::Tensor d, Gradients gradients,
                            RowSums& sums) {
   if (layer.config.residual_multiplier != 1) d = d.mul(layer.config.residual_multiplier);
@@ -286,7 +286,7 @@ void recompute_mlp(const Layer& layer, LayerActivations& s) {
     forward_from_gate_up(layer, s, fp8::Forms::kBoth);
 }
 
-// As recompute_mlp and mlp_backward, by tiles.
+// recompute_mlp and mlp_backward, tile by tile.
 at::Tensor tiled_mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients) {
   const LayerLayout& layout = layer.layout;
   std::vector<size_t> of_mlp{layout[LayerRole::kDown]};
@@ -357,7 +357,7 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
   return qk.dqkv.view({-1, config.query_size() + 2 * config.key_value_size()});
 }
 
-// dh [N, H] -> dx [N, H], through attention and its residual connection. `maximum_of_dh`: of dh, where it is known.
+// dh [N, H] -> dx [N, H], through attention and its residual connection. `maximum_of_dh`: the maximum of dh, if known.
 at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, LayerActivations& s, Gradients gradients,
                                    RowSums& sums, const at::Tensor& maximum_of_dh) {
   const auto& [config, layout, matmuls, casts, w, rope, heads, adapters] = layer;
@@ -373,7 +373,7 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Lay
                             of(s.low_rank, LayerProduct::kOutput), gradients);
   s.attended_tokens.reset();
   d.reset();
-  // Norms of tokens write the gradient last.
+  // With token norms, token_norm_backward writes the gradient last.
   const at::Tensor maximum = w.token_norm.defined() ? at::Tensor() : casts.maximum(LayerProduct::kQkv, dh.device());
   at::Tensor dqkv = heads_backward(layer, std::move(d_attended), s, gradients, sums, maximum);
   if (w.qkv_bias.defined()) {
@@ -439,7 +439,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
     if (saved.tile == 0) recompute_mlp(layer, saved);
   }
   RowSums sums;
-  // Of the gradient of attention's product, where it is dh itself, which the norm of the MLP's input writes.
+  // Maximum of the gradient of attention's product, if it is dh itself: the backward of the MLP's input norm writes dh.
   const bool is_dh = layer.w.post_attention_norm.defined() && !layer.w.attention_output_norm.defined() &&
                      config_.residual_multiplier == 1;
   const at::Tensor maximum_of_dh = is_dh ? of_layer.maximum(LayerProduct::kOutput, dy.device()) : at::Tensor();

@@ -15,13 +15,13 @@
 
 namespace mpzero::model {
 
-// Which activations a decoder layer keeps from its forward for its backward. The gradients have the same bits at every
-// level but kTiled, as long as the bits of matrix products and attention are reproducible.
+// Activation checkpointing: the activations that a layer keeps for its backward. Gradients are bit-identical at all
+// levels except kTiled, if matrix products and attention are reproducible.
 enum class Recompute : uint8_t {
   kNone,       // everything
   kSelective,  // the results of matrix products and attention; backward recomputes the rest
-  kFull,       // its input only; backward runs the whole forward again
-  kTiled,      // likewise, and the MLP runs by tiles of tokens; without products in FP8 and adapters
+  kFull,       // the layer's input only; backward reruns the forward
+  kTiled,      // like kFull, but the MLP runs in tiles of tokens; not with FP8 or adapters
 };
 
 // "none", "selective", "full", "tiled".
@@ -46,7 +46,7 @@ constexpr bool keeps_input_only(Recompute recompute) {
   return recompute == Recompute::kFull || recompute == Recompute::kTiled;
 }
 
-// The level of a name; std::nullopt for other names.
+// Parses a level's name; std::nullopt for other names.
 constexpr std::optional<Recompute> recompute_of(std::string_view text) {
   for (const Recompute recompute : kRecomputes) {
     if (name(recompute) == text) return recompute;
@@ -54,44 +54,44 @@ constexpr std::optional<Recompute> recompute_of(std::string_view text) {
   return std::nullopt;
 }
 
-// What a norm of the output of attention or MLP reads; undefined where the model has none.
+// Saved by a norm of attention's or the MLP's output; undefined if the model has no such norm.
 struct NormedOutput {
   at::Tensor x;     // [N, H]
   at::Tensor rstd;  // [N]
 };
 
 // The tensors that a decoder layer's forward saves for its backward, which frees each tensor after its last use. N = B
-// * T tokens; I: intermediate size. Recompute tells how long each is kept. Operands in FP8 are kept in the
-// form that weight gradients read.
+// * T tokens; I: intermediate size. Recompute determines how long each is kept. FP8 operands are kept in the form that
+// weight gradients read.
 struct LayerActivations {
   AttentionMask mask;         // of the forward
-  Dropout dropout{};          // likewise, of its adapters' input
-  int64_t tile = 0;           // rows of the MLP that run at a time; 0: all
+  Dropout dropout{};          // of the forward's adapter input
+  int64_t tile = 0;           // MLP rows per tile; 0: all
   at::Tensor x;               // [B, T, H], the layer's input
   Operand normed;             // [N, H], x after its norm
   at::Tensor rstd;            // [N]
   at::Tensor q_rstd, k_rstd;  // [B, T], of norms over all heads of a token
   at::Tensor qkv;             // [B, T, heads + 2 * kv_heads, D], before norms and rotation
   at::Tensor qk;              // [B, T, heads + kv_heads, D], after them; without norms a view of qkv
-  AttentionOutput attended;   // out [B, T, heads, D]; of shared sequences, of all their tokens and this rank's heads
-  // Of shared sequences: rotated queries, keys and values of all tokens and this rank's heads, instead of qk;
-  // `attended` of this rank's tokens and all heads.
+  AttentionOutput attended;   // out [B, T, heads, D]; if sequences are shared: all tokens, this rank's heads
+  // Sequence parallelism. `exchanged`: rotated queries, keys and values of all tokens and this rank's heads, instead of
+  // qk. `attended_tokens`: attention's output for this rank's tokens and all heads.
   std::array<at::Tensor, 3> exchanged;
   at::Tensor attended_tokens;
-  at::Tensor attended_maximum;  // of out, which is cast to FP8 twice; dropped with all but x
+  at::Tensor attended_maximum;  // of out, which is cast to FP8 twice; dropped at kFull and kTiled
   NormedOutput attention_output, mlp_output;
   at::Tensor h;        // [N, H], x plus attention
   Operand h_normed;    // [N, H]
   at::Tensor h_rstd;   // [N]
   at::Tensor gate_up;  // [N, 2I]
   Operand activated;   // [N, I]
-  // By LayerProduct: see LayerAdapters::forward.
+  // Results of LayerAdapters::forward, by LayerProduct.
   std::array<at::Tensor, 4> low_rank;
-  std::any of_family;  // instead of all above: what a layer of another kind saves
+  std::any of_family;  // replaces all of the above for other kinds of layers (T5)
 
   // Frees the tensors that backward recomputes at this level.
   void drop(Recompute recompute);
-  // The tensors that exist.
+  // All defined tensors.
   std::vector<at::Tensor> tensors() const;
 };
 

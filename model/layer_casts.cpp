@@ -22,7 +22,7 @@ CastWeights::Kept CastWeights::get(const Key& key, uint64_t version, const at::T
   if (found != casts_.end() && found->second.version == version && found->second.address == address) {
     return found->second;
   }
-  // Free the old one first, so that the new one reuses its memory.
+  // Free the old cast first, so the new one reuses its memory.
   if (found != casts_.end()) casts_.erase(found);
   fp8::CastMatrix cast = fp8::cast(weight, fp8::Format::kE4m3, scaling, fp8::Forms::kBoth);
   const at::Tensor maxima = std::move(cast.maxima);
@@ -75,11 +75,11 @@ Operand LayerCasts::weight(LayerProduct product, const at::Tensor& weight, fp8::
 
 Operand LayerCasts::of_codes(LayerProduct product, const at::Tensor& codes, fp8::Forms forms) const {
   if (!is_fp8(product) || !scales_.defined()) {
-    throw_failure("layer {}: the weight of {} is in FP8 without a scale", layer_, name(product));
+    throw_failure("layer {}: the FP8 weight of {} has no scale", layer_, name(product));
   }
   const auto index = std::count(products_.begin(), products_.begin() + static_cast<std::ptrdiff_t>(product), true);
   const at::Tensor scale_inverse = scales_[1][index];
-  // cuBLASLt reads no other addresses. Only sizes that are no multiples of 16 give some.
+  // cuBLASLt requires this alignment. Only sizes that are not multiples of 16 violate it.
   constexpr uintptr_t kAlignment = 16;
   const bool aligned =
       !uses_gpu_kernels(codes.device()) || reinterpret_cast<uintptr_t>(codes.const_data_ptr()) % kAlignment == 0;
@@ -93,7 +93,7 @@ Operand LayerCasts::of_codes(LayerProduct product, const at::Tensor& codes, fp8:
 Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format,
                          fp8::Forms forms, const at::Tensor& maximum, at::Tensor* found) const {
   if (!is_fp8(product)) return x;
-  // Only gradients of weights read columns of anything but a weight; those of adapters read x itself.
+  // Only weight gradients read the columns of inputs and gradients; the adapters' gradients read x itself.
   const bool beside = adapted_ && kind != OperandKind::kWeight;
   if (beside) {
     if (!fp8::has_rows(forms)) return x;
@@ -101,7 +101,7 @@ Operand LayerCasts::make(OperandKind kind, LayerProduct product, const at::Tenso
   }
   fp8::CastMatrix cast = fp8::cast(x.contiguous(), format, recipe_.scaling, forms, maximum);
   if (found != nullptr && recipe_.scaling == fp8::Scaling::kTensorwise) *found = cast.maxima;
-  // An input without rows is one that forward has cast already.
+  // An input without rows was already sampled in the forward.
   const bool is_input = kind == OperandKind::kInput;
   if (watch_ != nullptr && (!is_input || cast.rows.defined())) {
     watch_->see(layer_, product, kind, cast.maxima, is_input ? cast.rows : fp8::Matrix(), x);

@@ -16,8 +16,7 @@
 
 namespace mpzero::model {
 
-// What is made of weights that do not change between two updates: their casts, in both forms, or no more than their
-// maxima. Safe to use from several threads.
+// Caches casts of weights, in both forms, or only their maxima, until the weights change. Thread-safe.
 class CastWeights {
  public:
   struct Key {
@@ -42,13 +41,13 @@ class CastWeights {
   std::map<Key, Kept> casts_, maxima_;
 };
 
-// Makes the operands of one layer's products: tensors as they are, or FP8.
+// Creates the operands of one layer's products: FP8 casts or the tensors themselves.
 class LayerCasts {
  public:
-  // Nothing in FP8.
+  // No FP8.
   LayerCasts() = default;
-  // `kept`: where what is made of weights of this version is kept; null: nowhere. `keeps_casts`: not only maxima.
-  // `watch`: samples the casts; may be null. `scales`: of weights that are codes already; see Weights. `adapted`: the
+  // `kept`: cache for this version of the weights; may be null. `keeps_casts`: caches casts, not only maxima. `watch`:
+  // samples the casts; may be null. `scales`: of weights that are already quantized; see Weights. `adapted`: the
   // weights have adapters and no gradients.
   LayerCasts(int64_t layer, Fp8Products products, const fp8::Recipe& recipe, CastWeights* kept, bool keeps_casts,
              uint64_t version, CastWatch* watch = nullptr, at::Tensor scales = {}, bool adapted = false)
@@ -63,20 +62,20 @@ class LayerCasts {
         adapted_(adapted) {}
 
   bool is_fp8(LayerProduct product) const { return products_[static_cast<size_t>(product)]; }
-  // For a kernel that writes an operand on the GPU and can find its largest magnitude meanwhile: where it puts that.
-  // Undefined where the operand's cast does not read it.
+  // A zero to pass as `maximum` to the GPU kernel that writes an operand, which raises it to the largest magnitude.
+  // Undefined if the operand's cast does not read it.
   at::Tensor maximum(LayerProduct product, at::Device device) const;
-  // x [N, in], what the product multiplies with its weight. `maximum`: of x, if it is known. `found`, if given,
-  // receives the maximum of x where a further cast of x can use it.
+  // x [N, in]: the product's input. `maximum`: of x, if known. `found`, if not null, receives the maximum of x if
+  // another cast of x can use it.
   Operand input(LayerProduct product, const at::Tensor& x, fp8::Forms forms, const at::Tensor& maximum = {},
                 at::Tensor* found = nullptr) const;
   // dy [N, out], the gradient of the product's result.
   Operand gradient(LayerProduct product, const at::Tensor& dy, const at::Tensor& maximum = {}) const;
-  // weight [out, in], in bf16 or as its codes in e4m3. Has at least these forms.
+  // weight [out, in]: bf16, or quantized to e4m3. The result has at least these forms.
   Operand weight(LayerProduct product, const at::Tensor& weight, fp8::Forms forms) const;
 
  private:
-  // Of a weight's codes.
+  // For a weight that is already quantized.
   Operand of_codes(LayerProduct product, const at::Tensor& codes, fp8::Forms forms) const;
   Operand make(OperandKind kind, LayerProduct product, const at::Tensor& x, fp8::Format format, fp8::Forms forms,
                const at::Tensor& maximum = {}, at::Tensor* found = nullptr) const;

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kCandidates = 24;
 static_assert(kCandidates <= 32, "Product::cannot_add has a bit for each");
-// Long enough for the host to queue the first of a series of runs meanwhile: about 100 us.
+// About 100 us: long enough for the host to queue the first runs of a series.
 constexpr int64_t kHeadStartCycles = 200'000;
 
 bool fits_cublas_lt(const at::Tensor& x) {
@@ -45,9 +45,8 @@ uint32_t common_alignment(std::initializer_list<std::reference_wrapper<const at:
   return static_cast<uint32_t>(bits & -bits);
 }
 
-// Times runs with events on the current stream. Before each run, as many bytes are read as a product's workspace has:
-// in a training step, too, some of the operands have left the cache and some were just written. Uses no more memory
-// than a product.
+// Times runs with events on the current stream. Before each run, reads as many bytes as a product's workspace, because
+// in a training step some operands have left the cache and some were just written. Uses no more memory than a product.
 class RunTimer {
  public:
   // run(candidate) queues one run, or throws c10::Error.
@@ -101,15 +100,15 @@ class RunTimer {
   std::set<size_t> warm_, failed_;
 };
 
-// [N, columns], of a's type; of FP8, bf16.
+// [N, columns] in a's dtype; bf16 if a is FP8.
 at::Tensor result(const Operand& a, int64_t columns) {
   const at::TensorOptions options =
       a.is_fp8() ? at::TensorOptions().dtype(at::kBFloat16).device(a.device()) : a.tensor().options();
   return at::empty({a.size(0), columns}, options);
 }
 
-// The CPU's own product reads 32 elements at a time of an operand whose rows are contiguous. It packs the other
-// operand, which a few rows would not repay: a decoder that takes one token at a time has one.
+// cpu::matmul reads 32 elements at a time of an operand with contiguous rows. Packing the other operand does not pay
+// off for few rows, e.g. one token at a time in generation.
 bool suits_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Tensor& out) {
   constexpr int64_t kMultiple = 32, kFewestRows = 16;
   const auto is_matrix = [](const at::Tensor& x) {
@@ -164,7 +163,7 @@ void Matmuls::aten_multiply(const Operands& operands) {
   } else if (widens) {
     at::mm_out(out, first, second, at::kFloat);
   } else if (operands.accumulates()) {
-    // ATen's sum of two types makes this copy without saying so, and a simulated device would not count it.
+    // ATen's add of two dtypes makes this copy implicitly, and the simulated device would not count it.
     out.add_(at::mm(first, second).to(out.scalar_type()));
   } else {
     out.copy_(addend.defined() ? at::addmm(addend, first, second) : at::mm(first, second));
@@ -216,11 +215,11 @@ void Matmuls::aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, co
 }
 
 void Matmuls::multiply(Layout layout, at::Tensor& out, const Operand& a, const Operand& b, const at::Tensor& addend) {
-  TORCH_CHECK(a.is_fp8() == b.is_fp8(), "a product needs both operands in FP8, or none");
+  TORCH_CHECK(a.is_fp8() == b.is_fp8(), "matmul: both operands must be FP8, or neither");
   if (!a.is_fp8()) return multiply_tensors(layout, out, a.tensor(), b.tensor(), addend);
   const fp8::Matrix& first = layout == Layout::kATransposedB ? a.columns() : a.rows();
   const fp8::Matrix& second = layout == Layout::kABTransposed ? b.rows() : b.columns();
-  TORCH_CHECK(first.defined() && second.defined(), "an operand in FP8 lacks the form that a product reads");
+  TORCH_CHECK(first.defined() && second.defined(), "matmul: an FP8 operand lacks the form that the product reads");
   multiply_fp8(layout, out, first, second, addend);
 }
 
@@ -267,7 +266,7 @@ void Matmuls::multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a,
   });
   const Operands operands{Layout::kABTransposed, out, a.codes, b.codes, addend, a.scale_inverse, b.scale_inverse};
   const at::ScalarType type = out.scalar_type();
-  // The result's columns, too: FP8 kernels take no other sizes.
+  // FP8 kernels also require aligned sizes of the result.
   const bool suits = uses_gpu_kernels(a.codes.device()) && (type == at::kBFloat16 || type == at::kFloat) &&
                      fits_cublas_lt(a.codes) && fits_cublas_lt(b.codes) && fits_cublas_lt(out) &&
                      out.size(0) % LtMatmul::kAlignment == 0 && out.size(1) % LtMatmul::kAlignment == 0 &&
@@ -301,8 +300,10 @@ void Matmuls::run_tuned(const Operands& operands, MatmulShape shape) {
     const auto candidates = deterministic ? LtMatmul::Candidates::kRepeatable : LtMatmul::Candidates::kAll;
     Product product{.matmul = LtMatmul(shape, deterministic && !shape.fp8 ? 1 : kCandidates, candidates), .tuned = {}};
     if (shape.fp8 && product.matmul.algorithms() == 0) {
-      TORCH_WARN("cuBLASLt has no product in FP8 of [", shape.rows, ", ", shape.inner, "] and [", shape.inner, ", ",
-                 shape.columns, "] with these scales: it is multiplied in bf16, which is slower than bf16 alone");
+      TORCH_WARN("cuBLASLt has no FP8 product of [", shape.rows, ", ", shape.inner, "] and [", shape.inner, ", ",
+                 shape.columns,
+                 "] with these scales: falling back to dequantized bf16, which is slower than plain bf16; exclude it "
+                 "with filter_fqns");
     }
     found = products_.emplace(key, std::move(product)).first;
   }
@@ -379,7 +380,7 @@ Matmuls::Choice Matmuls::tune(const Product& product, const MatmulShape& shape, 
   RunTimer timer(
       [&](size_t candidate) {
         if (candidate != aten) return run(product, operands, candidate);
-        // The values of FP8 codes take memory, and are for products that nothing else has.
+        // Dequantized values need memory: use them only if cuBLASLt proposes no algorithm.
         TORCH_CHECK(!operands.is_fp8() || aten == 0, "not tried");
         aten_multiply(operands);
       },

@@ -20,15 +20,15 @@
 
 namespace mpzero::model {
 
-// The result of tuning one product, for reports. Seconds of one run, on an otherwise idle GPU.
+// The result of tuning one product, for reports. Times are seconds per run on an otherwise idle GPU.
 struct TunedMatmul {
   MatmulShape shape;
   bool adds = false;      // out = product + a matrix: an addend, or the previous content of `out`
   std::string algorithm;  // LtMatmul::describe, or "ATen"
   double seconds = 0, aten_seconds = 0;
-  double first_seconds = 0;  // of the one that cuBLASLt predicts to be fastest; infinite if none of its proposals runs
+  double first_seconds = 0;  // of cuBLASLt's first proposal; infinite if it has none or it does not run
   size_t tried = 0;
-  double tuning_seconds = 0;  // spent on the choice
+  double tuning_seconds = 0;  // spent on tuning
 };
 
 // Matrix products of activations with weights. In bf16 on a GPU each shape is tuned when it is first used: tuning waits
@@ -38,15 +38,16 @@ struct TunedMatmul {
 // itself.
 // The fastest algorithm, and so the last bits, may differ from run to run. Under
 // at::globalContext().deterministicAlgorithms nothing is timed: the first of cuBLASLt's proposals with reproducible
-// bits is used. Other types and devices, and operands without the alignment that cuBLASLt requires, use ATen's product.
-// Operands in FP8 are tuned likewise. On CPUs their values are multiplied in fp32, and where cuBLASLt has no such
-// product, in bf16. They are exact in both: the result is that of FP8 up to the order of the sum.
-// Safe to use from several threads.
+// bits is used. Other dtypes and devices, and operands without the alignment that cuBLASLt requires, use ATen's
+// product. FP8 products are tuned likewise. On CPUs, operands are dequantized and multiplied in fp32; on GPUs without
+// such a product in cuBLASLt, in bf16. Both represent the values exactly, so only the order of summation differs from
+// FP8.
+// Thread-safe.
 class Matmuls {
  public:
   explicit Matmuls(fp8::FastAccumulation fast_accumulation = {}) : fast_accumulation_(fast_accumulation) {}
 
-  // a weight^T: a [N, in], weight [out, in] -> [N, out]. As in all of them, both are in FP8 or none is.
+  // a weight^T: a [N, in], weight [out, in] -> [N, out]. Here and below, both operands are FP8 or neither is.
   at::Tensor forward(const Operand& a, const Operand& weight);
   // The same plus `bias` [out] in each row, or plus `addend` [N, out]; rounded once on a GPU.
   at::Tensor forward_bias(const Operand& a, const Operand& weight, const at::Tensor& bias);
@@ -55,11 +56,11 @@ class Matmuls {
   void add_forward(at::Tensor& out, const Operand& a, const Operand& weight);
   // dy weight: dy [N, out], weight [out, in] -> [N, in].
   at::Tensor data_gradient(const Operand& dy, const Operand& weight);
-  // The same, written to a given tensor.
+  // The same, written to `out`.
   void data_gradient_out(at::Tensor& out, const Operand& dy, const Operand& weight);
   // out [N, in] += dy weight.
   void add_data_gradient(at::Tensor& out, const Operand& dy, const Operand& weight);
-  // out = dy^T x, or out += dy^T x: dy [N, out], x [N, in] of one type, -> [out, in] of that type or a wider one.
+  // out = dy^T x, or out += dy^T x: dy [N, out], x [N, in] of one dtype, -> [out, in] of that dtype or a wider one.
   void weight_gradient_out(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate = false);
   // The same with ATen's product.
   static void aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
@@ -76,7 +77,7 @@ class Matmuls {
     Layout layout;
     at::Tensor& out;
     const at::Tensor &a, &b, &addend;
-    // Of codes in FP8, which are a and b then.
+    // Dequantization scales; defined if a and b are FP8.
     const at::Tensor &a_scale, &b_scale;
     bool is_fp8() const { return a_scale.defined(); }
     bool accumulates() const { return addend.is_same(out); }
@@ -89,9 +90,9 @@ class Matmuls {
     LtMatmul matmul;
     std::array<std::optional<Choice>, 2> tuned;  // without and with an added matrix
     bool accumulates = false;                    // some caller accumulates into such a result
-    // Bit i: algorithm i was seen to add no matrix, which cuBLASLt does not say beforehand.
+    // Bit i: algorithm i has failed to add a matrix, which cuBLASLt does not report in advance.
     std::shared_ptr<std::atomic<uint32_t>> cannot_add = std::make_shared<std::atomic<uint32_t>>(0);
-    // The same for algorithms that fail to run; tuning skips them, and untuned products detect them so.
+    // Bit i: algorithm i has failed to run. For untuned products; tuning skips such algorithms.
     std::shared_ptr<std::atomic<uint32_t>> cannot_run = std::make_shared<std::atomic<uint32_t>>(0);
     Choice first() const { return {matmul.algorithms() > 0 ? std::optional<size_t>(0) : std::nullopt}; }
   };
@@ -101,21 +102,20 @@ class Matmuls {
     int device;
     auto operator<=>(const Key&) const = default;
   };
-  // In FP8 cuBLASLt proposes algorithms first that it then refuses to run. Takes the first that runs, so that equal
-  // runs take the same one.
+  // cuBLASLt's first FP8 proposals may fail to run. Uses the first that runs, so equal runs use the same one.
   static void run_first(const Product& product, const Operands& operands);
   static void aten_multiply(const Operands& operands);
   static Operation operation_of(Layout layout, const at::Tensor& out, const at::Tensor& a, const at::Tensor& addend);
-  // On a GPU, with the fastest algorithm; `shape` says all but sizes and alignment.
+  // Runs the fastest algorithm on a GPU. `shape`: everything except sizes and alignment.
   void run_tuned(const Operands& operands, MatmulShape shape);
   static void run(const Product& product, const Operands& operands, size_t algorithm);
   void multiply(Layout layout, at::Tensor& out, const Operand& a, const Operand& b, const at::Tensor& addend = {});
   void multiply_tensors(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                         const at::Tensor& addend);
-  // out = a b^T + addend. `layout`: of the product that it stands for.
+  // out = a b^T + addend. `layout`: of the same product without FP8.
   void multiply_fp8(Layout layout, at::Tensor& out, const fp8::Matrix& a, const fp8::Matrix& b,
                     const at::Tensor& addend);
-  // The caller holds the lock.
+  // The caller must hold mutex_.
   Choice choose(Product& product, const Key& key, const Operands& operands);
   Choice tune(const Product& product, const MatmulShape& shape, const Operands& operands);
 

@@ -38,7 +38,7 @@ at::Tensor scaled(const at::Tensor& frequencies, const Llama3RopeScaling& scalin
 
 at::Tensor scaled(const at::Tensor& frequencies, const YarnRopeScaling& scaling, const ModelConfig& config) {
   const double dims = static_cast<double>(config.head_dim);
-  // The dimension that turns so many times within the original positions.
+  // The dimension that rotates `turns` times within the original positions.
   const auto dimension = [&](double turns) {
     const double original = static_cast<double>(scaling.original_max_position_embeddings);
     return dims * std::log(original / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(config.rope_theta));

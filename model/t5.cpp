@@ -18,13 +18,13 @@
 namespace mpzero::model {
 namespace {
 
-// What a sublayer's forward saves. N = B * T tokens of its stack; a sublayer adds its result to x.
+// Saved by a sublayer's forward. N = B * T tokens of its stack; a sublayer adds its result to x.
 struct Norm {
   at::Tensor x, y, rstd;  // [N, d]; y is recomputed if it is missing
 };
 struct Attention {
   Norm norm;
-  at::Tensor memory;   // [B * S, d]: what keys and values are made of; undefined: norm.y
+  at::Tensor memory;   // [B * S, d]: the source of keys and values; undefined: norm.y
   at::Tensor q, k, v;  // [B, T or S, heads, k]
   AttentionOutput output;
 };
@@ -36,7 +36,7 @@ struct FeedForward {
 struct Saved {
   Values inputs;
   at::Tensor padding;  // [B, S] of the source
-  Dropout dropout{};   // of the first place; others follow it
+  Dropout dropout{};   // at the layer's first place; others follow
   Attention self{}, cross{};
   FeedForward feed_forward{};
   Norm final_norm{};
@@ -52,8 +52,8 @@ struct Saved {
   }
 };
 
-// Where a layer drops, as transformers' T5. A place of the model is kDropoutPlaces * unit + one of these; those of an
-// embedding are the source's and the tokens', that of the head its norm's output.
+// Dropout places of a layer, as in transformers' T5. A place in the model is kDropoutPlaces * unit + one of these. The
+// embedding has two, for source and tokens; the head has one, for its norm's output.
 enum class DropoutPlace : uint8_t { kSelfScores, kSelf, kCrossScores, kCross, kInner, kFeedForward, kFinalNorm };
 constexpr uint32_t kDropoutPlaces = 8;
 
@@ -61,13 +61,13 @@ Dropout at_place(Dropout dropout, DropoutPlace place) {
   dropout.place += static_cast<uint32_t>(place);
   return dropout;
 }
-// Of an attention's output, after that of its scores.
+// Dropout of attention's output; its place follows that of the scores.
 Dropout after_scores(Dropout dropout) {
   ++dropout.place;
   return dropout;
 }
 
-// ATen's operators on matrices like x [N, C], which read or write one `passes` times.
+// ATen's operators on matrices like x [N, C] that read or write a matrix `passes` times.
 OperationScope passes_over(const at::Tensor& x, double passes) {
   return {OperationKind::kElementwise, [&] {
             Operation operation = on_matrix(x.scalar_type(), x.size(0), x.size(1));
@@ -76,7 +76,7 @@ OperationScope passes_over(const at::Tensor& x, double passes) {
           }};
 }
 
-// The places of a layer's weights in its unit.
+// Indices of a layer's weights in its unit.
 struct Places {
   size_t table = 0, self_norm = 0, cross = 0, cross_norm = 0, inner = 0, down = 0, norm = 0, final_norm = 0;
 };
@@ -206,12 +206,12 @@ struct Block {
       dropout_(x, at_place(s.dropout, DropoutPlace::kFinalNorm));
     }
     Values outputs{x.view(input.sizes())};
-    // A copy: the weights are released after this call.
+    // Copy, because the weights are released after this call.
     if (layer.first) outputs.push_back(w[at.table].clone());
     return outputs;
   }
 
-  // The gradient of x; `dresidual` is that of the sum that x is added to, or undefined.
+  // The gradient of x. `dresidual`: the gradient of the residual sum that contains x, or undefined.
   at::Tensor norm_backward(const at::Tensor& dy, Norm& s, size_t weight, const at::Tensor& dresidual,
                            Gradients gradients, RowSums& sums) const {
     RmsNormGradients made = rms_norm_backward(dy, s.x, w[weight], s.rstd, dresidual, /*with_y=*/!s.y.defined());
@@ -220,7 +220,7 @@ struct Block {
     return made.dx;
   }
 
-  // Adds to `d_memory` and `d_table` where the sublayer reads them.
+  // Sets `d_memory` for cross-attention; adds to `d_table` if the sublayer reads the table.
   at::Tensor attention_backward(const at::Tensor& dy, size_t first, size_t norm_weight, const RelativeAttention& call,
                                 Attention s, Gradients gradients, RowSums& sums, at::Tensor& d_memory,
                                 at::Tensor& d_table) const {
