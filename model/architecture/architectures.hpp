@@ -44,7 +44,7 @@ struct Architecture {
 
 std::span<const Architecture* const> architectures();
 
-// Throws UserError, naming `source` and the supported types, if there is none.
+// Throws UserError with `source` and the supported types for an unknown type.
 const Architecture& find_architecture(std::string_view model_type, std::string_view source);
 
 // Llama's weights; `after_values` follow the projection of the values.
@@ -53,12 +53,12 @@ std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config,
 // The same with biases of queries, keys and values.
 std::vector<LayerParameter> biased_layer_parameters(const ModelConfig& config);
 
-// For read_options: throw UserError, naming file, key and value, if the option is on.
+// For read_options: throw UserError with file, key and value if the option is on.
 void refuse_attention_bias(ConfigReader& reader);
 void refuse_sliding_window(ConfigReader& reader);
 
-// For families whose window needs no other option to be on. `missing`: the window if config.json omits the key; null is
-// none.
+// For families whose sliding window depends on no other option. `missing`: the window if config.json omits the key;
+// null means none.
 void read_sliding_window(ConfigReader& reader, ModelConfig& config, std::optional<int64_t> missing);
 void write_sliding_window(const ModelConfig& config, nlohmann::json& json);
 

@@ -35,8 +35,8 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// The keys that to_json() makes of the fields of ModelConfig, and those that belong to other weights (a list with an
-// entry for each layer, how weights were stored).
+// Keys that to_json() writes from ModelConfig's fields, and keys that describe the original weights (per-layer lists,
+// storage dtype).
 constexpr std::array kWrittenKeys = {"architectures",
                                      "bos_token_id",
                                      "dtype",
@@ -70,7 +70,7 @@ UnusedKeys read_unused(json object, const Architecture& architecture, const Mode
   return {.json = object.empty() ? "" : object.dump()};
 }
 
-// Far beyond any model. Within this limit, byte counts of the states fit into 64 bits and per-layer planning takes less
+// Far beyond any model. Up to this limit, byte counts of the states fit in 64 bits and per-layer planning takes less
 // than a second.
 constexpr double kMaxParameters = 1e16;
 constexpr int64_t kMaxLayers = 10'000;
@@ -171,7 +171,7 @@ ModelConfig ModelConfig::from_file(const std::filesystem::path& path, std::optio
   const std::filesystem::path file = std::filesystem::is_directory(path, error) ? path / "config.json" : path;
   const std::optional<std::string> text = read_json_text(file, kConfigurationLimits);
   if (!text) {
-    throw_user_error("The model configuration {} cannot be read; use a preset's name or the path of a config.json.",
+    throw_user_error("cannot read the model configuration {}; use a preset's name or the path of a config.json.",
                      file.string());
   }
   return from_json(*text, file.string(), max_position_embeddings);

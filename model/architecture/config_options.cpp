@@ -11,8 +11,8 @@ using nlohmann::json;
 
 constexpr const char* kUseAnother = "use a model without it";
 
-// Options of other families, or of code that comes with a model, with the value that has no effect; null: there is no
-// such value. The family of the model has read its own before.
+// Options of other families, or of custom model code, with the value that has no effect; null: no such value exists.
+// The model's family has already read its own options.
 void check_computation(ConfigReader& reader, bool encoder_decoder) {
   reader.only("hidden_act", "silu", "only \"silu\" is");
   for (const char* key : {"attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "residual_dropout"}) {
@@ -38,7 +38,7 @@ void check_computation(ConfigReader& reader, bool encoder_decoder) {
     if (!reader.knows(key)) reader.only(key, nullptr, kUseAnother);
   }
   reader.only("quantization_config", nullptr, "use the unquantized weights, in bf16 or fp32");
-  reader.only("auto_map", nullptr, "remove it if the model is the same without the code that comes with it");
+  reader.only("auto_map", nullptr, "remove it if the model does not need its custom code");
 }
 
 void check_layer_types(ConfigReader& reader) {
@@ -56,8 +56,8 @@ void check_layer_types(ConfigReader& reader) {
   }
 }
 
-// Other keys that transformers and publishers of models write to config.json: the model's origin, how it was stored,
-// how text is generated, how its kernels are chosen.
+// Other keys that transformers and model publishers write to config.json: origin, storage, text generation, choice of
+// kernels.
 void pass_over(ConfigReader& reader) {
   reader.harmless({"_attn_implementation",
                    "_attn_implementation_autoset",

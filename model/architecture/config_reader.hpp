@@ -10,8 +10,8 @@
 namespace mpzero::model {
 
 // Reads one JSON object of a Hugging Face config.json key by key. Each key that is read counts as known; finish()
-// refuses all others. A key whose value is null counts as missing, as in transformers. Errors are UserErrors that name
-// the file and the key's full path.
+// refuses all others. A key whose value is null counts as missing, as in transformers. Errors are UserErrors with the
+// file and the key's full path.
 class ConfigReader {
  public:
   // `path`: the object's path in the file, empty for the top level. `object` must outlive the reader.
@@ -26,7 +26,7 @@ class ConfigReader {
   // The object under `key`; std::nullopt if it is missing.
   std::optional<ConfigReader> section(const std::string& key);
 
-  // Keys that do not change what the model computes.
+  // Registers keys that do not change what the model computes.
   void harmless(std::initializer_list<const char*> keys);
   // Whether the key was read, or is known as harmless.
   bool knows(const std::string& key) const;

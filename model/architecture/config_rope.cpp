@@ -24,7 +24,7 @@ struct Rope {
   std::optional<RopeScaling> scaling;
 };
 
-// Of the top level: where a scaling omits its original_max_position_embeddings, and what takes precedence over it.
+// From the top level. `max`: default for a scaling's original_max_position_embeddings; `original`: overrides it.
 struct Positions {
   int64_t max;
   std::optional<int64_t> original;
@@ -45,13 +45,13 @@ std::string read_type(ConfigReader& reader) {
   return type;
 }
 
-// m of YaRN, as transformers' get_mscale.
+// YaRN's m, as in transformers' get_mscale.
 double yarn_magnitude(double factor, double mscale) { return factor > 1 ? 0.1 * mscale * std::log(factor) + 1 : 1.0; }
 
 YarnRopeScaling read_yarn(ConfigReader& reader, const Positions& positions) {
   YarnRopeScaling yarn;
   yarn.original_max_position_embeddings = positions.original.value_or(reader.integer(kOriginal, positions.max));
-  // null, unlike a missing key, is the ratio of the positions.
+  // null, unlike a missing key, means the ratio of the positions.
   yarn.factor = reader.object().contains("factor") && reader.find("factor") == nullptr
                     ? static_cast<double>(positions.max) / static_cast<double>(yarn.original_max_position_embeddings)
                     : reader.number("factor");
@@ -91,7 +91,7 @@ Rope read_flat(ConfigReader reader, const Positions& positions) {
   reader.only("partial_rotary_factor", 1.0, "use a model that rotates all of each head");
   const std::string type = read_type(reader);
   if (type == "default") {
-    reader.only("factor", 1.0, "remove it, or set rope_type to say how the frequencies are scaled");
+    reader.only("factor", 1.0, "remove it, or set rope_type to select the scaling");
   } else if (type == "llama3") {
     Llama3RopeScaling llama3{.factor = reader.number("factor"),
                              .low_freq_factor = reader.number("low_freq_factor"),

@@ -27,7 +27,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llam
 
 }  // namespace
 
-// Granite 3 (dense): a Llama with multipliers of embedding, scores, residual branches and logits.
+// Granite 3 (dense): a Llama with multipliers on embedding, scores, residual branches and logits.
 const Architecture kGranite{.model_type = "granite",
                             .causal_lm_class = "GraniteForCausalLM",
                             .tied_by_default = false,

@@ -9,9 +9,9 @@
 
 namespace mpzero::model {
 
-// The role of a weight in a decoder layer. A layer without kKey and kValue has all three in one weight of role kQuery;
-// one without kUp has both in one of role kGate. Norms are optional: of inputs and outputs of attention and MLP, and
-// over each query and key head, or over all query heads and all key heads of a token.
+// The role of a weight in a decoder layer. A layer without kKey and kValue stores all three in one kQuery weight; one
+// without kUp stores both in one kGate weight. All norms are optional: of the inputs and outputs of attention and MLP,
+// and over each query and key head, or over all query heads and all key heads of a token.
 enum class LayerRole : uint8_t {
   kInputNorm,
   kQuery,
@@ -43,12 +43,12 @@ struct LayerParameter {
 // The position of each role's weight in a layer's unit.
 class LayerLayout {
  public:
-  // Throws Failure unless kQuery, kKey, kValue are next to each other, their biases (all or none) too, and kGate, kUp
-  // too, where they are separate weights: the decoder processes each of these groups in one matrix product.
+  // Throws Failure unless kQuery, kKey and kValue are adjacent, likewise their biases (all or none), and kGate and kUp,
+  // if they are separate weights: the decoder processes each of these groups in one matrix product.
   explicit LayerLayout(std::span<const LayerParameter> parameters);
 
   bool has(LayerRole role) const { return (*this)[role] != kAbsent; }
-  // Weights from kQuery, or kGate, on that are multiplied as one matrix.
+  // Number of weights, starting at kQuery or kGate, that are multiplied as one matrix.
   size_t count_of_qkv() const { return has(LayerRole::kKey) ? 3 : 1; }
   size_t count_of_gate_up() const { return has(LayerRole::kUp) ? 2 : 1; }
   size_t operator[](LayerRole role) const { return index_[static_cast<size_t>(role)]; }

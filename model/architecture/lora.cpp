@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-// What each product of a layer reads as one matrix, by the roles that the layer has.
+// Weights that each product of a layer reads as one matrix; roles that the layer lacks are skipped.
 const std::array<std::vector<LayerRole>, 4> kProducts{{{LayerRole::kQuery, LayerRole::kKey, LayerRole::kValue},
                                                        {LayerRole::kOutput},
                                                        {LayerRole::kGate, LayerRole::kUp},
                                                        {LayerRole::kDown}}};
 
-// "q_proj" of "self_attn.q_proj.weight".
+// "self_attn.q_proj.weight" -> "q_proj".
 std::string projection_of(std::string_view name) {
   name.remove_suffix(kWeight.size());
   return std::string(name.substr(name.rfind('.') + 1));

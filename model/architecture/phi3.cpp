@@ -14,7 +14,7 @@ void read_options(ConfigReader& reader, ModelConfig& config) {
   read_sliding_window(reader, config, /*missing=*/{});
   if (!config.rope_scaling) return;
   if (!std::holds_alternative<LongRopeScaling>(*config.rope_scaling)) {
-    throw_user_error("{}: the rope_scaling of a phi3 must be of rope_type longrope; remove it.", reader.source());
+    throw_user_error("{}: rope_scaling of a phi3 must have rope_type longrope; remove it.", reader.source());
   }
   // transformers' default for a missing key takes precedence over the scaling's own.
   reader.integer(kOriginal);

@@ -6,7 +6,7 @@
 namespace mpzero::model {
 namespace {
 
-// 1: the layer rotates queries and keys. transformers' default leaves out every no_rope_layer_interval-th one.
+// 1: the layer rotates queries and keys. By default, as in transformers, every no_rope_layer_interval-th does not.
 std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t layers) {
   const int64_t interval = reader.integer("no_rope_layer_interval", 4);
   const nlohmann::json* given = reader.find("no_rope_layers");

@@ -35,7 +35,7 @@ ModelConfig read(ConfigReader& reader) {
   config.initializer_range = reader.number("initializer_factor", 1.0);
   t5.buckets = reader.integer("relative_attention_num_buckets", 32);
   t5.max_distance = reader.integer("relative_attention_max_distance", 128);
-  // An encoder has half of them for each direction, and half of those for one distance each.
+  // An encoder uses half of the buckets per direction, and half of those for one distance each.
   if (t5.buckets < 4 || t5.buckets % 4 != 0 || t5.buckets > kAnyLength) {
     reader.wrong("relative_attention_num_buckets", t5.buckets, "a positive multiple of 4");
   }
@@ -55,7 +55,7 @@ ModelConfig read(ConfigReader& reader) {
   t5.decoder_start_token_id = reader.integer("decoder_start_token_id");
   for (const auto& [key, id] :
        {std::pair("pad_token_id", t5.pad_token_id), std::pair("decoder_start_token_id", t5.decoder_start_token_id)}) {
-    if (id < 0 || id >= config.vocab_size) reader.wrong(key, id, "an id of the vocabulary");
+    if (id < 0 || id >= config.vocab_size) reader.wrong(key, id, "a token id in the vocabulary");
   }
   // transformers 5 saves an untied model with tie_word_embeddings true and scale_decoder_outputs false.
   const bool tied = reader.boolean("tie_word_embeddings", true), scaled = reader.boolean("scale_decoder_outputs", true);
@@ -125,7 +125,7 @@ std::vector<UnitSpec> units(const ModelConfig& config) {
   return units;
 }
 
-// As in transformers, except that norms are 1 regardless of the factor.
+// As in transformers, except that norms are 1 for any factor.
 double deviation(const ModelConfig& config, std::string_view name) {
   const auto d = static_cast<double>(config.hidden_size);
   const auto is = [&](std::string_view end) { return name.ends_with(end); };
@@ -137,8 +137,8 @@ double deviation(const ModelConfig& config, std::string_view name) {
   return config.initializer_range * std::sqrt(variance);
 }
 
-// As for a decoder, but each matrix counts for the tokens that pass through it, and all pairs of attention that is not
-// causal.
+// Like a decoder, but each matrix counts only the tokens that pass through it, and non-causal attention counts all
+// pairs.
 double flops_of_token(const ModelConfig& config, int64_t seq_length, int64_t source_length) {
   const auto source = static_cast<double>(source_length), target = static_cast<double>(seq_length - source_length);
   const auto heads = static_cast<double>(config.query_size());
@@ -165,7 +165,7 @@ T5Layer t5_layer(const ModelConfig& config, int64_t layer) {
       .decoder = layer >= encoder, .first = layer == 0 || layer == encoder, .last_of_encoder = layer == encoder - 1};
 }
 
-// T5 v1.0; v1.1 and FLAN, which have a gated feed-forward and a head of their own.
+// T5 v1.0; v1.1 and FLAN, which have a gated feed-forward and an untied head.
 const Architecture kT5{.model_type = "t5",
                        .causal_lm_class = "T5ForConditionalGeneration",
                        .read = read,

@@ -21,7 +21,7 @@ using Bits = std::vector<uint32_t>;
 
 constexpr int64_t kRowsAThread = 16;
 
-// Of fp32: magnitudes are in the order of their bits, and NaN is above infinity.
+// As fp32 bits: they sort like magnitudes, and NaN is above infinity.
 uint32_t magnitude(c10::BFloat16 x) { return static_cast<uint32_t>(x.x & 0x7fff) << 16; }
 
 Bits row_maxima(const c10::BFloat16* x, int64_t rows, int64_t columns) {
@@ -53,7 +53,7 @@ at::Tensor tensor_of(const Bits& maxima) {
   return made;
 }
 
-// The scales of `maxima`: the factors, and their inverses in a tensor of that many values.
+// Returns the scales for `maxima` and writes their inverses to a tensor of the same size.
 std::vector<float> scales_of(Format format, const Bits& maxima, at::Tensor& inverse) {
   float* inverses = inverse.mutable_data_ptr<float>();
   std::vector<float> scales;
@@ -65,7 +65,7 @@ std::vector<float> scales_of(Format format, const Bits& maxima, at::Tensor& inve
   return scales;
 }
 
-// Codes [M, K] of the numbers at x[row * row_step + k * step].
+// Casts the numbers at x[row * row_step + k * step] to FP8 [M, K].
 Matrix encode_rows(const c10::BFloat16* x, int64_t rows, int64_t inner, int64_t row_step, int64_t step, Format format,
                    Scaling scaling, const Bits& maxima) {
   const bool shares = scaling == Scaling::kTensorwise;

@@ -26,8 +26,7 @@ __device__ unsigned warp_max(unsigned x) {
   return x;
 }
 
-// *out <- the larger one of it and the largest magnitude: the same whatever the order of the blocks. `packed`: x is at
-// a multiple of 16 bytes.
+// *out <- max(*out, the largest magnitude of x), independent of the order of blocks. `packed`: x is 16-byte aligned.
 __global__ void __launch_bounds__(kThreads) maximum_kernel(const Bf16* x, int64_t count, bool packed, unsigned* out) {
   __shared__ unsigned shares[kThreads / kWarp];
   unsigned largest = 0;
@@ -48,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) maximum_kernel(const Bf16* x, int64_
   }
 }
 
-// What a thread of a tile reads: kRows rows of kPack columns; zeros outside of the matrix.
+// A thread's part of a tile: kRows rows of kPack columns; zeros outside the matrix.
 struct Patch {
   Pack<Bf16, kPack> row[kRows];
 };
@@ -62,7 +61,7 @@ __device__ Place place() {
           static_cast<int64_t>(blockIdx.x) * kTileColumns + threadIdx.x % kColumnGroups * kPack};
 }
 
-// `packed`: rows begin at multiples of 16 bytes.
+// `packed`: rows are 16-byte aligned.
 __device__ Patch read_patch(const Bf16* x, int64_t rows, int64_t columns, bool packed, Place at) {
   Patch patch;
 #pragma unroll
@@ -81,7 +80,7 @@ __device__ Patch read_patch(const Bf16* x, int64_t rows, int64_t columns, bool p
   return patch;
 }
 
-// The largest magnitudes of rows and of columns; either may be null. They are 0 before.
+// The largest magnitudes of rows and of columns; either may be null. The caller initializes them to 0.
 __global__ void __launch_bounds__(kThreads)
     maxima_kernel(const Bf16* x, int64_t rows, int64_t columns, bool packed, unsigned* of_rows, unsigned* of_columns) {
   __shared__ unsigned shares[kTileColumns];
@@ -99,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
       row = max(row, size);
       column[j] = max(column[j], size);
     }
-    // The threads of a row are neighbours.
+    // The threads of a row are adjacent.
     for (int offset = kColumnGroups / 2; offset > 0; offset /= 2) {
       row = max(row, __shfl_xor_sync(0xffffffffu, row, offset));
     }
@@ -121,20 +120,19 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A form of the result: its codes [M, K], the magnitudes that decide its scales (one, or M of them), and the inverses
-// of its scales.
+// A form of the result: FP8 data [M, K], the magnitudes that determine its scales (1 or M), and the inverse scales.
 struct Form {
   uint8_t* codes = nullptr;
   const unsigned* maxima = nullptr;
   float* scale_inverse = nullptr;
 };
 
-// Reads x once and writes the forms whose codes are not null. The transposed form goes through shared memory, four
-// codes of a column in a word.
+// Reads x once and writes the forms whose `codes` are not null. The transposed form is staged in shared memory, four
+// values of a column per word.
 template <Format kFormat, bool kRowwise>
 __global__ void __launch_bounds__(kThreads)
     cast_kernel(const Bf16* x, int64_t rows, int64_t columns, bool packed, Form by_rows, Form by_columns) {
-  constexpr int kWords = kRowGroups + 1;  // odd: the columns of a tile begin in different banks
+  constexpr int kWords = kRowGroups + 1;  // odd: a tile's columns start in different banks
   __shared__ unsigned tile[kTileColumns * kWords];
   const Place at = place();
   const Patch patch = read_patch(x, rows, columns, packed, at);
@@ -191,7 +189,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kRows; ++i) codes[i] = encode_row<kFormat>(patch.row[i], scale);
   }
-  // 4 x 4 codes at a time are transposed in registers.
+  // Transposes 4 x 4 values at a time in registers.
   static_assert(kRows == 4);
 #pragma unroll
   for (int w = 0; w < kPack / 4; ++w) {
@@ -206,7 +204,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < 4; ++j) tile[(first + j) * kWords + threadIdx.x / kColumnGroups] = column[j];
   }
   __syncthreads();
-  // Each thread writes 16 neighbouring codes of a column at a time.
+  // Each thread writes 16 neighbouring values of a column at a time.
   constexpr int kChunk = 16, kChunks = kTileRows / kChunk;
   for (int i = static_cast<int>(threadIdx.x); i < kTileColumns * kChunks; i += kThreads) {
     const int64_t column = static_cast<int64_t>(blockIdx.x) * kTileColumns + i / kChunks;
@@ -240,7 +238,7 @@ struct MadeForm {
   Form form;
 };
 
-// Codes [rows, inner] for `maxima`.
+// Allocates FP8 data [rows, inner] for `maxima`.
 MadeForm make_form(const at::Tensor& x, int64_t rows, int64_t inner, Format format, at::Tensor& maxima) {
   MadeForm made;
   made.matrix = {x.new_empty({rows, inner}, scalar_type(format)), x.new_empty(maxima.sizes(), at::kFloat)};

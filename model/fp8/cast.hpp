@@ -11,18 +11,18 @@ namespace mpzero::model::fp8 {
 struct CastMatrix {
   Matrix rows;     // [N, C]
   Matrix columns;  // [C, N]
-  // The largest magnitude of x, of each of its rows or of each column, as one of the forms was scaled by them: fp32.
+  // fp32: the largest magnitude of x or, rowwise, of each row of x (each column, if only `columns` was requested).
   at::Tensor maxima;
 };
 
-// The largest magnitude of x (bf16, on any device) as an fp32 scalar; NaN where x has one.
+// The largest magnitude of x (bf16, on any device) as an fp32 scalar; NaN if x contains NaN.
 at::Tensor maximum(const at::Tensor& x);
 
-// x [N, C] bf16, contiguous, in the forms asked for; codes and scales as format.hpp defines them, the same on every
-// device. `maximum_of_x`: maximum(x), if the caller has it; read by kTensorwise alone.
+// Casts x [N, C] (bf16, contiguous) to the requested forms. FP8 data and scales follow format.hpp and are the same on
+// every device. `maximum_of_x`: maximum(x), if known; only for kTensorwise.
 CastMatrix cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms, const at::Tensor& maximum_of_x = {});
 
-// The same on CPUs, number by number.
+// Scalar reference on the CPU.
 namespace reference {
 at::Tensor maximum(const at::Tensor& x);
 CastMatrix cast(const at::Tensor& x, Format format, Scaling scaling, Forms forms, const at::Tensor& maximum_of_x = {});

@@ -13,7 +13,7 @@
 
 namespace mpzero::model {
 
-// Which operand of its products a matrix is.
+// The operands of a layer's products.
 enum class OperandKind : uint8_t { kInput, kWeight, kGradient };
 inline constexpr std::array kOperandKinds{OperandKind::kInput, OperandKind::kWeight, OperandKind::kGradient};
 
@@ -22,20 +22,20 @@ constexpr std::string_view name(OperandKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-// What one operand of one layer's product was like, over the micro-batches of a step.
+// Statistics of one operand of one layer's product, over the micro-batches of a step.
 struct CastRange {
-  int64_t casts = 0;   // 0: it is not in FP8
+  int64_t casts = 0;   // 0: the operand is not FP8
   double maximum = 0;  // the largest magnitude before the cast
-  // Of some rows of inputs: values, and those that are 0 in FP8 alone. Scaled so that the largest is near 448, e4m3 has
-  // no number below 2^-9: what is less than 2^-18 to 2^-19 of the largest value becomes 0.
+  // For sampled rows of inputs: the number of values, and of nonzero values that become 0 in FP8. With the largest
+  // value scaled to nearly 448, e4m3 has no number below 2^-9: values below 2^-18 to 2^-19 of the largest become 0.
   int64_t sampled = 0, zeros = 0;
 
   double zero_share() const { return sampled == 0 ? 0 : static_cast<double>(zeros) / static_cast<double>(sampled); }
-  // With another rank's of the same operand.
+  // Merges another rank's statistics of the same operand.
   void merge(const CastRange& other);
 };
 
-// Of all operands, in the order of layers, products, kinds.
+// The statistics of all operands, ordered by layer, product and kind.
 class CastRanges {
  public:
   CastRanges() = default;
@@ -59,29 +59,28 @@ class CastRanges {
   std::vector<CastRange> ranges_;
 };
 
-// Samples the FP8 casts of requested steps: reads the maxima of the casts and some rows of codes, without
-// synchronization. For the one thread that runs the layers.
+// Samples the FP8 casts of requested steps: reads the maxima of the casts and some rows of FP8 data, without
+// synchronization. Only for the thread that runs the layers.
 class CastWatch {
  public:
   explicit CastWatch(int64_t layers);
 
-  // A step begins that is watched.
+  // Starts a sampled step.
   void begin();
   bool is_on() const { return on_; }
-  // A cast of it: the largest magnitude of the matrix, or those of its rows or columns. `rows`: the codes of an input,
-  // and `values` what they were cast from. Weights do not change within a step: further casts of theirs are not looked
-  // at.
+  // Samples one cast. `maxima`: the largest magnitude of the matrix, or of each row or column. `rows`: the FP8 data of
+  // an input, cast from `values`. Weights do not change within a step, so only their first cast is sampled.
   void see(int64_t layer, LayerProduct product, OperandKind kind, const at::Tensor& maxima,
            const fp8::Matrix& rows = {}, const at::Tensor& values = {});
-  // The step's last cast is queued on the current stream; starts the way of what was seen to the host.
+  // Call when the step's last cast is queued on the current stream; starts the copy of the statistics to the host.
   void end();
-  // Valid once the device has done what was queued when end() returned.
+  // Valid once the device has finished the work that was queued when end() returned.
   CastRanges ranges() const;
 
  private:
-  std::vector<CastRange> seen_;            // but for what is on its way
+  std::vector<CastRange> seen_;            // except maximum and zeros, see found_
   at::Tensor found_, on_host_;             // [2, operands] fp64: maxima, zeros
-  std::map<int64_t, at::Tensor> samples_;  // by the number of rows of a matrix: those that are read
+  std::map<int64_t, at::Tensor> samples_;  // sampled row indices, by the matrix's number of rows
   bool on_ = false;
 };
 

@@ -20,7 +20,7 @@ constexpr int64_t kColumnsAThread = 16;
 
 float scalar(const at::Tensor& x) { return *x.const_data_ptr<float>(); }
 
-// Magnitudes are in the order of their bits, and NaN is above infinity.
+// The bits of magnitudes sort like magnitudes, and NaN is above infinity.
 float larger(float a, float b) { return std::bit_cast<uint32_t>(a) >= std::bit_cast<uint32_t>(b) ? a : b; }
 
 }  // namespace
@@ -40,16 +40,16 @@ void scales_out(const at::Tensor& maxima, Format format, const at::Tensor& scale
 void encode_out(const at::Tensor& x, const at::Tensor& maximum, Format format, const at::Tensor& codes) {
   TORCH_CHECK(x.is_contiguous() && x.scalar_type() == at::kBFloat16 && codes.is_contiguous() &&
                   codes.numel() == x.numel() && codes.element_size() == 1,
-              "fp8::encode_out expects contiguous bf16 and as many bytes");
+              "fp8::encode_out expects contiguous bf16 and the same number of bytes");
   x.is_cuda() ? cuda::encode_out(x, maximum, format, codes) : reference::encode_out(x, maximum, format, codes);
 }
 
 at::Tensor transposed(const at::Tensor& codes) {
-  // The type is the weight's, whose codes these are.
+  // The dtype is that of the original weight.
   const OperationScope scope(OperationKind::kFp8Transpose,
                              [&] { return on_matrix(at::kBFloat16, codes.size(0), codes.size(1)); });
   TORCH_CHECK(codes.dim() == 2 && codes.is_contiguous() && codes.element_size() == 1,
-              "fp8::transposed expects a contiguous matrix of codes");
+              "fp8::transposed expects a contiguous 8-bit matrix");
   if (is_simulated(codes.device())) return at::empty({codes.size(1), codes.size(0)}, codes.options());
   return codes.is_cuda() ? cuda::transposed(codes) : reference::transposed(codes);
 }

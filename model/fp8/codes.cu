@@ -11,9 +11,9 @@ namespace {
 using model::cuda::load;
 
 constexpr int kThreads = 256;
-constexpr int kMostBlocks = 16;  // per multiprocessor, of a kernel whose blocks take several steps
+constexpr int kMostBlocks = 16;  // per multiprocessor, for kernels with grid-stride loops
 
-// `packed`: x is at a multiple of 16 bytes, and codes at one of 8.
+// `packed`: x is 16-byte aligned, codes 8-byte aligned.
 template <Format kFormat>
 __global__ void __launch_bounds__(kThreads)
     encode_kernel(const Bf16* x, const unsigned* maximum, int64_t count, bool packed, uint8_t* codes) {
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One thread for each matrix.
+// One thread per matrix.
 __global__ void scales_kernel(const unsigned* maxima, int parts, int matrices, Format format, unsigned* scales) {
   const int matrix = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (matrix >= matrices) return;
@@ -42,13 +42,13 @@ __global__ void scales_kernel(const unsigned* maxima, int parts, int matrices, F
   scales[matrices + matrix] = scale_for(format, largest).inverse_bits;
 }
 
-// A block transposes a tile of kTile x kTile codes. A thread reads four neighbouring codes of each of four neighbouring
-// rows, transposes them in registers, and leaves four codes of a column in each of four words.
+// A block transposes a tile of kTile x kTile bytes. A thread reads 4 x 4 neighbouring bytes, transposes them in
+// registers, and writes four words with four bytes of a column each.
 constexpr int kTile = 128, kWords = kTile / 4;
-constexpr int kRowGroups = kThreads / kWords;  // of four rows, that a block reads at once
+constexpr int kRowGroups = kThreads / kWords;  // of four rows, read at once by a block
 
-// The codes [row, row + 4) x [column, column + 4), a row in a word; zeros outside of the matrix. `packed`: rows begin
-// at multiples of 4 bytes.
+// The bytes [row, row + 4) x [column, column + 4), one row per word; zeros outside the matrix. `packed`: rows are
+// 4-byte aligned.
 __device__ uint4 read_square(const uint8_t* from, int64_t rows, int64_t columns, int64_t row, int64_t column,
                              bool packed) {
   unsigned word[4] = {};
@@ -67,8 +67,8 @@ __device__ uint4 read_square(const uint8_t* from, int64_t rows, int64_t columns,
 
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(const uint8_t* from, int64_t rows, int64_t columns, bool packed, uint8_t* to) {
-  // The word of four rows of column 4 * c + j is at [j * kWords + c][its row / 4]: an odd number of words apart, so
-  // that neither the writes of a warp nor its reads meet in a bank.
+  // The word for four rows of column 4 * c + j is at [j * kWords + c][row / 4]: the odd row length avoids bank
+  // conflicts in a warp's writes and reads.
   __shared__ unsigned tile[kTile][kWords + 1];
   const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile, first_column = int64_t{blockIdx.x} * kTile;
   const int lane = static_cast<int>(threadIdx.x) % kWords, group = static_cast<int>(threadIdx.x) / kWords;

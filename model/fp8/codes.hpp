@@ -4,22 +4,22 @@
 
 #include "model/fp8/format.hpp"
 
-// Casts of matrices that share one scale (Scaling::kTensorwise), of which each rank has a part: the same codes and
-// scales as cast() makes of the whole.
+// Tensorwise casts of matrices that are sharded over ranks: the same FP8 data and scales as cast() of the whole matrix.
 namespace mpzero::model::fp8 {
 
-// largest (fp32 scalar) <- the larger one of it and the largest magnitude of x (bf16 [n], contiguous). NaN is larger
-// than all numbers.
+// largest (fp32 scalar) <- max(largest, the largest magnitude of x (bf16 [n], contiguous)). NaN is larger than all
+// numbers.
 void raise_maximum(const at::Tensor& x, const at::Tensor& largest);
 
-// scales (fp32 [2, matrices]) <- of matrices whose parts have these largest magnitudes (fp32 [parts, matrices]): the
-// largest of each, and the inverse of the scale that it has in this format. Both contiguous.
+// scales (fp32 [2, matrices]) <- each matrix's maximum over its parts, and the inverse of its scale in this format.
+// maxima (fp32 [parts, matrices]): the largest magnitude of each part. Both contiguous.
 void scales_out(const at::Tensor& maxima, Format format, const at::Tensor& scales);
 
-// codes (bytes [n]) <- x (bf16 [n]), a part of a matrix with this largest magnitude (fp32 scalar). Both contiguous.
+// codes (FP8 bytes [n]) <- x (bf16 [n]), part of a matrix whose largest magnitude is `maximum` (fp32 scalar). Both
+// contiguous.
 void encode_out(const at::Tensor& x, const at::Tensor& maximum, Format format, const at::Tensor& codes);
 
-// codes [N, C], contiguous, of any type of 8 bits -> [C, N], contiguous.
+// codes [N, C], contiguous, of any 8-bit dtype -> [C, N], contiguous.
 at::Tensor transposed(const at::Tensor& codes);
 
 // The same on CPUs.

@@ -17,12 +17,12 @@ __device__ unsigned encode_pair(float a, float b) {
   return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kFormat == Format::kE4m3 ? __NV_E4M3 : __NV_E5M2);
 }
 
-// A row's codes, four in a word.
+// A row's FP8 data, four values per word.
 struct Codes {
   unsigned word[kPack / 4];
 };
 
-// `scale`: of each column.
+// `scale`: per column.
 template <Format kFormat>
 __device__ Codes encode_row(const model::cuda::Pack<Bf16, kPack>& row, const float (&scale)[kPack]) {
   Codes codes;

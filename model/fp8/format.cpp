@@ -27,8 +27,8 @@ uint8_t encode(Format format, float x) {
   const int exponent =
       std::max(static_cast<int>(std::bit_cast<uint32_t>(magnitude) >> 23) - 127, smallest_exponent(format));
   const int step = exponent - mantissa_bits(format);
-  // Scaling by a power of two is exact here, and the current rounding mode is to nearest, ties to even. A result of
-  // twice the power moves to the next exponent by itself, because codes are in the order of their numbers.
+  // Scaling by a power of two is exact here, and the current rounding mode is to nearest, ties to even. Rounding up to
+  // twice the power carries into the exponent, because FP8 bits sort like their numbers.
   const auto steps = static_cast<int>(std::nearbyint(std::ldexp(magnitude, -step)));
   const int code = ((exponent - smallest_exponent(format)) << mantissa_bits(format)) + steps;
   return static_cast<uint8_t>(sign | std::min<int>(code, largest_code(format)));

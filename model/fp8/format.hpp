@@ -7,9 +7,8 @@
 
 namespace mpzero::model::fp8 {
 
-// Numbers of 8 bits (Micikevicius et al., 2022, arXiv:2209.05433): sign, exponent, mantissa. Both formats reach 1.75
-// times a power of two. kE4m3 is torch's float8_e4m3fn (largest 448, no infinities), kE5m2 is float8_e5m2 (largest
-// 57344).
+// FP8 formats (Micikevicius et al., 2022, arXiv:2209.05433). The largest number of both is 1.75 times a power of two.
+// kE4m3 is torch's float8_e4m3fn (largest 448, no infinities), kE5m2 is float8_e5m2 (largest 57344).
 enum class Format : uint8_t { kE4m3, kE5m2 };
 
 constexpr at::ScalarType scalar_type(Format format) {
@@ -17,19 +16,19 @@ constexpr at::ScalarType scalar_type(Format format) {
 }
 // The exponent of the largest number.
 C10_HOST_DEVICE constexpr int largest_exponent(Format format) { return format == Format::kE4m3 ? 8 : 15; }
-// The code that this library writes for NaN.
+// The bits that mpzero writes for NaN.
 constexpr uint8_t kNan = 0x7f;
 
 // Current scaling: a tensor, a row or a column whose largest magnitude is `maximum` is multiplied by 2^k before it is
 // cast, with the largest k for which no number exceeds the format's largest one. Powers of two scale without rounding:
-// the cast rounds once, and rows and columns of one tensor have the same codes where their scales are the same.
+// the cast rounds once, and a tensor's row and column forms have the same FP8 data if their scales are equal.
 struct Scale {
   uint32_t bits;          // of the fp32 factor 2^k
-  uint32_t inverse_bits;  // of 2^-k, by which the codes are multiplied to get the values back
+  uint32_t inverse_bits;  // of 2^-k, the dequantization scale
 };
 
-// `maximum`: the bits of an fp32 magnitude. 0 has the scale 1. For infinity and NaN both factors are NaN, so that the
-// products are, too: such a tensor is never silently clamped. k is limited to [-126, 126].
+// `maximum`: the bits of an fp32 magnitude. The scale of 0 is 1. For infinity and NaN both factors are NaN, so the
+// products are NaN, too: such a tensor is never silently clamped. k is limited to [-126, 126].
 C10_HOST_DEVICE inline Scale scale_for(Format format, uint32_t maximum) {
   constexpr uint32_t kInfinity = 0x7f800000u, kNanBits = 0x7fc00000u, kLargestMantissa = 0x600000u;
   constexpr int kBias = 127, kMantissaBits = 23, kLargestPower = 126;
@@ -44,10 +43,9 @@ C10_HOST_DEVICE inline Scale scale_for(Format format, uint32_t maximum) {
   return {static_cast<uint32_t>(kBias + power) << kMantissaBits, static_cast<uint32_t>(kBias - power) << kMantissaBits};
 }
 
-// The code nearest to x, of two equally near ones the even one; numbers beyond the largest become the largest, and NaN
-// becomes kNan.
+// Rounds to nearest, ties to even. Saturates at the largest number; NaN becomes kNan.
 uint8_t encode(Format format, float x);
-// The number of a code: exact, also in bf16.
+// Exact, also in bf16.
 float decode(Format format, uint8_t code);
 
 }  // namespace mpzero::model::fp8

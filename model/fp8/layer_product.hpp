@@ -12,7 +12,7 @@
 
 namespace mpzero::model {
 
-// The products of a layer with its weights, in the order of the forward pass.
+// A layer's matrix products with its weights, in forward order.
 enum class LayerProduct : uint8_t { kQkv, kOutput, kGateUp, kDown };
 inline constexpr std::array kLayerProducts{LayerProduct::kQkv, LayerProduct::kOutput, LayerProduct::kGateUp,
                                            LayerProduct::kDown};
@@ -22,14 +22,14 @@ constexpr std::string_view name(LayerProduct product) {
   return kNames[static_cast<size_t>(product)];
 }
 
-// By LayerProduct: whether it reads FP8.
+// Whether each LayerProduct reads FP8.
 using Fp8Products = std::array<bool, kLayerProducts.size()>;
 
-// The matrices that the product reads as one.
+// The weights that the product reads as one matrix.
 std::vector<LayerRole> roles_of(LayerProduct product, const LayerLayout& layout);
 
-// What reads FP8 in each layer. `layers`: the units of the decoder layers. Throws UserError for a name of filter_fqns
-// that no product has. `source`: where the options are from.
+// The FP8 products of each layer. `layers`: the decoder layers' units. Throws UserError with `source`, the origin of
+// the options, if a name in filter_fqns matches no product.
 std::vector<Fp8Products> fp8_products(const Fp8Options& options, const std::vector<UnitSpec>& layers,
                                       const LayerLayout& layout, const std::string& source);
 

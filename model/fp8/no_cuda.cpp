@@ -1,4 +1,4 @@
-// In a build without GPU kernels: what cast.cu and codes.cu define.
+// Replaces cast.cu and codes.cu in builds without GPU kernels.
 
 #include "base/gpu_kernels.hpp"
 #include "model/fp8/cuda.hpp"

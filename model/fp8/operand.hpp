@@ -9,7 +9,7 @@
 
 namespace mpzero::model {
 
-// An operand of a layer's products: a matrix [N, C] in its own type, or in FP8 in the forms that its products read.
+// An operand of a layer's products: a matrix [N, C] in its own dtype, or in FP8 in the forms that its products read.
 // Empty if nothing is kept. An FP8 operand also keeps the matrix if adapters read it.
 class Operand {
  public:
@@ -29,13 +29,13 @@ class Operand {
   // N, C.
   int64_t size(int64_t dimension) const;
   at::Device device() const;
-  // Columns [begin, begin + count); in FP8 only those of columns().
+  // Columns [begin, begin + count); for FP8, only columns() is narrowed and kept.
   Operand narrow_columns(int64_t begin, int64_t count) const;
 
   void reset() { *this = {}; }
   // Frees the form for products whose inner dimension is C.
   void drop_rows() { rows_ = {}; }
-  // The tensors that exist.
+  // All defined tensors.
   std::vector<at::Tensor> tensors() const;
 
  private:

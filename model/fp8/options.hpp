@@ -13,14 +13,15 @@ namespace mpzero::model {
 enum class KeptCasts : uint8_t {
   kNone,
   kAll,
-  kAsToldLater,  // as many as Decoder::keep_casts says, none before
+  kAsToldLater,  // the number passed to Decoder::keep_casts; before that, none
 };
 
-// Layers whose products read FP8 in all three passes: the output, the gradient of the input and that of the weight.
+// FP8 layers: products read FP8 to compute the output, the input's gradient and the weight's gradient.
 struct Fp8Options {
   fp8::Recipe recipe;
   // Products that stay in bf16: "first" and "last" layer, or one or more neighbouring components of a parameter's name,
-  // as in "down_proj", "self_attn" or "layers.3.mlp". A product of several parameters stays if one of them is named.
+  // as in "down_proj", "self_attn" or "layers.3.mlp". A product of several parameters stays in bf16 if one of them
+  // matches.
   std::vector<std::string> filter_fqns;
   KeptCasts kept_casts = KeptCasts::kAll;
 

@@ -8,13 +8,13 @@
 
 namespace mpzero::model::fp8 {
 
-// What shares a scale: a tensor, or each row of an operand along the inner dimension of its product.
+// One scale per tensor, or per row of an operand along its product's inner dimension.
 enum class Scaling : uint8_t { kTensorwise, kRowwise };
 
 constexpr std::string_view name(Scaling scaling) { return scaling == Scaling::kTensorwise ? "tensorwise" : "rowwise"; }
 
-// Which products add their parts in the matrix units' own registers, which is faster and keeps fewer bits than fp32:
-// Hopper's tensor cores keep about 14. It is of no effect on CPUs.
+// Products that accumulate in the tensor cores' own registers: faster, but with fewer bits than fp32 (about 14 on
+// Hopper). No effect on CPUs.
 enum class FastAccumulation : uint8_t { kNone, kForward, kAll };
 
 struct Recipe {
