@@ -80,7 +80,7 @@ struct LayerValues {
 // gradients. B: micro-batch, T: sequence length, H: hidden size, V: vocabulary. Weights and activations have one dtype
 // (fp64, fp32 or bf16) and device. No autograd: pass tensors that require no gradient. Bits are reproducible on the GPU
 // under at::globalContext().setDeterministicAlgorithms (otherwise matrix products are tuned when a shape is first
-// used), and always on the CPU. A simulation overrides what computes.
+// used), and always on the CPU. SimulatedDecoder overrides the virtual functions.
 class Decoder {
  public:
   explicit Decoder(ModelConfig config, DecoderOptions options = {});

@@ -13,43 +13,42 @@
 
 namespace mpzero::model {
 
-// A model that reads one token after another, and gives the logits of the next one.
+// Incremental inference: reads tokens one by one and returns the logits of the next token.
 class CachedModel {
  public:
   virtual ~CachedModel() = default;
-  // Forgets earlier tokens and reads these [T] int64, on the weights' device. Returns the logits [V] of the next token.
+  // Starts a new sequence with tokens [T] int64 on the weights' device. Returns the logits [V] of the next token.
   virtual at::Tensor begin(const at::Tensor& tokens) = 0;
-  // Reads one token more, [1] int64.
+  // Appends one token [1] int64. Returns the logits [V] of the next token.
   virtual at::Tensor append(const at::Tensor& token) = 0;
-  // Tokens read.
+  // Number of tokens read.
   virtual int64_t length() const = 0;
 };
 
-// The forward pass of one sequence that grows: keys and values of earlier tokens are kept, so that each further token
-// costs one pass over the weights and one over the cache. The kernels are those of Decoder, whose logits it computes to
-// rounding. No backward. Not thread-safe.
+// Forward pass with a KV cache for one growing sequence: each new token costs one pass over the weights and one over
+// the cache. Uses Decoder's kernels; logits equal Decoder's up to rounding. No backward. Not thread-safe.
 //
-// The cache holds 2 * layers * kv_heads * head_dim * capacity elements of the weights' type.
+// The cache has 2 * layers * kv_heads * head_dim * capacity elements of the weights' dtype.
 class CachedDecoder final : public CachedModel {
  public:
-  // `weights`: of each unit of model_units(config), in its order, adjacent in the unit's flat buffer (see
-  // model/decoder.hpp); one dtype (fp64, fp32 or bf16) and device. `capacity`: the most tokens of a sequence, from 1 to
-  // config.positions(). Throws Failure for another capacity, and for weights of other units.
+  // `weights`: per unit of model_units(config), in that order, adjacent in the unit's flat buffer (see
+  // model/decoder.hpp); one dtype (fp64, fp32 or bf16) and device. `capacity`: maximum sequence length, from 1 to
+  // config.positions(). Throws Failure for another capacity or a different number of units.
   CachedDecoder(ModelConfig config, std::vector<std::vector<at::Tensor>> weights, int64_t capacity);
 
-  // Begins a sequence with tokens [T] int64 on the weights' device, T from 1 to the capacity, and forgets the sequence
-  // before. Returns the logits [V] of the next token, in the weights' type.
+  // Starts a new sequence with tokens [T] int64 on the weights' device, T from 1 to the capacity. Returns the logits
+  // [V] of the next token, in the weights' dtype.
   at::Tensor begin(const at::Tensor& tokens) override;
-  // Appends one token, [1] int64, to the sequence that begin() has begun. Returns the logits [V] of the next token.
+  // Appends one token [1] int64 to the sequence that begin() started. Returns the logits [V] of the next token.
   at::Tensor append(const at::Tensor& token) override;
 
-  // Tokens of the sequence so far.
+  // Number of tokens in the sequence so far.
   int64_t length() const override { return length_; }
   int64_t capacity() const { return capacity_; }
   const ModelConfig& config() const { return config_; }
 
  private:
-  // Of one layer: [1, kv_heads, capacity, head_dim].
+  // One layer's cache: [1, kv_heads, capacity, head_dim].
   struct Cache {
     at::Tensor keys, values;
   };

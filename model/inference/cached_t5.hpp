@@ -9,19 +9,19 @@
 
 namespace mpzero::model {
 
-// T5's output for one source: the encoder runs once, and each further token costs one pass over the decoder's weights
-// and one over its cache, which grows. As CachedDecoder otherwise.
+// Incremental T5 inference for one source: the encoder runs once; each new token costs one pass over the decoder's
+// weights and one over its growing cache. Otherwise like CachedDecoder.
 class CachedT5 final : public CachedModel {
  public:
-  // `weights`: as of CachedDecoder.
+  // `weights`: as in CachedDecoder.
   CachedT5(ModelConfig config, std::vector<std::vector<at::Tensor>> weights);
 
-  // Encodes a source [S] int64, and begins an output. Returns the logits [V] of its first token.
+  // Encodes a source [S] int64 and starts an output. Returns the logits [V] of its first token.
   at::Tensor begin(const at::Tensor& source) override;
-  // Appends one token, [1] int64, to the output. Returns the logits [V] of the next one.
+  // Appends one token [1] int64 to the output. Returns the logits [V] of the next token.
   at::Tensor append(const at::Tensor& token) override;
 
-  // Tokens read: the source's, then those of the output.
+  // Number of tokens read, in source and output.
   int64_t length() const override { return length_; }
 
  private:

@@ -93,12 +93,12 @@ bool repeats_keys(AttentionKernel kernel) {
          kernel == AttentionKernel::kEfficient;
 }
 
-// Whether `kernel` computes packed documents in one call; others compute one document after the other.
+// Whether `kernel` computes packed documents in one call; others run once per document.
 bool packs(AttentionKernel kernel) {
   return kernel == AttentionKernel::kCpuBlocks || kernel == AttentionKernel::kFlash;
 }
 
-// Of ATen's cpu_flash_attention, by thread: scores of a block and sums of its rows, in fp32, and rounded scores.
+// Scratch memory of ATen's cpu_flash_attention, per thread: a block's scores and row sums in fp32, and rounded scores.
 int64_t cpu_flash_scratch(const at::Tensor& q) {
   const int64_t length = q.size(1), rows = length >= 768 ? 256 : length >= 192 ? 64 : 32;
   const int64_t scores = rows * std::min<int64_t>(length, 512);
@@ -106,7 +106,7 @@ int64_t cpu_flash_scratch(const at::Tensor& q) {
   return at::get_num_threads() * ((scores + rows * (2 + q.size(3))) * static_cast<int64_t>(sizeof(float)) + rounded);
 }
 
-// The results of kernels that are not ATen's operators on matrices, without computing them.
+// Allocates the results of kernels other than kMath without computing them.
 AttentionOutput simulated_forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k,
                                   const AttentionMask& mask) {
   const int64_t saved = attention_saved_bytes(kernel, q.size(0), q.size(2), q.size(1));
@@ -136,14 +136,15 @@ std::span<const int32_t> ends_of(const AttentionMask& mask) {
 }  // namespace
 
 std::shared_ptr<const Documents> documents_on(at::Device device, std::vector<int32_t> ends, int64_t seq_length) {
-  if (ends.size() < 2 || ends.front() != 0) throw_failure("documents must end at 0 first, and at one token more");
+  if (ends.size() < 2 || ends.front() != 0)
+    throw_failure("document ends must begin with 0 and have at least 2 entries");
   auto made = std::make_shared<Documents>();
   made->seq_length = seq_length;
   std::vector<int64_t> positions(static_cast<size_t>(ends.back()));
   for (size_t i = 1; i < ends.size(); ++i) {
     const int64_t length = ends[i] - ends[i - 1];
     if (length < 1 || length > seq_length) {
-      throw_failure("document {} of a batch has {} tokens, and sequences have {}", i - 1, length, seq_length);
+      throw_failure("document {} of a batch has {} tokens, but must have 1 to {}", i - 1, length, seq_length);
     }
     made->longest = std::max(made->longest, length);
     std::iota(positions.begin() + ends[i - 1], positions.begin() + ends[i], 0);
@@ -172,15 +173,15 @@ AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, 
     return deterministic || head_dim % 4 != 0 ? AttentionKernel::kMath : AttentionKernel::kEfficient;
   }
   if (head_dim % 8 != 0 || head_dim > 256) return AttentionKernel::kMath;
-  // cuDNN's attention of ATen builds its graph anew for each set of document lengths, and reads out of bounds in its
-  // backward (pytorch#191576, #186142).
+  // ATen's cuDNN attention rebuilds its graph for each set of document lengths, and its backward reads out of bounds
+  // (pytorch#191576, #186142).
   return deterministic || packed || head_dim > 128 ? AttentionKernel::kFlash : AttentionKernel::kCudnn;
 }
 
 int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t length) {
-  constexpr int64_t kEfficientRows = 32;  // this kernel pads the rows of a sequence to a multiple of this
+  constexpr int64_t kEfficientRows = 32;  // this kernel pads a sequence's rows to this multiple
   const auto log_sums = [&](int64_t rows) { return batch * heads * rows * static_cast<int64_t>(sizeof(float)); };
-  // The state of an unused random number generator is stored with the sums: a seed and an offset.
+  // Seed and offset of an unused random number generator, stored with the sums.
   constexpr int64_t kRandomState = 16;
   switch (kernel) {
     case AttentionKernel::kMath:
@@ -204,8 +205,7 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
   const int64_t query = rows * head_dim * element, row_sums = rows * static_cast<int64_t>(sizeof(float));
   const int64_t query_sums = row_sums * head_dim;
   const bool grouped = heads != key_value_heads;
-  // Gradients of keys and values for each query head before they are summed over a group, and the wide buffer of that
-  // sum.
+  // Gradients of keys and values per query head, before the sum over a group, and the wide buffer of that sum.
   const int64_t grouped_gradients =
       grouped ? 2 * query + (wide > element ? batch * key_value_heads * length * head_dim * wide : 0) : 0;
   switch (kernel) {
@@ -242,7 +242,7 @@ void for_documents(const Documents& documents, const Use& use) {
     use(documents.ends[i - 1], documents.ends[i] - documents.ends[i - 1]);
 }
 
-// Of all tokens, or of kernels that know packed documents.
+// Without packed documents, or for kernels that support them.
 AttentionOutput forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const AttentionMask& mask) {
   const int64_t group = repeats_keys(kernel) ? q.size(2) / k.size(2) : 1;
@@ -363,8 +363,8 @@ AttentionGradients backward(AttentionKernel kernel, const at::Tensor& dout, cons
 
 void check(const at::Tensor& q, const AttentionMask& mask) {
   if (mask.documents && (q.size(0) != 1 || q.size(1) != mask.documents->ends.back())) {
-    throw_failure("documents of {} tokens are masked in {} sequences of {}", mask.documents->ends.back(), q.size(0),
-                  q.size(1));
+    throw_failure("attention: packed documents of {} tokens need one sequence of that length, got {} of {} tokens",
+                  mask.documents->ends.back(), q.size(0), q.size(1));
   }
 }
 

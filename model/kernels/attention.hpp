@@ -10,10 +10,11 @@
 
 namespace mpzero::model {
 
-// Documents packed into one sequence of N tokens: tokens attend within their document, and its positions count from 0.
+// Documents packed into one sequence of N tokens: tokens attend within their document, and positions restart at 0 in
+// each.
 struct Documents {
   std::vector<int32_t> ends;  // 0, then the end of each document: strictly ascending up to N
-  int64_t seq_length = 0;     // no document is longer
+  int64_t seq_length = 0;     // upper limit of document lengths
   int64_t longest = 0;
   at::Tensor ends_on_device;  // [documents + 1] int32
   at::Tensor positions;       // [N] int64, on the device
@@ -21,24 +22,24 @@ struct Documents {
 // Throws Failure if `ends` are not as above.
 std::shared_ptr<const Documents> documents_on(at::Device device, std::vector<int32_t> ends, int64_t seq_length);
 
-// Which keys a query attends to: those of its document, with `causal` up to itself.
+// A query attends to the keys of its document; with `causal`, only up to itself.
 struct AttentionMask {
   bool causal = true;
-  std::shared_ptr<const Documents> documents = nullptr;  // null: each sequence is one
-  // The ranks that share the sequences, for a layer; `documents` are those of whole sequences. null: this rank alone.
+  std::shared_ptr<const Documents> documents = nullptr;  // null: each sequence is one document
+  // Sequence parallelism, for a layer; `documents` then refers to whole sequences. null: this rank alone.
   std::shared_ptr<const SequenceExchange> ranks = nullptr;
 };
 
 enum class AttentionKernel : uint8_t {
-  kMath,       // ATen operators; any type and device, [B, heads, T, T] in memory
-  kCpuBlocks,  // fp32 and bf16 on CPUs that cpu::has_attention names
+  kMath,       // ATen operators; any dtype and device, [B, heads, T, T] in memory
+  kCpuBlocks,  // fp32 and bf16 on CPUs, if cpu::has_attention
   kCpuFlash,   // fp32 and bf16 on other CPUs
   kCudnn,      // bf16 on the GPU
   kFlash,      // bf16 on the GPU; reproducible under at::globalContext().setDeterministicAlgorithms; packed documents
   kEfficient,  // fp32 on the GPU
 };
 
-// The fastest kernel for these types, this device and head size D, with or without packed documents, that honours
+// The fastest kernel for this device, dtype and head size, with or without packed documents, that respects
 // at::globalContext().deterministicAlgorithms().
 AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, int64_t head_dim, bool packed = false);
 AttentionKernel choose_attention_kernel(const at::Tensor& q, const AttentionMask& mask = {});
@@ -46,7 +47,7 @@ AttentionKernel choose_attention_kernel(const at::Tensor& q, const AttentionMask
 // Bytes of AttentionOutput::saved.
 int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t length);
 // Bytes that attention_backward uses in addition to its results; for third-party kernels, taken from their sources.
-// `documents`: how many are packed into the sequence; 0 without documents.
+// `documents`: number packed into the sequence; 0 without documents.
 int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t key_value_heads,
                                  int64_t length, int64_t head_dim, at::ScalarType type, int64_t documents = 0);
 
@@ -59,9 +60,9 @@ struct AttentionGradients {
   at::Tensor dq, dk, dv;  // as q, k, v
 };
 
-// softmax(q k^T / sqrt(D)) v over the keys that `mask` leaves: q [B, T, heads, D]; k, v [B, T, kv_heads, D], each
+// softmax(q k^T / sqrt(D)) v over the keys that `mask` allows: q [B, T, heads, D]; k, v [B, T, kv_heads, D], each
 // shared by heads / kv_heads neighbouring query heads (Ainslie et al., 2023, arXiv:2305.13245). Accepts strided views
-// of a packed projection. Packed documents need B = 1. Backward needs the kernel and the mask of the forward.
+// of a packed projection. Packed documents need B = 1. Pass the forward's kernel and mask to the backward.
 AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const AttentionMask& mask = {});
 AttentionGradients attention_backward(AttentionKernel kernel, const at::Tensor& dout, const at::Tensor& q,

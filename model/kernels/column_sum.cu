@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kMaxThreads = 512;
 constexpr int kRowsInFlight = 4;  // rows that a thread reads before it adds them
-constexpr int kRowsAThread = 16;  // at least: each block adds a row to the partial sums
+constexpr int kRowsAThread = 16;  // minimum: each block adds a row to the partial sums
 constexpr int kBlocksAMultiprocessor = 4;
 
 // A block covers blockDim.x packs of columns and, at a time, blockDim.y neighbouring rows; it processes every

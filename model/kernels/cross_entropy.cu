@@ -51,7 +51,7 @@ __device__ SoftmaxSum warp_merge(SoftmaxSum x) {
   return x;
 }
 
-// The largest element of packs, given as their bits.
+// The largest element of packs, passed as bits.
 template <typename T, int kPacks>
 __device__ float largest(const uint4 (&packs)[kPacks]) {
   if constexpr (std::is_same_v<T, c10::BFloat16>) {
@@ -74,8 +74,8 @@ __device__ float largest(const uint4 (&packs)[kPacks]) {
   asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
 }
 
-// One cluster of kCluster blocks per row holds the row in registers, kPacks packs per thread, so that it is read once
-// and written once. Several clusters share a multiprocessor: while one waits for memory, another computes the
+// One cluster of kCluster blocks per row keeps the row in registers, kPacks packs per thread, so that it is read and
+// written only once. Several clusters share a multiprocessor: while one waits for memory, another computes the
 // exponentials, which take half as long as the memory accesses. (With the row in the shared memory of one block, a
 // multiprocessor does these one after the other and is no faster than reading twice.) Same results as `kernel`.
 template <typename T, int kPacks>

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kWorkspaceBytes = LtMatmul::kWorkspaceBytes;
 
-// Adding to the result in turns: the order of the parts depends on which block finishes first.
+// Blocks add to the result in place, in the order in which they finish.
 constexpr uint32_t kUnordered = CUBLASLT_REDUCTION_SCHEME_INPLACE;
 
 void check(cublasStatus_t status, const char* call) {
@@ -100,11 +100,11 @@ LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates
   set_operation(CUBLASLT_MATMUL_DESC_TRANSA, s.b_transposed);
   set_operation(CUBLASLT_MATMUL_DESC_TRANSB, s.a_transposed);
   if (s.bias) {
-    // A vector along the rows of cuBLASLt's result, which are our columns; of the result's type.
+    // A vector along cuBLASLt's rows, which are our columns, in the result's dtype.
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
           "cublasLtMatmulDescSetAttribute");
-    // Nobody reads this vector: the heuristic needs an address to determine the alignment. run() sets the real address.
+    // Placeholder, never read: the heuristic needs an address to determine the alignment. run() sets the real address.
     const uintptr_t aligned = s.alignment;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof(aligned)),
           "cublasLtMatmulDescSetAttribute");
@@ -115,7 +115,7 @@ LtMatmul::Handles::Handles(const MatmulShape& s, int most, Candidates candidates
         s.fp8->rowwise ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
     set(description, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
     set(description, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
-    // As for the vector: placeholder addresses, never read.
+    // Placeholder addresses, as for the vector.
     const uintptr_t aligned = s.alignment;
     set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, aligned);
     set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, aligned);
@@ -146,7 +146,7 @@ void LtMatmul::Handles::propose(int most, uint32_t reductions, uint32_t alignmen
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     prefer(attribute, alignment);
   }
-  // Up to as many proposals as already exist may be repeated.
+  // The existing proposals may be proposed again.
   const auto asked = static_cast<size_t>(most) + algorithms();
   std::vector<cublasLtMatmulHeuristicResult_t> found(asked);
   int count = 0;
@@ -187,7 +187,7 @@ void LtMatmul::Handles::run(const at::Tensor& a, const at::Tensor& b, const at::
   const bool adds = addend.defined() && !bias_;
   const float alpha = 1.0F, beta = adds ? 1.0F : 0.0F;
   const at::Tensor& c = adds ? addend : out;
-  // A copy, because several threads may run one product with different vectors.
+  // Copy, because several threads may run one product with different vectors.
   cublasLtMatmulDescOpaque_t description = *description_;
   if (bias_) {
     const auto vector = reinterpret_cast<uintptr_t>(addend.const_data_ptr());

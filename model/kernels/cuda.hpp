@@ -10,7 +10,7 @@
 #include "model/kernels/row_sum.hpp"
 
 // The fused CUDA kernels behind the functions of the same names in model/kernels/*.hpp. They run on the current stream
-// of the tensors' device and write to results that the caller has allocated. Matrices [N, H] are contiguous.
+// of the tensors' device and write to results that the caller allocated. Matrices [N, H] are contiguous.
 namespace mpzero::model::cuda {
 
 // Number of multiprocessors of the current device.
@@ -22,10 +22,10 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
 at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& rstd, const at::Tensor& dresidual, const at::Tensor& maximum,
                              at::Tensor& dx, at::Tensor& y);
-// Into `out` [B, T, heads, D], whose first heads are the queries and keys; it may be qkv.
+// Writes to `out` [B, T, heads, D], whose first heads are the queries and keys; it may be qkv.
 void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope,
                      at::Tensor& out);
-// Into out.dqkv; allocates the gradients of the norms' weights.
+// Writes to out.dqkv; allocates the gradients of the norms' weights.
 void qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& qkv,
                       HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope, const at::Tensor& maximum,
                       QkRopeGradients& out);
@@ -35,7 +35,7 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum, at::Te
 // y, the forward's output, may be undefined.
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum,
                      const at::Tensor& maximum_of_y, at::Tensor& d_gate_up, at::Tensor& y);
-// With a gradient_scale the logits become the gradient, times `weights` where they are defined.
+// With a gradient_scale the logits become the gradient, times `weights` if defined.
 void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::optional<double> gradient_scale,
                    const at::Tensor& weights, at::Tensor& losses);
 void dropout(const at::Tensor& x, const Dropout& dropout);

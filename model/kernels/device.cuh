@@ -25,7 +25,7 @@ struct alignas(sizeof(T) * kPack) Pack {
   T v[kPack];
 };
 
-// The machine type that holds 16, 8 or 4 bytes; the compiler keeps such packs in full registers.
+// The machine type of 16, 8 or 4 bytes; the compiler keeps such packs in full registers.
 template <int kBytes>
 using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, unsigned>>;
 template <typename T, int kPack>
@@ -118,7 +118,7 @@ __device__ inline float block_sum(float x) {
   return warp_sum(static_cast<int>(threadIdx.x) % kWarp < warps ? partial[threadIdx.x % kWarp] : 0.0f);
 }
 
-// The largest magnitude of a pack, as the bits of fp32, which are in the order of magnitudes; NaN is above infinity.
+// The largest magnitude of a pack as fp32 bits, which sort like magnitudes; NaN is above infinity.
 template <typename T, int kPack>
 __device__ unsigned magnitude(const Pack<T, kPack>& pack) {
   unsigned largest = 0;
@@ -132,16 +132,16 @@ __device__ unsigned magnitude(const Pack<T, kPack>& pack) {
 // Raises *maximum to the largest of all threads' magnitudes. All threads of each warp call it.
 __device__ inline void raise(unsigned* maximum, unsigned largest) {
   largest = __reduce_max_sync(0xffffffffu, largest);
-  // Most warps find a larger one there.
+  // For most warps *maximum is already larger.
   if (threadIdx.x % kWarp == 0 && largest > *static_cast<volatile unsigned*>(maximum)) atomicMax(maximum, largest);
 }
 
-// Of a scalar that receives the maximum; null where it is not defined.
+// The bits of a scalar that receives the maximum; null if undefined.
 inline unsigned* maximum_bits(const at::Tensor& maximum) {
   return maximum.defined() ? reinterpret_cast<unsigned*>(maximum.data_ptr<float>()) : nullptr;
 }
 
-// Starts a copy of a pack to shared memory. For this thread, it has arrived after __pipeline_wait_prior.
+// Starts a copy of a pack to shared memory; visible to this thread after __pipeline_wait_prior.
 template <typename T, int kPack>
 __device__ void copy_async(Pack<T, kPack>* to, const T* from) {
   __pipeline_memcpy_async(to, from, sizeof(*to));

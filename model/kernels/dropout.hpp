@@ -6,7 +6,7 @@
 
 namespace mpzero::model {
 
-// In place; x is contiguous. Its gradient is that of the same call.
+// In place; x is contiguous. For the backward, call it on the gradient with the same `dropout`.
 void dropout_(const at::Tensor& x, const Dropout& dropout);
 // A copy, or x itself without dropout.
 at::Tensor after_dropout(const at::Tensor& x, const Dropout& dropout);

@@ -22,7 +22,7 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
     if (!is_simulated(values.device())) reference::embedding_backward(weight_gradient, rows, values);
     return;
   }
-  // A GPU sorts the rows: keys and positions, before and after.
+  // The GPU kernel sorts rows and positions: an input and an output array of each.
   if (uses_gpu_kernels(values.device())) borrow(values, 4 * static_cast<int64_t>(sizeof(int64_t)) * rows.numel());
   launch(
       values,

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kUnroll = 8;  // rows of a run in flight per thread
 
-// One block for each sorted position; only the first block of a run of equal rows has work: it sums the run in order.
+// One block for each sorted position; only the first block of a run of equal rows works: it sums the run in order.
 template <typename T, typename Out, int kPack>
 __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* positions, const T* values, Out* gradient,
                                    int64_t count, int64_t columns) {

@@ -13,7 +13,7 @@ namespace mpzero::model::cuda {
 
 constexpr int kHeadThreads = 128;  // per block
 
-// Divides numbers below 2^31 by one divisor, without a division (Granlund and Montgomery, 1994).
+// Divides numbers below 2^31 by a fixed divisor, without a division instruction (Granlund and Montgomery, 1994).
 struct Divider {
   unsigned divisor = 1, multiplier = 1, shift = 0;
 
@@ -33,9 +33,9 @@ struct Shape {
   int head_dim;
 };
 
-// How kLanes neighbouring lanes hold a head: each lane has kPack elements of each half. With kVector the elements of a
-// lane are contiguous and accessed together, and D = 2 * kPack * kLanes. Otherwise they are kLanes apart and D may be
-// smaller, with zeros after its end.
+// Distributes a head over kLanes neighbouring lanes: each lane has kPack elements of each half. With kVector the
+// elements of a lane are contiguous and accessed together, and D = 2 * kPack * kLanes. Otherwise they are kLanes apart
+// and D may be smaller, with zeros after its end.
 template <typename T, int kPack_, int kLanes_, bool kVector_>
 class HeadLayout {
  public:

@@ -1,4 +1,4 @@
-// In a build without GPU kernels: what the .cu files of this folder and cublas_lt.cpp define.
+// Replaces this folder's .cu files and cublas_lt.cpp in builds without GPU kernels.
 
 #include "base/gpu_kernels.hpp"
 #include "model/kernels/cublas_lt.hpp"

@@ -11,7 +11,7 @@
 namespace mpzero::model {
 namespace {
 
-// The CPU's kernels read rows of a head that are dense and of some sizes.
+// The CPU kernels require dense heads of supported sizes.
 bool suits_rope(const at::Tensor& x) {
   if (!has_kernels(x)) return false;
   return uses_gpu_kernels(x.device()) || (cpu::has_rope(x.size(3)) && x.stride(3) == 1);

@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const HeadRange<T> qu
   }
 }
 
-// Copies the gradients of the values to the result. Returns the largest magnitude of what the thread has copied.
+// Copies the gradients of the values to the result. Returns the largest magnitude that the thread copied.
 template <typename T, typename Layout>
 __device__ unsigned copy_range(const HeadRange<T>& range, T* out, const Shape& shape) {
   unsigned largest = 0;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     weights[0] = Layout::load(range.weight, lane, half);
     weights[1] = Layout::load(range.weight + half, lane, half);
   }
-  // Calls take(slot, position of the first element of the half head or table row) for all the data that a strip needs.
+  // Calls take(slot, position of the first element of the half head or table row) for all inputs of a strip.
   const auto for_inputs = [&](const Strip& strip, const auto& take) {
     if (!strip.valid) return;
     const T* d_row = range.in + strip.batch * range.strides.batch + strip.position * range.strides.token;

@@ -10,7 +10,7 @@ struct HeadCounts {
   int64_t key_value = 0;
 };
 
-// Weights [D] of the RMS norms over each query and key head; undefined where the model has none.
+// Weights [D] of the RMS norms over each query and key head; undefined if the model has none.
 struct QkNormWeights {
   at::Tensor query;
   at::Tensor key;
@@ -37,8 +37,8 @@ struct QkRopeGradients {
 };
 
 // dq [B, T, query, D], dk and dv [B, T, key_value, D]: gradients of the outputs of qk_rope_forward and of the values in
-// `qkv`, which is qk_rope_forward's input (read only if there are norms). `maximum`, where it is defined, is an fp32
-// scalar that is raised to the largest magnitude of dqkv; NaN where dqkv has one.
+// `qkv`, which is qk_rope_forward's input (read only if there are norms). `maximum`, if defined, is an fp32 scalar that
+// is raised to the largest magnitude of dqkv (NaN if dqkv contains NaN).
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
                                  const RopeTables& rope, const at::Tensor& maximum = {});

@@ -15,7 +15,7 @@ namespace mpzero::model {
 struct RelativeAttention {
   bool causal = false;
   at::Tensor table = {};       // [buckets, heads]; undefined: no bias
-  int64_t max_distance = 128;  // longer ones share a bucket
+  int64_t max_distance = 128;  // longer distances share a bucket
   at::Tensor padding = {};     // [B, S] bool: keys that no query attends to; undefined: none
   Dropout dropout = {};        // of the probabilities [B, heads, T, S]
 };
@@ -24,9 +24,9 @@ struct RelativeAttention {
 // the CPU, as transformers rounds them. With `causal` all keys after the query share bucket 0.
 at::Tensor relative_buckets(int64_t queries, int64_t keys, int64_t buckets, int64_t max_distance, bool causal);
 
-// softmax(q k^T + bias) v: q [B, T, heads, D]; k, v [B, S, heads, D] -> [B, T, heads, D]. On GPUs in bf16,
-// unless with dropout or reproducible, one kernel, with the bias in memory; else ATen's operators in at least
-// fp32, with [B, heads, T, S] in memory.
+// softmax(q k^T + bias) v: q [B, T, heads, D]; k, v [B, S, heads, D] -> [B, T, heads, D]. On GPUs in bf16, without
+// dropout and deterministic algorithms, uses one kernel, with the bias in memory; otherwise ATen's operators in at
+// least fp32, with [B, heads, T, S] in memory.
 AttentionOutput relative_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                            const RelativeAttention& call);
 

@@ -16,8 +16,8 @@ struct RmsNormGradients {
 };
 
 // y = weight * (x * rstd): x [..., H], weight [H] (Zhang and Sennrich, 2019, arXiv:1910.07467). Computed in fp32; the
-// normalized x is rounded to x's dtype before it is multiplied by the weight, as in transformers. `maximum`, where it
-// is defined, is an fp32 scalar that is raised to the largest magnitude of y; NaN where y has one.
+// normalized x is rounded to x's dtype before it is multiplied by the weight, as in transformers. `maximum`, if
+// defined, is an fp32 scalar that is raised to the largest magnitude of y (NaN if y contains NaN).
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
                                const at::Tensor& maximum = {});
 

@@ -7,7 +7,7 @@
 namespace mpzero::model {
 
 // out = the sum over the rows of `rows`, or out += that sum: rows [R, H] fp32 or fp64 with dense rows, out [H],
-// contiguous, of any floating type. The order of the additions is fixed.
+// contiguous, of any floating dtype. The order of the additions is fixed.
 struct RowSum {
   at::Tensor rows, out;
   bool overwrite;

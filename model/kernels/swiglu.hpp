@@ -6,8 +6,8 @@ namespace mpzero::model {
 
 // silu(gate) * up, where gate_up [N, 2I] contains first the gates [N, I], then the ups [N, I] -> [N, I] (Shazeer, 2020,
 // arXiv:2002.05202; silu(x) = x * sigmoid(x)).
-// `maximum`, here and below: where it is defined, an fp32 scalar that is raised to the largest magnitude of the result;
-// NaN where the result has one.
+// `maximum`, here and below: if defined, an fp32 scalar that is raised to the largest magnitude of the result (NaN if
+// it contains NaN).
 at::Tensor swiglu_forward(const at::Tensor& gate_up, const at::Tensor& maximum = {});
 // dy [N, I] -> d(gate_up) [N, 2I].
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& maximum = {});

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "mpzero::";
 
-// As the profiler shows them.
+// Names in the profiler.
 constexpr std::array<std::string_view, static_cast<size_t>(OperationKind::kCount)> kNames{
     "mpzero::matmul",
     "mpzero::attention_forward",
@@ -102,7 +102,7 @@ double Operation::flops() const {
       return 5.0 * head_elements(attention, attention.heads) * static_cast<double>(attention.length);
     case OperationKind::kRelativeAttentionForward:  // two products
       return 2 * 2.0 * scores(*this) * static_cast<double>(attention.head_dim);
-    case OperationKind::kRelativeAttentionBackward:  // the scores' again, and four
+    case OperationKind::kRelativeAttentionBackward:  // the scores again, and four more
       return 5 * 2.0 * scores(*this) * static_cast<double>(attention.head_dim);
     default:
       return 0;
@@ -138,7 +138,7 @@ double Operation::bytes() const {
       return matrix * (3 + (residual ? 1 : 0) + (with_y ? 1 : 0));
     case kFp8Cast:
     case kFp8CastMaximum:
-    case kFp8CastRowwise:  // each form is half as large as x, which a largest magnitude takes once more
+    case kFp8CastRowwise:  // each form is half as large as x; computing the maximum reads x again
       return matrix * ((kind == kFp8Cast ? 1 : 2) + (forms == fp8::Forms::kBoth ? 1 : 0.5));
     case kFp8Transpose:
       return 2 * product(rows, columns);
@@ -152,12 +152,12 @@ double Operation::bytes() const {
     case kColumnSum:
     case kZero:
       return matrix;
-    // The scores in fp32: written, plus biases, masked, softmax, read.
-    // Fused, the bias alone: made in two passes, masked, and read.
+    // The scores in fp32: written, biases added, masked, softmax, read.
+    // Fused, only the bias: created in two passes, masked, read.
     case kRelativeAttentionForward:
       return fused ? element * 4 * scores(*this) : size_of(at::kFloat) * 8 * scores(*this);
-    // The same; their gradient written, times p and summed, subtracted, times p, read twice, and summed for the table.
-    // Fused, the bias again; the scores' gradient is written, and read once.
+    // The same; their gradient: written, times p and summed, subtracted, times p, read twice, summed for the table.
+    // Fused, the bias again; the scores' gradient: written, read once.
     case kRelativeAttentionBackward:
       return fused ? element * 6 * scores(*this) : size_of(at::kFloat) * 21 * scores(*this);
     case kElementwise:

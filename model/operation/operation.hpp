@@ -45,36 +45,36 @@ enum class OperationKind : uint8_t {
   kEmbeddingBackward,
   kZero,
   kDropout,
-  kRelativeAttentionForward,  // T5's, and what follows: with ATen's operators
+  kRelativeAttentionForward,  // T5's; this and the next two use ATen's operators
   kRelativeAttentionBackward,
   kElementwise,
-  kFp8Cast,         // with a scale for all, from a largest magnitude that is known
-  kFp8CastMaximum,  // the same, which finds that magnitude first
+  kFp8Cast,         // tensorwise, with a known largest magnitude
+  kFp8CastMaximum,  // tensorwise; computes the largest magnitude first
   kFp8CastRowwise,
-  kFp8Transpose,  // of a weight's codes
+  kFp8Transpose,  // of a quantized weight
   kCount
 };
 // "matmul", "rms_norm_forward", ...
 std::string_view name(OperationKind kind);
-// Casts, and transposes of codes.
+// Casts to FP8 and transposes of FP8 data.
 bool is_fp8_cast(OperationKind kind);
-// The kind of a name; std::nullopt for other names.
+// Parses a kind's name; std::nullopt for other names.
 std::optional<OperationKind> operation_of(std::string_view name);
 
-// What MatmulShape says of a product of two FP8 matrices. Both are contiguous along the inner dimension (b_transposed),
-// and the product is multiplied by their scales.
+// The FP8 part of a MatmulShape. Both matrices are contiguous along the inner dimension (b_transposed), and the product
+// is multiplied by their scales.
 struct Fp8Shape {
   at::ScalarType b_type = at::kFloat8_e4m3fn;  // MatmulShape::type is that of a
-  bool rowwise = false;                        // a scale for each of out's rows and columns; else one for each matrix
+  bool rowwise = false;                        // one scale per row and column of out; else one per matrix
   bool fast_accumulation = false;              // see fp8::FastAccumulation
   auto operator<=>(const Fp8Shape&) const = default;
 };
 
-// A product of two row-major matrices as cuBLASLt runs it: out = op(a) op(b), or that plus an addend of out's shape and
-// type or, with `bias`, plus a vector [columns] that is added to each row; summed in fp32 and rounded once. out [rows,
-// columns]; a is stored as [rows, inner], b as [inner, columns], or the other way round if transposed. The matrices
-// have one type, bf16 or fp32, or with `fp8` those, and dense rows. The result and the vector have the same type;
-// alternatively the result is fp32 and there is no vector.
+// A product of two row-major matrices as cuBLASLt runs it: out = op(a) op(b), optionally plus an addend of out's shape
+// and dtype or, with `bias`, a vector [columns] added to each row; accumulated in fp32 and rounded once. out [rows,
+// columns]; a is stored as [rows, inner], b as [inner, columns], or transposed. a and b have dense rows and one dtype,
+// bf16 or fp32, or the FP8 dtypes of `fp8`. out and the vector have the same dtype; alternatively out is fp32 and there
+// is no vector.
 struct MatmulShape {
   int64_t rows = 0, columns = 0, inner = 0;
   bool a_transposed = false, b_transposed = false;
@@ -99,10 +99,10 @@ struct Operation {
   at::ScalarType type = at::kBFloat16;  // of its operands
 
   MatmulShape matmul{};        // of kMatmul
-  bool adds = false;           // the product is added to a matrix
-  AttentionShape attention{};  // of attention, norms and rotations of heads; length: of T5's, of the queries
-  // Of T5's attention: `columns` keys. Of the others: the matrix [rows, columns] that is read. For the backward of an
-  // embedding the values that are added, for kZero the tensor that is filled.
+  bool adds = false;           // adds a matrix to the product
+  AttentionShape attention{};  // for attention, head norms and rotations; length: T5's queries
+  // T5's attention: `columns` keys. Others: the matrix [rows, columns] that is read; for the embedding's backward the
+  // values that are added, for kZero the tensor that is filled.
   int64_t rows = 0, columns = 0;
   bool fused = false;                    // T5's attention: one kernel, with the bias in memory
   bool residual = false;                 // kRmsNormBackward: adds a gradient
@@ -110,21 +110,21 @@ struct Operation {
   std::vector<int64_t> sums{};           // kRowSums: the columns of each sum
   int64_t partials = 0;                  // kRowSums: rows of each
   int64_t vocabulary = 0;                // of embeddings: rows of the weight
-  double passes = 0;                     // kElementwise: how often the matrix is read or written
-  fp8::Forms forms = fp8::Forms::kBoth;  // that a cast to FP8 makes
+  double passes = 0;                     // kElementwise: times the matrix is read or written
+  fp8::Forms forms = fp8::Forms::kBoth;  // written by an FP8 cast
 
   // Floating-point operations; 0 for kernels that only move bytes. Causal attention counts half of the square.
   double flops() const;
-  // The least number of bytes that are read and written.
+  // Minimum number of bytes read and written.
   double bytes() const;
-  // Kernels that a GPU's host starts; of ATen's operators about so many.
+  // Number of kernel launches on a GPU; approximate for ATen's operators.
   double launches() const;
 };
 
-// Kind and sizes: equal for the same work.
+// Kind and sizes as text: equal for equal work.
 std::string describe(const Operation& operation);
 
-// Sees the operations of this thread.
+// Observes the operations of this thread.
 class OperationObserver {
  public:
   virtual ~OperationObserver() = default;
@@ -152,7 +152,7 @@ class OperationRecorder final : public OperationObserver {
 };
 
 // Marks an operation while it exists, for the profiler and for the observer. `describe()` returns the Operation and is
-// called only if somebody observes.
+// called only if there is an observer.
 class OperationScope {
  public:
   template <typename Describe>

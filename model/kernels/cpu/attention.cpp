@@ -17,7 +17,7 @@
 namespace mpzero::model::cpu {
 namespace {
 
-// Queries and keys of a block. Products over either are products of the micro-kernel with this depth.
+// Queries and keys per block; also the depth of micro-kernel products over queries or keys.
 constexpr int64_t kQueries = 64, kKeys = 64;
 
 struct Sizes {
@@ -27,7 +27,7 @@ struct Sizes {
   int64_t batch, length, heads, key_value_heads, head_dim;
 };
 
-// Which keys each query sees: those of its document, with `causal` up to itself.
+// The keys that each query attends to: those of its document; with `causal`, only up to itself.
 class Visible {
  public:
   Visible(int64_t length, bool causal, std::span<const int32_t> ends)
@@ -50,7 +50,7 @@ class Visible {
   std::vector<int32_t> begins_, ends_;  // of each token's document
 };
 
-// The part of a block that a row sees: [first, last), relative to the block.
+// The part of a block that a row attends to: [first, last), relative to the block.
 struct Range {
   int32_t first, last;
 };
@@ -152,7 +152,8 @@ MPZERO_SOFTEN(c10::BFloat16)
 #undef MPZERO_SOFTEN
 
 // Scores and their gradients of a block, keys by queries, become probabilities and the gradient of the unscaled scores.
-// log_sums and deltas: of the block's queries. `seen`: by key, the queries that see it; others have probability 0.
+// log_sums and deltas: of the block's queries. `seen`: by key, the queries that attend to it; others have probability
+// 0.
 template <typename T>
 MPZERO_INLINE void differentiate(const float* scores, const float* gradients, int64_t keys, const Range* seen,
                                  float scale, const float* log_sums, const float* deltas, T* probabilities,
@@ -210,7 +211,7 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
     T* const p = probabilities.mutable_data_ptr<T>();
     for (int64_t i = begin; i < end; ++i) {
       const int64_t head = i / query_blocks, b = head / s.heads, h = head % s.heads;
-      // Consecutive tasks take long and short rows in turns.
+      // Alternate between long and short rows to balance the load.
       const int64_t index = i % query_blocks, block = index % 2 == 0 ? index / 2 : query_blocks - 1 - index / 2;
       const int64_t first = block * kQueries, count = std::min(s.length - first, kQueries);
       const auto key_value = static_cast<size_t>(b * s.key_value_heads + h / s.group());
@@ -284,7 +285,7 @@ class HeadBackward {
  private:
   int64_t padded() const { return round_up(s_.length, kQueries); }
 
-  // Queries of block i and keys of block j. `adds`: dk and dv have sums of earlier blocks.
+  // Queries of block i and keys of block j. `adds`: dk and dv contain sums of earlier blocks.
   void block(const T* k, int64_t k_stride, const T* v, int64_t v_stride, int64_t i, int64_t j, int64_t keys,
              const float* logs, const float* deltas, bool adds, float* dk, float* dv, float* dq) const {
     const int64_t head_dim = s_.head_dim, first = i * kQueries, queries = std::min(s_.length - first, kQueries);
@@ -322,7 +323,7 @@ void backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, 
               const at::Tensor& dv, const Visible& visible) {
   const Sizes s(q, k);
   const HeadsOf<T> d(dout), queries(q), keys(k), values(v), results(out), d_queries(dq), d_keys(dk), d_values(dv);
-  // Of each query head, for keys and values: summed over a group in the order of its heads.
+  // Gradients of keys and values per query head, summed over a group in the order of its heads.
   const int64_t head = s.length * s.head_dim;
   const at::Tensor sums = elements<float>(2 * s.batch * s.heads * head);
   float *const key_sums = sums.mutable_data_ptr<float>(), *const value_sums = key_sums + s.batch * s.heads * head;
@@ -369,7 +370,7 @@ void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::T
 int64_t attention_backward_bytes(int64_t batch, int64_t heads, int64_t length, int64_t head_dim, at::ScalarType type) {
   const auto element = static_cast<int64_t>(c10::elementSize(type)), wide = static_cast<int64_t>(sizeof(float));
   const int64_t padded = round_up(length, kQueries);
-  // Each thread has one head's panels and the gradient of its queries.
+  // Each thread allocates one head's panels and the gradient of its queries.
   const int64_t of_thread = 5 * padded * head_dim * element + length * head_dim * wide;
   return 2 * batch * heads * length * head_dim * wide +
          std::min<int64_t>(at::get_num_threads(), batch * heads) * of_thread;

@@ -8,7 +8,7 @@
 
 namespace mpzero::model::cpu {
 
-// body(T{}) for the type of elements: float or c10::BFloat16.
+// Calls body(T{}) with the element type: float or c10::BFloat16.
 template <typename Body>
 void for_type(const at::Tensor& tensor, const Body& body) {
   if (tensor.scalar_type() == at::kFloat) {
@@ -32,13 +32,13 @@ at::Tensor elements(int64_t count) {
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-// Rows [begin, end) for each thread, so that none gets less than about 16 Ki elements.
+// Calls body(begin, end) on each thread, with at least about 16 Ki elements.
 template <typename Body>
 void for_rows(int64_t rows, int64_t columns, const Body& body) {
   at::parallel_for(0, rows, std::max<int64_t>(1, (int64_t{1} << 14) / std::max<int64_t>(columns, 1)), body);
 }
 
-// Rows whose sum is one row of partial sums.
+// Rows per partial sum.
 inline constexpr int64_t kSummedRows = 32;
 
 // The same for blocks of kSummedRows rows, the last of which may have fewer: body(block, first row, last row + 1).

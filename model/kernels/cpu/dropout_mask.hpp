@@ -7,11 +7,11 @@
 
 namespace mpzero::model {
 
-// What a step's masks are functions of, besides place and element: they are the same on any number of ranks, in any
-// micro-batch, when they are recomputed, and after a resume.
+// The seed of a step's masks, which depend only on it, the place and the element: they are the same on any number of
+// ranks, in any micro-batch, in recomputation and after a resume.
 struct DropoutSeed {
   uint64_t seed = 0;
-  int64_t first_sample = 0;  // of the batch's sequences, which are counted from the start of the run
+  int64_t first_sample = 0;  // the batch's first sequence, counted from the start of the run
 };
 
 // Dropout (Srivastava et al., 2014) of a tensor whose outermost dimensions are the sequences of a batch.
@@ -19,15 +19,15 @@ struct Dropout {
   double rate = 0;  // the probability of 0; other elements are divided by 1 - rate. 0: no dropout
   DropoutSeed seed = {};
   int64_t sequences = 1;
-  uint32_t place = 0;  // in the model
+  uint32_t place = 0;  // identifies the call in the model
 };
 
-// Of 2^32 values, those that drop an element.
+// How many of 2^32 random values drop an element.
 inline uint32_t dropped_values(const Dropout& dropout) { return static_cast<uint32_t>(dropout.rate * 4294967296.0); }
 
-// Of the `count` elements, at most 4, of a sequence from 4 * `quad` on. Philox4x32-10 (Salmon et al., "Parallel Random
-// Numbers: As Easy as 1, 2, 3", SC11) has the seed as its key; its counter is the quad, the place and the sample.
-// `scale`: of what is kept, 1 / (1 - rate).
+// Applies dropout to `count` <= 4 elements of a sequence, starting at 4 * `quad`. Philox4x32-10 (Salmon et al.,
+// "Parallel Random Numbers: As Easy as 1, 2, 3", SC11) uses the seed as key and quad, place and sample as counter.
+// `scale`: 1 / (1 - rate), for the kept elements.
 template <typename T, typename Wide>
 C10_HOST_DEVICE inline void drop(T* x, int64_t count, int64_t sequence, int64_t quad, const Dropout& dropout,
                                  uint32_t dropped, Wide scale) {

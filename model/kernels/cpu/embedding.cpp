@@ -33,7 +33,7 @@ MPZERO_ADD(c10::BFloat16, c10::BFloat16)
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values) {
   const auto* const tokens = data<int64_t>(rows);
   const int64_t columns = values.size(1);
-  // The values of one row of the weight next to each other, in their order.
+  // Group the values by row of the weight, in their order.
   std::vector<int64_t> order(static_cast<size_t>(rows.numel()));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return tokens[a] < tokens[b]; });

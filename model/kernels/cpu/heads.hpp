@@ -8,10 +8,10 @@
 
 namespace mpzero::model::cpu {
 
-// The largest head that the kernels of this room take.
+// The largest head size that the kernels in this folder support.
 inline constexpr int64_t kLargestHead = 256;
 
-// A tensor [B, T, heads, D] by the distances of its dimensions but the last, whose elements are contiguous.
+// Pointer and strides of a tensor [B, T, heads, D] whose last dimension is contiguous.
 template <typename T>
 struct HeadsOf {
   explicit HeadsOf(const at::Tensor& x)

@@ -6,16 +6,16 @@
 #include <cstdint>
 #include <cstring>
 
-// Compiles a function, with what is inlined into it, for each of these CPUs, and calls the one for the CPU at hand.
+// Compiles a function and its inlined calls for each of these CPUs, and dispatches at run time.
 #define MPZERO_FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define MPZERO_INLINE inline __attribute__((always_inline))
 
-// Vectors may be wider than the registers of the CPU that the build is for; functions that take them are inlined.
+// Vectors may be wider than the target CPU's registers; functions with vector parameters are inlined.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace mpzero::model::cpu {
 
-// 16 fp32 values: one register with AVX-512, several without. The order of additions does not depend on which.
+// 16 fp32 values: one register with AVX-512, several without. The order of additions is the same.
 inline constexpr int64_t kLanes = 16;
 using Floats = float __attribute__((vector_size(64)));
 using Words = uint32_t __attribute__((vector_size(64)));
@@ -41,7 +41,7 @@ MPZERO_INLINE void store(c10::BFloat16* p, Floats x) {
   *reinterpret_cast<unaligned::Halves*>(p) = __builtin_convertvector(x == x ? rounded : nan, Halves);
 }
 
-// The first `count` < 16 lanes; the others are `rest`, or stay as they are in memory.
+// The first `count` < 16 lanes; the others are `rest`, or stay unchanged in memory.
 template <typename T>
 MPZERO_INLINE Floats load_first(const T* p, int64_t count, float rest = 0) {
   float values[kLanes];
@@ -55,8 +55,8 @@ MPZERO_INLINE void store_first(T* p, Floats x, int64_t count) {
   std::memcpy(p, values, static_cast<size_t>(count) * sizeof(T));
 }
 
-// Calls body(index, load, store) for each 16 of `count` elements, and for the last ones that are fewer. `load` and
-// `store` access those elements of an array.
+// Calls body(index, load, store) for every 16 of `count` elements and for the remainder. `load` and `store` access
+// those elements of an array.
 template <typename Body>
 MPZERO_INLINE void for_each_lanes(int64_t count, const Body& body) {
   int64_t i = 0;
@@ -72,7 +72,7 @@ MPZERO_INLINE void for_each_lanes(int64_t count, const Body& body) {
   }
 }
 
-// x as it comes back from memory of type T.
+// x rounded to T.
 template <typename T>
 MPZERO_INLINE Floats rounded(Floats x) {
   T values[kLanes];

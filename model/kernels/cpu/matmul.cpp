@@ -1,5 +1,5 @@
-// Matrix products from oneDNN's micro-kernel for blocks. Around it, what LibTorch's products lack: results in fp32 of
-// bf16 operands, sums onto what is there, and operands that are packed block by block in the cache, not in memory.
+// Matrix products based on oneDNN's micro-kernel for blocks. They add what LibTorch's products lack: fp32 results of
+// bf16 operands, accumulation into the result, and operands packed block by block in the cache, not in memory.
 #include "model/kernels/cpu/matmul.hpp"
 
 #include <ATen/Parallel.h>
@@ -15,16 +15,16 @@
 namespace mpzero::model::cpu {
 namespace {
 
-// Columns of a panel of B, and rows of a block of A: a tile of sums stays in the first cache.
+// Columns per panel of B, and rows per block of A: a tile of sums stays in the L1 cache.
 constexpr int64_t kPanel = 64, kBlock = 64;
-// How much of the inner dimension a panel holds: 128 KiB of bf16, a part of the second cache.
+// Depth of a panel along the inner dimension: 128 KiB of bf16, part of the L2 cache.
 constexpr int64_t kDepth = 1024;
-// Rows of A and sums that a task works on at once.
+// Rows of A and sums per task.
 constexpr int64_t kRows = 512, kSums = 1 << 18;
-// The micro-kernel for AMX takes bf16 by 32.
+// AMX's micro-kernel requires a multiple of 32 in bf16.
 constexpr int64_t kDepthMultiple = 32;
 
-// A matrix by its first element and the distance of two of its contiguous runs.
+// A matrix: its first element and the stride between contiguous rows or columns.
 template <typename T>
 struct Matrix {
   explicit Matrix(const at::Tensor& x)
@@ -48,7 +48,7 @@ void pack(const Matrix<T>& b, int64_t k, int64_t n, int64_t depth, int64_t colum
   }
 }
 
-// Where sums go: straight to `out` if it holds fp32 and nothing else is added to them, else through a buffer.
+// Destination of sums: directly `out` if it is fp32 and nothing else is added, otherwise a buffer.
 class Result {
  public:
   Result(const at::Tensor& out, const at::Tensor& addend)
@@ -108,10 +108,10 @@ void Result::write_as(const float* sums, int64_t sums_stride, int64_t row, int64
   }
 }
 
-// How the rows and panels of a product are divided into tasks, and what a task needs.
+// Division of a product's rows and panels into tasks, and the buffers of a task.
 struct Division {
-  // Few panels on many threads: the rows are divided, too, and a panel is packed by several threads. Panels side by
-  // side share what is read of A where it is read in several pieces.
+  // With few panels and many threads, rows are divided, too, and several threads pack the same panel. If A is read in
+  // several pieces, adjacent panels share these reads.
   Division(int64_t m, int64_t n, int64_t k)
       : panels(ceil_div(n, kPanel)), depth(std::min(k, kDepth)), rows(std::min(m, kRows)) {
     const int64_t threads = at::get_num_threads();
@@ -122,14 +122,14 @@ struct Division {
     groups = ceil_div(panels, width);
   }
   int64_t tasks() const { return groups * row_groups; }
-  // Elements of a packed panel, and fp32 sums, of a thread.
+  // Elements of a packed panel, and fp32 sums, per thread.
   int64_t panel() const { return round_up(depth, 2) * kPanel; }
   int64_t sums() const { return rows * width * kPanel; }
 
   int64_t panels, depth, rows, row_groups = 0, width = 0, groups = 0;
 };
 
-// For an A with contiguous rows: each task packs panels of B, and runs all of its rows of A over each.
+// For an A with contiguous rows: each task packs panels of B and multiplies all of its rows of A by each.
 template <typename T>
 void multiply_by_panels(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64_t n, int64_t k, const Result& result) {
   const Division d(m, n, k);
@@ -160,8 +160,8 @@ void multiply_by_panels(const Matrix<T>& a, const Matrix<T>& b, int64_t m, int64
   });
 }
 
-// B in pieces of the inner dimension: [chunks, panels, depth, kPanel]. All pieces but the last have `depth` elements of
-// it; all are padded to the micro-kernel's size.
+// B in pieces of the inner dimension: [chunks, panels, depth, kPanel]. All pieces but the last have `depth` elements;
+// all are padded to the micro-kernel's multiple.
 struct Pieces {
   Pieces(int64_t n, int64_t k)
       : n(n), k(k), panels(ceil_div(n, kPanel)), chunks(ceil_div(k, kDepth)), depth(padded(0)) {}
@@ -217,7 +217,7 @@ void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend
   run(first, second, a.size(0), b.size(1), a.size(1), result);
 }
 
-// Whether oneDNN has its micro-kernel here: ONEDNN_MAX_CPU_ISA may forbid instructions that the CPU has.
+// Whether oneDNN's micro-kernel runs here: ONEDNN_MAX_CPU_ISA may disable instructions that the CPU has.
 template <typename T>
 bool has_micro_kernel() {
   constexpr int64_t kRows = 16, kColumns = 16;

@@ -7,8 +7,8 @@
 
 namespace mpzero::model::cpu {
 
-// oneDNN's micro-kernel for products of blocks ("brgemm"), which LibTorch has: on AMX tiles, with AVX512_BF16 or with
-// AVX-512. A thread that has used it releases it with this object: AMX's tiles stay configured until then.
+// oneDNN's micro-kernel for products of blocks ("brgemm") in LibTorch: uses AMX tiles, AVX512_BF16 or AVX-512. The
+// destructor releases the thread's AMX tiles, which stay configured until then.
 template <typename T>
 class MicroKernel {
  public:

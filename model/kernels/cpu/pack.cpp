@@ -42,7 +42,7 @@ struct Tile {
       row[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
       row[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
     }
-    // A transpose of 4 x 4 lanes for each j.
+    // Transposes 4 x 4 lanes for each j.
     for (int j = 0; j < 4; ++j) {
       const __m512i low01 = _mm512_shuffle_i32x4(row[j], row[4 + j], 0x88),
                     high01 = _mm512_shuffle_i32x4(row[j], row[4 + j], 0xDD);
@@ -63,8 +63,8 @@ struct Tile {
   }
 };
 
-// panel [ceil(depth / values), width] of 32-bit values <- the transpose of source [columns, depth], `values` of whose
-// elements make one.
+// panel [ceil(depth / values), width] of 32-bit values <- the transpose of source [columns, depth], whose elements are
+// grouped by `values` into 32 bits.
 template <typename T>
 void transpose_into_panel(const T* source, int64_t stride, int64_t depth, int64_t columns, int64_t width, T* panel) {
   constexpr int64_t kValues = 4 / sizeof(T), kDepth = kTile * kValues;
@@ -80,7 +80,7 @@ void transpose_into_panel(const T* source, int64_t stride, int64_t depth, int64_
   }
 }
 
-// Positions of the values of two vectors of 32 bf16, in turns: the first 16 of each, or the last 16.
+// Permutation that interleaves two vectors of 32 bf16: the first 16 of each, or the last 16.
 __m512i interleaving(int first) {
   alignas(64) uint16_t positions[32];
   for (int i = 0; i < 16; ++i) {
@@ -131,7 +131,7 @@ void pack_transposed(const float* source, int64_t stride, int64_t depth, int64_t
 
 void transpose(const c10::BFloat16* source, int64_t stride, int64_t depth, int64_t rows, int64_t padded_depth,
                c10::BFloat16* block) {
-  // Pairs of consecutive k become 32-bit values, and those a tile.
+  // Pairs of consecutive k form 32-bit values, which form a tile.
   alignas(64) c10::BFloat16 pairs[kTile * 2 * kTile];
   for (int64_t row = 0; row < rows; row += kTile) {
     const int64_t count = std::min(rows - row, kTile);

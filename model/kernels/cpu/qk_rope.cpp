@@ -12,7 +12,7 @@ namespace {
 // A head in registers: each half of it has at most 8 vectors.
 using Half = std::array<Floats, kLargestHead / 2 / kLanes>;
 
-// What queries or keys need.
+// Arguments for queries or keys.
 template <typename T>
 struct Rotation {
   const T *cos, *sin, *weight;  // weight: null without a norm
@@ -71,7 +71,7 @@ MPZERO_FOR_EACH_CPU void forward(const Rotation<c10::BFloat16>& r, const HeadsOf
   forward_tokens(r, in, out, begin, end);
 }
 
-// dweight [D] <- the sum over these tokens and all heads, where there is a norm.
+// dweight [D] <- the sum over these tokens and all heads, if there is a norm.
 template <typename T>
 MPZERO_INLINE void backward_tokens(const Rotation<T>& r, const HeadsOf<T>& d, const HeadsOf<T>& in,
                                    const HeadsOf<T>& out, int64_t begin, int64_t end, float* dweight) {

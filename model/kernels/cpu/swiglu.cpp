@@ -10,7 +10,7 @@ MPZERO_INLINE Floats sigmoid(Floats x) { return 1.0F / (1.0F + exp(-x)); }
 template <typename T>
 struct Rows {
   const T *dy, *gate_up;
-  T *d_gate_up, *y;  // null where not asked for
+  T *d_gate_up, *y;  // null if not requested
   int64_t inner;
 };
 
