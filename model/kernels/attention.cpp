@@ -136,8 +136,7 @@ std::span<const int32_t> ends_of(const AttentionMask& mask) {
 }  // namespace
 
 std::shared_ptr<const Documents> documents_on(at::Device device, std::vector<int32_t> ends, int64_t seq_length) {
-  if (ends.size() < 2 || ends.front() != 0)
-    throw_failure("document ends must begin with 0 and have at least 2 entries");
+  if (ends.size() < 2 || ends.front() != 0) throw_failure("document ends must begin with 0 and have 2 or more entries");
   auto made = std::make_shared<Documents>();
   made->seq_length = seq_length;
   std::vector<int64_t> positions(static_cast<size_t>(ends.back()));
