@@ -4,9 +4,9 @@
 
 namespace mpzero::bench {
 
-// The minimal AdamW in host memory, as an upper bound: one contiguous run of elements, aligned to 64 bytes, no
-// clipping, no bias correction, fixed types, bf16 by truncation. bf16 gradient in; fp32 master and moments in and out;
-// bf16 parameter out, bypassing the caches. `count` is a multiple of 16.
+// A minimal AdamW in host memory, as an upper bound: contiguous elements, aligned to 64 bytes, no clipping, no bias
+// correction, fixed dtypes, bf16 by truncation. bf16 gradient in; fp32 master and moments in and out; bf16 parameter
+// out, bypassing the caches. `count` is a multiple of 16.
 struct BareAdamW {
   const uint16_t* gradient;
   float* master;

@@ -13,7 +13,7 @@ namespace mpzero::bench {
 // communication.
 class FullStep {
  public:
-  // B: micro-batch, T: sequence length. `with_optimizer`: also holds AdamW's states, 12 bytes per parameter.
+  // B: micro-batch, T: sequence length. `with_optimizer`: also allocates AdamW's states, 12 bytes per parameter.
   FullStep(const model::ModelConfig& config, int64_t micro_batch, int64_t length, bool with_optimizer);
 
   const model::Decoder& decoder() const { return decoder_; }
@@ -24,7 +24,7 @@ class FullStep {
   std::vector<model::Gradient> gradients(size_t unit) const;
   // Returns the loss.
   at::Tensor forward_backward();
-  // The norm of the gradients, without waiting for it, and AdamW.
+  // The squared norm of the gradients, without synchronization, and AdamW.
   at::Tensor sum_of_squares() const;
   void update();
 

@@ -13,7 +13,7 @@ namespace mpzero::bench {
 
 using Tensors = std::vector<at::Tensor>;
 
-// bf16 on the GPU.
+// A random bf16 tensor on the GPU.
 at::Tensor random(at::IntArrayRef shape);
 
 // Rotating inputs: one tensor of a shape per set.
@@ -28,8 +28,8 @@ class Rotating {
   Tensors tensors_;
 };
 
-// Measures the operations of a part of a step one by one, as they run in the step, in which the part occurs `times`
-// times; 0: an alternative.
+// Measures the operations of a part one by one, as they run in a step that contains the part `times` times; 0: an
+// alternative.
 void measure_operations(const std::string& part, const std::vector<model::Operation>& operations, double times,
                         model::Matmuls& matmuls, Roofline& roofline);
 

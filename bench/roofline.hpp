@@ -13,7 +13,7 @@ namespace mpzero::bench {
 using measure::Body;
 using measure::Timing;
 
-// On the GPU.
+// Measures `body` on the GPU.
 Timing time_of(int sets, int repeats, const Body& body);
 
 // The measured peak rates of this GPU.
@@ -23,8 +23,8 @@ struct Ceilings {
 };
 Ceilings measure_ceilings();
 
-// The seconds of the fastest algorithm that cuBLASLt proposes for a matrix product; `accumulates`: one that adds to the
-// existing result.
+// Seconds of the fastest algorithm that cuBLASLt proposes for a matrix product; `accumulates`: the product is added to
+// the existing result.
 double best_matmul_seconds(const model::MatmulShape& shape, bool accumulates, int sets);
 
 // The operations of one part of a step, and how close each comes to its ceiling.
@@ -41,7 +41,7 @@ class Roofline {
   // The ceiling is the best cuBLASLt time of the same product; `adds`: with the addition of a matrix.
   void matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
               bool adds, int sets, const Body& body);
-  // A measured whole, compared with the sum of the operations whose part begins with `parts`; an empty name: of all.
+  // A measured whole, compared with the sum of the operations whose part begins with `parts`; empty: all operations.
   void full_pass(const std::string& name, double calls, const std::string& parts, const Timing& timing,
                  double flops_per_call = 0);
 

@@ -16,14 +16,14 @@ using json = nlohmann::json;
 constexpr JsonLimits kLimits{.bytes = 65536, .depth = 8};
 constexpr size_t kLongestText = 64;
 
-// A short text of printable ASCII characters.
+// A short string of printable ASCII characters.
 std::string text_of(const json& object, const char* key) {
   const json value = object.is_object() && object.contains(key) ? object[key] : json();
-  if (!value.is_string()) throw_failure("its answer has no text '{}'", key);
+  if (!value.is_string()) throw_failure("the response has no string '{}'", key);
   const auto text = value.get<std::string>();
   bool plain = text.size() <= kLongestText;
   for (const char c : text) plain = plain && c >= ' ' && c <= '~';
-  if (!plain) throw_failure("its '{}' is no short text", key);
+  if (!plain) throw_failure("'{}' in the response is not a short ASCII string", key);
   return text;
 }
 
@@ -31,7 +31,7 @@ std::string text_of(const json& object, const char* key) {
 double time_of(const std::string& text, const char* format) {
   std::tm parts{};
   const char* end = strptime(text.c_str(), format, &parts);
-  if (end == nullptr || *end != '\0') throw_failure("'{}' is no time", text);
+  if (end == nullptr || *end != '\0') throw_failure("'{}' is not a time", text);
   return static_cast<double>(timegm(&parts));
 }
 
@@ -58,7 +58,7 @@ Ec2Notice read_rebalance(const std::string& text) {
 
 Ec2Events read_events(const std::string& text) {
   const json answer = parse_json(text, kLimits);
-  if (!answer.is_array()) throw_failure("its list of events is none");
+  if (!answer.is_array()) throw_failure("the response is not a JSON array of events");
   Ec2Events events;
   for (const json& event : answer) {
     try {

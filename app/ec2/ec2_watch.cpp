@@ -16,17 +16,17 @@
 namespace mpzero {
 namespace {
 
-// Scheduled events are announced days before: they are asked for once a minute.
+// Scheduled events are announced days ahead: poll them once a minute.
 constexpr int kPollsPerEventPoll = 12;
-// From an interruption's notice to the interruption, in seconds. Counted from when it is first seen: the difference
-// between its time and this host's clock, which may be fast, would skip a save that there is time for.
+// Seconds from an interruption's notice to the interruption. Counted from the first poll that sees the notice: with a
+// fast host clock, the time in the notice would skip a save that is still possible.
 constexpr double kInterruptionLead = 120;
 // How long before a scheduled event a run stops, in seconds.
 constexpr double kEventLead = 900;
-// In a row, before a warning: the service drops requests of a busy host.
+// Consecutive failures before a warning: the service drops requests of a busy host.
 constexpr int kFailuresToWarn = 3;
 constexpr size_t kLongestId = 64;
-// More than any instance has: a service that makes up new ones each time fills no memory.
+// More than any instance gets; bounds memory if a service returns new notices at each poll.
 constexpr size_t kMostNotices = 100;
 
 bool is_plain(const std::string& text) {
@@ -109,7 +109,7 @@ void Ec2Watch::poll() {
 void Ec2Watch::identify() {
   if (!instance_.empty()) return;
   const std::string id = metadata_.get("/latest/meta-data/instance-id").value_or("");
-  if (!is_plain(id)) throw_failure("its instance-id is none");
+  if (!is_plain(id)) throw_failure("the instance-id is invalid");
   instance_ = id;
 }
 
@@ -140,7 +140,7 @@ void Ec2Watch::act_on(const Ec2Notice& notice) {
     const bool later = notice.kind == Ec2Notice::Kind::kEvent && now < notice.at - kEventLead;
     warn_(fmt::format("{}: {}", text,
                       later ? "the run saves and stops 15 minutes before"
-                            : "known at this start of the run, which continues; drain the node to move the run"));
+                            : "announced before this start, so the run continues; drain the node to move the run"));
   }
 }
 
@@ -152,7 +152,7 @@ void Ec2Watch::complain(const std::string& problem) {
   }
   if (missed.empty()) return;
   const bool all = missed.size() == sources_.size();
-  warn_(fmt::format("EC2's metadata service ({}:{}) does not work on host {}: {}. Not watched there: {}{}",
+  warn_(fmt::format("EC2's metadata service ({}:{}) does not work on host {}: {}. Not monitored there: {}{}",
                     options_.endpoint.host, options_.endpoint.port, options_.host, problem, fmt::join(missed, ", "),
                     all ? ". Containers need two hops (aws ec2 modify-instance-metadata-options "
                           "--http-put-response-hop-limit 2); AWS_EC2_METADATA_DISABLED=true disables this check"

@@ -25,13 +25,13 @@ constexpr uint32_t kMostHeaderBytes = 8192;
 constexpr uint64_t kMostBodyBytes = uint64_t{1} << 16;
 constexpr unsigned kHttp11 = 11;
 constexpr const char* kTokenPath = "/latest/api/token";
-constexpr const char* kTokenLifetime = "21600";  // seconds, the longest that the service grants
+constexpr const char* kTokenLifetime = "21600";  // seconds, the service's maximum
 constexpr unsigned kOk = 200;
 constexpr unsigned kUnauthorized = 401;
 constexpr unsigned kNotFound = 404;
 constexpr size_t kLongestToken = 4096;
 
-// A token becomes a header of later requests: nothing in it may end the header.
+// Tokens are sent as a header: a token must not contain characters that end it.
 bool is_token(const std::string& text) {
   if (text.empty() || text.size() > kLongestToken) return false;
   for (const char c : text) {
@@ -70,7 +70,7 @@ std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& e
   } else if (const size_t colon = place.find(':'); colon != std::string::npos) {
     endpoint = {.host = place.substr(0, colon), .port = place.substr(colon + 1)};
   }
-  // A name server could take longer to answer than the patience.
+  // Name resolution could take longer than the timeout.
   if (endpoint.host == "localhost") endpoint.host = "127.0.0.1";
   boost::system::error_code no_address;
   asio::ip::make_address(endpoint.host, no_address);
@@ -90,7 +90,7 @@ struct InstanceMetadata::Exchange : std::enable_shared_from_this<Exchange> {
       if (connected) return self->end(connected);
       http::async_write(self->stream, self->request, [self](beast::error_code written, size_t) {
         if (written) return self->end(written);
-        // The header on its own: Boost 1.74 forgets the limit of the body if the body comes with it.
+        // Read the header separately: Boost 1.74 ignores the body limit if the body arrives with the header.
         http::async_read_header(self->stream, self->buffer, self->parser, [self](beast::error_code begun, size_t) {
           if (begun) return self->end(begun);
           http::async_read(self->stream, self->buffer, self->parser,
@@ -139,18 +139,18 @@ InstanceMetadata::Answer InstanceMetadata::ask(Method method, const std::string&
   }
   exchange->stream.close();
   if (loop_->context.stopped()) throw_failure("the request was cancelled");
-  if (exchange->error == beast::error::timeout) throw_failure("it does not answer in time");
+  if (exchange->error == beast::error::timeout) throw_failure("it timed out");
   if (exchange->error) throw_failure("{}", exchange->error.message());
   return {.status = exchange->parser.get().result_int(), .text = std::move(exchange->parser.get().body())};
 }
 
 std::optional<std::string> InstanceMetadata::get(const std::string& path) {
-  // A token may have expired: a new one is tried once.
+  // The token may have expired: retry once with a new one.
   for (const bool last : {false, true}) {
     if (token_.empty()) {
       Answer answer = ask(Method::kPut, kTokenPath, "X-aws-ec2-metadata-token-ttl-seconds", kTokenLifetime);
       if (answer.status != kOk) throw_failure("it answers {} to PUT {}", answer.status, kTokenPath);
-      if (!is_token(answer.text)) throw_failure("its answer to PUT {} is no token", kTokenPath);
+      if (!is_token(answer.text)) throw_failure("its response to PUT {} is not a token", kTokenPath);
       token_ = std::move(answer.text);
     }
     Answer answer = ask(Method::kGet, path, "X-aws-ec2-metadata-token", token_);

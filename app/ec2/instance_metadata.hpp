@@ -17,12 +17,12 @@ struct MetadataEndpoint {
   std::string port;
 };
 
-// Where the AWS SDKs look for it: AWS_EC2_METADATA_SERVICE_ENDPOINT ("http://ADDRESS:PORT"), else by
-// AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE ("IPv4", "IPv6") the address of every instance. std::nullopt:
-// AWS_EC2_METADATA_DISABLED is "true". Throws UserError for another value.
+// The endpoint that the AWS SDKs use: AWS_EC2_METADATA_SERVICE_ENDPOINT ("http://ADDRESS:PORT"), else the default
+// address for AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE ("IPv4", "IPv6"). std::nullopt: AWS_EC2_METADATA_DISABLED is
+// "true". Throws UserError for other values.
 std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& environment);
 
-// Asks the service over HTTP. A request takes no longer than `patience`, and its answer no more than 64 KiB.
+// HTTP client of the service. `patience`: timeout of a request. A response has at most 64 KiB.
 class InstanceMetadata {
  public:
   explicit InstanceMetadata(MetadataEndpoint endpoint, std::chrono::milliseconds patience);
@@ -30,10 +30,10 @@ class InstanceMetadata {
   InstanceMetadata(const InstanceMetadata&) = delete;
   InstanceMetadata& operator=(const InstanceMetadata&) = delete;
 
-  // The text at a path such as "/latest/meta-data/instance-id"; std::nullopt: the service says that there is none
-  // (404). Throws Failure, with a clause without its full stop, if it does not answer as EC2's does.
+  // The text at a path such as "/latest/meta-data/instance-id"; std::nullopt: not found (404). Throws Failure with a
+  // clause (no final period) if the service does not answer as EC2's does.
   std::optional<std::string> get(const std::string& path);
-  // Ends a request that another thread has made, and all later ones.
+  // Cancels a request of another thread and all later requests.
   void cancel();
 
  private:

@@ -27,7 +27,7 @@ void Discovery::remove() {
 void Discovery::failed(const std::string& reason) {
   group_["labels"]["end"] = "failed";
   group_["labels"]["reason"] = reason.substr(0, kLongestReason);
-  // After the death of a rank the launcher leaves the others about a second.
+  // When a rank dies, the launcher kills the others after about a second.
   write(io::Synced::kNo);
 }
 

@@ -12,25 +12,25 @@
 
 namespace mpzero {
 
-// Of a file system, in bytes.
+// Size of a file system, in bytes.
 struct DiskSize {
   double total = 0;
   double available = 0;  // to users
 };
 
-// The file systems of some folders, of which any may hang.
+// Sizes of the file systems of some folders, any of which may hang.
 class DiskSpace {
  public:
-  // std::nullopt: there is no such folder.
+  // std::nullopt: the folder cannot be queried, e.g. does not exist.
   using Query = std::function<std::optional<DiskSize>(const std::filesystem::path&)>;
 
-  // `query` is called in threads of its own. After `patience` a file system counts as one that hangs.
+  // Calls `query` on separate threads. A file system without an answer after `patience` is reported as hanging.
   explicit DiskSpace(const std::vector<std::filesystem::path>& folders, const Query& query = size_of,
                      std::chrono::milliseconds patience = std::chrono::seconds(1));
 
   void collect(Families& families);
 
-  // By statvfs().
+  // Calls statvfs().
   static std::optional<DiskSize> size_of(const std::filesystem::path& folder);
 
  private:

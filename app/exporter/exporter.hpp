@@ -18,17 +18,17 @@ using Collector = std::function<void(Families&)>;
 
 struct ExporterOptions {
   std::string address;                            // "127.0.0.1"
-  uint16_t port = 0;                              // 0: any that is free
-  MetricLabels labels;                            // of all metrics
+  uint16_t port = 0;                              // 0: any free port
+  MetricLabels labels;                            // added to all metrics
   std::vector<std::filesystem::path> disks = {};  // folders whose file systems are reported
-  std::chrono::milliseconds fresh{1000};          // for so long a page is the answer to further scrapes
+  std::chrono::milliseconds fresh{1000};          // scrapes within this time get the same page
 };
 
-// Prometheus' endpoint of a node: http://ADDRESS:PORT/metrics. It has a thread of its own, and collects at most once
-// in `fresh`, however often it is asked.
+// A node's Prometheus endpoint: http://ADDRESS:PORT/metrics. Runs on its own thread and collects at most once per
+// `fresh`.
 class Exporter {
  public:
-  // The metrics of the host, and those of `collectors`, which must not throw. Throws UserError if the port cannot be
+  // Serves metrics of the host and of `collectors`, which must not throw. Throws UserError if the port cannot be
   // opened.
   Exporter(ExporterOptions options, std::vector<Collector> collectors);
 
@@ -36,7 +36,7 @@ class Exporter {
 
  private:
   HttpServer open();
-  // On the server's thread.
+  // Called on the server's thread.
   std::string page();
 
   const ExporterOptions options_;

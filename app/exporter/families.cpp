@@ -10,13 +10,13 @@
 namespace mpzero {
 namespace {
 
-// `text` with U+FFFD for what is no UTF-8: a folder's name may be any bytes, and the format is UTF-8.
+// `text` with U+FFFD for invalid UTF-8: the format is UTF-8, but a folder's name may be any bytes.
 std::string as_utf8(const std::string& text) {
   using nlohmann::json;
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
 }
 
-// Of a label, and of a help text, in which a quotation mark may stay.
+// Escapes a label's value or a help text; help texts may escape quotation marks, too.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : as_utf8(text)) {

@@ -11,15 +11,15 @@ namespace mpzero {
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
-// How often a duration fell into each of a few ranges.
+// A histogram of durations.
 class DurationHistogram {
  public:
-  // Upper bounds in seconds, from steps of tiny models to those of the largest.
+  // Upper bounds in seconds, from steps of tiny models to those of the largest models.
   static constexpr double kBounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6,
                                        1,     1.5,    2.5,   4,    6,     10,   15,  25,   40,   60,  120};
 
   void add(double seconds);
-  // Durations up to kBounds[i].
+  // Number of durations up to kBounds[i].
   uint64_t count_up_to(size_t i) const;
   uint64_t count() const { return count_up_to(std::size(kBounds)); }
   double sum() const { return sum_; }
@@ -30,8 +30,8 @@ class DurationHistogram {
 };
 
 // Collects metrics and writes them in Prometheus' text format, version 0.0.4
-// (https://prometheus.io/docs/instrumenting/exposition_formats). A metric that is added several times has several sets
-// of labels.
+// (https://prometheus.io/docs/instrumenting/exposition_formats). A metric may be added several times with different
+// labels.
 class Families {
  public:
   // `common`: labels of all metrics.
@@ -47,10 +47,10 @@ class Families {
 
   struct Sample {
     std::string name;
-    MetricLabels labels;  // its own, without the common ones
+    MetricLabels labels;  // without the common ones
     double value = 0;
   };
-  // All that were added, in their order.
+  // All samples, in the order added.
   const std::vector<Sample>& samples() const { return samples_; }
 
  private:

@@ -10,17 +10,16 @@
 
 namespace mpzero {
 
-// Calls a function that may never return, as statvfs() of a network file system that hangs. The call is made in a
-// thread of its own, which is abandoned where it does not return: neither value() nor the destructor waits for it any
-// longer.
+// Calls a function that may never return, such as statvfs() on a network file system that hangs. The call runs on its
+// own thread, which is abandoned if it hangs: neither value() nor the destructor waits longer.
 template <typename Value>
 class GuardedCall {
  public:
-  // `call` must not throw. It must own what it uses: it may be at work after this has been destroyed.
+  // `call` must not throw. It must own its data: it may still run after this object is destroyed.
   explicit GuardedCall(std::function<Value()> call) : call_(std::move(call)) {}
 
-  // What a call returns; std::nullopt: it takes longer than `patience`, or there can be no thread. There is one call at
-  // a time: while one does not return, value() waits for that one. For use by one thread.
+  // The result of a call; std::nullopt: no result within `patience`, or no thread can be started. At most one call runs
+  // at a time: value() waits for the running call, if any. Not thread-safe.
   std::optional<Value> value(std::chrono::milliseconds patience) {
     if (!answer_.valid()) {
       std::packaged_task<Value()> task(call_);
@@ -38,7 +37,7 @@ class GuardedCall {
 
  private:
   std::function<Value()> call_;
-  std::future<Value> answer_;  // valid: of the call that is at work
+  std::future<Value> answer_;  // valid while a result is pending
 };
 
 }  // namespace mpzero

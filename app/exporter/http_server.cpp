@@ -22,7 +22,7 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 
-// After an accept that fails, as for want of descriptors.
+// Delay after a failed accept, e.g. for lack of file descriptors.
 constexpr std::chrono::milliseconds kPause{200};
 constexpr uint32_t kMostHeaderBytes = 8192;
 constexpr uint64_t kMostBodyBytes = 0;
@@ -33,7 +33,7 @@ http::response<http::string_body> answer_to(const http::request<http::empty_body
   response.version(request.version());
   response.keep_alive(false);
   response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
-  // A query changes nothing.
+  // Ignore the query string.
   const auto path = request.target().substr(0, request.target().find('?'));
   const bool known = path == "/metrics" || path == "/";
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
@@ -50,7 +50,7 @@ http::response<http::string_body> answer_to(const http::request<http::empty_body
   return response;
 }
 
-// One connection: a request, an answer, the end. It lives as long as an operation on it is pending.
+// One connection, for one request and response. Pending operations keep it alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, const std::function<std::string()>& page, std::chrono::milliseconds patience)
@@ -65,7 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (!error) self->answer();
     });
   }
-  // Ends it, whatever it does.
+  // Closes the connection even if an operation is pending.
   void close() { stream_.close(); }
 
  private:
@@ -115,7 +115,7 @@ class HttpServer::State {
         return;
       }
       std::erase_if(open_, [](const auto& one) { return one.expired(); });
-      // The oldest makes room: many that do not ask must not keep out one that does.
+      // Close the oldest connection: idle ones must not block new ones.
       if (open_.size() >= kMostConnections) {
         if (const auto oldest = open_.front().lock()) oldest->close();
         open_.erase(open_.begin());
@@ -129,7 +129,7 @@ class HttpServer::State {
 
   const std::function<std::string()> page_;
   const std::chrono::milliseconds patience_;
-  std::vector<std::weak_ptr<Connection>> open_;  // in the order in which they came
+  std::vector<std::weak_ptr<Connection>> open_;  // oldest first
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;

@@ -8,15 +8,14 @@
 
 namespace mpzero {
 
-// Answers GET /metrics over HTTP, from one thread of its own. A connection that has not asked within `patience`, or has
-// not taken its answer within `patience`, is closed; so is each one after its answer. Beyond kMostConnections the
-// oldest makes room for a new one.
+// Serves GET /metrics over HTTP on its own thread. Closes a connection after its response, or if its request or the
+// transfer of its response takes longer than `patience`. If kMostConnections are open, a new one replaces the oldest.
 class HttpServer {
  public:
   static constexpr int kMostConnections = 64;
 
-  // `page` makes the answer, on the server's thread. Port 0: any that is free. Throws std::system_error if it cannot
-  // listen there.
+  // `page` returns the response body, on the server's thread. Port 0: any free port. Throws std::system_error if it
+  // cannot listen on the port.
   HttpServer(const std::string& address, uint16_t port, std::function<std::string()> page,
              std::chrono::milliseconds patience = std::chrono::seconds(5));
   ~HttpServer();

@@ -26,7 +26,7 @@ std::optional<double> number_in(const fs::path& path) {
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-// Those of a folder that can be read, sorted.
+// Sorted entries of a folder; entries that cannot be read are omitted.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -80,7 +80,7 @@ void collect_interfaces(const fs::path& root, Families& to) {
   }
 }
 
-// A counter's name as a metric: "rx_drops" gives mpzero_rdma_rx_drops_total.
+// A counter's name as a metric: "rx_drops" becomes mpzero_rdma_rx_drops_total.
 std::optional<std::string> metric_of(const std::string& counter) {
   const auto plain = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
   if (counter.empty() || !std::all_of(counter.begin(), counter.end(), plain)) return std::nullopt;
@@ -92,7 +92,7 @@ void collect_rdma(const fs::path& root, Families& to) {
     for (const fs::path& port : entries_of(device / "ports")) {
       for (const fs::path& counter : entries_of(port / "hw_counters")) {
         const std::string file = counter.filename().string();
-        // How long the driver keeps the numbers, no count.
+        // The driver's refresh interval, not a counter.
         if (file == "lifespan") continue;
         const auto name = metric_of(file);
         const auto value = number_in(counter);
@@ -106,7 +106,7 @@ void collect_rdma(const fs::path& root, Families& to) {
 
 using doctor::GpuReading;
 
-// A gauge, or a counter (its name ends in "_total"). Those that are `slow` a GpuReader reads once in kSlowPeriod.
+// A gauge, or a counter if the name ends in "_total". GpuReader reads `slow` values once per kSlowPeriod.
 struct Value {
   const char* name;
   const char* help;
@@ -134,7 +134,7 @@ std::string with_age(const char* help) {
   return fmt::format("{} Read once in {} s.", help, doctor::GpuReader::kSlowPeriod.count());
 }
 
-// "SW Power Cap" as the value of a label: "sw_power_cap".
+// "SW Power Cap" as a label value: "sw_power_cap".
 std::string label_of(const char* name) {
   std::string label(name);
   std::transform(label.begin(), label.end(), label.begin(),

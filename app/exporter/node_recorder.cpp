@@ -34,7 +34,7 @@ std::string_view short_name(const Families::Sample& sample) {
   return name.starts_with(kOfRun) ? name.substr(kOfRun.size()) : name;
 }
 
-// Of all devices but the loopback; std::nullopt: there is none.
+// Sum over all devices except the loopback; std::nullopt: there is no device.
 std::optional<double> sum_of(const Families& metrics, std::string_view name) {
   std::optional<double> sum;
   for (const Families::Sample& sample : metrics.samples()) {

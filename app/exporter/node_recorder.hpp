@@ -15,16 +15,16 @@
 
 namespace mpzero {
 
-// What a node's metrics say of its GPUs and its network, as a line of node.jsonl has it (docs/formats.md). A value that
-// the metrics do not have is left out. The network: all EFA devices, or, where there are none, all interfaces.
+// GPU and network values in a node's metrics, as fields of a line of node.jsonl (docs/formats.md). Omits missing
+// values. Network: all EFA devices or, without any, all interfaces.
 nlohmann::ordered_json node_facts(const Families& metrics);
 
-// Records what the GPUs and the network of this node do, for the report: when it is made, every `interval`, and when it
-// is destroyed. It has a thread of its own.
+// Records the GPUs and the network of this node for the report: at construction, every `interval`, and at destruction.
+// Has its own thread.
 class NodeRecorder {
  public:
-  // `common`: fields of each line, an object. `collectors`: of the GPUs; they must not throw. `warn` is called by any
-  // thread if a line cannot be written or collected.
+  // `common`: an object with fields of each line. `collectors`: collect GPU metrics; must not throw. `warn` is called
+  // on any thread if a line cannot be written or collected.
   NodeRecorder(const std::filesystem::path& path, nlohmann::ordered_json common, std::vector<Collector> collectors,
                std::function<void(const std::string&)> warn,
                std::chrono::milliseconds interval = std::chrono::seconds(30));

@@ -16,20 +16,20 @@ namespace mpzero {
 // One start of a run.
 struct RunBeginning {
   double began = 0;        // seconds since 1970
-  int64_t steps_done = 0;  // where it resumes
-  int64_t restarts = 0;    // starts of the run before this one
+  int64_t steps_done = 0;  // before this start
+  int64_t restarts = 0;    // earlier starts of the run
   int64_t max_steps = 0;
-  bool saves = false;                    // checkpoints before its end
+  bool saves = false;                    // the run saves checkpoints before its end
   std::optional<int64_t> planned_bytes;  // peak of a rank's memory; std::nullopt: there is no plan
 };
 
-// What a run does, for Prometheus. The training thread reports, a scrape collects: either holds the lock for as long
-// as it takes to copy a few numbers.
+// Prometheus metrics of a run. The training thread updates them and scrapes read them; both hold the lock only to copy
+// a few numbers.
 class RunMetrics final : public RunObserver {
  public:
   explicit RunMetrics(int64_t tokens_per_step) : tokens_per_step_(tokens_per_step) {}
 
-  // Before a scrape.
+  // Call before the first scrape.
   void begin(const RunBeginning& beginning) { beginning_ = beginning; }
 
   void step(const StepReport& report, std::optional<double> mfu) override;

@@ -38,7 +38,7 @@ std::optional<double> nvlink_errors(const NvmlLibrary& library, NvmlDevice devic
   for (unsigned link = 0; link < kMostNvlinks; ++link) {
     for (const int kind : kNvlinkErrors) {
       const auto count = library.ask<unsigned long long>("nvmlDeviceGetNvLinkErrorCounter", device, link, kind);
-      // A GPU has no link after the first that does not answer.
+      // No link follows the first one that does not answer.
       if (!count) return sum;
       sum = sum.value_or(0) + static_cast<double>(*count);
     }
@@ -111,7 +111,7 @@ class GpuReader::Driver {
     }
   }
 
-  // What changes from second to second.
+  // Values that change every second.
   void read_state(Gpu& gpu) const {
     GpuReading& to = gpu.reading;
     const NvmlDevice device = gpu.device;
@@ -135,7 +135,7 @@ class GpuReader::Driver {
     to.throttle_reasons = large("nvmlDeviceGetCurrentClocksThrottleReasons");
   }
 
-  // Counters that hardly change.
+  // Counters that rarely change.
   void read_errors(Gpu& gpu) const {
     GpuReading& to = gpu.reading;
     const auto of_memory = [&](int kind) {

@@ -26,7 +26,7 @@ struct FabricInfo {
 };
 constexpr unsigned char kFabricCompleted = 3;
 
-// A cluster of NVLink and the clique in it, whose GPUs reach each other; a host alone has a cluster of zeros.
+// An NVLink cluster and a clique in it, whose GPUs reach each other. The cluster of a single host is all zeros.
 std::string domain_of(const FabricInfo& fabric) {
   if (std::all_of(std::begin(fabric.cluster), std::end(fabric.cluster), [](unsigned char byte) { return byte == 0; })) {
     return "";

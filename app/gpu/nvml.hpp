@@ -8,13 +8,13 @@
 
 namespace mpzero::doctor {
 
-// A process that holds memory of a GPU.
+// A process that uses memory of a GPU.
 struct GpuProcess {
-  unsigned pid = 0;               // of the machine, not of a container
+  unsigned pid = 0;               // the host's, not a container's
   std::optional<uint64_t> bytes;  // empty: not reported
 };
 
-// What the driver reports about one GPU. An optional is empty if this GPU or driver does not report the value.
+// State of one GPU as reported by the driver. An optional is empty if this GPU or driver does not report the value.
 struct GpuState {
   std::string name;
   std::string pci_address;                         // "00000000:10:1C.0"; empty: not reported
@@ -24,13 +24,13 @@ struct GpuState {
   std::optional<bool> ecc;                         // on
   std::optional<uint64_t> uncorrected_errors;      // since the driver was loaded
   std::optional<bool> rows_pending,
-      rows_failed;  // remapping of bad memory rows waits for a reset; is no longer possible
+      rows_failed;  // remapping of bad memory rows needs a reset; has failed
   std::optional<unsigned> pcie_width, max_pcie_width;
   std::optional<uint64_t> total_memory;  // bytes
   std::optional<uint64_t> used_memory;   // bytes, of all processes
-  std::optional<bool> mig;               // the GPU is divided into instances, which jobs may share
+  std::optional<bool> mig;               // the GPU is split into instances, which several jobs may share
   std::vector<GpuProcess> processes;     // those with a CUDA context
-  std::string nvlink_domain = {};        // of several hosts, that this GPU has joined; empty: none
+  std::string nvlink_domain = {};        // multi-host domain of this GPU; empty: none
 
   static auto fields(auto& gpu) {  // base/collectives.hpp
     return std::tie(gpu.name, gpu.pci_address, gpu.temperature, gpu.sm_clock, gpu.max_sm_clock, gpu.throttle_reasons,
@@ -43,7 +43,7 @@ struct GpuSurvey {
   bool library = false;  // NVIDIA's management library is installed and works
   std::string problem;   // why it does not work; empty if the library is only missing
   std::string driver;    // "580.95.05"
-  int cuda_version = 0;  // the newest CUDA that the driver runs, 1000 * major + 10 * minor
+  int cuda_version = 0;  // the newest CUDA that the driver supports, 1000 * major + 10 * minor
   std::vector<GpuState> gpus;
 
   static auto fields(auto& survey) {
@@ -51,12 +51,12 @@ struct GpuSurvey {
   }
 };
 
-// "7.0 GiB (pid 4242: 6.5 GiB)": the memory of a GPU that processes hold, and which. Empty: less than 2 GiB, which the
-// driver and idle contexts may use, or a GPU with MIG, whose other instances may be other jobs'.
+// "7.0 GiB (pid 4242: 6.5 GiB)": used memory of a GPU, and the processes that use it. Empty: less than 2 GiB, which the
+// driver and idle contexts may use, or a GPU with MIG, whose other instances may belong to other jobs.
 std::string memory_in_use(const GpuState& gpu);
 
-// Queries NVIDIA's management library (NVML), the first of `libraries` that can be loaded. Never throws: what cannot be
-// queried stays empty.
+// Queries NVIDIA's management library (NVML), the first of `libraries` that can be loaded. Never throws: values that
+// cannot be queried stay empty.
 GpuSurvey survey_gpus(const std::vector<std::string>& libraries);
 
 }  // namespace mpzero::doctor

@@ -7,23 +7,23 @@
 
 #include "app/gpu/shared_library.hpp"
 
-// Calls of NVIDIA's management library (NVML), by name: neither the wheels nor the driver include its header.
+// Calls functions of NVIDIA's management library (NVML) by name: neither the wheels nor the driver include its header.
 // https://docs.nvidia.com/deploy/nvml-api
 namespace mpzero::doctor {
 
 using NvmlResult = int;
 using NvmlDevice = void*;
 inline constexpr NvmlResult kNvmlSuccess = 0;
-// Values of its enumerations: sensors of temperatures, clocks, errors of memory and who counts them.
+// Values of NVML's enumerations: temperature sensors, clocks, and types and lifetimes of memory error counters.
 inline constexpr int kTemperatureOfGpu = 0;
 inline constexpr int kSmClock = 1, kMemoryClock = 2;
 inline constexpr int kCorrected = 0, kUncorrected = 1;
 inline constexpr int kVolatile = 0;
 
-// The library, with a session of the driver for as long as this lives.
+// The library, with a driver session during the lifetime of this object.
 class NvmlLibrary {
  public:
-  // Opens the first of `names` that can be loaded, and begins the session.
+  // Opens the first of `names` that can be loaded, and starts the session.
   explicit NvmlLibrary(const std::vector<std::string>& names) : library_(names) {
     if (!library_) return;
     auto* initialize = library_.function<NvmlResult()>("nvmlInit_v2");
@@ -48,20 +48,20 @@ class NvmlLibrary {
   // Why it does not work; empty if the library is only missing.
   const std::string& problem() const { return problem_; }
 
-  // Calls `name` with `arguments`, if the library has it. False: it has not, or the call fails.
+  // Calls `name` with `arguments`. False if the library lacks the function, or the call fails.
   template <typename... Arguments>
   bool call(const char* name, Arguments... arguments) const {
     auto* function = library_.function<NvmlResult(Arguments...)>(name);
     return function != nullptr && function(arguments...) == kNvmlSuccess;
   }
-  // What `name` returns through a pointer after `arguments`.
+  // The value that `name` returns through a pointer after `arguments`; std::nullopt: the call fails.
   template <typename Value, typename... Arguments>
   std::optional<Value> ask(const char* name, Arguments... arguments) const {
     Value value{};
     if (!call(name, arguments..., &value)) return std::nullopt;
     return value;
   }
-  // The text that `name` writes after `arguments`; empty: none.
+  // The text that `name` writes into a buffer after `arguments`; empty: none.
   template <typename... Arguments>
   std::string text(const char* name, Arguments... arguments) const {
     std::array<char, 96> text{};

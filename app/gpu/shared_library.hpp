@@ -8,10 +8,10 @@
 
 namespace mpzero::doctor {
 
-// A library that may or may not be on this machine.
+// A shared library that may be missing on this machine.
 class SharedLibrary {
  public:
-  // Opens the first of `names` that the loader can open. If there is none, reason() has the error.
+  // Opens the first of `names` that the loader can open. If none can be opened, reason() is the error.
   explicit SharedLibrary(const std::vector<std::string>& names) {
     for (const std::string& library : names) {
       handle_.reset(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
@@ -24,7 +24,7 @@ class SharedLibrary {
   explicit operator bool() const { return handle_ != nullptr; }
   const std::string& reason() const { return reason_; }
 
-  // The function `name` with the type `Function`; nullptr if the library is missing or does not have it.
+  // The function `name` with the type `Function`; nullptr if the library or the function is missing.
   template <typename Function>
   Function* function(const char* name) const {
     return handle_ ? reinterpret_cast<Function*>(dlsym(handle_.get(), name)) : nullptr;

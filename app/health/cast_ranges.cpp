@@ -22,23 +22,23 @@ using nlohmann::ordered_json;
 std::string_view reads(LayerProduct product) {
   switch (product) {
     case LayerProduct::kQkv:
-      return "the query, key and value projection reads";
+      return "the query, key and value projection";
     case LayerProduct::kOutput:
-      return "the attention output projection reads";
+      return "the attention output projection";
     case LayerProduct::kGateUp:
-      return "the gate and up projections read";
+      return "the gate and up projections";
     case LayerProduct::kDown:
       break;
   }
-  return "the down projection reads";
+  return "the down projection";
 }
 
-// Four digits: bf16 has no more than three.
+// Four digits: bf16 has at most three.
 ordered_json rounded(double x) {
   return std::isfinite(x) ? ordered_json(std::stod(fmt::format("{:.4g}", x))) : ordered_json();
 }
 
-// The largest of `value` over the layers that have the operand in FP8; NaN where one has it.
+// Maximum of `value` over the layers that have the operand in FP8; NaN if any is NaN.
 template <class Value>
 std::optional<double> largest(const CastRanges& ranges, LayerProduct product, OperandKind kind, const Value& value) {
   std::optional<double> most;
@@ -112,8 +112,8 @@ std::optional<std::string> ZeroShareWarning::judge(const CastRanges& ranges, int
   const auto& [layer, product] = place;
   const bool tensorwise = scaling_ == model::fp8::Scaling::kTensorwise;
   return fmt::format(
-      "FP8 underflow: in step {}, {:.0f}% of what {} in layer {} became 0, as its maximum is {:.4g}; keep this product "
-      "in bf16 (\"{}\" in fp8.filter_fqns){} or lower the learning rate.",
+      "FP8 underflow: in step {}, {:.0f}% of the input of {} in layer {} became 0: its maximum is {:.4g}; keep this "
+      "product in bf16 (\"{}\" in fp8.filter_fqns){} or lower the learning rate.",
       step, worst->zero_share() * 100, reads(product), layer, worst->maximum, weight_name_(layer, product),
       tensorwise ? ", scale per row (fp8.recipe rowwise)" : "");
 }

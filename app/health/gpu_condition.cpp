@@ -13,8 +13,7 @@
 namespace mpzero {
 namespace {
 
-// The management library numbers all GPUs, CUDA those in CUDA_VISIBLE_DEVICES: only a GPU's PCI address means the same
-// to both.
+// NVML numbers all GPUs, CUDA only those in CUDA_VISIBLE_DEVICES: only PCI addresses are common to both.
 std::optional<size_t> find(const std::vector<doctor::GpuState>& gpus, const std::string& pci_address) {
   for (size_t index = 0; index < gpus.size(); ++index) {
     if (parallel::same_gpu(gpus[index].pci_address, pci_address)) return index;

@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// Why a run stops to leave hosts.
+// Reason and hosts of a run that stops to leave hosts.
 struct StopReport {
   std::string job;  // Slurm's; empty: none
   int restart = 0;  // Slurm's count of the job's restarts
@@ -14,7 +14,7 @@ struct StopReport {
   std::vector<std::string> hosts;
 };
 
-// Replaces stop.json in `folder`, which exists. Throws Error.
+// Replaces stop.json in the existing `folder`. Throws Error.
 void write_stop_report(const std::filesystem::path& folder, const StopReport& report);
 
 }  // namespace mpzero

@@ -20,13 +20,12 @@ constexpr std::array kSignals = {SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT};
 constexpr int64_t kNanoseconds = 1'000'000'000;
 constexpr int kOwnRequest = -1;
 
-// State that the signal handler can reach; it has no other access to its object. Written by handlers, read by any
-// thread.
+// State for the signal handler, which cannot access the object. Written by handlers, read by any thread.
 struct Received {
   std::atomic<int> signal{0};
-  std::atomic<int64_t> at{0};  // on the monotonic clock, in nanoseconds
+  std::atomic<int64_t> at{0};  // monotonic clock, in nanoseconds
   std::atomic<int> interrupts{0};
-  std::atomic<int> wake{-1};  // the pipe's writing end
+  std::atomic<int> wake{-1};  // write end of the pipe
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
@@ -38,7 +37,7 @@ int64_t now() {
   return time.tv_sec * kNanoseconds + time.tv_nsec;
 }
 
-// Only calls that are safe in a signal handler.
+// Calls only async-signal-safe functions.
 void handle(int signal) {
   const int saved_errno = errno;
   int none = 0;
@@ -98,7 +97,7 @@ void StopRequest::request(const std::string& reason, double seconds_left) {
     if (requested()) return;
     own_reason_ = reason;
     own_seconds_left_ = seconds_left;
-    // A signal that arrives now comes first.
+    // A signal that arrives here takes precedence.
     int none = 0;
     received.at = now();
     if (!received.signal.compare_exchange_strong(none, kOwnRequest)) return;

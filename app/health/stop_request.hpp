@@ -9,7 +9,7 @@
 namespace mpzero {
 
 // Signals that ask this process to stop training: SIGTERM, SIGUSR1, SIGUSR2, SIGHUP and SIGINT. The first one requests
-// a stop; a second SIGINT asks to end immediately. Signals that were ignored when the program started (nohup) stay
+// a stop; a second SIGINT requests an immediate end. Signals that were ignored when the program started (nohup) stay
 // ignored.
 class StopRequest {
  public:
@@ -19,28 +19,28 @@ class StopRequest {
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  // Requests a stop from any thread, unless one is requested already. `reason`: a noun phrase for the log.
-  // `seconds_left`: until the end of this host; 0: not known.
+  // Requests a stop from any thread, unless one is already requested. `reason`: a noun phrase for the log.
+  // `seconds_left`: until this host ends; 0: unknown.
   void request(const std::string& reason, double seconds_left = 0);
 
-  // The run has come to its end: from now on, also after this object, the signals are ignored, but for SIGINT. What
-  // asks a run to stop repeats it, and would end a process that leaves MPI with another status than the run's.
+  // Call at the end of the run: ignores all signals except SIGINT from now on, even after this object is destroyed.
+  // Stop signals are often repeated, and would change the exit status of a process that is finalizing MPI.
   void ignore_signals();
 
   bool requested() const { return source() != 0; }
   // Whether request() came before any signal.
   bool is_own() const { return source() < 0; }
-  // "SIGTERM", or what request() was given; empty: no stop is requested.
+  // "SIGTERM", or the `reason` of request(); empty: no stop is requested.
   std::string reason() const;
   // Seconds since the stop was requested; 0 if it was not.
   double seconds_since() const;
-  // Seconds until the end of this host, negative afterwards; 0: not known.
+  // Seconds until this host ends, negative afterwards; 0: unknown.
   double seconds_left() const;
   // Whether SIGINT has arrived twice.
   bool is_immediate() const;
   // For poll(): readable once a signal or a request has arrived; see drain().
   int descriptor() const { return pipe_[0]; }
-  // Makes it unreadable until the next one.
+  // Makes descriptor() unreadable until the next signal or request.
   void drain() const;
 
  private:
@@ -48,7 +48,7 @@ class StopRequest {
   static int source();
 
   int pipe_[2] = {-1, -1};
-  mutable std::mutex mutex_;  // of the following two
+  mutable std::mutex mutex_;  // guards the following two
   std::string own_reason_;
   double own_seconds_left_ = 0;
   std::vector<std::pair<int, struct sigaction>> before_;

@@ -9,16 +9,16 @@ namespace mpzero {
 namespace {
 
 constexpr size_t kWindow = 20;  // steps
-// How much longer than the others' median a slow rank takes, as a factor and, for very short steps, in seconds.
+// A slow rank takes longer than the others' median by this factor and, for very short steps, these seconds.
 constexpr double kLateFactor = 1.10;
 constexpr double kLateSeconds = 0.001;
 constexpr int64_t kLateSteps = 16;  // of a window
-// The first steps choose kernels and allocate memory.
+// The first steps select kernels and allocate memory.
 constexpr int64_t kWarmUpSteps = 2;
 
 bool power_of_two(int64_t number) { return (number & (number - 1)) == 0; }
 
-// The median of all but one; the lower one of two middle values.
+// Median of all values but one; with an even count, the lower middle value.
 double median_of_others(std::span<const double> seconds, size_t without) {
   std::vector<double> others;
   for (size_t i = 0; i < seconds.size(); ++i) {

@@ -9,18 +9,18 @@ namespace mpzero {
 namespace {
 
 constexpr double kMostData = 0.05;
-// Seconds: below, a disk is not the reason.
+// In seconds: shorter waits are not caused by a disk.
 constexpr double kNoticeableData = 0.002;
-// Also of waiting for a slow rank.
+// Also applies to waits for a slow rank.
 constexpr double kMostCommunication = 0.10;
 constexpr double kMostHostUpdate = 0.25;
 constexpr double kLeastMfu = 0.30;
-// With more tokens than these another reason is likelier.
+// Larger micro-batches are rarely the reason for a low MFU.
 constexpr int64_t kSmallMicroBatch = 8192;
 
 double gibibytes_of(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
-// The larger part first; a part that rounds to nothing is left out.
+// Larger part first; omits a part that rounds to 0.
 std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts) {
   const bool parameters = mean.exposed_parameters > mean.exposed_gradients;
   const bool large = facts.zero_stage == 3 && !facts.keeps_parameters;
@@ -39,22 +39,22 @@ std::string of_communication(const StepSplit& mean, const BottleneckFacts& facts
 std::string of_host_update(double share, const BottleneckFacts& facts) {
   const bool fits = facts.host_states_bytes <= facts.spare_bytes;
   const std::string change =
-      fits ? fmt::format("{:.1f} GiB of GPU memory are free for {:.1f} GiB of states: leave out \"offload_optimizer\"",
+      fits ? fmt::format("{:.1f} GiB of GPU memory are free for {:.1f} GiB of states: remove \"offload_optimizer\"",
                          gibibytes_of(facts.spare_bytes), gibibytes_of(facts.host_states_bytes))
            : std::string(
-                 "raise gradient_accumulation_steps, or update a part on the GPUs (\"offload_optimizer\": {\"ratio\": "
-                 "\"auto\"})");
+                 "raise gradient_accumulation_steps, or update part of the states on the GPUs (\"offload_optimizer\": "
+                 "{\"ratio\": \"auto\"})");
   return fmt::format("CPU AdamW takes {:.0f}% of each step: {}", 100 * share, change);
 }
 
-// The lower one of two middle values.
+// With an even count, the lower middle value.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
-// The part of a step in which most ranks wait for the slowest one.
+// Share of a step that the median rank waits for the slowest one.
 double share_of_straggler(const std::vector<StepSplit>& means, const StepSplit& slowest) {
   std::vector<double> own_times;
   for (const StepSplit& mean : means) own_times.push_back(mean.own());
@@ -68,7 +68,7 @@ struct Data {
   bool is_everywhere = false;
 };
 
-// Of the rank that waits longest for data.
+// For the rank that waits longest for data.
 Data data_of(const std::vector<StepSplit>& means) {
   std::vector<double> seconds;
   for (const StepSplit& mean : means) seconds.push_back(mean.data);

@@ -35,14 +35,14 @@ JsonLines::~JsonLines() {
 
 int JsonLines::open() {
   if (descriptor_ >= 0) return 0;
-  // Nonblocking: a FIFO without a reader is an error, and a full one does not wait for its reader.
+  // Nonblocking: opening a FIFO without a reader fails, and writing to a full one does not wait.
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | kFlags, 0666);
   if (descriptor_ < 0) return errno;
   torn_ = false;
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return 0;
-  // A crash may have cut the last line.
+  // A crash may have truncated the last line.
   const int reader = ::open(path_.c_str(), O_RDONLY | kFlags);
   char last = '\n';
   torn_ = reader >= 0 && ::pread(reader, &last, 1, status.st_size - 1) == 1 && last != '\n';
@@ -60,10 +60,10 @@ int JsonLines::append(std::string_view text) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      // Whole lines or none.
+      // Write whole lines or nothing.
       if (rest.size() < whole.size() && size >= 0) [[maybe_unused]]
         const int ignored = ::ftruncate(descriptor_, size);
-      // Its file may have been replaced, or be on a file system that was mounted again.
+      // The file may have been replaced, or its file system remounted.
       ::close(std::exchange(descriptor_, -1));
       return error;
     }
@@ -103,7 +103,7 @@ void EventLog::write(std::string_view event, const ordered_json& fields) {
 void JsonLines::sync() {
   if (descriptor_ < 0) return;
   ::fsync(descriptor_);
-  // A folder that was moved away takes the open file with it; if somebody has made another one, lines go on there.
+  // If the folder was moved and another one created, lines continue in the new folder.
   struct stat opened {};
   struct stat named {};
   std::error_code ignored;

@@ -9,10 +9,10 @@
 
 namespace mpzero {
 
-// Appends to a JSON Lines file, one object per line, each passed to the system immediately. One process writes it.
+// Appends to a JSON Lines file, one object per line, without buffering. Only one process may write the file.
 //
-// Neither call throws: while the file cannot be opened or written, lines are lost and training continues. `warn` gets
-// one sentence when that begins and one when it ends. The place of lost lines is marked by
+// No call throws: while the file cannot be opened or written, lines are lost and training continues. `warn` gets one
+// sentence when this starts and one when it ends. A gap of lost lines is marked by
 //   {"event": "gap", "lines": number of lost lines, "time": seconds since 1970}
 class JsonLines {
  public:
@@ -22,10 +22,10 @@ class JsonLines {
   JsonLines(const JsonLines&) = delete;
   JsonLines& operator=(const JsonLines&) = delete;
 
-  // A value that is not finite is written as null, and bytes that are not UTF-8 are replaced.
+  // Non-finite values are written as null; bytes that are not UTF-8 are replaced.
   void write(const nlohmann::ordered_json& object);
-  // Waits until the lines are on disk. If another file has the path by then, or none in a folder that exists, opens the
-  // path again.
+  // Waits until the lines are on disk. Reopens the path if the file was replaced, or was removed and its folder still
+  // exists.
   void sync();
 
  private:
@@ -39,11 +39,11 @@ class JsonLines {
   int descriptor_ = -1;
   bool torn_ = false;  // the file does not end in a newline
   bool failing_ = false;
-  int64_t lost_ = 0;  // lines since it began to fail
+  int64_t lost_ = 0;  // lost since writes began to fail
 };
 
-// What happens in a run besides its steps: its starts, checkpoints, warnings and ends. It is only appended to, so that
-// it keeps what starts that were killed have written.
+// Events of a run besides its steps: starts, checkpoints, warnings and ends. Append-only, so events of killed starts
+// are kept.
 class EventLog : private JsonLines {
  public:
   using JsonLines::JsonLines;

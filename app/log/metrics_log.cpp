@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kRunKey = "run";
 
-// Whether `line` may be an incomplete line that a killed run has left.
+// Whether `line` may be truncated by the death of a run.
 bool may_be_half_a_step(std::string_view line) {
   constexpr std::string_view kBegin = "{\"step\":";
   return line.substr(0, kBegin.size()) == kBegin.substr(0, line.size());
@@ -69,7 +69,7 @@ std::vector<Line> read_lines(const std::filesystem::path& path) {
   return lines;
 }
 
-// The content to keep from an old file.
+// Lines to keep from an old file.
 struct Content {
   std::map<int64_t, std::string> kept;  // the owner's lines of steps 1 .. steps_done
   bool unchanged = true;                // nothing else is in the file
@@ -101,7 +101,7 @@ Content sort_lines(const std::vector<Line>& lines, int64_t steps_done, const Met
   return content;
 }
 
-// Gives the file at `path` the first free name, too: "metrics.WORD-1.jsonl".
+// Also links the file at `path` to the first free name: "metrics.WORD-1.jsonl".
 std::filesystem::path keep_aside(const std::filesystem::path& path, std::string_view word) {
   std::filesystem::path aside;
   std::error_code error;
@@ -110,13 +110,13 @@ std::filesystem::path keep_aside(const std::filesystem::path& path, std::string_
     aside.replace_filename(fmt::format("{}.{}-{}{}", path.stem().string(), word, n, path.extension().string()));
   }
   std::filesystem::create_hard_link(path, aside, error);
-  // A file system without links.
+  // The file system has no hard links.
   if (error) std::filesystem::rename(path, aside, error);
   if (error) io::throw_system_error("rename to " + aside.string() + " the metrics file", path, error.value());
   return aside;
 }
 
-// The file's new content; std::nullopt: as it is. A mark stands wherever steps are missing after the first one.
+// New content of the file; std::nullopt: unchanged. A mark stands wherever steps are missing after the first one.
 std::optional<std::string> text_of(const Content& content, int64_t steps_done) {
   bool changed = !content.unchanged;
   std::string text;
@@ -136,7 +136,7 @@ std::optional<std::string> text_of(const Content& content, int64_t steps_done) {
   return changed ? std::optional(text) : std::nullopt;
 }
 
-// Keeps the owner's lines of steps 1 .. `steps_done` in the file. Returns what became of others, one sentence each.
+// Keeps the owner's lines of steps 1 .. `steps_done` in the file. Returns one sentence about each kind of other lines.
 std::vector<std::string> shorten(const std::filesystem::path& path, int64_t steps_done, const MetricsOwner& owner) {
   const Content content = sort_lines(read_lines(path), steps_done, owner);
   const std::optional<std::string> text = text_of(content, steps_done);
@@ -154,7 +154,7 @@ std::vector<std::string> shorten(const std::filesystem::path& path, int64_t step
   try {
     io::replace_text_file(path, *text);
   } catch (...) {
-    // The file keeps its name, and what it holds.
+    // Keep the file and its name.
     std::error_code ignored;
     if (!aside.empty() && std::filesystem::exists(path, ignored)) {
       std::filesystem::remove(aside, ignored);
@@ -180,7 +180,7 @@ void check_metrics_file(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, error)) {
     throw_user_error("metrics file {} is a folder; pass a file in it", path.string());
   }
-  // Nonblocking: a FIFO without a reader is an error.
+  // Nonblocking: opening a FIFO without a reader fails.
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
   if (descriptor < 0) io::throw_system_error("write metrics file", path, errno);
   ::close(descriptor);
@@ -189,7 +189,7 @@ void check_metrics_file(const std::filesystem::path& path) {
 void check_is_for_metrics(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return;
-  // A crash may leave a file of NULs. What follows the first line of metrics is for MetricsLog to parse.
+  // A crash may leave a file of NUL bytes. MetricsLog parses the lines after the first one.
   bool has_metrics = false, is_void = true;
   try {
     io::read_lines(path, [&](std::string_view text, bool has_end) {

@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kSummary = "summary.json";
 constexpr int kIndent = 2;
-// A step that takes so many times the median is a stall.
+// A step that takes this many times the median is a stall.
 constexpr float kStall = 3;
 
 int64_t stalls_in(std::vector<float> seconds) {
@@ -41,7 +41,7 @@ RunTotals write_summary(const StartRecord& record, std::string_view status, std:
   summary.update(to_json(totals));
   const std::string text = summary.dump(kIndent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   try {
-    // After the death of a rank the launcher leaves the others about a second.
+    // When a rank dies, the launcher kills the others after about a second.
     io::replace_text_file(record.folder / kSummary, text, io::disk(), io::Synced::kNo);
   } catch (const Error& error) {
     warn(error.what());
@@ -54,7 +54,7 @@ bool has(const nlohmann::json& event, const char* key, std::string_view value) {
   return found != event.end() && *found == value;
 }
 
-// Whether the file has the start, and its end.
+// Whether the file has the start and its end.
 struct Recorded {
   bool began = false, ended = false;
 };

@@ -21,11 +21,11 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr size_t kMostBytesOfALine = 1 << 20;
-// What no start of a run reaches, so that sums stay in range.
+// Above any real value, so that sums stay in range.
 constexpr uint64_t kMostCount = uint64_t{1} << 50;
 constexpr double kMostSeconds = 1e10;
 
-// One start of a run, as far as its events have been read.
+// One start of a run, from the events read so far.
 struct Start {
   std::optional<double> began, last;  // seconds since 1970
   int64_t gpus = 0;
@@ -33,7 +33,7 @@ struct Start {
   StartTotals totals;
 };
 
-// 0 for what is no count.
+// 0 if the value is not a count.
 int64_t count(const json& event, const char* key) {
   const auto found = event.find(key);
   const bool is_count = found != event.end() && found->is_number_unsigned() && found->get<uint64_t>() <= kMostCount;
@@ -101,7 +101,7 @@ RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id
   }
   RunTotals totals;
   for (auto& [id, start] : starts) {
-    // Clocks of different hosts differ.
+    // Clocks of hosts differ.
     const double elapsed = start.began && start.last ? *start.last - *start.began : 0;
     start.totals.elapsed_seconds = std::max({0.0, elapsed, start.totals.step_seconds});
     totals += start.totals;

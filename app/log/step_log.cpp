@@ -30,7 +30,7 @@ std::string show_time(double seconds) {
 
 std::string show_share(double share) { return fmt::format("{:.{}f}%", share * 100, share < 0.0995 ? 1 : 0); }
 
-// Describes where the time of a step of `seconds` went. `exposed_shares`: of each rank's step, by rank.
+// Describes the time split of a step of `seconds`. `exposed_shares`: share of each rank's step, by rank.
 std::string describe(const StepSplit& split, double seconds, const std::vector<double>& exposed_shares) {
   const auto part = [&](const char* name, double time, const std::string& remark = {}) {
     return fmt::format("{} {} ({}{})", name, show_time(time), show_share(time / seconds), remark);
@@ -59,7 +59,7 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::stri
     if (steps_done == 0) check_metrics_file(config_.metrics_file);
     metrics_.emplace(config_.metrics_file, steps_done, run, [this](const std::string& remark) { warn(remark + "."); });
   }
-  // Not recorded: the events are what cannot be written.
+  // Only printed: the event log is the file that cannot be written.
   events_ = std::make_shared<RunEvents>(start_, facts, [](const std::string& line) { print_warning(line + "."); });
   const std::vector<std::string> early = *std::exchange(early_warnings_, std::nullopt);
   for (const std::string& line : early) events_->warning(line);
@@ -208,7 +208,7 @@ void StepLog::write_metrics(const StepReport& report) {
     step["fp8"] = to_json(report.casts);
   }
   for (const auto& [set, loss] : report.validation) step[validation_loss_key(set)] = loss;
-  // With many ranks that is most of a line, so not in each.
+  // Large with many ranks, so only in logged steps.
   if (is_logged(report.step) && report.rank_seconds.size() > 1) step["rank_seconds"] = report.rank_seconds;
   metrics_->write(std::move(step));
 }

@@ -24,8 +24,8 @@
 
 namespace mpzero {
 
-// The mean loss of a validation set, nats per token. `set` is empty where the file has no name, and for the mean of
-// several sets.
+// Mean loss of a validation set, nats per token. `set` is empty if the file has no name, and for the mean over several
+// sets.
 struct ValidationLoss {
   std::string set;
   double loss = 0;
@@ -40,17 +40,17 @@ struct StepReport {
   double seconds = 0;
   StepSplit split;  // of this rank; see StepTimer::finish_step
   int64_t tokens_seen = 0;
-  int64_t internode_bytes = 0;                  // that a node sent to others; see LevelCommunicators
+  int64_t internode_bytes = 0;                  // that a node sent to other nodes; see LevelCommunicators
   PeakMemory peak_memory;                       // of this rank
   std::vector<ValidationLoss> validation = {};  // in steps with a validation
-  std::optional<SlowestRank> slowest;           // of the step before
-  std::vector<double> rank_seconds = {};        // of the step before: each rank's own part of it, by rank
+  std::optional<SlowestRank> slowest;           // of the previous step
+  std::vector<double> rank_seconds = {};        // of the previous step: each rank's own time, by rank
   double attention_share = 1;                   // of the global batch: see io::MicroBatch::attention_share
-  double checkpoint_blocked_seconds = 0;  // time that training paused for checkpoints since the last step's report
-  model::CastRanges casts = {};           // to FP8, of all ranks; in steps with a log line
+  double checkpoint_blocked_seconds = 0;        // pauses for checkpoints since the last step's report
+  model::CastRanges casts = {};                 // to FP8, over all ranks; in steps with a log line
 };
 
-// Learns what a run does, on rank 0, by the thread that trains. Its calls must not fail and must return at once.
+// Observes a run on rank 0. Called by the training thread: calls must not fail or block.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -64,40 +64,41 @@ class RunObserver {
 // progress bar on stderr, and a line of JSON per step in --metrics_file. Only rank 0 prints.
 class StepLog {
  public:
-  // `config` and `group` must outlive the log. `peak`: from which MFU is computed; std::nullopt if the GPU's rate is
-  // unknown or does not apply.
+  // `config` and `group` must outlive the log. `peak`: the basis of MFU; std::nullopt if the GPU's rate is unknown or
+  // does not apply.
   StepLog(const RunConfig& config, ProcessGroup& group, std::optional<PeakTime> peak);
 
   // The run starts, or resumes, after step `steps_done`. `start` identifies this start, and `facts`, an object,
   // describes it in the event log.
   void begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
              const nlohmann::ordered_json& facts);
-  // Starts of the run that the event log has; before begin(), those before this one. 0 on other ranks than rank 0.
+  // Number of the run's starts in the event log; before begin(), of those before this start. 0 on other ranks than rank
+  // 0.
   int64_t earlier_starts(const std::string& run_id) const;
-  // It learns what follows, and how many warnings there were before, on rank 0. It must outlive the log.
+  // Notifies `observer` of all later events and of the number of earlier warnings, on rank 0. It must outlive the log.
   void observe(RunObserver& observer);
   // Prints a line on stdout.
   void say(const std::string& line);
-  // Prints a warning on stderr, for what may be unintended, and records it in the event log: those before begin(), too.
+  // Prints a warning on stderr and records it in the event log, even if called before begin().
   void warn(const std::string& line);
-  // Records a warning that has been printed already.
+  // Records a warning that was already printed.
   void record_warning(const std::string& line);
-  // A checkpoint has been saved: how long that took, and for how long of it training has paused.
+  // A checkpoint was saved in `seconds`; training paused for `paused_seconds` of them.
   void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   // A checkpoint could not be saved.
   void save_failed();
   // This start ends: "finished", "stopped" or "failed". Prints the run's totals and writes them to summary.json.
   void end(std::string_view status, std::string_view reason = {});
-  // As end(), for another thread of any rank, where the one that trains cannot get to it. Valid after begin(), and
-  // longer than the log.
+  // end() for another thread of any rank, for when the training thread cannot call it. Call after begin(); the function
+  // may outlive the log.
   std::function<void(std::string_view status, std::string_view reason)> late_end() const;
   // Collective in the steps that get a log line.
   void step(const StepReport& report);
   // Whether a step gets a log line.
   bool is_logged(int64_t step) const;
-  // Of a step that took so long; std::nullopt: not known.
+  // MFU of a step that took `step_seconds`; std::nullopt: unknown.
   std::optional<double> mfu(double step_seconds, double attention_share) const;
-  // Where the events are: next to the metrics file, else in the checkpoint folder.
+  // Folder of the events: that of the metrics file, else the checkpoint folder.
   std::filesystem::path folder() const;
 
  private:

@@ -13,19 +13,19 @@ enum class Phase {
   kOptimizer  // the rest of the gradient reduction, the norm, the update
 };
 
-// Where the time of one step went, in seconds of the compute stream, or of the host on the CPU. The parts do not
-// overlap and add up to the step.
+// Time split of one step, in seconds on the compute stream or, on the CPU, on the host. The parts do not overlap and
+// add up to the step.
 struct StepSplit {
   double data = 0;
   double forward = 0;
   double backward = 0;
   double optimizer = 0;
-  // Exposed communication, in any phase: time that computing waited for it.
+  // Exposed communication in any phase: time that computation waits for it.
   double exposed_parameters = 0;  // waiting for gathers
   double exposed_gradients = 0;   // waiting for reductions
 
   double exposed_communication() const { return exposed_parameters + exposed_gradients; }
-  // Without waiting for other ranks.
+  // Time without waits for other ranks.
   double own() const { return data + forward + backward + optimizer; }
   double total() const { return own() + exposed_communication(); }
   StepSplit& operator+=(const StepSplit& other);
@@ -43,13 +43,13 @@ class StepTimer {
 
   // Begins another phase. The first one after finish_step() begins a step; time before it belongs to no step.
   void enter(Phase phase);
-  // Counts these waits for states that the host updates, in the timeline's order, as optimizer time, in any phase.
+  // Counts waits for states that the host updates as optimizer time, in any phase. `stalls`: in the timeline's order.
   void held_up_by_updates(const std::vector<parallel::Stall>& stalls);
-  // The host has just waited for all that was queued before the current phase began.
+  // The host has just waited for all work queued before the current phase.
   void caught_up();
   // Ends the step. Returns the times since the last call: on the CPU those of this step; on a GPU those of this step up
-  // to the phase that was current at caught_up(), plus the rest of the previous step (its update), which runs while the
-  // host has already returned.
+  // to the phase that was current at caught_up(), plus the rest of the previous step (its update), which runs after the
+  // host has returned.
   StepSplit finish_step();
 
  private:
@@ -59,7 +59,7 @@ class StepTimer {
     parallel::Timeline::Mark end;
   };
   void close_segment(parallel::Timeline::Mark end);
-  // Seconds of the stalls that are in the segment.
+  // Seconds of the stalls within the segment.
   double stalled(const std::vector<parallel::Stall>& stalls, const Segment& segment) const;
 
   parallel::Timeline& timeline_;

@@ -4,7 +4,7 @@
 
 namespace mpzero {
 
-// What `mpzero --version` prints: mpzero's version and commit, and the versions of the libraries in this process.
+// Output of `mpzero --version`: the versions of mpzero, its commit, and the libraries in this process.
 std::string version_text();
 
 }  // namespace mpzero

@@ -11,10 +11,10 @@
 #include "base/output.hpp"
 namespace mpzero {
 
-// Warnings of other threads than the one that trains: printed at once, and kept until that one records them.
+// Warnings from other threads than the training thread: printed immediately, and queued until that thread records them.
 class WarningQueue {
  public:
-  // From any thread.
+  // Thread-safe.
   void warn(std::string line) {
     print_warning(line);
     const std::lock_guard lock(mutex_);
@@ -24,7 +24,7 @@ class WarningQueue {
     const std::lock_guard lock(mutex_);
     return lines_.empty();
   }
-  // All that were added since the last call.
+  // Removes and returns the queued warnings.
   std::vector<std::string> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(lines_, {});

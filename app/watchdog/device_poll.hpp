@@ -16,8 +16,8 @@
 
 namespace mpzero {
 
-// Asks a device how far its collectives are, and communicators for asynchronous errors, ten times a second. A driver
-// that does not answer delays only this thread.
+// Polls a device for the progress of its collectives, and communicators for asynchronous errors, ten times a second. A
+// driver that hangs delays only this thread.
 class DevicePoll {
  public:
   explicit DevicePoll(parallel::FlightRecorder& recorder) : recorder_(recorder) {}
@@ -25,19 +25,19 @@ class DevicePoll {
   DevicePoll(const DevicePoll&) = delete;
   DevicePoll& operator=(const DevicePoll&) = delete;
 
-  // Starts the thread, and returns once it uses the device. CUDA reads the environment meanwhile.
+  // Starts the thread and returns once it uses the device. CUDA reads the environment during this call.
   void use_device(at::Device device);
-  // Communicators to ask until the next call. The former ones are not used after this returns.
+  // Communicators to poll until the next call. Earlier ones are not used after this returns.
   void watch(std::vector<parallel::Communicator*> communicators);
 
-  // Asks the device now, for a moment at most. For a process that is about to end.
+  // Polls the device now, with a short timeout. For a process that is about to end.
   void refresh() const;
 
   struct Error {
     Why why = Why::kDeviceError;
     std::string text;
   };
-  // The first error; std::nullopt: none yet. From any thread.
+  // The first error; std::nullopt: none yet. Thread-safe.
   std::optional<Error> error() const;
   at::Device device() const { return at::Device(at::Device::Type(type_.load()), index_.load()); }
 
@@ -50,7 +50,7 @@ class DevicePoll {
   std::atomic<c10::DeviceIndex> index_{-1};
   std::mutex asking_;  // guards communicators_
   std::vector<parallel::Communicator*> communicators_;
-  mutable std::mutex mutex_;  // guards those below
+  mutable std::mutex mutex_;  // guards the members below
   std::optional<Error> error_;
   bool leaving_ = false;
   std::condition_variable changed_;

@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kChannels = 8;
 constexpr double kNanoseconds = 1e9;
 
-// Of a clock that all processes of the host share.
+// Reads a clock that all processes of the host share.
 int64_t now() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -36,7 +36,7 @@ int64_t now() {
 
 double seconds_since(int64_t then) { return static_cast<double>(now() - then) / kNanoseconds; }
 
-// State and start time (in clock ticks) of a process: fields 3 and 22 of /proc/PID/stat. 'X' and 0: there is none.
+// State and start time (in clock ticks) of a process: fields 3 and 22 of /proc/PID/stat. 'X' and 0: no such process.
 std::pair<char, int64_t> process(int64_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::stringstream text;
@@ -57,7 +57,7 @@ std::pair<char, int64_t> process(int64_t pid) {
 
 }  // namespace
 
-// A new file is filled with zeros, which is the initial state.
+// A new file is zero-filled, which is the initial state.
 struct alignas(64) HostBoard::Line {
   struct Channel {
     std::atomic<int64_t> queued, started, completed;
@@ -107,7 +107,7 @@ HostBoard::HostBoard(const std::string& start, int ranks, int own, int rank, con
   struct stat status {};
   void* memory = MAP_FAILED;
   int error = fstat(file, &status) != 0 ? errno : status.st_uid != getuid() ? EPERM : 0;
-  // A full file system would otherwise end the process where it writes.
+  // Otherwise, writes on a full file system would raise SIGBUS.
   if (error == 0) error = posix_fallocate(file, 0, static_cast<off_t>(bytes_));
   if (error == 0) {
     memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

@@ -12,13 +12,13 @@
 
 namespace mpzero {
 
-// What another rank of this host last wrote about itself, and what the kernel says of its process.
+// Last report of another rank of this host, and the state of its process.
 struct Neighbor {
   int rank = 0;
   int64_t pid = 0;
-  bool alive = false;              // or in another PID namespace, where this rank cannot tell
+  bool alive = false;              // also if in another PID namespace, where this is unknown
   bool has_left = false;           // normally
-  std::optional<int> exit_status;  // with which it has said that it ends
+  std::optional<int> exit_status;  // the announced one
   RunPhase phase = RunPhase::kSetUp;
   int64_t step = 0;
   int64_t progress = 0;
@@ -27,11 +27,11 @@ struct Neighbor {
   std::vector<parallel::ChannelRecord> channels;  // without collectives, in the order in which all ranks open them
 };
 
-// Memory that the ranks of one host share: each writes a line about itself, which outlives its process. The file has
-// no name any more once all ranks have opened it, so that nothing remains of a run that is killed.
+// Shared memory of the ranks of one host: each writes a line about itself, which outlives its process. The file is
+// unlinked once all ranks have opened it, so a killed run leaves nothing behind.
 class HostBoard {
  public:
-  // Opens the file of the start with this id for `ranks` ranks of this host, of which this process is number `own`.
+  // Opens the file of the start with this id for `ranks` ranks of this host; this process is number `own`.
   // `pid_namespace`: of this process. Throws Failure.
   HostBoard(const std::string& start, int ranks, int own, int rank, const std::filesystem::path& folder = "/dev/shm",
             int64_t pid_namespace = own_pid_namespace());
@@ -42,14 +42,14 @@ class HostBoard {
   void remove_name() const;
 
   void write(const RankActivity::Report& report, const std::vector<parallel::ChannelRecord>& channels);
-  // This rank ends with `exit_status`; the other ranks of the host follow.
+  // Announces that this rank ends with `exit_status`; the other ranks of the host follow.
   void announce_end(int exit_status);
   void leave();
-  // The end of the run is in its files, so that no other rank needs to record it.
+  // The run's files contain its end, so no other rank needs to record it.
   void mark_recorded();
   // Whether rank 0 is a live neighbor that has not recorded the end yet.
   bool rank_0_will_record() const;
-  // True for the first rank of this host that asks: it prints that the run stops, or fails.
+  // True for the first caller on this host, which prints that the run stops or fails.
   bool claim_stop();
   bool claim_failure();
 

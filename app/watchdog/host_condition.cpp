@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The number after `key` in a file of "key number" lines; -1: there is none.
+// The number after `key` in a file of "key number" lines; -1: missing.
 double number_after(const std::filesystem::path& file, std::string_view key) {
   std::ifstream text(file);
   std::string word;
@@ -41,7 +41,7 @@ double memory_pressure(const std::filesystem::path& file) {
   return -1;
 }
 
-// The kernel's last messages of NVIDIA's driver about errors of GPUs. Reading them may need a privilege.
+// The kernel's last messages from NVIDIA's driver about GPU errors. Reading them may require a privilege.
 std::vector<std::string> xid_messages(const std::filesystem::path& file) {
   constexpr size_t kKept = 8;
   std::vector<std::string> found;
@@ -78,7 +78,7 @@ ordered_json read_condition(at::Device device, const std::filesystem::path& root
 }  // namespace
 
 ordered_json host_condition(at::Device device, const std::filesystem::path& root) {
-  // The driver of a GPU that is lost may not answer.
+  // The driver may not answer for a lost GPU.
   constexpr std::chrono::seconds kLimit(2);
   return parallel::answer_within(kLimit, [device, root] { return read_condition(device, root); })
       .value_or(ordered_json::object());

@@ -7,9 +7,9 @@
 
 namespace mpzero {
 
-// What may have broken a rank from outside: free memory, memory pressure, OOM kills, Xid messages of the driver, and
-// state of the rank's GPU. Best effort: what cannot be read, also within two seconds, is left out. `root`: of the
-// file system.
+// Possible external causes of a failure: free memory, memory pressure, OOM kills, the driver's Xid messages, and the
+// state of the rank's GPU. Best effort: omits values that cannot be read within two seconds. `root`: of the file
+// system.
 nlohmann::ordered_json host_condition(at::Device device, const std::filesystem::path& root = "/");
 
 }  // namespace mpzero

@@ -11,7 +11,7 @@
 
 namespace mpzero {
 
-// What a run is doing.
+// Phase of a run.
 enum class RunPhase : uint8_t { kNetwork, kSetUp, kFirstStep, kTraining, kValidation, kCheckpoint, kEnding };
 
 // Its name in evidence files: "network", "setup", …
@@ -19,7 +19,7 @@ const char* name_of(RunPhase phase);
 // "in step 12", "in the checkpoint after step 12", …
 std::string describe(RunPhase phase, int64_t step);
 
-// What this rank does and for how long it has made no progress. The training thread reports, the watchdog asks.
+// Phase of this rank, and for how long it has made no progress. The training thread reports, the watchdog reads.
 class RankActivity {
  public:
   using Clock = std::chrono::steady_clock;
@@ -28,9 +28,9 @@ class RankActivity {
   // `stuck_after`: --stuck_after in seconds; 0: no limit.
   explicit RankActivity(double stuck_after, Now now = Clock::now);
 
-  // From the training thread.
+  // Called by the training thread.
   void enter(RunPhase phase, int64_t step);
-  // Progress that no collective shows.
+  // Reports progress that no collective shows.
   void moved_on();
   parallel::FlightRecorder& recorder() { return recorder_; }
   const parallel::FlightRecorder& recorder() const { return recorder_; }
@@ -38,18 +38,18 @@ class RankActivity {
   struct Report {
     RunPhase phase = RunPhase::kSetUp;
     int64_t step = 0;
-    int64_t progress = 0;  // a count
+    int64_t progress = 0;  // a counter
     double idle = 0;       // seconds without progress while the watchdog ran
-    double limit = 0;      // seconds that `idle` may reach; 0: no limit
-    double gap = 0;        // seconds in which the watchdog did not run since the last progress
+    double limit = 0;      // maximum of `idle` in seconds; 0: no limit
+    double gap = 0;        // seconds since the last progress in which the watchdog did not run
   };
-  // From the watchdog, at least every kTurn: if it comes later, the process or its host was stopped, and the
-  // time in between does not count as idle.
+  // Called by the watchdog, at least every kTurn. A later call means that the process or its host was stopped; the time
+  // in between does not count as idle.
   static constexpr std::chrono::milliseconds kTurn{100};
   Report take_turn();
-  // The watchdog itself has waited since its turn: that is no gap.
+  // The watchdog itself has waited since its turn, which does not count as a gap.
   void waited();
-  // From any thread.
+  // Thread-safe.
   Report report() const;
 
  private:
@@ -60,12 +60,12 @@ class RankActivity {
   const Now now_;
   parallel::FlightRecorder recorder_;
 
-  mutable std::mutex mutex_;  // guards those below
+  mutable std::mutex mutex_;  // guards the members below
   RunPhase phase_ = RunPhase::kSetUp;
   int64_t step_ = 0;
   int64_t moves_ = 0;
   Clock::time_point entered_;
-  std::vector<double> steps_;  // seconds of the last steps, a ring
+  std::vector<double> steps_;  // seconds of the last steps, a ring buffer
   size_t next_step_ = 0;
   double longest_step_ = 0;
   Clock::time_point last_turn_;

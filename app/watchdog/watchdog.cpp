@@ -36,22 +36,22 @@ namespace {
 using Clock = RankActivity::Clock;
 using std::chrono::milliseconds;
 
-// How often the other ranks of the host, and `first`, are looked at.
+// Interval of checks of the host's other ranks and of `first`.
 constexpr milliseconds kLook(300);
-// In seconds. A launcher also signals all ranks after one has died, and the death is then the cause. A rank that trains
-// ignores the signal this long, so that a step in progress tells the two apart.
+// In seconds. A launcher also signals all ranks after one has died; then the death is the cause. A rank that trains
+// ignores the signal this long: progress of its step rules out a death.
 constexpr double kSettle = 0.5;
 // Maximum delay of an early stop while `first` cannot be read, in seconds.
 constexpr double kFirstReadLimit = std::chrono::duration<double>(kDiskLimit).count();
 // A dead neighbor is reported after this delay: if the launcher kills the whole step, this rank is killed first.
 constexpr milliseconds kLostLimit(500);
-// How long a rank waits for another one of the host to record the end, or to end first, so that the launcher sees its
-// exit status.
+// Maximum wait for another rank of the host to record the end, or to end first, so that the launcher sees its exit
+// status.
 constexpr milliseconds kPrecedence(1500);
-// An error of a network may follow from that of another rank, which is then the first to report, or from its death: a
-// process that is killed closes its connections before it has ended.
+// A network error may result from another rank's error, which that rank reports first, or from its death: a killed
+// process closes its connections before it has ended.
 constexpr milliseconds kCauseLimit(1000);
-// Longer than a rank needs to report a stop where no file system responds, in seconds.
+// Longer than reporting a stop takes if no file system responds, in seconds.
 constexpr double kReportLimit = 10;
 
 std::string environment(const char* name) { return parallel::process_environment(name).value_or(""); }
@@ -68,7 +68,7 @@ std::vector<std::filesystem::path> evidence_folders(const std::filesystem::path&
   return folders;
 }
 
-// Without a final slash. Symbolic links remain: a file system that does not respond would not resolve them.
+// Without a trailing slash. Keeps symbolic links: resolving them hangs if the file system does not respond.
 std::string absolute_name(const std::filesystem::path& folder) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(folder, error);
@@ -93,8 +93,8 @@ void wait_while(const Condition& condition, milliseconds limit) {
   }
 }
 
-// Until the ranks have met, a thread that ends this one if it is asked to stop, or after `stuck_after` seconds (0:
-// never). Rank 0 is the first to say so.
+// Until the ranks have connected, a thread that ends this process if it is asked to stop, or after `stuck_after`
+// seconds (0: never). Rank 0 reports first.
 std::jthread guard_meeting(const StopRequest& stop, int rank, const Watchdog::Options& options) {
   return std::jthread([&stop, rank, options, start = Clock::now()](const std::stop_token& have_met) {
     const double stop_patience = rank == 0 ? 2 : 5;
@@ -210,7 +210,7 @@ void Watchdog::follow_neighbors() {
     }
     if (!one.alive && !one.has_left) lost.push_back(one.rank);
   }
-  // A rank that waits for others at the end is not stuck as long as one of them gets on.
+  // A rank that waits for others at the end is not stuck while one of them makes progress.
   const auto waits = [](const Neighbor& now, const Neighbor& then) {
     return now.phase == RunPhase::kEnding || now.progress == then.progress;
   };
@@ -229,7 +229,7 @@ void Watchdog::handle_stop() {
   if (stop_.seconds_since() < kSettle) return;
   const bool is_early = report_.phase <= RunPhase::kSetUp;
   if (!is_early && report_.idle < kSettle) return;
-  // The signal may be that of a launcher which ends the run because a rank has ended.
+  // A launcher may have sent the signal because a rank has ended.
   const bool writes = !is_early && report_.phase != RunPhase::kEnding && !wrote_signal_.exchange(true);
   if (writes) {
     const std::lock_guard lock(end_mutex_);  // it must not replace the evidence of a thread that ends the process
@@ -314,7 +314,7 @@ void Watchdog::add_host_condition(const Evidence& evidence) const {
 void Watchdog::end_stopped(int exit_status) {
   std::unique_lock lock(end_mutex_);
   if (board_ && !board_->claim_stop()) {
-    // Another rank of this host reports it, and is followed.
+    // Another rank of this host reports the stop, and this rank follows it.
     if (stop_.seconds_since() < kReportLimit) return;
     end_after_neighbors(exit_status);
   }

@@ -22,12 +22,12 @@
 
 namespace mpzero {
 
-// Ends this rank when the run cannot continue, and leaves evidence of what the rank was doing.
+// Ends this rank if the run cannot continue, and leaves evidence of the rank's state.
 //
-// A thread of each rank looks at the rank's progress, asynchronous errors of NCCL and CUDA, and the other ranks of the
+// A thread of each rank monitors the rank's progress, asynchronous errors of NCCL and CUDA, and the other ranks of the
 // host (HostBoard). If the rank fails, makes no progress for RankActivity's limit, or learns that another rank has
-// ended, it writes evidence (EvidenceWriter) and ends the process without waiting for anything: the launcher ends the
-// ranks of other hosts. The ranks do not talk to each other: who is to blame is decided from the evidence, afterwards.
+// ended, it writes evidence (EvidenceWriter) and ends the process without waiting: the launcher ends the ranks of other
+// hosts. The ranks do not communicate about failures: `mpzero failure` finds the cause in the evidence afterwards.
 //
 // The same thread ends the run, without evidence, when it is asked to stop before its first step, or to stop
 // immediately.
@@ -37,24 +37,24 @@ class Watchdog {
     std::filesystem::path checkpoint_dir;
     double stuck_after = 0;  // seconds; 0: no limit
   };
-  // Collective, and to be called as early as possible: nothing watches the rank before. If the ranks have not met
-  // within stuck_after, or this rank is asked to stop meanwhile, the process ends. `mpi` and `stop` must outlive it.
+  // Collective. Call it as early as possible: earlier hangs are not detected. If the ranks have not connected within
+  // stuck_after, or this rank is asked to stop meanwhile, the process ends. `mpi` and `stop` must outlive it.
   Watchdog(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options);
-  // The rank leaves. Without an exception it waits for the others, which may end normally, too: collective.
+  // This rank leaves. Without an exception, it waits for the others, so that they can end normally, too: collective.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Why the ranks of this host do not see each other, as a sentence for the user. Empty: they do.
+  // A sentence for the user if the ranks of this host cannot see each other's state, else empty.
   const std::string& warning() const { return warning_; }
-  // This rank trains on this device from now on. Call it once, before the device's collectives.
+  // Monitors this device from now on. Call once, before the device's first collective.
   void use_device(at::Device device) { poll_.use_device(device); }
   void enter(RunPhase phase, int64_t step) { activity_.enter(phase, step); }
-  // Progress that no collective shows.
+  // Reports progress that no collective shows.
   void moved_on() { activity_.moved_on(); }
   parallel::FlightRecorder& recorder() { return activity_.recorder(); }
 
-  // Asks these communicators for asynchronous errors until it is destroyed.
+  // Polls these communicators for asynchronous errors until it is destroyed.
   class Watch {
    public:
     Watch(Watchdog& watchdog, std::vector<parallel::Communicator*> communicators);
@@ -66,8 +66,8 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
-  // Until it is destroyed without an exception, the thread that ends the run calls `record` after it has written why:
-  // with "failed" or "stopped", and the reason. `record` owns what it uses, and does nothing where the end is recorded.
+  // Until it is destroyed without an exception, the thread that ends the run calls `record` after reporting the cause,
+  // with "failed" or "stopped" and the reason. `record` owns its data and is a no-op if the end is already recorded.
   class EndRecord {
    public:
     EndRecord(Watchdog& watchdog, std::function<void(std::string_view status, std::string_view reason)> record);
@@ -95,12 +95,12 @@ class Watchdog {
   EvidenceWriter::Outcome write(const Evidence& evidence, bool claims) const;
   void record_end(std::string_view status, const std::string& reason);
   [[noreturn]] void end_failed(Evidence evidence);
-  // Another rank has failed.
+  // Ends this rank because another rank has failed.
   [[noreturn]] void end_as_victim(const std::string& error, int exit_status);
-  // Without a failure, if no other rank of this host does so already.
+  // Ends the run without a failure, unless another rank of this host does so already.
   void end_stopped(int exit_status);
   void write_stop_json() const;
-  // Exits after the neighbors that announced a status: the launcher takes the first exit status that it sees.
+  // Exits after the neighbors that announced a status: the launcher returns the first exit status that it sees.
   [[noreturn]] void end_after_neighbors(int exit_status);
 
   parallel::MpiRuntime& mpi_;
@@ -121,7 +121,7 @@ class Watchdog {
   std::atomic<bool> wrote_signal_{false};
 
   std::mutex record_mutex_;
-  std::function<void(std::string_view, std::string_view)> record_;  // guarded by it
+  std::function<void(std::string_view, std::string_view)> record_;  // guarded by record_mutex_
   std::recursive_mutex end_mutex_;                                  // held by the thread that ends the process
   std::atomic<bool> leaving_{false};
   std::thread thread_;

@@ -198,7 +198,7 @@ def test_small_values_that_an_outlier_costs_are_warned_of_once(tmp_path: Path, r
     said = [line for line in result.stderr.splitlines() if "FP8 underflow" in line]
     assert len(said) == 1
     assert "in step 1," in said[0]
-    assert "down projection reads in layer 1 became 0" in said[0]
+    assert "down projection in layer 1 became 0" in said[0]
     assert '"model.layers.1.mlp.down_proj" in fp8.filter_fqns' in said[0]
     assert ("fp8.recipe rowwise" in said[0]) == (recipe == "tensorwise")
     shares = ranges(run.metrics()[0], "input", "down", "zero_share")

@@ -53,9 +53,9 @@ TEST_CASE("an event that cannot be read hides no other") {
   REQUIRE(events.active.size() == 1);
   CHECK(events.active[0].what == "system-reboot");
   REQUIRE(events.unreadable.size() == 3);
-  CHECK_THAT(events.unreadable[0], Contains("has no text 'NotBefore'"));
-  CHECK_THAT(events.unreadable[1], Contains("'soon' is no time"));
-  CHECK_THAT(events.unreadable[2], Contains("has no text 'State'"));
+  CHECK_THAT(events.unreadable[0], Contains("has no string 'NotBefore'"));
+  CHECK_THAT(events.unreadable[1], Contains("'soon' is not a time"));
+  CHECK_THAT(events.unreadable[2], Contains("has no string 'State'"));
 }
 
 TEST_CASE("what is no answer of EC2's is an error") {

@@ -227,7 +227,7 @@ TEST_CASE("scheduled events that cannot be asked for give a warning, although th
   Ec2 ec2(kEvents, "", [](int) { return 500; });
   const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
   CHECK_THAT(warnings.wait_for(1).front(), Contains("answers 500 to GET /latest/meta-data/events/maintenance") &&
-                                               Contains("Not watched there: scheduled events") && !Contains("hops"));
+                                               Contains("Not monitored there: scheduled events") && !Contains("hops"));
   ec2.wait_for(8);
   CHECK(warnings.count() == 1);
   CHECK_FALSE(watch.answers());
@@ -242,7 +242,7 @@ TEST_CASE("after a failure the events are asked for at the next poll, and one th
   CHECK(ec2.round_of(2) == 2);
   wait_for(stop);
   CHECK_THAT(stop.reason(), Contains("system-reboot"));
-  CHECK_THAT(warnings.wait_for(1).front(), Contains("i-42") && Contains("has no text 'NotBefore'"));
+  CHECK_THAT(warnings.wait_for(1).front(), Contains("i-42") && Contains("has no string 'NotBefore'"));
   ec2.wait_for(4);
   CHECK(warnings.count() == 1);
 }

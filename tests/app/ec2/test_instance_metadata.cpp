@@ -108,9 +108,9 @@ TEST_CASE("answers that are none are failures") {
   };
   const std::string token = StandInServer::page(200, "t");
   CHECK_THROWS_WITH(ask(StandInServer::page(403, ""), ""), Contains("answers 403 to PUT"));
-  CHECK_THROWS_WITH(ask(StandInServer::page(200, ""), ""), Contains("is no token"));
-  CHECK_THROWS_WITH(ask(StandInServer::page(200, "t\r\nX: y"), ""), Contains("is no token"));
-  CHECK_THROWS_WITH(ask(StandInServer::page(200, std::string(5000, 't')), ""), Contains("is no token"));
+  CHECK_THROWS_WITH(ask(StandInServer::page(200, ""), ""), Contains("is not a token"));
+  CHECK_THROWS_WITH(ask(StandInServer::page(200, "t\r\nX: y"), ""), Contains("is not a token"));
+  CHECK_THROWS_WITH(ask(StandInServer::page(200, std::string(5000, 't')), ""), Contains("is not a token"));
   CHECK_THROWS_WITH(ask(token, StandInServer::page(500, "")), Contains("answers 500 to GET /a"));
   CHECK_THROWS_AS(ask(token, "SSH-2.0-OpenSSH\r\n"), Failure);
   // Refused before it is read, and where no length is given.
@@ -119,7 +119,7 @@ TEST_CASE("answers that are none are failures") {
   CHECK(ask(token, StandInServer::page(200, std::string(65'536, 'x')))->size() == 65'536);
   CHECK_THROWS_AS(ask(token, "HTTP/1.1 200 x\r\nA: " + std::string(9000, 'x') + "\r\n\r\n"), Failure);
   // It keeps the connection and says nothing.
-  CHECK_THROWS_WITH(ask("", ""), Contains("does not answer in time"));
+  CHECK_THROWS_WITH(ask("", ""), Contains("timed out"));
 }
 
 TEST_CASE("where nothing listens there is a reason") {
