@@ -1,5 +1,5 @@
-"""Collectives that do not complete. Ranks meet in them by group: all of the run or, with two levels, those of a node,
-or those at one place of all nodes."""
+"""Collectives that do not complete. Their groups are all ranks of the run or, with two levels, the ranks of a node or
+the ranks at one position of all nodes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Held:
     channel: str
     ranks: Group
     sequence: int
-    late: tuple[int, ...] = ()  # those that have not come as far as the others of the group
-    collective: Collective | None = None  # as the rank has it that has waited in it for the longest
+    late: tuple[int, ...] = ()  # ranks behind the others of the group
+    collective: Collective | None = None  # as recorded by the rank that has waited longest in it
     waited: float = -1.0  # seconds
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Held:
 
 
 def groups_of(records: list[Record]) -> dict[tuple[int, str, Group], dict[int, Channel]]:
-    """The channels of each group by rank. Ranks open their channels in the same order."""
+    """The channels of each group, by rank. Ranks open their channels in the same order."""
     groups: dict[tuple[int, str, Group], dict[int, Channel]] = {}
     for record in records:
         for number, channel in enumerate(record.channels):
@@ -38,9 +38,9 @@ def groups_of(records: list[Record]) -> dict[tuple[int, str, Group], dict[int, C
 
 
 def find_lag(records: list[Record], measure: str) -> Held | None:
-    """Of the collectives that some ranks have reached by one measure ("queued", "started", "completed") and others have
-    not, the one that ranks have waited in for the longest. A rank that is itself in a collective of another group is
-    late because of that one: it is not named."""
+    """Among the collectives that some ranks have reached by one measure ("queued", "started", "completed") and others
+    have not, the one with the longest wait. A rank that is itself in a collective of another group is late because of
+    that one, so it is not listed."""
     by_rank = {record.rank: record for record in records}
     worst = None
     for (_, name, group), channels in groups_of(records).items():
@@ -63,8 +63,8 @@ def is_held_elsewhere(record: Record, group: Group, measure: str) -> bool:
 
 
 def find_unfinished(records: list[Record]) -> Held | None:
-    """Of the collectives that all ranks of a group that is a part of the run have queued and none has completed, the
-    one that has been open for the longest; `late`: the group."""
+    """Among the collectives of groups smaller than the run that all ranks have queued and none has completed, the
+    oldest one; `late`: the group."""
     worst = None
     for (_, name, group), channels in groups_of(records).items():
         completed = {channel.completed for channel in channels.values()}
@@ -78,7 +78,7 @@ def find_unfinished(records: list[Record]) -> Held | None:
 
 
 def find_awaited(records: list[Record], gone: list[int]) -> Held | None:
-    """What others wait in for these ranks: of the collectives that these take part in, the one open for the longest."""
+    """The collective in which others wait for these ranks: the oldest one that they take part in."""
     oldest = None
     for record in records:
         for channel in record.channels if record.rank not in gone else ():

@@ -1,6 +1,7 @@
-"""What the ranks of one start have left in failures/START: start.json and rank_N.json (docs/formats.md).
+"""Evidence that the ranks of one start left in failures/START: start.json and rank_N.json (docs/formats.md).
 
-Others may have written the files: each value is checked, a damaged file counts as missing, and texts are printable.
+Other users may have written the files: each value is checked, a damaged file counts as missing, and texts are
+printable.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ MOST_CHANNELS = 64
 MOST_COLLECTIVES = 64
 PHASES = ("network", "setup", "first_step", "training", "validation", "checkpoint", "ending")
 WHYS = ("error", "user_error", "stuck", "signal", "communicator_error", "device_error")
-# A watchdog updates its line every 100 ms. One that is silent for so many seconds, or half of the limit, was stopped.
+# A watchdog updates its line every 100 ms. If it is silent for this many seconds, or half of the limit, it was stopped.
 STOPPED_AFTER = 15.0
-# Exit statuses of ranks that end as they should: finished, stopped, interrupted (base/error.hpp).
+# Exit statuses of ranks that end normally: finished, stopped, interrupted (base/error.hpp).
 ENDS = (0, 75, 130)
 
 
@@ -52,7 +53,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class Channel:
-    """One communicator on one rank; the numbers are of the last collective that was queued, started, completed."""
+    """One communicator on one rank; the numbers are those of the last collective queued, started, completed."""
 
     name: str
     ranks: Group
@@ -67,22 +68,23 @@ class Channel:
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of one rank."""
+    """The known state of one rank."""
 
     rank: int
-    host: str = ""  # empty: not known
+    host: str = ""  # empty: unknown
     pid: int = 0
-    why: str = ""  # one of WHYS; empty: the rank has left no evidence
+    why: str = ""  # one of WHYS; empty: the rank left no evidence
     error: str = ""
     culprits: tuple[int, ...] = ()
     time: float = math.inf  # of its evidence
     phase: str = "setup"
     step: int = 0
     idle: float = 0.0  # seconds without progress
-    limit: float = 0.0  # of `idle`, after which it is stuck; 0: none
+    limit: float = 0.0  # of `idle`, above which the rank is stuck; 0: none
     gap: float = 0.0  # seconds since its last progress in which its watchdog did not run
     channels: tuple[Channel, ...] = ()
-    # What a neighbour saw, where the rank reported no failure: "alive", "stopped", "dead", "ended"; empty: unseen.
+    # Last state seen by a neighbour if the rank reported no failure: "alive", "stopped", "dead", "ended"; empty:
+    # unseen.
     seen: str = ""
     died_first: bool = False  # it was dead in the first view of its host that shows a death
 
@@ -92,7 +94,7 @@ class Record:
 
     @property
     def stopped(self) -> bool:
-        """Its process was stopped, and perhaps continued as the launcher ended it."""
+        """Whether its process was stopped, and perhaps continued when the launcher ended it."""
         return self.seen == "stopped" or (self.why == "signal" and self.gap >= patience(self.limit))
 
 
@@ -103,32 +105,32 @@ class Evidence:
     job: str = ""
     restart: int = 0
     started: int = 0
-    first: int = -1  # the rank that wrote first; -1: not known
+    first: int = -1  # the rank that wrote first; -1: unknown
 
     @property
     def time(self) -> float:
-        """Of the newest evidence; 0: there is none."""
+        """Time of the newest evidence; 0: none."""
         return max((record.time for record in self.records if record.time < math.inf), default=0.0)
 
     @property
     def count(self) -> int:
-        """Of the ranks that wrote."""
+        """Number of ranks that wrote evidence."""
         return sum(record.wrote for record in self.records)
 
     @property
     def complete(self) -> bool:
-        """Each rank has written, or a neighbour tells of it."""
+        """Each rank has written evidence, or a neighbour reports its state."""
         return all(record.wrote or record.seen for record in self.records)
 
     @property
     def silent_hosts(self) -> tuple[str, ...]:
-        """Those of which no rank has written."""
+        """Hosts from which no rank has written evidence."""
         heard = {record.host for record in self.records if record.wrote}
         return tuple(dict.fromkeys(one.host for one in self.records if one.host and one.host not in heard))
 
 
 def read_evidence(folders: list[Path]) -> Evidence:
-    """Of the start whose evidence lies in these folders: that of the checkpoints, then that of the log."""
+    """Evidence of the start in these folders: the one of the checkpoints, then the one of the log."""
     start = next(filter(None, (load(folder / "start.json") for folder in folders)), {})
     numbers = range(min(whole(start.get("ranks")), MOST_RANKS)) or sorted(listed_ranks(folders))
     found = {number: load_rank(folders, number) for number in numbers}
@@ -152,7 +154,7 @@ def read_evidence(folders: list[Path]) -> Evidence:
 
 
 def load(path: Path) -> dict:
-    """Empty: missing or damaged."""
+    """An object; empty if the file is missing or damaged."""
     try:
         value = parse_json(read_text(path, follow=False) or "")
     except (NotReadable, OSError, ValueError):
@@ -161,29 +163,29 @@ def load(path: Path) -> dict:
 
 
 def unread_files(folders: list[Path]) -> list[str]:
-    """A sentence for each damaged file of a start, without a full stop."""
+    """One sentence per damaged file of a start, without a final period."""
     reasons = [f"{folder} is not a folder" for folder in folders if os.path.lexists(folder) and not folder.is_dir()]
     for folder in folders:
         for name in ("start.json", "first", *(f"rank_{rank}.json" for rank in sorted(listed_ranks([folder])))):
             try:
                 text = read_text(folder / name, follow=False)
                 if text is not None and name != "first" and not isinstance(parse_json(text), dict):
-                    reasons.append(f"{folder / name} is no JSON object")
+                    reasons.append(f"{folder / name} is not a JSON object")
             except ValueError as error:
-                reasons.append(f"{folder / name} is no JSON: {error}")
+                reasons.append(f"{folder / name} is not JSON: {error}")
             except NotReadable as error:
                 reasons.append(f"{error}")
     return [printable(reason) for reason in reasons]
 
 
 def load_rank(folders: list[Path], rank: int) -> dict:
-    """The newest: the checkpoint folder may have stopped responding after a first one."""
+    """The newest evidence: the checkpoint folder may have stopped responding after an earlier one."""
     found = filter(None, (load(folder / f"rank_{rank}.json") for folder in folders))
     return max(found, key=lambda value: number_or(as_time(value.get("time")), 0.0), default={})
 
 
 def listed_ranks(folders: list[Path]) -> set[int]:
-    """Where start.json is missing."""
+    """Ranks with evidence, for a start without start.json."""
     names = []
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -204,7 +206,7 @@ def first_of(folders: list[Path], size: int) -> int:
 
 
 def record_of(value: dict, known: Record, size: int) -> Record:
-    """Of a rank, by its evidence or by its line in that of a neighbour."""
+    """A rank's record, from its own evidence or from its line in a neighbour's evidence."""
     phase = value.get("phase")
     return Record(
         rank=known.rank,
@@ -240,8 +242,7 @@ def channel_of(value: dict) -> Channel:
 
 
 def add_views(records: list[Record], objects: dict[int, dict]) -> None:
-    """What neighbours saw of the ranks that have not failed by themselves: the newest of their lines, and who died
-    first."""
+    """Adds neighbours' views of ranks that did not fail themselves: their newest lines, and which ranks died first."""
     died: dict[str, tuple[float, set[int]]] = {}
     views = sorted((records[rank].time, rank) for rank in objects)
     for time, observer in views:

@@ -27,13 +27,13 @@ FAILURE, USER_ERROR, STOPPED = 1, 2, 75
 MOST_STARTS = 20
 MOST_PLACES = 16
 PAUSE = 0.5
-# A start that is later by so many seconds than the clock here is that of a wrong clock.
+# A start later than this clock by more seconds than this comes from a wrong clock.
 FUTURE = 3600
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a failed start comes to."""
+    """The result for a failed start."""
 
     evidence: Evidence
     verdict: Verdict
@@ -44,8 +44,8 @@ class Failure:
         return tuple(dict.fromkeys(record.host for record in records if record.host))
 
     def status(self, status: int) -> int:
-        """The exit status of the job, where the launcher's is this one: that of a signal says only that it ended the
-        other ranks."""
+        """The job's exit status, given the launcher's: a signal's status only means that the launcher ended the other
+        ranks."""
         if self.verdict.user_error:
             return USER_ERROR
         return status if status in (0, USER_ERROR, STOPPED) else FAILURE
@@ -54,8 +54,8 @@ class Failure:
 def newest_start(
     folder: Path, since: float = 0, job: str | None = None, restart: int | None = None, until: float = 0
 ) -> str | None:
-    """The start of the run in this checkpoint folder that began last, of those of this job; none before `since`
-    (seconds since 1970). Waits for one until then (time.monotonic()): a file system may show its folder late."""
+    """The newest start in this checkpoint folder of this job; None if it began before `since` (seconds since 1970).
+    Waits for one until `until` (time.monotonic()): a file system may show its folder late."""
 
     def look() -> str | None:
         for start in reversed(starts_of(folder)):
@@ -72,7 +72,7 @@ def newest_start(
 
 
 def facts_of(places: list[Path]) -> dict:
-    """What all ranks of a start write alike."""
+    """Facts that all ranks of a start write identically."""
     facts = [load(place / "start.json") for place in places] + [load_rank(places, min(listed_ranks(places), default=0))]
     return next(filter(None, facts), {})
 
@@ -93,17 +93,18 @@ def names_in(place: Path) -> list[str]:
 
 
 def places_of(folder: Path, start: str = "") -> list[Path]:
-    """Where ranks leave evidence: in the checkpoint folder, and, if that could not be written, where that of other runs
-    may be. Which of these, the environment of the ranks decided (app/watchdog/watchdog.cpp)."""
+    """Folders in which ranks leave evidence: the checkpoint folder or, if it is not writable, one shared with other
+    runs, which depends on the ranks' environment (app/watchdog/watchdog.cpp)."""
     logs = [os.environ.get(name) for name in ("MPZERO_LOG_DIR", "LOG_DIR", "TMPDIR")] + ["/tmp"]
     folders = dict.fromkeys([folder, *(Path(log) for log in logs if log)])
     own, *others = (place / "failures" / start for place in folders)
-    # The name of a start is unique: ranks that could write to the checkpoint folder have made it there.
+    # The name of a start is unique: ranks that could write to the checkpoint folder created this folder in it.
     return [own, *(place for place in others if not start or belongs(place, folder, own.is_dir()))]
 
 
 def belongs(place: Path, folder: Path, is_named: bool = False) -> bool:
-    """To the run with this checkpoint folder. `is_named`: the checkpoint folder has the same start."""
+    """Whether it belongs to the run with this checkpoint folder. `is_named`: the checkpoint folder has the same
+    start."""
     with contextlib.suppress(OSError, ValueError):
         # In /tmp any user could write evidence against this run.
         if place.stat().st_uid not in (os.geteuid(), folder.stat().st_uid if folder.exists() else None):
@@ -128,8 +129,8 @@ def find_failure(
     until: float = 0,
     down: Callable[[tuple[str, ...]], frozenset[str]] = lambda hosts: frozenset(),
 ) -> Failure | None:
-    """Waits until then (time.monotonic()) where evidence is missing: a file system may show late what ranks of another
-    host have written. `down`: which of these hosts, that have left nothing, the cluster knows to be down."""
+    """Waits for missing evidence until `until` (time.monotonic()): a file system may show files of other hosts late.
+    `down`: returns which of these hosts, which left no evidence, the cluster knows to be down."""
     folders = places_of(folder, start)
     while not (evidence := read_evidence(folders)).complete and time.monotonic() < until:
         time.sleep(PAUSE)
@@ -140,8 +141,8 @@ def find_failure(
 
 
 def keep(folder: Path, failure: Failure) -> None:
-    """Writes failure.json, unless it is of a later start or blames more, and removes the evidence of old starts.
-    Raises: OSError"""
+    """Writes failure.json, unless the existing one is of a later start or blames more, and removes the evidence of old
+    starts. Raises: OSError"""
     path = folder / "failure.json"
     before, now = load(path), as_object(failure)
     later = START.fullmatch(str(before.get("run"))) and before["run"] > now["run"]
@@ -154,14 +155,14 @@ def keep(folder: Path, failure: Failure) -> None:
 
 
 def settle(folder: Path, failure: Failure, show: bool = False) -> None:
-    """Writes failure.json and, with `show`, the report for the user. mpzero itself has said what a user error is."""
+    """Writes failure.json and, with `show`, prints the report for the user. mpzero has already printed user errors."""
     if failure.verdict.user_error:
         return
     text = report(folder, failure) if show else ""
     try:
         keep(folder, failure)
     except OSError as error:
-        text += f"mpzero: warning: {folder / 'failure.json'} cannot be written: {error.strerror}\n"
+        text += f"mpzero: warning: cannot write {folder / 'failure.json'}: {error.strerror}\n"
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(text.encode(sys.stderr.encoding, "replace").decode(sys.stderr.encoding))
         sys.stderr.flush()
@@ -185,14 +186,14 @@ def as_object(failure: Failure) -> dict:
 
 
 def blames_more(before: dict, failure: Failure) -> bool:
-    """By the same evidence, at a time when the cluster knew more of the hosts."""
+    """Whether the old report blames more with the same evidence: the cluster knew more about the hosts then."""
     ranks = before.get("ranks")
     same = before.get("run") == failure.evidence.start and failure.evidence.count <= whole(before.get("foundation"))
     return same and isinstance(ranks, list) and len(ranks) > len(failure.verdict.ranks)
 
 
 def report(folder: Path, failure: Failure) -> str:
-    """For the user: the verdict, and where each rank was. Ranks at one place share a line."""
+    """The report for the user: the verdict, and the place of each rank. Ranks at the same place share a line."""
     verdict = failure.verdict
     lines = [f"mpzero: error: {verdict.reason}{f'; {verdict.remedy}' if verdict.remedy else ''}."]
     tag = newest_tag(folder)
@@ -210,7 +211,7 @@ def report(folder: Path, failure: Failure) -> str:
 
 
 def place(record: Record) -> str:
-    """Without times: ranks at the same place get the same text."""
+    """The place of a rank without times, so that ranks at the same place get the same text."""
     if not record.wrote and not record.seen:
         return "left no evidence"
     last = {"dead": "died", "ended": "ended normally", "stopped": "was stopped", "alive": "left no evidence"}

@@ -1,11 +1,11 @@
-"""Who is to blame for the failure of a start: verdict_of(evidence), without input or output.
+"""The cause of a failed start: verdict_of(evidence), without I/O.
 
-Absence alone blames nobody: a rank that has left no evidence is blamed only where a neighbour on its host saw it dead
-or stopped, or where the cluster says that its host is down. The first of these that holds decides:
+Missing evidence alone blames nobody: a rank without evidence is blamed only if a neighbour on its host saw it dead or
+stopped, or if the cluster reports its host as down. The first rule that holds decides:
 
     1  a user error            nobody is to blame
-    2  ranks that were dead, without evidence, in the first view of their host that shows a death; where no rank failed
-       otherwise, also those that had written that they were asked to stop
+    2  ranks that were dead, without evidence, in the first view of their host that shows a death; if no rank failed
+       otherwise, also those that had reported a stop request
     3  ranks that an error names as its cause
     4  the rank that a device failed on
     5  ranks whose process was stopped, unless a rank met an error
@@ -30,15 +30,15 @@ UNKNOWN_REMEDY = "see the output above; `mpzero doctor` tests the network betwee
 
 @dataclass(frozen=True)
 class Verdict:
-    ranks: tuple[int, ...]  # to blame; empty: unknown, or a user error
-    reason: str  # one sentence without its full stop
-    remedy: str = ""  # one sentence without its full stop
+    ranks: tuple[int, ...]  # the cause; empty: unknown, or a user error
+    reason: str  # one sentence without a final period
+    remedy: str = ""  # one sentence without a final period
     user_error: bool = False
-    silent_hosts: tuple[str, ...] = ()  # whose state would decide
+    silent_hosts: tuple[str, ...] = ()  # hosts whose state decides
 
 
 def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdict | None:
-    """`down`: hosts that the cluster knows to be down. None: the evidence shows no failure."""
+    """`down`: hosts that the cluster reports as down. None: the evidence shows no failure."""
     records = evidence.records
     wrote = [record for record in records if record.wrote]
     by_why = {
@@ -48,7 +48,8 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
         return Verdict((), mistakes[0].error or "a user error", user_error=True)
     lost = [record for record in records if record.died_first]
     if not {"error", "device_error", "stuck"} & by_why.keys():
-        # They had been asked to stop, too. A launcher also kills ranks that wrote a signal, but after one that failed.
+        # These ranks were asked to stop, too. A launcher also kills ranks that wrote a signal, but after one has
+        # failed.
         lost += [records[rank] for rank in named_by(by_why.get("signal", [])) if not records[rank].died_first]
     if lost:
         return of_lost(records, lost)
@@ -59,7 +60,7 @@ def verdict_of(evidence: Evidence, down: frozenset[str] = frozenset()) -> Verdic
     if errors and errors[0].why == "device_error":
         return of_failed(errors[0])
     failed = bool(errors or by_why.get("stuck"))
-    # A suspended run that is then asked to end has ranks that were stopped, and no failure.
+    # In a suspended run that is asked to end, ranks were stopped without a failure.
     stopped = [record for record in records if record.stopped and (failed or not record.wrote)]
     if stopped and not by_why.get("error"):
         return of_stopped(records, stopped)
@@ -79,7 +80,7 @@ def named_by(records: list[Record]) -> list[int]:
 
 
 def order(evidence: Evidence) -> Callable[[Record], tuple]:
-    """Clocks of hosts differ: the rank that made the file `first` comes first, whatever its time is."""
+    """Clocks of hosts differ: the rank that created `first` comes first, whatever its time."""
     return lambda record: (record.rank != evidence.first, record.time, record.rank)
 
 
@@ -105,7 +106,7 @@ def of_failed(record: Record) -> Verdict:
 
 
 def of_broken(records: tuple[Record, ...], errors: list[Record]) -> Verdict:
-    """Several ranks lost their peers, and none says of itself that it failed: one of them may be behind."""
+    """Several ranks lost their peers, and none reports a failure of its own: one of them may be behind."""
     first = errors[0]
     if lag := find_lag(list(records), "queued"):
         return of_lag(records, lag, "queued")
@@ -162,7 +163,7 @@ def of_lag(records: tuple[Record, ...], lag: Held, measure: str) -> Verdict:
 
 
 def not_connected(present: list[Record], idle: float) -> Verdict:
-    """A network that blocks all traffic stops all ranks at one place; with one that blocks some, others get further."""
+    """A network that blocks all traffic stops all ranks at one place; one that blocks some lets others continue."""
     lag = find_lag(present, "queued")
     late = [record for record in present if lag is None or record.rank in lag.late]
     complaint = next((f": {record.error}" for record in late if record.why == "stuck" and record.error), "")
@@ -177,7 +178,7 @@ def awaited(records: tuple[Record, ...], gone: list[Record]) -> str:
 
 
 def farthest(records: tuple[Record, ...]) -> Record:
-    """Where the ranks must be that left nothing."""
+    """The place of ranks that left no evidence."""
     return max(records, key=lambda record: record.step)
 
 

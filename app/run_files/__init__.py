@@ -1,1 +1,1 @@
-"""What the programs share that read a run's files: reading and replacing files, values, the parts of a step."""
+"""Code shared by programs that read a run's files: reading and replacing files, values, the parts of a step."""

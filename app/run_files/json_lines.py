@@ -1,4 +1,4 @@
-"""The one reader of files with a JSON object in each line: runs append to and replace them, crashes damage them."""
+"""The only reader of JSON Lines files: runs append to and replace them, crashes damage them."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ MOST_NAMED = 8
 
 
 class JsonLines:
-    """The complete lines of a file that another process appends to, and replaces where a run resumes."""
+    """Complete lines of a file that another process appends to, and replaces when a run resumes."""
 
     def __init__(self, path: Path, most_bytes: int = LOG_BYTES):
-        """`most_bytes`: of a longer file the end is read. Its lines are counted from there."""
+        """`most_bytes`: of a longer file, only the end is read, and its lines are counted from there."""
         self.path, self.most_bytes = path, most_bytes
-        self.openings = 0  # one more each time that the file is read from its beginning
-        self.damaged = 0  # lines since then that are no JSON objects
+        self.openings = 0  # number of times that the file was read from its beginning
+        self.damaged = 0  # lines since then that are not JSON objects
         self.line = b""  # the last complete one
-        self.rest = b""  # the beginning of one that is not complete
+        self.rest = b""  # the beginning of an incomplete line
         self._file: BinaryIO | None = None
         self._lines = 0
-        self._named: list[int] = []  # numbers, from 1, of the first damaged lines and of the last one
+        self._named: list[int] = []  # numbers (from 1) of the first damaged lines and of the last one
 
     def new_objects(self) -> Iterator[tuple[int, dict]]:
-        """Each object since the last call, with the number of its line. Once the file has been replaced or cut, all of
-        it comes again. A file that does not exist has none.
+        """Yields each new object with its line number. If the file was replaced or truncated, yields all of its objects
+        again. A missing file has none.
 
         Raises: NotReadable
         """
         if self._file is not None and self._was_replaced():
             if self._is_another_file():
-                # What the old one has got since the last call: a run that is moved aside loses no step.
+                # Lines added to the old file since the last call, so that a run that is moved aside loses no step.
                 yield from self._objects()
             self.close()
         if self._file is not None or self._opens():
             yield from self._objects()
 
     def damage(self) -> str:
-        """ "FILE has 3 damaged lines (2, 7, 8), left out here." """
+        """ "FILE has 3 damaged lines (2, 7, 8), which are skipped." """
         named = ", ".join(map(str, self._named[:MOST_NAMED])) + ", ..." * (self.damaged > MOST_NAMED)
         lines = "1 damaged line" if self.damaged == 1 else f"{self.damaged} damaged lines"
-        return f"{self.path.name} has {lines} ({named}), left out here."
+        return f"{self.path.name} has {lines} ({named}), which are skipped."
 
     def objects(self) -> Iterator[tuple[int, dict]]:
-        """As new_objects(), of a file that is read once: a last line that lacks its end counts if it is an object."""
+        """new_objects() for a file that is read once: an incomplete last line counts if it is an object."""
         yield from self.new_objects()
         if (value := object_of(self.rest)) is not None:
             yield self._lines + 1, value
@@ -77,7 +77,7 @@ class JsonLines:
                 yield number, value
 
     def _add_damaged(self, number: int) -> None:
-        if number not in self._named[-1:]:  # or it is the rest of a long one
+        if number not in self._named[-1:]:  # otherwise the rest of a long line
             self.damaged += 1
             self._named[MOST_NAMED:] = [number]
 
@@ -90,7 +90,7 @@ class JsonLines:
         self._lines, self.damaged, self._named, self.line, self.rest = 0, 0, [], b"", b""
         if (more := os.fstat(self._file.fileno()).st_size - self.most_bytes) > 0:
             self._file.seek(more - 1)
-            self._read()  # the end of a line whose beginning is not read
+            self._read()  # skip the rest of a line whose beginning was not read
         return True
 
     def _read(self) -> bytes:
@@ -107,13 +107,13 @@ class JsonLines:
         return (now.st_ino, now.st_dev) != (opened.st_ino, opened.st_dev)
 
     def _was_replaced(self) -> bool:
-        """By another file, or by other content: what was read last is not there any more."""
+        """Whether the file was replaced, or its last read content has changed."""
         read = self.line + self.rest
         try:
             self.path.stat()
             last = os.pread(self._file.fileno(), len(read), self._file.tell() - len(read))
         except FileNotFoundError:
-            return False  # moved away: there may be another one later
+            return False  # moved away: a new file may follow
         except OSError:
             return True
         return self._is_another_file() or last != read

@@ -1,22 +1,22 @@
-"""The names of metrics: the parts of a step on rank 0, and the losses of validation sets."""
+"""Names of metrics: parts of a step on rank 0, and losses of validation sets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-STEP_PARTS = {  # from below, where they are stacked
+STEP_PARTS = {  # in stacking order, from the bottom
     "forward_seconds": "forward",
     "backward_seconds": "backward",
     "optimizer_seconds": "optimizer",
     "exposed_communication_seconds": "communication exposed",
     "data_seconds": "data",
 }
-UNNAMED = "validation_loss"  # of --validation_data FILE, or the mean of several, each of which has validation_NAME_loss
+UNNAMED = "validation_loss"  # of --validation_data FILE, or the mean of several sets with validation_NAME_loss each
 
 
 def validation_losses(keys: Iterable[str]) -> dict[str, str]:
-    """The keys that are such losses, in their order, each with its label: "validation", or "validation NAME"."""
+    """Keys of validation losses in order, each with its label: "validation", or "validation NAME"."""
     labels = {}
     for key in keys:
         if key == UNNAMED:

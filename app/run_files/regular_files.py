@@ -1,4 +1,5 @@
-"""The one reader of files that others may have written: regular files of a limited size, opened without waiting."""
+"""The only reader of files that other users may have written: regular files of limited size, opened without
+blocking."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ LOG_BYTES = 1 << 36  # a file with a line for each step
 
 
 class NotReadable(Exception):
-    """One sentence, without a full stop: which file is refused, and why."""
+    """One sentence without a final period: the refused file and the reason."""
 
 
 def open_regular(path: Path, most: int, follow: bool = True) -> BinaryIO:
-    """`follow`: a symbolic link. Without it a folder that others may write to cannot point elsewhere.
+    """`follow`: whether to follow a symbolic link. Without it, a folder writable by other users cannot redirect the
+    read.
 
     Raises: NotReadable; FileNotFoundError
     """
@@ -42,7 +44,7 @@ def open_regular(path: Path, most: int, follow: bool = True) -> BinaryIO:
 
 
 def read_bytes(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> bytes | None:
-    """None: there is no such file. Raises: NotReadable"""
+    """None if the file does not exist. Raises: NotReadable"""
     try:
         with open_regular(path, most, follow) as file:
             content = bytearray()
@@ -52,13 +54,13 @@ def read_bytes(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> byte
         return None
     except OSError as error:
         raise unreadable(path, error) from error
-    if len(content) > most:  # it has grown, or is of /proc
+    if len(content) > most:  # the file has grown, or is in /proc
         raise NotReadable(f"{path} has more than the limit of {most} bytes")
     return bytes(content)
 
 
 def read_text(path: Path, most: int = SMALL_BYTES, follow: bool = True) -> str | None:
-    """UTF-8. None: there is no such file. Raises: NotReadable"""
+    """The UTF-8 text; None if the file does not exist. Raises: NotReadable"""
     content = read_bytes(path, most, follow)
     try:
         return None if content is None else content.decode()

@@ -1,4 +1,4 @@
-"""The one writer of files that are replaced: readers see the old file or the new one, and so they do after a crash."""
+"""The only writer of replaced files: readers see the old file or the new one, even after a crash."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives an empty file to write to, with the same suffix. At the end it replaces `path`, which is never written
-    through a symbolic link; an error removes it. A device is not replaced.
+    """Yields an empty file to write to, with the same suffix, which replaces `path` at the end or is removed on an
+    error. `path` is never written through a symbolic link. Devices are refused.
 
     Raises: OSError
     """
     with contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            raise OSError(errno.EINVAL, "a device is not replaced", str(path))
+            raise OSError(errno.EINVAL, "cannot replace a device", str(path))
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
     try:
         os.fchmod(descriptor, 0o666 & ~umask())
@@ -38,7 +38,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """As `replacing`, and no link that others put in the place of the new file is followed.
+    """`replacing` for text; does not follow a link that others put in the place of the new file.
 
     Raises: OSError
     """
@@ -49,7 +49,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """So that the new name survives a crash, where the file system can do that."""
+    """Makes the new name survive a crash, if the file system supports that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

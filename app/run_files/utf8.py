@@ -1,4 +1,4 @@
-"""Names and texts are UTF-8, whatever the locale is."""
+"""Names and texts are UTF-8 in any locale."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import sys
 
 
 def restart_in_utf8() -> None:
-    """Starts this program over where Python has read its arguments by another encoding, such as ASCII."""
+    """Restarts this program if Python decoded its arguments with another encoding, such as ASCII."""
     if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])

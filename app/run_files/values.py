@@ -1,4 +1,4 @@
-"""Values of JSON that any program may have written."""
+"""JSON values that any program may have written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 import math
 
 LARGEST_COUNT = 1 << 53
-END_OF_TIME = 253_402_300_800  # the year 10000, which datetime does not have
+END_OF_TIME = 253_402_300_800  # the year 10000, which datetime does not support
 
 
 def object_of(text: str | bytes) -> dict | None:
-    """None for what is no JSON object."""
+    """The value if it is a JSON object, else None."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -19,7 +19,7 @@ def object_of(text: str | bytes) -> dict | None:
 
 
 def as_number(value: object) -> float:
-    """NaN for what is no number, and for a number that is too large for one."""
+    """The value as a float; NaN if it is not a number or too large."""
     try:
         return float(value) if isinstance(value, (int, float)) else math.nan
     except OverflowError:
@@ -37,10 +37,10 @@ def is_whole(value: object) -> bool:
 
 
 def whole(value: object) -> int:
-    """0 for what is no whole number."""
+    """The value if it is a whole number, else 0."""
     return value if is_whole(value) else 0
 
 
 def strings(value: object) -> list[str]:
-    """The elements of a list, as text; none of what is no list."""
+    """The elements of a list as text; empty if the value is not a list."""
     return [str(element) for element in value] if isinstance(value, list) else []

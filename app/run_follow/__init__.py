@@ -1,1 +1,1 @@
-"""Passes a run's metrics on: read as they are written (following), to other programs (sinks)."""
+"""Forwards a run's metrics: reads them as they are written (following) and passes them to other programs (sinks)."""

@@ -14,7 +14,14 @@ from run_files.json_lines import JsonLines
 from run_files.regular_files import NotReadable
 from run_files.values import as_number, as_time, is_whole
 
-FACTS = ("version", "model_type", "parameters", "devices", "world_size", "job")  # of a start, besides its settings
+FACTS = (
+    "version",
+    "model_type",
+    "parameters",
+    "devices",
+    "world_size",
+    "job",
+)  # facts of a start, besides its settings
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -23,7 +30,7 @@ class FollowError(Exception):
 
 
 def unusable(path: Path, what: str, error: OSError) -> FollowError:
-    return FollowError(f"{path} cannot be {what}: {error.strerror}; use another folder with --logdir.")
+    return FollowError(f"{path} cannot be {what}: {error.strerror}; pass another --logdir.")
 
 
 @dataclass(frozen=True)
@@ -32,9 +39,9 @@ class Row:
 
     run_id: str
     step: int
-    time: float  # seconds since 1970; 0: not known
+    time: float  # seconds since 1970; 0: unknown
     values: dict[str, float]  # finite ones, by metric
-    digest: bytes  # of the line, 8 bytes
+    digest: bytes  # digest of the line, 8 bytes
 
 
 class Follower(JsonLines):
@@ -48,38 +55,38 @@ class Follower(JsonLines):
                     yield row
                 elif is_whole(fields.get("step")) and "event" not in fields:
                     raise FollowError(
-                        f"{self.path} line {number} has no run id (16 hexadecimal digits): give a file of mpzero train."
+                        f"{self.path} line {number} has no run id (16 hexadecimal digits): pass a file from mpzero train."
                     )
         except NotReadable as error:
-            raise FollowError(f"{error}: give the run's folder or its metrics file.") from error
+            raise FollowError(f"{error}: pass the run's folder or its metrics file.") from error
 
 
 class Sink:
-    """Where the steps of runs are passed on to. Making one starts no run there. Raises: SinkMissing"""
+    """Destination of the steps of runs. Constructing it starts no run there. Raises: SinkMissing"""
 
     most_unsaved = 1
-    """After so many steps they are saved as passed on. A crash passes the unsaved ones on again."""
+    """Number of steps after which they are saved as forwarded. After a crash, unsaved steps are forwarded again."""
     target: str
-    """In words: where one finds the runs."""
+    """Location of the runs, in words."""
     metrics: Path | None = None
-    """The file that is followed."""
+    """The followed file."""
 
     def begin(self, run_id: str, first_step: int) -> None:
-        """The next steps are of this run. Former steps from `first_step` on are no longer part of it."""
+        """The next steps belong to this run. Its earlier steps from `first_step` on are discarded."""
 
     def write(self, row: Row) -> None:
         raise NotImplementedError
 
     def rewind(self, step: int) -> None:
-        """The run has gone back: former steps from `step` on are no longer part of it."""
+        """The run went back: its earlier steps from `step` on are discarded."""
 
     def flush(self) -> None: ...
     def close(self) -> None:
-        """Ends the run, where one has begun."""
+        """Ends the run, if one has begun."""
 
 
 def start_of(metrics: Path | None, run_id: str) -> tuple[str, dict[str, object]]:
-    """-> the run's name, of its model and folder, and what it was last started with; both as far as they are known"""
+    """-> the run's name, from its model and folder, and the settings of its last start, as far as known"""
     if metrics is None:
         return run_id, {}
     start: dict = {}
@@ -95,14 +102,14 @@ def start_of(metrics: Path | None, run_id: str) -> tuple[str, dict[str, object]]
 
 
 def encodable(name: str) -> str:
-    """JSON can name what UTF-8 cannot."""
+    """JSON can contain characters that UTF-8 cannot encode."""
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def row_of(fields: dict, line: bytes) -> Row | None:
-    """None for what is no step of a run. `line`: of the fields."""
+    """The step, or None if the line is not a step of a run. `line`: the text of `fields`."""
     run_id = fields.get("run")
-    # It becomes the name of a folder.
+    # The id becomes the name of a folder.
     if not is_whole(fields.get("step")) or not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         return None
     numbers = {name: as_number(value) for name, value in fields.items() if not isinstance(value, bool)}

@@ -1,4 +1,4 @@
-"""Passes the steps of a metrics file on to a sink, each once."""
+"""Forwards each step of a metrics file to a sink once."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ MOST_BYTES = 1 << 30
 
 
 class Place:
-    """The digests of the lines that have been passed on, in their order, kept in a file: 8 bytes for each line.
+    """Digests of the forwarded lines in order, kept in a file: 8 bytes per line.
 
-    A run that resumes makes steps again, and its file then has other lines from there on. Which lines those are is seen
-    by their content, which depends on no clock.
+    A resumed run repeats steps, and its file then has other lines from there on. They are identified by content, which
+    does not depend on a clock.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self._digests = bytearray()
-        self._saved = 0  # of these bytes, in the file
+        self._saved = 0  # number of these bytes in the file
         try:
             self._digests += read_bytes(path, MOST_BYTES, follow=False) or b""
         except NotReadable as error:
-            raise FollowError(f"{error}: use another folder with --logdir.") from error
+            raise FollowError(f"{error}: pass another --logdir.") from error
         self._saved = len(self._digests)
-        self._cut(len(self) * DIGEST_BYTES)  # a line that a crash has cut
+        self._cut(len(self) * DIGEST_BYTES)  # drops a line truncated by a crash
 
     def __len__(self) -> int:
-        """Lines that have been passed on."""
+        """Number of forwarded lines."""
         return len(self._digests) // DIGEST_BYTES
 
     def has(self, index: int, row: Row) -> bool:
-        """Whether the run's line `index` (from 0) has been passed on as it is now."""
+        """Whether the run's line `index` (from 0) was forwarded with its current content."""
         begin = index * DIGEST_BYTES
         return self._digests[begin : begin + DIGEST_BYTES] == row.digest
 
     def passed(self, index: int, row: Row) -> None:
-        """Line `index` has been passed on. Former lines from `index` on are no longer part of the run."""
+        """Records that line `index` was forwarded. Earlier lines from `index` on are discarded."""
         self._cut(index * DIGEST_BYTES)
         self._digests += row.digest
 
@@ -51,7 +51,7 @@ class Place:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Nothing that has come there since it was read is written through, or waited for.
+            # Do not follow or wait for a link or FIFO that was put there after the read.
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self.path, flags, 0o666)
             with open(descriptor, "wb") as file:
@@ -68,17 +68,17 @@ class Place:
 
 
 class Pump:
-    """From a file to a sink. The files of the places are in `folder`."""
+    """Forwards a file to a sink. `folder` contains the files of the places."""
 
     def __init__(self, follower: Follower, sink: Sink, folder: Path):
         self.follower, self.sink, self.folder = follower, sink, folder
-        self.run_id = ""  # that the sink has begun
-        self.passed = 0  # steps, since the start
-        self.last_step = 0  # of those
+        self.run_id = ""  # run that the sink has begun
+        self.passed = 0  # forwarded steps, since the start
+        self.last_step = 0  # last of the forwarded steps
         self._places: dict[str, Place] = {}
-        self._lines: dict[str, int] = {}  # of each run that have been read since the file was opened
+        self._lines: dict[str, int] = {}  # lines read since the file was opened, by run
         self._opening = 0
-        self._unsaved = 0  # steps that are passed on, and not saved as such
+        self._unsaved = 0  # forwarded steps that are not saved as such
 
     def pass_on(self) -> None:
         """What is new in the file. Each step that the sink has got is also kept."""
@@ -112,7 +112,7 @@ class Pump:
         self.passed, self.last_step = self.passed + 1, row.step
 
     def _place(self, run_id: str) -> Place:
-        """Of this run and target: one folder can serve several projects."""
+        """The place of this run and target: one folder can serve several projects."""
         if run_id not in self._places:
             target = hashlib.blake2b(os.fsencode(self.sink.target), digest_size=4).hexdigest()
             self._places[run_id] = Place(self.folder / run_id / f"passed-on.{target}")

@@ -1,4 +1,4 @@
-"""Where steps are passed on to. Each sink needs a package that mpzero does not install by itself."""
+"""Destinations of steps. Each sink needs a package that mpzero does not install."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from run_follow.train_job import TrainJobStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# TensorBoard groups tags by what is before the slash.
+# TensorBoard groups tags by the prefix before the slash.
 GROUPS = {
     "loss": "loss/train",
     "lr": "optimizer/lr",
@@ -50,7 +50,7 @@ def missing(package: str) -> SinkMissing:
 
 
 def install_command(package: str) -> str:
-    """As it can be typed here: with the uv that this user has, or with Python alone."""
+    """A command for this machine: with the user's uv, or with Python alone."""
     python = shlex.quote(sys.executable)
     for uv in ("uv", Path.home() / ".local/bin/uv", ROOT / ".venv-uv/bin/uv"):
         if shutil.which(uv):
@@ -61,7 +61,7 @@ def install_command(package: str) -> str:
 class TensorBoard(Sink):
     """Event files in FOLDER/RUN."""
 
-    most_unsaved = 1000  # a step that comes again replaces the former one
+    most_unsaved = 1000  # a repeated step replaces the earlier one
 
     def __init__(self, folder: Path, project: str):
         try:
@@ -89,7 +89,7 @@ class TensorBoard(Sink):
         self._add(wall_time=row.time, step=row.step, summary=self.summary(value=values))
 
     def rewind(self, step: int) -> None:
-        """In a new file, which TensorBoard reads last. It then leaves out the steps from `step` on of the others."""
+        """Starts a new file, which TensorBoard reads last. It then ignores steps from `step` on in the other files."""
         self.close()
         try:
             self.run_folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,8 @@ class TensorBoard(Sink):
             raise unusable(self.run_folder, "written", error) from error
 
     def _next_file(self) -> Path:
-        """TensorBoard reads the files by name, which has the time; the clock of this node may be late."""
+        """TensorBoard reads files in the order of their names, which contain the time; this node's clock may be
+        slow."""
         names = (path.name.split(".") for path in self.run_folder.glob("events.out.tfevents.*"))
         times = [int(name[3]) for name in names if len(name) > 3 and name[3].isdecimal()]
         second = max(int(time.time()), max(times, default=0) + 1)
@@ -124,7 +125,7 @@ class TensorBoard(Sink):
 
 
 class WeightsAndBiases(Sink):
-    """A run of W&B with the id of the run. Its curves are drawn over the metric "step", which may go back."""
+    """A W&B run with the run's id. Curves are drawn over the metric "step", which may go back."""
 
     def __init__(self, folder: Path, project: str):
         try:
@@ -159,7 +160,7 @@ class WeightsAndBiases(Sink):
 
 
 class MLflow(Sink):
-    """A run of MLflow with the tag mpzero.run."""
+    """An MLflow run with the tag mpzero.run."""
 
     def __init__(self, folder: Path, project: str):
         try:
@@ -185,7 +186,7 @@ class MLflow(Sink):
         self.id = run.info.run_id
         if found:
             self.client.update_run(self.id, status="RUNNING")
-        # Parameters cannot be changed: a start with other settings keeps the first ones.
+        # Parameters are immutable: a start with other settings keeps the first ones.
         known = run.data.params if found else {}
         params = [self.param(key, str(value)[:500]) for key, value in config.items() if key not in known]
         self.client.log_batch(self.id, params=params)

@@ -1,7 +1,7 @@
-"""Progress of a run in the status of its TrainJob: Kubeflow Trainer's status server, where the cluster has it.
+"""Reports a run's progress in the status of its TrainJob, if the cluster has Kubeflow Trainer's status server.
 
-The server's address, its certificate and a token that is renewed are in three variables, which Kubeflow Trainer sets in
-the launcher's pod (feature gate TrainJobStatus, alpha in release 2.3).
+The server's address, its certificate and a renewed token are in three variables that Kubeflow Trainer sets in the
+launcher's pod (feature gate TrainJobStatus, alpha in release 2.3).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from run_files.values import is_whole
 from run_follow.following import FollowError, Row, Sink
 
 ADDRESS, CERTIFICATE, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
-# More often burdens the cluster's API server.
+# A shorter interval would burden the cluster's API server.
 PAUSE_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
 LONGEST_SECONDS = 1e9
@@ -37,9 +37,9 @@ METRICS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_second", "mfu", "ste
 
 
 class TrainJobStatus(Sink):
-    """The newest step alone counts. A server that does not answer gets one warning, and the next step."""
+    """Sends only the newest step. If the server does not answer, warns once and continues with the next step."""
 
-    most_unsaved = 1000  # a step that comes again changes nothing
+    most_unsaved = 1000  # a repeated step changes nothing
 
     def __init__(self, folder: Path, project: str):
         missing = [name for name in (ADDRESS, CERTIFICATE, TOKEN) if not os.environ.get(name)]
@@ -49,8 +49,8 @@ class TrainJobStatus(Sink):
             )
         self.address = safe_address(os.environ[ADDRESS])
         self.events = folder.parent / "events.jsonl"
-        self.row: Row | None = None  # to be sent
-        self.sent = -math.inf  # when, by the clock that does not jump
+        self.row: Row | None = None  # next row to send
+        self.sent = -math.inf  # time on the monotonic clock
         self.warned = False
 
     @property
@@ -80,7 +80,7 @@ class TrainJobStatus(Sink):
 
 
 def safe_address(address: str) -> str:
-    """The address, to which the token may be sent. Raises: FollowError"""
+    """The server's address, which may receive the token. Raises: FollowError"""
     try:
         parts = urllib.parse.urlsplit(address)
         host = parts.hostname
@@ -101,7 +101,7 @@ def is_loopback(host: str) -> bool:
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token is for the server that the pod was given. Python would send it on to any other."""
+    """The token is only for the pod's server. Python would forward it on redirects."""
 
     def redirect_request(self, *_) -> None:
         return None
@@ -109,7 +109,7 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def post(address: str, status: dict[str, object]) -> None:
     """Raises: OSError, ValueError, NotReadable, http.client.HTTPException"""
-    # The token is renewed in its file.
+    # The token in the file is renewed.
     token = (read_text(Path(os.environ[TOKEN])) or "").strip()
     if not TOKEN_FORM.fullmatch(token):
         raise ValueError(f"{os.environ[TOKEN]} contains no token")
@@ -147,7 +147,7 @@ def status_of(row: Row, steps: int | None) -> dict[str, object]:
 
 
 def max_steps(events: Path, run_id: str) -> int | None:
-    """By the run's newest start. None: there is none, or it cannot be read."""
+    """From the run's newest start; None if there is none or it cannot be read."""
     newest = None
     try:
         for _, fields in JsonLines(events).objects():

@@ -1,4 +1,4 @@
-"""The curves of the page, as Plotly's data and layout. Colours are names of the page's style: run-0, run-1, ..."""
+"""Curves of the page as Plotly's data and layout. Colors are names from the page's style: run-0, run-1, ..."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from run_report.thinning import smooth, thinned
 GIBIBYTE = 1 << 30
 DIGITS = 6
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")  # of validation sets
-SMOOTHED_SHARE = 50  # a mean covers one step in so many
+SMOOTHED_SHARE = 50  # a mean covers this fraction of the steps, as 1/N
 
 
 @dataclass(frozen=True)
 class Chart:
     title: str
-    about: str  # the unit, or what a value is; one line
+    about: str  # the unit or a description of the value; one line
     traces: list[dict]
     layout: dict
 
 
 def charts_of(runs: list[Run]) -> list[Chart]:
-    """Those that the runs have values for."""
+    """Charts that the runs have values for."""
     charts = [
         loss_chart(runs),
         line_chart(runs, "lr", "Learning rate", "of each step", axis={"exponentformat": "power"}),
         line_chart(runs, "grad_norm", "Gradient norm", "before clipping"),
-        line_chart(runs, "tokens_per_second", "Throughput", "tokens per second, of all ranks together", smoothed=True),
+        line_chart(runs, "tokens_per_second", "Throughput", "tokens per second, on all ranks", smoothed=True),
         line_chart(runs, "mfu", "MFU", "share of the GPU's dense bf16 peak", smoothed=True, axis={"tickformat": ".0%"}),
         split_chart(runs[0]) if len(runs) == 1 else mean_split_chart(runs),
-        line_chart(runs, "peak_memory_bytes", "Peak memory", "GiB, of rank 0", scale=1 / GIBIBYTE),
+        line_chart(runs, "peak_memory_bytes", "Peak memory", "GiB, on rank 0", scale=1 / GIBIBYTE),
         *[rank_chart(run, f" of {run.name}" if len(runs) > 1 else "") for run in runs],
         *[gpu_chart(runs, key) for key in GPU_VALUES],
         network_chart(runs),
@@ -59,7 +59,7 @@ def loss_chart(runs: list[Run]) -> Chart:
         traces.append(line(run, smooth(loss, width), f"{name}training", place))
         for number, (key, label) in enumerate(validation_losses(run.columns).items()):
             trace = line(run, run.columns[key], name + label, place, width=1.5)
-            # Of one run each set has a color of its own, of several each run.
+            # One run: a color per set. Several runs: a color per run.
             color = f"run-{place}" if len(runs) > 1 else "validation" if number == 0 else f"run-{number % 8}"
             mark = {"color": color, "size": 7}
             symbol = {"symbol": SYMBOLS[number % len(SYMBOLS)]}
@@ -87,18 +87,18 @@ def line_chart(
 
 
 def split_chart(run: Run) -> Chart:
-    """Where each step's time went, stacked."""
+    """Stacked time split of each step."""
     if not all(name in run.columns for name in STEP_PARTS):
         return Chart("", "", [], {})
     total = np.sum([np.nan_to_num(run.columns[name]) for name in STEP_PARTS], axis=0)
-    # The same steps of each part, so that they stack.
+    # Use the same steps for each part, so that they stack.
     places = thinned(smooth(total, smoothing(total)), 1000)
     traces = []
     for number, (name, label) in enumerate(STEP_PARTS.items()):
         values = smooth(np.nan_to_num(run.columns[name]), smoothing(total))
         style = {"stackgroup": "parts", "line": {"width": 0, "color": f"part-{number}"}, "fillcolor": f"part-{number}"}
         traces.append(curve(axes_of(run), values, places, label, number, 0) | style)
-    return Chart("Time breakdown of a step", "seconds, of rank 0", traces, {"yaxis": {"rangemode": "tozero"}})
+    return Chart("Time breakdown of a step", "seconds, on rank 0", traces, {"yaxis": {"rangemode": "tozero"}})
 
 
 def mean_split_chart(runs: list[Run]) -> Chart:
@@ -109,11 +109,11 @@ def mean_split_chart(runs: list[Run]) -> Chart:
         bar = {"type": "bar", "name": label, "x": [run.name for run in runs], "y": seconds}
         traces.append(bar | {"marker": {"color": f"part-{number}"}})
     layout = {"barmode": "stack", "xaxis": {"type": "category"}}
-    return Chart("Time breakdown of a step", "seconds, mean over all steps of rank 0", traces if runs else [], layout)
+    return Chart("Time breakdown of a step", "seconds, mean over all steps on rank 0", traces if runs else [], layout)
 
 
 def rank_chart(run: Run, of_run: str) -> Chart:
-    """The times of each rank over the steps. The colours leave out the fastest and the slowest hundredth: one long step
+    """Times of each rank over the steps. The color scale excludes the fastest and slowest 1%: otherwise, one long step
     would make all others look the same."""
     found = heat_map(run.rank_times, run.columns["step"])
     if found is None:
@@ -131,12 +131,12 @@ def rank_chart(run: Run, of_run: str) -> Chart:
     if least < most:
         trace |= {"zmin": least, "zmax": most}
     axis = {"title": {"text": "rank"}, "type": "category", "autorange": "reversed", "showgrid": False}
-    about = "seconds for a rank's own work in a step, without waits"
+    about = "seconds of a rank's own work in a step, without waits"
     return Chart(f"Time of each rank{of_run}", about, [trace], {"yaxis": axis, "hovermode": "closest"})
 
 
 def gpu_chart(runs: list[Run], key: str) -> Chart:
-    """Each GPU of rank 0's node; of several runs their mean."""
+    """Each GPU of rank 0's node; for several runs, their mean."""
     title, about, scale, axis = GPU_VALUES[key]
     traces = []
     for place, run in enumerate(runs):
@@ -176,7 +176,7 @@ def node_of(runs: list[Run]) -> str:
 
 
 def node_line(run: Run, values: np.ndarray, name: str, place: int) -> dict:
-    """Where the readings are on the axes is known by the times of the steps before and after them."""
+    """Interpolates the places of readings on the axes from the times of the neighboring steps."""
     at, columns = run.node_times.time, run.columns
     time = columns["time"]
     known = np.flatnonzero(np.isfinite(time))
@@ -186,7 +186,7 @@ def node_line(run: Run, values: np.ndarray, name: str, place: int) -> dict:
 
 
 def slowest_chart(runs: list[Run]) -> Chart:
-    """How often each rank was the slowest by over 10%."""
+    """Number of steps in which each rank was the slowest by over 10%."""
     traces = []
     for place, run in enumerate(runs):
         ranks, shares = run.columns.get("slowest_rank"), run.columns.get("slowest_rank_share")
@@ -241,7 +241,7 @@ def curve(
 
 
 def axes_of(run: Run) -> dict[str, np.ndarray]:
-    """The choices of x: step, tokens or hours since the run's first step."""
+    """Choices for the x axis: step, tokens, or hours since the run's first step."""
     columns = run.columns
     axes = {key: columns[key] for key in ("step", "tokens") if key in columns}
     if "time" in columns and np.isfinite(columns["time"]).any():

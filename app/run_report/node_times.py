@@ -1,4 +1,4 @@
-"""What the GPUs and the network of rank 0's node did over a run: the lines of node.jsonl."""
+"""GPU and network values of rank 0's node over a run, from node.jsonl."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from run_files.values import as_number, as_time
 
 MOST_GPUS = 64
-# By the key of a line: the title of a chart, its unit, what a value is multiplied with, and options of its axis.
+# Per key of a line: chart title, unit, factor of its values, and axis options.
 GPU_VALUES = {
     "utilization_ratio": ("GPU utilization", "share of time with a kernel running", 1, {"tickformat": ".0%"}),
     "power_watts": ("GPU power", "W", 1, {}),
@@ -22,12 +22,12 @@ GPU_VALUES = {
 
 @dataclass
 class NodeTimes:
-    """Readings in the order in which they were made."""
+    """Readings in chronological order."""
 
-    host: str = ""  # of the newest
+    host: str = ""  # of the newest reading
     time: np.ndarray = field(default_factory=lambda: np.empty(0))  # seconds since 1970
     gpus: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # by GPU and value
-    # Bytes a second since the reading before of the same start; NaN: there is none.
+    # Bytes per second since the previous reading of the same start; NaN: none.
     sent: np.ndarray = field(default_factory=lambda: np.empty(0))
     received: np.ndarray = field(default_factory=lambda: np.empty(0))
 
@@ -36,7 +36,7 @@ class NodeTimes:
 
 
 def node_times_of(lines: Iterable[dict], run_id: str | None) -> NodeTimes:
-    """Those of the run; lines that are none are left out."""
+    """Readings of the run; invalid lines are skipped."""
     lines = [line for line in lines if line.get("run") == run_id and math.isfinite(as_time(line.get("time")))]
     time = column(lines, "time")
     starts = [str(line.get("start")) for line in lines]

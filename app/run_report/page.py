@@ -1,4 +1,4 @@
-"""Puts a page together: text, tables and curves, with Plotly's program inside."""
+"""Assembles a page: text, tables and curves, with Plotly's program embedded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def page_of(runs: list[Run]) -> str:
             f"<style>{(HERE / 'page.css').read_text(encoding='utf-8')}</style></head><body><main>",
             *parts,
             "</main>",
-            # A "<" would end the element where a run's text has "</script>".
+            # A "<" would end the element if a run's text contains "</script>".
             '<script type="application/json" id="charts">' + data.replace("<", "\\u003c") + "</script>",
             f"<script>{get_plotlyjs()}</script>",
             f"<script>{(HERE / 'page.js').read_text(encoding='utf-8')}</script>",
@@ -64,11 +64,11 @@ def as_text(value: object) -> object:
 
 AXIS_CHOICE = """<p class="choice"><label>Horizontal axis <select id="axis"><option value="step">step</option>
 <option value="tokens">tokens</option><option value="hours">hours</option></select></label>
-Drag over a curve to enlarge it; a double-click shows all of it again.</p>"""
+Drag over a curve to enlarge it; double-click to reset it.</p>"""
 
 
 def card(run: Run, place: int) -> str:
-    """What somebody wants to know first."""
+    """Card with the key facts of a run."""
     facts = run.facts
     rows = [
         ("model", f"{facts.get('model_type', '')}, {whole(facts.get('parameters')):,} parameters" if facts else ""),
@@ -92,7 +92,7 @@ def card(run: Run, place: int) -> str:
 
 
 def spent(summary: dict) -> str:
-    """Of all starts together."""
+    """Time spent, over all starts."""
     elapsed, in_steps, gpu_hours = (
         as_number(summary.get(key)) for key in ("elapsed_seconds", "step_seconds", "gpu_hours")
     )
@@ -128,7 +128,7 @@ def heading(title: str, run: Run, runs: list[Run]) -> str:
 
 
 def settings_table(runs: list[Run]) -> str:
-    """Name, value and origin; of several runs the values, with those marked that differ."""
+    """Name, value and origin; for several runs, the values, marked if they differ."""
     settings = [{row[0]: row for row in rows_of(run.facts.get("settings"))} for run in runs]
     names = list(dict.fromkeys(name for of_run in settings for name in of_run))
     if not names:

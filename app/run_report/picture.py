@@ -1,4 +1,4 @@
-"""The curves of a run, or of several compared, as a picture: loss, learning rate, gradient norm and time split."""
+"""Curves of one run, or of several for comparison, as a picture: loss, learning rate, gradient norm and time split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import matplotlib
 
-matplotlib.use("Agg")  # no display is needed
+matplotlib.use("Agg")  # needs no display
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -16,7 +16,7 @@ from run_report.reading import Run
 from run_report.thinning import smooth
 
 TRAIN, LR, NORM = "#2f6fb0", "#3f8f5f", "#8a6fa8"
-VALIDATION = ("#d1495b", "#e0a13c", "#3f8f5f", "#8a6fa8", "#7a4b2e")  # one color a set
+VALIDATION = ("#d1495b", "#e0a13c", "#3f8f5f", "#8a6fa8", "#7a4b2e")  # one color per set
 MARKERS = "os^Dv"
 STYLE = {
     "font.family": "DejaVu Sans",
@@ -35,12 +35,12 @@ STYLE = {
     "ytick.color": "#5a606b",
     "legend.frameon": False,
 }
-SPIKES = 0.995  # this quantile of the values sets the height of an axis
+SPIKES = 0.995  # quantile of the values that sets the height of an axis
 PART_COLORS = ("#2f6fb0", "#7fb0dc", "#3f8f5f", "#d1495b", "#e0a13c")  # of STEP_PARTS
 
 
 def draw(runs: list[Run], output: Path, title: str | None, smoothing: int | None) -> None:
-    """Of several runs loss and learning rate alone. Raises: OSError; ValueError if it can write no such file."""
+    """For several runs, only loss and learning rate. Raises: OSError; ValueError if the format is not supported."""
     plt.rcParams.update(STYLE)
     panels = [(3.4, lambda axis: draw_loss(axis, runs, smoothing)), (1, lambda axis: draw_lr(axis, runs))]
     columns = runs[0].columns
@@ -71,7 +71,7 @@ def color_of(place: int, runs: list[Run]):
 
 
 def draw_loss(axis, runs: list[Run], smoothing: int | None) -> None:
-    """A run alone has its values and their mean, and a color for each validation set; several have a color each."""
+    """A single run shows values, their mean, and a color per validation set; several runs have one color each."""
     alone = len(runs) == 1
     for place, run in enumerate(runs):
         steps, loss, color = run.columns["step"], run.columns["loss"], color_of(place, runs)
@@ -118,7 +118,7 @@ def draw_norm(axis, steps: np.ndarray, norm: np.ndarray) -> None:
 
 
 def draw_split(axis, columns) -> None:
-    """Where each step's time went, stacked."""
+    """Stacked time split of each step."""
     steps = columns["step"]
     parts = [np.nan_to_num(columns[name]) for name in STEP_PARTS]
     unit, scale = ("s", 1) if np.median(sum(parts)) >= 1 else ("ms", 1e3)
@@ -130,12 +130,12 @@ def draw_split(axis, columns) -> None:
 
 
 def add_token_axis(axis, steps: np.ndarray, tokens: np.ndarray) -> None:
-    """A second x axis on top that counts the tokens trained on, which may grow unevenly."""
+    """A second x axis on top for the training tokens, which may grow unevenly."""
     known = np.isfinite(tokens)
     steps, tokens = steps[known], tokens[known]
     if len(steps) < 2 or (np.diff(tokens) <= 0).any() or (np.diff(steps) <= 0).any():
         return
-    # Ticks may be beyond both ends.
+    # Ticks may lie beyond both ends.
     x, y = (with_ends(values, steps) for values in (steps, tokens))
     top = axis.secondary_xaxis("top", functions=(lambda at: np.interp(at, x, y), lambda at: np.interp(at, y, x)))
     top.xaxis.set_major_formatter(EngFormatter(sep=" "))
@@ -143,6 +143,6 @@ def add_token_axis(axis, steps: np.ndarray, tokens: np.ndarray) -> None:
 
 
 def with_ends(y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """With a value of the line through the first two points, and one through the last two, as far away as x is long."""
+    """Extends y linearly by the length of x at both ends."""
     first, last = ((y[i + 1] - y[i]) / (x[i + 1] - x[i]) * (x[-1] - x[0]) for i in (0, len(x) - 2))
     return np.concatenate([[y[0] - first], y, [y[-1] + last]])

@@ -1,4 +1,4 @@
-"""How long each rank took for its own part of a step, in the steps whose lines have it."""
+"""Own time of each rank per step, for steps whose lines contain it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MOST_COLUMNS = 400
 
 @dataclass
 class RankTimes:
-    places: list[int] = field(default_factory=list)  # of the steps, among all of the run
-    rows: list[np.ndarray] = field(default_factory=list)  # seconds by rank, NaN where a value is none
+    places: list[int] = field(default_factory=list)  # indices of the steps among all steps of the run
+    rows: list[np.ndarray] = field(default_factory=list)  # seconds by rank, NaN if invalid
 
     def add(self, place: int, value: object) -> None:
-        """`value`: a line's rank_seconds, whatever it is."""
+        """`value`: a line's rank_seconds, unchecked."""
         if not isinstance(value, list) or not 0 < len(value) <= MOST_RANKS:
             return
         known = value if set(map(type, value)) == {float} else [as_number(element) for element in value]
@@ -29,13 +29,13 @@ class RankTimes:
 
 @dataclass(frozen=True)
 class HeatMap:
-    places: np.ndarray  # of the steps of the columns, ascending steps
-    ranks: list[str]  # of the rows: "7", or "0-3" where several share one
-    seconds: np.ndarray  # [rows, columns]; the most of what shares a field; NaN: none
+    places: np.ndarray  # indices of the columns' steps, in ascending order of steps
+    ranks: list[str]  # labels of the rows: "7", or "0-3" if several share a row
+    seconds: np.ndarray  # [rows, columns]; the maximum over values that share a field; NaN: none
 
 
 def heat_map(times: RankTimes, step: np.ndarray) -> HeatMap | None:
-    """None where there are no two ranks. `step`: of each place; of a step that was made again the later times count."""
+    """None with fewer than two ranks. `step`: by place; for a repeated step, the later times count."""
     ranks = max((len(row) for row in times.rows), default=0)
     if ranks < 2:
         return None
@@ -54,6 +54,6 @@ def heat_map(times: RankTimes, step: np.ndarray) -> HeatMap | None:
 
 
 def stretches(count: int, most: int) -> np.ndarray:
-    """-> where each of at most `most` stretches of nearly equal length begins"""
+    """-> the starts of at most `most` stretches of nearly equal length"""
     pieces = min(count, most)
     return np.arange(pieces) * count // pieces

@@ -1,4 +1,4 @@
-"""Reads what a run has written next to its checkpoints."""
+"""Reads the files that a run has written next to its checkpoints."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class ReportError(Exception):
 
 
 class Columns(Mapping):
-    """By metric: a value a step, NaN where the step has none. They are kept as they come. An array is made when it is
-    asked for, since a file may have a thousand metrics, each in a few steps."""
+    """Per metric, a value per step, NaN if the step has none. Values are stored as they arrive; an array is made on
+    request, since a file may have a thousand metrics in a few steps each."""
 
     def __init__(self) -> None:
-        self.steps = 0  # whose values are all here
+        self.steps = 0  # number of complete steps
         self._places: dict[str, array] = {}
         self._values: dict[str, array] = {}
         self._made: dict[str, np.ndarray] = {}
 
     def add(self, metric: str, value: float) -> None:
-        """Of the step after `steps`."""
+        """Adds a value of the step after `steps`."""
         if metric not in self._places:
             self._places[metric], self._values[metric] = array("q"), array("d")
         self._places[metric].append(self.steps)
@@ -76,7 +76,7 @@ class Run:
     failure: dict | None  # failure.json
     summary: dict | None  # summary.json
     file: str  # the name of the metrics file
-    damage: list[str]  # what of the files could not be used, a sentence each
+    damage: list[str]  # unusable parts of the files, one sentence each
 
     @property
     def run_id(self) -> str:
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def facts(self) -> dict:
-        """Of the newest start."""
+        """Facts of the newest start."""
         return self.starts[-1].began if self.starts else {}
 
     @property
@@ -103,14 +103,14 @@ class Run:
         return [save for start in self.starts for save in start.saves]
 
     def last(self, name: str) -> float:
-        """The newest value of a metric; NaN: it has none."""
+        """The newest value of a metric; NaN: none."""
         values = self.columns.get(name, np.empty(0))
         known = values[np.isfinite(values)]
         return float(known[-1]) if len(known) else math.nan
 
 
 def read_runs(paths: list[Path]) -> list[Run]:
-    """Runs of the same name get as many of their folders as tell them apart, and their file where one has several."""
+    """Adds parent folders to equal names until they differ, and the file name if one folder has several."""
     runs = [read_run(run) for path in paths for run in runs_in(path)]
     folders = [run.folder.resolve() for run in runs]
     for depth in range(2, max(len(folder.parts) for folder in folders) + 1):
@@ -125,8 +125,7 @@ def read_runs(paths: list[Path]) -> list[Run]:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The folders of a sweep's runs, where `path` is the folder above them. Runs that --overwrite moved aside are not
-    among them."""
+    """The runs' folders, if `path` is the parent folder of a sweep. Excludes runs that --overwrite moved aside."""
     if not path.is_dir() or (path / "metrics.jsonl").exists():
         return [path]
     found = sorted(file.parent for file in path.rglob("metrics.jsonl"))
@@ -138,13 +137,13 @@ def read_run(path: Path) -> Run:
     metrics = path / "metrics.jsonl" if path.is_dir() else path
     if not metrics.exists():
         raise ReportError(
-            f"{metrics} does not exist: give the --checkpoint_dir of a run, a folder of runs, or a --metrics_file."
+            f"{metrics} does not exist: pass the --checkpoint_dir of a run, a folder of runs, or a --metrics_file."
         )
     damage = Damage()
     try:
         columns, rank_times, run_id = read_metrics(metrics, damage)
         summary = read_object(metrics.parent / "summary.json", damage)
-        # Without the steps' times it is not known where a reading belongs.
+        # Without times of the steps, readings cannot be placed.
         node = damage.objects(metrics.parent / "node.jsonl") if has_times(columns) else []
         return Run(
             name=metrics.resolve().parent.name,
@@ -163,15 +162,15 @@ def read_run(path: Path) -> Run:
 
 
 class Damage:
-    """What of a run's files could not be used."""
+    """Parts of a run's files that could not be used."""
 
     def __init__(self) -> None:
         self._lines: dict[Path, JsonLines] = {}
         self._lost: dict[Path, int] = {}  # lines that the run could not write
-        self._files: list[str] = []  # that were left out, a sentence each
+        self._files: list[str] = []  # ignored files, one sentence each
 
     def objects(self, path: Path) -> Iterator[dict]:
-        """Of a file with one in each line, which there need not be."""
+        """Objects of a JSON Lines file, which may be missing."""
         try:
             for _, value in self.numbered_objects(path):
                 yield value
@@ -191,7 +190,7 @@ class Damage:
 
     def sentences(self) -> list[str]:
         lines = [lines.damage() for lines in self._lines.values() if lines.damaged]
-        lines += [f"{path.name} lacks {lost} lines that could not be written." for path, lost in self._lost.items()]
+        lines += [f"{path.name} lacks {lost} lines that the run could not write." for path, lost in self._lost.items()]
         return lines + self._files
 
 
@@ -202,7 +201,7 @@ def has_times(columns: Columns) -> bool:
 def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | None]:
     """-> the values of each metric by step, the times of each rank, and the run's id. Raises: NotReadable"""
     columns, rank_times, run_id = Columns(), RankTimes(), None
-    other = 0  # the first line that is an object and no step, as a run writes between its steps
+    other = 0  # the first object that is not a step; runs also write such lines between steps
     for number, row in damage.numbered_objects(path):
         if not is_whole(row.get("step")) or "loss" not in row:
             other = other or number
@@ -216,14 +215,14 @@ def read_metrics(path: Path, damage: Damage) -> tuple[Columns, RankTimes, str | 
                 columns.add(name, as_time(value) if name == "time" else as_number(value))
         columns.steps += 1
     if columns.steps == 0 and (other or damage.sentences()):
-        raise ReportError(f"{path} line {other or 1} is not a step of a run, and no other is: give a --metrics_file.")
+        raise ReportError(f"{path} contains no step of a run (see line {other or 1}): pass a --metrics_file.")
     if columns.steps == 0:
         raise ReportError(f"{path} has no steps yet.")
     return columns, rank_times, run_id
 
 
 def starts_of(events: Iterable[dict], run_id: str | None) -> list[Start]:
-    """Those of the run, in the order of their events."""
+    """Starts of the run, in the order of their events."""
     starts: dict[str, Start] = {}
     for event in events:
         if run_id is not None and event.get("run") != run_id:
@@ -243,7 +242,7 @@ def starts_of(events: Iterable[dict], run_id: str | None) -> list[Start]:
 
 
 def read_object(path: Path, damage: Damage) -> dict | None:
-    """None: there is no such file, or no object in it."""
+    """None if the file is missing or contains no object."""
     try:
         content = read_bytes(path)
     except NotReadable as reason:
@@ -251,5 +250,5 @@ def read_object(path: Path, damage: Damage) -> dict | None:
         return None
     value = None if content is None else object_of(content)
     if content is not None and value is None:
-        damage.left_out(f"{path.name} is no JSON object")
+        damage.left_out(f"{path.name} is not a JSON object")
     return value

@@ -1,4 +1,4 @@
-"""Fewer points of a curve that look the same: the least and the greatest of each stretch are kept."""
+"""Fewer points for a curve that looks the same: keeps the minimum and the maximum of each stretch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ MOST_POINTS = 4000
 
 
 def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
-    """-> the places of the points to keep, in order: all where there are no more than `most`, else first, last and
-    each stretch's least and greatest. Places without a value (NaN) are left out."""
+    """-> the indices of points to keep, in order: all if there are at most `most`, else the first, the last, and the
+    minimum and maximum of each stretch. NaN values are dropped."""
     known = np.flatnonzero(np.isfinite(values))
     if len(known) <= most:
         return known
     stretches = most // 2 - 1
     edges = np.linspace(0, len(known), stretches + 1).astype(int)[:-1]
     of_known = values[known]
-    # The place of each stretch's extreme: sort by stretch, then by value.
+    # Index of each stretch's extreme: sort by stretch, then by value.
     stretch = np.searchsorted(edges, np.arange(len(known)), side="right") - 1
     order = np.lexsort((of_known, stretch))
     ends = np.append(edges[1:], len(known))
@@ -25,7 +25,7 @@ def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
 
 
 def smooth(values: np.ndarray, width: int) -> np.ndarray:
-    """Mean over `width` (odd) values around each, fewer at the ends; NaN is ignored."""
+    """Centered mean over `width` (odd) values, fewer at the ends; NaN is ignored."""
     known = np.isfinite(values)
     counts = window_sums(known.astype(float), width)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -34,8 +34,9 @@ def smooth(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def window_sums(values: np.ndarray, width: int) -> np.ndarray:
-    """Of `width` (odd) values around each. A window is the end of one block of `width` values and the begin of the next
-    one, so that its sum has nothing of values outside of it, as the difference of two long sums would."""
+    """Sums of the `width` (odd) values around each value. A window is the end of one block of `width` values plus the
+    beginning of the next, so that no value outside of it adds rounding errors, unlike in a difference of two long
+    sums."""
     size = len(values) + width - 1
     blocks = np.zeros(-(-size // width) * width)
     blocks[width // 2 : width // 2 + len(values)] = values

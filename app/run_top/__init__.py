@@ -1,1 +1,1 @@
-"""The terminal view of a run: what its files and its nodes' endpoints say, as lines of text."""
+"""The terminal view of a run, from its files and the endpoints of its nodes."""

@@ -13,14 +13,14 @@ from run_top.reading import RunView
 
 BARS, EIGHTHS = "▁▂▃▄▅▆▇█", ("", *"▏▎▍▌▋▊▉")
 GIBIBYTE = 1 << 30
-# A run whose newest step is older than so many steps, and than so many seconds, is called silent.
+# A run is called silent if its newest step is older than this many steps and seconds.
 SILENT_STEPS, SILENT_SECONDS = 10, 30
 LONGEST_SECONDS = 1e12
 
 
 def frame_of(run: RunView, nodes: list[NodeView], now: float, width: int, rows: int) -> list[str]:
-    """At most `rows` lines of at most `width` columns. Ranks and nodes that do not fit are counted. `now`: seconds
-    since 1970."""
+    """At most `rows` lines of at most `width` columns. Omitted ranks and nodes are counted. `now`: seconds since
+    1970."""
     lines = [title(run), state_of(run, now)]
     if run.metrics_file != "":
         if number(run.step, "step") == 0:
@@ -65,7 +65,7 @@ def state_of(run: RunView, now: float) -> str:
 
 
 def steps_of(run: RunView, width: int) -> list[str]:
-    """What the newest step says."""
+    """Values of the newest step."""
     step, most, seconds = (number(run.step, "step"), number(run.start, "max_steps"), number(run.step, "step_seconds"))
     share = step / most if most > 0 else 0
     text = f"step {step:.0f} of {most:.0f} ({100 * share:.0f}%), {seconds:.3g} s each"
@@ -92,7 +92,7 @@ def steps_of(run: RunView, width: int) -> list[str]:
 
 
 def ranks_of(run: RunView, width: int, most: int) -> list[str]:
-    """A bar for each rank; of more than `most` the slowest."""
+    """A bar for each rank; if there are more than `most`, for the slowest."""
     seconds = [value if math.isfinite(value) else 0 for value in run.rank_seconds]
     if not seconds or most == 0:
         return []
@@ -139,7 +139,7 @@ def joined(values: list[tuple[float | None, float, str]]) -> str:
 
 
 def sparkline(values: list[float], width: int) -> str:
-    """ "▁▃█": the values as bars, the mean of neighbours where there are more than `width`."""
+    """ "▁▃█": values as bars; neighbours are averaged if there are more than `width` values."""
     finite = [value for value in values if math.isfinite(value)]
     count = min(len(finite), max(0, width))
     means = []
@@ -152,13 +152,13 @@ def sparkline(values: list[float], width: int) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """Of `share` (0 to 1) of `width` columns."""
+    """A bar of `share` (0 to 1) of `width` columns."""
     eighths = round(min(max(share, 0), 1) * width * 8)
     return BARS[-1] * (eighths // 8) + EIGHTHS[eighths % 8]
 
 
 def number(fields: dict, key: str) -> float:
-    """0 for what is no number, or not finite."""
+    """The value, or 0 if it is not a finite number."""
     value = as_number(fields.get(key))
     return value if math.isfinite(value) else 0
 
@@ -178,7 +178,7 @@ def duration(seconds: float) -> str:
 
 
 def columns_of(text: str) -> int:
-    """A wide character takes two columns, a combining one none."""
+    """Number of columns: 2 for wide characters, 0 for combining ones."""
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
     return len(text) + wide - sum(unicodedata.category(c) in ("Mn", "Me") for c in text)
 
@@ -188,7 +188,7 @@ def padded(text: str, width: int) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The beginning of the text in `width` columns. What would move the cursor or turn the text around becomes "?"."""
+    """The beginning of the text in `width` columns. Unprintable characters become "?"."""
     shown = "".join(c if c.isprintable() else "?" for c in text[: 4 * width])
     while columns_of(shown) > width:
         shown = shown[:-1]

@@ -1,4 +1,4 @@
-"""What the Prometheus endpoints of a run's nodes say."""
+"""Reads the Prometheus endpoints of a run's nodes."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ Samples = list[tuple[str, Labels, float]]  # name of the metric, labels, value
 
 @dataclass
 class NodeView:
-    """A node between two scrapes. None: it does not say."""
+    """A node between two scrapes. None: not reported."""
 
     host: str
-    problem: str = ""  # why there is nothing to show
+    problem: str = ""  # why the node has no values
     cpu: float | None = None  # share of all cores
     memory_available: float | None = None
-    sent: float | None = None  # bytes a second, of all EFA devices, else of all network interfaces
+    sent: float | None = None  # bytes per second, over all EFA devices, else all network interfaces
     received: float | None = None
     gpus: dict[int, dict[str, float]] = field(default_factory=dict)  # by number: metric without mpzero_gpu_ -> value
 
 
 def samples_of(page: str) -> Samples:
-    """Of Prometheus' text format. Lines that are none are left out."""
+    """Samples in Prometheus' text format. Invalid lines are skipped."""
     samples = []
     for found in map(SAMPLE.fullmatch, page.split("\n")):
         try:
@@ -59,7 +59,7 @@ def total(samples: Samples, name: str, counts: Callable[[Labels], bool] = lambda
 
 
 def view_of(host: str, before: Samples, now: Samples, seconds: float) -> NodeView:
-    """`seconds`: from `before` to `now`."""
+    """`seconds`: time from `before` to `now`."""
 
     def rate(name: str, counts: Callable[[Labels], bool] = lambda _: True) -> float | None:
         first, last = total(before, name, counts), total(now, name, counts)
@@ -85,7 +85,7 @@ def view_of(host: str, before: Samples, now: Samples, seconds: float) -> NodeVie
 
 
 class Nodes:
-    """Asks the endpoints of a run, all at the same time."""
+    """Scrapes the endpoints of a run concurrently."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[float, Samples]] = {}  # by host, with the time
@@ -99,14 +99,14 @@ class Nodes:
         answers: dict[str, Samples | str] = {}
         deadline = time.monotonic() + PATIENCE_SECONDS
         for host in hosts[:MOST_NODES]:
-            # A request that hangs, for example in a name lookup, is not repeated; its daemon thread ends with us.
+            # A request that hangs, e.g. in a name lookup, is not repeated; its daemon thread ends with this process.
             if host not in self._asked or not self._asked[host].is_alive():
                 words = (answers, host, address_of(host, run), port, run.start.get("run"))
                 self._asked[host] = threading.Thread(target=ask, args=words, daemon=True)
                 self._asked[host].start()
         for host in hosts[:MOST_NODES]:
             self._asked[host].join(max(0, deadline - time.monotonic()))
-        nodes = [self._view(host, port, answers.get(host, "it does not answer in time")) for host in hosts[:MOST_NODES]]
+        nodes = [self._view(host, port, answers.get(host, "timed out")) for host in hosts[:MOST_NODES]]
         if len(hosts) > MOST_NODES:
             nodes.append(NodeView(f"{len(hosts) - MOST_NODES} more hosts", problem="not asked"))
         return nodes
@@ -122,7 +122,7 @@ class Nodes:
 
 
 def address_of(host: str, run: RunView) -> str:
-    """Where a host's endpoint answers: this one's listens on --metrics_address."""
+    """Address of a host's endpoint; on this host, that of --metrics_address."""
     address = str(run.start.get("metrics_address") or "0.0.0.0")
     if host != socket.gethostname():
         return host
@@ -130,7 +130,7 @@ def address_of(host: str, run: RunView) -> str:
 
 
 def ask(answers: dict[str, Samples | str], host: str, address: str, port: int, run: object) -> None:
-    """Puts the samples into `answers`, or why there are none: another run may have opened the port."""
+    """Stores the samples, or the reason for none, in `answers`: another run may use the port."""
     try:
         connection = http.client.HTTPConnection(address, port, timeout=PATIENCE_SECONDS)
         try:

@@ -1,4 +1,4 @@
-"""What a run's files say about it now."""
+"""Reads a run's current state from its files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from run_files.json_lines import JsonLines
 from run_files.metric_names import validation_losses
 from run_files.values import as_number, strings
 
-MOST_BYTES = 4 << 20  # of the end of a metrics file
+MOST_BYTES = 4 << 20  # read from the end of a metrics file
 MOST_LOSSES = 20_000
 
 
@@ -19,9 +19,9 @@ class TopError(Exception):
 
 @dataclass
 class RunView:
-    """An event is the line of events.jsonl, {} where there is none."""
+    """Events are lines of events.jsonl, {} if missing."""
 
-    start: dict = field(default_factory=dict)  # the newest
+    start: dict = field(default_factory=dict)  # the newest start
     starts: int = 0
     end: dict = field(default_factory=dict)  # of that start
     checkpoint: dict = field(default_factory=dict)
@@ -34,18 +34,18 @@ class RunView:
 
     @property
     def hosts(self) -> list[str]:
-        """By rank."""
+        """The hosts by rank."""
         return strings(self.start.get("hosts"))
 
     @property
     def metrics_file(self) -> str | None:
-        """By the newest start. "": it writes none; None: it does not say."""
+        """The metrics file of the newest start. "": it writes none; None: unknown."""
         name = self.start.get("metrics_file")
         return name if isinstance(name, str) else None
 
 
 class RunReader:
-    """Follows the files of a run: its folder's, or a metrics file and the events next to it."""
+    """Follows the files of a run: those of its folder, or a metrics file and the events next to it."""
 
     def __init__(self, run: Path):
         """Raises: TopError"""
@@ -55,7 +55,7 @@ class RunReader:
         self.events = JsonLines(self.folder / "events.jsonl")
         if not self.events.path.exists() and not metrics.exists():
             raise TopError(
-                f"{run} has neither events.jsonl nor metrics.jsonl: give a run's --checkpoint_dir, its metrics file, "
+                f"{run} has neither events.jsonl nor metrics.jsonl: pass a run's --checkpoint_dir, its metrics file, "
                 "or its Slurm job id."
             )
         self.metrics = JsonLines(metrics, MOST_BYTES)
@@ -67,7 +67,7 @@ class RunReader:
             self._add_event(event)
         name = self.view.metrics_file
         if name is not None and not self.is_file_given:
-            # It is next to the events, wherever the folder is seen from here.
+            # The metrics file is next to the events, whatever path leads to the folder here.
             path = self.folder / Path(name).name
             if name and path != self.metrics.path:
                 self.metrics.close()
