@@ -55,7 +55,7 @@ class Follower(JsonLines):
                     yield row
                 elif is_whole(fields.get("step")) and "event" not in fields:
                     raise FollowError(
-                        f"{self.path} line {number} has no run id (16 hexadecimal digits): pass a file from mpzero train."
+                        f"{self.path} line {number} has no run id (16 hexadecimal digits): pass a metrics file."
                     )
         except NotReadable as error:
             raise FollowError(f"{error}: pass the run's folder or its metrics file.") from error
