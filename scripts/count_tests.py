@@ -6,8 +6,8 @@ from __future__ import annotations
 import sys
 from xml.etree import ElementTree
 
-# What ctest writes of a test that says itself that it was skipped. Another one that did not run lacks its program, its
-# fixture or its configuration: that is a failure.
+# Messages of ctest for tests that skipped themselves. Other tests that did not run lack their program, fixture or
+# configuration: that is a failure.
 SKIPPED_BY_ITSELF = ("SKIP_RETURN_CODE=", "SKIP_REGULAR_EXPRESSION_MATCHED", "Disabled")
 
 

@@ -2,18 +2,18 @@
 
     command.py     the program: reads what happened, decides, acts; scripts/requeue.sh starts it
     table.py       the decisions: standing of the job × event -> action
-    decision.py    decide(state, event) -> action, by that table, without input or output
-    state.py       what a job keeps from one start to the next, in CHECKPOINT_DIR/restarts.JOB.txt
+    decision.py    decide(state, event) -> action, by that table, without I/O
+    state.py       state of a job across its starts, in CHECKPOINT_DIR/restarts.JOB.txt
     checkpoint.py  the newest checkpoint of a folder
     reports.py     stop.json and doctor.json, which mpzero writes
-    nodes.py       from host names to Slurm's nodes, and which of them a job can be kept off
+    nodes.py       Slurm's nodes of host names, and which of them can be excluded from a job
     return_to_queue.py   puts the job back into the queue, without the nodes that are to blame
     slurm.py       scontrol, squeue and sinfo
     starts.py      the same for a job of Kubernetes: CHECKPOINT_DIR/starts.JOB.txt
     log.py         the job's log
 
-app/run_failure judges why a run has failed; app/run_files reads and replaces the files. Standard library only, and any
-Python from 3.8 on: a node of the cluster may have no other.
+app/run_failure finds the cause of a failed run; app/run_files reads and replaces files. Standard library only, Python
+3.8 or later: nodes of the cluster may have no other.
 """
 
 import sys

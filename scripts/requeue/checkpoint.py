@@ -1,4 +1,4 @@
-"""The newest checkpoint of a folder, as the file `latest` names it."""
+"""The newest checkpoint of a folder, as named by the file `latest`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from requeue.log import warn
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Step 0: there is none. The time (seconds since 1970, of the file `latest`) tells two of the same step apart."""
+    """Step 0: none. The time (of the file `latest`, seconds since 1970) distinguishes two checkpoints of the same
+    step."""
 
     step: int = 0
     time: str = "0"
@@ -31,19 +32,19 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
             return Checkpoint()
         seconds, nanoseconds = divmod(latest.stat().st_mtime_ns, 10**9)
     except (NotReadable, OSError) as error:
-        warn(f"{error}: no checkpoint is known.")
+        warn(f"{error}: continuing without a known checkpoint.")
         return Checkpoint()
     return Checkpoint(step=step, time=f"{max(seconds, 0)}.{nanoseconds:09d}", name=printable(name, 300))
 
 
 def step_of(name: str) -> int:
-    """The step in a checkpoint's name or in its folder's path; 0: none."""
+    """The step in a checkpoint's name or its folder's path; 0: none."""
     match = re.fullmatch(r".*-([0-9]{1,15})steps/*", name.strip())
     return int(match.group(1)) if match else 0
 
 
 def requested_step(folder: str | None) -> int:
-    """The step of the checkpoint that --resume_from_checkpoint names, as far as names tell it; 0: none."""
+    """The step of the checkpoint in --resume_from_checkpoint, as far as its name shows it; 0: none."""
     if folder is None or folder.lower() in ("none", "true", "false"):
         return 0
     with contextlib.suppress(NotReadable, OSError):

@@ -1,19 +1,18 @@
-"""The program that scripts/requeue.sh starts when a job starts and when its run ends.
+"""The program that scripts/requeue.sh starts at each start of a job and at the end of its run.
 
     requeue start  --checkpoint_dir DIR --max_restarts N [--resume_from_checkpoint DIR] [--overwrite]
     requeue end    --checkpoint_dir DIR --max_restarts N --status N [--signalled] [--grace_period SECONDS]
                    [--ask_until TIME] [--no_tasks_on NODES]
-    requeue doctor as end, for `mpzero doctor`, with --minutes: how long it may take
+    requeue doctor as end, for `mpzero doctor`, with --minutes: its time limit
 
-What it says goes to stdout and stderr, and its answer, one line, to file descriptor 3:
+Messages go to stdout and stderr, and the answer, one line, to file descriptor 3:
 
-    start asked    the run starts as the flags of the job say
-    start own      it resumes from the job's own last checkpoint, without the flags of the job's first start
-    exit STATUS    the job's shell ends with this status; Slurm has been asked for what is to follow
+    start asked    the run starts with the flags of the job
+    start own      the run resumes from the job's last checkpoint, without the flags of its first start
+    exit STATUS    the job's shell exits with this status; Slurm was asked for the next action
 
-Without an answer this program has failed, and scripts/requeue.sh does what can be done without it. Slurm's variables
-(SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_RESTART_COUNT, SLURM_JOB_NODELIST, SLURM_JOB_PARTITION)
-tell which job it is.
+Without an answer this program has failed, and scripts/requeue.sh uses its fallback. Slurm's variables (SLURM_JOB_ID,
+SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_RESTART_COUNT, SLURM_JOB_NODELIST, SLURM_JOB_PARTITION) identify the job.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ from requeue.table import NO_STEP, NO_TASKS, STOPPED, USER_ERROR, Kind, Verb
 
 NUMBER = re.compile("0|[1-9][0-9]{0,14}")
 ANSWER = 3  # a file descriptor
-TIMED_OUT = 124  # `mpzero doctor` was still running when its time was up, as in scripts/launch.sh
-# How long Slurm is asked about a job without a time limit.
+TIMED_OUT = 124  # `mpzero doctor` exceeded its time limit, as in scripts/launch.sh
+# How long to ask Slurm about a job without a time limit.
 DAY = 86_400
-# Evidence that is missing is waited for as long as so many attempts to reach Slurm take: a minute.
+# Missing evidence is awaited as long as this many attempts to reach Slurm: a minute.
 EVIDENCE_TRIES = 20
-# Seconds within which a launcher has ended after the evidence of a failure.
+# Seconds within which a launcher ends after evidence of a failure.
 OLD_EVIDENCE = 900
 
 
@@ -64,13 +63,13 @@ OLD_EVIDENCE = 900
 class Job:
     arguments: argparse.Namespace
     slurm: Slurm
-    number: str  # SLURM_JOB_ID, which mpzero writes into failure.json; that of slurm.job is another for a job array
+    number: str  # SLURM_JOB_ID, as in failure.json; slurm.job differs for a job array
     restart: int
-    failure: Failure | None = None  # of this start of the run, as far as its evidence shows one
+    failure: Failure | None = None  # of this start of the run, if its evidence shows one
 
     @property
     def status(self) -> int:
-        """Of the run: the launcher's may be that of a signal, with which it has ended the other ranks."""
+        """The run's status: the launcher's may be that of a signal with which it ended the other ranks."""
         status = self.arguments.status
         return status if self.failure is None else self.failure.status(status)
 
@@ -92,7 +91,7 @@ class Job:
 
     @cached_property
     def leaving(self) -> Report | None:
-        """The hosts that this start of the run has left, since EC2 was about to take them."""
+        """Hosts that this start of the run left because EC2 was about to reclaim them."""
         return stop_of(self.folder / "stop.json", self.number, self.restart)
 
     def nodes(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,7 +101,7 @@ class Job:
 def start(job: Job) -> None:
     resume_from = job.arguments.resume_from_checkpoint
     facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
-    # The file system may have shown late what the start before has left, and its end may not have been seen.
+    # The file system may have shown files of the previous start late, and its end may have been missed.
     earlier = newest_start(job.folder, job=job.number)
     if earlier and (failure := find_failure(job.folder, earlier, down=lambda hosts: down(job, hosts))):
         settle(job.folder, failure)
@@ -115,7 +114,7 @@ def end(job: Job) -> None:
     start = newest_start(job.folder, job=job.number, restart=job.restart) if ran else None
     job = judged(job, start)
     kind = kind_of(job)
-    # A job that Slurm is ending has no time to wait.
+    # Do not wait in a job that Slurm is ending.
     if ran and kind is Kind.FAILED and not (job.failure and job.failure.evidence.complete):
         until = time.monotonic() + EVIDENCE_TRIES * retry_seconds()
         start = start or newest_start(job.folder, job=job.number, restart=job.restart, until=until)
@@ -128,17 +127,17 @@ def end(job: Job) -> None:
 
 
 def judged(job: Job, start: str | None, until: float = 0) -> Job:
-    """With the failure that the evidence of this start shows. `until`: as for find_failure()."""
+    """The job with the failure in the evidence of this start. `until`: as for find_failure()."""
     if start is None:
         return job
     failure = find_failure(job.folder, start, until, down=lambda hosts: down(job, hosts))
-    # HyperPod restarts a step within a start of the job: what an earlier step has left blames nobody.
+    # HyperPod restarts a step within one start of the job: ignore evidence of earlier steps.
     is_old = failure is not None and failure.evidence.time < time.time() - OLD_EVIDENCE
     return job if is_old else replace(job, failure=failure)
 
 
 def down(job: Job, hosts: tuple[str, ...]) -> frozenset[str]:
-    """Those of the hosts whose nodes Slurm knows not to work."""
+    """Hosts whose nodes Slurm knows to be down."""
     try:
         states = job.slurm.partition_nodes()
     except Silent:
@@ -151,7 +150,7 @@ def doctor(job: Job) -> None:
     kind = kind_of(job)
     found = doctor_of(job.folder / "doctor.json", job.number, job.restart, job_log())
     nodes = job.slurm.nodes() if found.refusals else []
-    # Others may have left reports of hosts that are none of this job's.
+    # Reports may name hosts that are not part of this job.
     found = replace(
         found,
         refusals=tuple(refusal for refusal in found.refusals if is_one_of(refusal.host, nodes)),
@@ -165,11 +164,11 @@ def doctor(job: Job) -> None:
         reason = "mpzero doctor hung on a shared resource, and no host reported which"
         carry_out(job, job.event(Kind.SURROUNDINGS, reason=reason))
     else:
-        # Not the state of a host is at fault, but the start of the ranks.
+        # The start of the ranks failed; no host is at fault.
         timed_out = job.arguments.status == TIMED_OUT
         took = f"was still running after {job.arguments.minutes} minutes" if timed_out else "ended"
         nodelist = job.slurm.nodelist
-        reason = f"mpzero doctor {took}, and no report came from any of {nodelist} that names a host to leave out"
+        reason = f"mpzero doctor {took}, and no report from {nodelist} names a host to exclude"
         carry_out_end(job, kind, reason)
 
 
@@ -197,14 +196,14 @@ def kind_of(job: Job) -> Kind:
     if may_be_stop(job.status):
         wanted = wants_the_nodes(job.slurm, arguments.grace_period)
     else:
-        # A run that had no time left to save, or was hit while it ended, ends with any status.
+        # A run that was killed while saving or ending has any status.
         wanted = job.status not in (USER_ERROR, STOPPED) and preempts(job.slurm)
     stopped = arguments.signalled or wanted or job.leaving is not None
     return kind_of_end(job.status, stopped, arguments.no_tasks_on)
 
 
 def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
-    """`reason`: of a failure that leaves no report."""
+    """`reason`: for a failure without a report."""
     nodes: tuple[str, ...] = ()
     if kind is Kind.NO_TASKS:
         kind, nodes, reason = judge_tasks(job)
@@ -216,7 +215,7 @@ def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
 
 
 def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
-    """What it means that srun could not start tasks on some nodes: the event, the nodes to blame, and the reason."""
+    """Interprets that srun could not start tasks on some nodes: the event, the nodes to blame, and the reason."""
     named = job.arguments.no_tasks_on
     own = os.environ.get("SLURMD_NODENAME", "")
     reason = f"srun could not start tasks on {' '.join(named)} (see above)"
@@ -252,7 +251,7 @@ def decide_and_keep(job: Job, event: Event) -> Action:
     except OSError as error:
         warn(f"{path} cannot be written ({error.strerror}): only Slurm counts the restarts of this job.")
         if action.verb is Verb.START:
-            # It is of an earlier start, and would say later that this one has saved nothing.
+            # The old record would later report that this start saved nothing.
             with contextlib.suppress(OSError):
                 os.unlink(path)
         return decide(state, replace(event, kept=False))
@@ -275,7 +274,7 @@ def number(text: str) -> int:
 
 
 def seconds(text: str) -> int:
-    """Whole seconds of GRACE_PERIOD, which may have a fraction; 0 for any other text."""
+    """Whole seconds of GRACE_PERIOD, which may be fractional; 0 for any other text."""
     whole = text.partition(".")[0]
     return int(whole) if NUMBER.fullmatch(whole) else 0
 
@@ -297,7 +296,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Those of a list with commas that have the form of a node's name."""
+    """Names of a comma-separated list that are valid names of nodes."""
     return tuple(dict.fromkeys(name for name in text.split(",") if NAME.fullmatch(name)))
 
 
@@ -317,7 +316,7 @@ def job_of(words: list[str]) -> Job:
 
 
 def main(arguments: list[str]) -> int:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the job's shell ignores it
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ignored by the job's shell
     signal.alarm(FOLDER_SECONDS)
     try:
         job = job_of(arguments)

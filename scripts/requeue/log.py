@@ -1,4 +1,4 @@
-"""Lines in the job's log. One that cannot be written (a full disk) changes nothing about what the job does."""
+"""Lines in the job's log. If one cannot be written (a full disk), the job is not affected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from run_files.untrusted import printable
 
-# A sentence may hold the longest reason and a path.
+# Longest sentence: a reason and a path.
 MOST_CHARACTERS = 8000
 
 

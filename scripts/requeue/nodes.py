@@ -1,4 +1,4 @@
-"""From host names to Slurm's nodes, and which nodes a job can be kept off. Nothing here asks anybody."""
+"""Maps host names to Slurm's nodes, and decides which nodes can be excluded from a job. No I/O."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from enum import Enum
 
 from requeue.log import counted
 
-NONE = "(null)"  # as sinfo says that there is nothing
+NONE = "(null)"  # sinfo's empty value
 SIMPLE_CONSTRAINT = re.compile(r"[A-Za-z0-9_.-]+([&,][A-Za-z0-9_.-]+)*")
 
 
 @dataclass(frozen=True)
 class Node:
-    """Slurm's name of a node, and the host name that Slurm knows of it."""
+    """Slurm's name of a node, and the host name that Slurm has for it."""
 
     name: str
     host: str = ""
 
 
 def nodes_of_hosts(hosts: Iterable[str], nodes: Iterable[Node]) -> tuple[str, ...]:
-    """The names of those nodes that the host names mean, with or without a domain, in the order of `nodes`."""
+    """Names of the nodes with these host names, with or without a domain, in the order of `nodes`."""
     wanted = {short(host) for host in hosts}
     return tuple(
         node.name for node in nodes if short(node.name) in wanted or (node.host and short(node.host) in wanted)
@@ -35,7 +35,7 @@ def short(name: str) -> str:
 
 @dataclass(frozen=True)
 class NodeState:
-    """What sinfo says of a node."""
+    """A node as reported by sinfo."""
 
     state: str  # "idle", "down*"
     gres: str = NONE  # "gpu:h100:8(S:0-1)"
@@ -44,14 +44,14 @@ class NodeState:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a job asks of its nodes."""
+    """A job's requirements for its nodes."""
 
-    features: str = ""  # --constraint; empty: nothing
+    features: str = ""  # --constraint; empty: none
     gres: bool = False  # GPUs, or other generic resources
 
 
 def suitable(nodes: Mapping[str, NodeState], wanted: Wanted, own: Iterable[str]) -> dict[str, NodeState]:
-    """Those that have what the job wants. `own`: the nodes that the job had, of which any shows what will do."""
+    """Nodes that satisfy the job's requirements. `own`: the nodes that the job had, which show what is sufficient."""
     had = [nodes[name] for name in own if name in nodes]
     gres = {without_sockets(node.gres) for node in had}
     names = set(re.split("[&,]", wanted.features)) if SIMPLE_CONSTRAINT.fullmatch(wanted.features) else None
@@ -59,7 +59,7 @@ def suitable(nodes: Mapping[str, NodeState], wanted: Wanted, own: Iterable[str])
     def has_features(node: NodeState) -> bool:
         if not wanted.features:
             return True
-        # Of a constraint with counts or alternatives only nodes like those that the job had are known to do.
+        # For a constraint with counts or alternatives, only nodes like the job's earlier ones are known to satisfy it.
         return node.features in {other.features for other in had} if names is None else names <= set(features_of(node))
 
     return {
@@ -79,50 +79,50 @@ def without_sockets(gres: str) -> str:
 
 
 class Unreached(Enum):
-    """Why srun could not start tasks on nodes."""
+    """Cause of tasks that srun could not start on nodes."""
 
-    SICK = "the nodes that it names are to blame"
-    BY_OWN = "the node that srun runs on is"
-    BY_ALL = "something that the nodes share is"
+    SICK = "the nodes named by srun are to blame"
+    BY_OWN = "the node that runs srun is to blame"
+    BY_ALL = "a resource shared by the nodes is to blame"
 
 
 def nodes_without_tasks(named: tuple[str, ...], nodes: tuple[str, ...], own: str) -> Unreached:
-    """`named`: the nodes of the job that srun names; `own`: the one that it runs on. A single node of two is sick."""
+    """`named`: nodes of the job named by srun; `own`: the node that runs srun. A single node of two is sick."""
     found = {node for node in nodes if short(node) in {short(name) for name in named}}
     if len(found) < 2 or 2 * len(found) < len(nodes):
         return Unreached.SICK
     return Unreached.BY_OWN if found == set(nodes) - {own} else Unreached.BY_ALL
 
 
-# States in which Slurm gives a node to jobs, now or when others are done with it, as `sinfo --format=%T` names them. A
-# node in another state, be it one of a later Slurm, comes back when somebody acts.
+# States in which Slurm assigns a node to jobs, now or when others are done with it, as named by `sinfo --format=%T`. A
+# node in any other state, even one of a later Slurm, needs somebody to act.
 USABLE = frozenset(
     [
         "allocated", "completing", "idle", "mixed", "planned", "powered_down", "powering_down", "powering_up", "reboot",
         "rebooting",
     ]
 )  # fmt: skip
-# What a job with a reservation may use in addition.
+# Additional states for a job with a reservation.
 OF_RESERVATION = frozenset(["maint", "reserved"])
-# From which an administrator returns a node with State=RESUME.
+# States from which an administrator returns a node with State=RESUME.
 RESUMABLE = frozenset(["down", "drained", "draining", "fail", "failing"])
 NOT_RESPONDING, MAINTENANCE = "*", "$"
 MOST_NAMED = 8
 
 
 def is_down(state: str) -> bool:
-    """Whether a node in this state does not work, as opposed to one that works and gets no jobs."""
+    """Whether a node in this state is broken, as opposed to working but getting no jobs."""
     return NOT_RESPONDING in state or kind_of(state) in ("down", "error", "fail", "failing")
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a job may start: lists of nodes, one name each."""
+    """Where a job may start: lists of node names."""
 
     required: frozenset[str]  # --nodelist
     excluded: frozenset[str]  # --exclude, and earlier exclusions
-    states: Mapping[str, str]  # of the nodes of the partition, or of those of the job's reservation
-    least: int  # the nodes that the job needs
+    states: Mapping[str, str]  # of the nodes of the partition or of the job's reservation
+    least: int  # number of nodes that the job needs
     partition: str
     reservation: str = ""  # empty: none
 
@@ -131,7 +131,7 @@ class Placement:
         return f"reservation {self.reservation}" if self.reservation else f"partition {self.partition}"
 
     def can_run(self, node: str) -> bool:
-        """Whether Slurm gives the node to the job when it is free."""
+        """Whether Slurm assigns the node to the job when it is free."""
         state = self.states[node]
         letters = kind_of(state)
         if NOT_RESPONDING in state:
@@ -141,22 +141,22 @@ class Placement:
         return letters in USABLE and MAINTENANCE not in state
 
     def left(self, nodes: Iterable[str] = ()) -> list[str]:
-        """The nodes on which the job can start without these."""
+        """Nodes on which the job can start without these."""
         return [name for name in self.states if name not in self.excluded | set(nodes) and self.can_run(name)]
 
     def unusable(self) -> list[str]:
-        """The nodes that the job would have but for their state."""
+        """Nodes that only their state makes unavailable to the job."""
         return [name for name in self.states if name not in self.excluded and not self.can_run(name)]
 
 
 def kind_of(state: str) -> str:
-    """The state without the characters that Slurm appends to it: "down" of "down*"."""
+    """The state without Slurm's suffix characters: "down" for "down*"."""
     return re.match("[a-z_]*", state.lower()).group()
 
 
 def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) -> str:
-    """Why the job cannot be kept off these nodes; empty: it can. (Slurm accepts an exclusion that can never be met,
-    and the job then waits for ever.) `required` is the text of --nodelist."""
+    """Why these nodes cannot be excluded; empty: they can. (Slurm accepts an exclusion that can never be met, and the
+    job then waits forever.) `required`: the text of --nodelist."""
     names = " ".join(nodes)
     if place.required & (place.excluded | set(nodes)):
         return f"{names} should be excluded, but the job requires {required} (--nodelist): it starts there again."
@@ -182,7 +182,7 @@ def why_waiting(place: Placement) -> str:
 
 
 def with_states(place: Placement) -> str:
-    """The nodes that cannot run the job, in parentheses after a space; empty: none."""
+    """The nodes that cannot run the job, as a parenthesis with a leading space; empty: none."""
     names = place.unusable()
     words = [f"{name} is {place.states[name]}" for name in names[:MOST_NAMED]]
     if len(names) > MOST_NAMED:

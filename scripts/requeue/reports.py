@@ -1,8 +1,8 @@
-"""What mpzero's reports say about hosts: stop.json of a run, doctor.json of `mpzero doctor`, and what a doctor that
-hangs says in the job's log.
+"""mpzero's reports about hosts: stop.json of a run, doctor.json of `mpzero doctor`, and the log lines of a doctor that
+hangs.
 
-A report that is missing, or that another run of the job wrote, blames nobody; one that is damaged neither, with a
-warning. Others may have written them: what comes out are names of hosts, and text without control characters.
+A report that is missing, damaged (with a warning) or of another run of the job blames nobody. Other users may have
+written reports: the results are only host names, and text without control characters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_HOSTS = 10_000
 
 @dataclass(frozen=True)
 class Report:
-    """Why a run has ended. `hosts` are to blame for it, or are to be left; there may be none."""
+    """Why a run ended. `hosts`: to blame, or to leave; may be empty."""
 
     hosts: tuple[str, ...]
     reason: str
@@ -32,21 +32,21 @@ class Report:
 @dataclass(frozen=True)
 class Refusal:
     host: str
-    check: str  # the first that failed
+    check: str  # the first failed check
     message: str
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """What `mpzero doctor` says. A doctor that hangs leaves no report, but a line in the job's log, and a file
-    doctor.json.HOST.hung of the form of the report, for each host on which it hung."""
+    """Results of `mpzero doctor`. A doctor that hangs leaves no report, but a line in the job's log and, for each host
+    on which it hung, a file doctor.json.HOST.hung in the format of the report."""
 
     refusals: tuple[Refusal, ...]
     hung: bool  # the doctor hung on these hosts
-    answering: tuple[str, ...] = ()  # hosts that could write into the folder of the report while these hung
+    answering: tuple[str, ...] = ()  # hosts that could write to the folder of the report while the others hung
 
 
-# The exit status of a doctor that its watch has ended, and what it prints (app/doctor/hang_watch.hpp).
+# Exit status of a doctor that its watch has ended, and the line that it prints (app/doctor/hang_watch.hpp).
 DOCTOR_HUNG = 122
 WATCH = re.compile(
     rf"^(?: *[0-9]+: )?mpzero: doctor: ({NAME.pattern}) (hangs|answers) in ([a-z_]{{1,60}}) "
@@ -54,12 +54,12 @@ WATCH = re.compile(
     re.MULTILINE,
 )
 
-# Checks of a folder that all hosts share, as Fault::kFolder of the doctor.
+# Checks of a folder that all hosts share, like Fault::kFolder of the doctor.
 CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
 
 def stop_of(path: Path, job: str, restart: int) -> Report | None:
-    """What stop.json says, where this start of the job wrote it: it stops since EC2 is about to take hosts."""
+    """The report in stop.json, if this start of the job wrote it: it stops because EC2 is about to reclaim hosts."""
     report = load(path)
     if not is_of_start(report, job, restart):
         return None
@@ -69,7 +69,7 @@ def stop_of(path: Path, job: str, restart: int) -> Report | None:
 
 
 def doctor_of(path: Path, job: str, restart: int, log: str) -> Doctor:
-    """What this start of the job has left: lines in its log, or doctor.json, or the reports of hosts on which the
+    """Results that this start of the job left: lines in its log, doctor.json, or the reports of hosts on which the
     doctor hung. The log comes first: the folder of the reports may be what hangs."""
     watches = [match.groups() for match in WATCH.finditer(log)]
     watches = [watch for watch in watches if watch[3:5] == (job, str(restart))][:MOST_HOSTS]
@@ -95,7 +95,7 @@ def reports_of_hosts(path: Path, suffix: str, job: str, restart: int) -> list[di
 
 
 def job_log() -> str:
-    """The end of the job's log of errors; empty where this program's stderr, which is the same, is no file."""
+    """The end of the job's error log; empty if this program's stderr, which is the same file, is not a regular file."""
     try:
         if not stat.S_ISREG(os.fstat(2).st_mode):
             return ""
@@ -111,22 +111,22 @@ def is_of_start(report: dict, job: str, restart: int) -> bool:
 
 
 def refusals_of(report: dict) -> list[Refusal]:
-    """The hosts that a report blames for a failure."""
+    """Hosts that a report blames for a failure."""
     refusals = []
     for host in objects(report.get("hosts")):
         failures = [f for f in objects(host.get("findings")) if f.get("status") == "failure"]
-        # What the whole job shares, such as a full checkpoint folder, is the same on another host.
+        # Resources of the whole job, such as a full checkpoint folder, are the same on another host.
         found = [f for f in failures if f.get("blame") != "job"]
         if found and is_host(host.get("host")):
-            messages = "; ".join(str(f.get("message", "it does not say why")) for f in found)
+            messages = "; ".join(str(f.get("message", "no reason given")) for f in found)
             refusals.append(Refusal(host["host"], printable(found[0].get("check", ""), 60), printable(messages)))
     return refusals
 
 
 def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
-    """The refusals of the check in which at least half of the job's hosts hang: what they share, such as a file
-    system, is to blame, and not they. One host alone is to blame where it hangs in something of its own (its GPUs, its
-    ports, its libraries), and in a folder where it is one of two and the other writes there."""
+    """Refusals in a check in which at least half of the job's hosts hang: a shared resource, such as a file system, is
+    to blame, not the hosts. A single host is to blame if it hangs in a resource of its own (its GPUs, ports,
+    libraries), or in a folder to which the other of two hosts can write."""
     if not doctor.hung:
         return ()
     for check in dict.fromkeys(refusal.check for refusal in doctor.refusals):

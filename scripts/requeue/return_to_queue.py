@@ -1,4 +1,4 @@
-"""Puts a job back into Slurm's queue, and keeps it off nodes."""
+"""Puts a job back into Slurm's queue, and excludes nodes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from requeue.log import say, warn, write
 from requeue.nodes import Placement, Wanted, suitable, why_not_excluded, why_waiting
 from requeue.slurm import JobRecord, Silent, Slurm
 
-# Slurm's warning signal comes up to a minute earlier than --signal says.
+# Slurm's warning signal comes up to a minute earlier than --signal specifies.
 EARLY_SECONDS = 60
-# What mpzero has added to a job's comment begins so.
+# Prefix of mpzero's text in a job's comment.
 MARK = "mpzero "
 MOST_OF_REASON = 300
 
 
 def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
-    """Whether Slurm is ending the job, preempts it, or is about to end it for its time limit. False where Slurm does
-    not answer."""
+    """Whether Slurm is ending or preempting the job, or is about to end it at its time limit. False if Slurm does not
+    answer."""
     record = slurm.job_record()
     if record is None:
         return False
@@ -36,23 +36,22 @@ def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
 
 
 def preempts(slurm: Slurm) -> bool:
-    """Whether Slurm preempts the job. False where Slurm does not answer."""
+    """Whether Slurm preempts the job. False if Slurm does not answer."""
     record = slurm.job_record()
     return record is not None and record.preempted
 
 
 def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[], None]) -> None:
-    """`restart`: how often Slurm has started the job before. Calls `done` as soon as it is certain what becomes of the
-    job."""
-    # A job that was cancelled, preempted to its end or that ran out of time is being ended by Slurm: what Slurm decided
-    # holds. Where Slurm does not say, it is asked to requeue the job all the same.
+    """`restart`: number of earlier starts of the job. Calls `done` as soon as the job's fate is certain."""
+    # Slurm is ending a job that was cancelled, fully preempted or out of time, and its decision holds. If Slurm does
+    # not answer, request the requeue anyway.
     record = slurm.job_record()
     if record is not None and not record.running:
         say(f"{action.why} {what_slurm_does(slurm, record, restart)}")
         done()
         return
     preempted = record is not None and record.preempted and record.requeue
-    # Asked for a requeue as well, Slurm would do it twice: now, and again when the job has ended.
+    # With an explicit requeue, Slurm would do it twice: now, and when the job has ended.
     if preempted and slurm.requeues_preempted_jobs():
         say(f"{action.why} Slurm puts it back into the queue when it has ended.")
         done()
@@ -65,7 +64,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
         done()
         return
     done()
-    # Slurm does not change a running job. This one is pending now, and its processes have until KillWait.
+    # Slurm does not change a running job. This one is now pending, and its processes have until KillWait.
     record = slurm.job_record(patiently=False)
     if record is not None and record.restarts is not None and record.restarts <= restart:
         say("Slurm has ended this job meanwhile (scancel, or its time limit): it is not requeued.")
@@ -77,14 +76,14 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
 
 
 def what_slurm_does(slurm: Slurm, record: JobRecord, restart: int) -> str:
-    """With a job that it is ending. It counts a restart as soon as it has put the job back into the queue."""
+    """What Slurm does with a job that it is ending. Slurm counts a restart as soon as the job is back in the queue."""
     if record.restarts is None:
-        return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' says whether it is still in the queue."
+        return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' shows whether it is still in the queue."
     if record.restarts > restart:
         return "Slurm has put this job back into the queue: it starts again."
     return (
         "Slurm has ended this job (scancel, or its time limit): it does not start again, and 'sbatch train.sbatch' "
-        "resumes from the last checkpoint, or starts over where there is none."
+        "resumes from the last checkpoint, or starts over without one."
     )
 
 
@@ -102,7 +101,7 @@ def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
 
 
 def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
-    """Keeps the pending job off the nodes that are to blame, where enough others are left."""
+    """Excludes the nodes to blame from the pending job, if enough others remain."""
     names = " ".join(action.nodes)
     try:
         if record is None:
@@ -125,7 +124,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
         warn(f"Slurm did not exclude {nodelist}; the job may start there again.")
         return
     back = (
-        f"Where no other node comes free, 'scontrol update JobId={slurm.job} ExcNodeList={record.excluded}' lets it "
+        f"If no other node becomes free, 'scontrol update JobId={slurm.job} ExcNodeList={record.excluded}' lets it "
         "start there again."
     )
     say(f"Excluded from now on: {nodelist}. {back}")
@@ -154,8 +153,8 @@ def since(action: Action) -> str:
 
 
 def explain(slurm: Slurm, record: JobRecord | None, text: str) -> None:
-    """Why the job may be pending, in its comment, after what the user has written there. The log has the same facts, so
-    that a Slurm that takes no comment loses nothing."""
+    """Explains in the job's comment, after the user's own text, why it may be pending. The log has the same facts, in
+    case Slurm does not accept a comment."""
     own = "" if record is None else record.comment.partition(MARK)[0].rstrip("; ")
     comment = f"{MARK}{datetime.now():%Y-%m-%d %H:%M}: {text}"
     with contextlib.suppress(Silent):
@@ -163,6 +162,6 @@ def explain(slurm: Slurm, record: JobRecord | None, text: str) -> None:
 
 
 def tell(error: Silent) -> None:
-    """Slurm's own words."""
+    """Slurm's own message."""
     if str(error):
         write(sys.stderr, str(error))

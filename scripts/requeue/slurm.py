@@ -1,4 +1,4 @@
-"""What a job asks Slurm, and asks of it, by scontrol, squeue and sinfo."""
+"""Requests of a job to Slurm, by scontrol, squeue and sinfo."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from run_files.untrusted import printable
 from requeue.log import warn
 from requeue.nodes import Node, NodeState
 
-# Messages of Slurm's commands when the controller is down, restarts or is too busy; the same as in scripts/slurm.sh.
+# Messages of Slurm's commands if the controller is down, restarting or busy; same as in scripts/slurm.sh.
 NO_ANSWER = re.compile(
     "Unable to contact|timed out|[Ss]ocket|Connection|connection|Communication|communication|Unexpected message|"
     "temporarily"
 )
-# A controller that does not answer is asked so often in any case, and for longer where Slurm.ask_until says so.
+# Number of attempts to reach the controller; Slurm.ask_until extends them.
 ATTEMPTS = 10
 LONGEST_PAUSE = 30
-# The kernel ends this program if nothing has been asked of Slurm for so many seconds: a system call does not return
-# where the file system of the checkpoint folder does not respond. scripts/requeue.sh then goes on without an answer.
+# The kernel ends this program if it does not call Slurm for this many seconds: a system call may hang if the checkpoint
+# folder's file system does not respond. scripts/requeue.sh then continues without an answer.
 FOLDER_SECONDS = 300
 COMMENT = re.compile(r"^ *Comment=(.*)$", re.MULTILINE)
 COUNT = re.compile(r"[0-9]{1,9}")
-# The states of a job that has its nodes and is not being ended; the same as in scripts/slurm.sh. While Slurm delivers a
-# signal, as it does to a job that it preempts, the job is SIGNALING.
+# States of a job that has its nodes and is not being ended; same as in scripts/slurm.sh. While Slurm delivers a signal,
+# e.g. for a preemption, the job is SIGNALING.
 RUNNING = re.compile("JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|CONFIGURING)")
 
 
 class Silent(Exception):
-    """Slurm does not answer, or not with what was asked."""
+    """Slurm does not answer, or its answer is invalid."""
 
 
 def ask(*command: str, until: float = 0) -> str:
-    """What a command prints; it is asked again while the controller does not answer, ATTEMPTS times and until that time
-    (seconds since 1970). Raises Silent, with what the command says on stderr, where it fails."""
+    """The output of a command; retried while the controller does not answer, ATTEMPTS times and until `until` (seconds
+    since 1970). Raises Silent with the command's stderr if it fails."""
     pause, attempt = retry_seconds(), 0
     while True:
         signal.alarm(FOLDER_SECONDS)
@@ -60,7 +60,7 @@ def ask(*command: str, until: float = 0) -> str:
 
 
 def unanswered(result: subprocess.CompletedProcess) -> bool:
-    """The command got no answer, as opposed to a refusal. Munge, where it is too busy, ends it by SIGPIPE."""
+    """Whether the command got no answer, as opposed to a refusal. A busy Munge ends the command by SIGPIPE."""
     return result.returncode == -signal.SIGPIPE or NO_ANSWER.search(result.stderr) is not None
 
 
@@ -80,13 +80,13 @@ def retry_seconds() -> int:
 
 
 def field_of(record: str, name: str) -> str:
-    """The value of NAME=... in a record of scontrol's; empty where it is not there or has none."""
+    """The value of NAME=... in a record of scontrol; empty if missing or unset."""
     match = re.search(rf"(?:^|\s){name}=(\S*)", record)
     return "" if match is None or match.group(1) == "(null)" else match.group(1)
 
 
 def comment_of(record: str) -> str:
-    """It may have spaces, and ends with its line."""
+    """The comment, which may contain spaces and ends with its line."""
     match = COMMENT.search(record)
     text = "" if match is None else match.group(1).strip()
     return "" if text == "(null)" else text
@@ -103,18 +103,18 @@ class JobRecord:
     requeue: bool  # the job may be requeued
     required: str  # --nodelist; empty: none
     excluded: str  # --exclude; empty: none
-    restarts: int | None = None  # None: not known
-    tasks: int | None = None  # that the job asks for; one a node where it says nothing. None: not known
+    restarts: int | None = None  # None: unknown
+    tasks: int | None = None  # requested; one per node by default. None: unknown
     tasks_per_node: int = 0  # --ntasks-per-node; 0: not given
     reservation: str = ""  # empty: none
-    comment: str = ""  # the user's own, and what mpzero has added
+    comment: str = ""  # the user's text, and mpzero's addition
     features: str = ""  # --constraint; empty: none
-    gres_per_node: bool = False  # it asks for GPUs, or other generic resources, of each node
-    gres_per_job: bool = False  # it asks for them in all, on as many nodes as that takes (--gpus)
+    gres_per_node: bool = False  # requests GPUs or other generic resources per node
+    gres_per_job: bool = False  # requests them per job, on any number of nodes (--gpus)
 
     @staticmethod
     def parse(text: str) -> JobRecord:
-        # A comment may read like a field.
+        # A comment may look like a field.
         text, comment = COMMENT.sub("", text), comment_of(text)
         return JobRecord(
             running=RUNNING.search(text) is not None,
@@ -133,8 +133,8 @@ class JobRecord:
         )
 
     def least_nodes(self, nodes: int) -> int:
-        """The nodes that the job needs, of which this start had so many. NumNodes does not tell: of a job that was just
-        put back into the queue it counts the nodes that have not yet ended their part of it."""
+        """Number of nodes that the job needs; `nodes`: those of this start. NumNodes is unreliable: for a job that was
+        just requeued, it counts the nodes that are still ending their part."""
         if self.tasks is None or self.tasks_per_node or self.gres_per_job:
             return nodes
         return min(nodes, self.tasks)
@@ -142,15 +142,15 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class Slurm:
-    """Of one job. Each method but expand() raises Silent where its comment does not say otherwise."""
+    """Requests about one job. Each method but expand() raises Silent unless its comment states otherwise."""
 
-    job: str  # as Slurm's commands take it: "7", and "7_3" for a task of a job array
+    job: str  # in the form of Slurm's commands: "7", or "7_3" for a task of a job array
     nodelist: str
     partition: str
-    ask_until: float = 0  # seconds since 1970: what decides about the job is asked again until then
+    ask_until: float = 0  # seconds since 1970: retry decisive requests until then
 
     def job_record(self, patiently: bool = True) -> JobRecord | None:
-        """None where Slurm does not answer. `patiently`: until ask_until."""
+        """None if Slurm does not answer. `patiently`: retries until ask_until."""
         try:
             text = ask("scontrol", "show", "job", self.job, until=self.ask_until if patiently else 0)
         except Silent:
@@ -158,15 +158,15 @@ class Slurm:
         return JobRecord.parse(text) if text.strip() else None
 
     def seconds_left(self) -> float:
-        """Until the job's time limit; Silent, too, where it has none."""
+        """Seconds until the job's time limit; also raises Silent if it has none."""
         text = ask("squeue", "--noheader", f"--jobs={self.job}", "--format=%e").strip()
         try:
             return (datetime.strptime(text, "%Y-%m-%dT%H:%M:%S") - datetime.now()).total_seconds()
         except ValueError as error:
-            raise Silent(f"squeue gives no time: {printable(text, 60)}") from error
+            raise Silent(f"squeue printed no time: {printable(text, 60)}") from error
 
     def nodes(self) -> list[Node]:
-        """Those of the job. Where Slurm does not answer, its nodes are taken to have the names of their hosts."""
+        """The nodes of the job. If Slurm does not answer, nodes are assumed to have the names of their hosts."""
         try:
             record = ask("scontrol", "show", "node", self.nodelist, "--oneliner")
         except Silent:
@@ -176,7 +176,8 @@ class Slurm:
         return nodes or [Node(name) for name in self.expand(self.nodelist)]
 
     def expand(self, nodelist: str) -> list[str]:
-        """The names in a list such as p5-[1-4]; none where scontrol cannot tell. (It does not ask the controller.)"""
+        """The names in a list such as p5-[1-4]; none if scontrol cannot expand it. (This does not need the
+        controller.)"""
         if not nodelist:
             return []
         try:
@@ -188,7 +189,7 @@ class Slurm:
         text = ask("sinfo", "--noheader", "--Node", f"--partition={self.partition}", "--format=%N %T %G %f")
         lines = [line.split() for line in text.splitlines()]
         if not lines or any(len(words) != 4 for words in lines):
-            raise Silent(f"sinfo gives no states of nodes: {printable(text, 60)}")
+            raise Silent(f"sinfo printed no states of nodes: {printable(text, 60)}")
         return {name: NodeState(printable(state, 30), gres, features) for name, state, gres, features in lines}
 
     def reservation_nodes(self, reservation: str) -> list[str]:
@@ -196,9 +197,9 @@ class Slurm:
         return self.expand(field_of(record, "Nodes"))
 
     def requeues_preempted_jobs(self) -> bool:
-        """Whether Slurm requeues a preempted job of this partition by itself when it has ended: 24.05 and later do so
-        with a job that got time to end. False where Slurm does not answer, and where a QOS, whose mode only Slurm's
-        accounting tells, decides about preemption: such a job may start once more after its end."""
+        """Whether Slurm itself requeues a preempted job of this partition after its end: 24.05 and later do so for a
+        job that got time to end. False if Slurm does not answer, or if a QOS, whose mode is only in Slurm's accounting,
+        decides about preemption: such a job may start once more after its end."""
         try:
             configuration = ask("scontrol", "show", "config")
             version = re.search(r"SLURM_VERSION *= *([0-9]{1,9})\.([0-9]{1,9})", configuration)
@@ -212,23 +213,23 @@ class Slurm:
         return re.search("PreemptMode=[A-Z,]*REQUEUE", partition) is not None
 
     def requeue(self) -> None:
-        """Puts the job back into the queue, where it is pending. A job that is no longer running, since it was
-        cancelled meanwhile, stays as it is: without "Incomplete" Slurm would start it again. Slurm reports neither."""
+        """Puts the job back into the queue as pending. A job that is no longer running because it was cancelled stays
+        unchanged: without "Incomplete", Slurm would start it again. Slurm reports neither."""
         try:
             ask("scontrol", "requeue", "Incomplete", self.job, until=self.ask_until)
         except Silent as error:
-            # An earlier attempt, the answer to which was lost, has put it there.
+            # An earlier attempt, whose answer was lost, has already requeued it.
             if "pending execution" not in str(error):
                 raise
 
     def exclude(self, nodelist: str) -> None:
-        """Of the pending job."""
+        """Sets the excluded nodes of the pending job."""
         ask("scontrol", "update", f"JobId={self.job}", f"ExcNodeList={nodelist}")
 
     def comment(self, text: str) -> None:
-        """Of the pending job; `scontrol show job` and `squeue --format=%k` show it."""
+        """Sets the comment of the pending job; `scontrol show job` and `squeue --format=%k` show it."""
         ask("scontrol", "update", f"JobId={self.job}", f"Comment={text}")
 
     def delay(self, minutes: int) -> None:
-        """The pending job starts no earlier than in so many minutes."""
+        """Starts the pending job in `minutes` minutes at the earliest."""
         ask("scontrol", "update", f"JobId={self.job}", f"StartTime=now+{minutes}minutes")

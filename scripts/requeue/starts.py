@@ -1,10 +1,10 @@
-"""How often in a row a job of Kubernetes has started and saved nothing, and whether it has saved since it began.
+"""Counts consecutive starts of a Kubernetes job that saved nothing, and whether it has saved since it began.
 
     requeue pod --record FILE --newest TEXT --max_restarts N [--begins_anew]
 
-A JobSet counts its starts, and knows neither. FILE is CHECKPOINT_DIR/starts.JOB.txt, one line: the starts in a row that
-saved nothing, "saved" or "unsaved", and the newest checkpoint when the newest start began (TEXT of that start, "none"
-without a checkpoint). The answer is as command.py's, on file descriptor 3.
+A JobSet counts its starts, but knows neither. FILE is CHECKPOINT_DIR/starts.JOB.txt, one line: the number of
+consecutive starts that saved nothing, "saved" or "unsaved", and the newest checkpoint at the newest start (TEXT of that
+start, "none" without a checkpoint). The answer is that of command.py, on file descriptor 3.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from requeue.log import counted, error, say, warn
 from requeue.state import Damaged
 from requeue.table import USER_ERROR
 
-GIVES_UP = 77  # exit status: another start would save nothing either
+GIVES_UP = 77  # exit status: another start would not save anything either
 NONE = "none"
 LINE = re.compile(r"([0-9]{1,6}) (saved|unsaved) ([^\s]{1,400})\n?")
 
 
 @dataclass(frozen=True)
 class Starts:
-    unsaved: int = 0  # in a row
+    unsaved: int = 0  # consecutive starts
     has_saved: bool = False
-    newest: str = ""  # when the newest start began; empty: there was none
+    newest: str = ""  # newest checkpoint at the newest start; empty: no start yet
 
 
 def load_starts(path: Path) -> Starts:
@@ -49,7 +49,7 @@ def load_starts(path: Path) -> Starts:
 
 
 def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
-    """Counts a start. -> the answer"""
+    """Counts a start; returns the answer."""
     try:
         starts = load_starts(path)
     except Damaged as reason:
@@ -60,15 +60,15 @@ def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
                 "flags, and it resumes from the last checkpoint."
             )
             return f"exit {USER_ERROR}"
-        warn(f"{reason}: the starts of this job are counted anew. Look at who else writes to this folder.")
+        warn(f"{reason}: the count of this job's starts is reset. Check which other programs write to this folder.")
         starts = Starts()
     if starts.newest not in ("", newest):
         starts = Starts(has_saved=True)
     if starts.unsaved > max_restarts:
         warn(
             f"This job has started {counted(starts.unsaved, 'time')} in a row and saved nothing, and MAX_RESTARTS is "
-            f"{max_restarts}: it fails. Save more often (CHECKPOINT_FREQ), or look at what ended it ('kubectl "
-            f"describe'); {path} counts."
+            f"{max_restarts}: it fails. Save more often (CHECKPOINT_FREQ), or find the cause with 'kubectl "
+            f"describe'; the count is in {path}."
         )
         return f"exit {GIVES_UP}"
     try:
@@ -76,13 +76,13 @@ def begin(path: Path, newest: str, max_restarts: int, begins_anew: bool) -> str:
         replace_text(path, f"{starts.unsaved + 1} {saved} {newest}\n")
     except OSError as reason:
         error(
-            f"{path} cannot be written ({reason.strerror}), in which the job counts its starts; fix the permissions of "
-            "CHECKPOINT_DIR, or remove what has that name."
+            f"{path}, the count of this job's starts, cannot be written ({reason.strerror}); fix the permissions of "
+            "CHECKPOINT_DIR, or remove that path."
         )
         return f"exit {USER_ERROR}"
     if starts.has_saved and begins_anew:
         say(
-            "This job has saved since it began: --resume_from_checkpoint and --overwrite are left out, and it resumes "
+            "This job has saved since it began: --resume_from_checkpoint and --overwrite are ignored, and it resumes "
             "from its own checkpoint."
         )
         return "start own"

@@ -1,8 +1,8 @@
-"""What a Slurm job keeps from one start to the next: CHECKPOINT_DIR/restarts.JOB.txt, one JSON object.
+"""State of a Slurm job across its starts: CHECKPOINT_DIR/restarts.JOB.txt, one JSON object.
 
-Each job has its own file: a second job with the same folder, which mpzero refuses only later, changes nothing of it.
-The file is in a folder that others may write to: each value is checked for its type, its form and its size, and a file
-with anything else in it counts as damaged.
+Each job has its own file: a second job with the same folder, which mpzero refuses only later, does not change it. Other
+users may write to the folder: the type, format and size of each value are checked, and a file with anything else counts
+as damaged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from run_files.untrusted import NAME, parse_json, printable
 
 from requeue.log import warn
 
-# Of the JSON object. A change that an older reader would misunderstand gets the next number.
+# Version of the JSON object; incremented by changes that an older reader would misunderstand.
 VERSION = 3
-# Records of so many jobs are kept in a folder.
+# Number of jobs whose records are kept in a folder.
 MOST_RECORDS = 100
 LARGEST = 10**15
 MOST_NODES = 10_000
@@ -32,24 +32,24 @@ TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 @dataclass(frozen=True)
 class State:
-    """Of the job's newest start."""
+    """State at the job's newest start."""
 
-    job: str  # Slurm's number; empty: not known
+    job: str  # Slurm's number; empty: unknown
     failures: int = 0  # runs of this job that failed since its last progress
     refusals: int = 0  # starts since then that ended because a host was refused
     unsaved_starts: int = 0  # starts in a row that saved no checkpoint
-    last_run_failed: bool = False  # the last run that ended
+    last_run_failed: bool = False  # whether the last run that ended failed
     blamed_nodes: tuple[str, ...] = ()  # nodes to which failures since then were attributed
-    running: bool = False  # the last start has not said how it ended: it runs, or Slurm ended it without a signal
+    running: bool = False  # the last start recorded no end: it runs, or Slurm killed it
     start_step: int = 0  # the step from which the last start resumed
     checkpoint_time: str = "0"  # Checkpoint.time of the newest checkpoint at that start
-    has_saved: bool = False  # a checkpoint, since the job was submitted
+    has_saved: bool = False  # saved a checkpoint since the job was submitted
     furthest_step: int = 0  # of all checkpoints of this job: progress is a checkpoint of a later step
-    waits: int = 0  # times in a row that it has waited since what its hosts share did not work
+    waits: int = 0  # consecutive waits because a resource shared by its hosts failed
 
 
 class Damaged(Exception):
-    """What is wrong with a record, without a full stop."""
+    """The problem of a record, without a final period."""
 
 
 def parse_state(text: str) -> State:
@@ -104,15 +104,15 @@ def parse_object(text: str) -> dict[str, object]:
     try:
         values = parse_json(text)
     except ValueError as error:
-        raise Damaged(f"it is no JSON: {printable(error, 60)}") from error
+        raise Damaged(f"it is not JSON: {printable(error, 60)}") from error
     if not isinstance(values, dict):
-        raise Damaged("it is no JSON object")
+        raise Damaged("it is not a JSON object")
     version = values.pop("version", None)
     if type(version) is not int or version != VERSION:
-        raise Damaged(f"its version is '{printable(version, 60)}', and this mpzero reads version {VERSION}")
+        raise Damaged(f"its version is '{printable(version, 60)}', but this mpzero reads version {VERSION}")
     for key in values:
         if key not in CHECKS:
-            raise Damaged(f"'{printable(key, 60)}' is none of its keys")
+            raise Damaged(f"'{printable(key, 60)}' is an unknown key")
     return values
 
 
@@ -121,23 +121,23 @@ def record_of(folder: Path, job: str) -> Path:
 
 
 def load_state(folder: Path, job: str) -> State:
-    """Of the job's newest start; of no job where there is no record or it is damaged."""
+    """State at the job's newest start; an empty State if the record is missing or damaged."""
     path = record_of(folder, job)
     try:
         text = read_text(path, follow=False)
         return State(job="") if text is None else parse_state(text)
     except NotReadable as error:
-        warn(f"{error}: the restarts of this job are counted anew.")
+        warn(f"{error}: the count of this job's restarts is reset.")
     except Damaged as error:
         warn(
-            f"{path} is not as a job leaves it ({error}): its restarts are counted anew. Look at who else writes to "
+            f"{path} is damaged ({error}): the count of restarts is reset. Check which other programs write to "
             "this folder."
         )
     return State(job="")
 
 
 def remove_oldest(folder: Path) -> None:
-    """Leaves the newest MOST_RECORDS: the job that a record is of removes it only when its run has finished."""
+    """Keeps the newest MOST_RECORDS: a job removes its record only when its run has finished."""
     with contextlib.suppress(OSError):
         names = [path for path in folder.iterdir() if re.fullmatch(rf"restarts\.({JOB.pattern})\.txt", path.name)]
         names.sort(key=lambda path: path.lstat().st_mtime_ns)

@@ -1,6 +1,6 @@
-"""What a Slurm job does, as a table: standing of the job × event → action. docs/stopping-and-failures.md shows it.
+"""Actions of a Slurm job, as a table: standing of the job × event → action. Shown in docs/stopping-and-failures.md.
 
-Nothing here reads or writes anything.
+No I/O.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ USER_ERROR = 2
 STOPPED = 75
 NO_TASKS = 123
 NO_STEP = 125
-# Of ranks that SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM end: before their first step, ranks do not catch these
-# signals.
+# Statuses of ranks ended by SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM, which ranks do not catch before their first
+# step.
 ENDED_BY_STOP = (129, 130, 138, 140, 143)
 
 
@@ -32,8 +32,8 @@ class Kind(Enum):
 
 
 class Standing(Enum):
-    """What the record of the job says after the event has been counted. Several may hold: the first that has a cell
-    for the event decides."""
+    """State of the job's record after counting the event. Several may hold: the first with a cell for the event
+    decides."""
 
     UNKNOWN = "the flags of its first start may undo what it has saved, and nobody knows whether it has saved"
     FAILURES = "more failures than MAX_RESTARTS since the last progress"
@@ -54,8 +54,8 @@ class Verb(Enum):
 @dataclass(frozen=True)
 class Cell:
     verb: Verb
-    status: int | None = None  # that the job's shell ends with; None: the event's
-    why: str = ""  # one sentence; decision.py fills in the names
+    status: int | None = None  # exit status of the job's shell; None: the event's
+    why: str = ""  # one sentence; decision.py fills in the placeholders
 
 
 UNCOUNTED = (
@@ -69,7 +69,7 @@ NOT_KNOWN = (
     "checkpoint; with them it begins again."
 )
 
-# A standing without a cell does not matter to the event.
+# A standing without a cell does not affect the event.
 TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.STARTED: {
         Standing.UNKNOWN: Cell(Verb.FINISH, 1, NOT_KNOWN),

@@ -60,7 +60,7 @@ def test_what_the_record_of_a_job_holds_is_data(job, text):
     begun = job("begin_run; end_run 1", SLURM_RESTART_COUNT="1")
     assert_harmless(job.checkout, begun)
     assert begun.returncode == 1 and job.requeued(), begun.stderr
-    assert begun.stderr.count("\n") == 1 and "restarts.7.txt is not as a job leaves it" in begun.stderr
+    assert begun.stderr.count("\n") == 1 and "restarts.7.txt is damaged" in begun.stderr
     assert (job.state()["failures"], set(job.state())) == (1, {"version", *asdict(State(job="7"))})
 
 

@@ -75,7 +75,7 @@ def test_a_damaged_file_is_named_and_no_jobs_state(tmp_path, capsys, text):
     assert load_state(tmp_path, "7") == State(job="")
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1
-    assert f"{path} is not as a job leaves it (" in said.err and "counted anew" in said.err
+    assert f"{path} is damaged (" in said.err and "is reset" in said.err
 
 
 def test_a_newer_version_is_named(tmp_path, capsys):
