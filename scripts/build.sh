@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Configures and builds the programs, and notices a build folder that is not this checkout's or not this user's.
+# Configures and builds the programs; detects a build folder of another checkout or user.
 
-# How many compilers run at once: one a core, but 2 GB of memory each.
+# Number of parallel compilers: one per core, with 2 GB of memory each.
 build_jobs() {
   local cores memory_gb
   cores=$(nproc)
@@ -11,8 +11,8 @@ build_jobs() {
   echo $((cores < by_memory ? cores : by_memory))
 }
 
-# joins_sources: ON or OFF, CMake's MPZERO_JOIN_SOURCES: as the build folder was made, else ON where there are few cores. With many,
-# the rooms take longer one by one than their files side by side.
+# joins_sources: CMake's MPZERO_JOIN_SOURCES, ON or OFF: as in the existing build folder, else ON with few cores. With many cores, joined
+# sources take longer than separate files in parallel.
 joins_sources() {
   local joined=OFF
   if [[ -f $MPZERO_BUILD/CMakeCache.txt ]]; then
@@ -23,9 +23,9 @@ joins_sources() {
   printf '%s\n' "${joined:-OFF}"
 }
 
-# What CMake was last asked for, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (Without the
-# last one the folder is of an earlier release, which built for all.) A fourth word is "unbuilt" until ninja has built the programs so,
-# then "built". No lock is needed to read them: the file is replaced in one step, and before ninja replaces a program.
+# The last configuration of CMake, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (If the last is
+# missing, the folder is of an earlier release, which built for all.) A fourth word is "unbuilt" until ninja has built the programs with it,
+# then "built". Reading needs no lock: the file is replaced atomically, before ninja replaces a program.
 configured_options() {
   local -a options=()
   [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a options <"$MPZERO_BUILD/mpzero-configured" || true
@@ -37,17 +37,17 @@ set_configured_options() {
   mv -f "$MPZERO_BUILD/mpzero-configured.$$" "$MPZERO_BUILD/mpzero-configured"
 }
 
-# cached_path NAME: a path in the build folder's CMakeCache.txt; nothing where there is none.
+# cached_path NAME: a path in the build folder's CMakeCache.txt; nothing if missing.
 cached_path() { if [[ -f $MPZERO_BUILD/CMakeCache.txt ]]; then sed -n "s/^$1:INTERNAL=//p" "$MPZERO_BUILD/CMakeCache.txt"; fi; }
 
-# moved_from: where the build folder was made, if that is another place: Ninja's files have complete paths.
+# moved_from: the original location of the build folder, if different: Ninja's files contain absolute paths.
 moved_from() {
   local made
   made=$(cached_path CMAKE_CACHEFILE_DIR)
   [[ -z $made || $made -ef $MPZERO_BUILD ]] || printf '%s\n' "$made"
 }
 
-# forget_configuration: CMake starts anew. What ninja has built is built again, since its commands have other paths.
+# forget_configuration: makes CMake start over. Ninja rebuilds everything, since the commands have other paths.
 forget_configuration() {
   rm -rf "$MPZERO_BUILD"/{CMakeCache.txt,CMakeFiles,build.ninja,.ninja_deps,.ninja_log} ||
     die "cannot reconfigure $MPZERO_BUILD, which was copied or moved; remove it: rm -r $(printf %q "$MPZERO_BUILD")."
@@ -55,9 +55,8 @@ forget_configuration() {
 
 are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
 
-# gpu_architectures GPUS BUILT: for which GPUs kernels are compiled, as CMake's MPZERO_GPU_ARCHITECTURES: what the user set, else what
-# the build folder is made for (BUILT), else `all` where this machine or another of its Slurm cluster has GPUs, else `none`, which
-# makes the first build minutes shorter.
+# gpu_architectures GPUS BUILT: the GPUs to compile kernels for, as CMake's MPZERO_GPU_ARCHITECTURES: the user's value, else that of the
+# build folder (BUILT), else `all` if this machine or its Slurm cluster has GPUs, else `none`, which makes the first build minutes shorter.
 gpu_architectures() {
   if [[ -n ${MPZERO_GPU_ARCHITECTURES:-} ]]; then
     are_architectures "$MPZERO_GPU_ARCHITECTURES" ||
@@ -72,7 +71,7 @@ gpu_architectures() {
   fi
 }
 
-# libraries_for GPUS: the group of sync_environment that a build for the GPUS of this machine needs.
+# libraries_for GPUS: the group of sync_environment that a build for this machine's GPUs needs.
 libraries_for() {
   local hash tests architectures state
   read -r hash tests architectures state < <(configured_options) || true
@@ -80,9 +79,9 @@ libraries_for() {
   if [[ $architectures == none ]]; then echo cpu; else echo cuda; fi
 }
 
-# build_programs WITH_TESTS GPUS [TARGET...]: configures where the build folder was not yet made for this lock file, with tests
-# (WITH_TESTS: on or off) and with kernels for the GPUS that this machine has, and lets ninja find out what there is to do. A folder
-# made for tests serves training, and one with GPU kernels a machine without GPUs.
+# build_programs WITH_TESTS GPUS [TARGET...]: configures the build folder if needed for this lock file, with tests (WITH_TESTS: on or off)
+# and with kernels for this machine's GPUs, and runs ninja. A folder configured for tests also serves training, and one with GPU kernels a
+# machine without GPUs.
 build_programs() {
   local with_tests=$1 gpus=$2 hash tests architectures state wanted from source code=0
   shift 2
@@ -99,11 +98,11 @@ build_programs() {
     forget_configuration
     hash=""
   elif [[ -n $source && ! $source -ef $MPZERO_ROOT ]]; then
-    say "$MPZERO_BUILD is the build folder of $source: its sources are built."
+    say "$MPZERO_BUILD is the build folder of $source: building its sources."
   fi
   if [[ "${hash:-} ${tests:-} ${architectures:-}" != "$wanted" ]]; then
     architectures=${wanted##* }
-    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since no GPU is to be used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
+    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels because no GPU is used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
     mkdir -p "$MPZERO_ROOT/logs"
     PATH=$MPZERO_VENV/bin:$PATH run_watched "$MPZERO_ROOT/logs/configure.log" run_long cmake --preset release -S "$MPZERO_ROOT" \
       -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" -DMPZERO_JOIN_SOURCES="$(joins_sources)" \
@@ -116,11 +115,11 @@ build_programs() {
   fi
   is_built "$@" || PATH=$MPZERO_VENV/bin:$PATH build_quietly "$@" || code=$?
   ((code == 0)) || end_if_stopped
-  ((code == 0)) || die "The build failed; the compiler's message is above."
+  ((code == 0)) || die "The build failed; see the compiler's message above."
   [[ $state == built ]] || set_configured_options "$wanted"
 }
 
-# build_quietly TARGET...: on a terminal ninja shows one line of progress; elsewhere it would print one for each file.
+# build_quietly TARGET...: ninja shows one line of progress on a terminal, but elsewhere prints a line per file.
 build_quietly() {
   local quiet=""
   if [[ ! -t 1 ]]; then
@@ -130,16 +129,16 @@ build_quietly() {
   run_long ninja ${quiet:+"$quiet"} -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@"
 }
 
-# is_built TARGET...: whether ninja has nothing to do. Asked first, it says so to nobody.
+# is_built TARGET...: whether ninja has nothing to do.
 is_built() { [[ $(PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -n "$@" 2>/dev/null) == *"ninja: no work to do."* ]]; }
 
-# end_if_stopped: a job of Slurm that was asked to end while it built is no failed build. (ninja may end with 2, a user error.)
+# end_if_stopped: a Slurm job that was stopped while building is not a failed build. (ninja may exit with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
-# built_by_another: whether this checkout is built, and this user may not write to it: a colleague shares it.
+# built_by_another: whether this checkout is built, and this user cannot write to it: a colleague shares it.
 built_by_another() { [[ -x $MPZERO_BUILD/bin/mpzero && (! -w $MPZERO_BUILD || (-e $MPZERO_ROOT/logs && ! -w $MPZERO_ROOT/logs)) ]]; }
 
-# require_build_of_another GPUS: what the programs need, and that they are those of the sources.
+# require_build_of_another GPUS: checks what the programs need, and that they match the sources.
 require_build_of_another() {
   require_installation
   [[ -z $(moved_from) ]] || die "$MPZERO_BUILD was copied or moved from $(moved_from); have the owner of $MPZERO_ROOT run './train-singlenode.sh --build-only' there."
@@ -149,8 +148,8 @@ require_build_of_another() {
     warn "The programs in $MPZERO_BUILD do not match the sources in $MPZERO_ROOT, which you cannot write; to update them, have their owner run './train-singlenode.sh --build-only'."
 }
 
-# require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
-# builds the rest. The other jobs wait for it.
+# require_gpu_kernels GPUS: a job with GPUs builds missing GPU kernels, e.g. after a build on a login node without GPUs. Other jobs wait for
+# it.
 require_gpu_kernels() {
   if (($1 == 0)) || installed || ! lacks_gpu_kernels; then return 0; fi
   lock logs/setup.lock "build"

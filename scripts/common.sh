@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# What every script of this folder builds on. The caller sets MPZERO_ROOT, the checkout, before it sources anything.
+# Common code of all scripts in this folder. The caller sets MPZERO_ROOT, the checkout, before sourcing anything.
 
-# The environment may ask bash and the GNU programs for POSIX's rules, which are others: `wait` forgets a status, options come first.
+# The environment may select POSIX rules for bash and the GNU programs, which differ: `wait` forgets a status, options come first.
 set +o posix
 unset POSIXLY_CORRECT
 
-# A locale that is not installed is that of C for most programs, but each bash warns of it, among what programs say.
+# A missing locale acts like C in most programs, but each bash prints a warning about it.
 if [[ -n $(locale charmap 2>&1 >/dev/null) ]]; then
   unset LC_ALL LANGUAGE "${!LC_@}"
   LANG=$(locale -a 2>/dev/null | grep -ix 'c.utf-\?8' | head -n 1) || true
@@ -16,7 +16,7 @@ MPZERO_ROOT=${MPZERO_ROOT:?set it to the checkout before sourcing scripts/common
 MPZERO_BUILD=${BUILD_DIR:-$MPZERO_ROOT/build} # a complete path
 MPZERO_VENV=$MPZERO_ROOT/.venv
 
-# Whether this is a tree that `cmake --install` made, with the programs in bin/ and nothing to build.
+# Whether this tree was made by `cmake --install`, with the programs in bin/ and nothing to build.
 installed() { [[ -f $MPZERO_ROOT/installation ]]; }
 if installed; then
   MPZERO_BUILD=$MPZERO_ROOT
@@ -24,21 +24,21 @@ if installed; then
   [[ -d $MPZERO_VENV ]] || IFS= read -r MPZERO_VENV <"$MPZERO_ROOT/installation" || true
 fi
 
-# A user's mistake ends a script with the exit status that mpzero itself uses for it (base/error.hpp).
+# Exit status of a script after a user error, as in mpzero (base/error.hpp).
 readonly MPZERO_USER_ERROR=2
 
-# printable TEXT: in one line that no terminal takes for a command. What is said may come from a file that others write.
+# printable TEXT: one line without control characters. The text may come from a file that other users can write.
 printable() {
   local LC_ALL=C
   local text=${*//[$'\n\t']/ }
-  # In UTF-8: the control characters above ASCII, and those that turn the direction of what follows.
+  # In UTF-8: control characters above ASCII, and those that change the text direction.
   text=${text//$'\xc2'[$'\x80'-$'\x9f']/?}
   text=${text//$'\xe2\x80'[$'\xaa'-$'\xae']/?}
   text=${text//$'\xe2\x81'[$'\xa6'-$'\xa9']/?}
   printf '%s\n' "${text//[[:cntrl:]]/?}"
 }
 
-# A log that cannot be written, as on a full disk, ends nothing.
+# Continue if the log cannot be written, e.g. on a full disk.
 say() { printf 'mpzero: %s\n' "$(printable "$*")" || true; }
 warn() { printf 'mpzero: warning: %s\n' "$(printable "$*")" >&2 || true; }
 die() {
@@ -46,7 +46,7 @@ die() {
   exit "$MPZERO_USER_ERROR"
 }
 
-# watch_log LOG: shows the last line of a log on the terminal, with the seconds since the begin, until it is told to end or this script is gone.
+# watch_log LOG: shows the last line of a log on the terminal with the elapsed seconds, until it is stopped or this script has ended.
 watch_log() {
   local line begin=$SECONDS columns
   trap 'exit 0' TERM
@@ -60,7 +60,7 @@ watch_log() {
   done
 }
 
-# run_watched LOG COMMAND...: a command whose output goes to the log, and which would be silent for long. On a terminal its last line is shown.
+# run_watched LOG COMMAND...: runs a long command with its output in the log. On a terminal, shows the last line.
 run_watched() {
   local log=$1 watcher="" code=0
   shift
@@ -78,19 +78,19 @@ run_watched() {
   return "$code"
 }
 
-# wait_for_child PID: returns the exit status of a child of this shell, whatever trapped signals come meanwhile. A trapped signal that ends
-# `wait` while a child ends makes bash lose the child's status (5.2 says -1), so `wait` comes once the child is gone. Until then this shell
-# reads from a process that ends with the child and writes nothing: `read` runs traps. (Not `read -t`: a trap that runs a command
-# substitution as the time is over ends bash 5.2 with SIGABRT.) $! is another after it.
+# wait_for_child PID: returns the exit status of a child of this shell, whatever trapped signals arrive meanwhile. A trapped signal that
+# ends `wait` while a child ends makes bash lose the child's status (5.2 returns -1), so `wait` is called after the child has ended. Until
+# then this shell reads from a process that ends with the child and writes nothing: `read` runs traps. (Not `read -t`: a trap that runs a
+# command substitution at the timeout ends bash 5.2 with SIGABRT.) Changes $!.
 wait_for_child() {
   local watcher code again nothing
   while kill -0 "$1" 2>/dev/null; do
     exec {watcher}< <(exec tail --pid="$1" --sleep-interval=0.1 --follow /dev/null </dev/null 2>/dev/null)
-    # Its end is the child's, or that of a signal to the whole group; a status above 128 is a trap's.
+    # Ended by the child's end or a signal to the group; a status above 128 is a trap's.
     until code=0 && { read -r -u "$watcher" nothing || code=$?; ((code == 1)); }; do :; done
     exec {watcher}<&-
   done
-  # A signal may end this `wait`, too, but what it waits for is known: two that agree say what that was.
+  # A signal may also end this `wait`, but the child has ended: two equal results are its status.
   while :; do
     code=0
     again=0
@@ -110,10 +110,9 @@ seconds_since_boot() {
   printf '%s\n' "${seconds%%.*}"
 }
 
-# No text from outside may reach bash's arithmetic unchecked: (( )) runs the commands of a text such as "a[$(id)]", and takes 08 for
-# an octal number.
+# Check text from outside before bash's arithmetic: (( )) runs the commands in a text such as "a[$(id)]", and reads 08 as octal.
 
-# positive_number_or TEXT DEFAULT: TEXT where it is a whole number above zero, else DEFAULT.
+# positive_number_or TEXT DEFAULT: TEXT if it is a positive whole number, else DEFAULT.
 positive_number_or() {
   if [[ ${1:-} =~ ^[1-9][0-9]{0,14}$ ]]; then printf '%s\n' "$1"; else printf '%s\n' "$2"; fi
 }
@@ -127,16 +126,16 @@ require_number() {
   printf -v "$1" '%d' "$((10#$value))"
 }
 
-# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable, in single or double quotes where they hold blanks. A backslash
-# between double quotes, and a line's end between quotes, are refused or stay as they are. Nothing in the words is expanded or run.
+# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable, in single or double quotes if they contain blanks. A backslash
+# between double quotes, and a newline in quotes, are refused or unchanged. Nothing in the words is expanded or run.
 read_words() {
   MPZERO_WORDS=()
   [[ -n ${!1:-} ]] || return 0
   mapfile -d '' -t MPZERO_WORDS < <(xargs --no-run-if-empty printf '%s\0' <<<"${!1}" 2>/dev/null)
-  wait $! || die "$1=${!1} cannot be read as words: a quote has no end on its line; single quotes take any other character, and a word with a quote in it the other kind."
+  wait $! || die "$1=${!1} has an unclosed quote; put words with blanks in single quotes, or in double quotes if they contain a single quote."
 }
 
-# quoted_words WORD...: as read_words and a shell read them.
+# quoted_words WORD...: quotes words for read_words and a shell.
 quoted_words() {
   local word
   local -a words=()
@@ -147,21 +146,21 @@ quoted_words() {
   printf '%s\n' "${words[*]}"
 }
 
-# A path as the user will want to read and type it: relative to the checkout where it lies inside.
+# A path for messages: relative to the checkout if inside it.
 shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 
 # A program that uses lock, build_programs or prepare_data defines two functions:
-#   run_long COMMAND...   runs what may take minutes; a Slurm job can be stopped meanwhile (scripts/stops.sh)
-#   end_with STATUS       ends it: a step failed and has said why; a Slurm job decides here whether it is requeued (scripts/requeue.sh)
+#   run_long COMMAND... runs a command that may take minutes; a Slurm job can be stopped meanwhile (scripts/stops.sh)
+#   end_with STATUS ends the program: a step failed and has printed the reason; a Slurm job decides here about a requeue
+#   (scripts/requeue.sh)
 
-# lock FILE WHAT: waits until no other process holds the lock of that file, on any machine that shares the folder; the kernel
-# releases it when this process ends. A script holds one lock at a time. Where the file system has no locks (Lustre mounted
-# without "flock") it goes on without one and says so.
+# lock FILE WHAT: waits until no other process holds the lock of that file, on any machine that shares the folder; the kernel releases it
+# when this process ends. A script holds one lock at a time. Without file locks (Lustre mounted without "flock") it warns and continues.
 lock() {
   local file=$1 what=$2 code=0 holder
-  # Through a link the last line below would overwrite another file, and a pipe would wait for its reader.
+  # The last line below would overwrite the target of a link, or wait for the reader of a pipe.
   if [[ -L $file || (-e $file && ! -f $file) ]]; then
-    die "$(shown_path "$file") is no regular file, as a lock must be: look at who has put it there, and remove it."
+    die "$(shown_path "$file") is not a regular file, so it cannot be locked: find out who created it, and remove it."
   fi
   { exec {MPZERO_LOCK}>>"$file"; } 2>/dev/null || die "$(shown_path "$file") cannot be written; fix the permissions of its folder."
   flock --nonblock --conflict-exit-code 75 "$MPZERO_LOCK" 2>/dev/null || code=$?
@@ -172,13 +171,13 @@ lock() {
     run_long flock "$MPZERO_LOCK" || code=$?
   fi
   ((code <= 128)) || end_with "$code"
-  ((code == 0)) || warn "$(shown_path "$file") cannot be locked: two jobs that $what at once would disturb each other."
+  ((code == 0)) || warn "$(shown_path "$file") cannot be locked: do not run two jobs that $what at the same time."
   printf 'process %s on %s%s\n' "$$" "$(hostname -s)" "${SLURM_JOB_ID:+ (job $SLURM_JOB_ID)}" >"$file"
 }
 unlock() { exec {MPZERO_LOCK}>&-; }
 
-# mpi_default NAME VALUE: exports a variable of Open MPI's that the user has not set. MPZERO_MPI_DEFAULTS names them for mpzero, which blames
-# only the user's variables for an MPI that does not start.
+# mpi_default NAME VALUE: exports an Open MPI variable that the user has not set. MPZERO_MPI_DEFAULTS lists them, so that mpzero blames only
+# the user's variables if MPI does not start.
 mpi_default() {
   [[ -z ${!1:-} ]] || return 0
   export "$1=$2" "MPZERO_MPI_DEFAULTS=${MPZERO_MPI_DEFAULTS:+$MPZERO_MPI_DEFAULTS }$1"

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# What mpzero refuses of flags, model, ds_config, data and checkpoint shows before anything that takes long: `mpzero train --dry_run`,
-# one process that needs no GPU and takes seconds.
+# Finds errors in flags, model, ds_config, data and checkpoint before long steps: `mpzero train --dry_run`, one process that needs no GPU
+# and takes seconds.
 
-# check_run RANKS NODES: ends the script with mpzero's sentence where the run would be refused. Where the user has given --dry_run, the
-# script ends with what mpzero prints. Call it after training_flags.
+# check_run RANKS NODES: ends the script with mpzero's message if the run would be refused. If the user passed --dry_run, the script ends
+# with mpzero's output. Call it after training_flags.
 check_run() {
   local ranks=$1 nodes=$2 code=0 said
   local -a command=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
@@ -12,18 +12,18 @@ check_run() {
   # Without GPUs the ranks run on CPUs; mpzero cannot see that from a login node.
   [[ -n ${MPZERO_DEVICE:-} ]] || gives_any device || command+=(--device cpu)
   gives_any nproc_per_node || command+=(--nproc_per_node "$ranks")
-  # Of Hugging Face names only the preparation of the data knows the vocabulary.
+  # For Hugging Face names, only the data preparation knows the vocabulary.
   if ! gives_any tokenizer && [[ $TOKENIZER == bytes || -e $TOKENIZER ]]; then command+=(--tokenizer "$TOKENIZER"); fi
   if has_switch dry_run; then
     (without_launcher "${command[@]}" </dev/null) || code=$?
     exit "$code"
   fi
-  # A run that can start says itself what it trains, with the same warnings.
+  # A run that can start prints its settings and the same warnings itself.
   said=$(without_launcher "${command[@]}" 2>&1) || code=$?
   ((code == 0)) || { printf '%s\n' "$said" >&2 && end_with "$code"; }
 }
 
-# check_settings: ends the script where flags, variables or the files that they name are wrong, with all problems.
+# check_settings: ends the script with all problems if flags, variables or the files that they name are wrong.
 check_settings() {
   local variable
   local -a variables=()

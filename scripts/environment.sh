@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# The environment that the ranks run in: CUDA, MPI, threads, NCCL over EFA; and how many ranks there are.
+# The environment of the ranks: CUDA, MPI, threads, NCCL over EFA; and their number.
 
-# CUDA_VERSION=12.9 puts the tools of /usr/local/cuda-12.9 first (nsys, compute-sanitizer). The
-# compiler and the runtime that mpzero itself is built with come with torch's wheel, whatever this says.
+# CUDA_VERSION=12.9 puts the tools of /usr/local/cuda-12.9 first (nsys, compute-sanitizer). mpzero itself is always built with the compiler
+# and the runtime of torch's wheel.
 select_cuda() {
   [[ -n ${CUDA_VERSION:-} ]] || return 0
   local folder=${CUDA_PARENT:-/usr/local}/cuda-$CUDA_VERSION
@@ -15,15 +15,15 @@ select_cuda() {
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/lib64
 }
 
-# The number of GPUs that ranks of this machine may use: none with --device cpu.
+# The number of GPUs that ranks of this machine may use: 0 with --device cpu.
 count_gpus() { if on_cpu; then echo 0; else visible_gpus; fi; }
 
-# The number of GPUs: of CUDA_VISIBLE_DEVICES where it is set, else of those that the driver lists.
+# The number of GPUs: in CUDA_VISIBLE_DEVICES if set, else those that the driver lists.
 visible_gpus() {
   if [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
     local -a devices
     IFS=, read -r -a devices <<<"$CUDA_VISIBLE_DEVICES"
-    # No devices: -1 is the CUDA driver's value, NoDevFiles is Slurm's.
+    # No devices: -1 for the CUDA driver, NoDevFiles for Slurm.
     if [[ ${devices[0]:-} == -1 || ${devices[0]:-} == NoDevFiles ]]; then echo 0; else echo "${#devices[@]}"; fi
   elif command -v nvidia-smi >/dev/null; then
     nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
@@ -32,10 +32,10 @@ visible_gpus() {
   fi
 }
 
-# visible_cpus: those that this shell may use, whatever OMP_NUM_THREADS says, which nproc reads.
+# visible_cpus: the CPUs that this shell may use, ignoring OMP_NUM_THREADS, which nproc reads.
 visible_cpus() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
 
-# numa_domains: how many NUMA domains have cores that this shell may use; 1 where nothing says it.
+# numa_domains: the number of NUMA domains with cores that this shell may use; 1 if unknown.
 numa_domains() {
   local allowed
   allowed=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "${PROCESS_STATUS:-/proc/self/status}" 2>/dev/null) || true
@@ -51,9 +51,9 @@ numa_domains() {
     END { print (found > 1 ? found : 1) }'
 }
 
-# ranks_per_node GPUS CORES: NPROC where it is set, else one rank for each GPU, else one for each NUMA domain, so that its memory is near
-# its cores. In a single domain the tiny model of the first run gets two, each with half of the cores: its operations are too
-# small for many threads. CORES are those of the job, which may be fewer than the shell sees.
+# ranks_per_node GPUS CORES: NPROC if set, else one rank per GPU, else one per NUMA domain, so that memory is near its cores. In a single
+# domain, the tiny model of the first run gets two ranks with half of the cores each: its operations are too small for many threads. CORES
+# are those of the job, which may be fewer than the shell sees.
 ranks_per_node() {
   local domains
   require_number NPROC 1
@@ -74,17 +74,17 @@ ranks_per_node() {
   fi
 }
 
-# Of the environment, the variables by which MPI takes a process for a rank of another launcher's.
+# Environment variables by which MPI takes a process for a rank of another launcher.
 rank_variables() { compgen -e | grep -E '^PMIX?_' | grep -v '^PMIX_MCA_' || true; }
 
-# forget_ranks: this shell may have been started by a rank, or by srun as one.
+# forget_ranks: a rank, or srun, may have started this shell.
 forget_ranks() {
   local variable
   for variable in $(rank_variables); do unset "$variable"; done
 }
 
-# without_launcher COMMAND...: without these and without those by which MPI would look for Slurm, in place of this shell. That of a job
-# array stays: mpzero's advice depends on it.
+# without_launcher COMMAND...: runs a command in place of this shell without these variables and without those that make MPI use Slurm.
+# Those of a job array stay: mpzero's advice depends on them.
 without_launcher() {
   local variable
   forget_ranks
@@ -92,16 +92,17 @@ without_launcher() {
   exec "$@"
 }
 
-# expect_start JOB: before the ranks start. A rank that MPI cannot start makes the file that MPZERO_START_FILE names (parallel/mpi/mpi_start.hpp).
+# expect_start JOB: call before the ranks start. A rank that MPI cannot start creates the file in MPZERO_START_FILE
+# (parallel/mpi/mpi_start.hpp).
 expect_start() {
   MPZERO_START_FILE=$(realpath --canonicalize-missing -- "$CHECKPOINT_DIR/mpi_start.$1.failed")
   export MPZERO_START_FILE
   rm -f -- "$MPZERO_START_FILE"{,.ok} 2>/dev/null || true
 }
 
-# status_of_start STATUS: that of the ranks, or that of a user error where MPI could not start: mpirun and srun have others for it.
+# status_of_start STATUS: the status of the ranks, or that of a user error if MPI could not start: mpirun and srun exit with others.
 status_of_start() {
-  # A signal that ended mpirun is no mistake in the job, and neither is what comes after a start.
+  # A signal that ended mpirun is not a user error, and neither is a failure after the start.
   if (($1 != 0 && $1 <= 128)) && [[ -z ${MPZERO_STOP:-} && -f ${MPZERO_START_FILE:-} && ! -e $MPZERO_START_FILE.ok ]]; then
     echo "$MPZERO_USER_ERROR"
   else
@@ -115,8 +116,8 @@ in_container() {
     grep -qsa '^container=\|\x00container=' /proc/1/environ
 }
 
-# set_rank_environment RANKS_PER_NODE CORES [GPUS]: variables that are already set win. On the CPU mpzero itself divides the cores of each
-# node among its ranks. It does not see that Slurm gives the job fewer, where Slurm does not bind tasks.
+# set_rank_environment RANKS_PER_NODE CORES [GPUS]: variables that are already set win. On the CPU mpzero divides the cores of each node
+# among its ranks, but cannot see that Slurm allocated fewer if Slurm does not bind tasks.
 set_rank_environment() {
   local threads=$(($2 / $1))
   if ((${3:-0} > 0 || $2 < $(visible_cpus))); then
@@ -125,19 +126,19 @@ set_rank_environment() {
   if [[ $EUID -eq 0 ]]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi
-  # mpzero tells itself what went wrong. (Open MPI 5 no longer knows the option --quiet, and passes over the variable.)
+  # mpzero itself reports errors. (Open MPI 5 no longer has the option --quiet, and ignores the variable.)
   export OMPI_MCA_orte_execute_quiet=${OMPI_MCA_orte_execute_quiet:-1}
-  # Open MPI ends the other ranks once one has failed: SIGTERM, at which they write their evidence, and SIGKILL so many seconds later. Open
+  # When one rank fails, Open MPI ends the others: SIGTERM, at which they write their evidence, and SIGKILL after this many seconds. Open
   # MPI 4 waits twice as long, even if all have ended.
   export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-2}
   export PRTE_MCA_odls_base_sigkill_timeout=${PRTE_MCA_odls_base_sigkill_timeout:-2}
-  # Containers usually forbid the system call with which Open MPI reads a neighbour's memory, and it then warns on each rank.
+  # Containers usually forbid the system call by which Open MPI reads the memory of other ranks; it then warns on each rank.
   if in_container; then
     export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
   fi
 }
 
-# An EFA device: by its driver, since its name (efa_0, rdmap16s27) depends on the system.
+# Identify EFA devices by their driver, since names (efa_0, rdmap16s27) depend on the system.
 has_efa() {
   local class=${INFINIBAND_CLASS:-/sys/class/infiniband} device
   for device in "$class"/*; do
@@ -147,16 +148,16 @@ has_efa() {
   return 1
 }
 
-# set_efa_environment GPUS: for runs of several nodes that have EFA, what must be there before a process starts. mpzero itself chooses
-# NCCL's network, strictly, and proves what came of it (--network). Elsewhere nothing is set.
+# set_efa_environment GPUS: for runs of several nodes with EFA, variables that must be set before a process starts. mpzero itself chooses
+# NCCL's network strictly, and verifies it (--network). Otherwise sets nothing.
 set_efa_environment() {
   has_efa || return 0
-  # Where the EFA installer and the deep learning images put libfabric and NCCL's plugin for it.
+  # Locations of libfabric and NCCL's plugin for it, by the EFA installer and the deep learning images.
   local parent=${EFA_PARENT:-/opt} folder
   for folder in "$parent"/amazon/ofi-nccl/lib{,64,/*-linux-gnu} "$parent"/aws-ofi-nccl{,/install}/lib "$parent"/amazon/efa/lib{,64}; do
     [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
   done
-  # Without a libcudart.so libfabric does not reach the GPUs' memory (complete_cuda_wheel).
+  # Without a libcudart.so libfabric cannot access GPU memory (complete_cuda_wheel).
   for folder in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13/libcudart; do
     [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
   done
@@ -165,20 +166,20 @@ set_efa_environment() {
     set_efa_for_mpi
     return
   fi
-  # For NCCL's start only; the data goes over EFA.
+  # Only for NCCL's start; data is sent over EFA.
   export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^docker,lo,veth,virbr}
-  # MPI carries only the rendezvous here; over TCP it leaves the EFA device to NCCL.
+  # MPI only does the rendezvous here, over TCP, which leaves the EFA device to NCCL.
   mpi_default OMPI_MCA_pml ob1
   mpi_default OMPI_MCA_btl tcp,self,vader
 }
 
-# Of runs on CPUs, whose tensors travel over MPI: over EFA if this Open MPI can use it. What the user has chosen stays.
+# For runs on CPUs, whose tensors are sent over MPI: EFA if this Open MPI supports it. The user's choice stays.
 set_efa_for_mpi() {
   [[ -z ${OMPI_MCA_pml:-}${OMPI_MCA_mtl:-}${OMPI_MCA_btl:-} ]] || return 0
   if [[ $(ompi_info --parsable 2>/dev/null) == *mca:mtl:ofi:* ]]; then
     mpi_default OMPI_MCA_pml cm
     mpi_default OMPI_MCA_mtl ofi
-    # Open MPI takes only one of the two.
+    # Open MPI accepts only one of the two.
     [[ -n ${OMPI_MCA_mtl_ofi_provider_exclude:-} ]] ||
       mpi_default OMPI_MCA_mtl_ofi_provider_include efa
     say "MPI uses EFA between CPU ranks (Open MPI's cm and ofi); OMPI_MCA_pml=ob1 selects TCP."
@@ -189,6 +190,6 @@ set_efa_for_mpi() {
   fi
 }
 
-# Whether this cluster binds tasks to cores, which mpzero does not want: its ranks share a node by their number of threads. A
-# cluster that does not bind would warn when asked not to.
+# Whether this cluster binds tasks to cores, which mpzero does not want: its ranks share a node by their number of threads. A cluster that
+# does not bind would warn if asked not to.
 slurm_binds_cores() { [[ ! $(scontrol show config 2>/dev/null) =~ TaskPlugin\ *=\ *(task/none|\(null\)) ]]; }

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# SINK: app/follow.py passes the steps of the run on to TensorBoard, W&B or MLflow, on the node that runs the script. What becomes of it
-# does not touch the run.
+# SINK: app/follow.py forwards the run's steps to TensorBoard, W&B or MLflow, on the node that runs the script. Its failure does not affect
+# the run.
 
 MPZERO_FOLLOWER="" # the process id of follow_run
 MPZERO_FOLLOW_ARGUMENTS=()
 
-# require_sink: ends the script where SINK is none, or its package is not installed.
+# require_sink: ends the script if SINK is unknown, or its package is not installed.
 require_sink() {
   local said
   if [[ -z ${SINK:-} ]]; then
@@ -14,24 +14,24 @@ require_sink() {
   fi
   read_words SINK_ARGS
   MPZERO_FOLLOW_ARGUMENTS=("$METRICS_FILE" --sink "$SINK" "${MPZERO_WORDS[@]}")
-  # Its usage comes before the sentence.
+  # Skip the usage before the message.
   said=$(follow --check 2>&1) || die "SINK=$SINK: $(sed -n '$s/^follow.py: \(error: \)\{0,1\}//p' <<<"$said")"
 }
 
-# follow ARGUMENT...: app/follow.py for this run, in place of this shell. It uses no GPU, and gives way to the ranks.
+# follow ARGUMENT...: runs app/follow.py for this run in place of this shell, without GPUs and at low priority.
 follow() {
-  # Paths in SINK_ARGS count from where the user is.
+  # Paths in SINK_ARGS are relative to the user's folder.
   user_is_in_checkout || cd "$MPZERO_USER_FOLDER" || exit
   exec env CUDA_VISIBLE_DEVICES="" OMP_NUM_THREADS=1 \
     nice -n 10 "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/follow.py" "${MPZERO_FOLLOW_ARGUMENTS[@]}" "$@"
 }
 
-# start_follower: call it when the ranks are about to start.
+# start_follower: call before the ranks start.
 start_follower() {
   [[ -n ${SINK:-} ]] || return 0
   local traps
   traps=$(trap -p USR2 ALRM)
-  # Until follow_run answers them, these do nothing.
+  # Ignore them until follow_run handles them.
   trap '' USR2 ALRM
   follow_run $$ &
   MPZERO_FOLLOWER=$!
@@ -39,7 +39,7 @@ start_follower() {
   eval "$traps"
 }
 
-# stop_follower SECONDS: the ranks have ended, and what they have written is passed on, for so many seconds at most.
+# stop_follower SECONDS: after the ranks have ended, forwards the rest for at most this many seconds.
 stop_follower() {
   local attempt
   [[ -n $MPZERO_FOLLOWER ]] || return 0
@@ -48,29 +48,29 @@ stop_follower() {
     sleep 0.2
   done
   if kill -0 "$MPZERO_FOLLOWER" 2>/dev/null; then
-    # First, since follow_run says next how it has ended.
-    warn "SINK=$SINK: app/follow.py still passes steps on $(counted "$1" second) after the run, and is ended."
+    # Warn first: follow_run then reports how it ended.
+    warn "SINK=$SINK: app/follow.py was still forwarding steps $(counted "$1" second) after the run; stopping it."
     kill -ALRM "$MPZERO_FOLLOWER" 2>/dev/null || true
   fi
   wait "$MPZERO_FOLLOWER" 2>/dev/null || true
   MPZERO_FOLLOWER=""
 }
 
-# follow_run PID: follows the run while that process is there. The signals that end the ranks do not end it. SIGUSR2 does after a last
-# pass, SIGALRM at once.
+# follow_run PID: follows the run while that process exists. Ignores the signals that end the ranks. SIGUSR2 ends it after a last pass,
+# SIGALRM immediately.
 follow_run() {
   local child="" code=0
   trap '' INT TERM HUP USR1 QUIT
   trap '[[ -z $child ]] || kill -USR2 "$child" 2>/dev/null || true' USR2
   trap '[[ -z $child ]] || kill -KILL "$child" 2>/dev/null || true' ALRM
-  # SIGUSR2 does nothing until Python answers it.
+  # Ignore SIGUSR2 until Python handles it.
   (trap - ALRM && trap '' USR2 && follow --wait --pid "$1") &
   child=$!
   wait_for_child "$child" || code=$?
   ((code == 0)) || warn "SINK=$SINK: app/follow.py exited with status $code; the run is not affected. Later, $(follow_command) forwards the rest."
 }
 
-# follow_command: what the user types to do the same.
+# follow_command: a command to do the same by hand.
 follow_command() {
   printf "'%s %s %s --once'\n" "$(command_path "$MPZERO_VENV/bin/python")" "$(command_path "$MPZERO_ROOT/app/follow.py")" \
     "$(quoted_words "${MPZERO_FOLLOW_ARGUMENTS[@]}")"

@@ -1,10 +1,8 @@
 # shellcheck shell=bash
-# Brings a fresh Debian 12 or 13, Ubuntu 22.04 or 24.04 or Amazon Linux 2023 to where mpzero builds (scripts/build.sh): apt's or dnf's packages,
-# uv, the Python environment.
-# Each step looks first and does nothing where its result is already there.
+# Prepares a fresh Debian 12 or 13, Ubuntu 22.04 or 24.04 or Amazon Linux 2023 for building mpzero (scripts/build.sh): apt or dnf packages,
+# uv, the Python environment. Each step does nothing if its result already exists.
 
-# "package|test": the package is wanted unless the test succeeds. A compiler or an MPI that did not come from apt (the MPI of
-# the EFA installer, say) therefore counts.
+# "package|test": installs the package unless the test succeeds, so a compiler or MPI from elsewhere (e.g. the EFA installer's MPI) counts.
 MPZERO_BUILD_PACKAGES=(
   "g++|find_compiler"
   "ccache|command -v ccache"
@@ -21,14 +19,14 @@ MPZERO_BUILD_PACKAGES=(
   "python3-venv|find_uv || can_make_environments || python3 -m pip --version"
 )
 MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
-# What dnf calls them, as Amazon Linux 2023 does, whose own g++ is of gcc 11. No other names are known to it.
+# Their dnf names, as in Amazon Linux 2023, whose default g++ is gcc 11. Other names are unknown to dnf.
 declare -A MPZERO_DNF_NAMES=(
   [g++]=gcc14-c++ [ccache]=ccache [openmpi-bin]=openmpi [libopenmpi-dev]=openmpi-devel [libhdf5-dev]=hdf5-devel
   [libboost-program-options-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfabric-dev]=libfabric-devel
   [libxxhash-dev]=xxhash-devel [libhwloc-dev]=hwloc-devel [libsodium-dev]=libsodium-devel [zlib1g-dev]=zlib-devel
   [python3-venv]=python3-pip [catch2]=catch2-devel
 )
-# Without these the tests of a virtual Slurm cluster are skipped.
+# Without these, tests of a virtual Slurm cluster are skipped.
 MPZERO_SLURM_PACKAGES=(
   "slurm-wlm|command -v slurmctld && command -v slurmd && command -v sbatch"
   "munge|command -v munged"
@@ -38,15 +36,15 @@ MPZERO_SLURM_PACKAGES=(
 
 has_package() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-# has_header NAME: of a library, on a distribution without Debian's packages. (With them a header does not mean that its library is
-# there: libboost-dev has all of Boost's.)
+# has_header NAME: detects a library by its header, on a distribution without Debian's packages. (With them, a header does not imply its
+# library: libboost-dev has the headers of all of Boost.)
 has_header() { ! command -v dpkg-query && "$(find_compiler)" -E -x c++ -include "$1" /dev/null; }
 
-# The EFA installer's libfabric, where CMakeLists.txt looks for the headers. mpzero is linked with no libfabric.
+# The EFA installer's libfabric, where CMakeLists.txt looks for headers. mpzero does not link libfabric.
 has_efa_headers() { [[ -f ${EFA_PARENT:-/opt}/amazon/efa/include/rdma/fabric.h ]]; }
 
-# find_compiler: prints the C++ compiler to build with: CXX, or the first of gcc 12 or later. Ubuntu 22.04 and Amazon Linux 2023, whose own is of
-# gcc 11, have others by these names.
+# find_compiler: prints the C++ compiler to build with: CXX, or the first of gcc 12 or later. Ubuntu 22.04 and Amazon Linux 2023, whose
+# default is gcc 11, have later ones under these names.
 find_compiler() {
   local candidate version
   if [[ -n ${CXX:-} ]]; then
@@ -63,7 +61,7 @@ find_compiler() {
   return 1
 }
 
-# choose_compiler: names the compiler to CMake and nvcc where it is not the system's usual one: g++ of gcc in the same place, of the same
+# choose_compiler: passes the compiler to CMake and nvcc if it is not the system's default: g++ of gcc in the same folder, of the same
 # version.
 choose_compiler() {
   local compiler name
@@ -74,14 +72,14 @@ choose_compiler() {
   export CC=${CC:-${compiler%"$name"}${name/g++/gcc}} CUDAHOSTCXX=${CUDAHOSTCXX:-$compiler}
 }
 
-# compiler_package: apt's g++, or a later one where that is of gcc 11.
+# compiler_package: apt's g++, or a later one if that is gcc 11.
 compiler_package() {
   local policy
   policy=$(LC_ALL=C apt-cache policy g++ 2>/dev/null) || true
   if [[ $policy == *'Candidate: 4:11.'* ]]; then echo g++-12; else echo g++; fi
 }
 
-# find_mpi: puts an Open MPI into PATH that the EFA installer or dnf has put where PATH does not look.
+# find_mpi: adds an Open MPI of the EFA installer or dnf to PATH if it is outside of it.
 find_mpi() {
   local folder
   ! command -v mpirun >/dev/null || return 0
@@ -93,7 +91,7 @@ find_mpi() {
   done
 }
 
-# missing_packages ENTRY...: the names of the packages whose test fails, one a line.
+# missing_packages ENTRY...: names of packages whose test fails, one per line.
 missing_packages() {
   local entry
   for entry in "$@"; do
@@ -101,7 +99,7 @@ missing_packages() {
   done
 }
 
-# The words before apt-get or dnf that make it run with the rights it needs; fails where there are none to be had without a password.
+# Command prefix that gives apt-get or dnf root rights; fails if none is available without a password.
 install_rights() {
   if [[ $EUID -eq 0 ]]; then
     echo env
@@ -112,7 +110,7 @@ install_rights() {
   fi
 }
 
-# install_packages ENTRY...: installs what is missing, or ends the script with one sentence that lists it.
+# install_packages ENTRY...: installs missing packages, or ends the script with a message that lists them.
 install_packages() {
   local -a missing rights
   find_mpi
@@ -136,7 +134,7 @@ install_packages() {
     die "apt-get could not install ${missing[*]}; its output is in logs/apt.log."
 }
 
-# install_with_dnf PACKAGE...: installs what dnf has for these packages of Debian's. ccache makes a build faster, but none needs it.
+# install_with_dnf PACKAGE...: installs dnf's equivalents of these Debian packages. ccache is optional: it only speeds up builds.
 install_with_dnf() {
   local package name
   local -a names=() missing=() rights
@@ -161,7 +159,7 @@ install_with_dnf() {
   find_mpi
 }
 
-# find_uv: the path of a uv that runs. A shim that only says "not found" does not count.
+# find_uv: the path of a working uv. A shim that only prints "not found" does not count.
 find_uv() {
   local candidate
   for candidate in uv "$HOME/.local/bin/uv" "$MPZERO_ROOT/.venv-uv/bin/uv"; do
@@ -175,9 +173,9 @@ find_uv() {
 
 can_make_environments() { python3 -c 'import ensurepip'; }
 
-# Debian and Ubuntu mark their Python as externally managed (PEP 668), so pip refuses to install into it; uv therefore gets an
-# environment of its own, .venv-uv, by the version and the checksums of scripts/uv-requirements.txt. Where the venv module lacks
-# ensurepip, pip's --target serves as well and is not refused.
+# Debian and Ubuntu mark their Python as externally managed (PEP 668), so pip refuses to install into it; uv therefore gets its own
+# environment, .venv-uv, with the version and checksums of scripts/uv-requirements.txt. If the venv module lacks ensurepip, pip's --target
+# works, too.
 install_uv() {
   find_uv >/dev/null && return
   command -v python3 >/dev/null || die "python3 is missing: install Python 3.11, 3.12 or 3.13."
@@ -193,32 +191,32 @@ install_uv() {
     rm -rf "$folder"
     die "pip could not install the uv of scripts/uv-requirements.txt: $(grep -m 1 "^ERROR: " "$log" || tail -n 1 "$log") (full log: logs/uv.log); fix this, or install uv in a folder in PATH."
   }
-  find_uv >/dev/null || die "uv was installed into .venv-uv but does not run there; see logs/uv.log."
+  find_uv >/dev/null || die "uv was installed into .venv-uv but does not run; see logs/uv.log."
 }
 
 lock_hash() { sha256sum <"$MPZERO_ROOT/uv.lock" | cut -c 1-64; }
 
-# installed_hash: of the names and versions of the packages in .venv.
+# installed_hash: a hash of the names and versions of the packages in .venv.
 installed_hash() { find "$MPZERO_VENV"/lib/python3.*/site-packages -maxdepth 1 -name '*.dist-info' -printf '%f\n' 2>/dev/null | LC_ALL=C sort | sha256sum | cut -c 1-64; }
 
-# follow_environment: the programs of a .venv that was copied or moved name the Python of the folder that it was made in. They get this one's.
-# A link to another checkout's environment leaves that one alone.
+# follow_environment: the programs of a copied or moved .venv refer to the Python of its original folder. Points them to this one's. A link
+# to another checkout's environment is left unchanged.
 follow_environment() {
   local from="" file first
   [[ ! -L $MPZERO_VENV ]] || return 0
   [[ ! -f $MPZERO_VENV/bin/activate ]] || from=$(sed -n "s/^VIRTUAL_ENV=[\"']\{0,1\}\(\/[^\"']*\).*/\1/p" "$MPZERO_VENV/bin/activate" | head -n 1)
   if [[ -z $from || $from -ef $MPZERO_VENV ]]; then return 0; fi
-  say "$MPZERO_VENV was copied or moved from $from: its programs are changed to run here."
+  say "$MPZERO_VENV was copied or moved from $from: updating the paths in its programs."
   for file in "$MPZERO_VENV"/bin/*; do
     [[ -f $file && ! -L $file ]] || continue
     first=$(head -c 4096 "$file" | tr -d '\0' | head -n 2)
     [[ $first == "#!"*"$from/bin/python"* || ${file##*/} == activate* ]] || continue
-    replace_folder "$from" "$file" || die "$file cannot be changed; run this as a user who may write to $MPZERO_VENV, or make the environment anew: rm -r $(printf %q "$MPZERO_VENV")."
+    replace_folder "$from" "$file" || die "$file cannot be changed; run this as a user who can write to $MPZERO_VENV, or recreate the environment: rm -r $(printf %q "$MPZERO_VENV")."
   done
 }
 
-# replace_folder FROM FILE: MPZERO_VENV in place of FROM, in a new file of that name: others may have links to the old one. A path with a
-# space cannot be in the first line of a script, where sh then stands for Python.
+# replace_folder FROM FILE: replaces FROM by MPZERO_VENV in a new file of that name: others may have links to the old one. The first line of
+# a script cannot contain a path with a space; sh is used there instead of Python.
 replace_folder() {
   local from=$1 file=$2 text
   text=$(cat "$file" && echo .) || return
@@ -229,20 +227,19 @@ replace_folder() {
   { cp -p "$file" "$file.$$" && printf '%s' "${text//"$from"/"$MPZERO_VENV"}" >"$file.$$" && mv -f "$file.$$" "$file"; } 2>/dev/null
 }
 
-# What torch brings along for GPUs, and the compiler for them: 2.2 GB of downloads that programs without GPU kernels do not load.
+# GPU libraries of torch, and the compiler for GPUs: 2.2 GB of downloads that programs without GPU kernels do not load.
 MPZERO_GPU_WHEELS=(
   nvidia-cublas nvidia-cuda-cccl nvidia-cuda-nvcc nvidia-cuda-nvrtc nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand
   nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx nvidia-nvvm
   triton
 )
 
-# without_gpu_wheels: the arguments of `uv sync` that leave them out, as lines.
+# without_gpu_wheels: arguments of `uv sync` that exclude them, one per line.
 without_gpu_wheels() { printf -- '--no-install-package\n%s\n' "${MPZERO_GPU_WHEELS[@]}"; }
 
-# sync_environment GROUP...: `uv sync` of these groups and the default ones, from the committed uv.lock. The group cpu, which is not of
-# the lock file, is cuda without MPZERO_GPU_WHEELS. The stamp in .venv says for which lock file and groups that was done, and, on its
-# second line, what was there then: a plain `uv sync`, which takes away what other groups have, is noticed. Groups that other scripts
-# added stay (--inexact).
+# sync_environment GROUP...: `uv sync` of these groups and the default ones, from the committed uv.lock. The group cpu, which is not in the
+# lock file, is cuda without MPZERO_GPU_WHEELS. The stamp in .venv records the lock file and groups and, on its second line, the installed
+# packages: this detects a plain `uv sync`, which removes those of other groups. Groups added by other scripts stay (--inexact).
 sync_environment() {
   local stamp=$MPZERO_VENV/mpzero-synced hash group uv installed="" without=""
   local -a have=() want=("$@") arguments=()
@@ -270,26 +267,26 @@ sync_environment() {
   if [[ ${#have[@]} -gt 0 && $all_there == true ]]; then return; fi
   install_uv
   uv=$(find_uv)
-  # The system's certificates know the proxies of the place; uv's own do not. (Older releases read the first name.)
+  # The system's certificates include those of local proxies; uv's own do not. (Older releases read the first name.)
   if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
     export UV_NATIVE_TLS=${UV_NATIVE_TLS:-true} UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
   fi
   say "Installing the Python environment of uv.lock into .venv (groups: data ${want[*]}$without)."
   (cd "$MPZERO_ROOT" && unset VIRTUAL_ENV && UV_PROJECT_ENVIRONMENT=$MPZERO_VENV "$uv" sync --frozen --inexact "${arguments[@]}") ||
-    die "'uv sync' failed; its message is above."
+    die "'uv sync' failed; see its message above."
   mapfile -t have < <(printf '%s\n' "${have[@]:1}" "${want[@]}" | sed '/^$/d' | sort -u)
   printf '%s %s\n%s\n' "$hash" "${have[*]}" "$(installed_hash)" >"$stamp"
 }
 
-# lacks_gpu_libraries: whether sync_environment left MPZERO_GPU_WHEELS out, without which Python cannot import torch.
+# lacks_gpu_libraries: whether sync_environment excluded MPZERO_GPU_WHEELS, without which Python cannot import torch.
 lacks_gpu_libraries() {
   local groups=""
   [[ ! -f $MPZERO_VENV/mpzero-synced ]] || IFS= read -r groups <"$MPZERO_VENV/mpzero-synced" || true
   [[ -n $groups && " $groups " != *" cuda "* ]]
 }
 
-# nvcc looks for its libraries in lib64; the wheels put them into lib. Without the link, even the test whether nvcc works fails to
-# link on a machine that has no other CUDA.
+# nvcc looks for its libraries in lib64; the wheels put them into lib. Without the link, even CMake's check of nvcc fails to link on a
+# machine without another CUDA.
 complete_cuda_wheel() {
   local folder
   for folder in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13; do
@@ -298,28 +295,28 @@ complete_cuda_wheel() {
   link_cuda_runtime
 }
 
-# libfabric knows the runtime as libcudart.so alone, which is given a folder of its own: the loader is to find no other library there.
+# libfabric finds the runtime only as libcudart.so, which gets its own folder so that the loader finds no other library there.
 link_cuda_runtime() {
   local runtime folder
   for runtime in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13/lib/libcudart.so.[0-9]*; do
     folder=${runtime%/lib/*}/libcudart
     [[ -e $runtime && ! -e $folder/libcudart.so ]] || continue
     { mkdir -p "$folder" && ln -sfn "../lib/${runtime##*/}" "$folder/libcudart.so"; } 2>/dev/null || ! has_efa ||
-      warn "$folder/libcudart.so cannot be made, without which libfabric does not reach the GPUs' memory; run mpzero's script once as a user who may write to $MPZERO_VENV."
+      warn "cannot create $folder/libcudart.so, which libfabric needs to access GPU memory; run mpzero's script once as a user who can write to $MPZERO_VENV."
   done
 }
 
-# require_installation: what the programs of an installed tree need in addition.
+# require_installation: what programs of an installed tree need in addition.
 require_installation() {
   find_mpi
   command -v mpirun >/dev/null || die "mpirun is missing on $(hostname -s); install the Open MPI that mpzero was built with."
   require_environment
 }
 
-# require_environment: the Python environment, which holds torch for the programs.
+# require_environment: the Python environment, which contains the programs' torch.
 require_environment() {
   local python=$MPZERO_VENV/bin/python target
-  # uv links to the Python that it was given, which may be in its owner's home.
+  # uv links to the Python that it found, which may be in its owner's home.
   if target=$(readlink "$python") && [[ ! -x $python ]]; then
     die "$python is a link to $target, which $(id -un) cannot run on $(hostname -s): make that Python available, or have the owner of $MPZERO_VENV make it anew with one that all users can run, such as UV_PYTHON=/usr/bin/python3."
   fi

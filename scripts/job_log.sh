@@ -1,19 +1,19 @@
 # shellcheck shell=bash
-# A Slurm job's name and its log: the job gets the model into its name, and its log is called by that name.
+# A Slurm job's name and its log: the model becomes part of the job's name, and the log gets that name.
 #
-# Slurm opens the log before the job's script knows what it trains, as logs/NAME_JOB.out (the lines #SBATCH --job-name and --output). A
-# start of the job that Slurm makes later opens it by the name that the job has then. The log of a task of a job array is called
-# NAME_ARRAY_TASK.out, which no one pattern of sbatch's gives to such jobs alone.
+# Slurm opens the log before the job's script knows the model, as logs/NAME_JOB.out (the lines #SBATCH --job-name and --output). Later
+# starts of the job open it by the job's name at that time. The log of a task of a job array is NAME_ARRAY_TASK.out, which no single sbatch
+# pattern gives only to such jobs.
 
 readonly MPZERO_JOB_NAME=mpzero # that of train.sbatch, as it is submitted
 
-# name_job: the name and the log of this job. What the user has named with --job-name or --output stays.
+# name_job: sets the name and the log of this job. A name or log that the user set with --job-name or --output stays.
 name_job() {
   local name=${SLURM_JOB_NAME:-} new suffix=$SLURM_JOB_ID logs log
   [[ -n $name ]] || return 0
   mapfile -t logs < <(own_logs "$name")
   new=$name
-  # A log by another pattern may have the name of the job in it.
+  # A log with another pattern may contain the name of the job.
   if [[ $name == "$MPZERO_JOB_NAME" ]] && ((${#logs[@]} > 0)); then
     new=$(model_file_name)-mpzero
     ask_slurm scontrol update "JobId=$(slurm_job)" "JobName=$new" >/dev/null 2>&1 || return 0
@@ -22,7 +22,7 @@ name_job() {
   for log in "${logs[@]}"; do rename_log "$log" "${log%/*}/${new}_$suffix.${log##*.}"; done
 }
 
-# own_logs NAME: the files that this shell writes to, as far as they are called by this project's pattern.
+# own_logs NAME: the files that this shell writes to, if their names follow this project's pattern.
 own_logs() {
   local descriptor log
   for descriptor in 1 2; do
@@ -31,7 +31,7 @@ own_logs() {
   done | sort --unique
 }
 
-# rename_log FROM TO: what is open stays open. Where an earlier start has left TO, its lines come first.
+# rename_log FROM TO: open files stay open. If an earlier start left TO, its lines come first.
 rename_log() {
   local from=$1 to=$2 both
   if [[ $from == "$to" || -L $to || (-e $to && ! -f $to) ]]; then return 0; fi

@@ -1,37 +1,37 @@
 # shellcheck shell=bash
-# How a job of Slurm starts its ranks.
+# Starts the ranks of a Slurm job.
 
-# What launch_ranks returns as its own, with the meaning that they have for timeout(1); mpzero has no such exit status.
+# Additional return values of launch_ranks, as in timeout(1); mpzero has no such exit status.
 readonly MPZERO_TOO_LONG=124 # the command was still running when its time was up
 readonly MPZERO_NO_STEP=125  # Slurm did not create a step: no rank has started
 readonly MPZERO_NO_TASKS=123 # srun names nodes on which tasks could not start
 
 MPZERO_NO_TASKS_ON="" # these nodes, with commas between them
 
-# hyperpod_arguments GPUS: SageMaker HyperPod replaces a failed node and restarts the step, in the job. Where Slurm manages GPUs (GPUS, those
-# of each node, is not 0) it cannot: Slurm does not change the nodes of a job that has generic resources. It would requeue the job, which
-# requeues itself, and the two would race.
+# hyperpod_arguments GPUS: SageMaker HyperPod replaces a failed node and restarts the step within the job. If Slurm manages GPUs (GPUS per
+# node is not 0) it cannot: Slurm does not change the nodes of a job with generic resources. It would requeue the job, which requeues
+# itself, and the two would race.
 hyperpod_arguments() {
   if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]] && (($1 == 0)); then echo --auto-resume=1; fi
 }
 
 has_pmix() { [[ $(ask_slurm srun --mpi=list 2>&1) == *pmix* ]]; }
 
-# choose_launcher NODES RANKS_PER_NODE CORES GPUS: fills MPZERO_SRUN or, where Slurm has no PMIx plugin, MPZERO_MPIRUN. GPUS of each
-# node are asked of Slurm; 0 where it manages none.
+# choose_launcher NODES RANKS_PER_NODE CORES GPUS: fills MPZERO_SRUN or, if Slurm has no PMIx plugin, MPZERO_MPIRUN. Requests GPUS per node
+# from Slurm; 0 if it manages none.
 choose_launcher() {
   local nodes=$1 ranks=$2 cores=$3 gpus=$4 resume
   MPZERO_SRUN=()
   MPZERO_MPIRUN=()
   if has_pmix; then
-    # On fewer nodes than its TreeWidth, Slurm (20.11 and later) lets each node pass an empty fence of PMIx without the others unless
-    # the fence is a ring, and a rank that gets a message while it is still in MPI_Init crashes.
+    # On fewer nodes than its TreeWidth, Slurm (20.11 and later) lets each node pass an empty PMIx fence without the others unless the fence
+    # is a ring, and a rank that gets a message while still in MPI_Init crashes.
     export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
     mapfile -t MPZERO_SRUN < <(hyperpod_arguments "$gpus")
     if slurm_binds_cores; then MPZERO_SRUN+=(--cpu-bind=none); fi
     ((ranks <= cores)) || MPZERO_SRUN+=(--overcommit)
     ((gpus == 0)) || MPZERO_SRUN+=("--gpus-per-node=$gpus")
-    # --mem=0: the memory that the job has on each node. Levels of ZeRO need the ranks of a host to follow each other.
+    # --mem=0: the job's memory on each node. ZeRO's levels need consecutive ranks on a host.
     MPZERO_SRUN+=(--mem=0 --distribution=block)
     MPZERO_SRUN+=(--mpi=pmix "--nodes=$nodes" "--ntasks=$((nodes * ranks))" "--ntasks-per-node=$ranks"
       "--cpus-per-task=$((cores > ranks ? cores / ranks : 1))")
@@ -39,24 +39,24 @@ choose_launcher() {
   fi
   say "This Slurm has no PMIx plugin: starting the ranks with mpirun."
   MPZERO_MPIRUN=(mpirun --bind-to none --map-by "ppr:$ranks:node" --oversubscribe -n "$((nodes * ranks))")
-  # mpirun and its daemons are steps of the job: the signals that Slurm sends to steps would end them, and the ranks before they have saved. The ranks do
-  # not inherit what is blocked here.
+  # mpirun and its daemons are steps of the job: Slurm's signals to steps would end them, and the ranks before they have saved. The ranks do
+  # not inherit the blocked signals.
   if env --block-signal=TERM true 2>/dev/null; then
     MPZERO_MPIRUN=(env "--block-signal=TERM,USR2,HUP,INT" "OMPI_MCA_orte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT orted"
       "PRTE_MCA_prte_launch_agent=env --block-signal=TERM,USR1,USR2,HUP,INT prted" "${MPZERO_MPIRUN[@]}")
   fi
-  # mpirun starts its daemons with an srun of its own, which takes its options from the environment. The ranks of the first node,
-  # which are no step, get what Slurm sets in one.
+  # mpirun starts its daemons with its own srun, which reads options from the environment. The ranks of the first node, which are not a
+  # step, get the variables that Slurm sets in one.
   local -a daemons=(SLURM_MEM_PER_NODE=0)
   ((gpus == 0)) || daemons+=("SLURM_GPUS_PER_NODE=$gpus" "SLURM_GPUS_ON_NODE=$gpus")
-  # HyperPod's option has no variable of srun's.
+  # srun has no variable for HyperPod's option.
   resume=$(hyperpod_arguments "$gpus")
   [[ -z $resume ]] || daemons+=("OMPI_MCA_plm_slurm_args=${OMPI_MCA_plm_slurm_args:+$OMPI_MCA_plm_slurm_args }$resume"
     "PRTE_MCA_plm_slurm_args=${PRTE_MCA_plm_slurm_args:+$PRTE_MCA_plm_slurm_args }$resume")
   MPZERO_MPIRUN=(env "${daemons[@]}" "${MPZERO_MPIRUN[@]}")
 }
 
-# check_nodes NODES RANKS GPUS GPUS_FROM_SLURM: the first step of a job: each node has what the ranks need (scripts/machine.sh).
+# check_nodes NODES RANKS GPUS GPUS_FROM_SLURM: the first step of a job: checks that each node has what the ranks need (scripts/machine.sh).
 check_nodes() {
   local nodes=$1 file address report
   local -a options=(--mpi=none "--nodes=$1" "--ntasks=$1" --ntasks-per-node=1 --time=2 --quiet)
@@ -68,11 +68,11 @@ check_nodes() {
   (($4 == 0)) || options+=("--gpus-per-node=$4")
   address=$(slurm_address) || true
   file=$(mktemp) || die "cannot create a file in ${TMPDIR:-/tmp}; free some space, or set TMPDIR to another folder."
-  # Where Slurm cannot start this, it says why, and what comes next fails for the same reason.
+  # If Slurm cannot start this step, it prints the reason, and the next step fails for the same reason.
   # shellcheck disable=SC2016 # expanded on the nodes
   run_long srun "${options[@]}" env "MPZERO_ROOT=$MPZERO_ROOT" "BUILD_DIR=$MPZERO_BUILD" bash -ec '
     node=$SLURMD_NODENAME
-    cd "$MPZERO_ROOT" 2>/dev/null || { echo "$node problem $MPZERO_ROOT is not there; keep the checkout in a folder that all nodes share."; exit; }
+    cd "$MPZERO_ROOT" 2>/dev/null || { echo "$node problem $MPZERO_ROOT does not exist; keep the checkout in a folder that all nodes share."; exit; }
     for part in common environment machine network; do source "scripts/$part.sh"; done
     report_machine "$@" | sed "s/^/$node /"' mpzero "$2" "$3" "$address" >"$file" || true
   report=$(<"$file")
@@ -80,8 +80,8 @@ check_nodes() {
   [[ -n ${MPZERO_STOP:-} ]] || judge_machines "$nodes" "$report"
 }
 
-# launch_ranks MINUTES COMMAND...: runs the command on all ranks and returns the highest exit status, MPZERO_TOO_LONG or
-# MPZERO_NO_STEP; MINUTES, where not 0, is the longest that it may take.
+# launch_ranks MINUTES COMMAND...: runs the command on all ranks and returns the highest exit status, MPZERO_TOO_LONG or MPZERO_NO_STEP.
+# MINUTES: time limit; 0: none.
 launch_ranks() {
   local minutes=$1 code=0 began
   began=$(seconds_since_boot)
@@ -90,10 +90,10 @@ launch_ranks() {
   expect_start "$(slurm_job)"
   if ((${#MPZERO_SRUN[@]} > 0)); then
     if ((minutes == 0)); then
-      # Once a rank has failed Slurm ends the others, which write their evidence at SIGTERM.
+      # When a rank fails, Slurm ends the others, which write their evidence at SIGTERM.
       set -- --kill-on-bad-exit=1 "$@"
     else
-      # Every rank of the doctor reports by itself.
+      # Each rank of the doctor reports separately.
       set -- "--time=$minutes" --kill-on-bad-exit=0 --wait=30 "$@"
     fi
     run_step "${MPZERO_SRUN[@]}" "$@" || code=$?
@@ -101,13 +101,13 @@ launch_ranks() {
     ((minutes == 0)) || set -- --timeout "$((minutes * 60))" "$@"
     run_with_watcher "${MPZERO_MPIRUN[@]}" "$@" || code=$?
   fi
-  # srun and mpirun then tell of the signal that ended the ranks, as they do for any other that ends them.
+  # srun and mpirun then report the signal that ended the ranks, as for any other signal.
   if ((code != 0 && minutes > 0 && $(seconds_since_boot) - began >= minutes * 60)) && [[ -z $MPZERO_STOP ]]; then code=$MPZERO_TOO_LONG; fi
   return "$(status_of_start "$code")"
 }
 
-# run_step ARGUMENTS OF srun...: a step that Slurm refuses is tried again, since a controller that is busy refuses, too; where it does
-# not answer at all, for as long as the job has its nodes.
+# run_step ARGUMENTS OF srun...: retries a step that Slurm refuses, since a busy controller refuses, too; if it does not answer, for as long
+# as the job has its nodes.
 run_step() {
   local attempt code log_bytes until=${MPZERO_ASK_UNTIL:-1}
   if ((until == 0)); then until=$(($(date +%s) + 86400)); fi
@@ -115,7 +115,7 @@ run_step() {
     code=0
     log_bytes=$(log_size) || true
     SLURM_EXIT_ERROR=$MPZERO_NO_STEP run_interruptibly srun "$@" || code=$?
-    # srun ends with the highest status of the tasks that did run, which may be 0.
+    # srun exits with the highest status of the tasks that did run, which may be 0.
     MPZERO_NO_TASKS_ON=$(nodes_without_tasks "$log_bytes") || true
     if [[ -n $MPZERO_NO_TASKS_ON ]]; then
       code=$MPZERO_NO_TASKS
@@ -127,7 +127,7 @@ run_step() {
       break
     fi
     if ((code != 0)) && [[ -z $MPZERO_STOP ]] && mpi_aborted "$log_bytes"; then
-      printf 'mpzero: error: MPI ended all ranks as it started them; correct or unset %s.\n' "$(printable "$(mpi_variables)")" >&2 || true
+      printf 'mpzero: error: MPI ended all ranks at their start; correct or unset %s.\n' "$(printable "$(mpi_variables)")" >&2 || true
       code=$MPZERO_USER_ERROR
       break
     fi
@@ -140,27 +140,28 @@ run_step() {
   return "$code"
 }
 
-# log_size: how long the job's log of errors is; nothing where it is no file.
+# log_size: the size of the job's error log; nothing if it is not a regular file.
 log_size() { if [[ -f /proc/$$/fd/2 ]]; then stat --dereference --format=%s "/proc/$$/fd/2"; fi; }
 
-# log_since BYTES: what the job's log of errors has got since it had so many bytes, at most 1 MiB of it.
+# log_since BYTES: the part of the job's error log after that many bytes, at most 1 MiB.
 log_since() {
   [[ -n $1 ]] || return 0
   { tail --bytes="+$(($1 + 1))" "/proc/$$/fd/2" | head --bytes=1048576 || true; } 2>/dev/null
 }
 
-# srun_got_no_answer BYTES: according to what it has written since.
+# srun_got_no_answer BYTES: whether srun got no answer, from its messages since then.
 srun_got_no_answer() { [[ $(log_since "$1" | grep '^srun: error: ') =~ $MPZERO_NO_ANSWER ]]; }
 
-# srun_refuses BYTES: whether it has ended by a mistake in its options, environment or configuration, which another start would meet, too.
+# srun_refuses BYTES: whether srun ended because of an error in its options, environment or configuration, which would recur at another
+# start.
 srun_refuses() {
   local fatal
   fatal=$(log_since "$1" | grep '^srun: fatal: ') || return 1
   [[ ! $fatal =~ $MPZERO_NO_ANSWER|"configuration source" ]]
 }
 
-# mpi_aborted BYTES: whether MPI_Init aborted and Slurm killed every rank before one could report it: srun's messages since then show a
-# cancelled step and killed tasks, and nothing else.
+# mpi_aborted BYTES: whether MPI_Init aborted and Slurm killed every rank before one could report: since then, srun's messages show only a
+# cancelled step and killed tasks.
 mpi_aborted() {
   local said cancelled='\*\*\* STEP [^ ]+ ON [^ ]+ CANCELLED AT [0-9T:-]+ \*\*\*'
   [[ ! -e $MPZERO_START_FILE && ! -e $MPZERO_START_FILE.ok ]] || return 1
@@ -168,15 +169,15 @@ mpi_aborted() {
   [[ $said =~ $cancelled ]] && ! grep -E '^srun: error: [^ ]+: tasks? ' <<<"$said" | grep -qv ': Killed$'
 }
 
-# mpi_variables: those of the user that steer it.
+# mpi_variables: the user's variables that configure MPI.
 mpi_variables() {
   local names
   names=$(compgen -e | grep -E '^(OPAL_PREFIX$|(OMPI|PMIX)_MCA_|UCX_|SLURM_MPI|SLURM_PMIX)' | grep -v orte_) || names="the variables of MPI"
   printf '%s\n' "${names//$'\n'/, }"
 }
 
-# nodes_without_tasks BYTES: the nodes on which srun could not start tasks, according to what it has written since the log had so many
-# bytes, with commas between them. srun writes it before any rank has come through MPI_Init.
+# nodes_without_tasks BYTES: the nodes, comma-separated, on which srun could not start tasks, from its messages since the log had that many
+# bytes. srun prints them before any rank completes MPI_Init.
 nodes_without_tasks() {
   log_since "$1" |
     sed -n "s/^srun: error: Task launch for \(StepId=\)\?${SLURM_JOB_ID}[.+][^ ]* failed on node \([A-Za-z0-9][A-Za-z0-9._-]*\): .*/\2/p" |
@@ -192,8 +193,8 @@ run_with_watcher() {
   return "$code"
 }
 
-# Under mpirun the ranks of the job's first node are no step of Slurm's, nor is this shell: they would not hear of a preemption.
-# A step of its own that does nothing hears of it.
+# Under mpirun, the ranks of the job's first node are not a Slurm step, nor is this shell: they get no signal of a preemption. An idle step
+# of its own does.
 watch_for_preemption() {
   local code=0 node=${SLURMD_NODENAME:-$(hostname -s)}
   trap 'end_children; exit 0' USR1
@@ -201,7 +202,7 @@ watch_for_preemption() {
   srun --overlap --nodes=1 --ntasks=1 --mpi=none "--nodelist=$node" --quiet sleep infinity 2>/dev/null &
   local step=$!
   wait "$step" || code=$?
-  # A signal of Slurm's has ended the step: SIGHUP, SIGINT, SIGUSR1, SIGUSR2 or SIGTERM. Anything else says that Slurm could not start it.
+  # A Slurm signal ended the step: SIGHUP, SIGINT, SIGUSR1, SIGUSR2 or SIGTERM. Any other status means that Slurm could not start it.
   case $code in 129 | 130 | 138 | 140 | 143) kill -USR1 $$ ;; esac
 }
 
@@ -210,7 +211,7 @@ end_children() {
   for pid in $(jobs -p); do end_process TERM "$pid"; done
 }
 
-# choose_job_settings SCRIPT: fills in what only a job of Slurm has, and DOCTOR_FLAGS.
+# choose_job_settings SCRIPT: fills in settings that only a Slurm job has, and DOCTOR_FLAGS.
 choose_job_settings() {
   require_number MAX_RESTARTS 0
   require_number STUCK_AFTER 1
@@ -222,7 +223,7 @@ choose_job_settings() {
   flag_value grace_period >/dev/null || bound_grace
   stop_in_time "$(positive_number_or "${GRACE_PERIOD%%.*}" 0)"
   setting NETWORK network ""
-  # Ranks whose checkpoint folder does not answer leave the evidence of a failure where the job's log is.
+  # If the checkpoint folder does not respond, ranks leave the evidence of a failure next to the job's log.
   if [[ -f /proc/$$/fd/2 ]]; then export MPZERO_LOG_DIR=${MPZERO_LOG_DIR:-$(dirname "$(readlink "/proc/$$/fd/2")")}; fi
   DOCTOR_FLAGS=(--quick --json "$CHECKPOINT_DIR/doctor.json" --checkpoint_dir "$CHECKPOINT_DIR")
   [[ -z $NETWORK ]] || DOCTOR_FLAGS+=(--network "$NETWORK")

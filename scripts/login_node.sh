@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# What train.sbatch does outside of a job, as on a login node: --help, and --dry_run of the job that sbatch would start.
+# train.sbatch outside of a job, e.g. on a login node: --help, and --dry_run of the job that sbatch would start.
 
-# explain_job SCRIPT: its usage and variables.
+# explain_job SCRIPT: prints its usage and variables.
 explain_job() {
   sed -n '2,/^#SBATCH/{/^#SBATCH/d;s/^# \{0,1\}//;p}' "$1"
   printf '"mpzero train --help" lists the flags of mpzero train.\nVariables:\n'
   sed -n 's/^\([A-Z_]*\)=${\1:-[^}]*} *# /  \1: /p' "$1"
 }
 
-# plan_job SCRIPT: ends with what mpzero prints of the run with --dry_run: on the nodes of the script's #SBATCH lines, with the GPUs of the
+# plan_job SCRIPT: ends with mpzero's output for the run with --dry_run: on the nodes of the script's #SBATCH lines, with the GPUs of the
 # partition's largest node (SBATCH_PARTITION; empty: of all). --world_size and --nproc_per_node replace both.
 plan_job() {
   local nodes gpus=0 cores=0 resources count

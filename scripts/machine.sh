@@ -1,24 +1,24 @@
 # shellcheck shell=bash
-# What MPI and the ranks need of each machine before they start: mpzero's libraries, a driver, room in two folders, processes, and files of
-# some size. Without it they end with a signal or with status 127, and no word of the reason.
+# Requirements of MPI and the ranks on each machine before they start: mpzero's libraries, a driver, space in two folders, processes, and
+# file sizes. Without them, ranks end with a signal or status 127 and without a message.
 
-# refuse_machine WORD...: ends the script. MPZERO_MACHINE, where it is set, stands for the machine's name.
+# refuse_machine WORD...: ends the script. MPZERO_MACHINE, if set, replaces the machine's name.
 refuse_machine() { die "${MPZERO_MACHINE-$(hostname -s): }$*"; }
 
-# require_machine RANKS GPUS: ends the script where this machine lacks what so many ranks need.
+# require_machine RANKS GPUS: ends the script if this machine lacks what that many ranks need.
 require_machine() {
   require_toolkit
   require_libraries "$2"
   require_limits "$1"
 }
 
-# require_toolkit: the folder that select_cuda, if it was called, has found on the job's first node.
+# require_toolkit: the folder that select_cuda, if called, found on the job's first node.
 require_toolkit() {
   [[ -z ${CUDA_VERSION:-} || -d ${MPZERO_TOOLKIT:-/} ]] ||
     refuse_machine "CUDA_VERSION=$CUDA_VERSION needs $MPZERO_TOOLKIT, which does not exist; install it, exclude the node, or leave CUDA_VERSION unset."
 }
 
-# require_libraries GPUS: mpzero and every library of it are here, those of CUDA from the wheels, and the driver is new enough for them.
+# require_libraries GPUS: checks that mpzero and all its libraries exist, those of CUDA from the wheels, and that the driver is new enough.
 require_libraries() {
   local program=$MPZERO_BUILD/bin/mpzero said missing foreign cuda
   [[ -x $program ]] || refuse_machine "$program is not there; keep the checkout in a folder that all nodes share."
@@ -40,14 +40,14 @@ require_libraries() {
   (($1 == 0)) || [[ -z $cuda ]] || require_driver "$cuda"
 }
 
-# packages_of LIBRARIES: what to do about these, one a line, that are missing.
+# packages_of LIBRARIES: remedies for these missing libraries, which are given one per line.
 packages_of() {
   local library
   local -a packages=()
   while read -r library; do
     case $library in
       libtorch* | libc10* | libcud* | libcu[bfrs]* | libnv* | libnccl*)
-        printf 'they are in %s: mount that folder, or make it again with "./train-singlenode.sh --build-only"\n' "$MPZERO_VENV"
+        printf 'they are in %s: mount that folder, or recreate it with "./train-singlenode.sh --build-only"\n' "$MPZERO_VENV"
         return
         ;;
       libmpi* | libopen-* | libprrte* | libpmix*) packages+=("the Open MPI that mpzero is built with (Debian: openmpi-bin; /opt/amazon: the EFA installer)") ;;
@@ -64,14 +64,14 @@ packages_of() {
   printf 'install %s\n' "$(printf '%s\n' "${packages[@]}" | sort --unique | paste --serial --delimiters=, | sed 's/,/, /g')"
 }
 
-# require_driver CUDA: the driver, with a compatibility library that LD_LIBRARY_PATH may name, runs programs of this CUDA. One that does not
-# answer is the doctor's business.
+# require_driver CUDA: the driver, with a compatibility library in LD_LIBRARY_PATH if any, supports this CUDA. The doctor handles a driver
+# that does not answer.
 require_driver() {
   local said="" pattern='Driver Version: *([0-9.]+).*CUDA Version: *([0-9]{1,3})\.'
   said=$(nvidia-smi 2>/dev/null) || return 0
   [[ $said =~ $pattern ]] || return 0
   ((10#${BASH_REMATCH[2]} >= 10#$1)) ||
-    refuse_machine "The NVIDIA driver ${BASH_REMATCH[1]} runs CUDA ${BASH_REMATCH[2]}, and $MPZERO_BUILD/bin/mpzero is built with CUDA $1$( (($1 != 13)) || echo ", which needs the driver 580"); update the driver, or for one node add the folder of cuda-compat-$1-0 to LD_LIBRARY_PATH."
+    refuse_machine "The NVIDIA driver ${BASH_REMATCH[1]} supports CUDA ${BASH_REMATCH[2]}, but $MPZERO_BUILD/bin/mpzero is built with CUDA $1$( (($1 != 13)) || echo ", which needs the driver 580"); update the driver, or for one node add the folder of cuda-compat-$1-0 to LD_LIBRARY_PATH."
 }
 
 # require_limits RANKS
@@ -80,27 +80,27 @@ require_limits() {
   size=$(ulimit -f)
   if [[ $size != unlimited ]]; then
     ((size >= 65536)) || refuse_machine "'ulimit -f' limits files to $size KiB, too little for a checkpoint; 'ulimit -f unlimited' lifts the limit."
-    warn "'ulimit -f' limits files to $((size / 1024)) MiB: a checkpoint with a larger file ends the run; 'ulimit -f unlimited' lifts the limit."
+    warn "'ulimit -f' limits files to $((size / 1024)) MiB: a larger checkpoint file ends the run; 'ulimit -f unlimited' removes the limit."
   fi
   require_room "$folder" 1 "Open MPI puts its sockets there; free some of it, or set TMPDIR to another folder"
-  # The ranks of a machine exchange messages in it, each through 4 MiB.
+  # Ranks of a machine exchange messages through /dev/shm, 4 MiB each.
   [[ ! -d $shared ]] ||
     require_room "$shared" $((4 * ranks + 1)) "the ranks exchange messages in it; delete files there, or enlarge it: mount -o remount,size=50% $shared"
   limit=$(process_limit)
   if [[ $limit != unlimited ]]; then
     # Without `ps`, none are counted.
     used=$({ ps --no-headers -L -U "$EUID" 2>/dev/null || true; } | wc -l)
-    # Threads of the computation, of MPI and of mpzero; mpirun and this script.
+    # Threads for computation, MPI and mpzero; mpirun and this script.
     need=$((ranks * ($(positive_number_or "${OMP_NUM_THREADS:-}" "$(($(visible_cpus) / ranks + 1))") + 16) + 16))
     ((used + need <= limit)) ||
       refuse_machine "'ulimit -u' limits $(id -un) to $limit processes and threads, of which $used exist; $(counted "$ranks" rank) may need $need more: end others, or raise the limit."
   fi
 }
 
-# process_limit: of this user; root has none.
+# process_limit: this user's limit; root has none.
 process_limit() { if ((EUID == 0)); then echo unlimited; else ulimit -u; fi; }
 
-# require_room FOLDER MIB WORDS: ends the script where so much cannot be written there.
+# require_room FOLDER MIB WORDS: ends the script if the folder lacks this much space.
 require_room() {
   local folder=$1 file code=0
   file=$(mktemp "$folder/mpzero-room.XXXXXX" 2>/dev/null) || refuse_machine "cannot create a file in $folder ($(reason_of mktemp "$folder/mpzero-room.XXXXXX")): $3."
@@ -109,24 +109,25 @@ require_room() {
   ((code == 0)) || refuse_machine "$folder has no room for $2 MiB: $3."
 }
 
-# reason_of COMMAND...: the last words of its message.
+# reason_of COMMAND...: the last part of its message.
 reason_of() {
   local said
   said=$("$@" 2>&1) || true
   printf '%s\n' "${said##*: }"
 }
 
-# report_machine RANKS GPUS ADDRESS: what require_machine and route_to find here: lines "warning TEXT", "problem TEXT", "route INTERFACE NETWORK".
+# report_machine RANKS GPUS ADDRESS: results of require_machine and route_to on this machine: lines "warning TEXT", "problem TEXT", "route
+# INTERFACE NETWORK".
 report_machine() {
   local said route code=0
   said=$(MPZERO_MACHINE="" && require_machine "$1" "$2" 2>&1) || code=$?
   sed -n 's/^mpzero: warning: /warning /p; s/^mpzero: error: /problem /p' <<<"$said"
-  ((code == 0)) || grep -q '^mpzero: error: ' <<<"$said" || printf 'problem the check of this node ends with status %d (%s).\n' "$code" "$(printable "$said")"
+  ((code == 0)) || grep -q '^mpzero: error: ' <<<"$said" || printf 'problem the check of this node failed with status %d (%s).\n' "$code" "$(printable "$said")"
   if route=$(route_to "$3"); then printf 'route %s\n' "$route"; else printf 'route none\n'; fi
 }
 
-# judge_machines NODES REPORT: REPORT has the lines of report_machine, each after the name of its node and a blank. Ends the script if a node has a
-# problem, and sets MPI's network if there are several.
+# judge_machines NODES REPORT: REPORT has the lines of report_machine, each prefixed with its node and a blank. Ends the script if a node
+# has a problem, and sets MPI's network for several nodes.
 judge_machines() {
   local nodes=$1 report=$2 text without
   local -a problems=() routes=()
@@ -135,7 +136,7 @@ judge_machines() {
   ((${#problems[@]} == 0)) || die "${problems[*]}"
   ((nodes > 1)) || return 0
   text=$(awk '{ print $1 }' <<<"$report" | sort --unique | grep -c .) || true
-  ((text >= nodes)) || warn "$text of $nodes nodes have answered the check of libraries, drivers and limits."
+  ((text >= nodes)) || warn "only $text of $nodes nodes answered the check of libraries, drivers and limits."
   mapfile -t routes < <(sed -n 's/^\([^ ]* \)route \([A-Za-z0-9_.@:-]\{1,15\} \([0-9.]\{7,15\}\/[0-9]\{1,2\}\|ipv6\|-\)\)$/\1\2/p' <<<"$report" | sort --unique)
   if ((${#routes[@]} == 0)); then
     avoid_bridges
@@ -147,7 +148,7 @@ judge_machines() {
   set_mpi_network "${routes[@]}"
 }
 
-# by_text KIND REPORT: lines "NODE,NODE: TEXT", one for each text.
+# by_text KIND REPORT: lines "NODE,NODE: TEXT", one per text.
 by_text() {
   sed -n "s/^\([^ ]*\) $1 \(.*\)/\1 \2/p" <<<"$2" | sort --unique | awk '{
     node = $1

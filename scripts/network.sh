@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# The network interface that MPI uses between nodes: the one with the route to the address by which Slurm or the hostfile knows a node. Open
-# MPI's own choice is every interface, including those with the same address on each node (bridges, HyperPod's veth_def_agent), through
+# The network interface that MPI uses between nodes: the one with the route to the address by which Slurm or the hostfile identifies a node.
+# Open MPI's own choice is every interface, including those with the same address on each node (bridges, HyperPod's veth_def_agent), through
 # which a rank reaches its own node and waits forever.
 
-# first_address HOST...: the first IPv4 address of these hosts that is not a loopback address, as Debian's /etc/hosts gives a host its own;
-# fails if there is none.
+# first_address HOST...: the first IPv4 address of these hosts that is not a loopback address (Debian's /etc/hosts maps a host's own name to
+# one); fails if there is none.
 first_address() {
   local host address
   for host in "$@"; do
@@ -18,16 +18,16 @@ first_address() {
   return 1
 }
 
-# slurm_address: the address by which Slurm knows a node of this job.
+# slurm_address: Slurm's address of a node of this job.
 slurm_address() {
   local -a addresses
   mapfile -t addresses < <(ask_slurm scontrol show node "$SLURM_JOB_NODELIST" 2>/dev/null | sed -n 's/.*[[:space:]]NodeAddr=\([^[:space:]]*\).*/\1/p' | head -n 4)
   first_address "${addresses[@]}"
 }
 
-# route_to ADDRESS: "INTERFACE NETWORK" of this machine's route to an IPv4 address (empty: the default route). NETWORK is that of the
-# interface, such as 10.0.0.0/20; "-" if it has none, as in a pod of EKS, whose address is a /32. "INTERFACE ipv6" if the only default route is
-# of IPv6. Fails without a route. (The image of the container has no `ip`.)
+# route_to ADDRESS: "INTERFACE NETWORK" of this machine's route to an IPv4 address (empty: the default route). NETWORK is the interface's,
+# e.g. 10.0.0.0/20; "-" if it has none, as in an EKS pod with a /32 address. "INTERFACE ipv6" if the only default route is IPv6. Fails
+# without a route. (The container image has no `ip`.)
 route_to() {
   local tables=${NETWORK_TABLES:-/proc/net} target=0 part name destination gateway flags metric mask length best=-1 least=0 found="" network=- via="" ipv6
   # The kernel prints addresses as little-endian numbers.
@@ -36,16 +36,16 @@ route_to() {
   fi
   while read -r name destination gateway flags _ _ metric mask _; do
     [[ $destination$gateway$mask =~ ^[0-9A-F]{24}$ && $flags =~ ^[0-9A-F]{4}$ && $metric =~ ^[0-9]{1,10}$ ]] || continue
-    # Up, and no reject route.
+    # The route is up and not a reject route.
     (((16#$flags & 0x201) == 1 && (target & 16#$mask) == 16#$destination)) || continue
-    # Without an address, the default route: a VPN's may be in two halves.
+    # Without an address, use the default route, which a VPN may split into two halves.
     [[ -n $1 || $mask == 00000000 ]] || continue
     length=$(prefix_length "$mask")
     if ((length > best || (length == best && 10#$metric < least))); then
       best=$length least=$((10#$metric)) found=$name via=$gateway
     fi
   done < <(cat "$tables/route" 2>/dev/null)
-  # On EKS with IPv6, pods have an IPv4 address for the way out alone, and its route a link-local gateway (169.254).
+  # On EKS with IPv6, pods have an IPv4 address only for egress, with a link-local gateway (169.254).
   if [[ -z $found || (-z $1 && $via == *FEA9) ]]; then
     # Destination and prefix length 0; the kernel's own reject route is on lo.
     ipv6=$(awk '$1 ~ /^0+$/ && $2 == "00" && $10 != "lo" { print $6, $10 }' "$tables/ipv6_route" 2>/dev/null | sort | awk 'NR == 1 { print $2 }') || true
@@ -58,7 +58,7 @@ route_to() {
   while read -r name destination gateway flags _ _ metric mask _; do
     if [[ $name == "$found" && $gateway == 00000000 && $destination =~ ^[0-9A-F]{8}$ && $mask =~ ^[0-9A-F]{1,8}$ ]]; then
       length=$(prefix_length "$mask")
-      # Not a host's, nor the link-local network.
+      # Skip host routes and the link-local network.
       if ((length > 0 && length < 32 && (16#$destination & 0xffff) != 0xfea9)); then
         network=$((16#${destination:6:2})).$((16#${destination:4:2})).$((16#${destination:2:2})).$((16#${destination:0:2}))/$length
         break
@@ -75,8 +75,8 @@ prefix_length() {
   echo "$count"
 }
 
-# mpi_network LINE...: what MPI is to use on nodes with these routes, each "NODE INTERFACE NETWORK": the interface if all have the same, since a
-# network may be that of several interfaces of a node; else the networks of all.
+# mpi_network LINE...: MPI's interfaces or networks on nodes with these routes, each "NODE INTERFACE NETWORK": the interface if all have the
+# same one, since several interfaces of a node may share a network; else the networks of all.
 mpi_network() {
   local line name network common="" same=true
   local -a networks=()
@@ -106,8 +106,8 @@ chosen_by_user() {
 # The ranks of Open MPI 4 and 5; the daemons of Open MPI 4; those of 5.
 readonly MPZERO_MPI_NETWORKS=(OMPI_MCA_btl_tcp_if OMPI_MCA_oob_tcp_if PRTE_MCA_prte_if)
 
-# set_mpi_network LINE...: has MPI and mpirun use the network of these nodes, as for mpi_network. What the user has chosen stays, and a choice for the
-# ranks is one for the daemons.
+# set_mpi_network LINE...: sets the network of MPI and mpirun for these nodes, as in mpi_network. The user's choice stays, and a choice for
+# the ranks also applies to the daemons.
 set_mpi_network() {
   local network prefix name words=include
   for name in include exclude; do
@@ -126,7 +126,7 @@ set_mpi_network() {
   done
 }
 
-# avoid_bridges: where no node has told its network, MPI chooses, but no bridge that has one address on every node.
+# avoid_bridges: without a reported network, MPI chooses, but not a bridge with one address on every node.
 avoid_bridges() {
   local prefix
   warn "no node reported its network: MPI chooses one."

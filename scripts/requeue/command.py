@@ -168,7 +168,7 @@ def doctor(job: Job) -> None:
         timed_out = job.arguments.status == TIMED_OUT
         took = f"was still running after {job.arguments.minutes} minutes" if timed_out else "ended"
         nodelist = job.slurm.nodelist
-        reason = f"mpzero doctor {took}, and no report from {nodelist} names a host to exclude"
+        reason = f"mpzero doctor {took}, and no report from any of {nodelist} names a host to exclude"
         carry_out_end(job, kind, reason)
 
 

@@ -65,7 +65,7 @@ def test_quotes_in_the_flags_for_the_preparation_are_those_of_a_shell(checkout):
     assert prepared[prepared.index("--document_separator") + 1] == "{title}: {body}"
     assert prepared[prepared.index("--split") + 1] == "train[:5 %]"
     result = checkout.run(DATASET="corpus", PREPARE_ARGS="--split 'train")
-    assert result.returncode == 2 and "PREPARE_ARGS=--split 'train cannot be read as words" in result.stderr
+    assert result.returncode == 2 and "PREPARE_ARGS=--split 'train has an unclosed quote" in result.stderr
 
 
 def test_two_data_sets_of_the_same_name_are_kept_apart(checkout):
