@@ -36,7 +36,7 @@ failed=0
 skipped=0
 failures=()
 
-# check NAME COMMAND...: one check; its output is shown where it fails.
+# check NAME COMMAND...: runs one check; shows its output if it fails.
 check() {
   local name=$1 output
   shift
@@ -98,7 +98,7 @@ clang_tidy() {
   ((${#files[@]} == 0)) || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(build_jobs)" .venv/bin/clang-tidy --quiet -p "$MPZERO_BUILD"
 }
 
-# One more than the cores, and no more than 8: the tests' programs start ranks of their own.
+# One more than the cores, but at most 8: the tests' programs start ranks of their own.
 test_workers() {
   local cores
   cores=$(nproc)
@@ -133,7 +133,7 @@ if (build_programs on "$(visible_gpus)"); then
   [[ $tidy == false ]] || check "clang-tidy" clang_tidy
   exclude=()
   [[ $quick == false ]] || exclude=(-m "not slurm and not e2e")
-  # Tests wait often: for ranks, signals, a scheduler. Where there are GPUs they run one by one, as some measure a GPU's memory.
+  # Tests often wait for ranks, signals or a scheduler. With GPUs they run one by one, since some measure GPU memory.
   workers=()
   (($(visible_gpus) > 0)) || workers=(-n "$(test_workers)" --no-loadscope-reorder)
   .venv/bin/pytest -q "${workers[@]}" --durations=10 --junitxml "$MPZERO_BUILD/pytest.xml" "${exclude[@]}" </dev/null

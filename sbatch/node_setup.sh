@@ -11,22 +11,22 @@ starter=${1:-slurmd}
 }
 root=${NODE_ROOT:-} # where it writes; empty on a node
 
-# Jobs inherit the limit of locked memory of the daemon that starts them, and under Slurm that of the shell that calls sbatch. EFA locks what
-# it sends.
+# Jobs inherit the limit of locked memory from the daemon that starts them and, under Slurm, from the shell that calls sbatch. EFA locks the
+# memory that it sends.
 unlimit_locked_memory() {
   local limits=$root/etc/security/limits.d/90-mpzero.conf unit=$root/etc/systemd/system/$starter.service.d/90-mpzero.conf
   [[ ! -f $unit ]] || return 0
   mkdir -p "${limits%/*}" "${unit%/*}"
   printf '* %s memlock unlimited\n' soft hard >"$limits"
   printf '[Service]\nLimitMEMLOCK=infinity\n' >"$unit"
-  # Running jobs outlive it. The head node has no slurmd. The file says that all of this is done.
+  # Running jobs survive a restart. The head node has no slurmd. The file marks that all of this is done.
   if ! systemctl daemon-reload || { systemctl --quiet is-active "$starter" && ! systemctl restart "$starter"; }; then
     rm -f "$unit"
-    printf 'node_setup: warning: systemd does not restart %s on %s: locked memory stays limited.\n' "$starter" "$(hostname)" >&2
+    printf 'node_setup: warning: systemd could not restart %s on %s: locked memory stays limited.\n' "$starter" "$(hostname)" >&2
   fi
 }
 
-# The programs load the Open MPI with which they were built: the EFA installer's, which AWS's images have, or the system's.
+# The programs load the Open MPI that they were built with: the EFA installer's, which AWS's images have, or the system's.
 install_open_mpi() {
   if command -v mpirun >/dev/null || compgen -G "$root/opt/amazon/openmpi*/bin/mpirun" >/dev/null; then return 0; fi
   if command -v apt-get >/dev/null; then
@@ -34,10 +34,10 @@ install_open_mpi() {
   else
     dnf install -q -y openmpi && return
   fi
-  printf 'node_setup: warning: Open MPI could not be installed on %s; a job will name the node.\n' "$(hostname)" >&2
+  printf 'node_setup: warning: Open MPI could not be installed on %s; jobs will report this node.\n' "$(hostname)" >&2
 }
 
-# A warning: a script that fails makes ParallelCluster replace the node again and again.
+# Only a warning: if this script fails, ParallelCluster replaces the node again and again.
 check_driver() {
   local driver
   driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n 1p) || return 0
@@ -46,6 +46,6 @@ check_driver() {
 }
 
 unlimit_locked_memory
-# Pods bring their own.
+# Pods contain their own.
 [[ $starter == containerd ]] || install_open_mpi
 check_driver

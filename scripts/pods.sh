@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# What a run asks of the pods that Kubernetes has given it: that all are there, that they are what the job asked for, and that the ranks
-# are spread over them. The caller has sourced common.sh and environment.sh, and for survey_hosts training.sh.
+# Checks of the pods that Kubernetes has started: that all exist, that they match the job's request, and that the ranks are spread over
+# them. The caller has sourced common.sh and environment.sh, and for survey_hosts training.sh.
 #
-# Kubeflow Trainer lists the pods in a hostfile, HOST slots=RANKS in each line, where HOST is the pod's name, a dot and the job's service.
+# Kubeflow Trainer lists the pods in a hostfile with lines HOST slots=RANKS, where HOST is the pod's name, a dot and the job's service.
 
 readonly MPZERO_NOT_AS_ASKED=3 # exit status: the pods are not there, or `mpzero doctor` refuses one. Another start may get others.
 
 MPZERO_HOSTS=() # the pods that run ranks, this one first
 MPZERO_SLOTS=() # the ranks of each, as the hostfile has it
 
-# refuse WORD...: ends the script, since the pods are not what was asked for and others may be.
+# refuse WORD...: ends the script because the pods do not match the request; others may.
 refuse() {
   printf 'mpzero: error: %s\n' "$(printable "$*")" >&2 || true
   exit "$MPZERO_NOT_AS_ASKED"
@@ -46,7 +46,8 @@ read_hostfile() {
   ((${#MPZERO_HOSTS[@]} > 0)) || die "$file lists no host."
 }
 
-# require_hosts NODES RANKS: the hostfile has as many hosts as the job asked for, and each as many ranks; RANKS empty: as many as the first.
+# require_hosts NODES RANKS: checks that the hostfile has as many hosts as the job requested, with RANKS ranks each; RANKS empty: as many as
+# the first.
 require_hosts() {
   local nodes=$1 ranks=${2:-${MPZERO_SLOTS[0]}} i
   if ((nodes == 1 && ${#MPZERO_HOSTS[@]} == 2)); then
@@ -56,11 +57,11 @@ require_hosts() {
     die "The job asks for $(counted "$nodes" node) (MPZERO_NODES), but its hostfile has $(counted "${#MPZERO_HOSTS[@]}" host): ${MPZERO_HOSTS[*]}; numNodes and MPZERO_NODES of the TrainJob must be equal."
   for ((i = 0; i < nodes; ++i)); do
     ((MPZERO_SLOTS[i] == ranks)) ||
-      die "The hostfile gives ${MPZERO_HOSTS[i]} $(counted "${MPZERO_SLOTS[i]}" slot), and each node is to have $(counted "$ranks" rank); numProcPerNode of the TrainJob says how many."
+      die "The hostfile gives ${MPZERO_HOSTS[i]} $(counted "${MPZERO_SLOTS[i]}" slot), but each node must have $(counted "$ranks" rank); set numProcPerNode of the TrainJob."
   done
 }
 
-# on_pod HOST COMMAND...: runs a command there, and gives up after a minute where the pod does not answer.
+# on_pod HOST COMMAND...: runs a command on a pod; gives up after a minute if the pod does not answer.
 on_pod() {
   local host=$1
   shift
@@ -71,7 +72,7 @@ on_pod() {
   fi
 }
 
-# wait_for_hosts SECONDS: until every pod answers. All are asked at once, again and again.
+# wait_for_hosts SECONDS: waits until every pod answers, polling all of them concurrently.
 wait_for_hosts() {
   local seconds=$1 folder host began waited=-1
   local -a missing=() asked=()
@@ -91,7 +92,7 @@ wait_for_hosts() {
       end_with "$MPZERO_ENDED_BY_SIGUSR1"
     fi
     if (($(seconds_since_boot) - began >= seconds)); then
-      refuse "$(counted "${#missing[@]}" pod) of ${#MPZERO_HOSTS[@]} did not answer within $seconds s (MPZERO_WAIT): ${missing[*]} ($(tail -n 1 "$folder/${missing[0]}.said" 2>/dev/null)); 'kubectl describe pod' says what it waits for."
+      refuse "$(counted "${#missing[@]}" pod) of ${#MPZERO_HOSTS[@]} did not answer within $seconds s (MPZERO_WAIT): ${missing[*]} ($(tail -n 1 "$folder/${missing[0]}.said" 2>/dev/null)); 'kubectl describe pod' shows the reason."
     fi
     if ((waited < 0 || $(seconds_since_boot) - waited >= 60)); then
       waited=$(seconds_since_boot)
@@ -102,8 +103,8 @@ wait_for_hosts() {
   rm -rf "$folder"
 }
 
-# survey_pod: what this pod has, in a line: its name, GPUs, EFA devices, cores, MiB of /dev/shm, the programs' checksum, the node of
-# Kubernetes. container/survey runs it on each.
+# survey_pod: describes this pod in a line: its name, GPUs, EFA devices, cores, MiB of /dev/shm, the programs' checksum, the Kubernetes
+# node. container/survey runs it on each pod.
 survey_pod() {
   printf 'survey %s gpus=%s efa=%s cores=%s shm=%s programs=%s node=%s\n' "${MPZERO_HOST:-$(hostname)}" "$(pod_gpus)" "$(efa_devices)" "$(visible_cpus)" \
     "$(df --output=size --block-size=1M /dev/shm 2>/dev/null | tail -n 1 | tr -d ' ')" \
@@ -111,7 +112,7 @@ survey_pod() {
   failing_driver | sed 's/^/driver /'
 }
 
-# pod_gpus: those that the driver shows, else, where the image has no nvidia-smi, the device files.
+# pod_gpus: the GPUs that the driver shows or, in an image without nvidia-smi, the device files.
 pod_gpus() {
   if command -v nvidia-smi >/dev/null; then
     nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
@@ -120,11 +121,11 @@ pod_gpus() {
   fi
 }
 
-# gpu_files: the GPUs that the pod may open, a line each.
+# gpu_files: the GPUs that the pod may open, one per line.
 gpu_files() { compgen -G "${NVIDIA_DEVICES:-/dev}/nvidia[0-9]*" || true; }
 
-# failing_driver: what nvidia-smi says in a line, and its status, where the pod was given GPUs and it fails. Without a device file it fails,
-# too: such a pod was given none.
+# failing_driver: nvidia-smi's message in one line, and its status, if the pod has GPUs and it fails. Without a device file it also fails:
+# such a pod has no GPUs.
 failing_driver() {
   local said code=0
   command -v nvidia-smi >/dev/null && [[ -n $(gpu_files) ]] || return 0
@@ -132,7 +133,7 @@ failing_driver() {
   ((code == 0)) || printf '%s (status %d)\n' "$(tr -s '[:space:]' ' ' <<<"$said" | cut -c 1-300 | sed 's/ $//')" "$code"
 }
 
-# efa_devices: "2/4": this pod may open 2 of the machine's 4. The kernel shows all of them in /sys; the pod's own are device files.
+# efa_devices: "2/4": this pod may open 2 of the machine's 4. The kernel shows all of them in /sys; the pod's own have device files.
 efa_devices() {
   local class=${INFINIBAND_CLASS:-/sys/class/infiniband} files=${INFINIBAND_DEVICES:-/dev/infiniband} device own=0 all=0
   for device in "$class"/*/device/infiniband_verbs/uverbs*; do
@@ -143,16 +144,16 @@ efa_devices() {
   echo "$own/$all"
 }
 
-# What another pod answers is text from outside: a line of any other form is refused before a field of it is looked at.
+# Other pods' answers are text from outside: refuse lines of any other form before reading a field.
 MPZERO_SURVEY='^survey [A-Za-z0-9._-]{1,255} gpus=(0|[1-9][0-9]{0,5}) efa=(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,5}) '
 MPZERO_SURVEY+='cores=[0-9]{1,6} shm=[0-9]{0,12} programs=[0-9a-f]{0,64} node=[A-Za-z0-9._-]{1,255}$'
 readonly MPZERO_SURVEY
 
-# surveyed FIELD LINE: the value of a field of survey_pod's, in a line of the form MPZERO_SURVEY.
+# surveyed FIELD LINE: the value of a field in a line of survey_pod, which has the form MPZERO_SURVEY.
 surveyed() { [[ " $2 " =~ \ $1=([^ ]*)\  ]] && printf '%s\n' "${BASH_REMATCH[1]}"; }
 
-# survey_hosts GPUS EFA RANKS USED_GPUS: every pod has what was asked of each (empty: not asked), what so many ranks on so many GPUs need, and
-# the same programs. Says what each has.
+# survey_hosts GPUS EFA RANKS USED_GPUS: checks that every pod has the requested devices (empty: not requested), what that many ranks on
+# that many GPUs need, and the same programs. Prints what each pod has.
 survey_hosts() {
   local host line first="" folder address report=""
   local -a asking=()
@@ -163,14 +164,14 @@ survey_hosts() {
     asking+=($!)
   done
   wait "${asking[@]}" || true
-  # A signal ends the wait, and those that have not said anything yet are not to blame.
+  # A signal ends the wait; pods that have not answered by then are not to blame.
   if [[ -n $MPZERO_STOP ]]; then
     rm -rf "$folder"
     end_with "$MPZERO_ENDED_BY_SIGUSR1"
   fi
   for host in "${MPZERO_HOSTS[@]}"; do
     line=$(grep -m 1 '^survey ' "$folder/$host") ||
-      refuse "$host does not say what it has ($(tail -n 1 "$folder/$host.said")); look at its log: kubectl logs ${host%%.*}."
+      refuse "$host did not report its devices ($(tail -n 1 "$folder/$host.said")); see its log: kubectl logs ${host%%.*}."
     [[ $line =~ $MPZERO_SURVEY ]] ||
       refuse "$host answers the survey with '${line:0:300}', which container/survey does not; look at its log: kubectl logs ${host%%.*}."
     say "$host: $(surveyed gpus "$line") GPUs, $(surveyed efa "$line") EFA devices, $(surveyed cores "$line") cores, /dev/shm of $(surveyed shm "$line") MiB, on the node $(surveyed node "$line")."
@@ -178,28 +179,28 @@ survey_hosts() {
     judge_driver "$host" "$line" "$(sed -n 's/^driver //p' "$folder/$host")"
     judge_pod "$host" "$line" "$1" "$2"
     [[ $(surveyed programs "$line") == "$(surveyed programs "$first")" ]] ||
-      die "$host runs another mpzero than ${MPZERO_HOSTS[0]}: trainer.image of a TrainJob changes the launcher's image alone; leave it out, and set the image in the runtime, for both jobs."
+      die "$host runs another mpzero than ${MPZERO_HOSTS[0]}: trainer.image of a TrainJob changes only the launcher's image; remove it, and set the image of both jobs in the runtime."
     report+=$(sed -n "s/^\(warning\|problem\|route\) /$host &/p" "$folder/$host")$'\n'
   done
   rm -rf "$folder"
   judge_machines "${#MPZERO_HOSTS[@]}" "$report"
 }
 
-# judge_driver HOST LINE WORDS: ends the script where nvidia-smi fails in a pod with GPUs, with these words. It is the node's fault.
+# judge_driver HOST LINE WORDS: ends the script with these words if nvidia-smi fails in a pod with GPUs. The node is at fault.
 judge_driver() {
   local host=$1 line=$2 words=$3
   [[ -z $words ]] || on_cpu ||
-    refuse "The NVIDIA driver of $host fails: nvidia-smi says '$words'; 'kubectl cordon $(surveyed node "$line")' keeps the next start off its node."
+    refuse "The NVIDIA driver of $host fails: nvidia-smi says '$words'; 'kubectl cordon $(surveyed node "$line")' excludes its node from the next start."
 }
 
-# judge_pod HOST LINE GPUS EFA: ends the script where a pod has other devices than was asked for. (A run on fewer EFA devices than the node
-# has is slower; on none, NCCL would see those of /sys, and fail to open them.)
+# judge_pod HOST LINE GPUS EFA: ends the script if a pod has other devices than requested. (A run on fewer EFA devices than the node has is
+# slower; on none, NCCL would see those in /sys and fail to open them.)
 judge_pod() {
   local host=$1 line=$2 gpus=$3 efa=$4 devices has all older
   older="resourcesPerNode of the TrainJob asks for them, and an older Kubeflow Trainer then gives them to the launcher alone"
   has=$(surveyed gpus "$line")
   [[ -z $gpus ]] || ((gpus == 0 || has == 0 || has >= gpus)) ||
-    refuse "$host has $(counted "$has" GPU), and the job asks for $gpus a node (MPZERO_GPUS): one has failed; 'nvidia-smi' in the pod says which, and 'kubectl cordon NODE' keeps the next start off the node $(surveyed node "$line")."
+    refuse "$host has $(counted "$has" GPU), and the job asks for $gpus a node (MPZERO_GPUS): one has failed; 'nvidia-smi' in the pod shows which, and 'kubectl cordon NODE' excludes the node $(surveyed node "$line") from the next start."
   [[ -z $gpus ]] || ((gpus == 0)) || [[ $has == "$gpus" ]] ||
     die "$host has $(counted "$has" GPU), and the job asks for $gpus a node (MPZERO_GPUS): $older (nvidia.com/gpu)."
   devices=$(surveyed efa "$line")
@@ -210,19 +211,19 @@ judge_pod() {
     die "The node of $host has $(counted "$all" "EFA device"), and the pod was given none; ask for vpc.amazonaws.com/efa in resourcesPerNode, or set NETWORK=socket to train over TCP."
 }
 
-# choose_pod_launcher FILE RANKS: fills MPZERO_MPIRUN, with a hostfile of its own in FILE. Open MPI 4 and 5 take different variables, and
-# Open MPI 5 passes over those of 4 without a word: it would start all ranks on this pod.
+# choose_pod_launcher FILE RANKS: fills MPZERO_MPIRUN, and writes its hostfile to FILE. Open MPI 4 and 5 read different variables; Open MPI
+# 5 silently ignores those of 4 and would start all ranks on this pod.
 choose_pod_launcher() {
   local file=$1 ranks=$2 host name
   {
     for host in "${MPZERO_HOSTS[@]}"; do
-      # The name under which mpirun knows itself.
+      # The name by which mpirun identifies itself.
       if own_pod "$host"; then name=$(hostname); else name=$host; fi
       printf '%s slots=%s\n' "$name" "$ranks"
     done
-  } >"$file" || die "$file, the hostfile for mpirun, cannot be written; set TMPDIR to a folder that can be."
+  } >"$file" || die "$file, the hostfile for mpirun, cannot be written; set TMPDIR to a writable folder."
   export OMPI_MCA_orte_default_hostfile=$file PRTE_MCA_prte_default_hostfile=$file
-  # Open MPI 4 would cut off the names' domains, without which pods have no address. Open MPI 5 then takes itself for another host.
+  # Open MPI 4 would strip the domains of names, without which pods have no address. Open MPI 5 then mistakes itself for another host.
   export OMPI_MCA_orte_keep_fqdn_hostnames=true PRTE_MCA_prte_keep_fqdn_hostnames=false
   export OMPI_MCA_plm_rsh_args="-F $MPZERO_ROOT/container/ssh_config" PRTE_MCA_plm_ssh_args="-F $MPZERO_ROOT/container/ssh_config"
   export OMPI_MCA_plm_rsh_no_tree_spawn=1 PRTE_MCA_plm_ssh_no_tree_spawn=1
@@ -230,12 +231,11 @@ choose_pod_launcher() {
   MPZERO_MPIRUN=(mpirun --hostfile "$file" --bind-to none --map-by "ppr:$ranks:node" -n "$((${#MPZERO_HOSTS[@]} * ranks))")
 }
 
-# pass_variables: adds to MPZERO_MPIRUN what the ranks of other pods get of this pod's variables: sshd passes none on. MPZERO_PASS holds
-# further names.
+# pass_variables: adds this pod's variables for ranks of other pods to MPZERO_MPIRUN: sshd forwards none. MPZERO_PASS has additional names.
 pass_variables() {
   local name
   local pattern='^(NCCL|FI|OFI|OMP|CUDA|MKL|HF|AWS_EC2_METADATA|PYTORCH|TORCH|HDF5|MPZERO|GLIBC|MALLOC|TZ|LANG|LC)(_|$)|^LD_LIBRARY_PATH$'
-  # Each pod has its own.
+  # Each pod has its own value.
   local own='^MPZERO_(HOST|NODE_NAME|HOSTFILE|ROOT|BUILD|VENV|USER_FOLDER)$'
   read_words MPZERO_PASS
   for name in $(compgen -e); do
@@ -244,7 +244,7 @@ pass_variables() {
   done
 }
 
-# run_ranks SECONDS COMMAND...: on all ranks, for so many seconds at most (0: as long as it takes); returns mpirun's exit status.
+# run_ranks SECONDS COMMAND...: runs a command on all ranks with a time limit (0: none); returns mpirun's exit status.
 run_ranks() {
   local seconds=$1 file watcher code=0
   shift
@@ -255,8 +255,8 @@ run_ranks() {
   file=$(mktemp)
   watch_mpirun "$file" &
   watcher=$!
-  # A stop is repeated until mpirun ends, and mpirun drops its handlers before that: it would be ended by the signal instead of telling
-  # how the ranks ended. What it has found ignored is ignored again then. The ranks start with what is usual.
+  # A stop signal is repeated until mpirun ends, but mpirun drops its handlers earlier: the signal would end it before it reports how the
+  # ranks ended. mpirun then restores signals that it found ignored. The ranks start with default handlers.
   # shellcheck disable=SC2016 # the new shell expands it
   run_interruptibly bash -c 'trap "" USR1; echo $$ >"$0" && exec "$@"' "$file" "${MPZERO_MPIRUN[@]}" env --default-signal=USR1 "$@" || code=$?
   end_process TERM "$watcher"
@@ -264,8 +264,8 @@ run_ranks() {
   return "$(status_of_start "$code")"
 }
 
-# watch_mpirun FILE: ends mpirun, whose process id is in the file, where it goes on although this pod's ranks have ended, as mpirun of Open
-# MPI 5 was seen to. The ranks watch each other, and nobody watches mpirun.
+# watch_mpirun FILE: ends mpirun, whose process id is in the file, if it continues after this pod's ranks have ended, as Open MPI 5 has
+# done. The ranks watch each other, but nothing watches mpirun.
 watch_mpirun() {
   local file=$1 seen=false patience gone=0
   patience=$(positive_number_or "${MPZERO_MPIRUN_PATIENCE:-}" 120)
@@ -275,25 +275,25 @@ watch_mpirun() {
     elif [[ $seen == true ]]; then
       gone=$((gone + 1))
       ((gone >= patience)) || continue
-      warn "mpirun goes on although no rank has run in this pod for $patience s: it is ended."
+      warn "mpirun still runs although no rank has run in this pod for $patience s; ending it."
       kill -KILL "$(<"$file")" 2>/dev/null || true
       return
     fi
   done
 }
 
-# count_ranks RANKS: starts as many processes as the run will have, and counts where they are.
+# count_ranks RANKS: starts as many processes as the run will have, and counts them per pod.
 count_ranks() {
   local ranks=$1 file code=0 spread
   file=$(mktemp)
   # shellcheck disable=SC2016 # expanded on the pods
   run_ranks 120 bash -c 'printf "rank on %s\n" "$(hostname)"' >"$file" || code=$?
   [[ -z $MPZERO_STOP ]] || end_with "$code"
-  ((code == 0)) || refuse "mpirun could not start $(counted "$((${#MPZERO_HOSTS[@]} * ranks))" process) on $(counted "${#MPZERO_HOSTS[@]}" pod) (status $code), and says why above."
+  ((code == 0)) || refuse "mpirun could not start $(counted "$((${#MPZERO_HOSTS[@]} * ranks))" process) on $(counted "${#MPZERO_HOSTS[@]}" pod) (status $code); see its message above."
   # Lines "POD has 4".
   spread=$(sed -n 's/^rank on //p' "$file" | sort | uniq --count | awk '{print $2 " has " $1}')
   rm -f "$file"
   if [[ $(wc -l <<<"$spread") != "${#MPZERO_HOSTS[@]}" ]] || grep --quiet --invert-match " has $ranks\$" <<<"$spread"; then
-    die "The job asks for $(counted "$ranks" rank) on each of $(counted "${#MPZERO_HOSTS[@]}" pod), but of mpirun's processes ${spread//$'\n'/, }: it does not follow the hostfile; 'env | grep MCA' shows what it may follow instead."
+    die "The job asks for $(counted "$ranks" rank) on each of $(counted "${#MPZERO_HOSTS[@]}" pod), but of mpirun's processes ${spread//$'\n'/, }: mpirun ignores the hostfile; 'env | grep MCA' shows variables that may override it."
   fi
 }

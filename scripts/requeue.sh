@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Whether a Slurm job is put back into the queue when its run ended, and on which nodes it may start again.
+# Whether a Slurm job is requeued when its run has ended, and which nodes are excluded.
 #
 #   exit status of mpzero                                    what the job does
 #   0   finished                                             it ends
@@ -13,27 +13,25 @@
 #   123 tasks cannot start on nodes that srun names          is requeued without them
 #   125 Slurm did not create the ranks' step, three times    it ends: no rank ran, no host is to blame
 #
-# 129, 130, 138, 140 and 143, SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM, are stops where this shell got a signal or Slurm's record of the
-# job says that it wants the nodes;
-# whatever else ends ranks with a signal is a failure.
+# 129, 130, 138, 140 and 143 (SIGHUP, SIGINT, SIGUSR1, SIGUSR2 and SIGTERM) are stops if this shell got a signal or Slurm's record of the
+# job shows that it wants the nodes; any other signal that ends ranks is a failure.
 #
-# A job that was submitted with --resume_from_checkpoint or --overwrite starts so once: after it has saved a step it resumes from its
-# own checkpoint. Where a requeued job cannot tell whether it has (its record is gone or damaged) and checkpoints are there, it ends.
+# A job that was submitted with --resume_from_checkpoint or --overwrite uses them once: after it has saved a step it resumes from its own
+# checkpoint. If a requeued job cannot tell whether it has saved (its record is missing or damaged) and there are checkpoints, it ends.
 #
 # It ends for good
 #   - after MAX_RESTARTS requeues for failures since the last progress, and after as many for refused hosts;
 #   - when a failure follows a failure with no checkpoint in between, and no other host is to blame this time;
 #   - after MAX_RESTARTS + 1 starts in a row that saved nothing, whatever ended them (a time limit that is too short, say).
-# Requeues after stops do not count, as long as each run saves something.
+# Requeues after stops do not count, as long as each run saves.
 #
-# The decisions are a table, standing by standing and event by event, in scripts/requeue/table.py. The Python program scripts/requeue
-# gathers what they need, keeps the job's state in CHECKPOINT_DIR/restarts.JOB.txt, and asks Slurm; this file starts it and does what it
-# answers.
+# The decisions are a table of standings and events in scripts/requeue/table.py. The Python program scripts/requeue collects its input,
+# keeps the job's state in CHECKPOINT_DIR/restarts.JOB.txt, and sends requests to Slurm; this file starts it and performs its answer.
 
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # it gives up by itself before, wherever it can
 
-# find_python: prints a Python that runs scripts/requeue. The environment's own may be a link to what this node does not have.
+# find_python: prints a Python that runs scripts/requeue. The environment's own may be a link to a file that this node lacks.
 find_python() {
   local candidate
   for candidate in "$MPZERO_VENV/bin/python" python3; do
@@ -45,7 +43,7 @@ find_python() {
   return 1
 }
 
-# decide EVENT STATUS ARGUMENT...: has scripts/requeue decide and does what it answers: returns where the run starts, else exits.
+# decide EVENT STATUS ARGUMENT...: has scripts/requeue decide, and performs its answer: returns if the run starts, else exits.
 decide() {
   local event=$1 status=$2 python
   shift 2
@@ -53,7 +51,7 @@ decide() {
   if ! python=$(find_python) || ! ask_requeue "$python" "$event" "$@"; then go_on_without_answer "$event" "$status"; fi
 }
 
-# begin_run: a start of the job is counted; it resumes from the job's own checkpoint where the job has saved one.
+# begin_run: counts a start of the job, which resumes from the job's own checkpoint if it has saved one.
 begin_run() {
   local folder
   local -a flags=()
@@ -75,7 +73,7 @@ decide_end() {
   [[ -z $MPZERO_STOP ]] || more=(--signalled)
   [[ -z $MPZERO_ASK_UNTIL ]] || more+=("--ask_until=$MPZERO_ASK_UNTIL")
   [[ -z $MPZERO_NO_TASKS_ON ]] || more+=("--no_tasks_on=$MPZERO_NO_TASKS_ON")
-  # Slurm sends them to all processes of this job as soon as it is requeued.
+  # Slurm signals all processes of this job as soon as it is requeued.
   trap '' "${MPZERO_STOP_SIGNALS[@]}" CONT
   decide "$@" "--grace_period=$GRACE_PERIOD" "${more[@]}"
 }
@@ -93,8 +91,8 @@ forget_doctor() {
     warn "$CHECKPOINT_DIR/doctor.json* cannot be deleted and may be mistaken for this start's report; delete it by hand."
 }
 
-# go_on_without_answer EVENT STATUS: a start goes on, unless it could undo what an earlier one has saved; after a run only Slurm counts
-# the starts, whatever ended them, and no host is left out.
+# go_on_without_answer EVENT STATUS: a start continues unless it could undo saved progress; after a run, only Slurm counts the starts,
+# whatever ended them, and no host is excluded.
 go_on_without_answer() {
   local event=$1 status=$2 starts=0 answer
   warn "scripts/requeue failed on $(hostname -s), with $MPZERO_VENV/bin/python and with python3, or $CHECKPOINT_DIR has not responded for 5 minutes; see the messages above: no host is excluded, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
@@ -108,7 +106,7 @@ go_on_without_answer() {
   if ((starts >= MAX_RESTARTS && status != MPZERO_STOPPED)); then
     warn "Slurm has started this job $((starts + 1)) times: it is not requeued; 'sbatch train.sbatch' resumes from the last checkpoint."
   else
-    # A job that Slurm is ending stays ended.
+    # A job that Slurm is ending is not requeued.
     answer=$(ask_on scontrol requeue Incomplete "$(slurm_job)" 2>&1) || [[ $answer == *"pending execution"* ]] ||
       warn "Slurm did not requeue the job (${answer//$'\n'/ }); 'sbatch train.sbatch' resumes from the last checkpoint."
   fi

@@ -1,22 +1,22 @@
 # shellcheck shell=bash
-# What a job asks Slurm's controller, which may be busy, restarting or down for a moment.
+# Requests of a job to Slurm's controller, which may be busy, restarting or down for a moment.
 
-# Messages of Slurm's commands when the controller is down, restarts or is too busy. ("Unexpected message" is scontrol requeue's and
-# scontrol update's.)
+# Messages of Slurm's commands if the controller is down, restarting or busy. ("Unexpected message" is from scontrol requeue and scontrol
+# update.)
 readonly MPZERO_NO_ANSWER="Unable to contact|timed out|[Ss]ocket|Connection|connection|Communication|communication|Unexpected message|temporarily"
 
-# The states of a job that has its nodes and is not being ended. While Slurm delivers a signal, the job is SIGNALING.
+# States of a job that has its nodes and is not being ended. While Slurm delivers a signal, the job is SIGNALING.
 readonly MPZERO_RUNNING="JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|CONFIGURING)"
 
-# retry_seconds: how long to wait for a controller that does not answer.
+# retry_seconds: the delay before retrying a controller that does not answer.
 retry_seconds() { if [[ ${MPZERO_RETRY_SECONDS:-} =~ ^[0-9]{1,3}$ ]]; then echo "$((10#$MPZERO_RETRY_SECONDS))"; else echo 3; fi; }
 
-# Seconds since 1970: a controller that is away is asked about the job itself until then (remember_end); 0: the job has no time limit;
-# empty: ten times.
+# Seconds since 1970: until then, decisive requests to an absent controller are retried (remember_end); 0: the job has no time limit; empty:
+# ten attempts.
 MPZERO_ASK_UNTIL=""
 
-# remember_end RECORD: the job keeps its nodes while the controller is away, until its time limit less the seconds in which Slurm ends
-# what is left of it.
+# remember_end RECORD: while the controller is absent, the job keeps its nodes until its time limit minus the seconds that Slurm takes to
+# end what remains of it.
 remember_end() {
   local end configuration kill_wait=30
   MPZERO_ASK_UNTIL=0
@@ -27,10 +27,10 @@ remember_end() {
   MPZERO_ASK_UNTIL=$((end - kill_wait))
 }
 
-# ask_slurm COMMAND...: what a command of Slurm prints, and its exit status; asked ten times while the controller does not answer.
+# ask_slurm COMMAND...: a Slurm command's output and exit status; ten attempts if the controller does not answer.
 ask_slurm() { ask_again 0 "$@"; }
 
-# ask_on COMMAND...: the same, asked again for as long as the job keeps its nodes.
+# ask_on COMMAND...: like ask_slurm, but retries for as long as the job keeps its nodes.
 ask_on() {
   local until=${MPZERO_ASK_UNTIL:-1}
   if ((until == 0)); then until=$(($(date +%s) + 86400)); fi
@@ -46,7 +46,7 @@ ask_again() {
     code=0
     { errors=$("$@" 2>&1 >&4) || code=$?; } 4>&1
     attempt=$((attempt + 1))
-    # 141: SIGPIPE, by which a munge that is too busy ends a command.
+    # 141: SIGPIPE, by which a busy munge ends a command.
     if ((code == 0)) || [[ $code != 141 && ! $errors =~ $MPZERO_NO_ANSWER ]]; then break; fi
     if ((attempt >= 10)); then
       (($(date +%s) + pause <= until)) || break
@@ -60,7 +60,7 @@ ask_again() {
   return "$code"
 }
 
-# slurm_job: this job as Slurm's commands take it. The number of a job array, which one of its tasks has as its own, means all tasks.
+# slurm_job: this job in the form of Slurm's commands. The number of a job array, which one of its tasks also has, means all tasks.
 slurm_job() {
   if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
     printf '%s_%s\n' "$SLURM_ARRAY_JOB_ID" "$SLURM_ARRAY_TASK_ID"
@@ -69,10 +69,10 @@ slurm_job() {
   fi
 }
 
-# show_job: what Slurm says of this job; nothing where it does not answer.
+# show_job: Slurm's record of this job; nothing if Slurm does not answer.
 show_job() { ask_on scontrol show job "$(slurm_job)" || true; }
 
-# seconds_left: until this job's time is up; fails where it has no limit, or Slurm does not answer.
+# seconds_left: seconds until this job's time limit; fails without a limit or an answer.
 seconds_left() {
   local end
   end=$(SLURM_TIME_FORMAT=standard ask_slurm squeue --noheader --jobs="$(slurm_job)" --format=%e 2>/dev/null) || return

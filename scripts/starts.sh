@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The starts of a job of Kubernetes. scripts/requeue/starts.py counts those that saved nothing, in CHECKPOINT_DIR/starts.JOB.txt.
+# The starts of a Kubernetes job. scripts/requeue/starts.py counts those that saved nothing, in CHECKPOINT_DIR/starts.JOB.txt.
 
 MPZERO_CHECKPOINT_BEFORE="" # saved_state when this start began; empty: it has not
 
@@ -16,15 +16,15 @@ begin_start() {
   fi
   if gives_any resume_from_checkpoint || has_switch overwrite; then more=(--begins_anew); fi
   ask_requeue "$MPZERO_VENV/bin/python" pod "--record=$(starts_file)" "--newest=$MPZERO_CHECKPOINT_BEFORE" "--max_restarts=$MAX_RESTARTS" "${more[@]}" ||
-    die "scripts/requeue failed, as it says above, and no start is counted; run the job with the image's own .venv."
+    die "scripts/requeue failed (see above), so this start is not counted; run the job with the image's own .venv."
 }
 
 forget_starts() { [[ -z $MPZERO_JOB ]] || rm -f -- "$(starts_file)"; }
 
-# has_saved: whether this start has.
+# has_saved: whether this start has saved.
 has_saved() { [[ -n $MPZERO_CHECKPOINT_BEFORE ]] && saved_since "$MPZERO_CHECKPOINT_BEFORE"; }
 
-# end_start STATUS: says what has come of the ranks.
+# end_start STATUS: prints how the ranks ended.
 end_start() {
   local next="there is no checkpoint yet, so that the next start begins anew" tag
   if tag=$(latest_tag); then next="the next start resumes from $CHECKPOINT_DIR/$tag"; fi
@@ -35,18 +35,18 @@ end_start() {
   elif [[ -n $MPZERO_STOP ]]; then
     say "This pod was asked to end (SIG$MPZERO_STOP), and the ranks ended with status $1; $next."
   elif (($1 > 128)); then
-    say "A rank was ended by SIG$(kill -l $(($1 - 128)) 2>/dev/null || echo "NAL $(($1 - 128))")$( (($1 != 137)) || echo ", as where a pod needs more memory than its limit ('kubectl describe pod': OOMKilled)"); $next."
+    say "A rank was ended by SIG$(kill -l $(($1 - 128)) 2>/dev/null || echo "NAL $(($1 - 128))")$( (($1 != 137)) || echo "; a pod may have exceeded its memory limit ('kubectl describe pod': OOMKilled)"); $next."
   else
     say "The run failed with status $1; $next."
   fi
 }
 
-# pod_status STATUS: the exit status of the pod for that of mpirun, or of a step before it.
+# pod_status STATUS: the pod's exit status for that of mpirun, or of an earlier step.
 pod_status() {
   if (($1 == 0 || $1 == MPZERO_USER_ERROR || $1 == MPZERO_STOPPED || $1 == MPZERO_NOT_AS_ASKED)); then
     echo "$1"
   elif [[ -n $MPZERO_STOP ]]; then
-    # What was saved before the ranks were ended is not lost.
+    # Progress saved before the ranks were ended is kept.
     if has_saved; then echo "$MPZERO_STOPPED"; else echo 130; fi
   elif (($1 > 128)); then
     echo 1

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# From the users' variables and flags to what mpzero is started with: settings, prepared data, flags, and the closing message.
+# From the users' variables and flags to mpzero's command line: settings, prepared data, flags, and the closing message.
 #
-# MPZERO_EXTRA_FLAGS holds the flags that the user gave to the script; the caller fills it. A flag in there replaces the variable
-# of the same meaning, so that no flag reaches mpzero twice.
+# MPZERO_EXTRA_FLAGS: the flags that the user passed to the script, filled by the caller. A flag in it replaces the variable of the same
+# meaning, so that mpzero gets no flag twice.
 MPZERO_EXTRA_FLAGS=()
-# What the closing message lets a model go on with.
+# The prompt that the model completes in the closing message.
 readonly MPZERO_PROMPT="The prince looked at"
 
-# flag_value NAME: the value of --NAME among the extra flags; fails where it is not given.
+# flag_value NAME: the value of --NAME among the extra flags; fails if missing.
 flag_value() {
   local i
   for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
@@ -28,7 +28,7 @@ gives_any() {
   return 1
 }
 
-# drop_flag NAME: takes --NAME and its value out of the extra flags.
+# drop_flag NAME: removes --NAME and its value from the extra flags.
 drop_flag() {
   local i
   local -a kept=()
@@ -42,10 +42,10 @@ drop_flag() {
   MPZERO_EXTRA_FLAGS=("${kept[@]}")
 }
 
-# means_true WORD: as mpzero reads a boolean (parse_boolean in app/flags/flag.cpp).
+# means_true WORD: parses a boolean like mpzero (parse_boolean in app/flags/flag.cpp).
 means_true() { [[ ${1,,} =~ ^(true|t|yes|y|1)$ ]]; }
 
-# has_switch NAME: whether --NAME, which may stand without a value, is among the extra flags and means true.
+# has_switch NAME: whether --NAME, with or without a value, is among the extra flags and is true.
 has_switch() {
   local i next
   for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
@@ -58,7 +58,7 @@ has_switch() {
   return 1
 }
 
-# drop_switch NAME: takes --NAME and its value, if there is one, out of the extra flags.
+# drop_switch NAME: removes --NAME and its value, if any, from the extra flags.
 drop_switch() {
   local i
   local -a kept=()
@@ -72,10 +72,10 @@ drop_switch() {
   MPZERO_EXTRA_FLAGS=("${kept[@]}")
 }
 
-# Whether the user wants to train on the CPU, whatever GPUs there are.
+# Whether the user selected the CPU, even if there are GPUs.
 on_cpu() { [[ $(flag_value device) == cpu ]]; }
 
-# setting VARIABLE FLAG DEFAULT: gives the variable the flag's value, else keeps the one it has, else sets the default.
+# setting VARIABLE FLAG DEFAULT: sets the variable to the flag's value, else keeps its own, else sets the default.
 setting() {
   local value
   if value=$(flag_value "$2"); then
@@ -85,7 +85,7 @@ setting() {
   fi
 }
 
-# warn_replaced VARIABLE FLAG...: says that the variable, where the user set it, is replaced by the first of these flags that is given.
+# warn_replaced VARIABLE FLAG...: warns that a variable set by the user is replaced by the first of these flags that is given.
 warn_replaced() {
   local variable=$1 name value
   [[ -n ${!variable:-} ]] || return 0
@@ -96,7 +96,7 @@ warn_replaced() {
   done
 }
 
-# Whether flags say when checkpoints are saved.
+# Whether flags set when to save checkpoints.
 saves_by_flags() { gives_any save_steps || [[ $(flag_value save_strategy || echo steps) != steps ]]; }
 
 default_tokenizer() {
@@ -111,14 +111,14 @@ default_tokenizer() {
   esac
 }
 
-# choose_settings GPUS MODEL: fills in what the scripts decide where the user left it open: the model, the files, and the first run, a small
-# Qwen3 that learns something within two minutes on a CPU. What stays empty is not given to mpzero, whose own default holds.
+# choose_settings GPUS MODEL: fills in settings that the user left open: the model, the files, and the first run, a small Qwen3 that learns
+# something within two minutes on a CPU. Empty settings are not passed to mpzero, which uses its own defaults.
 choose_settings() {
   local gpus=$1
   warn_replaced MAX_STEPS num_train_epochs epochs
   if saves_by_flags; then warn_replaced CHECKPOINT_FREQ save_steps save_strategy; fi
   INIT_FROM=$(flag_value init_from || true)
-  # Weights bring their model, unless another one is named: mpzero then refuses what contradicts their config.json.
+  # Weights come with their model, unless another one is given: mpzero then refuses contradictions to their config.json.
   MODEL_IS_FROM_WEIGHTS=false
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
     setting MODEL_TYPE model_type "$(basename "$(dirname "$(readlink -m "$MODEL_CONFIG")")")"
@@ -157,19 +157,19 @@ choose_settings() {
   setting CHECKPOINT_FREQ checkpoint_freq ""
   setting VALIDATION_FREQ validation_freq ""
   setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"
-  # mpzero would train on the CPU where no GPU answers; with GPUs that are there to be used, this is an error.
+  # mpzero would train on the CPU if no GPU answers; if GPUs are present and wanted, this is an error.
   MPZERO_DEVICE=$( ((gpus == 0)) || echo cuda)
   setting TRAIN_DATA train_data ""
   setting VALIDATION_DATA validation_data ""
   check_settings
 }
 
-# ask_requeue PYTHON EVENT ARGUMENT...: has scripts/requeue decide, and does what it answers: returns where the run starts, else exits. Fails
+# ask_requeue PYTHON EVENT ARGUMENT...: has scripts/requeue decide, and performs its answer: returns if the run starts, else exits. Fails
 # without an answer.
 ask_requeue() {
   local python=$1 answer
   shift
-  # What the program says goes where this shell's words go; its answer comes on descriptor 3.
+  # The program's messages go to this shell's outputs; its answer comes on descriptor 3.
   { answer=$("$python" "$MPZERO_ROOT/scripts/requeue" "$@" 3>&1 >&4 4>&-) || true; } 4>&1
   case $answer in
     "start asked") ;;
@@ -186,12 +186,12 @@ ask_requeue() {
 
 MPZERO_FOLDER_SECONDS=300 # the file system of the checkpoint folder may not respond
 
-# judged_status STATUS SINCE WAIT: the exit status of a run whose launcher ended with this one, by the evidence that its ranks have left since
-# that time (app/failure.py), which is reported. WAIT: seconds, for evidence that is missing.
+# judged_status STATUS SINCE WAIT: the exit status of a run whose launcher ended with STATUS, from the evidence that its ranks left since
+# SINCE (app/failure.py), which it reports. WAIT: seconds to wait for missing evidence.
 judged_status() {
   local judged=""
   if (($1 != 0 && $1 != MPZERO_USER_ERROR && $1 != 75)); then
-    # Only its answer counts: Python itself ends with 2, too.
+    # Use only its answer: Python itself exits with 2, too.
     judged=$(timeout --foreground --kill-after=10 "$MPZERO_FOLDER_SECONDS" "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/failure.py" \
       --status "$1" --since "$2" --wait "$3" -- "$CHECKPOINT_DIR") || true
   fi
@@ -199,7 +199,7 @@ judged_status() {
   echo "$judged"
 }
 
-# model_file_name: MODEL_TYPE as the beginning of a file's name: without a slash, and not hidden.
+# model_file_name: MODEL_TYPE as a prefix of file names: without slashes, and not hidden.
 model_file_name() {
   local name
   name=$(printf %s "$MODEL_TYPE" | tr -c 'A-Za-z0-9._-' _ | head -c 100)
@@ -207,7 +207,7 @@ model_file_name() {
   printf '%s\n' "${name:-model}"
 }
 
-# The folder under data/ for this data set and tokenizer; a hash keeps apart what reads alike.
+# The folder under data/ for this dataset and tokenizer; a hash distinguishes equal names.
 data_folder() {
   local arguments="${PREPARATION[*]}" key name
   key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}${arguments:+|$arguments}"
@@ -215,8 +215,8 @@ data_folder() {
   printf '%s/%s-%s\n' "${DATA_DIR:-data}" "$name" "$(printf '%s' "$key" | sha256sum | cut -c 1-8)"
 }
 
-# read_prepare_args: fills PREPARATION, and MPZERO_EXISTING, with what becomes of token files that are there. A job that is requeued does not make
-# them again.
+# read_prepare_args: fills PREPARATION and, from the handling of existing token files, MPZERO_EXISTING. A requeued job does not recreate
+# them.
 read_prepare_args() {
   local word
   PREPARATION=()
@@ -231,22 +231,22 @@ read_prepare_args() {
   done
 }
 
-# prepare ARGUMENT...: the advice of prepare_data.py names what the user of this script sets.
+# prepare ARGUMENT...: makes the advice of prepare_data.py refer to the variables of this script.
 prepare() {
   local again
   again="PREPARE_ARGS=$(printf %q "$(quoted_words "${PREPARATION[@]}" --overwrite)")"
   MPZERO_HOW_TO_OVERWRITE=$again run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@"
 }
 
-# lock_data FOLDER: one job prepares a data set; the others wait for it and then find it there.
+# lock_data FOLDER: one job prepares a dataset; the others wait for it.
 lock_data() {
   local reason
-  reason=$(mkdir -p "$1" 2>&1) || die "The data folder $1 cannot be made (${reason##*: }); set DATA_DIR to a folder that can be written."
-  [[ -w $1 ]] || die "The data folder $1 cannot be written by $(id -un); set DATA_DIR to a folder that can be written."
+  reason=$(mkdir -p "$1" 2>&1) || die "The data folder $1 cannot be created (${reason##*: }); set DATA_DIR to a writable folder."
+  [[ -w $1 ]] || die "The data folder $1 is not writable for $(id -un); set DATA_DIR to a writable folder."
   lock "$1/prepare.lock" "prepare its data"
 }
 
-# name_data: where the user gave no TRAIN_DATA, sets it, VALIDATION_DATA and DATA_FOLDER where prepare_data is to make them there.
+# name_data: without the user's TRAIN_DATA, sets it, VALIDATION_DATA and the DATA_FOLDER in which prepare_data creates them.
 name_data() {
   DATA_FOLDER=""
   [[ -z $TRAIN_DATA ]] || return 0
@@ -260,7 +260,7 @@ name_data() {
   VALIDATION_DATA=$DATA_FOLDER/validation.h5
 }
 
-# prepare_data: makes the token files of name_data where they are missing.
+# prepare_data: creates missing token files of name_data.
 prepare_data() {
   [[ -n $DATA_FOLDER ]] || return 0
   if [[ -z $DATASET ]]; then
@@ -276,30 +276,30 @@ prepare_data() {
     prepare "$text/validation.txt" "$VALIDATION_DATA" || end_with $?
   else
     local -a arguments=(--validation_output "$VALIDATION_DATA")
-    # Of a folder, too: prepare_data.py uses it, or says that it has no effect.
+    # Also pass it for a folder: prepare_data.py uses it, or warns that it has no effect.
     [[ -z $DATASET_CONFIG_NAME ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
     [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
     [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")
     arguments+=("${PREPARATION[@]}")
     lock_data "$DATA_FOLDER"
     prepare "${arguments[@]}" "$DATASET" "$TRAIN_DATA" || end_with $?
-    # It writes none where there are too few documents, and has said so.
+    # With too few documents it writes none, and has warned.
     if [[ ! -e $VALIDATION_DATA ]]; then VALIDATION_DATA="" && training_flags; fi
   fi
   unlock
 }
 
-# make_folder VARIABLE FOLDER: makes a folder that the run writes to, which the variable names.
+# make_folder VARIABLE FOLDER: creates an output folder of the run, which is set by the variable.
 make_folder() {
   local reason
-  reason=$(mkdir -p "$2" 2>&1) || die "$1=$2 cannot be made (${reason##*: }); choose another folder or fix its permissions."
-  [[ -w $2 ]] || die "$1=$2 cannot be written by $(id -un); choose another folder or fix its permissions."
+  reason=$(mkdir -p "$2" 2>&1) || die "$1=$2 cannot be created (${reason##*: }); choose another folder or fix its permissions."
+  [[ -w $2 ]] || die "$1=$2 is not writable for $(id -un); choose another folder or fix its permissions."
 }
 
-# make_checkpoint_folder: where checkpoints, metrics and the plot go.
+# make_checkpoint_folder: the folder of checkpoints, metrics and the plot.
 make_checkpoint_folder() { make_folder CHECKPOINT_DIR "$CHECKPOINT_DIR"; }
 
-# training_flags: fills MPZERO_FLAGS with what mpzero is started with: the settings, then the extra flags.
+# training_flags: fills MPZERO_FLAGS with mpzero's flags: the settings, then the extra flags.
 training_flags() {
   MPZERO_FLAGS=()
   local pair name value
@@ -323,22 +323,22 @@ require_programs() {
   local from
   from=$(moved_from)
   [[ -z $from ]] ||
-    die "$MPZERO_BUILD was copied or moved from $from, whose libraries its programs use; run './train-singlenode.sh --build-only' in $MPZERO_ROOT, which builds it anew."
+    die "$MPZERO_BUILD was copied or moved from $from, whose libraries its programs use; run './train-singlenode.sh --build-only' in $MPZERO_ROOT to rebuild it."
   [[ -x $MPZERO_BUILD/bin/mpzero ]] ||
     die "$(shown_path "$MPZERO_BUILD/bin/mpzero") is not built; run './train-singlenode.sh --build-only' on a machine that shares this folder."
 }
 
-# saved_state: another text as soon as another checkpoint has been saved; none: there is none, or the folder does not respond.
+# saved_state: a text that changes when a checkpoint is saved; none: no checkpoint, or the folder does not respond.
 saved_state() { timeout 10 stat --dereference --format='%Y.%y.%i' "$CHECKPOINT_DIR/latest" 2>/dev/null | tr ' ' _ || echo none; }
 
-# saved_since STATE: whether a checkpoint has been saved since saved_state was this.
+# saved_since STATE: whether a checkpoint was saved after saved_state returned STATE.
 saved_since() {
   local now
   now=$(saved_state)
   [[ $now != none && $now != "$1" ]]
 }
 
-# latest_tag: the name of the newest checkpoint, which CHECKPOINT_DIR/latest holds; fails where there is none.
+# latest_tag: the name of the newest checkpoint in CHECKPOINT_DIR/latest; fails if there is none.
 latest_tag() {
   local tag=""
   # bash warns of null bytes
@@ -347,12 +347,12 @@ latest_tag() {
   [[ -n $tag && $tag != */* ]] && printable "$tag"
 }
 
-# sample FLAG...: a text from the newest checkpoint. The small model needs no GPU for it.
+# sample FLAG...: a completion by the newest checkpoint. The small model does not need a GPU for it.
 sample() {
   "$MPZERO_BUILD/bin/mpzero" generate "$CHECKPOINT_DIR" --prompt "$MPZERO_PROMPT" --max_tokens 200 --device cpu "$@"
 }
 
-# show_samples: what the small model makes of a text, before its training and after. This takes seconds.
+# show_samples: a sample completion before and after training of the small model. This takes seconds.
 show_samples() {
   local before after
   [[ ${MODEL_TYPE:-} == qwen3_tiny && ${TOKENIZER:-} == bytes ]] || return 0
@@ -360,18 +360,18 @@ show_samples() {
     warn "generating the sample completion failed; the command below shows the reason."
     return 0
   fi
-  # A run that began with weights has none to show.
+  # A run that started from weights has no completion before training.
   if before=$(sample --untrained 2>/dev/null); then
-    printf '\nHow the model goes on with "%s", before its training:\n' "$MPZERO_PROMPT"
+    printf '\nSample completion of "%s" before training:\n' "$MPZERO_PROMPT"
     printf '  | %s\n' "${before//$'\n'/$'\n'  | }"
-    printf 'and after it:\n'
+    printf 'and after training:\n'
   else
-    printf '\nHow the model goes on with "%s":\n' "$MPZERO_PROMPT"
+    printf '\nSample completion of "%s":\n' "$MPZERO_PROMPT"
   fi
   printf '  | %s\n' "${after//$'\n'/$'\n'  | }"
 }
 
-# generate_command: what the user types to see a text of the model.
+# generate_command: the command to generate text with the model.
 generate_command() {
   if [[ ${TOKENIZER:-} == bytes ]]; then
     command_path "$MPZERO_BUILD/bin/mpzero" | sed 's/$/ generate/'
@@ -380,10 +380,10 @@ generate_command() {
   fi
 }
 
-# closing_message: draws the loss and says where everything is, what the model has learned, and what to try next.
+# closing_message: plots the loss, and prints where the files are, what the model has learned, and what to try next.
 closing_message() {
   local plot=$CHECKPOINT_DIR/loss.png report=$CHECKPOINT_DIR/report.html tag=""
-  # The job still has its nodes, for five minutes at most.
+  # The job still has its nodes, for at most five minutes.
   if [[ -s $METRICS_FILE ]] && ! timeout --foreground --kill-after=10 300 "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/report.py" \
     "$METRICS_FILE" --output "$report" --png "$plot" >/dev/null; then
     warn "cannot make the loss plot and the report from $METRICS_FILE."
@@ -404,10 +404,10 @@ closing_message() {
     else
       printf '\nNext, complete a prompt:\n  %s %q --prompt "%s"\n' "$(generate_command)" "$CHECKPOINT_DIR" "$MPZERO_PROMPT"
     fi
-    printf 'or turn it into fp32 safetensors that transformers loads:\n'
+    printf 'or convert it to fp32 safetensors for transformers:\n'
     printf '  %s %q %q\n' "$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
     if lacks_gpu_libraries; then
-      printf 'transformers imports torch, which needs 2.2 GB of GPU libraries that %s leaves out; this adds them:\n' "$(command_path "$MPZERO_VENV")"
+      printf 'transformers imports torch, which needs 2.2 GB of GPU libraries that %s lacks; this adds them:\n' "$(command_path "$MPZERO_VENV")"
       printf '  (cd %q && %q sync --frozen --inexact)\n' "$MPZERO_ROOT" "$(find_uv || echo uv)"
     fi
   fi

@@ -1,18 +1,18 @@
 # shellcheck shell=bash
-# The variables by which a user steers the scripts: the one list of them. docs/slurm.md and docs/eks.md say what they mean.
+# The list of variables that configure the scripts. docs/slurm.md and docs/eks.md explain them.
 
 MPZERO_VARIABLES=(
   DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE MODEL_CONFIG DS_CONFIG SEQ_LENGTH MAX_STEPS
   CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR TRAIN_DATA VALIDATION_DATA VALIDATION_FREQ METRICS_FILE NPROC CUDA_VERSION SINK SINK_ARGS
   SRUN_ARGS MPZERO_GPU_ARCHITECTURES CXX CC CUDAHOSTCXX NETWORK CHECK_NODES MAX_RESTARTS STUCK_AFTER GRACE_PERIOD
-  # of network_experiment.sbatch
+  # for network_experiment.sbatch
   NETWORKS STAGES RANKS_PER_NODE WARM_UP ROW_MINUTES DEEPSPEED RESULTS_DIR
-  # of pods
+  # for pods
   MPZERO_WAIT MPZERO_PASS MPZERO_NODES MPZERO_GPUS MPZERO_EFA
 )
 
-# mistyped_variables: a line "GIVEN MEANT" for each variable of the environment that is none of the list but one letter, two swapped ones, an
-# underscore or small letters away from one of it.
+# mistyped_variables: a line "GIVEN MEANT" for each variable of the environment that is not in the list, but differs from an entry by one
+# letter, two swapped letters, an underscore or lower case.
 mistyped_variables() {
   compgen -e | awk -v list="${MPZERO_VARIABLES[*]}" '
     function plain(name) { name = toupper(name); gsub(/_/, "", name); return name }
@@ -27,11 +27,11 @@ mistyped_variables() {
     }
     BEGIN { count = split(list, known, " "); for (i = 1; i <= count; ++i) is_known[known[i]] }
     $0 in is_known { next }
-    # What is this short is close to too many.
+    # Names this short are close to too many others.
     { for (i = 1; i <= count; ++i) if (length(known[i]) > 4 && close_to($0, known[i])) { print $0, known[i]; next } }'
 }
 
-# warn_of_mistyped: one line for each.
+# warn_of_mistyped: one line per variable.
 warn_of_mistyped() {
   local given meant
   while read -r given meant; do

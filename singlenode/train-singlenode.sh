@@ -49,13 +49,13 @@ done
 run_long() { "$@"; }
 end_with() { exit "$1"; }
 
-# run_on_host HOST ARGUMENT...: this script again, with these arguments, on that node. Slurm gives it the whole node, but of the node's GPUs only those that
-# srun asks for.
+# run_on_host HOST ARGUMENT...: runs this script with these arguments on that node. Slurm allocates the whole node, but only the GPUs that
+# srun requests.
 run_on_host() {
   local host=$1 cpus="" resources=""
   shift
   if [[ -e $(users_path "$host") ]] && ! sinfo --noheader --nodes="$host" 2>/dev/null | grep -q .; then
-    die "'$host' is a file or folder, not a Slurm node; DATASET=$(printf %q "$host") trains on it."
+    die "'$host' is a file or folder, not a Slurm node; set DATASET=$(printf %q "$host") to train on it."
   fi
   command -v srun >/dev/null || die "'$host' is another node, but srun is not installed here; run ./train-singlenode.sh there."
   read -r cpus resources < <(sinfo --noheader --nodes="$host" --format='%c %G' 2>/dev/null) || true
@@ -64,27 +64,27 @@ run_on_host() {
   read_words SRUN_ARGS
   user_arguments=("${MPZERO_WORDS[@]}")
   if slurm_binds_cores; then user_arguments+=(--cpu-bind=none); fi
-  # srun takes one of --mem, --mem-per-cpu and --mem-per-gpu.
+  # srun accepts only one of --mem, --mem-per-cpu and --mem-per-gpu.
   [[ ${SRUN_ARGS:-} =~ --mem(-per|=|\ ) ]] || user_arguments+=(--mem=0)
   if [[ ! ${SRUN_ARGS:-} =~ --gres|--gpus|-G ]] && (($(gpus_in "$resources") > 0)); then
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
-  # Within a job of the user's this is a step of it.
+  # Within a job of the user, this is one of its steps.
   if [[ -n ${SLURM_JOB_ID:-} ]]; then build_slurm_environment; else forget_ranks; fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS \
     CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION SINK SINK_ARGS MPZERO_USER_FOLDER
-  # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
-  # would ask a question, so it runs in a session of its own.
+  # srun forwards SIGUSR1 to the script on the node, which forwards it to its ranks. Ctrl-C must not reach srun itself, which would ask a
+  # question, so it runs in a session of its own.
   catch_signals
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --distribution=block --mpi=none \
     "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" "$@" &
   wait_for_ranks $!
-  # The script on the node has translated the status of the ranks.
+  # The script on the node has already translated the status of the ranks.
   if ((status != 0 && status != 75 && signals > 1)); then status=130; fi
   exit "$status"
 }
 
-# read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. The first flag that is not this script's begins those of mpzero.
+# read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. The first flag that is not this script's starts mpzero's flags.
 read_arguments() {
   host="" build_only=false
   while (($# > 0)); do
@@ -103,24 +103,24 @@ read_arguments() {
         ;;
       -*) break ;;
       *)
-        [[ -z $host ]] || die "'$host' and '$1' both look like Slurm nodes; give one, then the flags of mpzero train."
+        [[ -z $host ]] || die "'$host' and '$1' both look like Slurm nodes; pass one, then the flags of mpzero train."
         host=$1
         ;;
     esac
     shift
   done
   MPZERO_EXTRA_FLAGS=("$@")
-  [[ " $* " != *" --build-only "* ]] || die "--build-only is a flag of this script; give it before those of mpzero train."
-  [[ $build_only == false || $# == 0 ]] || die "'$*' has no effect with --build-only; leave it out."
+  [[ " $* " != *" --build-only "* ]] || die "--build-only is a flag of this script; pass it before the flags of mpzero train."
+  [[ $build_only == false || $# == 0 ]] || die "'$*' has no effect with --build-only; remove it."
 }
 
-# catch_signals: before mpirun or srun starts. The first signal to this script is passed on as SIGUSR1, at which mpzero saves and ends
-# (SIGTERM or SIGINT would make mpirun kill its ranks); the second one ends all at once. How many came is left in `signals`.
+# catch_signals: call before mpirun or srun starts. Forwards the first signal to this script as SIGUSR1, at which mpzero saves and ends
+# (SIGTERM or SIGINT would make mpirun kill its ranks); the second one ends everything immediately. `signals` counts them.
 catch_signals() {
   signals=0
   ranks_pid=""
   trap stop_ranks INT TERM USR1 USR2
-  # Where the terminal is closed, the shell and the kernel send one each.
+  # When the terminal is closed, the shell and the kernel send one each.
   trap '((signals > 0)) || stop_ranks' HUP
 }
 
@@ -134,18 +134,18 @@ stop_ranks() {
 
 signal_ranks() { kill "-$( ((signals == 1)) && echo USR1 || echo TERM)" "$ranks_pid" 2>/dev/null || true; }
 
-# wait_for_ranks PID: waits for mpirun or srun and leaves its exit status in `status`. catch_signals came before its start.
+# wait_for_ranks PID: waits for mpirun or srun and sets `status` to its exit status. Call catch_signals before starting it.
 wait_for_ranks() {
   status=0
   ranks_pid=$1
-  # One may have come before the process was known.
+  # A signal may have arrived before the process was known.
   ((signals == 0)) || signal_ranks
   wait_for_child "$ranks_pid" || status=$?
   trap - INT TERM HUP USR1 USR2
 }
 
-# final_status BEFORE: the exit status of the script, of those in docs/stopping-and-failures.md, for `status` of mpirun or srun after
-# `signals`. BEFORE is saved_state at the start: a run that was asked to stop twice, at which mpirun kills its ranks, may have saved.
+# final_status BEFORE: the exit status of the script (docs/stopping-and-failures.md) for `status` of mpirun or srun after `signals`. BEFORE
+# is saved_state at the start: a run that was asked to stop twice, which makes mpirun kill its ranks, may have saved.
 final_status() {
   status=$(status_of_start "$status")
   if ((status == 0 || status == 75 || status == MPZERO_USER_ERROR)); then
@@ -161,11 +161,11 @@ final_status() {
   fi
 }
 
-# signal_name NUMBER: "SIGKILL" of 9.
+# signal_name NUMBER: "SIGKILL" for 9.
 signal_name() { printf 'SIG%s\n' "$(kill -l "$1" 2>/dev/null || echo "NAL $1")"; }
 
-# without_notice: passes stderr of mpirun on, but for the five lines in which Open MPI 5 reports, after mpzero's own sentence, that a
-# rank had an exit status.
+# without_notice: forwards mpirun's stderr except for the five lines in which Open MPI 5, after mpzero's own message, reports a rank's exit
+# status.
 without_notice() {
   sed --unbuffered '/^--*$/{
     N
@@ -181,8 +181,8 @@ without_notice() {
   }' >&2
 }
 
-# keep_log LOG: appends stdin to the log. While the disk is full, lines are lost and the run continues. The progress bar is for the
-# terminal alone: what is kept of a line follows the bar's last erasure (base/output.cpp).
+# keep_log LOG: appends stdin to the log. While the disk is full, lines are lost and the run continues. The progress bar is only for the
+# terminal: keeps the part of a line after the bar's last erasure (base/output.cpp).
 keep_log() {
   local line lost=0 mark
   trap '' INT TERM HUP USR1 USR2
@@ -195,23 +195,23 @@ keep_log() {
   done 2>/dev/null
 }
 
-# start_ranks RANKS: runs mpzero under mpirun until it ends and leaves its exit status in `status`. What mpzero writes to
-# stdout goes to the log too. On a terminal, stdout and stderr are one stream, so that lines and the progress bar keep their
-# order, and the log has both. mpirun runs in a session of its own, so that Ctrl-C reaches this script alone.
+# start_ranks RANKS: runs mpzero under mpirun until it ends and sets `status` to its exit status. mpzero's stdout also goes to the log. On a
+# terminal, stdout and stderr are one stream, so that lines and the progress bar stay in order, and the log has both. mpirun runs in its own
+# session, so that Ctrl-C reaches only this script.
 start_ranks() {
   local -a command=(mpirun --bind-to none -n "$1")
   (($1 <= $(visible_cpus))) || command+=(--oversubscribe)
   if [[ -t 1 && -t 2 ]]; then
-    # For the ranks alone: what another program writes may not go to the terminal.
+    # Only for the ranks: output of other programs may not be for the terminal.
     command+=(env "MPZERO_TERMINAL=$(positive_number_or "$(tput cols 2>/dev/null)" 80)")
     # shellcheck disable=SC2016 # the ranks' shell expands it
     command+=(bash -c 'exec "$@" 2>&1' mpzero)
   fi
   command+=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
 
-  # From here on, a reader that goes away, as in `| head`, ends nothing.
+  # From here on, a reader that exits, as in `| head`, ends nothing.
   trap '' PIPE
-  # Slurm may send a signal to all processes of a step; the log goes on. So it does when the terminal is closed.
+  # Slurm may signal all processes of a step, as the kernel does when the terminal is closed; logging continues.
   exec 5> >(keep_log "$MPZERO_LOG")
   local log_pid=$!
   exec 3> >(trap '' INT TERM HUP USR1 USR2 && exec tee -p /dev/fd/5)
@@ -242,15 +242,15 @@ cores=$(cores_here)
 ranks=$(ranks_per_node "$gpus" "$cores")
 
 if installed; then
-  [[ $build_only == false ]] || die "$MPZERO_ROOT is installed: there is nothing to build in it; give --build-only in the checkout."
+  [[ $build_only == false ]] || die "$MPZERO_ROOT is an installed tree, which cannot be built; use --build-only in the checkout."
   require_installation
   require_sink
 elif built_by_another; then
-  [[ $build_only == false ]] || die "$MPZERO_ROOT cannot be written by $(id -un), as a build needs; have its owner give --build-only."
+  [[ $build_only == false ]] || die "$MPZERO_ROOT is not writable for $(id -un), but a build writes there; have its owner run with --build-only."
   require_build_of_another "$gpus"
   require_sink
 else
-  mkdir -p logs 2>/dev/null || die "$MPZERO_ROOT/logs cannot be made, where the build writes; start this as a user who may write to the checkout."
+  mkdir -p logs 2>/dev/null || die "cannot create $MPZERO_ROOT/logs, which the build needs; run this as a user who can write to the checkout."
   lock logs/setup.lock "build"
   install_packages "${MPZERO_BUILD_PACKAGES[@]}"
   libraries=$(libraries_for "$gpus") || exit
@@ -266,7 +266,7 @@ complete_defaults
 name_data
 training_flags
 set_rank_environment "$ranks" "$cores" "$gpus"
-# Ranks of one machine need no TCP; Open MPI 5 prints a line a rank where it finds no use for an interface.
+# Ranks of one machine need no TCP; Open MPI 5 prints a line per rank if it cannot use an interface.
 mpi_default OMPI_MCA_btl ^tcp
 require_machine "$ranks" "$gpus"
 check_run "$ranks" 1
@@ -295,7 +295,7 @@ if ((status != 0)); then
   elif ((status == 130)); then
     say "Interrupted, and nothing was saved; $next."
   elif ((ended > 128)); then
-    say "$(signal_name $((ended - 128))) has ended a rank$( ((ended != 137)) || echo ", as where memory runs out (dmesg)"); $next."
+    say "$(signal_name $((ended - 128))) ended a rank$( ((ended != 137)) || echo "; check dmesg for out of memory"); $next."
   fi
   exit "$status"
 fi

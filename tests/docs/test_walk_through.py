@@ -71,7 +71,7 @@ def test_the_first_run(checkout: Path) -> None:
     assert "Report:      checkpoints/first_run/report.html" in outputs[0]
     assert (checkout / "checkpoints/first_run/report.html").stat().st_size > 1_000_000
     # With the text of step 0, and that of the last one, which the command shows again.
-    before, after = re.findall(r"training:\n((?:  \| .*\n)+)and after it:\n((?:  \| .*\n)+)", outputs[0])[0]
+    before, after = re.findall(r"training:\n((?:  \| .*\n)+)and after training:\n((?:  \| .*\n)+)", outputs[0])[0]
     assert before != after
     assert outputs[1].rstrip("\n") == after.replace("\n  | ", "\n").removeprefix("  | ").rstrip("\n")
     shown = [line.strip() for line in outputs[0].splitlines()]

@@ -28,7 +28,7 @@ def test_a_run_that_would_be_refused_ends_before_any_work(checkout, begin, statu
     assert result.stderr == "mpzero: error: a sentence before all work\n"
     # No data, no doctor, no run. A mistake of the user's is none that another try would change.
     assert checkout.prepared() == [] and not (checkout.record / "mpzero.flags").exists()
-    assert "Looking at" not in result.stdout and not (checkout.root / "data").exists()
+    assert "Checking" not in result.stdout and not (checkout.root / "data").exists()
     assert ("requeue 7" in checkout.calls()) == (begin is submit and status == 1)
 
 

@@ -10,10 +10,10 @@ pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun i
 
 
 TEXTS = """
-How the model goes on with "The prince looked at", before its training:
+Sample completion of "The prince looked at" before training:
   | The prince looked at %
   | $(touch hit)
-and after it:
+and after training:
   | The prince looked at her.
 
 Next, complete a prompt:
@@ -60,7 +60,7 @@ def test_it_shows_the_models_text_before_training_and_after(checkout):
 def test_a_text_that_cannot_be_made_ends_nothing(checkout):
     result = checkout.run(FAKE_GENERATE_FAILS="untrained")
     assert result.returncode == 0
-    assert 'How the model goes on with "The prince looked at":\n  | The prince looked at her.\n' in result.stdout
+    assert 'Sample completion of "The prince looked at":\n  | The prince looked at her.\n' in result.stdout
     result = checkout.run(FAKE_GENERATE_FAILS="device")
     assert result.returncode == 0
     assert "How the model" not in result.stdout and "build/bin/zero_to_fp32 checkpoints/first_run " in result.stdout
@@ -174,10 +174,10 @@ def test_options_of_srun_are_read_as_words(checkout):
         (("--build-only", "--", "--seed", "3"), "'--seed 3' has no effect with --build-only"),
         (("--build-only", "--seed", "3"), "'--seed 3' has no effect with --build-only"),
         (("node1", "--build-only", "--seed", "3"), "has no effect with --build-only"),
-        (("--seed", "3", "--build-only"), "--build-only is a flag of this script; give it before those of mpzero"),
+        (("--seed", "3", "--build-only"), "--build-only is a flag of this script; pass it before"),
         (("--", "--seed", "3", "--build-only"), "--build-only is a flag of this script"),
         (("node1", "node2"), "'node1' and 'node2' both look like Slurm nodes"),
-        (("configs",), "'configs' is a file or folder, not a Slurm node; DATASET=configs trains on it"),
+        (("configs",), "'configs' is a file or folder, not a Slurm node; set DATASET=configs"),
     ],
 )
 def test_what_the_script_would_drop_is_refused(checkout, arguments, sentence):

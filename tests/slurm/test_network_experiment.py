@@ -47,9 +47,9 @@ def test_two_nodes_compare_networks_and_layouts(run):
 @pytest.mark.parametrize(
     ("options", "flags", "variables", "sentence"),
     [
-        (("--nodes=1",), (), {}, "There is no network between nodes to compare on one node"),
-        ((), ("--max_steps", "3"), {}, "--max_steps is not for this job"),
-        ((), ("--overwrite",), {}, "--overwrite is not for this job"),
+        (("--nodes=1",), (), {}, "has one node"),
+        ((), ("--max_steps", "3"), {}, "--max_steps is set by each row"),
+        ((), ("--overwrite",), {}, "--overwrite is set by each row"),
         ((), (), {"MAX_STEPS": "4", "WARM_UP": "4"}, "WARM_UP=4 leaves none of MAX_STEPS=4 steps to measure"),
         ((), (), {"DEEPSPEED": "yes"}, "DEEPSPEED=yes is neither true nor false"),
         ((), (), {"SEQ_LENGTH": "100000"}, "max_position_embeddings"),
