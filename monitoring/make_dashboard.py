@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes monitoring/grafana/dashboards/mpzero.json, Grafana's dashboard of a run."""
+"""Writes monitoring/grafana/dashboards/mpzero.json, the Grafana dashboard of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 OUTPUT = Path(__file__).parent / "grafana/dashboards/mpzero.json"
 SOURCE = {"type": "prometheus", "uid": "$datasource"}
-WIDTH = 24  # of Grafana's grid
+WIDTH = 24  # columns of Grafana's grid
 OF_RUN = '{run_id="$run"}'
 OF_NODES = '{run_id="$run",node=~"$node"}'
 
@@ -81,7 +81,7 @@ ROWS = {
     ],
 }  # fmt: skip
 
-# Of a row's panels; "status-history" is one line a rank, coloured by its time.
+# Types of a row's panels; "status-history" is one line per rank, colored by time.
 KINDS = {"Run": "stat", "Ranks": "status-history"}
 COLORS = {"stat": "thresholds", "status-history": "continuous-BlYlRd"}
 
@@ -148,7 +148,7 @@ def variable(name: str, query: str, multi: bool = False) -> dict:
 
 
 def text() -> str:
-    """JSON with a line for each panel."""
+    """JSON with one line per panel."""
     whole = dashboard()
     panels = ",\n".join(json.dumps(each) for each in whole.pop("panels"))
     return f'{json.dumps(whole)[:-1]}, "panels": [\n{panels}\n]}}\n'

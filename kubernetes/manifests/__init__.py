@@ -1,1 +1,1 @@
-"""The manifests of a training job on Kubernetes, from its instance type and its number of nodes."""
+"""Manifests of a training job on Kubernetes, from its instance type and number of nodes."""

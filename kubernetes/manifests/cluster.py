@@ -1,4 +1,4 @@
-"""What the job needs of the cluster: nodes (Karpenter), storage (FSx for Lustre), a queue (Kueue)."""
+"""Cluster resources of the job: nodes (Karpenter), storage (FSx for Lustre), a queue (Kueue)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from manifests.request import Request
 
 Manifest = dict[str, Any]
 
-# Containers inherit containerd's limit of locked memory, by systemd's default 8 MiB, and EFA locks what it sends. The
-# capability IPC_LOCK does nothing for a user who is not root. A NodeConfig cannot lift the limit: nodeadm passes
-# containerd.baseRuntimeSpec through floating point, which rounds "unlimited" (2^64 - 1) to a number that containerd
-# refuses. cloud-init runs this before nodeadm starts containerd.
+# Containers inherit containerd's limit of locked memory, 8 MiB by systemd's default, and EFA locks the memory that it
+# sends. The capability IPC_LOCK has no effect for users other than root. A NodeConfig cannot raise the limit: nodeadm
+# converts containerd.baseRuntimeSpec through floating point, which rounds "unlimited" (2^64 - 1) to a number that
+# containerd refuses. cloud-init runs this before nodeadm starts containerd.
 UNLIMITED_LOCKED_MEMORY = """\
 MIME-Version: 1.0
 Content-Type: multipart/mixed; boundary="BOUNDARY"
@@ -49,9 +49,9 @@ def node_pool(request: Request) -> Manifest:
         "spec": {
             "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": request.pool},
             "requirements": requirements,
-            # A node that is replaced because of its age would end the run on it.
+            # Replacing an old node would end the run on it.
             "expireAfter": "Never",
-            # As long as a pod has to save; then the node goes, whatever a pod's disruption budget says.
+            # The time that a pod has to save; then the node is removed, whatever a pod's disruption budget.
             "terminationGracePeriod": f"{request.grace_seconds + 60}s",
         },
     }
@@ -67,8 +67,8 @@ def node_pool(request: Request) -> Manifest:
             "disruption": {
                 "consolidationPolicy": "WhenEmpty",
                 "consolidateAfter": "10m",
-                # A new image would replace nodes under a run: where terminationGracePeriod is set, drift heeds neither
-                # karpenter.sh/do-not-disrupt nor a PodDisruptionBudget. Other reasons have no limit.
+                # A new image would replace nodes during a run: with terminationGracePeriod, drift ignores
+                # karpenter.sh/do-not-disrupt and PodDisruptionBudgets. Other reasons have no limit.
                 "budgets": [{"nodes": "0", "reasons": ["Drifted"]}],
             },
             "limits": {"nvidia.com/gpu": str(node.gpus * request.nodes)}
@@ -81,13 +81,13 @@ def node_pool(request: Request) -> Manifest:
 def node_class(request: Request) -> Manifest:
     discovery = [{"tags": {"karpenter.sh/discovery": request.cluster}}]
     spec: Manifest = {
-        # The image for GPUs has NVIDIA's driver; Karpenter picks it for types with GPUs.
+        # The GPU image includes NVIDIA's driver; Karpenter selects it for types with GPUs.
         "amiSelectorTerms": [{"alias": "al2023@latest"}],
         "role": f"KarpenterNodeRole-{request.cluster}",
         "subnetSelectorTerms": discovery,
         # All traffic within the group is allowed, in and out (docs/ec2.md).
         "securityGroupSelectorTerms": discovery,
-        # A container is one hop away; mpzero asks for spot notices.
+        # A container is one hop further; mpzero polls for spot notices.
         "metadataOptions": {"httpEndpoint": "enabled", "httpPutResponseHopLimit": 2, "httpTokens": "required"},
         "blockDeviceMappings": [
             {
@@ -115,8 +115,8 @@ def node_class(request: Request) -> Manifest:
 
 
 def network_interfaces(efa_cards: tuple[int, ...]) -> list[Manifest]:
-    """IP on card 0 alone, and EFA without an IP address on each card that can have it. For a pod that asks for EFA,
-    Karpenter itself would put EFA with an IP address on the cards from 0 on.
+    """IP only on card 0, and EFA without an IP address on each card that supports it. For a pod that requests EFA,
+    Karpenter itself would use EFA with an IP address on the cards from 0 on.
     """
     made = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}]
     for card in efa_cards:
@@ -126,7 +126,7 @@ def network_interfaces(efa_cards: tuple[int, ...]) -> list[Manifest]:
 
 
 def capacity_types(request: Request) -> list[str]:
-    """Karpenter's names; it tries reserved first, then spot, then on-demand."""
+    """Karpenter's names for capacity types; it tries reserved first, then spot, then on-demand."""
     return ["reserved" if kind == "block" else kind for kind in request.capacity]
 
 
@@ -135,7 +135,7 @@ def requirement(key: str, *values: str) -> Manifest:
 
 
 def storage(request: Request) -> list[Manifest]:
-    """A file system that exists. uid 1000 must be able to write to it."""
+    """An existing file system. uid 1000 must be able to write to it."""
     amount = {"storage": f"{request.storage_gib}Gi"}
     name = f"mpzero-fsx-{request.namespace}"
     return [
@@ -147,7 +147,7 @@ def storage(request: Request) -> list[Manifest]:
                 "capacity": amount,
                 "volumeMode": "Filesystem",
                 "accessModes": ["ReadWriteMany"],
-                # mpzero locks its checkpoint folder against a second run.
+                # mpzero locks its checkpoint folder to exclude a second run.
                 "mountOptions": ["flock"],
                 "persistentVolumeReclaimPolicy": "Retain",
                 "storageClassName": "",
@@ -177,7 +177,7 @@ def storage(request: Request) -> list[Manifest]:
 
 
 def queue(request: Request) -> list[Manifest]:
-    """Kueue admits all pods of a job or none, as far as the quota goes."""
+    """Kueue admits all pods of a job or none, within the quota."""
     quotas = [
         {"name": name, "nominalQuota": total(amount, request.nodes)}
         for name, amount in resources(request)["requests"].items()
@@ -212,7 +212,7 @@ def queue(request: Request) -> list[Manifest]:
 
 
 def topology_levels() -> list[str]:
-    """EKS labels nodes by zone and by the three layers of EC2's network."""
+    """EKS labels nodes by zone and by three layers of EC2's network."""
     layers = [f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)]
     return ["topology.kubernetes.io/zone", *layers, "kubernetes.io/hostname"]
 

@@ -1,4 +1,4 @@
-"""What a node of an EC2 instance type has: devices by the program's table, the rest by instances.csv."""
+"""Resources of a node of an EC2 instance type: devices from mpzero's table, the rest from instances.csv."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DEVICES = FOLDER.parent / "app/machine/ec2_instances.inc"
 OFFERED = FOLDER / "instances.csv"
 # Columns of ec2_instances.inc: type, GPUs, their name, their memory, EFA devices, ...
 ROW = re.compile(r'^\{"([^"]+)", (\d+), "[^"]+", \d+, (\d+), ', re.MULTILINE)
-# SageMaker HyperPod's name of a type, and the label of its nodes, begin with it.
+# Prefix of SageMaker HyperPod's names of instance types, and of the label of its nodes.
 HYPERPOD = "ml."
 
-# What each node's own pods need: CNI, kube-proxy, the device plugins, the drivers of storage, exporters.
+# Resources of each node's system pods: CNI, kube-proxy, device plugins, storage drivers, exporters.
 RESERVED_CPUS = 1
-RESERVED_MEMORY = 0.05  # of the memory for pods, and for what Karpenter's estimate lacks
+RESERVED_MEMORY = 0.05  # share of memory for pods and for errors of Karpenter's estimate
 
 
 class UnknownInstance(ValueError):
@@ -27,19 +27,19 @@ class UnknownInstance(ValueError):
 
 @dataclass(frozen=True)
 class Node:
-    """What a node has; of several types, what a node of each of them has."""
+    """Resources of a node; with several types, those that every type has."""
 
     types: tuple[str, ...]  # EC2's names
     gpus: int
     efa: int
-    efa_cards: tuple[int, ...]  # the network cards that can have EFA
-    cpus: int  # that a pod which has the node to itself asks for
+    efa_cards: tuple[int, ...]  # network cards that support EFA
+    cpus: int  # requested by a pod that has the node to itself
     memory_gib: int
     hyperpod: bool = False
 
     @property
     def name(self) -> str:
-        """Of one type, the node's label node.kubernetes.io/instance-type."""
+        """For one type, the node's label node.kubernetes.io/instance-type."""
         return ",".join(f"{HYPERPOD if self.hyperpod else ''}{kind}" for kind in self.types)
 
 
@@ -58,7 +58,7 @@ def devices() -> dict[str, tuple[int, int]]:
 
 
 def find(names: str) -> Node:
-    """One type, or several with commas between them whose nodes can replace each other."""
+    """A type, or several comma-separated types whose nodes are interchangeable."""
     first, *others = [find_one(name) for name in dict.fromkeys(names.split(","))]
     for other in others:
         if (other.gpus, other.efa_cards, other.hyperpod) != (first.gpus, first.efa_cards, first.hyperpod):
@@ -77,7 +77,7 @@ def find_one(name: str) -> Node:
     if row is None:
         near = get_close_matches(kind, known_types(), n=1)
         prefix = name[: len(name) - len(kind)]
-        advice = f"did you mean {prefix}{near[0]}?" if near else f"{OFFERED.name} lists those that are known."
+        advice = f"did you mean {prefix}{near[0]}?" if near else f"{OFFERED.name} lists known types."
         raise UnknownInstance(f"--instance {name} is not known; {advice}")
     gpus, efa = devices().get(kind, (0, 1))
     first, _, last = row["efa_cards"].partition("-")

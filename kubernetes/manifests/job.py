@@ -1,4 +1,4 @@
-"""The TrainJob, and what keeps its pods where they are."""
+"""The TrainJob, and its protection against eviction."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from manifests.request import Request
 
 Manifest = dict[str, Any]
 
-# Of terminationGracePeriodSeconds, so that the launcher ends by itself.
+# Seconds of terminationGracePeriodSeconds that let the launcher end by itself.
 SECONDS_TO_END = 30
 
 
 def resources(request: Request) -> Manifest:
-    """Of each pod that runs ranks: everything that its node offers."""
+    """Resources of each pod that runs ranks: all that its node offers."""
     node = request.node
     amounts: Manifest = {"cpu": str(node.cpus), "memory": f"{node.memory_gib - memory_of_hugepages(request)}Gi"}
     if node.gpus:
@@ -22,7 +22,7 @@ def resources(request: Request) -> Manifest:
         amounts["vpc.amazonaws.com/efa"] = str(request.efa_devices)
     if request.hugepages_mib:
         amounts["hugepages-2Mi"] = f"{request.hugepages_mib}Mi"
-    # Devices and huge pages have to be the same in both; so the pod is Guaranteed, too.
+    # Requests and limits of devices and huge pages must be equal; so the pod is Guaranteed, too.
     return {"requests": amounts, "limits": dict(amounts)}
 
 
@@ -42,10 +42,10 @@ def environment(request: Request) -> list[Manifest]:
         "HF_HOME": "/fsx/huggingface",
     }
     if request.efa_devices and not request.hugepages_mib:
-        # The node may have huge pages; a pod that asks for none is killed with a bus error when it uses one.
+        # On a node with huge pages, a pod that requests none is killed with a bus error if it uses one.
         values["FI_EFA_USE_HUGE_PAGE"] = "0"
     if request.efa_devices and len(request.node.types) == 1:
-        # A container may hide the file from which NCCL's plugin and mpzero doctor read the type.
+        # A container may hide the file from which NCCL's plugin and mpzero doctor read the instance type.
         values["OFI_NCCL_FORCE_PRODUCT_NAME"] = request.node.types[0]
     values.update(request.variables)
     made: list[Manifest] = [
@@ -57,7 +57,7 @@ def environment(request: Request) -> list[Manifest]:
 
 
 def pod_patch(request: Request, name: str) -> Manifest:
-    """What this job changes of the runtime's pods."""
+    """This job's changes to the runtime's pods."""
     template: Manifest = {
         "spec": {
             "nodeSelector": request.node_labels,
@@ -109,13 +109,13 @@ def train_job(request: Request) -> Manifest:
 
 
 def disruption_budget(request: Request) -> Manifest:
-    """`kubectl drain` waits until the job is stopped or suspended: a run that loses a pod starts again."""
+    """`kubectl drain` waits until the job is stopped or suspended: losing a pod restarts the run."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": request.name, "namespace": request.namespace},
         "spec": {
-            # Of pods that no Deployment or the like has made, a budget counts only so many that stay.
+            # For pods without a Deployment or similar, a budget only supports minAvailable as a number.
             "minAvailable": request.nodes,
             "selector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": request.name}},
         },

@@ -1,4 +1,4 @@
-"""What the user asks of kubernetes/render."""
+"""The user's request to kubernetes/render."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Request:
     node: Node
     nodes: int
     namespace: str = "default"
-    variables: dict[str, str] = field(default_factory=dict)  # of docs/slurm.md
-    secrets: dict[str, tuple[str, str]] = field(default_factory=dict)  # a variable's Secret and key
-    flags: tuple[str, ...] = ()  # of mpzero train
-    ranks: int = 0  # of a node without GPUs
+    variables: dict[str, str] = field(default_factory=dict)  # see docs/slurm.md
+    secrets: dict[str, tuple[str, str]] = field(default_factory=dict)  # Secret and key, by variable
+    flags: tuple[str, ...] = ()  # flags of mpzero train
+    ranks: int = 0  # per node without GPUs
     grace_seconds: int = 600
     hugepages_mib: int = 0
     capacity: tuple[str, ...] = ("on-demand",)
@@ -35,21 +35,21 @@ class Request:
 
     @property
     def efa_devices(self) -> int:
-        """Of a node: one node alone does without."""
+        """EFA devices per node: a single node needs none."""
         return self.node.efa if self.efa and self.nodes > 1 else 0
 
     @property
     def kept_together(self) -> tuple[str, ...]:
-        """Labels of nodes whose value must be the same for all pods of the job."""
+        """Node labels whose value must be the same for all pods of the job."""
         if self.nodes == 1:
             return ()
-        # EFA does not leave a zone, and the slowest type would set the pace.
+        # EFA does not cross zones, and the slowest type would set the pace.
         zone = ("topology.kubernetes.io/zone",) if len(self.zones) > 1 else ()
         return zone + (("node.kubernetes.io/instance-type",) if len(self.node.types) > 1 else ())
 
     @property
     def node_labels(self) -> dict[str, str]:
-        """Of the job's nodes, by which its pods and Kueue's flavor find them."""
+        """Labels of the job's nodes, by which its pods and Kueue's flavor select them."""
         kind = {"node.kubernetes.io/instance-type": self.node.name} if len(self.node.types) == 1 else {}
         if self.node.hyperpod:
             # HyperPod's agents change this value on a node that they test or replace.
@@ -66,6 +66,6 @@ class Request:
 
     @property
     def pool(self) -> str:
-        """Name of the job's NodePool, node class, flavor and queues, which belong to the whole cluster: a DNS label."""
+        """Name of the job's NodePool, node class, flavor and queues, which are cluster-wide: a DNS label."""
         other = "" if self.namespace == "default" else "-" + sha256(self.namespace.encode()).hexdigest()[:8]
         return f"mpzero-{self.name}{other}"

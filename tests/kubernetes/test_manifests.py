@@ -171,8 +171,8 @@ def test_the_users_two_set_ups_are_there():
 
 def test_what_is_left_to_fill_in_is_said(tmp_path):
     said = render(tmp_path, "--name", "a", "--instance", "p5.48xlarge", "--nodes", "2", "--zone", "eu-west-1b").stderr
-    assert "--cluster is not given" in said
-    assert "--file_system is not given" in said
+    assert "--cluster is not set" in said
+    assert "--file_system is not set" in said
     assert "--zone" not in said
     volume = of_kind(manifests(tmp_path), "PersistentVolume")
     assert ".fsx.eu-west-1.amazonaws.com" in volume["spec"]["csi"]["volumeAttributes"]["dnsname"]
